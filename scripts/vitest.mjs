@@ -1,0 +1,41 @@
+// Runs the vitest suite on a given Node and counts what it did, from vitest's own JSON report.
+import { spawnSync } from 'node:child_process'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { delimiter, dirname, join } from 'node:path'
+
+/**
+ * @param {string} node the Node binary to run on
+ * @returns {{ ok: boolean, passed: number, failed: number, skipped: number }}
+ */
+export function runVitest(node = process.execPath) {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-report-'))
+  const report = join(folder, 'vitest.json')
+  try {
+    const { status } = spawnSync(
+      node,
+      ['node_modules/vitest/vitest.mjs', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`],
+      { stdio: 'inherit', env: { ...process.env, PATH: `${dirname(node)}${delimiter}${process.env.PATH}` } },
+    )
+    return count(report, status === 0)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+/** A file that could not be loaded has no failed test of its own, so it counts as one; so does a run without a report. */
+function count(report, ok) {
+  let result
+  try {
+    result = JSON.parse(readFileSync(report, 'utf8'))
+  } catch {
+    return { ok: false, passed: 0, failed: 1, skipped: 0 }
+  }
+  const broken = result.testResults.filter(
+    (file) => file.status === 'failed' && !file.assertionResults.some((test) => test.status === 'failed'),
+  ).length
+  const passed = result.numPassedTests
+  const failed = result.numFailedTests + broken
+  const skipped = result.numPendingTests + (result.numTodoTests ?? 0)
+  return ok ? { ok: failed === 0 && passed > 0, passed, failed, skipped } : { ok, passed, failed: failed || 1, skipped }
+}

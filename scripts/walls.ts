@@ -1,0 +1,202 @@
+// Holds the walls between the rooms of src/: who may import whom, and what nobody may do.
+// Usage: tsx scripts/walls.ts [folder]   (the folder is src unless told)
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { isBuiltin } from 'node:module'
+import { dirname, join, relative, resolve, sep } from 'node:path'
+import { parseSync, Visitor, type StringLiteral } from 'oxc-parser'
+
+/** Each room, and the other rooms it may import. Doors (files directly in src/) may import any room. */
+const ROOMS: Readonly<Record<string, readonly string[]>> = {
+  job: [],
+  store: ['job'],
+  stores: ['job', 'store'],
+  queue: ['job', 'store'],
+  worker: ['job', 'store', 'queue', 'upkeep'],
+  upkeep: ['job', 'store', 'queue'],
+  features: ['job', 'store', 'queue', 'worker', 'upkeep'],
+  server: ['job', 'store', 'queue', 'worker', 'upkeep', 'features'],
+  cli: ['job', 'store', 'queue', 'worker', 'upkeep', 'features'],
+  testing: ['job', 'store', 'stores', 'queue', 'worker', 'upkeep', 'features', 'server', 'cli'],
+}
+
+interface Import {
+  readonly line: number
+  /** What the source says between the quotes. */
+  readonly specifier: string
+}
+
+interface SourceFile {
+  /** Path from the folder, with forward slashes: `job/retry.ts`. */
+  readonly path: string
+  readonly imports: readonly Import[]
+  /** Lines that export a default. */
+  readonly defaults: readonly number[]
+}
+
+interface Breach {
+  readonly path: string
+  readonly line: number
+  readonly what: string
+  readonly rule: string
+}
+
+const posix = (path: string): string => path.split(sep).join('/')
+const isRelative = (specifier: string): boolean => /^\.\.?(\/|$)/.test(specifier)
+
+/** The room a file lives in, or undefined for a door. */
+function roomOf(path: string): string | undefined {
+  const slash = path.indexOf('/')
+  return slash === -1 ? undefined : path.slice(0, slash)
+}
+
+/** Reads every import of a file, type-only and dynamic ones included. */
+function read(root: string, path: string): SourceFile {
+  const text = readFileSync(join(root, path), 'utf8')
+  const { program, errors } = parseSync(path, text)
+  if (errors[0]) throw new Error(`${path} cannot be parsed: ${errors[0].message}`)
+
+  const lineAt = (offset: number): number => text.slice(0, offset).split('\n').length
+  const imports: Import[] = []
+  const defaults: number[] = []
+  const add = (source: StringLiteral): void => {
+    imports.push({ line: lineAt(source.start), specifier: source.value })
+  }
+  new Visitor({
+    ImportDeclaration: (node) => add(node.source),
+    ExportAllDeclaration: (node) => add(node.source),
+    ExportNamedDeclaration(node) {
+      if (node.source) add(node.source)
+      for (const { exported } of node.specifiers) {
+        const name = exported.type === 'Literal' ? exported.value : exported.name
+        if (name === 'default') defaults.push(lineAt(exported.start))
+      }
+    },
+    ExportDefaultDeclaration: (node) => void defaults.push(lineAt(node.start)),
+    ImportExpression(node) {
+      if (node.source.type === 'Literal' && typeof node.source.value === 'string') add(node.source)
+    },
+    TSImportType: (node) => add(node.source),
+    TSExternalModuleReference: (node) => add(node.expression),
+  }).visit(program)
+  return { path, imports: imports.toSorted((a, b) => a.line - b.line), defaults }
+}
+
+/** The file an import leads to, as a path from the folder; it starts with `../` when it leaves the folder. */
+function targetOf(root: string, from: string, specifier: string): string {
+  const plain = resolve(root, dirname(from), specifier)
+  const candidates = [plain.replace(/\.js$/, '.ts'), `${plain}.ts`, join(plain, 'index.ts')]
+  return posix(relative(root, candidates.find((path) => path.endsWith('.ts') && existsSync(path)) ?? plain))
+}
+
+/** The rule one import breaks, or undefined. */
+function ruleBroken(root: string, from: string, specifier: string): string | undefined {
+  const room = roomOf(from)
+  const inConformance = from.startsWith('store/conformance/')
+
+  if (!isRelative(specifier)) {
+    if (/^(millrace(\/|$)|src\/|[#/~])/.test(specifier)) return 'imports within src are relative'
+    if (room === 'job' && isBuiltin(specifier)) return 'job is pure: it imports no Node builtins'
+    if (inConformance && specifier !== 'node:assert/strict') return 'store/conformance imports only job and store'
+    return undefined
+  }
+
+  const target = targetOf(root, from, specifier)
+  if (target.startsWith('../')) return 'imports stay within src'
+  if (room === undefined) return undefined
+
+  const targetRoom = roomOf(target)
+  if (targetRoom === undefined) return 'no room imports a door: doors are for users'
+  if (targetRoom === room) return undefined
+  const allowed = ROOMS[room]
+  if (!allowed || allowed.includes(targetRoom)) return undefined // an unknown room is reported once, by itself
+  if (inConformance) return 'store/conformance imports only job and store'
+  if (room === 'job') return 'job is pure: it imports no other room'
+  if (targetRoom === 'stores') return 'only doors join stores to the rest'
+  return `${room} may import ${allowed.join(', ')}`
+}
+
+/** One breach for each knot of files that import each other, named by a shortest loop through it. */
+function cycles(root: string, files: readonly SourceFile[]): Breach[] {
+  const edges = new Map<string, Map<string, Import>>()
+  for (const file of files) {
+    const targets = new Map<string, Import>()
+    for (const found of file.imports.filter(({ specifier }) => isRelative(specifier))) {
+      const target = targetOf(root, file.path, found.specifier)
+      if (!targets.has(target)) targets.set(target, found)
+    }
+    edges.set(file.path, targets)
+  }
+
+  const reported = new Set<string>()
+  const breaches: Breach[] = []
+  for (const { path } of files) {
+    if (reported.has(path)) continue
+    const loop = shortestLoop(path, edges)
+    if (!loop) continue
+    for (const member of loop) reported.add(member)
+    const first = edges.get(path)?.get(loop[1] ?? path)
+    breaches.push({
+      path,
+      line: first?.line ?? 1,
+      what: `imports '${first?.specifier}'`,
+      rule: `no cycles between files: ${[...loop, path].join(' → ')}`,
+    })
+  }
+  return breaches
+}
+
+/** The files of a shortest way from `start` back to it, by breadth. */
+function shortestLoop(
+  start: string,
+  edges: ReadonlyMap<string, ReadonlyMap<string, Import>>,
+): readonly string[] | undefined {
+  const seen = new Set<string>()
+  let ways: string[][] = [[start]]
+  while (ways.length > 0) {
+    const longer: string[][] = []
+    for (const way of ways) {
+      for (const target of edges.get(way.at(-1) ?? start)?.keys() ?? []) {
+        if (target === start) return way
+        if (seen.has(target)) continue
+        seen.add(target)
+        longer.push([...way, target])
+      }
+    }
+    ways = longer
+  }
+  return undefined
+}
+
+function check(root: string): { readonly files: number; readonly breaches: readonly Breach[] } {
+  const paths = readdirSync(root, { recursive: true, encoding: 'utf8' })
+    .map(posix)
+    .filter((path) => path.endsWith('.ts'))
+    .toSorted()
+  const files = paths.map((path) => read(root, path))
+  const breaches: Breach[] = []
+
+  for (const { path, imports, defaults } of files) {
+    const room = roomOf(path)
+    if (room !== undefined && !(room in ROOMS)) {
+      breaches.push({ path, line: 1, what: `is in '${room}'`, rule: 'every room has its line in scripts/walls.ts' })
+    }
+    for (const line of defaults) breaches.push({ path, line, what: 'exports a default', rule: 'no default exports' })
+    for (const { line, specifier } of imports) {
+      const rule = ruleBroken(root, path, specifier)
+      if (rule) breaches.push({ path, line, what: `imports '${specifier}'`, rule })
+    }
+  }
+  return { files: files.length, breaches: [...breaches, ...cycles(root, files)] }
+}
+
+const root = resolve(process.argv[2] ?? 'src')
+const { files, breaches } = check(root)
+for (const { path, line, what, rule } of breaches) {
+  console.error(`${posix(relative(process.cwd(), join(root, path)))}:${line} ${what}\n  rule: ${rule}`)
+}
+if (breaches.length > 0) {
+  console.error(`\nwalls: ${breaches.length} broken in ${files} files`)
+  process.exitCode = 1
+} else {
+  console.log(`walls: all hold in ${files} files`)
+}

@@ -1,0 +1,23 @@
+// How the tests run: on the source, with the package's own name pointing at its doors.
+import { fileURLToPath } from 'node:url'
+import { defineConfig } from 'vitest/config'
+
+const src = fileURLToPath(new URL('./src', import.meta.url))
+
+export default defineConfig({
+  resolve: {
+    alias: [
+      { find: /^millrace$/, replacement: `${src}/index.ts` },
+      { find: /^millrace\/(memory|conformance|testing)$/, replacement: `${src}/$1.ts` },
+    ],
+  },
+  test: {
+    include: ['test/**/*.test.ts'],
+    pool: 'threads',
+    typecheck: {
+      enabled: true,
+      include: ['test/types/**/*.test-d.ts'],
+      tsconfig: './tsconfig.json',
+    },
+  },
+})
