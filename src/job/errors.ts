@@ -1,0 +1,275 @@
+// job/errors.ts: the one catalogue of errors; docs/errors.md is generated from it.
+
+/** What the catalogue says about one code. */
+export type ErrorEntry = {
+  /** What the error means, in one sentence. */
+  readonly summary: string
+  /** What the reader can do about it. */
+  readonly remedy: string
+}
+
+/** Every error Millrace raises or reports, by its stable code. A code is never renamed and never reused. */
+export const errorCatalogue = {
+  // What was asked for is malformed: nothing was sent to the store.
+  INVALID_NAME: {
+    summary: 'A name is not a string, is empty, is too long, or holds control characters or lone surrogates.',
+    remedy: 'Use a name of 1 to 255 printable characters.',
+  },
+  INVALID_ID: {
+    summary: 'A job id is not a string, is empty, is too long, or holds control characters or lone surrogates.',
+    remedy: 'Use an id of 1 to 255 printable characters, or leave it out and let Millrace mint one.',
+  },
+  INVALID_DATA: {
+    summary: 'A value would not survive the trip through JSON unchanged; the message names the place inside it.',
+    remedy: 'Convert that place to plain JSON before sending it, for example a Date to its ISO text.',
+  },
+  DATA_TOO_LARGE: {
+    summary: 'A value takes more bytes as JSON than the limit allows.',
+    remedy: 'Keep the bulk elsewhere and send a reference to it, or raise the limit.',
+  },
+  INVALID_DURATION: {
+    summary: 'A duration cannot be read, is negative, or is over 100 years.',
+    remedy: "Write milliseconds as a number, or text with units such as '30s', '1h 30m' or '5 minutes'.",
+  },
+  INVALID_DATE: {
+    summary: 'A date cannot be read or is out of range.',
+    remedy: 'Pass a valid Date, milliseconds since 1970, or ISO 8601 text with its offset.',
+  },
+  INVALID_PRIORITY: {
+    summary: 'A priority is not an integer within the allowed range.',
+    remedy: 'Use a whole number; lower runs first and 0 is the default.',
+  },
+  INVALID_ATTEMPTS: {
+    summary: 'A number of attempts is neither a whole number from 1 up nor Infinity.',
+    remedy: 'Use 1 for no retries, a larger whole number, or Infinity to retry for ever.',
+  },
+  INVALID_BACKOFF: {
+    summary: 'A backoff is of an unknown type, or one of its settings is out of range.',
+    remedy: "Use a duration, or one of the types 'fixed', 'linear', 'exponential' and 'custom' with its own settings.",
+  },
+  INVALID_SCHEDULE: {
+    summary: 'A schedule has a cron expression, interval or time zone that cannot be read, or that never comes due.',
+    remedy: 'Give either a valid `cron` expression or an `every` duration, and an IANA time zone.',
+  },
+  INVALID_OPTION: {
+    summary: 'An option has a value it cannot take.',
+    remedy: 'Correct the option that the message names.',
+  },
+  UNKNOWN_OPTION: {
+    summary: 'An option is not one that this call knows.',
+    remedy: 'Check the spelling; the message suggests the nearest known name.',
+  },
+  INVALID_HANDLER: {
+    summary: 'A handler is neither a function, nor phases, nor an object with a `run` function.',
+    remedy: 'Pass one handler, or an object of handlers by job name.',
+  },
+  INVALID_SCHEMA: {
+    summary: 'A declared schema does not follow the Standard Schema interface.',
+    remedy: 'Use a schema from a library that implements Standard Schema, such as Zod, Valibot or ArkType.',
+  },
+  INVALID_PAYLOAD: {
+    summary: 'The data of a job was refused by the input schema declared for its name.',
+    remedy: 'Correct the data; the issues found by the schema are in `details.issues`.',
+  },
+  INVALID_RESULT: {
+    summary: 'The value a handler returned was refused by the output schema declared for its name.',
+    remedy: 'Correct the handler or the schema; the issues found are in `details.issues`.',
+  },
+  UNKNOWN_JOB: {
+    summary: 'A job name was not declared in the `jobs` given to this queue or worker.',
+    remedy: 'Declare it with `defineJobs`, or correct its spelling.',
+  },
+  UNKNOWN_BACKOFF: {
+    summary: 'A job asks for a custom backoff that is not registered on the worker that ran it.',
+    remedy: "Register a function under that name in the worker's `backoff` option.",
+  },
+
+  // The request is well formed, but does not fit what stands in the store.
+  DUPLICATE_JOB: {
+    summary: "A standing job holds the same deduplication key, and the mode is 'reject'.",
+    remedy: 'Wait for the standing job, or use another deduplication mode to be given it instead.',
+  },
+  DUPLICATE_ID: {
+    summary: 'A different job already has this id.',
+    remedy: 'Choose another id, or leave it out and let Millrace mint one.',
+  },
+  DEDUP_TAKEN: {
+    summary: 'A job cannot be retried because another job has taken its deduplication key since.',
+    remedy: 'Let the other job finish or cancel it, then retry.',
+  },
+  DEPENDENCY_MISSING: {
+    summary: 'A job was to run after one that does not exist.',
+    remedy: 'Add the dependency first, or add both together as a flow.',
+  },
+  DEPENDENCY_FAILED: {
+    summary: 'A job failed because one it depends on failed, was cancelled or was removed.',
+    remedy: "Retry the dependency and then this job, or use the policy 'ignore' for that dependency.",
+  },
+  JOB_NOT_FOUND: {
+    summary: 'No job with this id exists in the store.',
+    remedy: 'Check the id; finished jobs are removed once their retention is over.',
+  },
+  JOB_REMOVED: {
+    summary: 'The job was removed while it was being waited for or worked on.',
+    remedy: 'Nothing to repair if the removal was meant; otherwise keep finished jobs longer.',
+  },
+  JOB_HAS_DEPENDENTS: {
+    summary: 'A job cannot be removed while others wait for it.',
+    remedy: 'Cancel or remove the dependents first.',
+  },
+  INVALID_STATE: {
+    summary: 'The operation is not possible in the state the job is in.',
+    remedy: 'Look at the state in `details.state`; refresh the job and decide again.',
+  },
+  QUEUE_FULL: {
+    summary: 'The queue has reached its limit of unfinished jobs.',
+    remedy: 'Add again later, add workers, or raise the limit.',
+  },
+  CELL_CONFLICT: {
+    summary: 'A setting was changed by somebody else between reading and writing it.',
+    remedy: 'Read it again and repeat the change.',
+  },
+
+  // How jobs and attempts end.
+  JOB_FAILED: {
+    summary: 'The job that was waited for failed for good.',
+    remedy: "Look at `cause` and the job's errors; retry it once the reason is gone.",
+  },
+  JOB_CANCELLED: {
+    summary: 'The job that was waited for, or that was running, was cancelled.',
+    remedy: 'Nothing to repair if the cancellation was meant; a cancelled job can be retried.',
+  },
+  JOB_EXHAUSTED: {
+    summary: 'The lease of a job ran out on its last attempt, so its worker probably died or froze while running it.',
+    remedy: 'Look for crashes, exhausted memory or blocked event loops in the workers, then retry the job.',
+  },
+  JOB_TIMEOUT: {
+    summary: 'A handler ran longer than the timeout of its job.',
+    remedy: 'Raise `timeout`, or make the handler faster; pass `ctx.signal` on to what it waits for.',
+  },
+  RESULT_TIMEOUT: {
+    summary: 'The job did not finish within the time given to wait for its result.',
+    remedy: 'Wait longer, or check that a worker handles this name; the job itself goes on.',
+  },
+  HANDLER_STUCK: {
+    summary: 'A handler went on running after its signal was aborted.',
+    remedy: 'Pass `ctx.signal` on to what the handler waits for, or check it in loops.',
+  },
+  LEASE_LOST: {
+    summary: 'The worker no longer holds the lease of a job, so what it reported was refused.',
+    remedy: 'Nothing to repair for the job, which runs elsewhere; lengthen `lease` if this happens often.',
+  },
+  EVENT_LOOP_BLOCKED: {
+    summary: 'The event loop was blocked for so long that leases could not be renewed in time.',
+    remedy: 'Move long synchronous work off the main thread, or lengthen `lease`.',
+  },
+
+  // The store.
+  STORE_BUSY: {
+    summary: "The store could not apply a write because somebody's open transaction holds what it needs.",
+    remedy: 'Try again, and keep transactions that touch jobs short.',
+  },
+  STORE_CLOSED: {
+    summary: 'The store was used after it was closed.',
+    remedy: 'Close queues and workers before their store; `shutdown` does it in the right order.',
+  },
+  STORE_UNAVAILABLE: {
+    summary: 'The store cannot be reached or does not answer.',
+    remedy: "Check that the database is up and reachable; the driver's own error is in `cause`.",
+  },
+  WRITER_BEHIND: {
+    summary: 'A batch carries a number below the last one the store applied for its writer.',
+    remedy: 'Give each process a writer of its own; never share or copy one.',
+  },
+  MISSING_DRIVER: {
+    summary: 'The package that talks to this database is not installed.',
+    remedy: 'Install the package that the message names.',
+  },
+
+  // Queues, workers and the code they call.
+  QUEUE_CLOSED: {
+    summary: 'The queue was used after it was closed.',
+    remedy: 'Close a queue only when nothing adds to it any more.',
+  },
+  WORKER_CLOSED: {
+    summary: 'The worker was used after it was closed.',
+    remedy: 'Create a new worker; a closed one cannot be started again.',
+  },
+  SHUTDOWN_TIMEOUT: {
+    summary: 'Handlers were still running when the time given to shut down was over.',
+    remedy: 'Give more time, or make handlers obey `ctx.signal`; their jobs run again once the leases are over.',
+  },
+  LISTENER_FAILED: {
+    summary: 'An event listener threw or rejected; the queue or worker goes on.',
+    remedy: 'Correct the listener; what it threw is in `cause`.',
+  },
+  CALLBACK_FAILED: {
+    summary: 'A function given to Millrace (middleware, logger, retry rule) threw or answered nonsense.',
+    remedy: 'Correct that function; what it threw is in `cause`.',
+  },
+
+  // Proving a store.
+  CONFORMANCE_FAILED: {
+    summary: 'A store does not do one of the duties of the store port.',
+    remedy: 'Correct the store; the message names the duty and what was seen instead.',
+  },
+  SIMULATION_FAILED: {
+    summary: 'A simulated run broke one of the guarantees.',
+    remedy: 'Run the same seed again, which is in `details.seed`, to get the same trace.',
+  },
+} as const satisfies Record<string, ErrorEntry>
+
+/** The stable code of an error; its meaning and remedy are in the catalogue. */
+export type ErrorCode = keyof typeof errorCatalogue
+
+/** What may accompany the message of a MillraceError. */
+export type MillraceErrorOptions = {
+  /** What was caught, when this error stands for another. */
+  readonly cause?: unknown
+  /** Facts for programs: ids, fields, limits. */
+  readonly details?: Readonly<Record<string, unknown>>
+}
+
+/** Every error that Millrace itself raises. Branch on `code`, never on the message. */
+export class MillraceError extends Error {
+  static {
+    nameErrors(this.prototype, 'MillraceError')
+  }
+
+  /** The stable code, documented in docs/errors.md. */
+  readonly code: ErrorCode
+  /** Facts for programs: ids, fields, limits. */
+  readonly details: Readonly<Record<string, unknown>>
+
+  /** An error with its code and a message that says what happened, to which job, and what to do. */
+  constructor(code: ErrorCode, message: string, options: MillraceErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause })
+    this.code = code
+    this.details = options.details ?? {}
+  }
+}
+
+/** A handler throws it to fail its job for good, whatever attempts are left. */
+export class UnrecoverableError extends Error {
+  static {
+    nameErrors(this.prototype, 'UnrecoverableError')
+  }
+}
+
+/**
+ * Tells whether something caught is an error of Millrace, and of one code if that is given.
+ * Judges by shape, so that it also holds across realms and across two copies of the package.
+ */
+export function isMillraceError<Code extends ErrorCode = ErrorCode>(
+  error: unknown,
+  code?: Code,
+): error is MillraceError & { readonly code: Code } {
+  if (typeof error !== 'object' || error === null) return false
+  const { name, code: actual } = error as { name?: unknown; code?: unknown }
+  return name === 'MillraceError' && (code === undefined ? typeof actual === 'string' : actual === code)
+}
+
+/** Puts the name on the prototype, as the built-in errors do: stacks then begin with it, and it is no field of its own. */
+function nameErrors(prototype: Error, name: string): void {
+  Object.defineProperty(prototype, 'name', { value: name, writable: true, configurable: true })
+}

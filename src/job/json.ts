@@ -1,0 +1,203 @@
+// job/json.ts: the guard before the store: a value round-trips through JSON exactly, or is refused by its place.
+
+import { MillraceError } from './errors.js'
+import { className, show } from './show.js'
+
+/** A value that JSON holds exactly. */
+export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
+
+/** A JSON value as text. */
+export type JsonText = string
+
+/** The most bytes of UTF-8 a value may take as JSON, unless a limit is given: 1 MiB. */
+export const DEFAULT_JSON_LIMIT = 1_048_576
+
+/** The deepest nesting of arrays and objects. */
+export const MAX_JSON_DEPTH = 500
+
+/** What is wrong with a value, and the keys that lead to it, innermost first. */
+type Flaw = { readonly problem: string; readonly trail: (string | number)[] }
+
+/**
+ * Answers the JSON text of a value, or undefined where the value is undefined (absent). Refuses with INVALID_DATA what
+ * JSON would drop or change, and with DATA_TOO_LARGE what takes more than `limit` bytes. `field` begins the path in the
+ * message, as in `data.items[3].when`.
+ */
+export function encodeJson(value: unknown, field: string, limit: number = DEFAULT_JSON_LIMIT): JsonText | undefined {
+  if (value === undefined) return undefined
+  check(value, field, limit, false)
+  const text = JSON.stringify(value)
+  // JSON.stringify escapes NUL and lone surrogates as \uXXXX, so strings need a second look only where it has.
+  if (text.includes('\\u')) check(value, field, limit, true)
+  if (text.length * 3 > limit) {
+    const bytes = new TextEncoder().encode(text).length
+    if (bytes > limit) throw tooLarge(field, limit, bytes, '')
+  }
+  return text
+}
+
+/** Reads a text that encodeJson wrote. */
+export function decodeJson(text: JsonText): Json {
+  const value: Json = JSON.parse(text)
+  return value
+}
+
+function check(value: unknown, field: string, limit: number, strings: boolean): void {
+  const left = inspect(value, 0, limit + 1, strings)
+  if (typeof left === 'number') {
+    if (left < 0) throw tooLarge(field, limit, limit - left, 'at least ')
+    return
+  }
+  const trail = left.trail.toReversed()
+  const { keys, problem } = cycleAlong(value, trail, field) ?? { keys: trail, problem: left.problem }
+  const path = pathOf(field, keys)
+  throw new MillraceError('INVALID_DATA', `${path} ${problem}`, { details: { field, path } })
+}
+
+function tooLarge(field: string, limit: number, bytes: number, qualifier: string): MillraceError {
+  const message = `${field} takes ${qualifier}${bytes} bytes as JSON, and the limit is ${limit}: keep the bulk elsewhere and send a reference to it, or raise the limit`
+  return new MillraceError('DATA_TOO_LARGE', message, { details: { field, limit, bytes } })
+}
+
+/**
+ * Walks a value and answers what is left of the budget of bytes (below zero: too large, at the least), or the first
+ * flaw. Each value costs what it must take as JSON, with a comma; strings are read only if `strings` says so.
+ */
+function inspect(value: unknown, depth: number, budget: number, strings: boolean): number | Flaw {
+  if (typeof value === 'string') {
+    return strings && unsafeText.test(value) ? flaw(textProblem(value)) : budget - value.length - 3
+  }
+  if (typeof value === 'number') {
+    const sound = Number.isSafeInteger(value)
+      ? !Object.is(value, -0)
+      : Number.isFinite(value) && !Number.isInteger(value)
+    return sound ? budget - 2 : flaw(numberProblem(value))
+  }
+  if (typeof value === 'boolean' || value === null) return budget - 5
+  if (typeof value !== 'object') return flaw(typeProblem(value))
+  if (depth === MAX_JSON_DEPTH) return flaw(`is nested more than ${MAX_JSON_DEPTH} levels deep: flatten it`)
+  return Array.isArray(value)
+    ? inspectArray(value, depth, budget - 2, strings)
+    : inspectObject(value, depth, budget - 2, strings)
+}
+
+function inspectArray(array: readonly unknown[], depth: number, budget: number, strings: boolean): number | Flaw {
+  const prototype: unknown = Object.getPrototypeOf(array)
+  if (prototype !== Array.prototype && className(array) !== 'Array') return flaw(classProblem(array))
+  let left = budget
+  for (let index = 0; index < array.length; index++) {
+    const after = inspect(array[index], depth + 1, left, strings)
+    if (typeof after !== 'number') {
+      const found = Object.hasOwn(array, index) ? after : flaw('is a hole in a sparse array: send null in its place')
+      found.trail.push(index)
+      return found
+    }
+    if (after < 0) return after
+    left = after
+  }
+  if (Object.keys(array).length !== array.length) {
+    return flaw('is an array with named properties, which JSON drops: send a plain array, or an object')
+  }
+  return left
+}
+
+function inspectObject(object: object, depth: number, budget: number, strings: boolean): number | Flaw {
+  const prototype: unknown = Object.getPrototypeOf(object)
+  if (prototype !== Object.prototype && prototype !== null && !isObjectPrototype(prototype)) {
+    return flaw(classProblem(object))
+  }
+  if (Object.getOwnPropertySymbols(object).length > 0) return flaw('has a symbol as a key, which JSON drops')
+  let left = budget
+  for (const key in object) {
+    if (!Object.hasOwn(object, key)) continue // somebody extended Object.prototype; JSON leaves it out as well
+    const value = (object as Readonly<Record<string, unknown>>)[key]
+    if (key === '__proto__') return flaw('is a key that plain assignment does not bring back: rename it', key)
+    if (strings && unsafeText.test(key)) return flaw(`has the key ${show(key)}, which ${textProblem(key)}`)
+    const after = inspect(value, depth + 1, left - key.length - 3, strings)
+    if (typeof after !== 'number') {
+      if (key === 'toJSON' && typeof value === 'function') {
+        return flaw('has a toJSON() method, which would replace it: send what that returns')
+      }
+      after.trail.push(key)
+      return after
+    }
+    if (after < 0) return after
+    left = after
+  }
+  return left
+}
+
+/** The Object.prototype of another realm: JSON made in a vm context is as plain as ours. */
+function isObjectPrototype(prototype: unknown): boolean {
+  return (
+    typeof prototype === 'object' &&
+    prototype !== null &&
+    Object.getPrototypeOf(prototype) === null &&
+    Object.hasOwn(prototype, 'isPrototypeOf')
+  )
+}
+
+function flaw(problem: string, ...trail: string[]): Flaw {
+  return { problem, trail }
+}
+
+/** NUL, which PostgreSQL cannot store, and lone surrogates, because of the `u` flag no others. */
+const unsafeText = new RegExp('[\\0\\p{Cs}]', 'u')
+
+function textProblem(text: string): string {
+  return text.includes('\0')
+    ? 'holds a NUL character, which databases refuse: remove it, or send base64'
+    : 'holds half of a surrogate pair, which is not valid Unicode: use toWellFormed(), or send base64'
+}
+
+function numberProblem(value: number): string {
+  if (value === 0) return 'is -0, which JSON turns into 0: send 0'
+  if (!Number.isFinite(value)) return `is ${value}, which JSON turns into null: send null, or text`
+  return `is ${value}, beyond the integers that every reader holds exactly: send it as a string`
+}
+
+function typeProblem(value: unknown): string {
+  if (value === undefined) return 'is undefined, which JSON drops: leave the key out, or send null'
+  if (typeof value === 'bigint') return 'is a BigInt, which JSON cannot hold: send it as a string'
+  return `is ${show(value)}, which JSON cannot hold: leave it out`
+}
+
+function classProblem(value: object): string {
+  if (value instanceof Date) return 'is a Date, which JSON turns into text: send its toISOString()'
+  if (value instanceof Map) return 'is a Map, which JSON empties: send Object.fromEntries(map), or an array of entries'
+  if (value instanceof Set) return 'is a Set, which JSON empties: send an array'
+  if (value instanceof Promise) return 'is a Promise: await it first'
+  if (ArrayBuffer.isView(value) || value instanceof ArrayBuffer) return 'is binary: send base64, or an array of numbers'
+  const name = className(value) ?? 'a class'
+  return typeof (value as { toJSON?: unknown }).toJSON === 'function'
+    ? `is an instance of ${name} with a toJSON() method, which would replace it: send what that returns`
+    : `is an instance of ${name}, and would come back as something else: send a plain object`
+}
+
+/** Finds, on the way to a flaw, a value that holds itself: what looked too deep is then a cycle. */
+function cycleAlong(
+  root: unknown,
+  trail: readonly (string | number)[],
+  field: string,
+): { keys: readonly (string | number)[]; problem: string } | undefined {
+  if (trail.length < MAX_JSON_DEPTH) return undefined
+  const seen = new Map<unknown, number>([[root, 0]])
+  let value = root
+  for (const [index, key] of trail.entries()) {
+    value = Reflect.get(Object(value), key)
+    const first = seen.get(value)
+    if (first !== undefined && typeof value === 'object') {
+      const problem = `refers back to ${pathOf(field, trail.slice(0, first))}, a cycle: send an id in its place`
+      return { keys: trail.slice(0, index + 1), problem }
+    }
+    seen.set(value, index + 1)
+  }
+  return undefined
+}
+
+function pathOf(field: string, keys: readonly (string | number)[]): string {
+  return keys.reduce<string>((path, key) => {
+    if (typeof key === 'number') return `${path}[${key}]`
+    return /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u.test(key) ? `${path}.${key}` : `${path}[${show(key)}]`
+  }, field)
+}

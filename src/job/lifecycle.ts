@@ -1,0 +1,321 @@
+// job/lifecycle.ts: every rule about how a job may change. Pure: no clock, no ids, no I/O.
+import type { Change, Insert, Move, MoveFields, NewEdge, NewJob, Note, Release, When } from './change.js'
+import type { Edge, ErrorInfo, FinishedState, JobRecord, Keep, JobState, Millis, Time } from './job.js'
+import { isFinished } from './job.js'
+import type { JsonText } from './json.js'
+import { copyOf } from './record.js'
+
+/** How one attempt ended. */
+export type Outcome =
+  /** The handler returned. `also` is inserted with the settlement; a `continuation` carries the chain on. */
+  | {
+      readonly kind: 'returned'
+      readonly result: JsonText | undefined
+      readonly also: readonly Insert[]
+      readonly continuation?: Insert
+    }
+  /** The handler threw, or ran past its timeout. */
+  | { readonly kind: 'threw'; readonly error: ErrorInfo; readonly retryable: boolean; readonly retryIn: Millis }
+  /** The handler asked to run again later. */
+  | { readonly kind: 'snoozed'; readonly for: Millis }
+  /** A shutdown ended it, or it was leased ahead and never started. */
+  | { readonly kind: 'interrupted' }
+
+/** A wish that the rules do not allow, with the reason for people. */
+export interface Denied {
+  readonly denied: string
+}
+
+/** What a wish comes to: changes (none, when it is so already), or a denial. */
+export type Decision = readonly Change[] | Denied
+
+/** Whether the rules denied a wish. */
+export function isDenied(decision: Decision): decision is Denied {
+  return 'denied' in decision
+}
+
+/** What a new job is made of, besides what follows from the rules. */
+export type JobSpec = Omit<NewJob, 'state' | 'chainId' | 'chainIndex'> & { readonly edges: readonly NewEdge[] }
+
+/** A job enters `waiting-children` with dependencies, `delayed` with a time to run at, and `waiting` otherwise. */
+export function create(spec: JobSpec, chain?: { readonly id: string; readonly index: number }): Insert {
+  const { edges } = spec
+  return {
+    kind: 'insert',
+    // Spelled out: this runs for every job added, and a spread costs more than all the rest of it.
+    job: {
+      id: spec.id,
+      kind: spec.kind,
+      queue: spec.queue,
+      name: spec.name,
+      version: spec.version,
+      data: spec.data,
+      state: edges.length > 0 ? 'waiting-children' : spec.run === undefined ? 'waiting' : 'delayed',
+      priority: spec.priority,
+      lifo: spec.lifo,
+      attempts: spec.attempts,
+      backoff: spec.backoff,
+      timeout: spec.timeout,
+      run: spec.run,
+      chainId: chain?.id ?? spec.id,
+      chainIndex: chain?.index ?? 0,
+      parentId: spec.parentId,
+      dedup: spec.dedup,
+      keep: spec.keep,
+    },
+    edges,
+  }
+}
+
+/** Where a job goes whose last dependency has ended well: on, or into its delay if its date is still ahead. */
+export function released(runAt: Time | undefined, now: Time): 'waiting' | 'delayed' {
+  return runAt !== undefined && runAt > now ? 'delayed' : 'waiting'
+}
+
+/** What a claim makes of a waiting job. */
+export function claimed(job: JobRecord, by: { worker: string; lease: Millis; ahead: boolean; now: Time }): JobRecord {
+  const next = copyOf(job)
+  next.state = 'active'
+  next.fence++
+  next.attempt++
+  next.worker = by.worker
+  next.leaseUntil = next.dueAt = by.now + by.lease
+  next.ahead = by.ahead
+  next.startedAt = by.now
+  return next
+}
+
+/** Whether a waiting job may be leased before there is a slot for it: only one that a dead worker can cost nothing. */
+export function mayLeaseAhead(job: JobRecord): boolean {
+  return job.attempts > 1 && job.stalls === 0
+}
+
+/** When a job next wants attention, by its other times; undefined when nothing can happen to it by time alone. */
+export function dueAt(job: JobRecord): Time | undefined {
+  switch (job.state) {
+    case 'delayed':
+      return job.runAt
+    case 'active':
+      return job.leaseUntil
+    case 'waiting-children':
+      return job.brokenAt
+    case 'waiting':
+      return undefined
+    default:
+      if (job.stale || job.staleAt === undefined) return job.deleteAt
+      return job.deleteAt === undefined ? job.staleAt : Math.min(job.staleAt, job.deleteAt)
+  }
+}
+
+/**
+ * Decides what an outcome does to its job. The group is fenced: it lands only if nobody moved the job since it was
+ * claimed, and then whole, so no job ends without its successors.
+ */
+export function settle(job: JobRecord, outcome: Outcome): Change[] {
+  switch (outcome.kind) {
+    case 'returned': {
+      const { also, continuation } = outcome
+      const set = outcome.result === undefined ? NOTHING : { result: outcome.result }
+      if (also.length === 0 && continuation === undefined) return end(job, 'completed', set, HELD)
+      const next = continuation === undefined ? also : [...also, continuation]
+      return end(job, 'completed', set, { held: true, chainGoesOn: continuation !== undefined, next })
+    }
+    case 'threw':
+      if (outcome.retryable && job.attempt < job.attempts) {
+        return [
+          move(job, 'delayed', {
+            held: true,
+            why: 'retrying',
+            set: { run: { in: outcome.retryIn }, error: outcome.error },
+          }),
+        ]
+      }
+      return end(job, 'failed', { error: outcome.error }, HELD)
+    case 'snoozed':
+      return [move(job, 'delayed', { held: true, set: { run: { in: outcome.for }, attempt: job.attempt - 1 } })]
+    case 'interrupted': // our shutdown is not the job's fault: it gets the attempt back
+      return [move(job, 'waiting', { held: true, set: { attempt: job.attempt - 1 } })]
+  }
+}
+
+/** What time does to a job whose `dueAt` has come. `edges` are its dependencies, needed where one of them broke. */
+export function due(job: JobRecord, now: Time, edges: readonly Edge[] = []): Change[] {
+  if (job.dueAt === undefined || job.dueAt > now) return []
+  switch (job.state) {
+    case 'delayed':
+      return [move(job, 'waiting', { place: 'new' })]
+    case 'active':
+      return leaseRanOut(job)
+    case 'waiting-children':
+      return dependencyBroke(job, edges)
+    case 'waiting':
+      return []
+    default:
+      return job.deleteAt !== undefined && job.deleteAt <= now
+        ? [move(job, 'removed')]
+        : [move(job, job.state, { why: 'stale', set: { stale: true } })]
+  }
+}
+
+function leaseRanOut(job: JobRecord): Change[] {
+  const stalls = job.stalls + 1
+  if (job.ahead) {
+    return [move(job, 'waiting', { reaps: true, why: 'stalled', set: { stalls, attempt: job.attempt - 1 } })]
+  }
+  if (job.attempt < job.attempts) return [move(job, 'waiting', { reaps: true, why: 'stalled', set: { stalls } })]
+  const error: ErrorInfo = {
+    name: 'MillraceError',
+    code: 'JOB_EXHAUSTED',
+    message: `The lease of worker ${job.worker} ran out in attempt ${job.attempt} of ${job.attempts}: exhausted.`,
+  }
+  return end(job, 'failed', { error, stalls }, { reaps: true })
+}
+
+function dependencyBroke(job: JobRecord, edges: readonly Edge[]): Change[] {
+  const broken = edges.filter((edge) => edge.state === 'broken')
+  if (broken.length === 0) return []
+  if (broken.some((edge) => edge.policy === 'remove')) return leave(job)
+  const fatal = broken.find((edge) => edge.policy === 'fail')
+  if (fatal === undefined) return [move(job, 'waiting-children', { closesBroken: true })]
+  const error: ErrorInfo = {
+    name: 'MillraceError',
+    code: 'DEPENDENCY_FAILED',
+    message: `Job ${fatal.chain}, which this one waits for, failed or was cancelled.`,
+  }
+  return end(job, 'failed', { error }, { closesBroken: true })
+}
+
+/** Cancels any unfinished job, at once and once. A finished one stays as it is. */
+export function cancel(job: JobRecord): Decision {
+  return isFinished(job.state) ? [] : end(job, 'cancelled', {}, { closesBroken: job.brokenAt !== undefined })
+}
+
+/** Starts a failed or cancelled job over, with all its attempts. */
+export function retry(job: JobRecord): Decision {
+  if (job.state !== 'failed' && job.state !== 'cancelled') {
+    return { denied: `is ${job.state}; only a failed or cancelled job can be retried` }
+  }
+  const to = job.pending > 0 ? 'waiting-children' : 'waiting'
+  return [move(job, to, { place: 'new', set: { attempt: 0, stalls: 0, error: null, run: null } })]
+}
+
+/** Lets a delayed job run now. */
+export function promote(job: JobRecord): Decision {
+  if (job.state === 'waiting') return []
+  if (job.state !== 'delayed') return { denied: `is ${job.state}; only a delayed job can be promoted` }
+  return [move(job, 'waiting', { place: 'new' })]
+}
+
+/** What can be changed of a job that was added. */
+export interface Edit {
+  readonly data?: JsonText | null
+  readonly priority?: number
+  readonly run?: When
+}
+
+/** Changes a job before it runs. A running one takes new data for its next attempt, a failed one for its retry. */
+export function update(job: JobRecord, edit: Edit): Decision {
+  const onlyData = edit.priority === undefined && edit.run === undefined
+  if (job.state === 'completed') return { denied: 'is completed; add a new job instead' }
+  if (job.state === 'active') {
+    if (!onlyData) return { denied: 'is active; only its data can be changed now' }
+    if (edit.data === undefined) return []
+    return [{ kind: 'note', id: job.id, fence: job.fence, held: false, data: edit.data }]
+  }
+  if (isFinished(job.state)) {
+    if (!onlyData) return { denied: `is ${job.state}; retry it first, then change when it runs` }
+    return [move(job, job.state, { set: edit })]
+  }
+  const delayed = edit.run !== undefined && job.state === 'waiting'
+  return [move(job, delayed ? 'delayed' : job.state, { set: edit })]
+}
+
+/** Removes a job whatever its state; whoever waits for it learns that it will not end well. */
+export function remove(job: JobRecord): Decision {
+  return leave(job)
+}
+
+/** Gives a standing job that has not started what a newer one with the same dedup key says; a started one stands. */
+export function replace(standing: JobRecord, by: NewJob): Decision {
+  if (standing.attempt > 0 || standing.state === 'active' || isFinished(standing.state)) return []
+  const set = { data: by.data ?? null, priority: by.priority, run: by.run ?? null }
+  if (standing.state === 'waiting-children') return [move(standing, 'waiting-children', { set })]
+  if (by.run !== undefined) return [move(standing, 'delayed', { set })]
+  return [move(standing, 'waiting', { place: standing.state === 'delayed' ? 'new' : 'old', set })]
+}
+
+/** What a worker writes about a job while it runs. */
+export function note(job: JobRecord, said: { progress?: JsonText; logs?: readonly string[] }): Note {
+  return { kind: 'note', id: job.id, fence: job.fence, held: true, ...said }
+}
+
+interface EndOptions {
+  readonly held?: boolean
+  readonly reaps?: true
+  readonly closesBroken?: boolean
+  readonly chainGoesOn?: boolean
+  readonly next?: readonly Insert[]
+}
+
+/** The plain settlement, by far the most frequent. */
+const HELD: EndOptions = { held: true }
+
+/** A job's end, its successors, the release of its dependents, and its removal if it is not to be kept. */
+function end(job: JobRecord, to: FinishedState, set: MoveFields, options: EndOptions = NO_OPTIONS): Change[] {
+  const keep = job.keep?.[to]
+  // The same as below, without its detours: this runs once for every job.
+  if (keep === undefined && options === HELD) return [move(job, to, { held: true, set }), release(job, to)]
+  const changes: Change[] = [
+    move(job, to, {
+      held: options.held ?? false,
+      reaps: options.reaps,
+      closesBroken: options.closesBroken ?? false,
+      set: keep === undefined ? set : keeping(set, keep),
+    }),
+  ]
+  if (options.next !== undefined && options.next.length > 0) changes.push(...options.next)
+  if (!options.chainGoesOn) changes.push(release(job, to))
+  if (keep?.deleteAfter === 0) changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
+  return changes
+}
+
+/** Spelled out, as in `create`: with retention, this runs once for every job. */
+function keeping(set: MoveFields, keep: Keep): MoveFields {
+  return {
+    stalls: set.stalls,
+    result: set.result,
+    error: set.error,
+    staleIn: keep.staleAfter,
+    deleteIn: keep.deleteAfter,
+  }
+}
+
+function leave(job: JobRecord): Change[] {
+  return isFinished(job.state) ? [move(job, 'removed')] : [move(job, 'removed'), release(job, 'cancelled')]
+}
+
+function release(job: JobRecord, outcome: FinishedState): Release {
+  return { kind: 'release', chain: job.chainId, outcome }
+}
+
+function move(
+  job: JobRecord,
+  to: JobState | 'removed',
+  options: Partial<Pick<Move, 'held' | 'reaps' | 'place' | 'why' | 'closesBroken' | 'set'>> = {},
+): Move {
+  return {
+    kind: 'move',
+    id: job.id,
+    fence: job.fence,
+    to,
+    held: options.held ?? false,
+    reaps: options.reaps,
+    place: options.place ?? 'old',
+    why: options.why,
+    closesBroken: options.closesBroken ?? false,
+    set: options.set ?? NOTHING,
+  }
+}
+
+const NOTHING: MoveFields = {}
+const NO_OPTIONS: EndOptions = {}

@@ -1,0 +1,80 @@
+// job/names.ts: what may be a name or an id, and what was probably meant by a misspelt one.
+
+import { MillraceError } from './errors.js'
+import { show } from './show.js'
+
+/** The most characters (UTF-16 units) a name or an id may have. */
+export const MAX_NAME_LENGTH = 255
+
+/** Control characters (C0, DEL, C1) and, because of the `u` flag, lone surrogates only. */
+const unprintable = /[\p{Cc}\p{Cs}]/u
+
+/**
+ * Answers the value if it may be a name, and refuses it otherwise. `what` begins the message, as in 'queue name'; where
+ * it ends with 'id', as in 'job id', the code is INVALID_ID and otherwise INVALID_NAME.
+ */
+export function checkName(value: unknown, what: string): string {
+  if (typeof value !== 'string') throw badName(value, what, 'it must be a string')
+  if (value === '') throw badName(value, what, 'it must not be empty')
+  if (value.length > MAX_NAME_LENGTH) {
+    throw badName(value, what, `it has ${value.length} characters, and ${MAX_NAME_LENGTH} is the most`)
+  }
+  if (unprintable.test(value)) {
+    throw badName(value, what, 'it must not hold control characters or lone surrogates')
+  }
+  return value
+}
+
+function badName(value: unknown, what: string, reason: string): MillraceError {
+  const code = what.endsWith('id') ? 'INVALID_ID' : 'INVALID_NAME'
+  return new MillraceError(code, `${show(value)} cannot be a ${what}: ${reason}`, { details: { what, value } })
+}
+
+/** The known name that was probably meant: a few slips of the finger away, whatever the case. */
+export function nearest(name: string, known: readonly string[]): string | undefined {
+  let best: string | undefined
+  let least = Math.max(1, Math.floor(name.length / 3)) + 1
+  for (const candidate of known) {
+    if (Math.abs(candidate.length - name.length) >= least) continue
+    const slips = distance(name.toLowerCase(), candidate.toLowerCase())
+    if (slips < least) [best, least] = [candidate, slips]
+  }
+  return best
+}
+
+/** How many insertions, deletions, substitutions and swaps of neighbours lead from one text to the other. */
+function distance(from: string, to: string): number {
+  let before: number[] = []
+  let row = Array.from({ length: to.length + 1 }, (_, column) => column)
+  for (let i = 1; i <= from.length; i++) {
+    const next = [i]
+    for (let j = 1; j <= to.length; j++) {
+      const same = from[i - 1] === to[j - 1]
+      const swapped = i > 1 && j > 1 && from[i - 1] === to[j - 2] && from[i - 2] === to[j - 1]
+      next[j] = Math.min(
+        row[j - 1]! + (same ? 0 : 1),
+        row[j]! + 1,
+        next[j - 1]! + 1,
+        swapped ? before[j - 2]! + 1 : Infinity,
+      )
+    }
+    before = row
+    row = next
+  }
+  return row[to.length]!
+}
+
+/**
+ * Refuses options that nobody reads, so that a misspelt one is not silently ignored. A key that is set to undefined
+ * counts as absent. `where` ends the complaint: "unknown option 'x' in queue.add options".
+ */
+export function refuseUnknown(options: object, known: readonly string[], where: string): void {
+  for (const [option, value] of Object.entries(options)) {
+    if (value === undefined || known.includes(option)) continue
+    const meant = nearest(option, known)
+    const hint = meant === undefined ? `it knows ${known.join(', ')}` : `did you mean '${meant}'?`
+    throw new MillraceError('UNKNOWN_OPTION', `unknown option ${show(option)} in ${where}; ${hint}`, {
+      details: { option, where, meant },
+    })
+  }
+}

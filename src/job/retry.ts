@@ -1,0 +1,160 @@
+// job/retry.ts: how long a failed attempt waits before the next one.
+
+import type { Duration, Millis } from './duration.js'
+import { MAX_DURATION, parseDuration } from './duration.js'
+import { MillraceError } from './errors.js'
+import { checkName, nearest, refuseUnknown } from './names.js'
+import { show } from './show.js'
+
+/** A backoff, with its times of type `Time`. */
+type BackoffOf<Time> =
+  /** The same delay every time. */
+  | { readonly type: 'fixed'; readonly delay: Time; readonly jitter?: number }
+  /** delay × attempt, at most `max`. */
+  | { readonly type: 'linear'; readonly delay: Time; readonly max?: Time; readonly jitter?: number }
+  /** delay × factor^(attempt - 1), at most `max`. The factor is 2 unless given. */
+  | {
+      readonly type: 'exponential'
+      readonly delay: Time
+      readonly factor?: number
+      readonly max?: Time
+      readonly jitter?: number
+    }
+  /** What the function registered on the worker under this name answers; it is given `delay`. */
+  | { readonly type: 'custom'; readonly name: string; readonly delay?: Time }
+
+/**
+ * How long to wait between attempts, as a job carries it. A jitter of j (0 to 1, none unless given) spreads a delay d
+ * evenly over (1 - j)·d to d.
+ */
+export type Backoff = BackoffOf<Millis>
+
+/** A backoff as users write it: with durations such as '10s' in place of milliseconds. */
+export type BackoffOptions = BackoffOf<Duration>
+
+/**
+ * A backoff of the user's own, registered on the worker by name. `attempt` is 1 after the first failed attempt; `delay`
+ * is the one the job's backoff carries, if any.
+ */
+export type CustomBackoff = (attempt: number, error: unknown, delay?: Millis) => Duration
+
+/** What a job that names no backoff gets: exponential from 1 s, doubling to at most 5 minutes, with full jitter. */
+export const defaultBackoff: Backoff = { type: 'exponential', delay: 1_000, factor: 2, max: 300_000, jitter: 1 }
+
+const settings = {
+  fixed: ['type', 'delay', 'jitter'],
+  linear: ['type', 'delay', 'max', 'jitter'],
+  exponential: ['type', 'delay', 'factor', 'max', 'jitter'],
+  custom: ['type', 'name', 'delay'],
+} as const satisfies Record<Backoff['type'], readonly string[]>
+
+/** Reads a backoff that a user wrote; a plain duration is a fixed one. `field` names it in the errors. */
+export function parseBackoff(input: BackoffOptions | Duration, field: string): Backoff {
+  if (typeof input === 'number' || typeof input === 'string') {
+    if (isType(input)) throw refusal(field, `is only a type: write { type: '${input}', … }`)
+    return { type: 'fixed', delay: parseDuration(input, field) }
+  }
+  if (typeof input !== 'object' || input === null || Array.isArray(input)) {
+    throw refusal(field, `must be a duration or an object with a type, not ${show(input)}`)
+  }
+  const type: unknown = input.type
+  if (!isType(type)) throw unknownType(type, field)
+  refuseUnknown(input, settings[type], field)
+
+  if (input.type === 'custom') {
+    return dense({
+      type: 'custom',
+      name: checkName(input.name, 'backoff name'),
+      delay: optional(input.delay, `${field}.delay`),
+    })
+  }
+  const delay = parseDuration(input.delay, `${field}.delay`)
+  const jitter = within(input.jitter, `${field}.jitter`, 0, 1)
+  if (input.type === 'fixed') return dense({ type: 'fixed', delay, jitter })
+  const max = optional(input.max, `${field}.max`)
+  if (input.type === 'linear') return dense({ type: 'linear', delay, max, jitter })
+  const factor = within(input.factor, `${field}.factor`, 1, Number.MAX_VALUE)
+  return dense({ type: 'exponential', delay, factor, max, jitter })
+}
+
+function isType(value: unknown): value is Backoff['type'] {
+  return typeof value === 'string' && Object.hasOwn(settings, value)
+}
+
+/** A backoff without the keys that are set to undefined: it is stored as JSON, where those have no place. */
+function dense(backoff: Backoff): Backoff {
+  const copy = { ...backoff }
+  for (const [key, value] of Object.entries(backoff)) if (value === undefined) Reflect.deleteProperty(copy, key)
+  return copy
+}
+
+function optional(value: Duration | undefined, field: string): Millis | undefined {
+  return value === undefined ? undefined : parseDuration(value, field)
+}
+
+function within(value: number | undefined, field: string, least: number, most: number): number | undefined {
+  if (value === undefined || (typeof value === 'number' && value >= least && value <= most)) return value
+  const range = most === Number.MAX_VALUE ? `of at least ${least}` : `from ${least} to ${most}`
+  throw refusal(field, `must be a number ${range}, not ${show(value)}`)
+}
+
+function unknownType(type: unknown, field: string): MillraceError {
+  const types = Object.keys(settings)
+  const meant = typeof type === 'string' ? nearest(type, types) : undefined
+  const hint = meant === undefined ? `it is one of ${types.join(', ')}` : `did you mean '${meant}'?`
+  return refusal(`${field}.type`, `cannot be ${show(type)}; ${hint}`)
+}
+
+function refusal(field: string, complaint: string): MillraceError {
+  return new MillraceError('INVALID_BACKOFF', `${field} ${complaint}`, { details: { field } })
+}
+
+/**
+ * How long to wait after a failed attempt, in whole milliseconds. `attempt` is 1 for the first one; `random` answers
+ * from 0 to 1, as Math.random does; `custom` holds the functions registered on the worker.
+ */
+export function backoffDelay(
+  backoff: Backoff | undefined,
+  attempt: number,
+  random: () => number,
+  custom: Readonly<Record<string, CustomBackoff>> = {},
+  error?: unknown,
+): Millis {
+  const chosen = backoff ?? defaultBackoff
+  if (chosen.type === 'custom') return customDelay(chosen, attempt, custom, error)
+  const full = fullDelay(chosen, Math.min(Math.max(1, attempt), Number.MAX_SAFE_INTEGER))
+  const jitter = chosen.jitter ?? 0
+  return Math.round(jitter === 0 ? full : full * (1 - jitter * random()))
+}
+
+function fullDelay(backoff: Exclude<Backoff, { type: 'custom' }>, attempt: number): Millis {
+  if (backoff.delay === 0) return 0 // 0 × Infinity would not be a number
+  if (backoff.type === 'fixed') return backoff.delay
+  const growth = backoff.type === 'linear' ? attempt : (backoff.factor ?? 2) ** (attempt - 1)
+  return Math.min(backoff.delay * growth, backoff.max ?? MAX_DURATION, MAX_DURATION)
+}
+
+function customDelay(
+  backoff: Extract<Backoff, { type: 'custom' }>,
+  attempt: number,
+  custom: Readonly<Record<string, CustomBackoff>>,
+  error: unknown,
+): Millis {
+  const { name, delay } = backoff
+  const strategy = Object.hasOwn(custom, name) ? custom[name] : undefined
+  if (strategy === undefined) {
+    const meant = nearest(name, Object.keys(custom))
+    const hint = meant === undefined ? '' : `; did you mean '${meant}'?`
+    const message = `the custom backoff ${show(name)} is not registered on this worker${hint}`
+    throw new MillraceError('UNKNOWN_BACKOFF', message, { details: { name, meant } })
+  }
+  try {
+    return parseDuration(strategy(attempt, error, delay), `what the custom backoff ${show(name)} answered`)
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : show(cause)
+    throw new MillraceError('CALLBACK_FAILED', `the custom backoff ${show(name)} failed: ${reason}`, {
+      cause,
+      details: { callback: 'backoff', name, attempt },
+    })
+  }
+}

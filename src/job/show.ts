@@ -1,0 +1,33 @@
+// job/show.ts: how a value that was refused is quoted in the error's message.
+
+/** The longest quotation of a text. */
+const LONGEST = 60
+
+/** Quotes a value for an error message, on one line and short: 'text', 42, null, an array, an instance of Date. */
+export function show(value: unknown): string {
+  if (typeof value === 'string') {
+    const shown = value.length > LONGEST ? `${value.slice(0, LONGEST)}…` : value
+    return `'${JSON.stringify(shown).slice(1, -1).replaceAll('\\"', '"')}'`
+  }
+  if (typeof value === 'bigint') return `${value}n`
+  if (typeof value === 'function') return 'a function'
+  if (typeof value === 'symbol') return 'a symbol'
+  if (Array.isArray(value)) return 'an array'
+  if (typeof value === 'object' && value !== null) return showObject(value)
+  return Object.is(value, -0) ? '-0' : String(value)
+}
+
+function showObject(value: object): string {
+  const name = className(value)
+  return name === undefined || name === 'Object' ? 'an object' : `an instance of ${name}`
+}
+
+/** The name of the class of an object, or undefined where it has none. Safe on hostile objects. */
+export function className(value: object): string | undefined {
+  try {
+    const name: unknown = (value.constructor as { name?: unknown } | undefined)?.name
+    return typeof name === 'string' && name !== '' ? name : undefined
+  } catch {
+    return undefined
+  }
+}

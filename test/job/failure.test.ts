@@ -1,0 +1,219 @@
+// Failures as they are stored: whatever was thrown, the description is plain, bounded and JSON.
+
+import * as fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { MillraceError, UnrecoverableError } from '../../src/job/errors.js'
+import { describeError, isUnrecoverable } from '../../src/job/failure.js'
+import type { ErrorInfo } from '../../src/job/job.js'
+import { decodeJson, encodeJson } from '../../src/job/json.js'
+
+/** Holds a description against what every store may rely on. */
+function judge(info: ErrorInfo): void {
+  const text = encodeJson(info, 'error')
+  expect(decodeJson(text ?? '')).toStrictEqual(info)
+  expect(Object.keys(info).filter((key) => !['name', 'message', 'code', 'stack'].includes(key))).toEqual([])
+  for (const value of Object.values(info)) expect(typeof value).toBe('string')
+  expect(info.name.length).toBeLessThanOrEqual(256)
+  expect(info.code?.length ?? 0).toBeLessThanOrEqual(256)
+  expect(info.message.length).toBeLessThanOrEqual(10_001)
+  expect(info.stack?.length ?? 0).toBeLessThanOrEqual(20_001)
+}
+
+/** An error with these fields, own and writable, whatever they are. */
+function errorWith(fields: object): Error {
+  const error = new Error('plain')
+  void error.stack // written when it is first read, from the name and message that stand then
+  return Object.defineProperties(error, Object.getOwnPropertyDescriptors(fields))
+}
+
+const hostile = (): never => {
+  throw new Error('keep out')
+}
+const hostiles: [string, unknown][] = [
+  [
+    'an error whose name cannot be read',
+    errorWith({
+      get name() {
+        return hostile()
+      },
+    }),
+  ],
+  [
+    'an error whose message cannot be read',
+    errorWith({
+      get message() {
+        return hostile()
+      },
+    }),
+  ],
+  [
+    'an error whose code cannot be read',
+    errorWith({
+      get code() {
+        return hostile()
+      },
+    }),
+  ],
+  [
+    'an error whose stack cannot be read',
+    errorWith({
+      get stack() {
+        return hostile()
+      },
+    }),
+  ],
+  ['an error whose name has no text', errorWith({ name: Object.create(null) as unknown })],
+  ['an error whose message is a symbol', errorWith({ message: Symbol('m') })],
+  ['a value that throws when turned into JSON', { toJSON: hostile }],
+  ['a value that is nothing in JSON', { toJSON: () => undefined }],
+  [
+    'a value that throws when it is read',
+    {
+      get field() {
+        return hostile()
+      },
+    },
+  ],
+  ['a function that throws when turned into text', Object.assign(() => 1, { toString: hostile })],
+  ['an object without a prototype', Object.create(null)],
+  ['a proxy that throws at everything', new Proxy({}, { get: hostile, getPrototypeOf: hostile, ownKeys: hostile })],
+  [
+    'a proxy of an error that throws at everything',
+    new Proxy(new Error('x'), { get: hostile, getPrototypeOf: hostile }),
+  ],
+  ['a revoked proxy', revoked()],
+  ['a cycle', cycle()],
+  ['a BigInt inside', { value: 1n }],
+]
+
+function revoked(): unknown {
+  const { proxy, revoke } = Proxy.revocable({}, {})
+  revoke()
+  return proxy
+}
+
+function cycle(): unknown {
+  const value: { self?: unknown } = {}
+  value.self = value
+  return value
+}
+
+const anything = fc.anything({
+  withBigInt: true,
+  withDate: true,
+  withMap: true,
+  withNullPrototype: true,
+  withObjectString: true,
+  withSet: true,
+  withSparseArray: true,
+  withTypedArray: true,
+  stringUnit: 'binary',
+})
+const text = fc.string({ unit: 'binary', maxLength: 50 })
+
+describe('describeError', () => {
+  it('says the name, message and stack of an error, and its code where it has one', () => {
+    const plain = new TypeError('not a number')
+    expect(describeError(plain)).toStrictEqual({ name: 'TypeError', message: 'not a number', stack: plain.stack })
+    const coded = new MillraceError('LEASE_LOST', 'lost')
+    const expected = { name: 'MillraceError', message: 'lost', code: 'LEASE_LOST', stack: coded.stack }
+    expect(describeError(coded)).toStrictEqual(expected)
+  })
+
+  it.each<[string, object, Partial<ErrorInfo>]>([
+    ['has no name', { name: '' }, { name: 'Error' }],
+    ['has a number for its name', { name: 5 }, { name: '5' }],
+    ['has a number for its message', { message: 5 }, { message: '5' }],
+  ])('describes an error that %s', (_, fields, expected) => {
+    expect(describeError(errorWith(fields))).toMatchObject(expected)
+  })
+
+  it('leaves out a code or a stack that is no text', () => {
+    expect(describeError(errorWith({ code: 23_505, stack: undefined }))).toStrictEqual({
+      name: 'Error',
+      message: 'plain',
+    })
+  })
+
+  it.each<[unknown, string]>([
+    ['text', 'text'],
+    [undefined, 'undefined'],
+    [null, 'null'],
+    [42, '42'],
+    [10n, '10'],
+    [Symbol('s'), 'Symbol(s)'],
+    [{ status: 404 }, '{"status":404}'],
+    [[1, 2], '[1,2]'],
+  ])('shows %o, which is no error, as its message', (thrown, message) => {
+    expect(describeError(thrown)).toStrictEqual({ name: 'Error', message })
+  })
+
+  it('is JSON, plain and bounded, whatever was thrown', () => {
+    fc.assert(
+      fc.property(anything, (thrown) => judge(describeError(thrown))),
+      { numRuns: 1_000 },
+    )
+  })
+
+  it('is JSON, plain and bounded, whatever the fields of an error are', () => {
+    const fields = fc.record(
+      {
+        name: fc.oneof(text, anything),
+        message: fc.oneof(text, anything),
+        code: fc.oneof(text, anything),
+        stack: text,
+      },
+      { requiredKeys: [] },
+    )
+    fc.assert(
+      fc.property(fields, (given) => judge(describeError(errorWith(given)))),
+      { numRuns: 1_000 },
+    )
+  })
+
+  it.each(hostiles)('describes %s without throwing', (_, thrown) => {
+    judge(describeError(thrown))
+  })
+
+  it('cuts what is too long, and never through the middle of a character', () => {
+    const long = 'x'.repeat(9_999) + '😀'.repeat(20_000)
+    const info = describeError(errorWith({ name: long, message: long, code: long, stack: long }))
+    judge(info)
+    expect(info.message).toBe(`${'x'.repeat(9_999)}\u{fffd}…`)
+    judge(describeError(long))
+    judge(describeError({ long }))
+  })
+
+  it('replaces what JSON stores refuse: NUL characters and lone surrogates', () => {
+    expect(describeError(new Error('a\0b\ud800c😀')).message).toBe('a\u{fffd}b\u{fffd}c😀')
+  })
+})
+
+describe('isUnrecoverable', () => {
+  it('knows an UnrecoverableError, its descendants, and one from another copy of the package', () => {
+    class Worse extends UnrecoverableError {
+      override name = 'Worse'
+    }
+    const foreign = errorWith({ name: 'UnrecoverableError' })
+    for (const thrown of [new UnrecoverableError('no'), new Worse('no'), foreign])
+      expect(isUnrecoverable(thrown)).toBe(true)
+  })
+
+  it('knows no other', () => {
+    for (const thrown of [new Error('no'), 'UnrecoverableError', { name: 'UnrecoverableError' }, undefined, null]) {
+      expect(isUnrecoverable(thrown)).toBe(false)
+    }
+  })
+
+  it.each(hostiles)('takes %s for recoverable, without throwing', (_, thrown) => {
+    expect(isUnrecoverable(thrown)).toBe(false)
+  })
+
+  it('never throws', () => {
+    fc.assert(
+      fc.property(anything, (thrown) => {
+        expect(isUnrecoverable(thrown)).toBe(false)
+      }),
+    )
+  })
+})
