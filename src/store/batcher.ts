@@ -1,0 +1,278 @@
+// store/batcher.ts: concurrent calls → one batch. What is asked for while a batch is in flight forms the next.
+import { MillraceError, isMillraceError } from '../job/errors.js'
+import type { JobRecord, Millis } from '../job/job.js'
+import type { Runtime } from './runtime.js'
+import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
+
+/** How a lane behaves. */
+export interface LaneOptions {
+  /** Changes a batch holds at most; a single larger group travels alone. Default 500. */
+  readonly size?: number
+  /** How often a batch without an answer is sent again before its callers are told. Default 5. */
+  readonly replays?: number
+  /** How often a group refused as busy is sent again before its caller is told. Default 40, about ten seconds. */
+  readonly busyTries?: number
+  /** Told of a caller that threw, which none may. Default: thrown once more, where nobody catches it. */
+  readonly broken?: (error: unknown) => void
+}
+
+/** Told what became of a group. */
+export interface Caller {
+  landed(verdict: Verdict): void
+  failed(error: unknown): void
+}
+
+/** The part of a store that a lane needs. */
+export type Committer = Pick<Store, 'name' | 'commit'>
+
+/** A group, or how to make it: one that is made late can still take in what happens before its batch leaves. */
+export type GroupSource = Group | (() => Group)
+
+interface Waiting {
+  /** Made once: what is sent again, or has to wait for the next batch, goes as it is. */
+  group: GroupSource
+  readonly caller: Caller
+  busy: number
+}
+
+interface Waiter<Request, Answer> {
+  readonly request: Request
+  resolve(answer: Answer): void
+  reject(error: unknown): void
+}
+
+/** One stream of batches to a store, under one writer's name, never two at a time. */
+export class Lane {
+  readonly #store: Committer
+  readonly #runtime: Runtime
+  readonly #writer: string
+  readonly #options: Required<LaneOptions>
+  #seq = 0
+  #groups: Waiting[] = []
+  /** Groups before this place have left. */
+  #head = 0
+  #renewals: Waiter<readonly Renewal[], readonly Verdict[]>[] = []
+  #asks: Waiter<Ask, readonly JobRecord[]>[] = []
+  #inFlight = false
+  #scheduled = false
+  #parked = 0
+  #idle: (() => void)[] = []
+  #trip: Millis = 0
+
+  constructor(store: Committer, runtime: Runtime, writer: string, options: LaneOptions = {}) {
+    this.#store = store
+    this.#runtime = runtime
+    this.#writer = writer
+    const broken = (error: unknown): void =>
+      runtime.defer(() => {
+        throw error
+      })
+    this.#options = { size: 500, replays: 5, busyTries: 40, broken, ...options }
+  }
+
+  /** How long the store has lately taken to answer a batch. */
+  get trip(): Millis {
+    return this.#trip
+  }
+
+  /** Sends a group with the next batch; the caller hears of it when it is durable or refused. */
+  submit(group: GroupSource, caller: Caller): void {
+    this.#groups.push({ group, caller, busy: 0 })
+    this.#schedule()
+  }
+
+  /** As `submit`, for those who wait. Rejects only if the outcome is not known. */
+  commit(group: GroupSource): Promise<Verdict> {
+    return new Promise((landed, failed) => this.submit(group, { landed, failed }))
+  }
+
+  /** Asks for jobs, answered after everything else in the batch. */
+  ask(request: Ask): Promise<readonly JobRecord[]> {
+    return new Promise((resolve, reject) => {
+      this.#asks.push({ request, resolve, reject })
+      this.#schedule()
+    })
+  }
+
+  /** Renews leases. */
+  renew(request: readonly Renewal[]): Promise<readonly Verdict[]> {
+    return new Promise((resolve, reject) => {
+      this.#renewals.push({ request, resolve, reject })
+      this.#schedule()
+    })
+  }
+
+  /** Resolves when nothing is waiting or in flight. */
+  idle(): Promise<void> {
+    return this.#isIdle() ? Promise.resolve() : new Promise((resolve) => this.#idle.push(resolve))
+  }
+
+  #isIdle(): boolean {
+    return !this.#inFlight && this.#parked === 0 && !this.#hasWork()
+  }
+
+  #hasWork(): boolean {
+    return this.#groups.length > this.#head || this.#asks.length > 0 || this.#renewals.length > 0
+  }
+
+  #schedule(): void {
+    if (this.#inFlight || this.#scheduled) return
+    this.#scheduled = true
+    this.#runtime.defer(() => {
+      this.#scheduled = false
+      void this.#send()
+    })
+  }
+
+  async #send(): Promise<void> {
+    const renewals = this.#renewals
+    const asks = this.#asks
+    this.#renewals = []
+    this.#asks = []
+    this.#inFlight = true // before groups are made, which may ask for more and must not start a batch beside this one
+    const { taken, groups } = this.#take()
+    let receipt: Receipt
+    try {
+      receipt = await this.#deliver({
+        writer: this.#writer,
+        seq: ++this.#seq,
+        groups,
+        renewals: renewals.length === 1 ? renewals[0]!.request : renewals.flatMap((each) => each.request),
+        asks: asks.map((each) => each.request),
+      })
+    } catch (error) {
+      this.#inFlight = false
+      for (const each of taken) this.#fail(each, error)
+      for (const each of renewals) each.reject(error)
+      for (const each of asks) each.reject(error)
+      return this.#goOn()
+    }
+    this.#inFlight = false
+    this.#answer(receipt, taken, renewals, asks)
+    this.#goOn()
+  }
+
+  #goOn(): void {
+    if (this.#hasWork()) this.#schedule()
+    else if (this.#isIdle()) for (const done of this.#idle.splice(0)) done()
+  }
+
+  /** As many groups as fit, in the order in which they came; one whose making fails is told so and left out. */
+  #take(): { taken: readonly Waiting[]; groups: readonly Group[] } {
+    const taken: Waiting[] = []
+    const groups: Group[] = []
+    let changes = 0
+    for (; this.#head < this.#groups.length; this.#head++) {
+      const waiting = this.#groups[this.#head]!
+      let group: Group
+      try {
+        group = waiting.group = typeof waiting.group === 'function' ? waiting.group() : waiting.group
+      } catch (error) {
+        this.#fail(waiting, error)
+        continue
+      }
+      if (changes > 0 && changes + group.length > this.#options.size) {
+        this.#compact()
+        return { taken, groups }
+      }
+      changes += group.length
+      taken.push(waiting)
+      groups.push(group)
+    }
+    this.#groups = []
+    this.#head = 0
+    return { taken, groups }
+  }
+
+  /** Forgets the groups that have left, now and then. */
+  #compact(): void {
+    if (this.#head < this.#options.size * 4 || this.#head < this.#groups.length / 2) return
+    this.#groups = this.#groups.slice(this.#head)
+    this.#head = 0
+  }
+
+  /** Sends a batch until there is an answer: the store applies a number once, so sending again is safe. */
+  async #deliver(batch: Batch): Promise<Receipt> {
+    for (let tries = 0; ; tries++) {
+      const sent = this.#runtime.elapsed()
+      try {
+        const receipt = await this.#store.commit(batch)
+        const took = this.#runtime.elapsed() - sent
+        this.#trip = this.#trip === 0 ? took : (3 * this.#trip + took) / 4
+        return receipt
+      } catch (error) {
+        if (isMillraceError(error, 'STORE_CLOSED') || isMillraceError(error, 'WRITER_BEHIND')) throw error
+        if (tries >= this.#options.replays) throw unavailable(this.#store, error)
+        await this.#pause(25 * 2 ** tries)
+      }
+    }
+  }
+
+  #answer(
+    receipt: Receipt,
+    taken: readonly Waiting[],
+    renewals: readonly Waiter<readonly Renewal[], readonly Verdict[]>[],
+    asks: readonly Waiter<Ask, readonly JobRecord[]>[],
+  ): void {
+    for (let at = 0; at < taken.length; at++) {
+      const verdict = receipt.groups[at]!
+      if (!verdict.ok && verdict.why === 'busy') this.#park(taken[at]!)
+      else this.#land(taken[at]!, verdict)
+    }
+    let from = 0
+    for (const each of renewals) each.resolve(receipt.renewals.slice(from, (from += each.request.length)))
+    for (let at = 0; at < asks.length; at++) asks[at]!.resolve(receipt.asks[at]!)
+  }
+
+  #land(waiting: Waiting, verdict: Verdict): void {
+    try {
+      waiting.caller.landed(verdict)
+    } catch (error) {
+      this.#options.broken(error)
+    }
+  }
+
+  #fail(waiting: Waiting, error: unknown): void {
+    try {
+      waiting.caller.failed(error)
+    } catch (thrown) {
+      this.#options.broken(thrown)
+    }
+  }
+
+  /** A group whose row is locked by somebody's transaction is sent again by itself, with growing pauses. */
+  #park(waiting: Waiting): void {
+    if (++waiting.busy > this.#options.busyTries) {
+      this.#fail(
+        waiting,
+        new MillraceError(
+          'STORE_BUSY',
+          'A row stayed locked by an open transaction; end that transaction and try again.',
+        ),
+      )
+      return
+    }
+    this.#parked++
+    void this.#pause(Math.min(5 * 2 ** waiting.busy, 250)).then(() => {
+      this.#parked--
+      this.#groups.push(waiting)
+      this.#schedule()
+    })
+  }
+
+  #pause(delay: Millis): Promise<void> {
+    return new Promise((resolve) => {
+      this.#runtime.timer(delay * (0.5 + this.#runtime.random() / 2), resolve)
+    })
+  }
+}
+
+/** The error for a store that did not answer. */
+export function unavailable(store: Pick<Store, 'name'>, cause: unknown): MillraceError {
+  const said = cause instanceof Error ? cause.message : String(cause)
+  return new MillraceError(
+    'STORE_UNAVAILABLE',
+    `The ${store.name} store did not answer (${said}); whether a write landed is not known.`,
+    { cause },
+  )
+}

@@ -1,0 +1,65 @@
+// store/connection.ts: what queues and workers of one process share on a store: its lanes and its opening.
+import { Lane } from './batcher.js'
+import type { Committer } from './batcher.js'
+import { systemRuntime } from './runtime.js'
+import type { Runtime } from './runtime.js'
+import type { Store } from './store.js'
+
+/** One process's end of a store. */
+export interface Connection {
+  readonly store: Store
+  readonly runtime: Runtime
+  /** Adds, settlements, notes and asks. */
+  readonly main: Lane
+  /** Renewals and signs of life, so that a slow batch never costs a lease. */
+  readonly renewals: Lane
+  /** Resolves when the store is open; opens it the first time. */
+  ready(): Promise<void>
+}
+
+/**
+ * The connections of this process, by store. A memo keyed by identity rather than state: whoever holds the same store
+ * shares the same lanes, which is what lets calls of queues and workers leave as one batch.
+ */
+const connections = new WeakMap<Store, Connection>()
+
+/** The connection of a store: always the same one for the same store. */
+export function connect(store: Store): Connection {
+  const known = connections.get(store)
+  if (known !== undefined) return known
+  const connection = create(store)
+  connections.set(store, connection)
+  return connection
+}
+
+function create(store: Store): Connection {
+  const runtime = store.runtime ?? systemRuntime()
+  const writer = runtime.id()
+  let opening: Promise<void> | undefined
+  const ready = (): Promise<void> => {
+    opening ??= store.open().catch((error: unknown) => {
+      opening = undefined // so that the next call tries again
+      throw error
+    })
+    return opening
+  }
+  // A batch waits for the store to be open; after that, nothing stands between a lane and the store.
+  let opened = false
+  const gate: Committer = {
+    name: store.name,
+    commit: async (batch) => {
+      if (!opened) {
+        await ready()
+        opened = true
+      }
+      return store.commit(batch)
+    },
+  }
+  return {
+    store,
+    runtime,
+    main: new Lane(gate, runtime, writer),
+    renewals: new Lane(gate, runtime, `${writer}/renewals`),
+    ready,
+  }
+}

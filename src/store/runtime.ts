@@ -1,0 +1,49 @@
+// store/runtime.ts: what the code takes from the world: time, waiting, chance and ids. A simulator gives its own.
+import { randomFillSync } from 'node:crypto'
+import type { Millis, Time } from '../job/job.js'
+import { createIds } from './ids.js'
+
+/** Stops a timer or a subscription; calling it again does nothing. */
+export type Stop = () => void
+
+/** The world as the code sees it. */
+export interface Runtime {
+  /** The time of day. */
+  now(): Time
+  /** A clock that never steps back, for measuring how long something took. */
+  elapsed(): Millis
+  /** Runs `work` soon, after what is running now and what was already waiting. */
+  defer(work: () => void): void
+  /** Runs `work` once after `delay`, which may exceed what the platform's timers can hold. */
+  timer(delay: Millis, work: () => void): Stop
+  /** A number in [0, 1). */
+  random(): number
+  /** A new id, greater than all ids before it. */
+  id(): string
+}
+
+const LONGEST_TIMER = 2 ** 31 - 1
+
+function timer(delay: Millis, work: () => void): Stop {
+  let handle: NodeJS.Timeout
+  const arm = (left: Millis): void => {
+    handle = left > LONGEST_TIMER ? setTimeout(() => arm(left - LONGEST_TIMER), LONGEST_TIMER) : setTimeout(work, left)
+  }
+  arm(Math.max(0, delay))
+  return () => clearTimeout(handle)
+}
+
+/** The real world. Each call makes one with ids of its own. */
+export function systemRuntime(): Runtime {
+  return {
+    now: () => Date.now(),
+    elapsed: () => performance.now(),
+    defer: (work) => void setImmediate(work),
+    timer,
+    random: () => Math.random(),
+    id: createIds(
+      () => Date.now(),
+      (target) => void randomFillSync(target),
+    ),
+  }
+}

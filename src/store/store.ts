@@ -1,0 +1,331 @@
+// store/store.ts: the port. A store applies changes and answers for order, fences, counting dependencies down, dedup
+// keys and durability. It decides nothing else: what may happen to a job is in job/lifecycle.ts.
+import type { Change } from '../job/change.js'
+import type { Edge, ErrorInfo, JobKind, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
+import type { JsonText } from '../job/json.js'
+import type { Runtime, Stop } from './runtime.js'
+
+/** Changes that land whole or are refused whole, applied in order, each seeing the ones before it. */
+export type Group = readonly Change[]
+
+/** Extends a lease, or gives it up. */
+export interface Renewal {
+  readonly id: string
+  readonly fence: number
+  /** From now; 0 says that the handler of a job that was taken away has ended, so it stops counting against limits. */
+  readonly lease: Millis
+  /** Its handler has begun: a job leased ahead is one no longer. */
+  readonly started: boolean
+}
+
+/** A name that a worker handles. */
+export interface Handled {
+  /** The job's name; `undefined`: every name not listed otherwise in the same ask. */
+  readonly name: string | undefined
+  /** The versions it knows; `undefined`: all. */
+  readonly versions?: readonly number[]
+  /** The lease to give. */
+  readonly lease: Millis
+}
+
+/** A worker's wish for jobs. */
+export interface Ask {
+  readonly worker: string
+  readonly queues: readonly string[]
+  readonly handles: readonly Handled[]
+  /** Jobs to start at once. */
+  readonly want: number
+  /**
+   * Further jobs to lease ahead of free slots. Never given: jobs with one attempt, jobs that have stalled before, and
+   * jobs under a limit.
+   */
+  readonly ahead: number
+}
+
+/** Everything that was asked for at one moment: one atomic, durable write. */
+export interface Batch {
+  /** Who sends it. */
+  readonly writer: string
+  /** Counts up by one for each batch of this writer, from 1. */
+  readonly seq: number
+  readonly groups: readonly Group[]
+  readonly renewals: readonly Renewal[]
+  readonly asks: readonly Ask[]
+}
+
+/** Why a group was refused. */
+export type Why = 'fence' | 'duplicate' | 'missing' | 'full' | 'version' | 'busy'
+
+/** The group is in. */
+export interface Landed {
+  readonly ok: true
+  /** The jobs inserted, as they stand after the group, in order. */
+  readonly inserted: readonly JobRecord[]
+}
+
+/** The group left no trace. */
+export interface Refused {
+  readonly ok: false
+  /**
+   * - `fence`: the job was moved since (or its holder's lease has run out); `job` is what stands there now.
+   * - `duplicate`: the id or the dedup key is taken, by the job `id`; `job` is that job unless it has been removed.
+   * - `missing`: no such job.
+   * - `full`: the queue's backlog is at its bound.
+   * - `version`: the cell has another version; `cell` is what stands there now.
+   * - `busy`: somebody's open transaction holds a row; try this group again.
+   */
+  readonly why: Why
+  /** The job (or the cell's key) over which it was refused. */
+  readonly id: string
+  readonly job?: JobRecord
+  readonly cell?: Cell
+}
+
+/** What became of a group or a renewal. */
+export type Verdict = Landed | Refused
+
+/** The answer to a batch, in the batch's order. */
+export interface Receipt {
+  readonly writer: string
+  readonly seq: number
+  /** The store's time of the commit. */
+  readonly now: Time
+  readonly groups: readonly Verdict[]
+  readonly renewals: readonly Verdict[]
+  /** For each ask the jobs claimed, in the order in which they should start; those leased ahead come last. */
+  readonly asks: readonly (readonly JobRecord[])[]
+}
+
+/** A versioned setting. */
+export interface Cell {
+  readonly key: string
+  readonly value: JsonText
+  /** 1 when first written, then up by one with each `Put`. */
+  readonly version: number
+  /** When it was last written. */
+  readonly at: Time
+}
+
+/** Which jobs to find. Every field given must match; lists match any of theirs. */
+export interface Query {
+  readonly queue?: string
+  readonly states?: readonly JobState[]
+  readonly names?: readonly string[]
+  readonly chain?: string
+  readonly parent?: string
+  readonly kind?: JobKind
+  /** Continue after this place. */
+  readonly cursor?: string
+  /** `oldest` first (by insertion) unless told otherwise. */
+  readonly order?: 'oldest' | 'newest'
+  /** At most this many, 100 unless told otherwise. */
+  readonly limit?: number
+}
+
+/** One page, and where the next begins; no `cursor` when there is none. */
+export interface Page<T> {
+  readonly items: readonly T[]
+  readonly cursor?: string
+}
+
+/** What to read of the things beside jobs. */
+export interface DetailsQuery {
+  readonly jobs?: readonly string[]
+  /** Keys of cells; one that ends in `*` stands for all keys that begin so. */
+  readonly cells?: readonly string[]
+}
+
+/** What lies beside one job. */
+export interface JobDetails {
+  readonly id: string
+  /** What it depends on, in the order given when it was added. */
+  readonly edges: readonly Edge[]
+  /** Who depends on its chain. */
+  readonly dependents: readonly Edge[]
+  readonly logs: readonly LogLine[]
+}
+
+/** The answer to a `DetailsQuery`: jobs in the order asked for (empty where there is no such job), cells by key. */
+export interface Details {
+  readonly jobs: readonly JobDetails[]
+  readonly cells: readonly Cell[]
+}
+
+/** How often each thing has happened in a queue since it was made; never goes down. */
+export interface Lifetime {
+  readonly added: number
+  readonly completed: number
+  readonly failed: number
+  readonly cancelled: number
+  /** By the rules, after a failure; not by hand. */
+  readonly retried: number
+  readonly stalled: number
+}
+
+/** The counts of one queue. */
+export interface QueueTally {
+  readonly queue: string
+  /** Jobs by name and state; names and states without jobs may be absent. Schedules are not counted. */
+  readonly names: Readonly<Record<string, Readonly<Partial<Record<JobState, number>>>>>
+  readonly lifetime: Lifetime
+}
+
+/** What wants attention. */
+export interface Due {
+  /** The store's time. */
+  readonly now: Time
+  /** Jobs whose `dueAt` has come, the longest due first. */
+  readonly jobs: readonly JobRecord[]
+  /** When the next one comes; absent when none is known. */
+  readonly next?: Time
+}
+
+/** Which jobs `due` looks at. */
+export interface DueQuery {
+  readonly queues: readonly string[]
+  /** Ids to leave out: the jobs running in the asking worker. */
+  readonly except: readonly string[]
+  readonly limit: number
+}
+
+/** The events that a commit announces. */
+export type StoreEventType =
+  | JobState
+  | 'progress'
+  | 'retrying'
+  | 'stalled'
+  | 'stale'
+  | 'removed'
+  | 'drained'
+  | 'paused'
+  | 'resumed'
+  | 'worker-started'
+  | 'worker-stopping'
+  | 'worker-stopped'
+
+/** Something that a commit made true. */
+export interface StoreEvent {
+  /** Its place in the stream. */
+  readonly cursor: string
+  readonly type: StoreEventType
+  /** The job; empty for events of queues and workers. */
+  readonly id: string
+  readonly queue: string
+  /** The job's name; empty where there is none. */
+  readonly name: string
+  readonly at: Time
+  readonly attempt?: number
+  readonly worker?: string
+  readonly runAt?: Time
+  readonly result?: JsonText
+  readonly progress?: JsonText
+  readonly error?: ErrorInfo
+}
+
+/** A lease that was taken away from its holder. */
+export interface Revoked {
+  readonly id: string
+  /** The fence that the holder had. */
+  readonly fence: number
+  readonly worker: string
+  readonly reason: 'cancelled' | 'removed' | 'completed-elsewhere' | 'lease-lost'
+}
+
+/** What a watcher is told after a commit. Hints may come late, twice or not at all; events may not. */
+export interface Notice {
+  /** Queues in which work became claimable. */
+  readonly work: readonly string[]
+  /** Times (leases aside) at which something in a queue will be due, sooner than may be known. */
+  readonly due: readonly { readonly queue: string; readonly at: Time }[]
+  readonly revoked: readonly Revoked[]
+  /** In order and without gaps; empty for watchers of hints alone. */
+  readonly events: readonly StoreEvent[]
+  /** Events between the cursor asked for and the first one here are no longer held. */
+  readonly gap: boolean
+}
+
+/** What to watch. */
+export interface WatchOptions {
+  /** Events as well as hints; false unless told otherwise. While anybody asks for them, commits record them. */
+  readonly events?: boolean
+  /** Resume after this cursor; absent: from now on. */
+  readonly from?: string
+}
+
+/** A user's transaction; what it is depends on the store. */
+export type Tx = unknown
+
+/**
+ * Where jobs live. Every implementation passes the suite in `millrace/conformance`.
+ *
+ * Two callers must never be given the same job; nothing is told before it is durable; and a store never decides how a
+ * job may change. A lease, a delay or a window is over when its time is at or before the store's clock.
+ */
+export interface Store {
+  /** For messages: `memory`, `sqlite`, `postgres`. */
+  readonly name: string
+  /** What it is able to do. */
+  readonly can: { readonly transactions: boolean; readonly share: 'process' | 'machine' | 'network' }
+  /** The world it lives in; the system's when absent. Queues and workers on this store live in the same. */
+  readonly runtime?: Runtime
+
+  /** Creates or migrates what it needs. Idempotent; every other call waits for it. */
+  open(): Promise<void>
+
+  /**
+   * One atomic durable write. Groups are applied in order, each whole or not at all, and a refused one does not touch
+   * its neighbours; then renewals; asks are answered last and see all of it.
+   *
+   * The writer is locked first. A batch with the writer's last number again is answered with the same receipt, claimed
+   * jobs included, and applies nothing; one with a lower number is refused (`WRITER_BEHIND`). So a caller that did not
+   * get an answer can send the batch again, and a late original cannot land after its replay.
+   *
+   * A new job's fence is above every fence that a removed job of the same id has had, so that a worker that still believes
+   * in the old one is refused.
+   *
+   * A rejected promise means that the outcome is not known, unless the error says otherwise.
+   *
+   * Claims: of all waiting jobs in the queues and names asked for, those with the lowest `(priority, ord)`; each
+   * becomes active with fence and attempt up by one, leased to the worker by the store's clock. What is paused or at
+   * its limit is passed over without reading its jobs. Places (`ord`) count through the whole store, and dependents
+   * released by one commit get theirs in the order in which they were added.
+   *
+   * An insert is refused for the first of: its id, its dedup key, a missing dependency, a full queue. A dedup key with a
+   * window is free when the window is over, whatever became of the job.
+   */
+  commit(batch: Batch, tx?: Tx): Promise<Receipt>
+
+  /** The jobs with these ids, in this order; undefined where there is none. */
+  get(ids: readonly string[], tx?: Tx): Promise<readonly (JobRecord | undefined)[]>
+
+  /** Jobs in the order of their insertion. Paging neither skips nor repeats a job that matched all along. */
+  find(query: Query, tx?: Tx): Promise<Page<JobRecord>>
+
+  /** Edges, logs and cells. */
+  details(query: DetailsQuery): Promise<Details>
+
+  /** Counts of the queues named, or of all; a queue never used has none. */
+  tally(queues?: readonly string[]): Promise<readonly QueueTally[]>
+
+  /**
+   * What wants attention now, and when to look again: `next` is the earliest time still ahead, of jobs in these queues
+   * and not in `except`. A list cut short by `limit` says nothing of what was cut.
+   */
+  due(query: DueQuery): Promise<Due>
+
+  /**
+   * Calls `listener` after commits, from this process or another that shares the store. A listener never runs inside
+   * a commit, is never called after it was stopped, and may throw without harm to others. Commits sent through this
+   * store after `watch` returned are told.
+   *
+   * Each change announces its `why`, then the state entered if that is another; a claim that leaves a queue without
+   * waiting jobs announces `drained`.
+   */
+  watch(options: WatchOptions, listener: (notice: Notice) => void): Stop
+
+  /** Runs `work` in a transaction; stores that can. */
+  transact?<T>(work: (tx: Tx) => Promise<T>): Promise<T>
+
+  /** Lets go of everything. Idempotent; calls after it are refused with `STORE_CLOSED`. */
+  close(): Promise<void>
+}
