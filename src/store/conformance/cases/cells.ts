@@ -1,0 +1,76 @@
+// store/conformance/cases/cells.ts: versioned settings.
+import { must, same } from '../check.js'
+import { first, second } from '../driver.js'
+import { area } from '../harness.js'
+import { put } from '../making.js'
+
+/** A cell is written by whoever knows its version. */
+export const cells = area('cells', {
+  'a cell is written, read and written again, its version going up by one': async (h) => {
+    const d = first(h)
+    const one = await d.commit({ groups: [[put('color', 'red', 0)]] })
+    const red = { key: 'color', value: '"red"', version: 1, at: one.now }
+    same(await d.cell('color'), red, 'a new cell has version 1')
+    await h.advance(1_000)
+    const two = await d.commit({ groups: [[put('color', 'blue', 1)]] })
+    const blue = { key: 'color', value: '"blue"', version: 2, at: two.now }
+    same(await d.cell('color'), blue, 'a cell tells its version and when it was last written')
+  },
+
+  'a write with another version is refused with what stands there': async (h) => {
+    const d = first(h)
+    await d.land(put('color', 'red', 0))
+    const standing = await d.cell('color')
+    for (const version of [0, 2, 7]) {
+      const verdict = await d.refuse('version', 'a cell is written by its version', put('color', 'blue', version))
+      same([verdict.id, verdict.cell], ['color', standing], 'the refusal carries the cell that stands there')
+    }
+    const verdict = await d.refuse('version', 'a cell that is not there has version 0', put('none', 1, 1))
+    same([verdict.id, verdict.cell], ['none', undefined], 'the refusal carries no cell where there is none')
+    same(await d.cell('color'), standing, 'a refused write changes nothing')
+  },
+
+  'a cell is removed by a write without a value': async (h) => {
+    const d = first(h)
+    await d.land(put('color', 'red', 0))
+    await d.refuse('version', 'a removal is fenced by the version too', put('color', undefined, 0))
+    await d.land(put('color', undefined, 1))
+    same(await d.cell('color'), undefined, 'a removed cell is gone')
+    await d.land(put('color', 'green', 0))
+    same((await d.cell('color'))?.value, '"green"', 'a removed cell can be written anew')
+  },
+
+  'cells are read by key and by prefix': async (h) => {
+    const d = first(h)
+    for (const key of ['worker:b', 'worker:a', 'work', 'worker:', 'other', 'worker:a_', 'worker:a%', 'WORKER:c']) {
+      await d.land(put(key, key, 0))
+    }
+    const read = async (...keys: string[]): Promise<readonly string[]> => {
+      return (await h.store.details({ cells: keys })).cells.map(({ key }) => key)
+    }
+    same(
+      await read('other', 'nothing', 'work'),
+      ['other', 'work'],
+      'cells are answered by key, and none for what is not there',
+    )
+    const prefixed = (await read('worker:*')).toSorted()
+    same(
+      prefixed,
+      ['worker:', 'worker:a', 'worker:a%', 'worker:a_', 'worker:b'],
+      'a star stands for all keys that begin so',
+    )
+    same((await read('worker:a_*')).toSorted(), ['worker:a_'], 'nothing but the star at the end is special')
+    same((await read('*')).length, 8, 'a star alone stands for all')
+    must((await read()).length === 0, 'no cells are answered where none are asked for')
+  },
+
+  'of two handles that write one version exactly one lands': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    for (let version = 0; version < 25; version++) {
+      const verdicts = await Promise.all([d.send([put('hot', 'd', version)]), other.send([put('hot', 'o', version)])])
+      same(verdicts.filter(({ ok }) => ok).length, 1, 'a version is written over once')
+      same((await d.cell('hot'))?.version, version + 1, 'each write takes the version up by one')
+    }
+  },
+})

@@ -1,0 +1,96 @@
+// store/conformance/cases/replays.ts: a batch sent again is answered again and applied once.
+import { refuses, same } from '../check.js'
+import { ask, Driver, first, LEASE, second } from '../driver.js'
+import { area } from '../harness.js'
+import { listening } from '../listening.js'
+import { complete, doom, insert, note, put } from '../making.js'
+
+/** After a lost answer, the same batch gives the same receipt. */
+export const replays = area('replays', {
+  'a replay is answered with an equal receipt, claimed jobs included': async (h) => {
+    const d = first(h)
+    await d.addMany(3, 'work')
+    const held = await d.claimOne()
+    const receipt = await d.commit({
+      groups: [complete(held, { result: 1 }), [insert('new', 'work')], [doom()]],
+      renewals: [{ id: held.id, fence: held.fence, lease: LEASE, started: true }],
+      asks: [ask(2), ask(5)],
+    })
+    same(await d.replay(), receipt, 'a replay is answered with the receipt of the original')
+    await h.advance(5_000)
+    same(await d.replay(), receipt, 'a replay is answered with the receipt of the original, however late')
+  },
+
+  'a replay through another handle is answered with the same receipt': async (h) => {
+    const d = first(h)
+    await d.add('work')
+    const receipt = await d.commit({ groups: [[insert('new', 'work')]], asks: [ask(1)] })
+    const peer = await h.peer()
+    same(await peer.commit(d.last), receipt, 'what a writer last sent is known to every handle')
+  },
+
+  'a replay applies nothing twice': async (h) => {
+    const d = first(h)
+    await d.addMany(4, 'work')
+    const held = await d.claimOne()
+    const waits = await d.add('waits', { queue: 'other', after: [held, 'first-2'] })
+    await listening(h.store, { events: true }, async (listener) => {
+      await d.commit({
+        groups: [
+          note(held, { progress: 10, logs: ['one'] }),
+          complete(held, { result: 1, also: [insert('also', 'also', { queue: 'other' })] }),
+          [put('cell', 1, 0)],
+        ],
+        asks: [ask(1)],
+      })
+      const last = d.last
+      const state = async (): Promise<unknown> => ({
+        jobs: (await h.store.find({})).items,
+        details: await h.store.details({ jobs: [held.id, waits.id], cells: ['cell'] }),
+        tally: await h.store.tally(),
+      })
+      const before = await state()
+      await h.store.commit(last)
+      await h.store.commit(last)
+      same(await state(), before, 'a replay applies nothing')
+      same((await d.job(waits)).pending, 1, 'a replayed settlement releases its dependents once')
+      const events = await listener.heard(d)
+      same(events.filter(({ type }) => type === 'completed').length, 1, 'a replay tells nothing again')
+      same(events.filter(({ type }) => type === 'progress').length, 1, 'a replay tells no progress again')
+    })
+  },
+
+  'a replay is answered as before though the jobs have moved on since': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    await d.add('work')
+    const receipt = await d.commit({ asks: [ask(1)] })
+    const [job] = receipt.asks[0] ?? []
+    if (job !== undefined) await other.land(complete(job))
+    same(await d.replay(), receipt, 'a receipt is remembered, not made anew')
+  },
+
+  'a batch with a lower number is refused': async (h) => {
+    const d = first(h)
+    await d.add('work')
+    const old = d.last
+    await d.add('work')
+    await refuses(() => h.store.commit(old), 'WRITER_BEHIND', 'a late original cannot land after its successor')
+    const late = { ...old, groups: [[insert('late', 'work')]], asks: [ask(5)] }
+    await refuses(() => h.store.commit(late), 'WRITER_BEHIND', 'a number is used once')
+    same(await d.exists('late'), false, 'a batch refused for its number applies nothing')
+    same(await d.counts(), { work: { waiting: 2 } }, 'a batch refused for its number claims nothing')
+    await d.add('work')
+  },
+
+  'writers are independent of each other': async (h) => {
+    const a = first(h)
+    const b = new Driver(h.store, 'independent')
+    await a.addMany(2, 'work')
+    await a.add('work')
+    const mine = await b.commit({ groups: [[insert('b', 'work')]] })
+    same(mine.groups.length, 1, 'a new writer begins with 1, whatever others have sent')
+    await a.add('work')
+    same(await b.replay(), mine, "another writer's batches do not touch what this one last sent")
+  },
+})

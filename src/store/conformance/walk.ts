@@ -1,0 +1,236 @@
+// store/conformance/walk.ts: random walks over the port, as plain values that can be stored, cut down and run again.
+import type { FailurePolicy } from '../../job/job.js'
+import { cellKey } from '../cells.js'
+
+/** A choice among the jobs there are when the step is taken: 0 is the first, just below 1 the last. */
+export type Pick = number
+
+/** One change of a group, by what it means; whom it meets is found out when the step is taken. */
+export type WalkAct =
+  | {
+      readonly act: 'add'
+      readonly id: string
+      readonly queue: string
+      readonly name: string
+      readonly version: number
+      readonly priority: number
+      readonly lifo: boolean
+      readonly attempts: number | 'endless'
+      /** Minutes from the commit, or from the beginning of the walk. */
+      readonly run?: { readonly in: number } | { readonly at: number }
+      readonly after: readonly { readonly on: Pick | 'nobody'; readonly policy: FailurePolicy }[]
+      readonly key?: string
+      /** Minutes. */
+      readonly window?: number
+      /** Minutes until it is stale, and until it is removed. */
+      readonly keep?: readonly [stale: number, remove: number]
+    }
+  | {
+      readonly act: 'complete'
+      readonly on: Pick
+      readonly old: boolean
+      readonly next?: string
+      readonly also?: string
+    }
+  | { readonly act: JobVerb; readonly on: Pick; readonly old: boolean; readonly value: number }
+  | { readonly act: 'put'; readonly key: string; readonly value: unknown; readonly old: boolean }
+  | { readonly act: 'doom' }
+
+/** What can be done to one job. */
+export type JobVerb = (typeof verbs)[number]
+
+/** A renewal of some running job, or of one that was taken away. */
+export interface WalkRenewal {
+  readonly on: Pick
+  readonly old: boolean
+  /** Minutes. */
+  readonly lease: number
+  readonly started: boolean
+}
+
+/** A worker's wish. */
+export interface WalkAsk {
+  readonly worker: string
+  readonly queues: readonly string[]
+  readonly names: readonly (string | undefined)[]
+  readonly versions?: readonly number[]
+  /** Minutes. */
+  readonly lease: number
+  readonly want: number
+  readonly ahead: number
+}
+
+/** One step of a walk. */
+export type WalkStep =
+  | {
+      readonly step: 'batch'
+      /** Which of two writers sends it, each through a handle of its own. */
+      readonly writer: 0 | 1
+      readonly groups: readonly (readonly WalkAct[])[]
+      readonly renewals: readonly WalkRenewal[]
+      readonly asks: readonly WalkAsk[]
+    }
+  /** The writer's last batch again. */
+  | { readonly step: 'replay'; readonly writer: 0 | 1 }
+  /** What is due is decided. */
+  | { readonly step: 'upkeep' }
+  | { readonly step: 'advance'; readonly minutes: number }
+
+/** The queues that walks go through. */
+export const walkQueues: readonly string[] = ['q1', 'q2', 'full']
+
+const verbs = [
+  'fail',
+  'stumble',
+  'snooze',
+  'handBack',
+  'note',
+  'cancel',
+  'retry',
+  'promote',
+  'update',
+  'remove',
+] as const
+const names: readonly string[] = ['a', 'b', 'c']
+
+/** A walk of so many steps; the same seed gives the same walk. */
+export function randomWalk(seed: number, steps: number): readonly WalkStep[] {
+  const dice = new Dice(seed)
+  return Array.from({ length: steps }, () => randomStep(dice))
+}
+
+function randomStep(dice: Dice): WalkStep {
+  const roll = dice.below(20)
+  if (roll < 3) return { step: 'advance', minutes: dice.among([1, 1, 2, 5, 10]) }
+  if (roll < 6) return { step: 'upkeep' }
+  if (roll < 7) return { step: 'replay', writer: dice.among([0, 1]) }
+  return {
+    step: 'batch',
+    writer: dice.among([0, 1]),
+    groups: dice.list(4, () => randomGroup(dice)),
+    renewals: dice.chance(0.3) ? dice.list(3, () => randomRenewal(dice)) : [],
+    asks: dice.chance(0.6) ? dice.list(2, () => randomAsk(dice)) : [],
+  }
+}
+
+function randomGroup(dice: Dice): readonly WalkAct[] {
+  const acts = dice.list(dice.chance(0.25) ? 4 : 1, () => randomAct(dice))
+  return dice.chance(0.08) ? [...acts, { act: 'doom' }] : acts
+}
+
+function randomAct(dice: Dice): WalkAct {
+  const roll = dice.below(20)
+  if (roll < 8) return randomAdd(dice)
+  const [on, old] = [dice.fraction(), dice.chance(0.12)]
+  if (roll < 12) {
+    const continues = dice.chance(0.25)
+    return {
+      act: 'complete',
+      on,
+      old,
+      ...(continues && { next: dice.id() }),
+      ...(dice.chance(0.2) && { also: dice.id() }),
+    }
+  }
+  if (roll < 19) return { act: dice.among(verbs), on, old, value: dice.below(4) }
+  return { act: 'put', old, ...dice.among(settings) }
+}
+
+/** Settings worth changing on the way: pauses, limits, and a cell that means nothing. */
+const settings: readonly { readonly key: string; readonly value: unknown }[] = [
+  { key: cellKey.pause('q1'), value: { all: true, names: [] } },
+  { key: cellKey.pause('q1'), value: { all: false, names: ['b'] } },
+  { key: cellKey.pause('q1'), value: { all: false, names: [] } },
+  { key: cellKey.pause('q1'), value: undefined },
+  { key: cellKey.limit('q2'), value: { concurrency: 3, names: { a: { concurrency: 1 } }, by: 'queue' } },
+  { key: cellKey.limit('q2'), value: { names: { b: { concurrency: 2 } }, by: 'queue' } },
+  { key: cellKey.limit('q2'), value: undefined },
+  { key: cellKey.limit('full'), value: { backlog: 4, by: 'queue' } },
+  { key: cellKey.limit('full'), value: { backlog: 9, concurrency: 2, by: 'queue' } },
+  { key: 'plain', value: { text: 'ž' } },
+  { key: 'plain', value: undefined },
+]
+
+function randomAdd(dice: Dice): WalkAct {
+  const queue = dice.among(walkQueues)
+  const taken = dice.chance(0.03)
+  // One refusal at a time: which of several reasons is told first is not a duty.
+  const keyed = !taken && queue !== 'full' && dice.chance(0.2)
+  const after = dice.chance(0.3) ? dice.list(3, () => ({ on: dice.fraction(), policy: dice.among(policies) })) : []
+  const lost = !taken && !keyed && queue !== 'full' && dice.chance(0.02)
+  return {
+    act: 'add',
+    id: taken ? dice.oldId() : dice.id(),
+    queue,
+    name: dice.among(names),
+    version: dice.among([1, 1, 2]),
+    priority: dice.among([0, 0, 0, -1, 1, 5]),
+    lifo: dice.chance(0.15),
+    attempts: dice.among([1, 2, 3, 'endless'] as const),
+    ...(dice.chance(0.2) && { run: dice.chance(0.5) ? { in: dice.below(6) } : { at: dice.below(30) } }),
+    after: lost ? [...after, { on: 'nobody', policy: 'fail' }] : after,
+    ...(keyed && { key: dice.among(['k1', 'k2', 'k3', 'k4']), ...(dice.chance(0.3) && { window: 1 + dice.below(9) }) }),
+    ...(dice.chance(0.2) && { keep: [1 + dice.below(3), dice.below(6)] as const }),
+  }
+}
+
+const policies: readonly FailurePolicy[] = ['fail', 'fail', 'ignore', 'remove']
+
+function randomRenewal(dice: Dice): WalkRenewal {
+  return { on: dice.fraction(), old: dice.chance(0.3), lease: dice.among([0, 1, 2, 5]), started: dice.chance(0.5) }
+}
+
+function randomAsk(dice: Dice): WalkAsk {
+  return {
+    worker: dice.among(['w1', 'w2', 'w3']),
+    queues: dice.among([walkQueues, walkQueues, ['q1'], ['q2', 'full'], ['q2']]),
+    names: dice.among([[undefined], [undefined], ['a', 'b'], [undefined, 'c'], ['c']]),
+    ...(dice.chance(0.15) && { versions: [1] }),
+    lease: 1 + dice.below(4),
+    want: dice.below(5),
+    ahead: dice.chance(0.3) ? dice.below(4) : 0,
+  }
+}
+
+/** Chance from a seed (mulberry32), and ids in order. */
+class Dice {
+  #state: number
+  #ids = 0
+
+  constructor(seed: number) {
+    this.#state = seed >>> 0
+  }
+
+  fraction(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0
+    let mixed = this.#state
+    mixed = Math.imul(mixed ^ (mixed >>> 15), mixed | 1)
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61)
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
+  }
+
+  below(bound: number): number {
+    return Math.floor(this.fraction() * bound)
+  }
+
+  chance(probability: number): boolean {
+    return this.fraction() < probability
+  }
+
+  among<const T>(choices: readonly T[]): T {
+    return choices[this.below(choices.length)] as T
+  }
+
+  /** From one to `most` things. */
+  list<T>(most: number, make: () => T): readonly T[] {
+    return Array.from({ length: 1 + this.below(most) }, make)
+  }
+
+  id(): string {
+    return `walk-${++this.#ids}`
+  }
+
+  oldId(): string {
+    return `walk-${1 + this.below(Math.max(1, this.#ids))}`
+  }
+}

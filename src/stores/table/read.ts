@@ -1,0 +1,90 @@
+// stores/table/read.ts: what a table can be asked, finding jobs aside: details, counts, and what is due.
+import { jobStates } from '../../job/job.js'
+import type { Edge, JobState, Time } from '../../job/job.js'
+import type { Cell, Details, DetailsQuery, Due, DueQuery, JobDetails, QueueTally } from '../../store/store.js'
+import { merge } from './merge.js'
+import { copyOf } from '../../job/record.js'
+import type { Named, Queued, Row } from './row.js'
+import type { Table } from './table.js'
+
+/** What lies beside jobs. */
+export function details(table: Table, query: DetailsQuery): Details {
+  return { jobs: (query.jobs ?? []).map((id) => jobDetails(table, id)), cells: cells(table, query.cells ?? []) }
+}
+
+function jobDetails(table: Table, id: string): JobDetails {
+  const row = table.rows.get(id)
+  if (row === undefined) return { id, edges: [], dependents: [], logs: [] }
+  return {
+    id,
+    edges: Array.from(table.edges.of(id), edgeOf),
+    dependents: Array.from(table.edges.on(row.job.chainId) ?? [], edgeOf),
+    logs: [...(table.logs.get(id) ?? [])],
+  }
+}
+
+/** An edge as it is now: the stored one changes in place. */
+function edgeOf({ dependent, chain, policy, state }: Edge): Edge {
+  return { dependent, chain, policy, state }
+}
+
+function cells(table: Table, keys: readonly string[]): readonly Cell[] {
+  const found = new Map<string, Cell>()
+  for (const key of keys) {
+    if (!key.endsWith('*')) {
+      const cell = table.cells.get(key)
+      if (cell !== undefined) found.set(key, cell)
+      continue
+    }
+    const prefix = key.slice(0, -1)
+    for (const [other, cell] of table.cells) if (other.startsWith(prefix)) found.set(other, cell)
+  }
+  return [...found.values()].toSorted((a, b) => (a.key < b.key ? -1 : 1))
+}
+
+/** The counts of the queues named, or of all; only those that have ever held a job. */
+export function tally(table: Table, names: readonly string[] | undefined): readonly QueueTally[] {
+  const queues = names === undefined ? table.queues.values() : new Set(names.map((name) => table.queues.get(name)))
+  const tallies: QueueTally[] = []
+  for (const queue of queues) if (queue !== undefined && isUsed(queue)) tallies.push(tallyOf(queue))
+  return tallies
+}
+
+function isUsed(queue: Queued): boolean {
+  return queue.lifetime.added > 0 || queue.schedules.size > 0
+}
+
+function tallyOf(queue: Queued): QueueTally {
+  const names: Record<string, Partial<Record<JobState, number>>> = Object.create(null)
+  for (const name of queue.names.values()) {
+    const counts = countsOf(name)
+    if (counts !== undefined) names[name.name] = counts
+  }
+  return { queue: queue.name, names, lifetime: { ...queue.lifetime } }
+}
+
+function countsOf(name: Named): Partial<Record<JobState, number>> | undefined {
+  let counts: Partial<Record<JobState, number>> | undefined
+  for (const [index, state] of jobStates.entries()) {
+    const count = name.counts[index]!
+    if (count > 0) (counts ??= {})[state] = count
+  }
+  return counts
+}
+
+/** What is due in some queues, the longest due first, and when the next one comes. */
+export function due(table: Table, { queues, except, limit }: DueQuery, now: Time): Due {
+  const skipped = new Set(except)
+  const streams: Iterator<Row>[] = []
+  for (const name of new Set(queues)) {
+    const queue = table.queues.get(name)
+    if (queue !== undefined) streams.push(queue.leased.ascend(), queue.timed.ascend())
+  }
+  const jobs = []
+  for (const { job } of merge(streams, (a, b) => a.job.dueAt! - b.job.dueAt! || a.seq - b.seq)) {
+    if (skipped.has(job.id)) continue
+    if (job.dueAt! > now || jobs.length >= limit) return { now, jobs, next: job.dueAt! }
+    jobs.push(copyOf(job))
+  }
+  return { now, jobs }
+}

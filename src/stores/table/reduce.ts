@@ -1,0 +1,112 @@
+// stores/table/reduce.ts: applies one batch to a table: groups in order, then renewals, then asks.
+import type { Change } from '../../job/change.js'
+import { isFinished } from '../../job/job.js'
+import type { JobRecord, Time } from '../../job/job.js'
+import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
+import { claim } from './claim.js'
+import { insert } from './insert.js'
+import { move } from './move.js'
+import { News } from './news.js'
+import { note } from './note.js'
+import { put } from './put.js'
+import { release } from './release.js'
+import { renew } from './renew.js'
+import { copyOf } from '../../job/record.js'
+import type { Row } from './row.js'
+import type { Table } from './table.js'
+import { LANDED } from './verdict.js'
+
+/** What a batch came to. */
+export interface Reduced {
+  readonly receipt: Receipt
+  /** What there is to tell, once it is durable; nothing for a batch that was applied before. */
+  readonly news: News | undefined
+}
+
+/**
+ * Applies a batch. Given the same table, batch and time it does the same, so it can be replayed. A batch applied before
+ * is answered again, and one older than its writer's last is refused by an error.
+ */
+export function reduce(table: Table, batch: Batch, now: Time, recording: boolean): Reduced {
+  const before = table.writers.replay(batch)
+  if (before !== undefined) return { receipt: before, news: undefined }
+  const news = new News(now, recording, table.journal)
+  for (let over = table.orphans.expire(now); over !== undefined; over = table.orphans.expire(now)) {
+    news.credited(over.name.queue)
+  }
+  table.keys.sweep(now)
+  const receipt: Receipt = {
+    writer: batch.writer,
+    seq: batch.seq,
+    now,
+    groups: batch.groups.map((group) => applyGroup(table, group, news)),
+    renewals: batch.renewals.map((renewal) => renew(table, renewal, news)),
+    asks: batch.asks.map((ask) => claim(table, ask, news)),
+  }
+  news.drained()
+  table.writers.remember(receipt)
+  return { receipt, news }
+}
+
+function applyGroup(table: Table, group: Group, news: News): Verdict {
+  const { journal } = table
+  const told = news.events.length
+  const revoked = news.revoked.length
+  let rows: Row[] | undefined
+  journal.open = mayTurn(group)
+  for (const change of group) {
+    const done = apply(table, change, news)
+    if (done === undefined) continue
+    if ('why' in done) {
+      journal.rollback()
+      news.truncate(told, revoked)
+      return done
+    }
+    if (rows === undefined) rows = [done]
+    else rows.push(done)
+  }
+  journal.keep()
+  return rows === undefined ? LANDED : { ok: true, inserted: rows.map(recordOf) }
+}
+
+const recordOf = (row: Row): JobRecord => copyOf(row.job)
+
+/** Applies one change, whole or not at all. Answers the row of an insert, or why it was refused. */
+function apply(table: Table, change: Change, news: News): Row | Refused | undefined {
+  switch (change.kind) {
+    case 'insert':
+      return insert(table, change, news)
+    case 'move':
+      return move(table, change, news)
+    case 'note':
+      return note(table, change, news)
+    case 'release':
+      release(table, change, news)
+      return undefined
+    case 'put':
+      return put(table, change, news)
+  }
+}
+
+/**
+ * Whether a group may be refused after some of it was applied, so that its steps must be written down. A single change
+ * cannot, nor can a settlement: a release is never refused, and neither is the removal of a job just finished.
+ */
+function mayTurn(group: Group): boolean {
+  const first = group[0]
+  for (let at = 1; at < group.length; at++) {
+    const change = group[at]!
+    if (change.kind === 'release') continue
+    const follows =
+      change.kind === 'move' &&
+      change.to === 'removed' &&
+      !change.held &&
+      first?.kind === 'move' &&
+      first.to !== 'removed' &&
+      isFinished(first.to) &&
+      first.id === change.id &&
+      first.fence + 1 === change.fence
+    if (!follows || at !== group.length - 1) return true
+  }
+  return false
+}

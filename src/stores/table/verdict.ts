@@ -1,0 +1,28 @@
+// stores/table/verdict.ts: the answers to groups and renewals, one object for all that are alike.
+import type { JobRecord } from '../../job/job.js'
+import type { Landed, Refused } from '../../store/store.js'
+import { copyOf } from '../../job/record.js'
+import type { Row } from './row.js'
+
+/** No jobs. */
+export const NO_JOBS: readonly JobRecord[] = Object.freeze([])
+
+/** It is in, and inserted nothing. */
+export const LANDED: Landed = Object.freeze({ ok: true, inserted: NO_JOBS })
+
+/** There is no such job. */
+export function missing(id: string): Refused {
+  return { ok: false, why: 'missing', id }
+}
+
+/** The job was moved since, or the lease of its holder has run out. */
+export function fenced(job: JobRecord): Refused {
+  return { ok: false, why: 'fence', id: job.id, job: copyOf(job) }
+}
+
+/** The id or the key is taken, by a job that may be gone. */
+export function duplicate(id: string, standing: Row | undefined): Refused {
+  return standing === undefined
+    ? { ok: false, why: 'duplicate', id }
+    : { ok: false, why: 'duplicate', id, job: copyOf(standing.job) }
+}

@@ -1,0 +1,41 @@
+// A world for stores in this process whose clock moves only when told.
+import { createIds } from '../../src/store/ids.js'
+import type { Harness } from '../../src/store/conformance/harness.js'
+import { systemRuntime } from '../../src/store/runtime.js'
+import type { Runtime } from '../../src/store/runtime.js'
+import type { Store } from '../../src/store/store.js'
+import { memory } from '../../src/stores/memory.js'
+
+/** How many events the memory stores of these tests hold. */
+export const RING = 500
+
+/** A runtime that stands still, and the way to move it. */
+export function stoppedClock(start = 1_700_000_000_000): { runtime: Runtime; advance: (ms: number) => Promise<void> } {
+  let now = start
+  const runtime: Runtime = {
+    ...systemRuntime(),
+    now: () => now,
+    elapsed: () => now,
+    id: createIds(
+      () => now,
+      (target) => void target.fill(7),
+    ),
+  }
+  return {
+    runtime,
+    advance: async (ms) => {
+      now += ms
+    },
+  }
+}
+
+/** A memory store with a clock of its own; `wrap` may come between it and whoever uses it. */
+export async function memoryHarness(
+  wrap: (store: Store) => Store = (store) => store,
+  start?: number,
+): Promise<Harness> {
+  const { runtime, advance } = stoppedClock(start)
+  const store = wrap(memory({ runtime, ring: RING }))
+  await store.open()
+  return { store, peer: async () => store, advance, dispose: () => store.close(), ring: RING }
+}

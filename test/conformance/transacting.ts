@@ -1,0 +1,97 @@
+// A toy store with transactions, made of memory stores, so that the cases about transactions have run before a database does.
+import type { Change } from '../../src/job/change.js'
+import type { Harness } from '../../src/store/conformance/harness.js'
+import { MillraceError } from '../../src/job/errors.js'
+import type { Batch, Receipt, Store, Tx, Verdict } from '../../src/store/store.js'
+import { memory } from '../../src/stores/memory.js'
+import { RING, stoppedClock } from './clock.js'
+
+/** An open transaction: a copy of the store that it alone sees, and what it would add. */
+interface Open {
+  readonly copy: Store
+  readonly batches: Batch[]
+}
+
+/** What a change touches. */
+function idOf(change: Change): string {
+  if (change.kind === 'insert') return change.job.id
+  if (change.kind === 'put') return change.key
+  return change.kind === 'release' ? change.chain : change.id
+}
+
+/** Transactions lock rows (`rows`), or make everybody else wait (`store`), as the databases do. */
+export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harness> {
+  const { runtime, advance } = stoppedClock()
+  const main = memory({ runtime, ring: RING })
+  const landed: { readonly batch: Batch; readonly at: number }[] = []
+  const open = new Set<Open>()
+  let turn: Promise<unknown> = Promise.resolve()
+  let closed = false
+
+  const apply = async (batch: Batch): Promise<Receipt> => {
+    const receipt = await main.commit(batch)
+    landed.push({ batch, at: receipt.now })
+    return receipt
+  }
+
+  const copied = async (): Promise<Store> => {
+    let now = 0
+    const copy = memory({ runtime: { ...runtime, now: () => now } })
+    for (const { batch, at } of landed) {
+      now = at
+      await copy.commit(batch)
+    }
+    now = runtime.now()
+    return copy
+  }
+
+  /** Leaves out the groups that meet a locked row, and says that they are busy. */
+  const applyUnlocked = async (batch: Batch): Promise<Receipt> => {
+    const locked = new Set([...open].flatMap(({ batches }) => batches.flatMap(({ groups }) => groups.flat().map(idOf))))
+    const isFree = batch.groups.map((group) => !group.some((change) => locked.has(idOf(change))))
+    const receipt = await apply({ ...batch, groups: batch.groups.filter((_, index) => isFree[index]) })
+    const verdicts = receipt.groups.values()
+    const groups = batch.groups.map((group, index): Verdict => {
+      const first = group[0]
+      if (isFree[index] || first === undefined) return verdicts.next().value ?? { ok: true, inserted: [] }
+      return { ok: false, why: 'busy', id: idOf(first) }
+    })
+    return { ...receipt, groups }
+  }
+
+  const transact = async <T>(work: (tx: Tx) => Promise<T>): Promise<T> => {
+    if (closed) throw new MillraceError('STORE_CLOSED', 'The toy store was used after it was closed.')
+    const tx: Open = { copy: await copied(), batches: [] }
+    open.add(tx)
+    const answer = work(tx).finally(() => open.delete(tx))
+    turn = answer.catch(() => {})
+    const result = await answer
+    for (const batch of tx.batches) await apply(batch)
+    return result
+  }
+
+  const store: Store = {
+    ...main,
+    name: 'toy',
+    can: { transactions: true, share: 'process' },
+    commit: async (batch, tx) => {
+      if (tx !== undefined) {
+        const { copy, batches } = tx as Open
+        batches.push(batch)
+        return copy.commit(batch)
+      }
+      if (locks === 'rows') return applyUnlocked(batch)
+      await turn
+      await Promise.resolve() // the transaction that ended lands first
+      return apply(batch)
+    },
+    get: (ids, tx) => (tx === undefined ? main : (tx as Open).copy).get(ids),
+    find: (query, tx) => (tx === undefined ? main : (tx as Open).copy).find(query),
+    transact,
+    close: async () => {
+      closed = true
+      await main.close()
+    },
+  }
+  return { store, peer: async () => store, advance, dispose: () => store.close(), rowLocks: locks === 'rows' }
+}
