@@ -1,0 +1,41 @@
+// index.ts: the front door of millrace: re-exports only.
+export { MillraceError, UnrecoverableError, errorCatalogue, isMillraceError } from './job/errors.js'
+export type { ErrorCode, ErrorEntry } from './job/errors.js'
+export type { Duration } from './job/duration.js'
+export type { AttemptError, Dedup, ErrorInfo, FailurePolicy, JobState, LogLine } from './job/job.js'
+export type { BackoffOptions, CustomBackoff } from './job/retry.js'
+export { defineJobs, job } from './queue/define.js'
+export type {
+  DataOf,
+  InputOf,
+  JobDefinition,
+  JobDefinitions,
+  JobOptions,
+  NameOf,
+  ResultOf,
+  ReturnOf,
+} from './queue/define.js'
+export type { EventOf, EventType, Listener, Logger, QueueEvent } from './queue/events.js'
+export type { Explanation, Reason } from './queue/explain.js'
+export { Job } from './queue/job.js'
+export type { ResultOptions, UpdateOptions } from './queue/job.js'
+export type { AddOptions, DedupOptions, Dependency, JobDefaults, RetentionOptions } from './queue/options.js'
+export { Queue } from './queue/queue.js'
+export type { JobFilter, ListOptions } from './queue/filter.js'
+export type { AddArguments, AnyJobs, BulkItem, JobOf, JobPage, QueueOptions } from './queue/queue.js'
+export type { Runtime, Stop } from './store/runtime.js'
+export type { Store } from './store/store.js'
+export { JobAbort, middleware } from './worker/context.js'
+export type { AbortReason, ExtrasOf, JobContext, JobSignal, Middleware } from './worker/context.js'
+export type {
+  HandledJob,
+  Handler,
+  HandlerOf,
+  Handling,
+  HandlerOptions,
+  Handlers,
+  WorkerOptions,
+} from './worker/options.js'
+export { shutdown } from './worker/shutdown.js'
+export type { Closable, CloseOptions } from './worker/shutdown.js'
+export { Worker } from './worker/worker.js'

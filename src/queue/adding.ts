@@ -1,0 +1,219 @@
+// queue/adding.ts: from a call of `add` to an insert, and from its verdict to a handle.
+import type { Insert, NewJob } from '../job/change.js'
+import { MillraceError } from '../job/errors.js'
+import type { JobRecord, Keep } from '../job/job.js'
+import type { JsonText } from '../job/json.js'
+import { create, isDenied, replace } from '../job/lifecycle.js'
+import { checkName, nearest } from '../job/names.js'
+import type { Caller } from '../store/batcher.js'
+import type { Verdict } from '../store/store.js'
+import type { JobDefinition, JobDefinitions } from './define.js'
+import type { Desk } from './desk.js'
+import { Job } from './job.js'
+import { parseOptions } from './options.js'
+import type { AddOptions, JobDefaults, ParsedOptions } from './options.js'
+
+/** An add that was checked and only needs to be sent. */
+export interface Prepared {
+  readonly insert: Insert
+  readonly mode: ParsedOptions['mode']
+}
+
+/** No options given. */
+export const NO_OPTIONS: AddOptions = Object.freeze({})
+
+/** Adds jobs to one queue. */
+export class Adder {
+  readonly #queue: string
+  readonly #desk: Desk
+  readonly #jobs: JobDefinitions | undefined
+  readonly #defaults: JobDefaults
+  readonly #retention: Keep | undefined
+  /** Options parsed once per name, for adds that give none. */
+  readonly #parsed = new Map<string, ParsedOptions>()
+
+  constructor(
+    queue: string,
+    desk: Desk,
+    jobs: JobDefinitions | undefined,
+    defaults: JobDefaults,
+    retention: Keep | undefined,
+  ) {
+    this.#queue = queue
+    this.#desk = desk
+    this.#jobs = jobs
+    this.#defaults = defaults
+    this.#retention = retention
+  }
+
+  /** Checks everything about a job to be added; waits only if a schema does. */
+  prepare(name: string, data: unknown, options: AddOptions): Prepared | Promise<Prepared> {
+    const definition = this.definition(name)
+    const parsed = this.#options(name, definition, options)
+    const version = definition?.version ?? 1
+    const text = this.#desk.encode(name, data)
+    return text instanceof Promise
+      ? text.then((each) => this.#insert(name, version, each, parsed))
+      : this.#insert(name, version, text, parsed)
+  }
+
+  /** Sends an add, and makes a handle of what it comes to. */
+  send(prepared: Prepared): Promise<Job> {
+    return new Promise((resolve, reject) => {
+      this.#desk.connection.main.submit([prepared.insert], new Adding(this, prepared, resolve, reject))
+    })
+  }
+
+  /** The handle that an add resolves to. */
+  handle({ insert, mode }: Prepared, verdict: Verdict): Job | Promise<Job> {
+    return verdict.ok ? new Job(this.#desk, verdict.inserted[0]!) : this.#refused(insert, mode, verdict)
+  }
+
+  /** How a name was declared; one that should have been and was not is refused. */
+  definition(name: string): JobDefinition | undefined {
+    if (this.#parsed.has(name)) return this.#jobs?.[name]
+    checkName(name, 'job name')
+    if (this.#jobs === undefined) return undefined
+    if (Object.hasOwn(this.#jobs, name)) return this.#jobs[name]
+    const near = nearest(name, Object.keys(this.#jobs))
+    throw new MillraceError(
+      'UNKNOWN_JOB',
+      `Queue '${this.#queue}' has no job '${name}'` +
+        (near === undefined ? '; declare it with defineJobs.' : `; did you mean '${near}'?`),
+    )
+  }
+
+  #options(name: string, definition: JobDefinition | undefined, options: AddOptions): ParsedOptions {
+    const known = options === NO_OPTIONS ? this.#parsed.get(name) : undefined
+    if (known !== undefined) return known
+    if (typeof options !== 'object' || options === null) {
+      throw new MillraceError('INVALID_OPTION', `queue.add options must be an object, not ${String(options)}.`)
+    }
+    const { input: _input, output: _output, version: _version, ...own } = definition ?? {}
+    const all = { ...this.#defaults, ...own, ...defined(options) }
+    const parsed = parseOptions(all, 'queue.add options', this.#queue, name, this.#retention)
+    if (options === NO_OPTIONS) this.#parsed.set(name, parsed)
+    return parsed
+  }
+
+  #insert(name: string, version: number, data: JsonText | undefined, options: ParsedOptions): Prepared {
+    const insert = create({
+      id: options.id ?? this.#desk.connection.runtime.id(),
+      kind: 'job',
+      queue: this.#queue,
+      name,
+      version,
+      data,
+      priority: options.priority,
+      lifo: options.lifo,
+      attempts: options.attempts,
+      backoff: options.backoff,
+      timeout: options.timeout,
+      run: options.run,
+      parentId: undefined,
+      dedup: options.dedup,
+      keep: options.keep,
+      edges: options.edges,
+    })
+    return { insert, mode: options.mode }
+  }
+
+  async #refused(insert: Insert, mode: ParsedOptions['mode'], verdict: Verdict & { ok: false }): Promise<Job> {
+    const { why, id, job } = verdict
+    switch (why) {
+      case 'missing':
+        throw new MillraceError(
+          'DEPENDENCY_MISSING',
+          `after: there is no job ${id}; it was never added, or has been removed.`,
+          { details: { id } },
+        )
+      case 'full':
+        throw new MillraceError('QUEUE_FULL', `Queue '${this.#queue}' is at its backlog limit; try again later.`)
+      case 'duplicate':
+        break
+      default:
+        throw new MillraceError('STORE_UNAVAILABLE', `The store refused the job: ${why}.`)
+    }
+    const sameId = id === insert.job.id
+    if (!sameId && mode === 'reject') {
+      throw new MillraceError('DUPLICATE_JOB', `Job ${id} holds the dedup key ${insert.job.dedup?.key ?? ''}.`, {
+        details: { id },
+      })
+    }
+    if (job === undefined) return new Job(this.#desk, asRemoved(insert.job, id), { duplicate: true, removed: true })
+    if (!sameId && mode === 'replace') return this.#replace(insert, job)
+    return new Job(this.#desk, job, { duplicate: true })
+  }
+
+  /** Gives the standing job what the new one said; judged anew if it was moved in between. */
+  async #replace(insert: Insert, standing: JobRecord): Promise<Job> {
+    const decision = replace(standing, insert.job)
+    if (isDenied(decision) || decision.length === 0) return new Job(this.#desk, standing, { duplicate: true })
+    const verdict = await this.#desk.connection.main.commit(decision)
+    if (!verdict.ok) return this.send({ insert, mode: 'replace' })
+    const [record] = await this.#desk.connection.store.get([standing.id])
+    return new Job(this.#desk, record ?? standing, { duplicate: true, removed: record === undefined })
+  }
+}
+
+/** An add on its way. A class, since there is one for every job, and closures cost more. */
+class Adding implements Caller {
+  readonly #adder: Adder
+  readonly #prepared: Prepared
+  readonly #resolve: (job: Job | Promise<Job>) => void
+  readonly failed: (error: unknown) => void
+
+  constructor(
+    adder: Adder,
+    prepared: Prepared,
+    resolve: (job: Job | Promise<Job>) => void,
+    reject: (error: unknown) => void,
+  ) {
+    this.#adder = adder
+    this.#prepared = prepared
+    this.#resolve = resolve
+    this.failed = reject
+  }
+
+  landed(verdict: Verdict): void {
+    this.#resolve(this.#adder.handle(this.#prepared, verdict))
+  }
+}
+
+/** Options without those set to undefined, so that they do not hide defaults. */
+function defined(options: AddOptions): AddOptions {
+  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
+}
+
+/** What is known of a job that still holds its dedup key but has been removed. */
+function asRemoved(job: NewJob, id: string): JobRecord {
+  const { lifo: _lifo, run: _run, ...rest } = job
+  return {
+    ...rest,
+    id,
+    data: undefined,
+    state: 'completed',
+    ord: 0,
+    fence: 0,
+    attempt: 0,
+    worker: undefined,
+    runAt: undefined,
+    leaseUntil: undefined,
+    brokenAt: undefined,
+    staleAt: undefined,
+    stale: false,
+    deleteAt: undefined,
+    dueAt: undefined,
+    chainId: id,
+    pending: 0,
+    stalls: 0,
+    ahead: false,
+    progress: undefined,
+    result: undefined,
+    error: undefined,
+    errors: [],
+    createdAt: 0,
+    startedAt: undefined,
+    finishedAt: undefined,
+  }
+}

@@ -1,0 +1,314 @@
+// queue/desk.ts: what can be done with jobs that exist: read them, move them by the rules, wait for them.
+import { parseDuration } from '../job/duration.js'
+import { MillraceError } from '../job/errors.js'
+import { isFinished } from '../job/job.js'
+import type { JobRecord, LogLine } from '../job/job.js'
+import { decodeJson, encodeJson } from '../job/json.js'
+import type { JsonText } from '../job/json.js'
+import { cancel, isDenied, promote, remove, retry, update } from '../job/lifecycle.js'
+import type { Decision, Edit } from '../job/lifecycle.js'
+import { refuseUnknown } from '../job/names.js'
+import type { Connection } from '../store/connection.js'
+import type { StoreEvent, Verdict } from '../store/store.js'
+import { validate } from './define.js'
+import type { JobDefinitions } from './define.js'
+import { Feed } from './feed.js'
+import { Job } from './job.js'
+import type { Done, JobActions, ResultOptions, UpdateOptions } from './job.js'
+import { parseOptions, parseWhen } from './options.js'
+
+/** How often a wish is judged anew because somebody else moved the job first. */
+const RACES = 100
+
+/** What a queue and its workers share in dealing with jobs. */
+export class Desk implements JobActions {
+  readonly connection: Connection
+  readonly feed: Feed
+  readonly #jobs: JobDefinitions | undefined
+  readonly #maxBytes: number
+  /** Called when this desk closes, to let go of those who wait. */
+  readonly #closing = new Set<() => void>()
+  #closed = false
+
+  constructor(connection: Connection, jobs: JobDefinitions | undefined, maxBytes: number) {
+    this.connection = connection
+    this.feed = new Feed(connection.store)
+    this.#jobs = jobs
+    this.#maxBytes = maxBytes
+  }
+
+  /** The payload as text, if it is JSON and the declared schema takes it. Waits only if the schema does. */
+  encode(name: string, data: unknown): JsonText | undefined | Promise<JsonText | undefined> {
+    const text = encodeJson(data, 'data', this.#maxBytes)
+    const schema = this.#jobs?.[name]?.input
+    if (schema === undefined) return text
+    const said = validate(schema, data)
+    return said instanceof Promise ? said.then((each) => accept(each, name, text)) : accept(said, name, text)
+  }
+
+  /** The job as it stands. */
+  async read(id: string): Promise<JobRecord> {
+    await this.connection.ready()
+    const [record] = await this.connection.store.get([id])
+    if (record === undefined) throw notFound(id)
+    return record
+  }
+
+  cancel(id: string): Promise<Done> {
+    return this.act(id, cancel)
+  }
+
+  retry(id: string): Promise<Done> {
+    return this.act(id, retry)
+  }
+
+  promote(id: string): Promise<Done> {
+    return this.act(id, promote)
+  }
+
+  /** Refused while others wait for the job, because they would then wait for nothing. */
+  async remove(id: string): Promise<Done> {
+    await this.connection.ready()
+    const [record] = await this.connection.store.get([id])
+    if (record === undefined) return { done: false, record }
+    await this.refuseIfAwaited([record])
+    try {
+      return await this.act(id, remove)
+    } catch (error) {
+      if (error instanceof MillraceError && error.code === 'JOB_NOT_FOUND') return { done: false, record: undefined }
+      throw error
+    }
+  }
+
+  /** Throws if an unfinished job is waited for. */
+  async refuseIfAwaited(records: readonly JobRecord[]): Promise<void> {
+    const unfinished = records.filter((record) => !isFinished(record.state)).map((record) => record.id)
+    if (unfinished.length === 0) return
+    const { jobs } = await this.connection.store.details({ jobs: unfinished })
+    for (const { id, dependents } of jobs) {
+      const waiting = dependents.filter((edge) => edge.state === 'open').map((edge) => edge.dependent)
+      if (waiting.length === 0) continue
+      throw new MillraceError(
+        'JOB_HAS_DEPENDENTS',
+        `Job ${id} cannot be removed: ${waiting.length} wait for it (${waiting.slice(0, 5).join(', ')}). Cancel it instead.`,
+        { details: { id, dependents: waiting } },
+      )
+    }
+  }
+
+  async update(id: string, changes: UpdateOptions): Promise<Done> {
+    const edit = await this.edit(changes, (await this.read(id)).name)
+    return this.act(id, (job) => update(job, edit))
+  }
+
+  /** `UpdateOptions` in the rules' terms. */
+  async edit(changes: UpdateOptions, name: string): Promise<Edit> {
+    refuseUnknown(changes, ['data', 'priority', 'delay', 'runAt'], 'update')
+    const run = changes.delay === 0 ? { in: 0 } : parseWhen(changes, 'update')
+    const { priority } = parseOptions({ priority: changes.priority }, 'update', '', '', undefined)
+    const data = 'data' in changes ? ((await this.encode(name, changes.data)) ?? null) : undefined
+    return {
+      ...(data !== undefined && { data }),
+      ...(changes.priority !== undefined && { priority }),
+      ...(run !== undefined && { run }),
+    }
+  }
+
+  /** Judges a wish by the rules and commits what they say, anew whenever somebody moved the job in between. */
+  async act(id: string, decide: (job: JobRecord) => Decision): Promise<Done> {
+    let record: JobRecord | undefined = await this.read(id)
+    for (let races = 0; record !== undefined && races < RACES; races++) {
+      const decision = decide(record)
+      if (isDenied(decision))
+        throw new MillraceError('INVALID_STATE', `Job ${id} ${decision.denied}.`, { details: { id } })
+      if (decision.length === 0) return { done: false, record }
+      const verdict = await this.connection.main.commit(decision)
+      if (verdict.ok) return { done: true, record: (await this.connection.store.get([id]))[0] }
+      record = standing(verdict, record)
+    }
+    throw notFound(id)
+  }
+
+  /** As `act`, for many: those that the rules deny, or that are gone, are passed over. Answers how many were changed. */
+  async actAll(records: readonly JobRecord[], decide: (job: JobRecord) => Decision): Promise<number> {
+    const done = await Promise.all(
+      records.map(async (first) => {
+        let record: JobRecord | undefined = first
+        for (let races = 0; record !== undefined && races < RACES; races++) {
+          const decision = decide(record)
+          if (isDenied(decision) || decision.length === 0) return false
+          const verdict: Verdict = await this.connection.main.commit(decision)
+          if (verdict.ok) return true
+          if (verdict.why === 'duplicate') return false
+          record = verdict.job
+        }
+        return false
+      }),
+    )
+    return done.filter(Boolean).length
+  }
+
+  async logs(id: string): Promise<readonly LogLine[]> {
+    await this.connection.ready()
+    const { jobs } = await this.connection.store.details({ jobs: [id] })
+    return jobs[0]?.logs ?? []
+  }
+
+  /** Waits for a job's end, by push. The ear is open before the first look, so nothing falls between. */
+  async result(id: string, options: ResultOptions): Promise<unknown> {
+    const timeout = options.timeout === undefined ? undefined : parseDuration(options.timeout, 'result timeout')
+    await this.connection.ready()
+    return new Promise<unknown>((resolve, reject) => {
+      const undo: (() => void)[] = []
+      const settle = (end: () => void): void => {
+        for (const each of undo.splice(0)) each()
+        end()
+      }
+      const fail = (error: unknown): void => settle(() => reject(error))
+      const look = (): void => {
+        this.connection.store.get([id]).then(([record]) => {
+          if (record === undefined) fail(notFound(id))
+          else if (isFinished(record.state)) settle(() => conclude(record.state, record, resolve, reject))
+        }, fail)
+      }
+      if (this.#closed) return fail(closed())
+      const onClose = (): void => fail(closed())
+      this.#closing.add(onClose)
+      undo.push(() => this.#closing.delete(onClose))
+      undo.push(
+        this.feed.job(id, (event) => {
+          if (event === undefined) look()
+          else if (event.type === 'removed') fail(removed(id))
+          else if (event.type === 'completed' || event.type === 'failed' || event.type === 'cancelled') {
+            settle(() => conclude(event.type, event, resolve, reject))
+          }
+        }),
+      )
+      if (timeout !== undefined) {
+        undo.push(
+          this.connection.runtime.timer(timeout, () =>
+            fail(
+              new MillraceError('RESULT_TIMEOUT', `Job ${id} did not finish within ${timeout} ms.`, {
+                details: { id },
+              }),
+            ),
+          ),
+        )
+      }
+      if (options.signal !== undefined) {
+        const { signal } = options
+        const abort = (): void => fail(signal.reason)
+        if (signal.aborted) return abort()
+        signal.addEventListener('abort', abort)
+        undo.push(() => signal.removeEventListener('abort', abort))
+      }
+      look()
+    })
+  }
+
+  /** The job now and after each change. Changes that come faster than they are read are seen as one. */
+  async *observe(id: string, signal?: AbortSignal): AsyncGenerator<Job, void, void> {
+    await this.connection.ready()
+    let ended: StoreEvent | undefined
+    let changed = true
+    let wake = (): void => {}
+    const nudge = (): void => {
+      changed = true
+      wake()
+    }
+    const stop = this.feed.job(id, (event) => {
+      if (event !== undefined && (event.type === 'removed' || isFinished(event.type as never))) ended ??= event
+      nudge()
+    })
+    this.#closing.add(nudge)
+    signal?.addEventListener('abort', nudge)
+    try {
+      let last: JobRecord | undefined
+      for (;;) {
+        if (this.#closed || signal?.aborted === true) return
+        if (changed) {
+          changed = false
+          const [record]: readonly (JobRecord | undefined)[] = await this.connection.store.get([id])
+          if (record === undefined) {
+            if (last === undefined) throw notFound(id)
+            if (ended !== undefined && ended.type !== 'removed') yield new Job(this, asEnded(last, ended))
+            return
+          }
+          if (record !== last) yield new Job(this, (last = record))
+          if (isFinished(record.state)) return
+        } else {
+          await new Promise<void>((resolve) => (wake = resolve))
+        }
+      }
+    } finally {
+      stop()
+      this.#closing.delete(nudge)
+      signal?.removeEventListener('abort', nudge)
+    }
+  }
+
+  /** Lets go of everybody who waits here. */
+  close(): void {
+    this.#closed = true
+    for (const each of [...this.#closing]) each()
+  }
+}
+
+function accept(
+  said: Awaited<ReturnType<typeof validate>>,
+  name: string,
+  text: JsonText | undefined,
+): JsonText | undefined {
+  if (said.ok) return text
+  throw new MillraceError('INVALID_PAYLOAD', `The data for '${name}' was refused: ${said.issues.join('; ')}`, {
+    details: { name, issues: said.issues },
+  })
+}
+
+function standing(verdict: Verdict & { ok: false }, record: JobRecord): JobRecord | undefined {
+  if (verdict.why !== 'duplicate') return verdict.job
+  throw new MillraceError(
+    'DEDUP_TAKEN',
+    `Job ${record.id} cannot start over: job ${verdict.id} holds its dedup key. Wait for that one or cancel it.`,
+    { details: { id: record.id, holder: verdict.id } },
+  )
+}
+
+function conclude(
+  state: string,
+  end: Pick<StoreEvent | JobRecord, 'id' | 'result' | 'error'>,
+  resolve: (value: unknown) => void,
+  reject: (error: Error) => void,
+): void {
+  if (state === 'completed') return resolve(end.result === undefined ? undefined : decodeJson(end.result))
+  if (state === 'cancelled') {
+    return reject(new MillraceError('JOB_CANCELLED', `Job ${end.id} was cancelled.`, { details: { id: end.id } }))
+  }
+  const said = end.error?.message ?? 'no reason given'
+  reject(
+    new MillraceError('JOB_FAILED', `Job ${end.id} failed: ${said}`, {
+      cause: end.error,
+      details: { id: end.id, error: end.error },
+    }),
+  )
+}
+
+function asEnded(last: JobRecord, event: StoreEvent): JobRecord {
+  const state = event.type as JobRecord['state']
+  return { ...last, state, result: event.result ?? last.result, error: event.error ?? last.error, finishedAt: event.at }
+}
+
+/** The error for a job that is not there. */
+function notFound(id: string): MillraceError {
+  return new MillraceError('JOB_NOT_FOUND', `There is no job ${id}: it was never added, or has been removed.`, {
+    details: { id },
+  })
+}
+
+function removed(id: string): MillraceError {
+  return new MillraceError('JOB_REMOVED', `Job ${id} was removed before it finished.`, { details: { id } })
+}
+
+function closed(): MillraceError {
+  return new MillraceError('QUEUE_CLOSED', 'The queue was closed while waiting; the job itself goes on.')
+}

@@ -1,0 +1,176 @@
+// queue/events.ts: events as people see them, and the small emitter that carries them.
+import { MillraceError } from '../job/errors.js'
+import type { ErrorInfo, Time } from '../job/job.js'
+import { decodeJson } from '../job/json.js'
+import type { Stop } from '../store/runtime.js'
+import type { StoreEvent, StoreEventType } from '../store/store.js'
+
+/** Everything that is announced: what commits made true, and what happened in this process. */
+export type EventType = StoreEventType | 'error' | 'lease-lost'
+
+/** What every event says. */
+interface EventBase {
+  /** What happened. */
+  readonly type: EventType
+  /** The job's id; empty where the event is not about a job. */
+  readonly id: string
+  /** The queue; for an event of a worker, one of its queues. */
+  readonly queue: string
+  /** The job's name; empty where the event is not about a job. */
+  readonly name: string
+  /** When it happened, by the store's clock (by this process's, for `error` and `lease-lost`). */
+  readonly at: Time
+}
+
+interface Extras {
+  waiting: object
+  'waiting-children': object
+  delayed: { readonly runAt: Time }
+  active: { readonly worker: string; readonly attempt: number }
+  progress: { readonly progress: unknown }
+  completed: { readonly result: unknown; readonly attempt: number }
+  failed: { readonly error: ErrorInfo; readonly attempt: number }
+  retrying: { readonly error: ErrorInfo; readonly attempt: number; readonly runAt: Time }
+  stalled: { readonly worker: string }
+  cancelled: object
+  removed: object
+  stale: object
+  drained: object
+  paused: object
+  resumed: object
+  'worker-started': { readonly worker: string }
+  'worker-stopping': { readonly worker: string }
+  'worker-stopped': { readonly worker: string }
+  /** Something went wrong that no call could reject for: a listener, a callback, the store while nobody waited. */
+  error: { readonly error: Error }
+  /** A worker learned that a job it runs is no longer its own. */
+  'lease-lost': { readonly worker: string }
+}
+
+/** One event by its type. */
+export type EventOf<Type extends EventType> = EventBase & { readonly type: Type } & Extras[Type]
+
+/** Any event. */
+export type QueueEvent = { [Type in EventType]: EventOf<Type> }[EventType]
+
+/** Hears events of one type. A promise it returns is watched for rejection, not waited for. */
+export type Listener<Type extends EventType> = (event: EventOf<Type>) => unknown
+
+/** What is written where nobody listens: pino, console and the like fit. */
+export interface Logger {
+  /** For those who want to follow every step. Default: nowhere. */
+  debug?(details: object, message: string): void
+  /** For what is worth a line on a good day. Default: nowhere. */
+  info?(details: object, message: string): void
+  /** For what went wrong and was dealt with. */
+  warn(details: object, message: string): void
+  /** For what went wrong and somebody should look at. */
+  error(details: object, message: string): void
+}
+
+/** Warnings and errors on the console's error stream: the one place where Millrace writes to it. */
+const consoleLogger: Logger = {
+  // oxlint-disable-next-line no-console
+  warn: (details, message) => console.warn(message, details),
+  // oxlint-disable-next-line no-console
+  error: (details, message) => console.error(message, details),
+}
+
+/** Makes a logger that cannot throw; false is silence. */
+export function safeLogger(logger: Logger | false | undefined): Logger {
+  if (logger === false) return { warn: () => {}, error: () => {} }
+  const target = logger ?? consoleLogger
+  const write =
+    (level: 'debug' | 'info' | 'warn' | 'error') =>
+    (details: object, message: string): void => {
+      try {
+        target[level]?.(details, message)
+      } catch {
+        // A logger that throws has nobody left to tell.
+      }
+    }
+  return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+}
+
+/**
+ * Listeners by type. A listener that throws is reported on `error`, once, and harms nobody; an `error` that nobody
+ * listens for goes to the logger.
+ */
+export class Emitter {
+  readonly #listeners = new Map<EventType, Set<(event: never) => unknown>>()
+  readonly #logger: Logger
+  readonly #origin: () => { readonly queue: string; readonly at: Time }
+
+  constructor(logger: Logger, origin: () => { readonly queue: string; readonly at: Time }) {
+    this.#logger = logger
+    this.#origin = origin
+  }
+
+  /** Whether anybody listens for this type: lets callers save the making of an event. */
+  has(type: EventType): boolean {
+    return this.#listeners.has(type)
+  }
+
+  /** How many listeners there are in all. */
+  get size(): number {
+    let size = 0
+    for (const listeners of this.#listeners.values()) size += listeners.size
+    return size
+  }
+
+  on<Type extends EventType>(type: Type, listener: Listener<Type>): Stop {
+    const listeners = this.#listeners.get(type) ?? new Set()
+    this.#listeners.set(type, listeners)
+    const own = (event: EventOf<Type>): unknown => listener(event) // so that one function can be added twice
+    listeners.add(own)
+    return () => {
+      listeners.delete(own)
+      if (listeners.size === 0 && this.#listeners.get(type) === listeners) this.#listeners.delete(type)
+    }
+  }
+
+  emit(event: QueueEvent): void {
+    const listeners = this.#listeners.get(event.type)
+    if (listeners === undefined) {
+      if (event.type === 'error') this.#logger.error({ err: event.error }, event.error.message)
+      return
+    }
+    for (const listener of [...listeners]) {
+      try {
+        const answer = listener(event as never)
+        if (answer instanceof Promise) answer.catch((cause: unknown) => this.#report(event, cause))
+      } catch (cause) {
+        this.#report(event, cause)
+      }
+    }
+  }
+
+  /** Announces an error of this process. */
+  error(error: unknown, about: { id?: string; name?: string; queue?: string } = {}): void {
+    const origin = this.#origin()
+    const { id = '', name = '', queue = origin.queue } = about
+    const known = error instanceof Error ? error : new Error(String(error))
+    this.emit({ type: 'error', id, name, queue, at: origin.at, error: known })
+  }
+
+  #report(event: QueueEvent, cause: unknown): void {
+    const said = cause instanceof Error ? cause.message : String(cause)
+    const error = new MillraceError('LISTENER_FAILED', `A listener for '${event.type}' threw: ${said}`, { cause })
+    if (event.type === 'error') this.#logger.error({ err: error }, error.message)
+    else this.error(error, { id: event.id, name: event.name, queue: event.queue })
+  }
+
+  /** Forgets all listeners. */
+  clear(): void {
+    this.#listeners.clear()
+  }
+}
+
+/** A store's event as people see it: JSON parsed, the cursor left out. */
+export function publicEvent(event: StoreEvent): QueueEvent {
+  const { cursor: _, result, progress, ...rest } = event
+  const shown: Record<string, unknown> = { ...rest }
+  if (event.type === 'completed') shown['result'] = result === undefined ? undefined : decodeJson(result)
+  if (progress !== undefined) shown['progress'] = decodeJson(progress)
+  return shown as unknown as QueueEvent
+}

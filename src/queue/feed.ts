@@ -1,0 +1,58 @@
+// queue/feed.ts: one watch on a store's events, shared by all who listen, and held only while somebody does.
+import type { Stop } from '../store/runtime.js'
+import type { Store, StoreEvent } from '../store/store.js'
+
+/** Hears the events of one job. `undefined`: some were missed, look for yourself. */
+export type JobListener = (event: StoreEvent | undefined) => void
+
+/** A process's ear on a store. */
+export class Feed {
+  readonly #store: Store
+  readonly #jobs = new Map<string, Set<JobListener>>()
+  readonly #all = new Set<(event: StoreEvent) => void>()
+  #stop: Stop | undefined
+
+  constructor(store: Store) {
+    this.#store = store
+  }
+
+  /** Hears every event. */
+  all(listener: (event: StoreEvent) => void): Stop {
+    this.#all.add(listener)
+    this.#start()
+    return () => {
+      this.#all.delete(listener)
+      this.#rest()
+    }
+  }
+
+  /** Hears the events of one job. */
+  job(id: string, listener: JobListener): Stop {
+    const listeners = this.#jobs.get(id) ?? new Set()
+    this.#jobs.set(id, listeners)
+    listeners.add(listener)
+    this.#start()
+    return () => {
+      listeners.delete(listener)
+      if (listeners.size === 0 && this.#jobs.get(id) === listeners) this.#jobs.delete(id)
+      this.#rest()
+    }
+  }
+
+  #start(): void {
+    this.#stop ??= this.#store.watch({ events: true }, (notice) => {
+      if (notice.gap) for (const listeners of this.#jobs.values()) for (const each of [...listeners]) each(undefined)
+      for (const event of notice.events) {
+        for (const each of [...this.#all]) each(event)
+        const listeners = this.#jobs.get(event.id)
+        if (listeners !== undefined) for (const each of [...listeners]) each(event)
+      }
+    })
+  }
+
+  #rest(): void {
+    if (this.#all.size > 0 || this.#jobs.size > 0) return
+    this.#stop?.()
+    this.#stop = undefined
+  }
+}

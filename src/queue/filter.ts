@@ -1,0 +1,93 @@
+// queue/filter.ts: which jobs of a queue, for lists and for operations on many.
+import { MillraceError } from '../job/errors.js'
+import { jobStates } from '../job/job.js'
+import type { JobRecord, JobState } from '../job/job.js'
+import { refuseUnknown } from '../job/names.js'
+import type { Connection } from '../store/connection.js'
+import type { Query } from '../store/store.js'
+import { oneOf } from './options.js'
+
+/** Which jobs of a queue. Every field given must match; lists match any of theirs. */
+export interface JobFilter<Name extends string = string> {
+  /** In one of these states. Default: any. */
+  readonly state?: JobState | readonly JobState[]
+  /** Of one of these names. Default: any. */
+  readonly name?: Name | readonly Name[]
+  /** Of the chain with this first job, by its id. Default: any. */
+  readonly chain?: string
+  /** Children of the job with this id. Default: any. */
+  readonly parent?: string
+}
+
+/** Which page of a list. */
+export interface ListOptions<Name extends string = string> extends JobFilter<Name> {
+  /** At most this many, up to 1000. Default 100. */
+  readonly limit?: number
+  /** Continue after a page, with the cursor it gave. Default: from the start. */
+  readonly cursor?: string
+  /** Which of those added go first. Default `oldest`. */
+  readonly order?: 'oldest' | 'newest'
+}
+
+const filterNames = ['state', 'name', 'chain', 'parent'] as const satisfies readonly (keyof JobFilter)[]
+
+/** Jobs handled at a time by operations on many. */
+const PAGE = 500
+
+/** A list's page as a query. */
+export function listQuery(queue: string, options: ListOptions): Query {
+  refuseUnknown(options, [...filterNames, 'limit', 'cursor', 'order'], 'queue.list')
+  const { limit = 100, order = 'oldest', cursor } = options
+  if (!Number.isInteger(limit) || limit < 1 || limit > 1000) {
+    throw new MillraceError('INVALID_OPTION', `queue.list: limit must be between 1 and 1000, not ${limit}.`)
+  }
+  oneOf(order, ['oldest', 'newest'], 'queue.list: order')
+  return { ...filterQuery(queue, options), limit, order, ...(cursor !== undefined && { cursor }) }
+}
+
+function filterQuery(queue: string, filter: JobFilter): Query {
+  const { state, name, chain, parent } = filter
+  const states = state === undefined ? undefined : list(state).map((each) => oneOf(each, jobStates, 'state'))
+  return {
+    queue,
+    kind: 'job',
+    ...(states !== undefined && { states }),
+    ...(name !== undefined && { names: list(name) }),
+    ...(chain !== undefined && { chain }),
+    ...(parent !== undefined && { parent }),
+  }
+}
+
+function list<T extends string>(value: T | readonly T[]): readonly T[] {
+  return typeof value === 'string' ? [value] : value
+}
+
+/**
+ * Goes through all jobs that match, page by page, as long as they are in one of `states`. Those dealt with no longer
+ * match, so that it can be repeated. Answers the sum of what `work` says.
+ */
+export async function eachPage(
+  connection: Connection,
+  queue: string,
+  filter: JobFilter,
+  states: readonly JobState[],
+  work: (page: readonly JobRecord[]) => Promise<number>,
+): Promise<number> {
+  if (typeof filter !== 'object' || filter === null) {
+    throw new MillraceError('INVALID_OPTION', "Give a job id, or a filter like { state: 'failed' }.")
+  }
+  refuseUnknown(filter, filterNames, 'the filter')
+  const query = filterQuery(queue, filter)
+  const wanted = (query.states ?? states).filter((state) => states.includes(state))
+  if (wanted.length === 0) return 0
+  await connection.ready()
+  let count = 0
+  let cursor: string | undefined
+  do {
+    const from = cursor === undefined ? {} : { cursor }
+    const page = await connection.store.find({ ...query, states: wanted, limit: PAGE, ...from })
+    count += await work(page.items)
+    cursor = page.cursor
+  } while (cursor !== undefined)
+  return count
+}

@@ -1,0 +1,263 @@
+// queue/job.ts: the handle on a job: its record as it was last seen, and what can be done with it.
+import type { Duration } from '../job/duration.js'
+import type { AttemptError, Dedup, ErrorInfo, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
+import { decodeJson } from '../job/json.js'
+
+/** How long to wait, and when to stop. */
+export interface ResultOptions {
+  /** Give up after this long with `RESULT_TIMEOUT`. Default: no bound. */
+  readonly timeout?: Duration
+  /** Give up when this aborts. Default: none. */
+  readonly signal?: AbortSignal
+}
+
+/** What `update` can change of a job. */
+export interface UpdateOptions<Data = unknown> {
+  /** New data. A running job's next attempt sees it. Default: as it is. */
+  readonly data?: Data
+  /** New priority; not for a running or finished job. Default: as it is. */
+  readonly priority?: number
+  /** Run this long from now; not for a running or finished job. Default: as it is. */
+  readonly delay?: Duration
+  /** Run then: a date or milliseconds since 1970; not for a running or finished job. Default: as it is. */
+  readonly runAt?: Date | number
+}
+
+/** What became of a wish: whether it changed anything, and the job as it stands, if it still does. */
+export interface Done {
+  readonly done: boolean
+  readonly record: JobRecord | undefined
+}
+
+/** What a handle hands on to; see `Desk`. */
+export interface JobActions {
+  read(id: string): Promise<JobRecord>
+  result(id: string, options: ResultOptions): Promise<unknown>
+  cancel(id: string): Promise<Done>
+  retry(id: string): Promise<Done>
+  promote(id: string): Promise<Done>
+  remove(id: string): Promise<Done>
+  update(id: string, changes: UpdateOptions): Promise<Done>
+  logs(id: string): Promise<readonly LogLine[]>
+  observe(id: string, signal?: AbortSignal): AsyncGenerator<Job, void, void>
+}
+
+interface JobHandleOptions {
+  readonly duplicate?: boolean
+  readonly removed?: boolean
+  /** What a schema made of the data. */
+  readonly parsed?: { readonly data: unknown }
+}
+
+const NONE: JobHandleOptions = {}
+
+/**
+ * A job as it was last seen. `refresh()` looks again. `Input` is what `update` takes as data, which differs from what a
+ * handler sees where a schema transforms it.
+ */
+export class Job<Data = unknown, Result = unknown, Name extends string = string, Input = Data> {
+  readonly #actions: JobActions
+  #record: JobRecord
+  #data: Data | undefined
+  #parsed = false
+  #removed: boolean
+  /** Whether dedup (or its id) led `add` to a job that stood already. */
+  readonly duplicate: boolean
+
+  /** @internal Handles come from `add`, `get`, `list` and workers. */
+  constructor(actions: JobActions, record: JobRecord, options: JobHandleOptions = NONE) {
+    this.#actions = actions
+    this.#record = record
+    this.#removed = options.removed ?? false
+    this.duplicate = options.duplicate ?? false
+    if (options.parsed !== undefined) {
+      this.#data = options.parsed.data as Data
+      this.#parsed = true
+    }
+  }
+
+  /** Its id, unique in the store. */
+  get id(): string {
+    return this.#record.id
+  }
+  /** The queue it is in. */
+  get queue(): string {
+    return this.#record.queue
+  }
+  /** The name it was added under, which decides who handles it. */
+  get name(): Name {
+    return this.#record.name as Name
+  }
+  /** Which shape of payload it carries; 1 unless `job()` said otherwise. */
+  get version(): number {
+    return this.#record.version
+  }
+  /** The payload: as it was added, and in a handler as the `input` schema makes it. */
+  get data(): Data {
+    if (!this.#parsed) {
+      this.#data = (this.#record.data === undefined ? undefined : decodeJson(this.#record.data)) as Data
+      this.#parsed = true
+    }
+    return this.#data as Data
+  }
+  /** The state, or `removed` once the job is known to be gone. */
+  get state(): JobState | 'removed' {
+    return this.#removed ? 'removed' : this.#record.state
+  }
+  /** Lower goes first. */
+  get priority(): number {
+    return this.#record.priority
+  }
+  /** Attempts begun; in a handler, which attempt this is, from 1. */
+  get attempt(): number {
+    return this.#record.attempt
+  }
+  /** Attempts allowed, the first included; may be `Infinity`. */
+  get attempts(): number {
+    return this.#record.attempts
+  }
+  /** How long its handler may run, in milliseconds; undefined: as its handler says, or without bound. */
+  get timeout(): Millis | undefined {
+    return this.#record.timeout
+  }
+  /** The worker that holds it, or held it when it finished. */
+  get worker(): string | undefined {
+    return this.#record.worker
+  }
+  /** Goes up whenever the job is claimed, moved or cancelled. */
+  get fence(): number {
+    return this.#record.fence
+  }
+  /** When it may run, while delayed. */
+  get runAt(): Time | undefined {
+    return this.#record.runAt
+  }
+  /** Until when its worker holds it, while active. */
+  get leaseUntil(): Time | undefined {
+    return this.#record.leaseUntil
+  }
+  /** How often its lease ran out. */
+  get stalls(): number {
+    return this.#record.stalls
+  }
+  /** The id of the first job of its chain; its own unless another continued into it. */
+  get chainId(): string {
+    return this.#record.chainId
+  }
+  /** Its place in the chain, from 0. */
+  get chainIndex(): number {
+    return this.#record.chainIndex
+  }
+  /** The job that added it as a child. */
+  get parentId(): string | undefined {
+    return this.#record.parentId
+  }
+  /** Dependencies it still waits for. */
+  get pending(): number {
+    return this.#record.pending
+  }
+  /** The key that it holds or held, with its scope. */
+  get dedup(): Dedup | undefined {
+    return this.#record.dedup
+  }
+  /** What `ctx.progress` said last. */
+  get progress(): unknown {
+    return this.#record.progress === undefined ? undefined : decodeJson(this.#record.progress)
+  }
+  /** What the handler returned, once completed. `result()` waits for it. */
+  get returned(): Result | undefined {
+    return this.#record.result === undefined ? undefined : (decodeJson(this.#record.result) as Result)
+  }
+  /** The last failure. */
+  get error(): ErrorInfo | undefined {
+    return this.#record.error
+  }
+  /** Failed attempts, oldest first. */
+  get errors(): readonly AttemptError[] {
+    return this.#record.errors
+  }
+  /** When it was added, by the store's clock, as all its times. */
+  get createdAt(): Time {
+    return this.#record.createdAt
+  }
+  /** When its last attempt began. */
+  get startedAt(): Time | undefined {
+    return this.#record.startedAt
+  }
+  /** When it completed, failed for good or was cancelled. */
+  get finishedAt(): Time | undefined {
+    return this.#record.finishedAt
+  }
+  /** When it is marked stale, once finished. */
+  get staleAt(): Time | undefined {
+    return this.#record.staleAt
+  }
+  /** When it is removed, once finished. */
+  get deleteAt(): Time | undefined {
+    return this.#record.deleteAt
+  }
+
+  /** Looks again, and is this same handle. Throws `JOB_NOT_FOUND` if the job is gone. */
+  async refresh(): Promise<this> {
+    this.#see(await this.#actions.read(this.id))
+    return this
+  }
+
+  /** What the handler returned, as soon as the job has completed; throws if it failed, was cancelled or removed. */
+  result(options: ResultOptions = {}): Promise<Result> {
+    return this.#actions.result(this.id, options) as Promise<Result>
+  }
+
+  /** Cancels it; false if it had finished already. A running handler's signal aborts. */
+  async cancel(): Promise<boolean> {
+    return this.#did(await this.#actions.cancel(this.id))
+  }
+
+  /** Starts a failed or cancelled job over, with all its attempts. */
+  async retry(): Promise<boolean> {
+    return this.#did(await this.#actions.retry(this.id))
+  }
+
+  /** Lets a delayed job run now; false if it was waiting already. */
+  async promote(): Promise<boolean> {
+    return this.#did(await this.#actions.promote(this.id))
+  }
+
+  /** Removes it; false if it was gone already. */
+  async remove(): Promise<boolean> {
+    return this.#did(await this.#actions.remove(this.id))
+  }
+
+  /** Changes data, priority or delay. */
+  async update(changes: UpdateOptions<Input>): Promise<boolean> {
+    return this.#did(await this.#actions.update(this.id, changes))
+  }
+
+  /** What `ctx.log` wrote, oldest first. */
+  logs(): Promise<readonly LogLine[]> {
+    return this.#actions.logs(this.id)
+  }
+
+  /** This job now, and again after each change, until it has finished or is gone. */
+  observe(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Job<Data, Result, Name, Input>, void, void> {
+    return this.#actions.observe(this.id, options.signal) as AsyncGenerator<Job<Data, Result, Name, Input>, void, void>
+  }
+
+  /** The record without its methods, for logs and JSON. */
+  toJSON(): Record<string, unknown> {
+    const { data: _data, progress: _progress, result: _result, ...rest } = this.#record
+    return { ...rest, state: this.state, data: this.data, progress: this.progress, returned: this.returned }
+  }
+
+  #did(after: { readonly done: boolean; readonly record: JobRecord | undefined }): boolean {
+    if (after.record !== undefined) this.#see(after.record)
+    else this.#removed = true
+    return after.done
+  }
+
+  #see(record: JobRecord): void {
+    if (record.data !== this.#record.data) this.#parsed = false
+    this.#record = record
+    this.#removed = false
+  }
+}

@@ -1,0 +1,279 @@
+// queue/options.ts: what can be said about a job when it is added, checked and turned into the rules' terms.
+import type { NewEdge, When } from '../job/change.js'
+import { parseDuration } from '../job/duration.js'
+import type { Duration } from '../job/duration.js'
+import { MillraceError } from '../job/errors.js'
+import type { Dedup, FailurePolicy, Keep, KeepByState, Millis } from '../job/job.js'
+import { checkName, nearest, refuseUnknown } from '../job/names.js'
+import { parseBackoff } from '../job/retry.js'
+import type { Backoff, BackoffOptions } from '../job/retry.js'
+import { show } from '../job/show.js'
+
+/** Defaults that a queue gives all its jobs, or `job()` all of one name. */
+export interface JobDefaults {
+  /** Attempts allowed, the first included; `Infinity` for no bound. Default 3. */
+  readonly attempts?: number
+  /** The wait before the next attempt. Default: exponential from 1 s, full jitter, at most 5 minutes. */
+  readonly backoff?: BackoffOptions | Duration
+  /** How long a handler may run before its signal aborts. Default: no bound. */
+  readonly timeout?: Duration
+  /** Lower goes first. Default 0. */
+  readonly priority?: number
+  /** Newest first within its priority, before all that are not. Default false. */
+  readonly lifo?: boolean
+  /** Remove when completed: at once (`true`), or that long after. Default: kept. */
+  readonly removeOnComplete?: boolean | Duration
+  /** Remove when failed for good: at once (`true`), or that long after. Default: kept. */
+  readonly removeOnFail?: boolean | Duration
+}
+
+/** The names of `JobDefaults`' options. */
+export const defaultOptionNames = [
+  'attempts',
+  'backoff',
+  'timeout',
+  'priority',
+  'lifo',
+  'removeOnComplete',
+  'removeOnFail',
+] as const satisfies readonly (keyof JobDefaults)[]
+
+/** One job at a time for one key. */
+export interface DedupOptions {
+  /** What must not stand twice. */
+  readonly key: string
+  /** Where the key is unique: in the `queue` (default), for one job `name` in it, or in the whole store (`global`). */
+  readonly scope?: 'queue' | 'name' | 'global'
+  /** Hold the key this long from the add, even if the job ends or is removed sooner. Default: until it has finished. */
+  readonly window?: Duration
+  /**
+   * What a second add does: `keep` (default) returns the standing job, `replace` gives it the new data, priority and
+   * delay if it has not started, `reject` throws `DUPLICATE_JOB`.
+   */
+  readonly mode?: 'keep' | 'replace' | 'reject'
+}
+
+/** A job to wait for: a handle or an id, and what its failure means for the one that waits. */
+export type Dependency =
+  | string
+  | { readonly id: string }
+  | { readonly job: string | { readonly id: string }; readonly onFailure?: FailurePolicy }
+
+/** How a job is added. */
+export interface AddOptions extends JobDefaults {
+  /** Its id, 1 to 255 printable characters; adding it twice returns the standing job. Default: a new UUIDv7. */
+  readonly id?: string
+  /** Wait this long first. Default: none. */
+  readonly delay?: Duration
+  /** Wait until then: a date or milliseconds since 1970. Default: none. */
+  readonly runAt?: Date | number
+  /** One job at a time for one key. Default: none. */
+  readonly dedup?: DedupOptions
+  /** Jobs whose chains must end well first. Default: none. */
+  readonly after?: Dependency | readonly Dependency[]
+  /** What the failure of a dependency means, where `after` does not say: default `fail`. */
+  readonly onChildFailure?: FailurePolicy
+}
+
+const addOptionNames = [
+  ...defaultOptionNames,
+  'id',
+  'delay',
+  'runAt',
+  'dedup',
+  'after',
+  'onChildFailure',
+] as const satisfies readonly (keyof AddOptions)[]
+
+/** How long finished jobs are kept, by queue. */
+export interface RetentionOptions {
+  /** Marked stale this long after they finished. Default: never. */
+  readonly staleAfter?: Duration
+  /** Removed this long after they finished. Default: never. */
+  readonly deleteAfter?: Duration
+}
+
+/** `AddOptions` in the rules' terms. */
+export interface ParsedOptions {
+  readonly id: string | undefined
+  readonly priority: number
+  readonly lifo: boolean
+  readonly attempts: number
+  readonly backoff: Backoff | undefined
+  readonly timeout: Millis | undefined
+  readonly run: When | undefined
+  readonly dedup: Dedup | undefined
+  readonly mode: 'keep' | 'replace' | 'reject'
+  readonly keep: KeepByState | undefined
+  readonly edges: readonly NewEdge[]
+}
+
+const policies: readonly FailurePolicy[] = ['fail', 'ignore', 'remove']
+const NO_EDGES: readonly NewEdge[] = []
+
+/** Refuses defaults that no job could have. */
+export function checkDefaults(defaults: JobDefaults, where: string): void {
+  parseOptions({ ...pick(defaults) }, where, '', '', undefined)
+}
+
+function pick(defaults: JobDefaults): JobDefaults {
+  return Object.fromEntries(defaultOptionNames.map((name) => [name, defaults[name]]))
+}
+
+/** Reads `retention` of a queue. */
+export function parseRetention(retention: RetentionOptions | undefined): Keep | undefined {
+  if (retention === undefined) return undefined
+  refuseUnknown(retention, ['staleAfter', 'deleteAfter'], 'retention')
+  const { staleAfter, deleteAfter } = retention
+  return {
+    ...(staleAfter !== undefined && { staleAfter: parseDuration(staleAfter, 'retention.staleAfter') }),
+    ...(deleteAfter !== undefined && { deleteAfter: parseDuration(deleteAfter, 'retention.deleteAfter') }),
+  }
+}
+
+/** Options as they hold when none are given, computed once per queue and name. */
+export function parseOptions(
+  options: AddOptions,
+  where: string,
+  queue: string,
+  name: string,
+  retention: Keep | undefined,
+): ParsedOptions {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw new MillraceError('INVALID_OPTION', `${where}: options must be an object.`)
+  }
+  refuseUnknown(options, addOptionNames, where)
+  const { attempts = 3, priority = 0, timeout, backoff } = options
+  if (attempts !== Infinity && !(Number.isSafeInteger(attempts) && attempts >= 1)) {
+    throw new MillraceError(
+      'INVALID_ATTEMPTS',
+      `${where}: attempts must be a whole number from 1 up, or Infinity, not ${String(attempts)}.`,
+    )
+  }
+  if (!Number.isInteger(priority) || Math.abs(priority) > 2 ** 31 - 1) {
+    throw new MillraceError(
+      'INVALID_PRIORITY',
+      `${where}: priority must be a whole number between -2147483647 and 2147483647, not ${String(priority)}.`,
+    )
+  }
+  const edges = options.after === undefined ? NO_EDGES : parseAfter(options, where)
+  return {
+    id: options.id === undefined ? undefined : checkName(options.id, 'job id'),
+    priority: priority === 0 ? 0 : priority, // no -0
+    lifo: flag(options.lifo, 'lifo', where),
+    attempts,
+    backoff: backoff === undefined ? undefined : parseBackoff(backoff, `${where}: backoff`),
+    timeout: timeout === undefined ? undefined : positive(timeout, `${where}: timeout`),
+    run: parseWhen(options, where),
+    dedup: options.dedup === undefined ? undefined : parseDedup(options.dedup, where, queue, name),
+    mode: options.dedup?.mode ?? 'keep',
+    keep: parseKeep(options, where, retention),
+    edges,
+  }
+}
+
+/** When a job is to run, by `delay` or `runAt`. */
+export function parseWhen(options: { delay?: Duration; runAt?: Date | number }, where: string): When | undefined {
+  const { delay, runAt } = options
+  if (delay !== undefined && runAt !== undefined) {
+    throw new MillraceError('INVALID_OPTION', `${where}: give either delay or runAt, not both.`)
+  }
+  if (delay !== undefined) {
+    const wait = parseDuration(delay, `${where}: delay`)
+    return wait === 0 ? undefined : { in: wait }
+  }
+  if (runAt === undefined) return undefined
+  const at = runAt instanceof Date ? runAt.getTime() : runAt
+  if (typeof at !== 'number' || !(Math.abs(at) <= 8.64e15)) {
+    throw new MillraceError(
+      'INVALID_DATE',
+      `${where}: runAt must be a valid Date or milliseconds since 1970, not ${String(runAt)}.`,
+    )
+  }
+  return { at: Math.ceil(at) }
+}
+
+function positive(value: Duration, field: string): Millis {
+  const millis = parseDuration(value, field)
+  if (millis === 0) throw new MillraceError('INVALID_DURATION', `${field} must be longer than 0.`)
+  return millis
+}
+
+function flag(value: unknown, field: string, where: string): boolean {
+  if (value === undefined) return false
+  if (typeof value === 'boolean') return value
+  throw new MillraceError('INVALID_OPTION', `${where}: ${field} must be true or false, not ${show(value)}.`)
+}
+
+function parseDedup(dedup: DedupOptions, where: string, queue: string, name: string): Dedup {
+  if (typeof dedup !== 'object' || dedup === null) {
+    throw new MillraceError('INVALID_OPTION', `${where}: dedup must be an object like { key: 'order-7' }.`)
+  }
+  refuseUnknown(dedup, ['key', 'scope', 'window', 'mode'], `${where}: dedup`)
+  oneOf(dedup.mode ?? 'keep', ['keep', 'replace', 'reject'], `${where}: dedup.mode`)
+  const key = dedupKey(queue, name, checkName(dedup.key, 'dedup key'), dedup.scope ?? 'queue', where)
+  return dedup.window === undefined ? { key } : { key, window: positive(dedup.window, `${where}: dedup.window`) }
+}
+
+/** A key with its scope, as text in which no two scopes can be confused. */
+function dedupKey(queue: string, name: string, key: string, scope: string, where: string): string {
+  switch (scope) {
+    case 'queue':
+      return JSON.stringify([queue, key])
+    case 'name':
+      return JSON.stringify([queue, name, key])
+    case 'global':
+      return JSON.stringify([key])
+    default:
+      return oneOf(scope, ['queue', 'name', 'global'], `${where}: dedup.scope`)
+  }
+}
+
+function parseAfter(options: AddOptions, where: string): readonly NewEdge[] {
+  const fallback = options.onChildFailure ?? 'fail'
+  oneOf(fallback, policies, `${where}: onChildFailure`)
+  const after = Array.isArray(options.after) ? (options.after as readonly Dependency[]) : [options.after as Dependency]
+  return after.map((dependency) => {
+    if (typeof dependency === 'string') return { on: checkName(dependency, 'job id'), policy: fallback }
+    if (typeof dependency !== 'object' || dependency === null) {
+      throw new MillraceError('INVALID_OPTION', `${where}: after takes jobs, ids or { job, onFailure }.`)
+    }
+    if (!('job' in dependency)) return { on: checkName(dependency.id, 'job id'), policy: fallback }
+    const { job, onFailure = fallback } = dependency
+    oneOf(onFailure, policies, `${where}: after.onFailure`)
+    return { on: checkName(typeof job === 'string' ? job : job.id, 'job id'), policy: onFailure }
+  })
+}
+
+function parseKeep(options: AddOptions, where: string, retention: Keep | undefined): KeepByState | undefined {
+  const completed = parseRemoval(options.removeOnComplete, `${where}: removeOnComplete`)
+  const failed = parseRemoval(options.removeOnFail, `${where}: removeOnFail`)
+  if (completed === undefined && failed === undefined && retention === undefined) return undefined
+  return {
+    completed: sooner(retention, completed),
+    failed: sooner(retention, failed),
+    cancelled: retention,
+  }
+}
+
+function parseRemoval(value: boolean | Duration | undefined, field: string): Millis | undefined {
+  if (value === undefined || value === false) return undefined
+  return value === true ? 0 : parseDuration(value, field)
+}
+
+function sooner(retention: Keep | undefined, deleteAfter: Millis | undefined): Keep | undefined {
+  if (deleteAfter === undefined) return retention
+  return { ...retention, deleteAfter: Math.min(deleteAfter, retention?.deleteAfter ?? Infinity) }
+}
+
+/** Answers the value if it is one of those known, and refuses it otherwise, with the nearest. */
+export function oneOf<T extends string>(value: string, known: readonly T[], field: string): T {
+  const found = known.find((each) => each === value)
+  if (found !== undefined) return found
+  const near = nearest(String(value), known)
+  throw new MillraceError(
+    'INVALID_OPTION',
+    `${field} must be one of ${known.map((each) => `'${each}'`).join(', ')}, not '${String(value)}'` +
+      (near === undefined ? '.' : `; did you mean '${near}'?`),
+  )
+}

@@ -1,0 +1,151 @@
+// upkeep/upkeep.ts: the due loop: delays that ended, leases that ran out, dependencies that broke, jobs to be removed.
+import type { Millis, Time } from '../job/job.js'
+import { due } from '../job/lifecycle.js'
+import { backoffDelay } from '../job/retry.js'
+import type { Backoff } from '../job/retry.js'
+import type { Connection } from '../store/connection.js'
+import type { Stop } from '../store/runtime.js'
+import type { Due } from '../store/store.js'
+
+/** What upkeep needs to know of its host. */
+export interface UpkeepOptions {
+  readonly connection: Connection
+  readonly queues: readonly string[]
+  /** It looks at least this often. */
+  readonly every: Millis
+  /** How long living workers take to renew; reaping is held back that long after an outage. */
+  readonly renewEvery: Millis
+  /** Waits between tries while the store fails. */
+  readonly reconnect: Backoff
+  /** The jobs that the host is running: never touched from here. */
+  running(): readonly string[]
+  /** How many others do the same: the more, the wider the jitter. */
+  others(): number
+  /** Told when the store failed. */
+  failed(error: unknown): void
+}
+
+const PAGE = 500
+/** Where a page was due and nothing landed, others were faster, or the store is behind: no reason to spin. */
+const NOTHING_LANDED: Millis = 1000
+
+/** Carries out what time asks for. Any number of these may run at once: every change is fenced. */
+export class Upkeep {
+  readonly #options: UpkeepOptions
+  #timer: Stop | undefined
+  /** When the timer fires, by the runtime's own clock. */
+  #at: Millis = Infinity
+  #working: Promise<void> | undefined
+  #stopped = false
+  #failures = 0
+  #troubled = false
+  #holdUntil: Millis = 0
+  /** The store's clock less this process's. */
+  #skew: Millis = 0
+
+  constructor(options: UpkeepOptions) {
+    this.#options = options
+  }
+
+  /** Looks now, and from then on whenever something is due. */
+  start(): void {
+    this.#schedule(0)
+  }
+
+  /** Something will be due then, by the store's clock. */
+  expect(at: Time): void {
+    const { now } = this.#options.connection.runtime
+    this.#schedule(at - now() - this.#skew + this.#jitter())
+  }
+
+  /** The store failed somewhere else in this process: leases may have run out that nobody could renew. */
+  trouble(): void {
+    this.#troubled = true
+  }
+
+  /** Stops looking; resolves when nothing is under way. */
+  async stop(): Promise<void> {
+    this.#stopped = true
+    this.#timer?.()
+    this.#timer = undefined
+    await this.#working
+  }
+
+  #schedule(delay: Millis): void {
+    if (this.#stopped) return
+    const { runtime } = this.#options.connection
+    const wait = Math.max(0, Math.min(delay, this.#options.every))
+    const at = runtime.elapsed() + wait
+    if (at >= this.#at && this.#timer !== undefined) return
+    this.#timer?.()
+    this.#at = at
+    this.#timer = runtime.timer(wait, () => {
+      this.#timer = undefined
+      // A timer that is very late means that this process slept: others may be about to renew.
+      if (runtime.elapsed() - at > this.#options.renewEvery) this.#troubled = true
+      this.#at = Infinity
+      if (this.#working === undefined) this.#working = this.#work().finally(() => (this.#working = undefined))
+      else this.#schedule(this.#options.every)
+    })
+  }
+
+  async #work(): Promise<void> {
+    const { every, failed, reconnect, connection } = this.#options
+    try {
+      const wait = await this.#pass()
+      this.#failures = 0
+      this.#schedule(Math.min(every, wait) + this.#jitter())
+    } catch (error) {
+      this.#troubled = true
+      this.#schedule(backoffDelay(reconnect, ++this.#failures, connection.runtime.random))
+      if (!this.#stopped) failed(error)
+    }
+  }
+
+  /** Deals with all that is due now; answers how long to wait. */
+  async #pass(): Promise<Millis> {
+    const { connection, queues, running } = this.#options
+    while (!this.#stopped) {
+      const seen = await connection.store.due({ queues, except: running(), limit: PAGE })
+      this.#skew = seen.now - connection.runtime.now()
+      const holding = this.#hold()
+      const landed = await this.#carryOut(seen, holding > 0)
+      if (seen.jobs.length === PAGE && landed > 0) continue
+      const next = seen.next === undefined ? Infinity : seen.next - seen.now
+      if (holding > 0) return Math.min(next, holding)
+      return seen.jobs.length > 0 && landed === 0 ? Math.min(next, NOTHING_LANDED) : next
+    }
+    return Infinity
+  }
+
+  /** How much longer leases are not to be reaped: one renewal interval after trouble, so that the living renew first. */
+  #hold(): Millis {
+    const { connection, renewEvery } = this.#options
+    const now = connection.runtime.elapsed()
+    if (this.#troubled) {
+      this.#troubled = false
+      this.#holdUntil = now + renewEvery
+    }
+    return Math.max(0, this.#holdUntil - now)
+  }
+
+  async #carryOut({ now, jobs }: Due, holding: boolean): Promise<number> {
+    const { store, main } = this.#options.connection
+    const broken = jobs.filter((job) => job.state === 'waiting-children').map((job) => job.id)
+    const details = broken.length === 0 ? [] : (await store.details({ jobs: broken })).jobs
+    const edges = new Map(details.map((each) => [each.id, each.edges]))
+    // One that began to run here while we looked is left alone as well.
+    const running = new Set(this.#options.running())
+    const groups = jobs
+      .filter((job) => !running.has(job.id) && !(holding && job.state === 'active'))
+      .map((job) => due(job, now, edges.get(job.id)))
+      .filter((group) => group.length > 0)
+    const verdicts = await Promise.all(groups.map((group) => main.commit(group)))
+    return verdicts.filter((verdict) => verdict.ok).length
+  }
+
+  #jitter(): Millis {
+    const { connection, others } = this.#options
+    return connection.runtime.random() * Math.min(100, 5 * others())
+  }
+}

@@ -1,0 +1,208 @@
+// worker/floor.ts: the jobs that a worker holds: waiting for a slot, running, and on their way back to the store.
+import { MillraceError } from '../job/errors.js'
+import type { JobRecord, Millis } from '../job/job.js'
+import { decodeJson } from '../job/json.js'
+import type { JsonText } from '../job/json.js'
+import type { Outcome } from '../job/lifecycle.js'
+import type { JobDefinition, JobDefinitions } from '../queue/define.js'
+import { Desk } from '../queue/desk.js'
+import type { Emitter } from '../queue/events.js'
+import type { Connection } from '../store/connection.js'
+import type { Stop } from '../store/runtime.js'
+import type { Revoked, Verdict } from '../store/store.js'
+import { Attempt } from './attempt.js'
+import type { AttemptHost } from './attempt.js'
+import type { AbortReason, Middleware } from './context.js'
+import type { Intake } from './intake.js'
+import type { Leases } from './leases.js'
+import type { Settings } from './options.js'
+import { Settlements } from './settlements.js'
+import { Slots } from './slots.js'
+
+/** What the floor needs of its worker. */
+export interface FloorHost {
+  readonly id: string
+  readonly connection: Connection
+  readonly settings: Settings
+  readonly jobs: JobDefinitions | undefined
+  readonly middleware: readonly Middleware[]
+  readonly emitter: Emitter
+  /** The queue object in this process, which tells of lost leases as well. */
+  readonly queueEmitter: Emitter | undefined
+  leases(): Leases
+  intake(): Intake
+  /** Whether the worker takes jobs at all. */
+  takes(): boolean
+  /** The store failed. */
+  failed(error: unknown): void
+}
+
+/** A job leased ahead that still has no slot after this long is handed back. */
+const AHEAD_TOO_LONG: Millis = 500
+
+/** Where a worker's jobs are while they are its own. */
+export class Floor {
+  readonly slots: Slots
+  readonly settlements: Settlements
+  readonly #host: FloorHost
+  readonly #desk: Desk
+  readonly #attempts: AttemptHost
+  readonly #held = new Map<string, Attempt>()
+  #aheadTimer: Stop | undefined
+
+  constructor(host: FloorHost) {
+    const { connection, settings, emitter } = host
+    this.#host = host
+    this.#desk = new Desk(connection, host.jobs, Infinity)
+    this.slots = new Slots(settings.concurrency, (attempt) => this.#mayStart(attempt))
+    this.settlements = new Settlements({
+      connection,
+      leases: () => host.leases(),
+      emit: (event) => emitter.emit(event),
+      wants: (type) => emitter.has(type),
+      settled: (attempt) => this.#forget(attempt),
+      lost: (attempt, reason) => this.lost(attempt, reason),
+      failed: (error) => host.failed(error),
+    })
+    this.#attempts = this.#attemptHost()
+  }
+
+  /** The attempts whose leases are this worker's to renew. */
+  held(): Iterable<Attempt> {
+    return this.#held.values()
+  }
+
+  /** The ids of the jobs held here. */
+  ids(): readonly string[] {
+    return [...this.#held.keys()]
+  }
+
+  /** Takes in claimed jobs; `asked` is when they were asked for. */
+  claimed(records: readonly JobRecord[], asked: Millis): void {
+    for (const record of records) {
+      const handler = this.#host.settings.handlerOf(record)!
+      const attempt = new Attempt(this.#attempts, record, handler, asked + handler.lease)
+      this.#held.set(record.id, attempt)
+      // A handler of ours that lost this very job has not ended yet. Never two copies by our own doing: later, or elsewhere.
+      if (this.slots.running.has(record.id)) this.settlements.send(attempt, { kind: 'snoozed', for: handler.lease })
+      else this.slots.push(attempt)
+    }
+    if (this.#host.takes()) this.#fill()
+    else this.handBack()
+  }
+
+  /** Gives back what was leased and has not started. */
+  handBack(): void {
+    this.#aheadTimer?.()
+    this.#aheadTimer = undefined
+    for (const attempt of this.slots.takeAhead()) {
+      if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'interrupted' })
+    }
+  }
+
+  /** A lease was taken away, by push. */
+  revoked({ id, fence, reason }: Revoked): void {
+    const attempt = this.#held.get(id)
+    if (attempt?.record.fence === fence) this.lost(attempt, reason)
+  }
+
+  /** The job is somebody else's now. Its handler keeps its slot until it has ended. */
+  lost(attempt: Attempt, reason: AbortReason): void {
+    if (attempt.lost !== undefined) return
+    attempt.lose(reason)
+    this.#forget(attempt)
+    if (reason !== 'lease-lost') return
+    const { id: worker, connection, emitter, queueEmitter } = this.#host
+    const { id, name, queue } = attempt.record
+    const event = { type: 'lease-lost', id, name, queue, at: connection.runtime.now(), worker } as const
+    emitter.emit(event)
+    queueEmitter?.emit(event)
+  }
+
+  /** Lets go of everything; what still runs is left to its lease. */
+  clear(): void {
+    this.#aheadTimer?.()
+    this.#held.clear()
+    this.#desk.close()
+  }
+
+  #forget(attempt: Attempt): void {
+    if (this.#held.get(attempt.record.id) === attempt) this.#held.delete(attempt.record.id)
+  }
+
+  /** The answer to an ask may come so late that its leases are over, and the jobs somebody else's. */
+  #mayStart(attempt: Attempt): boolean {
+    if (this.#host.connection.runtime.elapsed() >= attempt.leaseEnds) this.lost(attempt, 'lease-lost')
+    return attempt.lost === undefined
+  }
+
+  #fill(): void {
+    this.slots.fill()
+    if (this.slots.ahead > 0 && this.#aheadTimer === undefined) this.#watchAhead(this.slots.first)
+  }
+
+  /** Handlers that became slow must not keep jobs from other workers that were leased while they were fast. */
+  #watchAhead(first: Attempt | undefined): void {
+    this.#aheadTimer = this.#host.connection.runtime.timer(AHEAD_TOO_LONG, () => {
+      this.#aheadTimer = undefined
+      if (this.slots.ahead === 0) return
+      if (this.slots.first !== first) return this.#watchAhead(this.slots.first)
+      this.#host.intake().pace.reset()
+      this.handBack()
+    })
+  }
+
+  #ended(attempt: Attempt, outcome: Outcome): void {
+    this.slots.release(attempt)
+    this.#host.intake().pace.ended()
+    this.settlements.send(attempt, outcome)
+    this.#next()
+  }
+
+  #endedLost(attempt: Attempt): void {
+    this.slots.release(attempt)
+    this.settlements.letGo(attempt)
+    this.#next()
+  }
+
+  #next(): void {
+    this.#fill()
+    this.#host.intake().slotFree()
+  }
+
+  #attemptHost(): AttemptHost {
+    const { settings, middleware, jobs, emitter } = this.#host
+    return {
+      desk: this.#desk,
+      settings,
+      middleware,
+      definitionOf: (name): JobDefinition | undefined => jobs?.[name],
+      ended: (attempt, outcome) => this.#ended(attempt, outcome),
+      endedLost: (attempt) => this.#endedLost(attempt),
+      stuck: (attempt, outcome) => {
+        emitter.error(stuck(attempt.record), attempt.record)
+        this.#ended(attempt, outcome)
+      },
+      noted: (attempt, progress, verdict) => this.#noted(attempt, progress, verdict),
+      misbehaved: ({ record }, what, cause) => {
+        const said = cause instanceof Error ? cause.message : String(cause)
+        const message = `${what} failed for job ${record.id}: ${said}`
+        emitter.error(new MillraceError('CALLBACK_FAILED', message, { cause }), record)
+      },
+    }
+  }
+
+  #noted(attempt: Attempt, progress: JsonText | undefined, verdict: Verdict): void {
+    const { emitter, connection } = this.#host
+    if (!verdict.ok || progress === undefined || !emitter.has('progress')) return
+    const { id, name, queue } = attempt.record
+    emitter.emit({ type: 'progress', id, name, queue, at: connection.runtime.now(), progress: decodeJson(progress) })
+  }
+}
+
+function stuck({ id, name }: JobRecord): MillraceError {
+  return new MillraceError(
+    'HANDLER_STUCK',
+    `The handler of job ${id} ('${name}') did not end after its timeout; its slot was given up. Make it obey ctx.signal.`,
+  )
+}

@@ -1,0 +1,253 @@
+// worker/options.ts: what a worker can be told, checked and with its defaults filled in.
+import { parseDuration } from '../job/duration.js'
+import type { Duration } from '../job/duration.js'
+import { MillraceError } from '../job/errors.js'
+import type { JobRecord, Millis } from '../job/job.js'
+import { checkName, nearest, refuseUnknown } from '../job/names.js'
+import { parseBackoff } from '../job/retry.js'
+import type { Backoff, BackoffOptions, CustomBackoff } from '../job/retry.js'
+import type { DataOf, InputOf, JobDefinitions, NameOf, ResultOf, ReturnOf } from '../queue/define.js'
+import type { Logger } from '../queue/events.js'
+import type { Job } from '../queue/job.js'
+import type { Handled, Store } from '../store/store.js'
+import type { JobContext, Middleware } from './context.js'
+
+/** A job as its handler sees it: with what the `input` schema made of its data. */
+export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
+  ? Job<DataOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>>
+  : never
+
+/** Runs a job: returns its result, or throws. */
+export type Handler<AJob extends Job = Job, Return = unknown, Extra = unknown> = (
+  job: AJob,
+  ctx: JobContext & Extra,
+) => Return | Promise<Return>
+
+/** A handler with settings for its name alone. */
+export interface HandlerOptions<AJob extends Job = Job, Return = unknown, Extra = unknown> {
+  /** Runs a job: returns its result, or throws. */
+  readonly run: Handler<AJob, Return, Extra>
+  /** The lease of this name's jobs. Default: the worker's. */
+  readonly lease?: Duration
+  /** How long it may run, for jobs that do not say. Default: no bound. */
+  readonly timeout?: Duration
+  /** The wait before the next attempt, for jobs that do not say. Default: exponential from 1 s, full jitter. */
+  readonly backoff?: BackoffOptions | Duration
+}
+
+/**
+ * The handler of one declared job, for those written apart from their worker: `HandlerOf<typeof jobs, 'send-email'>`.
+ * `Extra` is what middleware adds to the context. Default: nothing.
+ */
+export type HandlerOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>, Extra = unknown> = Handler<
+  HandledJob<Jobs, Name>,
+  ReturnOf<Jobs[Name]>,
+  Extra
+>
+
+/** Handlers by job name. A worker claims only these names. */
+export type Handlers<Jobs extends JobDefinitions, Extra = unknown> = string extends keyof Jobs
+  ? { readonly [name: string]: Handler<Job, unknown, Extra> | HandlerOptions<Job, unknown, Extra> }
+  : {
+      readonly [Name in NameOf<Jobs>]?:
+        | Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
+        | HandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
+    }
+
+/** What a worker runs: one handler for all its jobs, or handlers by name. Names go first, to be read in errors. */
+export type Handling<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra = unknown> =
+  | Handlers<Jobs, Extra>
+  | HandlerOf<Jobs, Name, Extra>
+
+/** What can be said about a worker. */
+export interface WorkerOptions<
+  Jobs extends JobDefinitions = JobDefinitions,
+  Wraps extends readonly Middleware[] = readonly Middleware[],
+> {
+  /** Where the jobs live; needed where the worker is given names instead of a queue. Default: the queue's. */
+  readonly store?: Store
+  /** The declared jobs. Default: the queue's, or any. */
+  readonly jobs?: Jobs
+  /** Jobs at a time in this worker. Default 1. */
+  readonly concurrency?: number
+  /** Jobs at a time in each of its queues, over all workers. A seed: what is set on the queue goes before. Default: no bound. */
+  readonly maxGlobalConcurrency?: number
+  /** How long a claimed job is this worker's without a sign of life. Default 30 s. */
+  readonly lease?: Duration
+  /** How often leases are renewed. Default: a third of the shortest lease. */
+  readonly renewEvery?: Duration
+  /** How often, at least, it looks for delays that ended and leases that ran out. Default: the shortest lease, 30 s at most. */
+  readonly upkeepEvery?: Duration
+  /** How often it asks for jobs although nobody told it of any. Default 5 s. */
+  readonly pollEvery?: Duration
+  /** Once a handler has run past its timeout and its signal was aborted, it is given up after this long. Default 60 s. */
+  readonly abandonAfter?: Duration
+  /** Backoff strategies by name, for `backoff: { type: 'custom', name }`. Default: none. */
+  readonly backoff?: Readonly<Record<string, CustomBackoff>>
+  /** Whether a failure is worth another attempt. Default: every one but `UnrecoverableError`. */
+  readonly retryable?: (error: unknown, job: Job) => 'retry' | 'fatal'
+  /** The wait between tries while the store fails. Default: exponential from 100 ms, half jitter, at most 10 s. */
+  readonly reconnect?: BackoffOptions | Duration
+  /** Wraps each run, the first outermost. Default: none. */
+  readonly middleware?: Wraps
+  /** Start at once; otherwise call `run()`. Default true. */
+  readonly autorun?: boolean
+  /** Where warnings and errors go that nobody listens for; `false` for nowhere. Default: the console. */
+  readonly logger?: Logger | false
+}
+
+const optionNames = [
+  'store',
+  'jobs',
+  'concurrency',
+  'maxGlobalConcurrency',
+  'lease',
+  'renewEvery',
+  'upkeepEvery',
+  'pollEvery',
+  'abandonAfter',
+  'backoff',
+  'retryable',
+  'reconnect',
+  'middleware',
+  'autorun',
+  'logger',
+] as const satisfies readonly (keyof WorkerOptions)[]
+
+/** A handler with its settings in the rules' terms. */
+export interface ParsedHandler {
+  readonly run: Handler
+  readonly lease: Millis
+  readonly timeout: Millis | undefined
+  readonly backoff: Backoff | undefined
+}
+
+/** A worker's settings. */
+export interface Settings {
+  readonly concurrency: number
+  readonly maxGlobalConcurrency: number | undefined
+  readonly renewEvery: Millis
+  readonly upkeepEvery: Millis
+  readonly pollEvery: Millis
+  readonly abandonAfter: Millis
+  readonly custom: Readonly<Record<string, CustomBackoff>>
+  readonly retryable: ((error: unknown, job: Job) => 'retry' | 'fatal') | undefined
+  readonly reconnect: Backoff
+  readonly handles: readonly Handled[]
+  /** Names handled; undefined: all. */
+  readonly names: readonly string[] | undefined
+  /** The handler of a job; every job that was claimed has one. */
+  handlerOf(job: JobRecord): ParsedHandler | undefined
+}
+
+const defaultReconnect: Backoff = { type: 'exponential', delay: 100, max: 10_000, jitter: 0.5 }
+
+/** Checks everything that was said, and fills in the rest. */
+export function parseWorker(handlers: unknown, options: WorkerOptions, jobs: JobDefinitions | undefined): Settings {
+  refuseUnknown(options, optionNames, 'new Worker')
+  const { concurrency = 1, maxGlobalConcurrency, backoff = {}, retryable } = options
+  count(concurrency, 'concurrency')
+  if (maxGlobalConcurrency !== undefined) count(maxGlobalConcurrency, 'maxGlobalConcurrency')
+  for (const [name, strategy] of Object.entries(backoff)) {
+    if (typeof strategy !== 'function') throw bad(`backoff.${name} must be a function (attempt, error) => duration`)
+  }
+  if (retryable !== undefined && typeof retryable !== 'function') throw bad('retryable must be a function')
+  const lease = atLeast(options.lease ?? 30_000, 10, 'lease')
+  const parsed = parseHandlers(handlers, lease, jobs)
+  const shortest = Math.min(...[...parsed.byName.values()].map((each) => each.lease), parsed.any?.lease ?? Infinity)
+  const renewEvery = atLeast(options.renewEvery ?? Math.max(3, Math.floor(shortest / 3)), 1, 'renewEvery')
+  if (renewEvery >= shortest) {
+    throw bad(`renewEvery (${renewEvery} ms) must be shorter than the shortest lease (${shortest} ms)`)
+  }
+  const upkeepEvery = atLeast(options.upkeepEvery ?? Math.min(30_000, shortest), 1, 'upkeepEvery')
+  if (upkeepEvery > 30_000) throw bad('upkeepEvery may be 30 s at most')
+  return {
+    concurrency,
+    maxGlobalConcurrency,
+    renewEvery,
+    upkeepEvery,
+    pollEvery: atLeast(options.pollEvery ?? 5_000, 1, 'pollEvery'),
+    abandonAfter: parseDuration(options.abandonAfter ?? 60_000, 'new Worker: abandonAfter'),
+    custom: backoff,
+    retryable,
+    reconnect:
+      options.reconnect === undefined ? defaultReconnect : parseBackoff(options.reconnect, 'new Worker: reconnect'),
+    handles: [
+      ...[...parsed.byName].map(([name, each]) => handled(name, each.lease, jobs)),
+      ...(parsed.any === undefined ? [] : [{ name: undefined, lease: parsed.any.lease }]),
+    ],
+    names: parsed.any === undefined ? [...parsed.byName.keys()] : undefined,
+    handlerOf: (job) => parsed.byName.get(job.name) ?? parsed.any,
+  }
+}
+
+function handled(name: string, lease: Millis, jobs: JobDefinitions | undefined): Handled {
+  const version = jobs?.[name] === undefined ? undefined : (jobs[name].version ?? 1)
+  return version === undefined ? { name, lease } : { name, lease, versions: [version] }
+}
+
+interface ParsedHandlers {
+  readonly byName: ReadonlyMap<string, ParsedHandler>
+  readonly any: ParsedHandler | undefined
+}
+
+function parseHandlers(handlers: unknown, lease: Millis, jobs: JobDefinitions | undefined): ParsedHandlers {
+  if (typeof handlers === 'function') {
+    const any: ParsedHandler = { run: handlers as Handler, lease, timeout: undefined, backoff: undefined }
+    // With declared jobs, one function handles exactly those.
+    if (jobs === undefined) return { byName: new Map(), any }
+    return { byName: new Map(Object.keys(jobs).map((name) => [name, any])), any: undefined }
+  }
+  if (typeof handlers !== 'object' || handlers === null || Array.isArray(handlers)) {
+    throw new MillraceError(
+      'INVALID_HANDLER',
+      'new Worker: give a handler function, or an object of handlers by job name.',
+    )
+  }
+  const entries = Object.entries(handlers).filter(([, handler]) => handler !== undefined)
+  if (entries.length === 0)
+    throw new MillraceError('INVALID_HANDLER', 'new Worker: there is no handler, so no job to run.')
+  return {
+    byName: new Map(entries.map(([name, each]) => [name, parseHandler(name, each, lease, jobs)])),
+    any: undefined,
+  }
+}
+
+function parseHandler(name: string, handler: unknown, lease: Millis, jobs: JobDefinitions | undefined): ParsedHandler {
+  checkName(name, 'job name')
+  if (jobs !== undefined && !Object.hasOwn(jobs, name)) {
+    const near = nearest(name, Object.keys(jobs))
+    throw new MillraceError(
+      'UNKNOWN_JOB',
+      `new Worker: there is a handler for '${name}', which is not declared` +
+        (near === undefined ? '; declare it with defineJobs.' : `; did you mean '${near}'?`),
+    )
+  }
+  if (typeof handler === 'function') return { run: handler as Handler, lease, timeout: undefined, backoff: undefined }
+  const options = handler as HandlerOptions | null
+  if (typeof options !== 'object' || options === null || typeof options.run !== 'function') {
+    throw new MillraceError('INVALID_HANDLER', `new Worker: the handler of '${name}' must be a function or { run, … }.`)
+  }
+  refuseUnknown(options, ['run', 'lease', 'timeout', 'backoff'], `the handler of '${name}'`)
+  return {
+    run: options.run,
+    lease: options.lease === undefined ? lease : atLeast(options.lease, 10, `the lease of '${name}'`),
+    timeout: options.timeout === undefined ? undefined : atLeast(options.timeout, 1, `the timeout of '${name}'`),
+    backoff: options.backoff === undefined ? undefined : parseBackoff(options.backoff, `the backoff of '${name}'`),
+  }
+}
+
+function atLeast(value: Duration, least: Millis, field: string): Millis {
+  const millis = parseDuration(value, `new Worker: ${field}`)
+  if (millis < least) throw bad(`${field} must be ${least} ms or more`)
+  return millis
+}
+
+function count(value: number, field: string): void {
+  if (!Number.isSafeInteger(value) || value < 1)
+    throw bad(`${field} must be a whole number from 1 up, not ${String(value)}`)
+}
+
+function bad(what: string): MillraceError {
+  return new MillraceError('INVALID_OPTION', `new Worker: ${what}.`)
+}

@@ -1,0 +1,99 @@
+// worker/presence.ts: a worker's entry in the registry: it says that it lives, and sees who else does.
+import type { CellEvent } from '../job/change.js'
+import { WORKERS, cellKey } from '../store/cells.js'
+import type { WorkerCell } from '../store/cells.js'
+import type { Connection } from '../store/connection.js'
+import type { Verdict } from '../store/store.js'
+import { liveWorkers } from '../queue/explain.js'
+
+/** Entries of workers not seen for this many of their intervals are cleared away. */
+const FORGOTTEN = 60
+
+type State = WorkerCell['state']
+
+/** Keeps one worker's entry. A store that fails only makes it look dead for a while. */
+export class Presence {
+  readonly #connection: Connection
+  readonly #self: Omit<WorkerCell, 'state'>
+  readonly #told: (type: CellEvent['type']) => void
+  #version = 0
+  #state: State = 'running'
+  #others = 0
+  #writing = Promise.resolve()
+  /** What is to be announced with the next write that lands. */
+  #untold: CellEvent['type'][] = []
+  /** The last write got no answer. */
+  #unsure = false
+
+  /** `told` hears of each announcement once it is durable. */
+  constructor(connection: Connection, self: Omit<WorkerCell, 'state'>, told: (type: CellEvent['type']) => void) {
+    this.#connection = connection
+    this.#self = self
+    this.#told = told
+  }
+
+  /** How many other live workers share one of its queues, as far as is known. */
+  get others(): number {
+    return this.#others
+  }
+
+  /** Announces a state. What cannot be written now goes with the next sign of life. */
+  announce(state: State | 'stopped', type?: CellEvent['type']): Promise<void> {
+    if (state !== 'stopped') this.#state = state
+    if (type !== undefined) this.#untold.push(type)
+    return this.#write(state === 'stopped' ? undefined : this.#state)
+  }
+
+  /** A sign of life, and a look around. */
+  async beat(): Promise<void> {
+    await this.#write(this.#state)
+    await this.look()
+  }
+
+  /** Sees who else is there. */
+  async look(): Promise<void> {
+    const { store, runtime } = this.#connection
+    const { cells } = await store.details({ cells: [`${WORKERS}*`] })
+    const now = runtime.now()
+    this.#others = liveWorkers(cells, now).filter(
+      (worker) => worker.id !== this.#self.id && worker.queues.some((queue) => this.#self.queues.includes(queue)),
+    ).length
+    for (const cell of cells) {
+      const { every } = JSON.parse(cell.value) as WorkerCell
+      if (now - cell.at <= FORGOTTEN * every) continue
+      await this.#connection.renewals.commit([
+        { kind: 'put', key: cell.key, value: undefined, version: cell.version, events: [] },
+      ])
+    }
+  }
+
+  /** One write at a time, so that each knows the version it follows. */
+  #write(state: State | undefined): Promise<void> {
+    const done = this.#writing.then(() => this.#put(state))
+    this.#writing = done.catch(() => {})
+    return done
+  }
+
+  async #put(state: State | undefined): Promise<void> {
+    const key = cellKey.worker(this.#self.id)
+    const value = state === undefined ? undefined : JSON.stringify({ ...this.#self, state })
+    const types = [...this.#untold]
+    const events = types.flatMap((type) => this.#self.queues.map((queue) => ({ type, queue, worker: this.#self.id })))
+    for (;;) {
+      let verdict: Verdict
+      try {
+        verdict = await this.#connection.renewals.commit([{ kind: 'put', key, value, version: this.#version, events }])
+      } catch (error) {
+        this.#unsure = true
+        throw error
+      }
+      const landedUnheard = !verdict.ok && this.#unsure && verdict.cell?.value === value
+      this.#unsure = false
+      if (verdict.ok || landedUnheard) break
+      this.#version = verdict.cell?.version ?? 0 // cleared away by others
+    }
+    this.#version = value === undefined ? 0 : this.#version + 1
+    this.#untold = this.#untold.slice(types.length)
+    for (const type of types) this.#told(type)
+  }
+}

@@ -1,0 +1,176 @@
+// worker/settlements.ts: sends what attempts came to, and tells of it once it is durable.
+import type { Millis } from '../job/job.js'
+import { decodeJson } from '../job/json.js'
+import { settle } from '../job/lifecycle.js'
+import type { Outcome } from '../job/lifecycle.js'
+import type { EventType, QueueEvent } from '../queue/events.js'
+import type { Caller } from '../store/batcher.js'
+import type { Connection } from '../store/connection.js'
+import type { Verdict } from '../store/store.js'
+import type { Attempt } from './attempt.js'
+import type { AbortReason } from './context.js'
+import { reasonOf } from './leases.js'
+import type { Leases } from './leases.js'
+
+/** What settlements need of their worker. */
+export interface SettlementHost {
+  readonly connection: Connection
+  leases(): Leases
+  emit(event: QueueEvent): void
+  /** Whether anybody listens. */
+  wants(type: EventType): boolean
+  /** It is durable: the lease is no longer ours to hold. */
+  settled(attempt: Attempt): void
+  lost(attempt: Attempt, reason: AbortReason): void
+  failed(error: unknown): void
+}
+
+/** The wait before a settlement whose answer never came is sent again. */
+const AGAIN: Millis = 250
+
+/** Outcomes on their way to the store. */
+export class Settlements {
+  readonly #host: SettlementHost
+  #open = 0
+  #given = false
+  #idle: (() => void)[] = []
+
+  constructor(host: SettlementHost) {
+    this.#host = host
+  }
+
+  /** Sends an outcome, unless the job was lost through our own sleep. */
+  send(attempt: Attempt, outcome: Outcome): void {
+    if (this.#host.leases().overslept(attempt)) {
+      this.#host.lost(attempt, 'lease-lost')
+      return
+    }
+    this.#open++
+    this.#submit(attempt, outcome)
+  }
+
+  /** The handler of a job that was taken away has ended: it no longer counts against limits. */
+  letGo(attempt: Attempt): void {
+    const { id, fence } = attempt.record
+    this.#open++
+    this.#host.connection.renewals.renew([{ id, fence, lease: 0, started: true }]).then(
+      () => this.#close(),
+      () => this.#close(), // its lease ends by itself
+    )
+  }
+
+  /** Resolves when everything sent has been answered. */
+  idle(): Promise<void> {
+    return this.#open === 0 ? Promise.resolve() : new Promise((resolve) => this.#idle.push(resolve))
+  }
+
+  /** Stops trying: what is not durable now is left to its lease. */
+  giveUp(): void {
+    this.#given = true
+  }
+
+  #close(): void {
+    if (--this.#open === 0) for (const done of this.#idle.splice(0)) done()
+  }
+
+  #submit(attempt: Attempt, outcome: Outcome): void {
+    this.#host.connection.main.submit(settle(attempt.record, outcome), new Sent(this, attempt, outcome))
+  }
+
+  /** No answer came: it may have landed, or not. */
+  unanswered(attempt: Attempt, outcome: Outcome, error: unknown): void {
+    attempt.unsure = true
+    this.#host.failed(error)
+    this.#again(attempt, outcome)
+  }
+
+  /** The store has judged it. */
+  answered(attempt: Attempt, outcome: Outcome, verdict: Verdict): void {
+    if (verdict.ok || landedUnheard(attempt, outcome, verdict)) {
+      this.#host.settled(attempt)
+      this.#tell(attempt, outcome)
+      this.#close()
+      return
+    }
+    const stillOurs = verdict.job?.fence === attempt.record.fence && verdict.job.state === 'active'
+    if (stillOurs && attempt.lost === undefined && !this.#host.leases().overslept(attempt)) {
+      // The lease ran out while the store was away, and nobody has reaped it: renew it, then settle.
+      void this.#renewFirst(attempt, outcome)
+      return
+    }
+    this.#host.lost(attempt, reasonOf(verdict))
+    this.#close()
+  }
+
+  async #renewFirst(attempt: Attempt, outcome: Outcome): Promise<void> {
+    const { id, fence } = attempt.record
+    const { connection } = this.#host
+    const sent = connection.runtime.elapsed()
+    try {
+      const [verdict] = await connection.renewals.renew([{ id, fence, lease: attempt.handler.lease, started: true }])
+      if (verdict!.ok) {
+        attempt.leaseEnds = sent + attempt.handler.lease
+        this.#submit(attempt, outcome)
+        return
+      }
+      this.#host.lost(attempt, reasonOf(verdict!))
+      this.#close()
+    } catch (error) {
+      this.#host.failed(error)
+      this.#again(attempt, outcome)
+    }
+  }
+
+  #again(attempt: Attempt, outcome: Outcome): void {
+    if (this.#given || attempt.lost !== undefined) return this.#close()
+    this.#host.connection.runtime.timer(AGAIN, () => {
+      if (this.#given || attempt.lost !== undefined) this.#close()
+      else this.#submit(attempt, outcome)
+    })
+  }
+
+  #tell(attempt: Attempt, outcome: Outcome): void {
+    const { record } = attempt
+    const { id, name, queue, attempt: number } = record
+    const base = { id, name, queue, attempt: number }
+    const at = (): number => this.#host.connection.runtime.now()
+    if (outcome.kind === 'returned' && this.#host.wants('completed')) {
+      const result = outcome.result === undefined ? undefined : decodeJson(outcome.result)
+      this.#host.emit({ type: 'completed', ...base, at: at(), result })
+    }
+    if (outcome.kind !== 'threw') return
+    const { error } = outcome
+    const retrying = outcome.retryable && record.attempt < record.attempts
+    if (retrying) this.#host.emit({ type: 'retrying', ...base, at: at(), error, runAt: at() + outcome.retryIn })
+    else this.#host.emit({ type: 'failed', ...base, at: at(), error })
+  }
+}
+
+/** A settlement on its way. A class, since there is one for every job, and closures cost more. */
+class Sent implements Caller {
+  readonly #settlements: Settlements
+  readonly #attempt: Attempt
+  readonly #outcome: Outcome
+
+  constructor(settlements: Settlements, attempt: Attempt, outcome: Outcome) {
+    this.#settlements = settlements
+    this.#attempt = attempt
+    this.#outcome = outcome
+  }
+
+  landed(verdict: Verdict): void {
+    this.#settlements.answered(this.#attempt, this.#outcome, verdict)
+  }
+
+  failed(error: unknown): void {
+    this.#settlements.unanswered(this.#attempt, this.#outcome, error)
+  }
+}
+
+/** A settlement whose answer was lost may have landed: then the job has finished one fence on, by this very worker. */
+function landedUnheard(attempt: Attempt, outcome: Outcome, verdict: Verdict & { ok: false }): boolean {
+  const { record, unsure } = attempt
+  const { job } = verdict
+  if (!unsure || job === undefined || job.fence !== record.fence + 1 || job.worker !== record.worker) return false
+  return outcome.kind === 'returned' ? job.state === 'completed' : outcome.kind === 'threw' && job.state === 'failed'
+}

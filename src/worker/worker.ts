@@ -1,0 +1,299 @@
+// worker/worker.ts: the consumer's side: claims jobs, runs their handlers, and sends what they come to.
+import { hostname } from 'node:os'
+import type { CellEvent } from '../job/change.js'
+import { MillraceError, isMillraceError } from '../job/errors.js'
+import { checkName } from '../job/names.js'
+import { backoffDelay } from '../job/retry.js'
+import type { JobDefinitions, NameOf } from '../queue/define.js'
+import { Emitter, safeLogger } from '../queue/events.js'
+import type { EventType, Listener } from '../queue/events.js'
+import { Queue } from '../queue/queue.js'
+import type { AnyJobs } from '../queue/queue.js'
+import { unavailable } from '../store/batcher.js'
+import { connect } from '../store/connection.js'
+import type { Connection } from '../store/connection.js'
+import type { Stop } from '../store/runtime.js'
+import type { Notice } from '../store/store.js'
+import { Upkeep } from '../upkeep/upkeep.js'
+import type { ExtrasOf, Middleware } from './context.js'
+import { Floor } from './floor.js'
+import { Intake } from './intake.js'
+import { Leases } from './leases.js'
+import { seedLimits } from './limits.js'
+import { parseWorker } from './options.js'
+import type { Handling, Settings, WorkerOptions } from './options.js'
+import { Presence } from './presence.js'
+import { closeWorker } from './shutdown.js'
+import type { CloseOptions } from './shutdown.js'
+
+type State = 'new' | 'running' | 'paused' | 'closing' | 'closed'
+
+/** Runs the jobs of one or several queues. */
+export class Worker<
+  Jobs extends JobDefinitions = AnyJobs,
+  const Wraps extends readonly Middleware[] = readonly Middleware[],
+> {
+  /** Its name in leases and in the registry. */
+  readonly id: string
+  /** The queues it takes jobs from. */
+  readonly queues: readonly string[]
+  readonly #connection: Connection
+  readonly #settings: Settings
+  readonly #emitter: Emitter
+  readonly #floor: Floor
+  readonly #intake: Intake
+  readonly #leases: Leases
+  readonly #upkeep: Upkeep
+  readonly #presence: Presence
+  readonly #middleware: Middleware[]
+  #state: State = 'new'
+  #starting: Promise<void> | undefined
+  /** The loops run: claims, renewals, upkeep. */
+  #started = false
+  #closing: Promise<void> | undefined
+  #unwatch: Stop | undefined
+  /** Ends the pause between two tries to start. */
+  #interrupt: Stop | undefined
+
+  /** Takes jobs of a queue, or of queues by name with `options.store`; runs one handler for all, or handlers by name. */
+  constructor(
+    source: Queue<Jobs> | string | readonly string[],
+    handlers: Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>>,
+    options: WorkerOptions<Jobs, Wraps> = {},
+  ) {
+    const queue = source instanceof Queue ? source : undefined
+    this.queues = source instanceof Queue ? [source.name] : namesOf(source)
+    const jobs: JobDefinitions | undefined = options.jobs ?? queue?.jobs
+    this.#settings = parseWorker(handlers, options, jobs)
+    const store = options.store ?? queue?.store
+    if (store === undefined) {
+      throw new MillraceError('INVALID_OPTION', 'new Worker: give it a queue, or names and { store }.')
+    }
+    this.#middleware = [...(options.middleware ?? [])]
+    for (const wrap of this.#middleware) checkMiddleware(wrap)
+    this.#connection = connect(store)
+    const { runtime } = this.#connection
+    this.id = runtime.id()
+    this.#emitter = new Emitter(safeLogger(options.logger), () => ({ queue: this.queues[0] ?? '', at: runtime.now() }))
+    this.#presence = new Presence(
+      this.#connection,
+      {
+        id: this.id,
+        host: hostname(),
+        pid: process.pid,
+        queues: this.queues,
+        names: this.#settings.names,
+        every: this.#settings.renewEvery,
+        startedAt: runtime.now(),
+      },
+      (type) => this.#tell(type),
+    )
+    this.#floor = new Floor({
+      id: this.id,
+      connection: this.#connection,
+      settings: this.#settings,
+      jobs,
+      middleware: this.#middleware,
+      emitter: this.#emitter,
+      queueEmitter: queue?.emitter,
+      leases: () => this.#leases,
+      intake: () => this.#intake,
+      takes: () => this.#state === 'running',
+      failed: (error) => this.#failed(error),
+    })
+    this.#leases = new Leases({
+      connection: this.#connection,
+      renewEvery: this.#settings.renewEvery,
+      held: () => this.#floor.held(),
+      lost: (attempt, reason) => this.#floor.lost(attempt, reason),
+      failed: (error) => this.#failed(error),
+      tick: () => void this.#presence.beat().catch((error: unknown) => this.#failed(error)),
+    })
+    this.#upkeep = new Upkeep({
+      connection: this.#connection,
+      queues: this.queues,
+      every: this.#settings.upkeepEvery,
+      renewEvery: this.#settings.renewEvery,
+      reconnect: this.#settings.reconnect,
+      running: () => this.#floor.ids(),
+      others: () => this.#presence.others,
+      failed: (error) => this.#failed(error),
+    })
+    this.#intake = new Intake({
+      id: this.id,
+      queues: this.queues,
+      connection: this.#connection,
+      settings: this.#settings,
+      slots: this.#floor.slots,
+      claimed: (records, asked) => this.#floor.claimed(records, asked),
+      failed: (error) => this.#failed(error),
+    })
+    if (options.autorun ?? true) runtime.defer(() => this.#autorun())
+  }
+
+  /** Starts to take jobs; resolves when it is registered. Called by itself unless `autorun` is false. */
+  run(): Promise<void> {
+    if (this.#state === 'closing' || this.#state === 'closed') {
+      return Promise.reject(new MillraceError('WORKER_CLOSED', 'This worker has been closed; make a new one.'))
+    }
+    this.#starting ??= this.#start()
+    return this.#starting
+  }
+
+  /** Takes no further jobs until `resume()`; what runs goes on. */
+  pause(): void {
+    if (this.#state !== 'running' && this.#state !== 'new') return
+    this.#state = 'paused'
+    void this.#intake.stop().then(() => this.#floor.handBack())
+    if (this.#started) this.#announce('paused')
+  }
+
+  /** Takes jobs again after `pause()`. */
+  resume(): void {
+    if (this.#state !== 'paused') return
+    this.#state = 'running'
+    if (!this.#started) return
+    this.#announce('running')
+    this.#intake.start()
+  }
+
+  /** Adds a middleware inside those there are; jobs that start from now on pass through it. */
+  use(wrap: Middleware): this {
+    checkMiddleware(wrap)
+    this.#middleware.push(wrap)
+    return this
+  }
+
+  /** Hears this worker's own events. Answers how to stop. */
+  on<Type extends EventType>(type: Type, listener: Listener<Type>): Stop {
+    return this.#emitter.on(type, listener)
+  }
+
+  /** How many handlers are running. */
+  get active(): number {
+    return this.#floor.slots.running.size
+  }
+
+  /**
+   * Takes no further jobs, waits for those running, then aborts them and waits once more; hands back those that ended
+   * without a result; and only then rejects with `SHUTDOWN_TIMEOUT` if the first wait was too short. A handler that
+   * ignores its signal is left alone: its lease runs out by itself.
+   */
+  close(options: CloseOptions = {}): Promise<void> {
+    this.#closing ??= closeWorker(options, {
+      runtime: this.#connection.runtime,
+      slots: this.#floor.slots,
+      settlements: this.#floor.settlements,
+      stopTaking: () => this.#stopTaking(),
+      stopped: () => this.#stopped(),
+    })
+    return this.#closing
+  }
+
+  #autorun(): void {
+    if (!this.#isClosing()) void this.run().catch((error: unknown) => this.#failed(error))
+  }
+
+  async #start(): Promise<void> {
+    if (this.#state === 'new') this.#state = 'running'
+    for (let failures = 1; !this.#isClosing(); failures++) {
+      try {
+        await this.#prepare()
+        break
+      } catch (error) {
+        if (isMillraceError(error, 'STORE_CLOSED')) throw error
+        this.#failed(error)
+        await this.#pauseStart(failures)
+      }
+    }
+    if (this.#isClosing()) return
+    this.#started = true
+    this.#unwatch = this.#connection.store.watch({}, (notice) => this.#heard(notice))
+    this.#leases.start()
+    this.#upkeep.start()
+    if (this.#state === 'running') this.#intake.start()
+    try {
+      await this.#presence.announce(this.#state === 'paused' ? 'paused' : 'running', 'worker-started')
+      await this.#presence.look()
+    } catch (error) {
+      this.#failed(error) // the next sign of life makes up for it
+    }
+  }
+
+  /** What must be so before the first claim. */
+  async #prepare(): Promise<void> {
+    await this.#connection.ready()
+    const { maxGlobalConcurrency } = this.#settings
+    if (maxGlobalConcurrency !== undefined) await seedLimits(this.#connection, this.queues, maxGlobalConcurrency)
+  }
+
+  #pauseStart(failures: number): Promise<void> {
+    const { runtime } = this.#connection
+    return new Promise((resolve) => {
+      const stop = runtime.timer(backoffDelay(this.#settings.reconnect, failures, runtime.random), resolve)
+      this.#interrupt = () => {
+        stop()
+        resolve()
+      }
+    })
+  }
+
+  #isClosing(): boolean {
+    return this.#state === 'closing' || this.#state === 'closed'
+  }
+
+  #heard(notice: Notice): void {
+    for (const each of notice.revoked) if (each.worker === this.id) this.#floor.revoked(each)
+    for (const { queue, at } of notice.due) if (this.queues.includes(queue)) this.#upkeep.expect(at)
+    if (notice.work.some((queue) => this.queues.includes(queue))) this.#intake.wake()
+  }
+
+  #failed(error: unknown): void {
+    if (this.#state === 'closed') return
+    this.#upkeep.trouble()
+    this.#emitter.error(error instanceof MillraceError ? error : unavailable(this.#connection.store, error))
+  }
+
+  #announce(state: 'running' | 'paused'): void {
+    void this.#presence.announce(state).catch((error: unknown) => this.#failed(error))
+  }
+
+  #tell(type: CellEvent['type']): void {
+    if (type === 'paused' || type === 'resumed') return
+    const at = this.#connection.runtime.now()
+    for (const queue of this.queues) this.#emitter.emit({ type, id: '', name: '', queue, at, worker: this.id })
+  }
+
+  async #stopTaking(): Promise<void> {
+    const started = this.#starting
+    this.#state = 'closing'
+    this.#interrupt?.()
+    await started?.catch(() => {})
+    await this.#intake.stop()
+    this.#floor.handBack()
+    if (!this.#started) return
+    void this.#presence.announce('stopping', 'worker-stopping').catch(() => {})
+  }
+
+  async #stopped(): Promise<void> {
+    this.#leases.stop()
+    await this.#upkeep.stop()
+    this.#unwatch?.()
+    if (this.#started) {
+      await this.#presence.announce('stopped', 'worker-stopped').catch(() => {})
+    }
+    this.#state = 'closed'
+    this.#floor.clear()
+  }
+}
+
+function namesOf(source: string | readonly string[]): readonly string[] {
+  const names = (Array.isArray(source) ? source : [source]) as readonly string[]
+  if (names.length === 0) throw new MillraceError('INVALID_OPTION', 'new Worker: give it at least one queue name.')
+  return [...new Set(names.map((name) => checkName(name, 'queue name')))]
+}
+
+function checkMiddleware(wrap: unknown): void {
+  if (typeof wrap === 'function') return
+  throw new MillraceError('INVALID_OPTION', 'A middleware must be a function (job, ctx, next) => next({}).')
+}

@@ -1,0 +1,180 @@
+import { describe, expect, it } from 'vitest'
+import { Queue, Worker, defineJobs, job } from 'millrace'
+import type { AddOptions } from 'millrace'
+import { memory } from 'millrace/memory'
+import { thrown } from '../thrown.js'
+import { newQueue, newStore } from '../setup.js'
+
+const YEARS = 1000 * 60 * 60 * 24 * 365
+
+describe('a bad name', () => {
+  const bad = { empty: '', long: 'x'.repeat(256), 'control characters': 'a\nb', 'not a string': 7 as unknown as string }
+  for (const [what, name] of Object.entries(bad)) {
+    it(`is refused (${what}) for queues, jobs, ids and workers`, async () => {
+      const queue = newQueue()
+      expect(thrown(() => new Queue(name, { store: newStore() }))).toMatchObject({ code: 'INVALID_NAME' })
+      await expect(queue.add(name)).rejects.toMatchObject({ code: 'INVALID_NAME' })
+      await expect(queue.add('n', 1, { id: name })).rejects.toMatchObject({ code: 'INVALID_ID' })
+      await expect(queue.add('n', 1, { dedup: { key: name } })).rejects.toMatchObject({ code: 'INVALID_NAME' })
+      await expect(queue.add('n', 1, { after: [{ id: name }] })).rejects.toMatchObject({ code: 'INVALID_ID' })
+      await expect(queue.get(name)).rejects.toMatchObject({ code: 'INVALID_ID' })
+      expect(thrown(() => new Worker([name], () => {}, { store: newStore() }))).toMatchObject({ code: 'INVALID_NAME' })
+      if (typeof name === 'string') {
+        expect(thrown(() => defineJobs({ [name]: job() }))).toMatchObject({ code: 'INVALID_NAME' })
+      }
+      expect(await queue.counts()).toMatchObject({ waiting: 0 })
+    })
+  }
+})
+
+describe('bad options of add', () => {
+  const cases: readonly [string, AddOptions, string][] = [
+    ['a negative delay', { delay: -1 }, 'INVALID_DURATION'],
+    ['a delay that is not a number', { delay: NaN }, 'INVALID_DURATION'],
+    ['a delay past the limit', { delay: 101 * YEARS }, 'INVALID_DURATION'],
+    ['a delay that cannot be read', { delay: 'soon' }, 'INVALID_DURATION'],
+    ['a date that is none', { runAt: new Date('never') }, 'INVALID_DATE'],
+    ['a date and a delay', { runAt: new Date(), delay: 1 }, 'INVALID_OPTION'],
+    ['a priority that is not an integer', { priority: 1.5 }, 'INVALID_PRIORITY'],
+    ['a priority out of range', { priority: 2 ** 40 }, 'INVALID_PRIORITY'],
+    ['no attempts', { attempts: 0 }, 'INVALID_ATTEMPTS'],
+    ['half an attempt', { attempts: 1.5 }, 'INVALID_ATTEMPTS'],
+    ['an unknown backoff', { backoff: { type: 'exponentail' as 'exponential', delay: 1 } }, 'INVALID_BACKOFF'],
+    ['a timeout of nothing', { timeout: 0 }, 'INVALID_DURATION'],
+    ['a flag that is none', { lifo: 'yes' as unknown as boolean }, 'INVALID_OPTION'],
+    ['an unknown dedup mode', { dedup: { key: 'k', mode: 'replce' as 'replace' } }, 'INVALID_OPTION'],
+    ['an unknown dedup scope', { dedup: { key: 'k', scope: 'queues' as 'queue' } }, 'INVALID_OPTION'],
+    ['an unknown dedup option', { dedup: { key: 'k', widow: 1 } as never }, 'UNKNOWN_OPTION'],
+    ['an unknown policy', { after: 'x', onChildFailure: 'retry' as 'fail' }, 'INVALID_OPTION'],
+    ['a dependency that is none', { after: 7 as unknown as string }, 'INVALID_OPTION'],
+    ['a dependency that does not exist', { after: 'nobody' }, 'DEPENDENCY_MISSING'],
+  ]
+  for (const [what, options, code] of cases) {
+    it(`${what} is refused with ${code}, and nothing is written`, async () => {
+      const queue = newQueue()
+      await expect(queue.add('n', 1, options)).rejects.toMatchObject({ code })
+      await expect(queue.addBulk([{ name: 'n' }, { name: 'n', data: 1, options }])).rejects.toMatchObject({ code })
+      const written = code === 'DEPENDENCY_MISSING' ? 1 : 0
+      expect((await queue.list()).jobs).toHaveLength(written)
+    })
+  }
+
+  it('an unknown one is refused with the nearest known name', async () => {
+    const queue = newQueue()
+    await expect(queue.add('n', 1, { prioritty: 1 } as AddOptions)).rejects.toMatchObject({
+      code: 'UNKNOWN_OPTION',
+      message: expect.stringContaining("did you mean 'priority'?"),
+    })
+    await expect(queue.add('n', 1, 'now' as AddOptions)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+  })
+
+  it('defaults are refused where they are given', () => {
+    const store = memory()
+    expect(thrown(() => new Queue('q', { store, defaults: { attempts: 0 } }))).toMatchObject({
+      code: 'INVALID_ATTEMPTS',
+    })
+    expect(thrown(() => job({ attempts: -1 }))).toMatchObject({ code: 'INVALID_ATTEMPTS' })
+    expect(thrown(() => new Queue('q', { store, defaults: { delay: 1 } as never }))).toMatchObject({
+      code: 'UNKNOWN_OPTION',
+    })
+    expect(thrown(() => job({ atempts: 1 } as never))).toMatchObject({ code: 'UNKNOWN_OPTION' })
+  })
+})
+
+describe('bad data', () => {
+  const cyclic: Record<string, unknown> = {}
+  cyclic['self'] = cyclic
+  const bad: readonly [string, unknown][] = [
+    ['a function', { run: () => {} }],
+    ['undefined inside', { a: undefined }],
+    ['a Date', { when: new Date() }],
+    ['a cycle', cyclic],
+    ['a BigInt', { n: 1n }],
+    ['-0', [-0]],
+    ['NaN', { n: NaN }],
+    ['a NUL character', { s: 'a\0b' }],
+    ['a lone surrogate', { s: '\ud800' }],
+    ['a number too large to be exact', { n: 2 ** 60 }],
+  ]
+  for (const [what, data] of bad) {
+    it(`${what} is refused by its place, and nothing is written`, async () => {
+      const queue = newQueue()
+      await expect(queue.add('n', data)).rejects.toMatchObject({
+        code: 'INVALID_DATA',
+        message: expect.stringContaining('data'),
+      })
+      expect((await queue.list()).jobs).toEqual([])
+    })
+  }
+
+  it('over the limit is refused with its size', async () => {
+    const queue = newQueue({ maxDataBytes: 100 })
+    await expect(queue.add('n', 'x'.repeat(100))).rejects.toMatchObject({ code: 'DATA_TOO_LARGE' })
+    await queue.add('n', 'x'.repeat(98))
+    expect((await queue.list()).jobs).toHaveLength(1)
+  })
+})
+
+describe('bad queues and workers', () => {
+  it('an unknown job name is refused with the nearest', async () => {
+    const queue = newQueue({ jobs: defineJobs({ 'send-email': job() }) })
+    await expect(queue.add('send-emial' as 'send-email')).rejects.toMatchObject({
+      code: 'UNKNOWN_JOB',
+      message: expect.stringContaining("did you mean 'send-email'?"),
+    })
+    expect(thrown(() => new Worker(queue, { 'send-emial': () => {} } as never))).toMatchObject({ code: 'UNKNOWN_JOB' })
+  })
+
+  it('a queue without a store, or with unknown options, is refused', () => {
+    expect(thrown(() => new Queue('q', {} as never))).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(thrown(() => new Queue('q', undefined as never))).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(thrown(() => new Queue('q', { store: memory(), jbos: {} } as never))).toMatchObject({
+      code: 'UNKNOWN_OPTION',
+    })
+    expect(thrown(() => new Queue('q', { store: memory(), maxDataBytes: 0 }))).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(thrown(() => new Queue('q', { store: memory(), retention: { deleteAfter: -1 } }))).toMatchObject({
+      code: 'INVALID_DURATION',
+    })
+  })
+
+  it('bad worker options are refused', () => {
+    const store = memory()
+    const make = (options: object, handlers: unknown = () => {}): unknown =>
+      thrown(() => new Worker('q', handlers as never, { store, ...options }))
+    expect(make({ concurrency: 0 })).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(make({ concurency: 1 })).toMatchObject({
+      code: 'UNKNOWN_OPTION',
+      message: expect.stringContaining("'concurrency'"),
+    })
+    expect(make({ maxGlobalConcurrency: 1.5 })).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(make({ lease: '1ms' })).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(make({ lease: '1s', renewEvery: '2s' })).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(make({ upkeepEvery: '31s' })).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(make({ backoff: { mine: 5 } })).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(make({ reconnect: { type: 'sometimes' } })).toMatchObject({ code: 'INVALID_BACKOFF' })
+    expect(make({ middleware: [1] })).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(make({}, {})).toMatchObject({ code: 'INVALID_HANDLER' })
+    expect(make({}, null)).toMatchObject({ code: 'INVALID_HANDLER' })
+    expect(make({}, { n: 'run' })).toMatchObject({ code: 'INVALID_HANDLER' })
+    expect(make({}, { n: { run: () => {}, leese: 1 } })).toMatchObject({ code: 'UNKNOWN_OPTION' })
+    expect(make({}, { n: { run: () => {}, backoff: { type: 'fixed', delay: -1 } } })).toMatchObject({
+      code: 'INVALID_DURATION',
+    })
+    expect(thrown(() => new Worker('q', () => {}))).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(thrown(() => new Worker([], () => {}, { store }))).toMatchObject({ code: 'INVALID_OPTION' })
+  })
+
+  it('bad filters, lists and updates are refused', async () => {
+    const queue = newQueue()
+    await expect(queue.cancel({ state: 'wating' as 'waiting' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(queue.cancel({ nmae: 'x' } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
+    await expect(queue.cancel(7 as never)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(queue.list({ limit: 0 })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(queue.list({ order: 'random' as 'oldest' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    const added = await queue.add('n')
+    await expect(added.update({ priority: 0.5 })).rejects.toMatchObject({ code: 'INVALID_PRIORITY' })
+    await expect(added.update({ prio: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
+    await expect(queue.update({}, { delay: -1 })).rejects.toMatchObject({ code: 'INVALID_DURATION' })
+    await expect(added.result({ timeout: 'later' })).rejects.toMatchObject({ code: 'INVALID_DURATION' })
+  })
+})

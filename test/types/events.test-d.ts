@@ -1,0 +1,66 @@
+// What listeners are given, by the type of event, and how errors are told apart.
+import { Worker, isMillraceError } from 'millrace'
+import type { ErrorCode, ErrorInfo, EventOf, EventType, MillraceError, QueueEvent, Stop } from 'millrace'
+import { describe, expectTypeOf, test } from 'vitest'
+import { queue } from './jobs.js'
+
+const worker = new Worker(queue, { sweep: () => 5 })
+
+describe('on', () => {
+  test('gives each listener what its type of event says, on queues and workers alike', () => {
+    for (const on of [queue.on.bind(queue), worker.on.bind(worker)]) {
+      on('completed', (event) => {
+        expectTypeOf(event.type).toEqualTypeOf<'completed'>()
+        expectTypeOf(event.id).toEqualTypeOf<string>()
+        expectTypeOf(event.result).toEqualTypeOf<unknown>()
+      })
+    }
+    queue.on('failed', ({ error, attempt }) => {
+      expectTypeOf(error).toEqualTypeOf<ErrorInfo>()
+      expectTypeOf(attempt).toEqualTypeOf<number>()
+    })
+    queue.on('retrying', ({ runAt }) => expectTypeOf(runAt).toEqualTypeOf<number>())
+    queue.on('delayed', ({ runAt }) => expectTypeOf(runAt).toEqualTypeOf<number>())
+    queue.on('progress', ({ progress }) => expectTypeOf(progress).toEqualTypeOf<unknown>())
+    queue.on('active', ({ worker: holder }) => expectTypeOf(holder).toEqualTypeOf<string>())
+    worker.on('error', ({ error }) => expectTypeOf(error).toEqualTypeOf<Error>())
+    worker.on('lease-lost', async ({ id, worker: holder }) => `${id} ${holder}`)
+    expectTypeOf(worker.on('drained', () => {})).toEqualTypeOf<Stop>()
+  })
+
+  test('refuses events that do not exist, and payloads they do not have', () => {
+    // @ts-expect-error it is `completed`
+    queue.on('complete', () => {})
+    // @ts-expect-error it is `failed`
+    worker.on('failure', () => {})
+    // @ts-expect-error nothing has failed
+    queue.on('completed', (event) => event.error)
+    // @ts-expect-error there is no result yet
+    worker.on('active', ({ result }) => result)
+  })
+
+  test('has a union of all events that narrows by type', () => {
+    const read = (event: QueueEvent): unknown => (event.type === 'failed' ? event.error.message : event.at)
+    void read
+    expectTypeOf<QueueEvent['type']>().toEqualTypeOf<EventType>()
+    expectTypeOf<Extract<QueueEvent, { type: 'stalled' }>>().toEqualTypeOf<EventOf<'stalled'>>()
+  })
+})
+
+describe('isMillraceError', () => {
+  test('narrows what was caught, and its code', () => {
+    const caught: unknown = undefined
+    if (isMillraceError(caught)) {
+      expectTypeOf(caught).toExtend<MillraceError>()
+      expectTypeOf(caught.code).toEqualTypeOf<ErrorCode>()
+      // @ts-expect-error there is no such code
+      void (caught.code === 'JOB_LOST')
+    }
+    if (isMillraceError(caught, 'JOB_FAILED')) {
+      expectTypeOf(caught.code).toEqualTypeOf<'JOB_FAILED'>()
+      expectTypeOf(caught.details).toEqualTypeOf<Readonly<Record<string, unknown>>>()
+    }
+    // @ts-expect-error there is no such code
+    isMillraceError(caught, 'JOB_LOST')
+  })
+})
