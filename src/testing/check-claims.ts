@@ -1,0 +1,122 @@
+// testing/check-claims.ts: what asks were given, what keys and pauses kept out, and that batches are applied once.
+import type { Insert } from '../job/change.js'
+import { isFinished } from '../job/job.js'
+import type { Millis, Time } from '../job/job.js'
+import { cellKey } from '../store/cells.js'
+import type { PauseCell } from '../store/cells.js'
+import type { Landing } from './history.js'
+import type { LedgerListener, Tracked } from './ledger.js'
+import type { Report } from './violation.js'
+import type { Work } from './workload.js'
+
+/** What each ask was given must be what it asked for. */
+export function checkAsks({ time, process, batch, receipt }: Landing, paused: Pauses, report: Report): void {
+  batch.asks.forEach((ask, at) => {
+    const jobs = receipt.asks[at] ?? []
+    if (jobs.length > ask.want + ask.ahead) {
+      report(
+        'claim',
+        time,
+        undefined,
+        `${process} asked for ${ask.want}+${ask.ahead} jobs and was given ${jobs.length}.`,
+      )
+    }
+    for (const { id, queue, name, worker } of jobs) {
+      const handled = ask.handles.some((each) => each.name === undefined || each.name === name)
+      if (!handled || !ask.queues.includes(queue) || worker !== ask.worker) {
+        report('claim', time, id, `${process} was given ${queue}/${name}, which it had not asked for.`)
+      }
+      if (paused.has(queue, name)) report('pause', time, id, `${process} was given ${queue}/${name}, which is paused.`)
+    }
+  })
+}
+
+/** What is paused, by the cells that landed. */
+export class Pauses {
+  readonly #cells = new Map<string, PauseCell>()
+
+  has(queue: string, name: string): boolean {
+    const cell = this.#cells.get(cellKey.pause(queue))
+    return cell !== undefined && (cell.all || cell.names.includes(name))
+  }
+
+  follow({ batch, receipt }: Landing): void {
+    batch.groups.forEach((group, at) => {
+      if (receipt.groups[at]?.ok !== true) return
+      for (const change of group) {
+        if (change.kind !== 'put' || !change.key.startsWith(cellKey.pause(''))) continue
+        if (change.value === undefined) this.#cells.delete(change.key)
+        else this.#cells.set(change.key, JSON.parse(change.value) as PauseCell)
+      }
+    })
+  }
+}
+
+/** Batches are applied once, in order, and answered alike each time. */
+export class Replays {
+  readonly #last = new Map<string, number>()
+
+  follow({ time, process, batch, replay }: Landing, report: Report): void {
+    const last = this.#last.get(batch.writer) ?? 0
+    if (!replay && batch.seq <= last) {
+      const after = batch.seq === last ? 'a second time' : `after batch ${last}`
+      report('replay', time, undefined, `Batch ${batch.seq} of ${process} (${batch.writer}) was applied ${after}.`)
+    }
+    this.#last.set(batch.writer, Math.max(last, batch.seq))
+  }
+}
+
+interface Key {
+  readonly key: string
+  readonly window: Millis | undefined
+}
+
+/** Keys as callers meant them: scripted jobs say so in their data, others by their options. */
+export class KeyChecks implements LedgerListener {
+  readonly #report: Report
+  readonly #keys = new Map<string, Key>()
+  readonly #holders = new Map<string, Tracked[]>()
+  readonly #windows = new Map<string, Time>()
+
+  constructor(report: Report) {
+    this.#report = report
+  }
+
+  inserted(job: Tracked, change: Insert, { time, receipt }: Landing): void {
+    const key = meant(change)
+    if (key === undefined) return
+    this.#keys.set(job.id, key)
+    if (key.window === undefined) return this.#hold(job, key.key, time)
+    const until = this.#windows.get(key.key) ?? 0
+    if (until > receipt.now) {
+      this.#report(
+        'dedup',
+        time,
+        job.id,
+        `It was added with key ${key.key} ${until - receipt.now} ms before its window was over.`,
+      )
+    }
+    this.#windows.set(key.key, receipt.now + key.window)
+  }
+
+  revived(job: Tracked, { time }: Landing): void {
+    const key = this.#keys.get(job.id)
+    if (key !== undefined && key.window === undefined) this.#hold(job, key.key, time)
+  }
+
+  #hold(job: Tracked, key: string, time: Millis): void {
+    const standing = (this.#holders.get(key) ?? []).filter(
+      (other) => other !== job && other.state !== 'removed' && !isFinished(other.state),
+    )
+    for (const other of standing) this.#report('dedup', time, job.id, `It holds key ${key}, and so does ${other.id}.`)
+    this.#holders.set(key, [...standing, job])
+  }
+}
+
+function meant({ job }: Insert): Key | undefined {
+  const work = job.data === undefined ? undefined : (JSON.parse(job.data) as Partial<Work> | null)
+  if (typeof work?.n === 'number' && Array.isArray(work.runs)) {
+    return work.key === undefined ? undefined : { key: `${job.queue}/${work.key}`, window: work.window }
+  }
+  return job.dedup === undefined ? undefined : { key: job.dedup.key, window: job.dedup.window }
+}

@@ -1,0 +1,152 @@
+// testing/check-leases.ts: who holds what: settlements, reaping, limits, and the handlers that run.
+import type { Move } from '../job/change.js'
+import type { JobRecord, Millis, Time } from '../job/job.js'
+import type { Landing, Run, RunEntry } from './history.js'
+import type { LedgerListener, Tracked } from './ledger.js'
+import { EPOCH } from './process.js'
+import type { SimulationSettings } from './script.js'
+import type { Report } from './violation.js'
+
+interface Lease {
+  readonly queue: string
+  readonly ahead: boolean
+  until: Time
+  /** Its job was taken away while it lasted. */
+  orphaned: boolean
+}
+
+interface Running extends Run {
+  readonly since: Millis
+  /** Why it was told to stop, if it was. */
+  aborted: string | undefined
+}
+
+/** What bounds leases and runs. */
+export type LeaseSettings = Pick<SimulationSettings, 'limit' | 'concurrency' | 'abandonAfter'>
+
+/** Follows every lease and every run. */
+export class LeaseChecks implements LedgerListener {
+  readonly #report: Report
+  readonly #settings: LeaseSettings
+  readonly #leases = new Map<string, Lease>()
+  readonly #settled = new Set<string>()
+  readonly #running = new Map<string, Running>()
+
+  constructor(report: Report, settings: LeaseSettings) {
+    this.#report = report
+    this.#settings = settings
+  }
+
+  claimed(job: Tracked, record: JobRecord): void {
+    const { leaseUntil = 0, ahead, fence } = record
+    this.#leases.set(keyOf(job.id, fence), { queue: job.queue, ahead, until: leaseUntil, orphaned: false })
+  }
+
+  moving(job: Tracked, move: Move, landing: Landing): void {
+    const key = keyOf(job.id, move.fence)
+    if (move.held) this.#settle(job, move, landing, key)
+    else if (job.state === 'active') this.#take(job, move, landing, key)
+  }
+
+  #settle(job: Tracked, move: Move, { time, process, receipt }: Landing, key: string): void {
+    const by = `${process} settled fence ${move.fence} as ${move.to}`
+    if (this.#settled.has(key)) this.#report('settlement', time, job.id, `${by}, and it had been settled before.`)
+    else if (!this.#leases.has(key)) this.#report('settlement', time, job.id, `${by}, a lease that is not there.`)
+    else if (job.leaseUntil <= receipt.now) {
+      this.#report('settlement', time, job.id, `${by}, ${receipt.now - job.leaseUntil} ms after the lease was over.`)
+    }
+    this.#settled.add(key)
+    this.#leases.delete(key)
+  }
+
+  #take(job: Tracked, move: Move, { time, process, receipt }: Landing, key: string): void {
+    const left = job.leaseUntil - receipt.now
+    if (move.why === 'stalled' || move.set.error?.code === 'JOB_EXHAUSTED') {
+      if (left > 0) this.#report('lease', time, job.id, `${process} reaped it with ${left} ms of its lease to go.`)
+      const run = this.#running.get(`${process} ${key}`)
+      if (run !== undefined && run.aborted === undefined)
+        this.#report('upkeep', time, job.id, `${process} reaped it while running it itself.`)
+    }
+    const lease = this.#leases.get(key)
+    if (lease === undefined) return
+    lease.orphaned = true
+    lease.until = job.leaseUntil
+    if (left <= 0) this.#leases.delete(key)
+  }
+
+  /** After the ledger has followed a landing. */
+  landed({ time, process, batch, receipt }: Landing, jobs: ReadonlyMap<string, Tracked>): void {
+    const { now } = receipt
+    batch.renewals.forEach(({ id, fence, lease }, at) => {
+      const key = keyOf(id, fence)
+      const known = this.#leases.get(key)
+      if (receipt.renewals[at]?.ok !== true || known === undefined) return
+      if (lease > 0) known.until = jobs.get(id)?.leaseUntil ?? 0
+      else if (known.orphaned) {
+        this.#leases.delete(key)
+        if (this.#running.has(`${process} ${key}`)) {
+          this.#report('limit', time, id, `${process} let go of its lease while its handler was running.`)
+        }
+      }
+    })
+    const { limit } = this.#settings
+    if (limit === undefined || receipt.asks.every((jobs) => jobs.length === 0)) return
+    const counts = new Map<string, number>()
+    for (const { queue, until } of this.#leases.values()) {
+      if (until > now) counts.set(queue, (counts.get(queue) ?? 0) + 1)
+    }
+    for (const [queue, count] of counts) {
+      if (count <= limit) continue
+      this.#report('limit', time, undefined, `${count} leases run in queue ${queue}, and the limit is ${limit}.`)
+    }
+  }
+
+  /** Follows what happens to a run. */
+  ran(entry: RunEntry): void {
+    const { time, run } = entry
+    const key = `${run.process} ${keyOf(run.id, run.fence)}`
+    if (entry.kind === 'ended') this.#running.delete(key)
+    else if (entry.kind === 'aborted') {
+      const known = this.#running.get(key)
+      if (known !== undefined) known.aborted ??= entry.reason
+    } else {
+      for (const other of this.#running.values()) {
+        if (other.process !== run.process || other.id !== run.id) continue
+        if (this.#givenUp(other, time)) continue
+        const still = `fence ${other.fence} was running (${other.aborted ?? 'not aborted'})`
+        this.#report('handler', time, run.id, `${run.process} began fence ${run.fence} while ${still}.`)
+      }
+      const lease = this.#leases.get(keyOf(run.id, run.fence))
+      const late = lease === undefined || lease.ahead ? 0 : EPOCH + Math.floor(time) - lease.until
+      if (late > 0) this.#report('lease', time, run.id, `${run.process} began it ${late} ms after its lease was over.`)
+      this.#running.set(key, { ...run, since: time, aborted: undefined })
+      this.#countSlots(run, time)
+    }
+  }
+
+  /** One that ignores its timeout is given up after a while; it cannot be ended by force. */
+  #givenUp({ since, timeout }: Running, time: Millis): boolean {
+    return timeout !== undefined && time >= since + timeout + this.#settings.abandonAfter
+  }
+
+  #countSlots({ process }: Run, time: Millis): void {
+    let count = 0
+    for (const run of this.#running.values()) if (run.process === process && !this.#givenUp(run, time)) count++
+    if (count <= this.#settings.concurrency) return
+    this.#report(
+      'handler',
+      time,
+      undefined,
+      `${process} runs ${count} handlers, and has ${this.#settings.concurrency} slots.`,
+    )
+  }
+
+  /** The runs of a process end with it. */
+  gone(process: string): void {
+    for (const [key, run] of this.#running) if (run.process === process) this.#running.delete(key)
+  }
+}
+
+function keyOf(id: string, fence: number): string {
+  return `${id}@${fence}`
+}

@@ -1,0 +1,85 @@
+// testing/checker.ts: holds a history and the state it ended in to every promise.
+import { isFinished } from '../job/job.js'
+import { AnswerChecks, EventChecks } from './check-answers.js'
+import { KeyChecks, Pauses, Replays, checkAsks } from './check-claims.js'
+import { LeaseChecks } from './check-leases.js'
+import type { LeaseSettings } from './check-leases.js'
+import type { Entry, FinalState } from './history.js'
+import { Ledger } from './ledger.js'
+import { EPOCH } from './process.js'
+import type { Report, Violation } from './violation.js'
+
+/** More than this many would only be echoes of the first. */
+const MOST = 50
+
+/** What is due is done at the latest this long after, when nothing goes wrong: upkeep looks at least every 30 s. */
+const OVERDUE = 60_000
+
+/** Everything in a history that should not be. Pure: the same history gives the same answer. */
+export function checkHistory(
+  entries: readonly Entry[],
+  final: FinalState,
+  settings: LeaseSettings,
+): readonly Violation[] {
+  const violations: Violation[] = []
+  const report: Report = (rule, time, id, message) => {
+    if (violations.length < MOST) violations.push({ rule, time, id, message })
+  }
+  const leases = new LeaseChecks(report, settings)
+  const keys = new KeyChecks(report)
+  const answers = new AnswerChecks(report)
+  const events = new EventChecks()
+  const ledger = new Ledger(report, [leases, keys, answers])
+  const pauses = new Pauses()
+  const replays = new Replays()
+
+  for (const entry of entries) {
+    switch (entry.kind) {
+      case 'landing':
+        replays.follow(entry, report)
+        if (entry.replay) break
+        pauses.follow(entry)
+        ledger.land(entry)
+        leases.landed(entry, ledger.jobs)
+        checkAsks(entry, pauses, report)
+        break
+      case 'started':
+      case 'aborted':
+      case 'ended':
+        leases.ran(entry)
+        break
+      case 'called':
+        answers.called(entry)
+        break
+      case 'logged':
+        answers.logged(entry.id, entry.time)
+        break
+      case 'answer':
+        answers.answered(entry)
+        break
+      case 'told':
+        events.heard(entry)
+        break
+      case 'gone':
+        leases.gone(entry.process)
+        answers.gone(entry.process)
+    }
+  }
+  const time = final.now - EPOCH
+  ledger.close(time, final.jobs)
+  answers.close(time)
+  events.close(time, ledger.expected, report)
+  checkEnds(final, report)
+  return violations
+}
+
+/** With living workers and nothing going wrong, every job ends, and whatever is due is done. */
+function checkEnds({ now, jobs }: FinalState, report: Report): void {
+  for (const { id, state, fence, attempt, attempts, dueAt } of jobs) {
+    if (!isFinished(state)) {
+      report('lost', now - EPOCH, id, `It is still ${state} (fence ${fence}, attempt ${attempt} of ${attempts}).`)
+    } else if (dueAt !== undefined && dueAt < now - OVERDUE) {
+      report('overdue', now - EPOCH, id, `It was due ${now - dueAt} ms ago and is still ${state}.`)
+    }
+  }
+}

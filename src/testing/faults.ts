@@ -1,0 +1,207 @@
+// testing/faults.ts: a store as one process sees it over a bad line: late, lost, doubled, busy, or not there at all.
+import { MillraceError } from '../job/errors.js'
+import type { Millis } from '../job/job.js'
+import type { Stop } from '../store/runtime.js'
+import type { Batch, Notice, Receipt, Store, Verdict, WatchOptions } from '../store/store.js'
+import type { History } from './history.js'
+import type { Process } from './process.js'
+import type { Random } from './random.js'
+import type { Recorder } from './recorder.js'
+import type { Fault } from './script.js'
+import type { Timeline } from './timeline.js'
+
+/** What a bad line needs to know. */
+export interface LineOptions {
+  readonly process: Process
+  /** For reads and for watching. */
+  readonly store: Store
+  /** For commits. */
+  readonly recorder: Recorder
+  readonly timeline: Timeline
+  readonly history: History
+  readonly random: Random
+  /** The most that a call takes each way. */
+  readonly latency: Millis
+  readonly faults: readonly Fault[]
+  /** Nothing goes wrong any more. */
+  quiet(): boolean
+}
+
+type Kind = Fault['on']
+type Deferred<T> = { resolve(value: T): void; reject(error: unknown): void }
+
+const NO_HINTS = { work: [], due: [], revoked: [] } as const
+
+/** Makes the store that a process is given. */
+export function badLine(options: LineOptions): Store {
+  return new BadLine(options)
+}
+
+class BadLine implements Store {
+  readonly name = 'simulated'
+  readonly can = { transactions: false, share: 'network' } as const
+  readonly runtime
+  readonly #options: LineOptions
+  readonly #faults = new Map<string, Fault>()
+  readonly #calls: Record<Kind, number> = { commit: 0, read: 0, hint: 0 }
+  /** Groups that were withheld as busy, by batch: a replay must be answered alike. */
+  readonly #withheld = new Map<string, number | undefined>()
+  #closed = false
+
+  constructor(options: LineOptions) {
+    this.#options = options
+    this.runtime = options.process.runtime
+    for (const fault of options.faults) this.#faults.set(`${fault.on} ${fault.nth}`, fault)
+  }
+
+  open(): Promise<void> {
+    return this.#read(() => this.#options.store.open())
+  }
+
+  get: Store['get'] = (ids) => this.#read(() => this.#options.store.get(ids))
+  find: Store['find'] = (query) => this.#read(() => this.#options.store.find(query))
+  details: Store['details'] = (query) => this.#read(() => this.#options.store.details(query))
+  tally: Store['tally'] = (queues) => this.#read(() => this.#options.store.tally(queues))
+  due: Store['due'] = (query) => this.#read(() => this.#options.store.due(query))
+
+  commit(batch: Batch): Promise<Receipt> {
+    return this.#call<Receipt>('commit', (fault, answer) => {
+      const send = (): Promise<Receipt> => this.#deliver(batch, fault)
+      const later = (delay: Millis): void => {
+        this.#after(delay, () => void send().catch(() => {}))
+      }
+      switch (fault?.on === 'commit' ? fault.kind : undefined) {
+        case 'lost-before':
+          return answer.reject(lost())
+        case 'straggler':
+          later(fault!.delay)
+          return answer.reject(lost())
+        case 'lost-after':
+          send().then(() => answer.reject(lost()), answer.reject)
+          return
+        case 'late':
+          return void this.#after(fault!.delay, () => send().then(answer.resolve, answer.reject))
+        case 'slow':
+          send().then(
+            (receipt) => void this.#after(fault!.delay, () => answer.resolve(receipt)),
+            (error: unknown) => answer.reject(error),
+          )
+          return
+        case 'duplicated':
+          later(fault!.delay)
+          break
+        default:
+      }
+      send().then(answer.resolve, answer.reject)
+    })
+  }
+
+  /** Sends a batch to the store, but for the group withheld, if there is one. */
+  async #deliver(batch: Batch, fault: Fault | undefined): Promise<Receipt> {
+    const key = `${batch.writer}#${batch.seq}`
+    if (!this.#withheld.has(key)) {
+      const busy = fault?.kind === 'busy' && batch.groups.length > 0
+      this.#withheld.set(key, busy ? fault.delay % batch.groups.length : undefined)
+    }
+    const { recorder, process } = this.#options
+    const at = this.#withheld.get(key)
+    if (at === undefined) return recorder.commit(process.name, batch)
+    const receipt = await recorder.commit(process.name, { ...batch, groups: batch.groups.toSpliced(at, 1) })
+    const verdict: Verdict = { ok: false, why: 'busy', id: '' }
+    return { ...receipt, groups: receipt.groups.toSpliced(at, 0, verdict) }
+  }
+
+  watch(what: WatchOptions, listener: (notice: Notice) => void): Stop {
+    const { store, process } = this.#options
+    let stopped = false
+    let ready: Millis = 0
+    const tell = (notice: Notice): void => {
+      process.enter('answer', () => {
+        if (!stopped) listener(notice)
+      })
+    }
+    const stop = store.watch(what, (notice) => {
+      if (!process.alive) return
+      const { timeline } = this.#options
+      const { fault, down } = this.#next('hint')
+      // Events are kept in order and wait for the line to come back; hints are not worth that.
+      const dropped = down || fault?.kind === 'dropped'
+      if (notice.events.length > 0 || notice.gap) {
+        ready = Math.max(ready, timeline.time + this.#latency(), this.#downUntil())
+        timeline.after(ready - timeline.time, () => tell(dropped ? { ...notice, ...NO_HINTS } : notice))
+      } else if (!dropped) {
+        timeline.after(this.#latency() + (fault?.kind === 'late' ? fault.delay : 0), () => tell(notice))
+      }
+      if (fault?.kind === 'doubled') timeline.after(fault.delay, () => tell({ ...notice, events: [], gap: false }))
+    })
+    return () => {
+      stopped = true
+      stop()
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true
+  }
+
+  #read<T>(work: () => Promise<T>): Promise<T> {
+    return this.#call<T>('read', (fault, answer) => {
+      if (fault?.kind === 'lost') return answer.reject(lost())
+      const wait = fault?.kind === 'late' ? fault.delay : 0
+      this.#after(wait, () => work().then(answer.resolve, answer.reject))
+    })
+  }
+
+  /** One call: there, and back through the gate of the process. */
+  #call<T>(kind: Kind, work: (fault: Fault | undefined, answer: Deferred<T>) => void): Promise<T> {
+    if (this.#closed) return Promise.reject(new MillraceError('STORE_CLOSED', 'The simulated store was closed.'))
+    const { process } = this.#options
+    return new Promise<T>((resolve, reject) => {
+      const back = (settle: () => void): void =>
+        void this.#after(this.#latency(), () => process.enter('answer', settle))
+      const answer: Deferred<T> = {
+        resolve: (value) => back(() => resolve(value)),
+        reject: (error) => back(() => reject(error)),
+      }
+      const { fault, down } = this.#next(kind)
+      this.#after(this.#latency(), () => {
+        if (down) answer.reject(lost())
+        else work(fault, answer)
+      })
+    })
+  }
+
+  /** What goes wrong with the next call of a kind. */
+  #next(kind: Kind): { readonly fault: Fault | undefined; readonly down: boolean } {
+    const { process, timeline, history, quiet } = this.#options
+    const nth = ++this.#calls[kind]
+    if (quiet()) return { fault: undefined, down: false }
+    if (process.outageUntil > timeline.time) {
+      history.count(`outage:${kind}`)
+      return { fault: undefined, down: true }
+    }
+    const fault = this.#faults.get(`${kind} ${nth}`)
+    if (fault !== undefined) {
+      history.count(`${kind}:${fault.kind}`)
+      history.say(process.name, `fault: ${kind} ${nth} ${fault.kind} ${fault.delay} ms`)
+    }
+    return { fault, down: false }
+  }
+
+  #downUntil(): Millis {
+    return this.#options.quiet() ? 0 : this.#options.process.outageUntil
+  }
+
+  #latency(): Millis {
+    // In eighths, so that calls interleave within a millisecond and times stay exact.
+    return this.#options.random.between(0, this.#options.latency * 8) / 8
+  }
+
+  #after(delay: Millis, work: () => unknown): Stop {
+    return this.#options.timeline.after(delay, () => void work())
+  }
+}
+
+function lost(): Error {
+  return new Error('the simulated line was lost')
+}

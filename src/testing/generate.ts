@@ -1,0 +1,254 @@
+// testing/generate.ts: a script from a seed.
+import type { FailurePolicy, Millis } from '../job/job.js'
+import { Random } from './random.js'
+import { commitFaults, hintFaults, readFaults } from './script.js'
+import type { Act, Fault, JobPlan, Operation, ProcessStep, Script, SimulationSettings, Step } from './script.js'
+
+/** How rough a simulation is: how often calls fail, and how often something happens to a process. */
+interface Weather {
+  readonly faults: number
+  readonly trouble: number
+}
+
+const weathers: readonly Weather[] = [
+  { faults: 0.01, trouble: 1 },
+  { faults: 0.04, trouble: 3 },
+  { faults: 0.1, trouble: 6 },
+]
+
+/** The process that only produces, and hears every event; it may be frozen, but never ends. */
+export const PRODUCER = 'p0'
+
+/** The script of a seed. */
+export function generateScript(seed: number): Script {
+  const random = new Random(`script/${seed}`)
+  const settings = generateSettings(random.fork('settings'))
+  const weather = random.pick(weathers)
+  const span = random.between(5, 20) * settings.lease
+  const processes = generateProcesses(random.fork('processes'), settings, weather, span)
+  const names = [PRODUCER, ...processes.filter((step) => step.do === 'spawn').map((step) => step.process)]
+  const operations = generateOperations(random.fork('operations'), settings, names, span)
+  return {
+    seed,
+    settings,
+    steps: [...processes, ...operations].toSorted((a, b) => a.at - b.at),
+    faults: generateFaults(random.fork('faults'), names, settings.lease, weather.faults),
+  }
+}
+
+/**
+ * A script without operations, for somebody's own jobs. Writes of the producer may be late or lost and are sent again;
+ * nothing else happens to it, so that whoever produces need not expect every call to fail.
+ */
+export function generateTrouble(seed: number, settings: SimulationSettings, span: Millis, workers: number): Script {
+  const random = new Random(`trouble/${seed}`)
+  const weather = random.pick(weathers)
+  const processes = generateProcesses(random.fork('processes'), settings, weather, span, workers)
+  const steps = processes.filter((step) => step.process !== PRODUCER)
+  const names = [PRODUCER, ...steps.filter((step) => step.do === 'spawn').map((step) => step.process)]
+  const faults = generateFaults(random.fork('faults'), names, settings.lease, weather.faults)
+  return { seed, settings, steps, faults: faults.filter((fault) => fault.process !== PRODUCER || fault.on !== 'read') }
+}
+
+function generateSettings(random: Random): SimulationSettings {
+  const lease = random.pick([600, 1500, 3000])
+  return {
+    queues: ['mail', 'work'],
+    lease,
+    concurrency: random.pick([1, 2, 5]),
+    limit: random.chance(0.4) ? random.between(1, 3) : undefined,
+    pollEvery: random.pick([500, 5000]),
+    abandonAfter: random.pick([100, lease]),
+    retention: random.chance(0.2) ? { staleAfter: lease, deleteAfter: 2 * lease } : undefined,
+    latency: random.pick([1, 4, 20]),
+  }
+}
+
+function generateProcesses(
+  random: Random,
+  { lease }: SimulationSettings,
+  weather: Weather,
+  span: Millis,
+  workers: number = random.between(1, 3),
+): readonly ProcessStep[] {
+  const steps: ProcessStep[] = []
+  const lives = new Map<string, number>()
+  const running = new Map<string, string>()
+  const spawn = (place: string, at: Millis): void => {
+    const life = (lives.get(place) ?? 0) + 1
+    lives.set(place, life)
+    const process = life === 1 ? place : `${place}.${life}`
+    running.set(place, process)
+    steps.push({ at, do: 'spawn', process, skew: random.chance(0.3) ? random.between(-2 * lease, 2 * lease) : 0 })
+  }
+  for (let place = 1; place <= workers; place++) spawn(`w${place}`, random.between(0, lease))
+
+  let at = 0
+  const pace = span / (weather.trouble * workers)
+  while ((at += random.between(1, Math.ceil(2 * pace))) < span) {
+    const place = random.pick([...lives.keys()])
+    const process = running.get(place)!
+    const what = random.weigh({ freeze: 5, rest: 1, outage: 3, blackout: 2, kill: 3, close: 2, producer: 1 })
+    if (what === 'freeze') steps.push({ at, do: 'freeze', process, for: random.between(lease / 4, 3 * lease) })
+    else if (what === 'rest') steps.push({ at, do: 'rest', process, for: random.between(1, 2 * lease) })
+    else if (what === 'producer') steps.push({ at, do: 'freeze', process: PRODUCER, for: random.between(10, lease) })
+    else if (what === 'outage') steps.push({ at, do: 'outage', process, for: random.between(50, 3 * lease) })
+    else if (what === 'blackout')
+      steps.push({ at, do: 'outage', process: undefined, for: random.between(50, 2 * lease) })
+    else {
+      if (what === 'kill') steps.push({ at, do: 'kill', process })
+      else steps.push({ at, do: 'close', process, timeout: random.pick([0, lease / 2, 10 * lease]) })
+      spawn(place, at + random.between(1, lease))
+    }
+  }
+  return steps.toSorted((a, b) => a.at - b.at)
+}
+
+function generateFaults(random: Random, names: readonly string[], lease: Millis, rate: number): readonly Fault[] {
+  const faults: Fault[] = []
+  const delay = (from: Random): Millis =>
+    from.chance(0.15) ? from.between(lease / 2, 2 * lease) : from.between(1, 200)
+  for (const process of names) {
+    for (const on of ['commit', 'read', 'hint'] as const) {
+      const own = random.fork(`${process}/${on}`)
+      let nth = 0
+      while ((nth += own.between(1, Math.ceil(2 / rate))) < 400) {
+        if (on === 'commit') faults.push({ on, kind: own.pick(commitFaults), process, nth, delay: delay(own) })
+        else if (on === 'read') faults.push({ on, kind: own.pick(readFaults), process, nth, delay: delay(own) })
+        else faults.push({ on, kind: own.pick(hintFaults), process, nth, delay: delay(own) })
+      }
+    }
+  }
+  return faults
+}
+
+function generateOperations(
+  random: Random,
+  settings: SimulationSettings,
+  names: readonly string[],
+  span: Millis,
+): readonly Step[] {
+  const steps: Operation[] = []
+  let jobs = 0
+  const job = (): JobPlan => generateJob(random, jobs++, settings)
+  const count = random.between(8, 45)
+  for (let each = 0; each < count; each++) {
+    const at = random.between(0, span)
+    const process = random.chance(0.6) ? PRODUCER : random.pick(names)
+    const queue = random.pick(settings.queues)
+    const what = random.weigh({
+      add: 50,
+      addBulk: 8,
+      cancel: 8,
+      retry: 5,
+      promote: 4,
+      remove: 4,
+      update: 4,
+      pause: 2,
+      all: 4,
+    })
+    if (what === 'add') {
+      const wait = random.chance(0.4) ? random.pick([settings.lease, 1_000_000]) : undefined
+      steps.push({ at, do: 'add', process, job: job(), wait })
+    } else if (what === 'addBulk') {
+      const plans = Array.from({ length: random.between(2, 12) }, () => ({ ...job(), queue }))
+      steps.push({ at, do: 'addBulk', process, jobs: plans })
+    } else if (what === 'update') {
+      const change = random.chance(0.5)
+        ? { priority: random.between(-2, 2) }
+        : { delay: random.between(0, settings.lease) }
+      steps.push({ at, do: 'update', process, job: random.between(0, jobs), ...change })
+    } else if (what === 'pause') {
+      const name = random.chance(0.5) ? random.pick(jobNames) : undefined
+      steps.push({ at, do: 'pause', process, queue, name })
+      steps.push({ at: at + random.between(1, 2 * settings.lease), do: 'resume', process, queue, name })
+    } else if (what === 'all') {
+      steps.push({ at, do: random.pick(['cancelAll', 'retryAll', 'promoteAll'] as const), process, queue })
+    } else steps.push({ at, do: what, process, job: random.between(0, jobs) })
+  }
+  return inOrder(steps)
+}
+
+const jobNames = ['even', 'odd'] as const
+
+/** Steps by time, jobs numbered as they come, so that what is meant by a number mostly exists. */
+function inOrder(steps: readonly Operation[]): readonly Operation[] {
+  const sorted = steps.toSorted((a, b) => a.at - b.at)
+  const numbers = new Map<number, number>()
+  for (const step of sorted) {
+    if (step.do === 'add') numbers.set(step.job.n, numbers.size)
+    if (step.do === 'addBulk') for (const { n } of step.jobs) numbers.set(n, numbers.size)
+  }
+  const renumber = (plan: JobPlan): JobPlan => {
+    const n = numbers.get(plan.n)!
+    const after = plan.after?.map((each) => ({ ...each, job: each.job % Math.max(1, n) }))
+    return { ...plan, n, ...(after !== undefined && { after }) }
+  }
+  return sorted.map((step) => {
+    if (step.do === 'add') return { ...step, job: renumber(step.job) }
+    if (step.do === 'addBulk') return { ...step, jobs: step.jobs.map(renumber) }
+    return step
+  })
+}
+
+function generateJob(random: Random, n: number, { queues, lease }: SimulationSettings): JobPlan {
+  const some = (probability: number): boolean => random.chance(probability)
+  const dedup = some(0.25) ? generateDedup(random, lease) : undefined
+  const mayHang = dedup === undefined // for it needs the timeout that it came with, and a key may bring it into another job
+  const runs = Array.from({ length: random.between(1, 4) }, () =>
+    generateActs(random, lease).filter((each) => each.act !== 'hang' || mayHang),
+  )
+  const hangs = runs.flat().some((each) => each.act === 'hang')
+  // The last run is also that of all later ones: it must come to an end by itself.
+  const last = runs.at(-1)!.filter((each) => each.act !== 'hang' && each.act !== 'snooze' && each.act !== 'block')
+  return {
+    n,
+    queue: random.pick(queues),
+    name: random.pick(jobNames),
+    runs: [...runs.slice(0, -1), last],
+    backoff: random.between(1, lease),
+    ...(some(0.2) && { ownId: true }),
+    ...(some(0.3) && { priority: random.between(-2, 2) }),
+    ...(some(0.2) && { delay: random.between(1, 2 * lease) }),
+    ...(some(0.5) && { attempts: random.between(1, 5) }),
+    ...(some(0.1) && { lifo: true }),
+    ...((hangs || some(0.1)) && { timeout: random.between(lease / 4, 2 * lease) }),
+    ...(some(0.15) && { removeOnComplete: random.pick([0, 1, lease]) }),
+    ...(some(0.1) && { removeOnFail: random.pick([0, lease]) }),
+    ...(dedup !== undefined && { dedup }),
+    ...(some(0.3) && { after: Array.from({ length: random.between(1, 3) }, () => generateAfter(random)) }),
+  }
+}
+
+function generateDedup(random: Random, lease: Millis): NonNullable<JobPlan['dedup']> {
+  const mode = random.pick(['keep', 'keep', 'replace', 'reject'] as const)
+  const which = random.between(1, 3)
+  return random.chance(0.3) ? { key: `window-${which}`, mode, window: 2 * lease } : { key: `key-${which}`, mode }
+}
+
+function generateAfter(random: Random): { readonly job: number; readonly onFailure: FailurePolicy } {
+  return { job: random.between(0, 1000), onFailure: random.pick(['fail', 'fail', 'ignore', 'remove'] as const) }
+}
+
+function generateActs(random: Random, lease: Millis): readonly Act[] {
+  const acts: Act[] = []
+  for (let left = random.between(0, 3); left > 0; left--) {
+    const what = random.weigh({
+      sleep: 12,
+      log: 2,
+      progress: 2,
+      throw: 3,
+      fatal: 0.5,
+      snooze: 1.5,
+      block: 0.7,
+      hang: 1,
+    })
+    if (what === 'sleep') {
+      const long = random.chance(0.2)
+      acts.push({ act: what, for: random.between(0, long ? 3 * lease : 200), polite: random.chance(0.5) })
+    } else if (what === 'block') acts.push({ act: what, for: random.between(lease / 4, 2 * lease) })
+    else if (what === 'snooze') acts.push({ act: what, for: random.between(1, lease) })
+    else acts.push({ act: what })
+  }
+  return acts
+}

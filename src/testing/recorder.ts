@@ -1,0 +1,93 @@
+// testing/recorder.ts: stands right before the store and writes down what it applied.
+import type { Change } from '../job/change.js'
+import type { JobRecord, Millis } from '../job/job.js'
+import { isFinished } from '../job/job.js'
+import type { Batch, Receipt, Store } from '../store/store.js'
+import type { History } from './history.js'
+import { describeLanding } from './trace.js'
+
+/** Commits for processes, and remembers. */
+export class Recorder {
+  readonly #store: Store
+  readonly #history: History
+  readonly #time: () => Millis
+  /** The answer to the last batch of each writer. */
+  readonly #answered = new Map<string, Receipt>()
+  readonly #chainOf = new Map<string, string>()
+  readonly #dependents = new Map<string, Set<string>>()
+  /** Jobs that have not finished, as last seen. */
+  readonly unfinished = new Set<string>()
+
+  constructor(store: Store, history: History, time: () => Millis) {
+    this.#store = store
+    this.#history = history
+    this.#time = time
+    store.watch({ events: true }, (notice) => {
+      for (const event of notice.events) history.add({ kind: 'told', time: time(), process: undefined, event })
+    })
+  }
+
+  /** Commits a batch that a process sent. */
+  async commit(process: string, batch: Batch): Promise<Receipt> {
+    let receipt: Receipt
+    try {
+      receipt = await this.#store.commit(batch)
+    } catch (error) {
+      this.#history.say(
+        process,
+        `refused ${batch.writer}#${batch.seq}: ${(error as { code?: string }).code ?? 'error'}`,
+      )
+      throw error
+    }
+    const last = this.#answered.get(batch.writer)
+    const replay = last?.seq === batch.seq && (last === receipt || JSON.stringify(last) === JSON.stringify(receipt))
+    this.#answered.set(batch.writer, receipt)
+    const ids = [...this.#touched(batch, receipt)]
+    const records = await this.#store.get(ids)
+    const after = new Map(ids.map((id, at) => [id, records[at]]))
+    for (const [id, record] of after) this.#see(id, record)
+    this.#history.add({ kind: 'landing', time: this.#time(), process, batch, receipt, replay, after })
+    this.#history.say(process, describeLanding(batch, receipt, replay))
+    return receipt
+  }
+
+  #see(id: string, record: JobRecord | undefined): void {
+    if (record !== undefined && !isFinished(record.state)) this.unfinished.add(id)
+    else this.unfinished.delete(id)
+  }
+
+  #touched(batch: Batch, receipt: Receipt): Set<string> {
+    const ids = new Set<string>()
+    batch.groups.forEach((group, at) => {
+      if (receipt.groups[at]?.ok !== true) return
+      for (const change of group) for (const id of this.#touchedBy(change)) ids.add(id)
+    })
+    for (const renewal of batch.renewals) ids.add(renewal.id)
+    for (const jobs of receipt.asks) for (const job of jobs) ids.add(job.id)
+    return ids
+  }
+
+  #touchedBy(change: Change): Iterable<string> {
+    switch (change.kind) {
+      case 'insert': {
+        const { id, chainId } = change.job
+        this.#chainOf.set(id, chainId)
+        for (const { on } of change.edges) {
+          const chain = this.#chainOf.get(on) ?? on
+          const others = this.#dependents.get(chain)
+          if (others === undefined) this.#dependents.set(chain, new Set([id]))
+          else others.add(id)
+        }
+        return [id]
+      }
+      case 'move':
+        return [change.id, ...(this.#dependents.get(this.#chainOf.get(change.id) ?? change.id) ?? [])]
+      case 'note':
+        return [change.id]
+      case 'release':
+        return this.#dependents.get(change.chain) ?? []
+      case 'put':
+        return []
+    }
+  }
+}

@@ -1,0 +1,127 @@
+// testing/simulate.ts: somebody's own jobs and handlers, in a world where everything goes wrong.
+import { parseDuration } from '../job/duration.js'
+import type { Duration } from '../job/duration.js'
+import type { ErrorInfo, JobRecord, JobState, Millis } from '../job/job.js'
+import { decodeJson } from '../job/json.js'
+import type { JobDefinitions, NameOf } from '../queue/define.js'
+import type { AnyJobs, Queue } from '../queue/queue.js'
+import type { Handling, WorkerOptions } from '../worker/options.js'
+import { generateTrouble } from './generate.js'
+import type { AnyHandlers } from './observed.js'
+import { play } from './play.js'
+import type { SimulationReport } from './play.js'
+import type { SimulatedProcess } from './process.js'
+import type { Script } from './script.js'
+import { eachSeed } from './seeds.js'
+import type { SeedsOptions, SeedsReport } from './seeds.js'
+
+/** A job as a simulation left it. */
+export interface SimulatedJob {
+  /** Its id. */
+  readonly id: string
+  /** The name it was added under. */
+  readonly name: string
+  /** The state it ended in. */
+  readonly state: JobState
+  /** Its data as it was added. */
+  readonly data: unknown
+  /** What its handler returned, if it completed. */
+  readonly result: unknown
+  /** Its last failure, if there was one. */
+  readonly error: ErrorInfo | undefined
+  /** Attempts begun and not given back. */
+  readonly attempt: number
+  /** How often its lease ran out. */
+  readonly stalls: number
+}
+
+/** What to simulate. */
+export interface SimulateOptions<Jobs extends JobDefinitions = AnyJobs> {
+  /**
+   * Makes the handlers of a worker, anew for each process: what they remember dies with it. Wait with `process.sleep`,
+   * for nothing here may wait in real time.
+   */
+  readonly handlers: (process: SimulatedProcess) => Handling<NameOf<Jobs>, Jobs>
+  /** Adds the jobs. Its process is never killed, and its calls do not fail; the store may still be slow. */
+  readonly produce: (queue: Queue<Jobs>, process: SimulatedProcess) => Promise<void>
+  /** Looks at how it ended, after every job has; what it throws fails the simulation. Default: nothing. */
+  readonly expect?: (jobs: readonly SimulatedJob[]) => void | Promise<void>
+  /** The jobs that the queue takes, made by `defineJobs`. Default: any. */
+  readonly jobs?: Jobs
+  /** The queue's name. Default `simulated`. */
+  readonly queue?: string
+  /** Worker processes at a time. Default 3. */
+  readonly workers?: number
+  /** What each worker is told, such as `concurrency` (here 2 by default) and `lease` (here 5 s by default). */
+  readonly worker?: Omit<WorkerOptions<Jobs>, 'store' | 'jobs' | 'autorun' | 'logger'>
+  /** How long things go wrong, in virtual time; then all jobs must come to their end. Default one minute. */
+  readonly lasts?: Duration
+}
+
+/** Jobs of one's own may be delayed by more than scripted ones. */
+const PATIENCE: Millis = 86_400_000
+
+/** Runs one simulation of your own jobs. The same seed (default 1) runs the same way, byte for byte. */
+export function simulate<Jobs extends JobDefinitions = AnyJobs>(
+  options: SimulateOptions<Jobs> & { readonly seed?: number },
+): Promise<SimulationReport> {
+  return run(options, trouble(options, options.seed ?? 1))
+}
+
+/** Simulates your own jobs for many seeds, and cuts what goes wrong in a failing one down to what is needed to fail. */
+export function simulateSeeds<Jobs extends JobDefinitions = AnyJobs>(
+  options: SimulateOptions<Jobs> & SeedsOptions,
+): Promise<SeedsReport> {
+  return eachSeed(
+    options,
+    (seed) => trouble(options, seed),
+    (script) => run(options, script),
+  )
+}
+
+function trouble<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, seed: number): Script {
+  const { queue = 'simulated', workers = 3, worker = {}, lasts = 60_000 } = options
+  const lease = parseDuration(worker.lease ?? 5_000, 'simulate: lease')
+  const settings = {
+    queues: [queue],
+    lease,
+    concurrency: worker.concurrency ?? 2,
+    limit: worker.maxGlobalConcurrency,
+    pollEvery: parseDuration(worker.pollEvery ?? 5_000, 'simulate: pollEvery'),
+    abandonAfter: parseDuration(worker.abandonAfter ?? lease, 'simulate: abandonAfter'),
+    retention: undefined,
+    latency: 5,
+  }
+  return generateTrouble(seed, settings, parseDuration(lasts, 'simulate: lasts'), workers)
+}
+
+function run<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, script: Script): Promise<SimulationReport> {
+  const { handlers, produce, expect, jobs, worker } = options
+  return play({
+    script,
+    stage: {
+      handlers: (process) => handlers(process) as unknown as AnyHandlers,
+      ...(jobs && { jobs }),
+      ...(worker && { worker }),
+    },
+    patience: PATIENCE,
+    produce: ({ queues, process }) => produce([...queues.values()][0] as unknown as Queue<Jobs>, process),
+    ...(expect && { expect: (records) => expect(records.map(view)) }),
+  })
+}
+
+function view({ id, name, state, data, result, error, attempt, stalls }: JobRecord): SimulatedJob {
+  const parse = (text: string | undefined): unknown => (text === undefined ? undefined : decodeJson(text))
+  return { id, name, state, data: parse(data), result: parse(result), error, attempt, stalls }
+}
+
+/** A failed simulation in words: what was broken, and what happened until then. */
+export function describeFailure({ seed, violations, trace }: SimulationReport, lines = 60): string {
+  if (violations.length === 0) return `Seed ${seed}: nothing was broken.`
+  const [first] = violations
+  const said = violations
+    .slice(0, 10)
+    .map(({ rule, id, message }) => `  ${rule}${id === undefined ? '' : ` ${id}`}: ${message}`)
+  const until = trace.filter((line) => Number(line.slice(0, 11)) <= first!.time + 1)
+  return [`Seed ${seed} failed:`, ...said, '', 'What happened until then:', ...until.slice(-lines)].join('\n')
+}

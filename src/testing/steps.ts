@@ -1,0 +1,53 @@
+// testing/steps.ts: what scripts do to processes.
+import type { Operation, Step } from './script.js'
+import type { Actor, Stage } from './stage.js'
+
+/** Takes one step of a script; operations are left to whoever carries them out. */
+export function takeStep(stage: Stage, step: Step, perform?: (stage: Stage, step: Operation) => void): void {
+  const { history } = stage
+  switch (step.do) {
+    case 'spawn':
+      history.count('process:spawn')
+      stage.spawn(step.process, 'worker', step.skew)
+      return
+    case 'freeze':
+      return on(stage, step, `freezes for ${step.for} ms`, ({ process }) => process.freeze(step.for))
+    case 'kill':
+      return on(stage, step, 'is to be killed', (actor) => stage.end(actor, 'is killed'))
+    case 'close':
+      return on(stage, step, `is to close within ${step.timeout} ms`, (actor) =>
+        actor.process.enter('deferred', () => void stage.close(actor, step.timeout)),
+      )
+    case 'rest':
+      return on(stage, step, `rests for ${step.for} ms`, ({ process, worker }) => {
+        process.enter('deferred', () => worker?.pause())
+        stage.timeline.after(step.for, () => process.enter('deferred', () => worker?.resume()))
+      })
+    case 'outage': {
+      const { process: name } = step
+      history.count(name === undefined ? 'process:blackout' : 'process:outage')
+      history.say(name ?? '-', `cannot reach the store for ${step.for} ms`)
+      for (const { process } of stage.actors.values()) {
+        const meant = name === undefined ? !process.sheltered : name === process.name
+        if (meant) process.outageUntil = stage.timeline.time + step.for
+      }
+      return
+    }
+    default:
+      perform?.(stage, step)
+  }
+}
+
+/** Does something to a process, if it lives. */
+function on(
+  stage: Stage,
+  step: { readonly do: string; readonly process: string },
+  text: string,
+  work: (actor: Actor) => void,
+): void {
+  const actor = stage.living(step.process)
+  if (actor === undefined) return
+  stage.history.count(`process:${step.do}`)
+  stage.history.say(step.process, text)
+  work(actor)
+}

@@ -1,0 +1,43 @@
+// testing/trace.ts: what landed, in words short enough for one line.
+import type { Change } from '../job/change.js'
+import type { Batch, Receipt, Verdict } from '../store/store.js'
+
+/** One line for a batch and its answer. */
+export function describeLanding(batch: Batch, receipt: Receipt, replay: boolean): string {
+  const name = `${batch.writer}#${batch.seq}`
+  if (replay) return `landed ${name} again: answered as before`
+  const parts = [
+    ...batch.groups.map((group, at) => `${group.map(describeChange).join(', ')}${refusal(receipt.groups[at])}`),
+    ...batch.renewals.map(
+      ({ id, fence, lease }, at) =>
+        `${lease === 0 ? 'let go' : 'renew'} ${id}@${fence}${refusal(receipt.renewals[at])}`,
+    ),
+    ...batch.asks.map(({ want, ahead }, at) => {
+      const jobs = (receipt.asks[at] ?? []).map((job) => `${job.id}@${job.fence}${job.ahead ? ' ahead' : ''}`)
+      return `ask ${want}+${ahead} → ${jobs.length === 0 ? 'none' : jobs.join(' ')}`
+    }),
+  ]
+  return `landed ${name}: ${parts.join('; ')}`
+}
+
+function refusal(verdict: Verdict | undefined): string {
+  return verdict === undefined || verdict.ok ? '' : ` REFUSED ${verdict.why}`
+}
+
+function describeChange(change: Change): string {
+  switch (change.kind) {
+    case 'insert': {
+      const { job, edges } = change
+      const after = edges.length === 0 ? '' : ` after ${edges.map((edge) => `${edge.on}(${edge.policy})`).join(' ')}`
+      return `add ${job.id} ${job.queue}/${job.name} ${job.state}${after}`
+    }
+    case 'move':
+      return `${change.why === undefined ? '' : `${change.why} `}${change.id}@${change.fence} to ${change.to}`
+    case 'note':
+      return `note ${change.id}@${change.fence}`
+    case 'release':
+      return `release ${change.chain}`
+    case 'put':
+      return `put ${change.key} v${change.version}`
+  }
+}

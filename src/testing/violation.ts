@@ -1,0 +1,45 @@
+// testing/violation.ts: the promises that the checker holds a history to, and what it says when one was broken.
+import type { Millis } from '../job/job.js'
+
+/** What is promised. Schedules will add theirs: neither skipped nor doubled. */
+export const rules = {
+  fence: 'a change lands only with the fence that the job has',
+  settlement: 'a lease is settled at most once, by its holder, while it lasts',
+  lease: 'a job is taken from its holder only when the lease is over, and a handler starts only while it lasts',
+  upkeep: 'a worker never takes away a job that it is running itself',
+  claim: 'a claim takes a waiting job, of a name asked for, within its attempts, with a fence higher than any before',
+  pause: 'what is paused is not claimed',
+  handler: 'no process runs a job twice at the same time, nor more jobs than it has slots',
+  limit: 'no more leases run at a time than the limit allows',
+  parent: 'a job is released in the very commit that ended its last dependency, not before, and once',
+  dedup: 'no two unfinished jobs hold one key, and a window lets nobody in',
+  replay: 'a batch is applied once, and answered alike each time',
+  state: 'a job is what the changes that landed have made of it',
+  event: 'each transition is announced once, and nothing else is',
+  acknowledged: 'what a caller was told is true',
+  lost: 'every job comes to its end',
+  overdue: 'what is due is done',
+  working: 'a worker that lives goes on asking for jobs',
+  closing: 'workers and queues close in time',
+  spinning: 'nothing asks again and again without waiting',
+  expected: 'what whoever simulates their own jobs expects of them',
+  unhandled: 'no promise is rejected without somebody to hear of it',
+} as const
+
+/** The name of a promise. */
+export type Rule = keyof typeof rules
+
+/** A promise that was broken. */
+export interface Violation {
+  /** The promise. */
+  readonly rule: Rule
+  /** When, in milliseconds since the simulation began. */
+  readonly time: Millis
+  /** The job it is about, if it is about one. */
+  readonly id: string | undefined
+  /** What was seen instead. */
+  readonly message: string
+}
+
+/** Told of each promise that was broken. */
+export type Report = (rule: Rule, time: Millis, id: string | undefined, message: string) => void
