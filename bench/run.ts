@@ -22,7 +22,7 @@ const rounds = Number(values.rounds)
 const say = (line: string): void => void process.stderr.write(`${line}\n`)
 
 const N = 300_000
-const DATA = { user: 4711, template: 'welcome', subject: 'Hello and welcome', tags: ['a', 'b'] }
+const DATA = { to: 'ann@example.com', template: 'welcome', subject: 'Hello and welcome to the mill', locale: 'en' }
 
 async function timed(work: () => Promise<unknown>): Promise<number> {
   const start = performance.now()

@@ -21,7 +21,8 @@ type Flaw = { readonly problem: string; readonly trail: (string | number)[] }
 /**
  * Answers the JSON text of a value, or undefined where the value is undefined (absent). Refuses with INVALID_DATA what
  * JSON would drop or change, and with DATA_TOO_LARGE what takes more than `limit` bytes. `field` begins the path in the
- * message, as in `data.items[3].when`.
+ * message, as in `data.items[3].when`. Symbol keys and names on arrays are not part of a JSON value, and are left out as
+ * JSON does: libraries hang their own notes there.
  */
 export function encodeJson(value: unknown, field: string, limit: number = DEFAULT_JSON_LIMIT): JsonText | undefined {
   if (value === undefined) return undefined
@@ -95,9 +96,6 @@ function inspectArray(array: readonly unknown[], depth: number, budget: number, 
     if (after < 0) return after
     left = after
   }
-  if (Object.keys(array).length !== array.length) {
-    return flaw('is an array with named properties, which JSON drops: send a plain array, or an object')
-  }
   return left
 }
 
@@ -106,7 +104,6 @@ function inspectObject(object: object, depth: number, budget: number, strings: b
   if (prototype !== Object.prototype && prototype !== null && !isObjectPrototype(prototype)) {
     return flaw(classProblem(object))
   }
-  if (Object.getOwnPropertySymbols(object).length > 0) return flaw('has a symbol as a key, which JSON drops')
   let left = budget
   for (const key in object) {
     if (!Object.hasOwn(object, key)) continue // somebody extended Object.prototype; JSON leaves it out as well

@@ -69,8 +69,8 @@ function distance(from: string, to: string): number {
  * counts as absent. `where` ends the complaint: "unknown option 'x' in queue.add options".
  */
 export function refuseUnknown(options: object, known: readonly string[], where: string): void {
-  for (const [option, value] of Object.entries(options)) {
-    if (value === undefined || known.includes(option)) continue
+  for (const option in options) {
+    if (known.includes(option) || (options as Readonly<Record<string, unknown>>)[option] === undefined) continue
     const meant = nearest(option, known)
     const hint = meant === undefined ? `it knows ${known.join(', ')}` : `did you mean '${meant}'?`
     throw new MillraceError('UNKNOWN_OPTION', `unknown option ${show(option)} in ${where}; ${hint}`, {

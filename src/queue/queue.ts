@@ -10,6 +10,7 @@ import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
 import { Adder, NO_OPTIONS } from './adding.js'
+import type { Prepared } from './adding.js'
 import type { InputOf, JobDefinition, JobDefinitions, NameOf, ResultOf } from './define.js'
 import { Desk } from './desk.js'
 import { Emitter, publicEvent, safeLogger } from './events.js'
@@ -135,7 +136,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
       refuseUnknown(item, ['name', 'data', 'options'], 'queue.addBulk')
       return this.#adder.prepare(item.name, item.data, item.options ?? NO_OPTIONS)
     })
-    const ready = await Promise.all(prepared.map(async (each) => each))
+    const waits = prepared.some((each) => each instanceof Promise)
+    const ready = waits ? await Promise.all(prepared.map(async (each) => each)) : (prepared as Prepared[])
     const added = ready.map((each) => this.#adder.send(each))
     return Promise.all(added) as Promise<JobOf<Jobs>[]>
   }

@@ -48,8 +48,8 @@ export class Lane {
   readonly #writer: string
   readonly #options: Required<LaneOptions>
   #seq = 0
-  #groups: Waiting[] = []
-  /** Groups before this place have left. */
+  #groups: (Waiting | undefined)[] = []
+  /** Groups before this place have left, and nothing of them is held here: what a batch drops must be able to die young. */
   #head = 0
   #renewals: Waiter<readonly Renewal[], readonly Verdict[]>[] = []
   #asks: Waiter<Ask, readonly JobRecord[]>[] = []
@@ -168,6 +168,7 @@ export class Lane {
       try {
         group = waiting.group = typeof waiting.group === 'function' ? waiting.group() : waiting.group
       } catch (error) {
+        this.#groups[this.#head] = undefined
         this.#fail(waiting, error)
         continue
       }
@@ -175,6 +176,7 @@ export class Lane {
         this.#compact()
         return { taken, groups }
       }
+      this.#groups[this.#head] = undefined
       changes += group.length
       taken.push(waiting)
       groups.push(group)

@@ -61,6 +61,10 @@ export class Attempt {
   /** When its lease is over, by this process's clock; moved on by renewals. */
   leaseEnds: Millis
   started = false
+  /** Its place among those held, for `Bag`. */
+  heldAt = -1
+  /** Its place among those running, for `Bag`. */
+  runningAt = -1
   /** Why it is no longer this worker's. */
   lost: AbortReason | undefined
   /** What it came to, once it ended. */

@@ -12,6 +12,7 @@ import type { Stop } from '../store/runtime.js'
 import type { Revoked, Verdict } from '../store/store.js'
 import { Attempt } from './attempt.js'
 import type { AttemptHost } from './attempt.js'
+import { Bag } from './bag.js'
 import type { AbortReason, Middleware } from './context.js'
 import type { Intake } from './intake.js'
 import type { Leases } from './leases.js'
@@ -47,7 +48,9 @@ export class Floor {
   readonly #host: FloorHost
   readonly #desk: Desk
   readonly #attempts: AttemptHost
-  readonly #held = new Map<string, Attempt>()
+  readonly #held = new Bag<'heldAt', Attempt>('heldAt')
+  /** Jobs that were lost, by id, while their handlers have not ended. */
+  readonly #ghosts = new Set<string>()
   #aheadTimer: Stop | undefined
 
   constructor(host: FloorHost) {
@@ -60,21 +63,22 @@ export class Floor {
       leases: () => host.leases(),
       emit: (event) => emitter.emit(event),
       wants: (type) => emitter.has(type),
-      settled: (attempt) => this.#forget(attempt),
+      settled: (attempt) => this.#held.delete(attempt),
       lost: (attempt, reason) => this.lost(attempt, reason),
       failed: (error) => host.failed(error),
+      caughtUp: () => host.intake().slotFree(),
     })
     this.#attempts = this.#attemptHost()
   }
 
   /** The attempts whose leases are this worker's to renew. */
   held(): Iterable<Attempt> {
-    return this.#held.values()
+    return this.#held.items
   }
 
   /** The ids of the jobs held here. */
   ids(): readonly string[] {
-    return [...this.#held.keys()]
+    return this.#held.items.map((attempt) => attempt.record.id)
   }
 
   /** Takes in claimed jobs; `asked` is when they were asked for. */
@@ -82,9 +86,9 @@ export class Floor {
     for (const record of records) {
       const handler = this.#host.settings.handlerOf(record)!
       const attempt = new Attempt(this.#attempts, record, handler, asked + handler.lease)
-      this.#held.set(record.id, attempt)
+      this.#held.add(attempt)
       // A handler of ours that lost this very job has not ended yet. Never two copies by our own doing: later, or elsewhere.
-      if (this.slots.running.has(record.id)) this.settlements.send(attempt, { kind: 'snoozed', for: handler.lease })
+      if (this.#ghosts.has(record.id)) this.settlements.send(attempt, { kind: 'snoozed', for: handler.lease })
       else this.slots.push(attempt)
     }
     if (this.#host.takes()) this.#fill()
@@ -102,15 +106,16 @@ export class Floor {
 
   /** A lease was taken away, by push. */
   revoked({ id, fence, reason }: Revoked): void {
-    const attempt = this.#held.get(id)
-    if (attempt?.record.fence === fence) this.lost(attempt, reason)
+    const attempt = this.#held.items.find(({ record }) => record.id === id && record.fence === fence)
+    if (attempt !== undefined) this.lost(attempt, reason)
   }
 
   /** The job is somebody else's now. Its handler keeps its slot until it has ended. */
   lost(attempt: Attempt, reason: AbortReason): void {
     if (attempt.lost !== undefined) return
+    if (attempt.running) this.#ghosts.add(attempt.record.id)
     attempt.lose(reason)
-    this.#forget(attempt)
+    this.#held.delete(attempt)
     if (reason !== 'lease-lost') return
     const { id: worker, connection, emitter, queueEmitter } = this.#host
     const { id, name, queue } = attempt.record
@@ -124,10 +129,6 @@ export class Floor {
     this.#aheadTimer?.()
     this.#held.clear()
     this.#desk.close()
-  }
-
-  #forget(attempt: Attempt): void {
-    if (this.#held.get(attempt.record.id) === attempt) this.#held.delete(attempt.record.id)
   }
 
   /** The answer to an ask may come so late that its leases are over, and the jobs somebody else's. */
@@ -160,6 +161,7 @@ export class Floor {
   }
 
   #endedLost(attempt: Attempt): void {
+    this.#ghosts.delete(attempt.record.id)
     this.slots.release(attempt)
     this.settlements.letGo(attempt)
     this.#next()

@@ -14,6 +14,8 @@ export interface IntakeHost {
   readonly connection: Connection
   readonly settings: Settings
   readonly slots: Slots
+  /** Whether what the last jobs came to is still to be written. */
+  behind(): boolean
   /** Jobs were claimed; `asked` is when, by this process's clock. */
   claimed(jobs: readonly JobRecord[], asked: Millis): void
   /** The store failed. */
@@ -72,7 +74,7 @@ export class Intake {
       this.#again = true
       return
     }
-    if (this.#dry) return
+    if (this.#dry || this.#host.behind()) return
     const { slots } = this.#host
     const want = slots.free
     const ahead = this.#ahead()

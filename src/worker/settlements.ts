@@ -23,7 +23,12 @@ export interface SettlementHost {
   settled(attempt: Attempt): void
   lost(attempt: Attempt, reason: AbortReason): void
   failed(error: unknown): void
+  /** Few enough are on their way now to take in more jobs. */
+  caughtUp(): void
 }
+
+/** More settlements than this on their way, and no further jobs are taken: claims must not outrun what they come to. */
+const MANY = 500
 
 /** The wait before a settlement whose answer never came is sent again. */
 const AGAIN: Millis = 250
@@ -69,8 +74,15 @@ export class Settlements {
     this.#given = true
   }
 
+  /** Whether so many are on their way that no further jobs should be taken. */
+  get behind(): boolean {
+    return this.#open > MANY
+  }
+
   #close(): void {
-    if (--this.#open === 0) for (const done of this.#idle.splice(0)) done()
+    this.#open--
+    if (this.#open === MANY) this.#host.caughtUp()
+    if (this.#open === 0) for (const done of this.#idle.splice(0)) done()
   }
 
   #submit(attempt: Attempt, outcome: Outcome): void {

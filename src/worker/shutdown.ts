@@ -35,9 +35,9 @@ export async function closeWorker(options: CloseOptions, worker: Closing): Promi
   const inTime = await within(runtime, timeout, slots.whenIdle())
   let left = 0
   if (!inTime) {
-    for (const attempt of slots.running.values()) attempt.abort('shutdown')
+    for (const attempt of [...slots.running]) attempt.abort('shutdown')
     await within(runtime, grace, slots.whenIdle())
-    left = slots.running.size
+    left = slots.running.length
   }
   await within(runtime, grace, settlements.idle())
   settlements.giveUp()

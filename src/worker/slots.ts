@@ -1,6 +1,7 @@
 // worker/slots.ts: the attempts of a worker: those running, those leased ahead, and how many of these to hold.
 import type { Millis } from '../job/job.js'
 import type { Attempt } from './attempt.js'
+import { Bag } from './bag.js'
 
 /** What is leased ahead should start within about this long. */
 const AHEAD: Millis = 100
@@ -13,8 +14,8 @@ const MOST_AHEAD = 4000
 export class Slots {
   readonly #concurrency: number
   readonly #mayStart: (attempt: Attempt) => boolean
-  readonly #running = new Map<string, Attempt>()
-  #queue: Attempt[] = []
+  readonly #running = new Bag<'runningAt', Attempt>('runningAt')
+  #queue: (Attempt | undefined)[] = []
   #head = 0
   #starting = false
   #idle: (() => void)[] = []
@@ -26,8 +27,8 @@ export class Slots {
   }
 
   /** Attempts whose handlers are running. */
-  get running(): ReadonlyMap<string, Attempt> {
-    return this.#running
+  get running(): readonly Attempt[] {
+    return this.#running.items
   }
 
   /** Attempts that wait for a slot. */
@@ -50,27 +51,32 @@ export class Slots {
     if (this.#starting) return
     this.#starting = true
     while (this.#running.size < this.#concurrency && this.#head < this.#queue.length) {
-      const attempt = this.#queue[this.#head++]!
+      const attempt = this.#queue[this.#head]!
+      this.#queue[this.#head++] = undefined // so that it can die young
       if (!this.#mayStart(attempt)) continue
-      this.#running.set(attempt.record.id, attempt)
+      this.#running.add(attempt)
       attempt.start()
     }
-    if (this.#head === this.#queue.length) {
-      this.#queue = []
-      this.#head = 0
-    }
+    this.#compact()
     this.#starting = false
+  }
+
+  /** Forgets those that have started, which a queue that is never empty would otherwise hold for ever. */
+  #compact(): void {
+    if (this.#head < this.#queue.length && (this.#head < 64 || this.#head < this.#queue.length / 2)) return
+    this.#queue = this.#queue.slice(this.#head)
+    this.#head = 0
   }
 
   /** A handler has ended, or was given up. */
   release(attempt: Attempt): void {
-    if (this.#running.get(attempt.record.id) === attempt) this.#running.delete(attempt.record.id)
+    this.#running.delete(attempt)
     if (this.#running.size === 0) for (const done of this.#idle.splice(0)) done()
   }
 
   /** Takes out all that have not started. */
   takeAhead(): readonly Attempt[] {
-    const waiting = this.#queue.slice(this.#head)
+    const waiting = this.#queue.slice(this.#head) as readonly Attempt[]
     this.#queue = []
     this.#head = 0
     return waiting

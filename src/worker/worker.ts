@@ -125,6 +125,7 @@ export class Worker<
       connection: this.#connection,
       settings: this.#settings,
       slots: this.#floor.slots,
+      behind: () => this.#floor.settlements.behind,
       claimed: (records, asked) => this.#floor.claimed(records, asked),
       failed: (error) => this.#failed(error),
     })
@@ -171,7 +172,7 @@ export class Worker<
 
   /** How many handlers are running. */
   get active(): number {
-    return this.#floor.slots.running.size
+    return this.#floor.slots.running.length
   }
 
   /**

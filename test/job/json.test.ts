@@ -108,6 +108,17 @@ describe('what passes', () => {
   })
 })
 
+it('what libraries hang on values beside JSON is left out, as JSON does', () => {
+  const noted = { a: 1, [Symbol('note')]: 2 }
+  const named = Object.assign([1, 2], { note: 3 })
+  const computed = {
+    get total() {
+      return 5
+    },
+  }
+  expect(encodeJson({ noted, named, computed }, 'data')).toBe('{"noted":{"a":1},"named":[1,2],"computed":{"total":5}}')
+})
+
 describe('what is refused', () => {
   const holey = Array<number>(3)
   holey[0] = 1
@@ -120,7 +131,6 @@ describe('what is refused', () => {
     ['a function', { go: () => 1 }, 'data.go is a function'],
     ['a function by itself', () => 1, 'data is a function'],
     ['a symbol', [Symbol('s')], 'data[0] is a symbol'],
-    ['a symbol as a key', { a: { [Symbol('s')]: 1 } }, 'data.a has a symbol as a key'],
     ['a BigInt', { id: 1n }, 'data.id is a BigInt'],
     ['NaN', { n: Number.NaN }, 'data.n is NaN'],
     ['Infinity', { n: -Infinity }, 'data.n is -Infinity'],
@@ -143,7 +153,6 @@ describe('what is refused', () => {
     ['an object made from another', Object.create({ a: 1 }), 'data is an instance of'],
     ['an Error', { e: new TypeError('x') }, 'data.e is an instance of TypeError'],
     ['a subclass of Array', { bag: new Bag() }, 'data.bag is an instance of Bag'],
-    ['an array with named properties', { m: /a/.exec('a') }, 'data.m is an array with named properties'],
     ['__proto__ as a key', JSON.parse('{"a":{"__proto__":1}}'), 'data.a.__proto__ is a key'],
     ['a value under an odd key', { 'a b': { '': [undefined] } }, "data['a b'][''][0] is undefined"],
   ]
@@ -170,8 +179,9 @@ describe('what is refused', () => {
 
   it('is found at any depth in any value', () => {
     const step = fc.oneof(fc.nat(5), fc.constantFrom('a', 'b1', '$c', '_d'))
+    const single = flawed.filter(([what]) => ['a BigInt', 'NaN', 'Infinity', '-0'].includes(what))
     fc.assert(
-      fc.property(fc.array(step, { maxLength: 20 }), fc.constantFrom(...flawed.slice(7, 12)), (steps, flaw) => {
+      fc.property(fc.array(step, { maxLength: 20 }), fc.constantFrom(...single), (steps, flaw) => {
         const [, { n, id }] = flaw as [string, { n?: number; id?: bigint }, string]
         const value = steps.reduceRight<unknown>((inner, place) => {
           return typeof place === 'string' ? { [place]: inner } : [...Array<number>(place).fill(0), inner]

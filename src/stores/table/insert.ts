@@ -76,9 +76,11 @@ function edgesOf(table: Table, dependent: string, edges: readonly NewEdge[]): re
 function born(table: Table, job: NewJob, edges: readonly EdgeRow[] | undefined, now: Time): Draft {
   let pending = 0
   let broken = false
-  for (const edge of edges ?? []) {
-    if (edge.state !== 'ended') pending++
-    if (edge.state === 'broken') broken = true
+  if (edges !== undefined) {
+    for (const edge of edges) {
+      if (edge.state !== 'ended') pending++
+      if (edge.state === 'broken') broken = true
+    }
   }
   let runAt = job.run === undefined ? undefined : momentOf(job.run, now)
   let state: JobState = job.state

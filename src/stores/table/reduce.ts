@@ -52,7 +52,8 @@ function applyGroup(table: Table, group: Group, news: News): Verdict {
   const { journal } = table
   const told = news.events.length
   const revoked = news.revoked.length
-  let rows: Row[] | undefined
+  let first: Row | undefined
+  let others: Row[] | undefined
   journal.open = mayTurn(group)
   for (const change of group) {
     const done = apply(table, change, news)
@@ -62,11 +63,14 @@ function applyGroup(table: Table, group: Group, news: News): Verdict {
       news.truncate(told, revoked)
       return done
     }
-    if (rows === undefined) rows = [done]
-    else rows.push(done)
+    if (first === undefined) first = done
+    else if (others === undefined) others = [done]
+    else others.push(done)
   }
   journal.keep()
-  return rows === undefined ? LANDED : { ok: true, inserted: rows.map(recordOf) }
+  if (first === undefined) return LANDED
+  if (others === undefined) return { ok: true, inserted: [copyOf(first.job)] }
+  return { ok: true, inserted: [first, ...others].map(recordOf) }
 }
 
 const recordOf = (row: Row): JobRecord => copyOf(row.job)
