@@ -334,6 +334,33 @@ describe('leasing ahead', () => {
     expect(new Set(jobs.map((job) => job.attempt))).toEqual(new Set([0]))
   })
 
+  it('does not let claims outrun what they come to, however short the jobs are', async () => {
+    const { clock, store, queue } = scene()
+    let open = 0
+    let most = 0
+    const counting: Store = Object.assign(Object.create(store) as Store, {
+      commit: async (batch: Parameters<Store['commit']>[0]) => {
+        const receipt = await store.commit(batch)
+        open += receipt.asks.flat().length
+        open -= batch.groups.flat().filter((change) => change.kind === 'move' && change.to === 'completed').length
+        most = Math.max(most, open)
+        await sleep(clock, 1)
+        return receipt
+      },
+    })
+    const worker = new Worker(new Queue('work', { store: counting, logger: false }), () => {}, {
+      concurrency: 100,
+      logger: false,
+      autorun: false,
+    })
+    await clock.until(worker.run())
+    await queue.addBulk(Array.from({ length: 20_000 }, () => ({ name: 'n' })))
+    await clock.until(idle(queue))
+    expect(open).toBe(0)
+    expect(most).toBeGreaterThan(100)
+    expect(most).toBeLessThan(3_000)
+  })
+
   it('is never for jobs with one attempt', async () => {
     const { clock, store, queue } = scene()
     const { store: late, claimed } = slow(store, clock)
