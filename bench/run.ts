@@ -8,7 +8,7 @@ import { tableBench } from './table.js'
 
 interface Row {
   readonly name: string
-  readonly unit: 'jobs/s' | 'ms' | 'ns/job' | 'bytes/job'
+  readonly unit: 'jobs/s' | 'ms' | 'ratio' | 'bytes'
   readonly rounds: number[]
   readonly bare: number[]
   /** Jobs lost or run twice, over all rounds. */
@@ -142,13 +142,19 @@ for (let round = 1; round <= rounds; round++) {
 }
 say('the table alone, at 1k, 100k and 1M jobs')
 const table = await tableBench(say)
+const cell = (name: string, n: number): number => table.find((each) => each.name === name && each.n === n)?.value ?? NaN
+const growth = row('claim at 1M waiting, to that at 1k', 'ratio', 'below 2', (value) => value < 2)
+growth.rounds.push(cell('claim by 100', 1_000_000) / cell('claim by 100', 1_000))
+const heap = row('heap for a waiting job beyond its payload', 'bytes', 'below 1000', (value) => value < 1000)
+heap.rounds.push(cell('heap, waiting', 1_000_000))
+const all = [...Object.values(rows), growth, heap]
 
 if (values.json) {
-  console.log(JSON.stringify({ node: process.version, rows: Object.values(rows), table }, null, 2))
+  console.log(JSON.stringify({ node: process.version, rows: all, table }, null, 2))
 } else {
   const show = (value: number): string => (value >= 100 ? Math.round(value).toLocaleString('en') : value.toFixed(3))
   console.table(
-    Object.values(rows).map((each) => {
+    all.map((each) => {
       const value = median(each.rounds)
       const bare = each.bare.length === 0 ? undefined : median(each.bare)
       return {
@@ -164,5 +170,5 @@ if (values.json) {
       }
     }),
   )
-  console.table(table)
+  console.table(table.map((each) => ({ ...each, value: Math.round(each.value) })))
 }

@@ -14,6 +14,7 @@ import { Operator, scripted } from './workload.js'
 
 /** What a simulation came to. */
 export interface SimulationReport {
+  /** What it was run with: the same seed gives the same report. */
   readonly seed: number
   /** Whether every promise was kept. */
   readonly ok: boolean
@@ -33,9 +34,9 @@ export interface SimulationReport {
 
 /** What a script does not say. */
 export interface RunScriptOptions {
-  /** Comes between the store and everything else: a test breaks a rule here, to see that the checker notices. */
+  /** Comes between the store and everything else: a test breaks a rule here, to see that the checker notices. Default: nothing. */
   readonly wrap?: (store: Store) => Store
-  /** Comes between each process and its line to the store, for rules that workers keep. */
+  /** Comes between each process and its line to the store, for rules that workers keep. Default: nothing. */
   readonly wrapLine?: (store: Store) => Store
 }
 

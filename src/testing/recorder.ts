@@ -46,6 +46,7 @@ export class Recorder {
     const records = await this.#store.get(ids)
     const after = new Map(ids.map((id, at) => [id, records[at]]))
     for (const [id, record] of after) this.#see(id, record)
+    for (const job of receipt.asks.flat()) this.#history.count(job.ahead ? 'claim:ahead' : 'claim:plain')
     this.#history.add({ kind: 'landing', time: this.#time(), process, batch, receipt, replay, after })
     this.#history.say(process, describeLanding(batch, receipt, replay))
     return receipt
