@@ -37,5 +37,7 @@ export type {
   WorkerOptions,
 } from './worker/options.js'
 export { shutdown } from './worker/shutdown.js'
-export type { Closable, CloseOptions } from './worker/shutdown.js'
+export type { Closable } from './worker/shutdown.js'
 export { Worker } from './worker/worker.js'
+export type { WorkerEventType } from './worker/worker.js'
+export type { CloseOptions } from './worker/closing.js'

@@ -50,18 +50,26 @@ export function newWorker(
   return closing(new Worker(queue as Queue, handlers, { logger: false, ...options }))
 }
 
+/** A queue or a worker. */
+interface Telling {
+  on(type: never, listener: never): () => void
+}
+
 /** The next event of a type, or the next that fits. */
 export function event<Type extends EventType>(
-  from: { on: Queue['on'] },
+  from: Telling,
   type: Type,
   fits: (event: EventOf<Type>) => boolean = () => true,
 ): Promise<EventOf<Type>> {
   return new Promise((resolve) => {
-    const stop = from.on(type, (each) => {
-      if (!fits(each)) return
-      stop()
-      resolve(each)
-    })
+    const stop = from.on(
+      type as never,
+      ((each: EventOf<Type>) => {
+        if (!fits(each)) return
+        stop()
+        resolve(each)
+      }) as never,
+    )
   })
 }
 
@@ -85,9 +93,9 @@ export function gate<T = void>(): { promise: Promise<T>; open: (value: T) => voi
 }
 
 /** Collects all events of the types given, in order. */
-export function collect(from: { on: Queue['on'] }, types: readonly EventType[]): string[] {
+export function collect(from: Telling, types: readonly EventType[]): string[] {
   const seen: string[] = []
-  for (const type of types) from.on(type, (each) => seen.push(each.type))
+  for (const type of types) from.on(type as never, ((each: { type: string }) => seen.push(each.type)) as never)
   return seen
 }
 

@@ -135,10 +135,20 @@ export class Adder {
         throw new MillraceError('STORE_UNAVAILABLE', `The store refused the job: ${why}.`)
     }
     const sameId = id === insert.job.id
+    if (sameId && job !== undefined && (job.queue !== insert.job.queue || job.name !== insert.job.name)) {
+      throw new MillraceError(
+        'DUPLICATE_ID',
+        `Job ${id} exists already, as '${job.name}' in queue '${job.queue}'. Ids are unique in a store; choose another.`,
+        { details: { id, name: job.name, queue: job.queue } },
+      )
+    }
     if (!sameId && mode === 'reject') {
-      throw new MillraceError('DUPLICATE_JOB', `Job ${id} holds the dedup key ${insert.job.dedup?.key ?? ''}.`, {
-        details: { id },
-      })
+      const key = (JSON.parse(insert.job.dedup?.key ?? '[]') as string[]).at(-1) ?? ''
+      throw new MillraceError(
+        'DUPLICATE_JOB',
+        `Job ${id} holds the dedup key '${key}'. Wait for it, or use mode 'keep' or 'replace'.`,
+        { details: { id, key } },
+      )
     }
     if (job === undefined) return new Job(this.#desk, asRemoved(insert.job, id), { duplicate: true, removed: true })
     if (!sameId && mode === 'replace') return this.#replace(insert, job)

@@ -119,8 +119,7 @@ export class Desk implements JobActions {
     let record: JobRecord | undefined = await this.read(id)
     for (let races = 0; record !== undefined && races < RACES; races++) {
       const decision = decide(record)
-      if (isDenied(decision))
-        throw new MillraceError('INVALID_STATE', `Job ${id} ${decision.denied}.`, { details: { id } })
+      if (isDenied(decision)) throw denied(record, decision.denied)
       if (decision.length === 0) return { done: false, record }
       const verdict = await this.connection.main.commit(decision)
       if (verdict.ok) return { done: true, record: (await this.connection.store.get([id]))[0] }
@@ -156,6 +155,7 @@ export class Desk implements JobActions {
 
   /** Waits for a job's end, by push. The ear is open before the first look, so nothing falls between. */
   async result(id: string, options: ResultOptions): Promise<unknown> {
+    refuseUnknown(options, ['timeout', 'signal'], 'result')
     const timeout = options.timeout === undefined ? undefined : parseDuration(options.timeout, 'result timeout')
     await this.connection.ready()
     return new Promise<unknown>((resolve, reject) => {
@@ -188,9 +188,13 @@ export class Desk implements JobActions {
         undo.push(
           this.connection.runtime.timer(timeout, () =>
             fail(
-              new MillraceError('RESULT_TIMEOUT', `Job ${id} did not finish within ${timeout} ms.`, {
-                details: { id },
-              }),
+              new MillraceError(
+                'RESULT_TIMEOUT',
+                `Job ${id} did not finish within ${timeout} ms; it goes on. queue.explain(id) says why it is not running.`,
+                {
+                  details: { id },
+                },
+              ),
             ),
           ),
         )
@@ -276,21 +280,33 @@ function standing(verdict: Verdict & { ok: false }, record: JobRecord): JobRecor
 
 function conclude(
   state: string,
-  end: Pick<StoreEvent | JobRecord, 'id' | 'result' | 'error'>,
+  end: Pick<StoreEvent | JobRecord, 'id' | 'name' | 'queue' | 'result' | 'error'>,
   resolve: (value: unknown) => void,
   reject: (error: Error) => void,
 ): void {
   if (state === 'completed') return resolve(end.result === undefined ? undefined : decodeJson(end.result))
+  const { id } = end
+  const which = `Job ${id} ('${end.name}' in queue '${end.queue}')`
   if (state === 'cancelled') {
-    return reject(new MillraceError('JOB_CANCELLED', `Job ${end.id} was cancelled.`, { details: { id: end.id } }))
+    return reject(
+      new MillraceError('JOB_CANCELLED', `${which} was cancelled; job.retry() starts it over.`, { details: { id } }),
+    )
   }
   const said = end.error?.message ?? 'no reason given'
   reject(
-    new MillraceError('JOB_FAILED', `Job ${end.id} failed: ${said}`, {
-      cause: end.error,
-      details: { id: end.id, error: end.error },
-    }),
+    new MillraceError(
+      'JOB_FAILED',
+      `${which} failed: ${said}. Its errors tell of each attempt; job.retry() starts it over.`,
+      {
+        cause: end.error,
+        details: { id, error: end.error },
+      },
+    ),
   )
+}
+
+function denied({ id, state }: JobRecord, why: string): MillraceError {
+  return new MillraceError('INVALID_STATE', `Job ${id} ${why}.`, { details: { id, state } })
 }
 
 function asEnded(last: JobRecord, event: StoreEvent): JobRecord {

@@ -2,6 +2,7 @@
 import { MillraceError } from '../job/errors.js'
 import type { ErrorInfo, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import { nearest } from '../job/names.js'
 import type { Stop } from '../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../store/store.js'
 
@@ -23,28 +24,81 @@ interface EventBase {
 }
 
 interface Extras {
+  /** A job became claimable: added, promoted, retried by hand, released, stalled, or handed back. */
   waiting: object
+  /** A job was added, or retried, that waits for others. */
   'waiting-children': object
+  /** A job is to run later: added so, retried after a failure, or snoozed. */
   delayed: { readonly runAt: Time }
+  /** A worker has claimed a job. */
   active: { readonly worker: string; readonly attempt: number }
+  /** `ctx.progress` is durable. */
   progress: { readonly progress: unknown }
+  /** A job has ended well. */
   completed: { readonly result: unknown; readonly attempt: number }
+  /** A job has failed for good. */
   failed: { readonly error: ErrorInfo; readonly attempt: number }
+  /** An attempt failed, and there will be another; `delayed` follows. */
   retrying: { readonly error: ErrorInfo; readonly attempt: number; readonly runAt: Time }
+  /** The lease of a worker ran out; `waiting` follows. */
   stalled: { readonly worker: string }
+  /** A job was cancelled. */
   cancelled: object
+  /** A job is no longer in the store. */
   removed: object
+  /** A finished job has become stale. */
   stale: object
+  /** The last waiting job of a queue was claimed; it may still be running. */
   drained: object
+  /** The queue, or the name given, was paused. */
   paused: object
+  /** The queue, or the name given, was resumed. */
   resumed: object
+  /** A worker has registered. */
   'worker-started': { readonly worker: string }
+  /** A worker takes no further jobs. */
   'worker-stopping': { readonly worker: string }
+  /** A worker has let go of everything. */
   'worker-stopped': { readonly worker: string }
   /** Something went wrong that no call could reject for: a listener, a callback, the store while nobody waited. */
   error: { readonly error: Error }
   /** A worker learned that a job it runs is no longer its own. */
   'lease-lost': { readonly worker: string }
+}
+
+const types: Readonly<Record<EventType, true>> = {
+  waiting: true,
+  'waiting-children': true,
+  delayed: true,
+  active: true,
+  progress: true,
+  completed: true,
+  failed: true,
+  retrying: true,
+  stalled: true,
+  cancelled: true,
+  removed: true,
+  stale: true,
+  drained: true,
+  paused: true,
+  resumed: true,
+  'worker-started': true,
+  'worker-stopping': true,
+  'worker-stopped': true,
+  error: true,
+  'lease-lost': true,
+}
+
+/** Refuses a listener that would never be called. */
+export function checkListener(type: unknown, listener: unknown, known: readonly string[] = Object.keys(types)): void {
+  if (typeof listener !== 'function')
+    throw new MillraceError('INVALID_OPTION', `on('${String(type)}') needs a function.`)
+  if (typeof type === 'string' && known.includes(type)) return
+  const near = nearest(String(type), known)
+  throw new MillraceError(
+    'INVALID_OPTION',
+    `There is no event '${String(type)}' here` + (near === undefined ? '.' : `; did you mean '${near}'?`),
+  )
 }
 
 /** One event by its type. */

@@ -77,6 +77,10 @@ export async function eachPage(
     throw new MillraceError('INVALID_OPTION', "Give a job id, or a filter like { state: 'failed' }.")
   }
   refuseUnknown(filter, filterNames, 'the filter')
+  for (const [field, value] of Object.entries(filter)) {
+    if (value !== undefined) continue
+    throw new MillraceError('INVALID_OPTION', `The filter's ${field} is undefined. Leave it out to match any ${field}.`)
+  }
   const query = filterQuery(queue, filter)
   const wanted = (query.states ?? states).filter((state) => states.includes(state))
   if (wanted.length === 0) return 0

@@ -147,13 +147,13 @@ export function parseOptions(
   if (attempts !== Infinity && !(Number.isSafeInteger(attempts) && attempts >= 1)) {
     throw new MillraceError(
       'INVALID_ATTEMPTS',
-      `${where}: attempts must be a whole number from 1 up, or Infinity, not ${String(attempts)}.`,
+      `${where}: attempts must be a whole number from 1 up, or Infinity, not ${show(attempts)}.`,
     )
   }
   if (!Number.isInteger(priority) || Math.abs(priority) > 2 ** 31 - 1) {
     throw new MillraceError(
       'INVALID_PRIORITY',
-      `${where}: priority must be a whole number between -2147483647 and 2147483647, not ${String(priority)}.`,
+      `${where}: priority must be a whole number between -2147483647 and 2147483647, not ${show(priority)}.`,
     )
   }
   const edges = options.after === undefined ? NO_EDGES : parseAfter(options, where)
@@ -187,7 +187,7 @@ export function parseWhen(options: { delay?: Duration; runAt?: Date | number }, 
   if (typeof at !== 'number' || !(Math.abs(at) <= 8.64e15)) {
     throw new MillraceError(
       'INVALID_DATE',
-      `${where}: runAt must be a valid Date or milliseconds since 1970, not ${String(runAt)}.`,
+      `${where}: runAt must be a valid Date or milliseconds since 1970, not ${show(runAt)}.`,
     )
   }
   return { at: Math.ceil(at) }
@@ -237,6 +237,9 @@ function parseAfter(options: AddOptions, where: string): readonly NewEdge[] {
     if (typeof dependency === 'string') return { on: checkName(dependency, 'job id'), policy: fallback }
     if (typeof dependency !== 'object' || dependency === null) {
       throw new MillraceError('INVALID_OPTION', `${where}: after takes jobs, ids or { job, onFailure }.`)
+    }
+    if (typeof (dependency as { then?: unknown }).then === 'function') {
+      throw new MillraceError('INVALID_OPTION', `${where}: after was given a promise; await queue.add(…) first.`)
     }
     if (!('job' in dependency)) return { on: checkName(dependency.id, 'job id'), policy: fallback }
     const { job, onFailure = fallback } = dependency

@@ -13,7 +13,7 @@ import { Adder, NO_OPTIONS } from './adding.js'
 import type { Prepared } from './adding.js'
 import type { InputOf, JobDefinition, JobDefinitions, NameOf, ResultOf } from './define.js'
 import { Desk } from './desk.js'
-import { Emitter, publicEvent, safeLogger } from './events.js'
+import { Emitter, checkListener, publicEvent, safeLogger } from './events.js'
 import type { EventType, Listener, Logger } from './events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
@@ -104,6 +104,9 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
     }
     refuseUnknown(defaults, defaultOptionNames, 'new Queue: defaults')
     checkDefaults(defaults, 'new Queue: defaults')
+    if (options.jobs !== undefined && (typeof options.jobs !== 'object' || Array.isArray(options.jobs))) {
+      throw new MillraceError('INVALID_OPTION', 'new Queue: jobs must be made by defineJobs.')
+    }
     this.store = options.store
     this.jobs = options.jobs
     this.#connection = connect(options.store)
@@ -259,6 +262,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
    */
   on<Type extends EventType>(type: Type, listener: Listener<Type>): Stop {
     this.#refuseClosed()
+    checkListener(type, listener)
     const stop = this.#emitter.on(type, listener)
     this.#watching ??= this.#desk.feed.all((event) => {
       if (event.queue === this.name && this.#emitter.has(event.type)) this.#emitter.emit(publicEvent(event))
@@ -276,12 +280,17 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
     return this.#emitter
   }
 
+  /** Whether it has been closed. */
+  get closed(): boolean {
+    return this.#closed
+  }
+
   /** Waits for what was asked for to be durable, lets go of those who wait for results, and refuses further calls. */
   async close(): Promise<void> {
     if (this.#closed) return
     this.#closed = true
     this.#desk.close()
-    await this.#connection.main.idle()
+    await this.#connection.main.flushed()
     this.#watching?.()
     this.#watching = undefined
     this.#emitter.clear()

@@ -56,7 +56,10 @@ export class Lane {
   #inFlight = false
   #scheduled = false
   #parked = 0
-  #idle: (() => void)[] = []
+  /** Groups so far, and those of them that were answered. */
+  #asked = 0
+  #answered = 0
+  #flushes: { readonly at: number; readonly done: () => void }[] = []
   #trip: Millis = 0
 
   constructor(store: Committer, runtime: Runtime, writer: string, options: LaneOptions = {}) {
@@ -77,6 +80,7 @@ export class Lane {
 
   /** Sends a group with the next batch; the caller hears of it when it is durable or refused. */
   submit(group: GroupSource, caller: Caller): void {
+    this.#asked++
     this.#groups.push({ group, caller, busy: 0 })
     this.#schedule()
   }
@@ -102,13 +106,10 @@ export class Lane {
     })
   }
 
-  /** Resolves when nothing is waiting or in flight. */
-  idle(): Promise<void> {
-    return this.#isIdle() ? Promise.resolve() : new Promise((resolve) => this.#idle.push(resolve))
-  }
-
-  #isIdle(): boolean {
-    return !this.#inFlight && this.#parked === 0 && !this.#hasWork()
+  /** Resolves when every group submitted until now has been answered, whatever comes in meanwhile. */
+  flushed(): Promise<void> {
+    if (this.#answered === this.#asked) return Promise.resolve()
+    return new Promise((done) => this.#flushes.push({ at: this.#asked, done }))
   }
 
   #hasWork(): boolean {
@@ -154,7 +155,10 @@ export class Lane {
 
   #goOn(): void {
     if (this.#hasWork()) this.#schedule()
-    else if (this.#isIdle()) for (const done of this.#idle.splice(0)) done()
+    // Groups are answered in their order, but for those that are parked.
+    while (this.#parked === 0 && this.#flushes[0] !== undefined && this.#flushes[0].at <= this.#answered) {
+      this.#flushes.shift()!.done()
+    }
   }
 
   /** As many groups as fit, in the order in which they came; one whose making fails is told so and left out. */
@@ -227,6 +231,7 @@ export class Lane {
   }
 
   #land(waiting: Waiting, verdict: Verdict): void {
+    this.#answered++
     try {
       waiting.caller.landed(verdict)
     } catch (error) {
@@ -235,6 +240,7 @@ export class Lane {
   }
 
   #fail(waiting: Waiting, error: unknown): void {
+    this.#answered++
     try {
       waiting.caller.failed(error)
     } catch (thrown) {

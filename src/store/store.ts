@@ -214,6 +214,7 @@ export interface StoreEvent {
   /** The job's name; empty where there is none. */
   readonly name: string
   readonly at: Time
+  /** Which attempt: of `active`, `completed`, `failed` and `retrying`. */
   readonly attempt?: number
   readonly worker?: string
   readonly runAt?: Time

@@ -174,12 +174,24 @@ export class Attempt {
     throw new Snoozed('The job is snoozed.')
   }
 
+  /** Writes what a handler says; what cannot be written is also told to the host, since nobody may be waiting. */
+  async say(what: () => readonly [JsonText | undefined, string | undefined]): Promise<void> {
+    let said: readonly [JsonText | undefined, string | undefined]
+    try {
+      said = what()
+    } catch (error) {
+      this.#host.misbehaved(this, 'ctx.progress or ctx.log', error)
+      throw error
+    }
+    return this.note(...said)
+  }
+
   /**
    * Adds to the note that leaves with the next batch. One note is under way at a time, so that none that had to be sent
    * again can overtake a newer one; what is said meanwhile goes with the next.
    */
   note(progress: JsonText | undefined, line: string | undefined): Promise<void> {
-    if (this.#done || this.lost !== undefined) return Promise.reject(this.#notOurs())
+    if (this.lost !== undefined || this.#done) return Promise.reject(this.#notOurs())
     const open = (this.#note ??= this.#openNote())
     if (progress !== undefined) open.progress = progress
     if (line !== undefined) open.logs.push(line)
@@ -204,8 +216,11 @@ export class Attempt {
   }
 
   #notOurs(): MillraceError {
-    return new MillraceError('LEASE_LOST', `Job ${this.record.id} is no longer this worker's; nothing was written.`, {
-      details: { id: this.record.id },
+    const { id, name } = this.record
+    const why =
+      this.lost === undefined && this.#done ? 'its handler had ended; await what it says' : (this.lost ?? 'lease-lost')
+    return new MillraceError('LEASE_LOST', `Nothing was written for job ${id} ('${name}'): ${why}.`, {
+      details: { id },
     })
   }
 
@@ -348,9 +363,11 @@ class Context implements JobContext {
     return (duration: Duration): never => this.#attempt.snooze(duration)
   }
 
-  async #say(what: () => readonly [JsonText | undefined, string | undefined]): Promise<void> {
-    const [progress, line] = what()
-    return this.#attempt.note(progress, line)
+  /** Those who await it hear of a failure; those who do not are not brought down by it. */
+  #say(what: () => readonly [JsonText | undefined, string | undefined]): Promise<void> {
+    const said = this.#attempt.say(what)
+    said.catch(() => {})
+    return said
   }
 }
 

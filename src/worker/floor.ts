@@ -133,8 +133,14 @@ export class Floor {
 
   /** The answer to an ask may come so late that its leases are over, and the jobs somebody else's. */
   #mayStart(attempt: Attempt): boolean {
-    if (this.#host.connection.runtime.elapsed() >= attempt.leaseEnds) this.lost(attempt, 'lease-lost')
-    return attempt.lost === undefined
+    const { connection, emitter, id: worker } = this.#host
+    if (connection.runtime.elapsed() >= attempt.leaseEnds) this.lost(attempt, 'lease-lost')
+    if (attempt.lost !== undefined) return false
+    if (emitter.has('active')) {
+      const { id, name, queue, attempt: number } = attempt.record
+      emitter.emit({ type: 'active', id, name, queue, at: connection.runtime.now(), worker, attempt: number })
+    }
+    return true
   }
 
   #fill(): void {

@@ -6,6 +6,7 @@ import type { JobRecord, Millis } from '../job/job.js'
 import { checkName, nearest, refuseUnknown } from '../job/names.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions, CustomBackoff } from '../job/retry.js'
+import { show } from '../job/show.js'
 import type { DataOf, InputOf, JobDefinitions, NameOf, ResultOf, ReturnOf } from '../queue/define.js'
 import type { Logger } from '../queue/events.js'
 import type { Job } from '../queue/job.js'
@@ -245,7 +246,7 @@ function atLeast(value: Duration, least: Millis, field: string): Millis {
 
 function count(value: number, field: string): void {
   if (!Number.isSafeInteger(value) || value < 1)
-    throw bad(`${field} must be a whole number from 1 up, not ${String(value)}`)
+    throw bad(`${field} must be a whole number from 1 up, not ${show(value)}`)
 }
 
 function bad(what: string): MillraceError {

@@ -1,82 +1,31 @@
-// worker/shutdown.ts: how a worker ends, and how a program does: stop taking, wait, abort, wait once more, let go.
-import { parseDuration } from '../job/duration.js'
-import type { Duration } from '../job/duration.js'
+// worker/shutdown.ts: how a program ends: workers first, then queues, then stores.
 import { MillraceError } from '../job/errors.js'
-import type { Millis } from '../job/job.js'
 import { refuseUnknown } from '../job/names.js'
-import type { Runtime } from '../store/runtime.js'
-import type { Settlements } from './settlements.js'
-import type { Slots } from './slots.js'
-
-/** How long to be patient. */
-export interface CloseOptions {
-  /** How long running handlers may take before their signals abort. Default 30 s. */
-  readonly timeout?: Duration
-  /** How long they may take after that. Default 5 s. */
-  readonly grace?: Duration
-}
-
-/** What closing needs of the worker. */
-export interface Closing {
-  readonly runtime: Runtime
-  readonly slots: Slots
-  readonly settlements: Settlements
-  stopTaking(): Promise<void>
-  stopped(): Promise<void>
-}
-
-/** Ends a worker. Everything is let go of before it rejects. */
-export async function closeWorker(options: CloseOptions, worker: Closing): Promise<void> {
-  refuseUnknown(options, ['timeout', 'grace'], 'close')
-  const timeout = parseDuration(options.timeout ?? 30_000, 'close: timeout')
-  const grace = parseDuration(options.grace ?? 5_000, 'close: grace')
-  const { runtime, slots, settlements } = worker
-  await within(runtime, grace, worker.stopTaking())
-  const inTime = await within(runtime, timeout, slots.whenIdle())
-  let left = 0
-  if (!inTime) {
-    for (const attempt of [...slots.running]) attempt.abort('shutdown')
-    await within(runtime, grace, slots.whenIdle())
-    left = slots.running.length
-  }
-  await within(runtime, grace, settlements.idle())
-  settlements.giveUp()
-  await within(runtime, grace, worker.stopped())
-  if (inTime) return
-  throw new MillraceError(
-    'SHUTDOWN_TIMEOUT',
-    `Handlers were still running after ${timeout} ms and were told to stop; ` +
-      (left === 0
-        ? 'all of them ended, and their jobs were handed back or settled.'
-        : `${left} ignored their signal, and their jobs will be taken over when the leases run out.`),
-    { details: { timeout, left } },
-  )
-}
-
-/** Whether something ends in time. */
-async function within(runtime: Runtime, limit: Millis, work: Promise<void>): Promise<boolean> {
-  let stop = (): void => {}
-  const late = new Promise<boolean>((resolve) => {
-    stop = runtime.timer(limit, () => resolve(false))
-  })
-  const done = await Promise.race([work.then(() => true), late])
-  stop()
-  return done
-}
+import { Queue } from '../queue/queue.js'
+import type { CloseOptions } from './closing.js'
+import { Worker } from './worker.js'
 
 /** Whatever can be closed: workers, queues, stores. */
 export interface Closable {
-  /** Lets go of everything; `options` are for those who have handlers to wait for. */
+  /** Lets go of everything it holds. */
   close(options?: CloseOptions): Promise<void>
 }
 
 /**
- * Closes workers, queues and stores in the order given: each is closed even if one before it fails, and the first error
- * is thrown when all are closed.
+ * Closes workers, then queues, then everything else (stores), each kind in the order given. All are closed even if one
+ * of them fails, and the first error is thrown when they are.
+ *
+ * ```ts
+ * process.once('SIGTERM', () => void shutdown([worker, queue, store], { timeout: '30s' }))
+ * ```
  */
 export async function shutdown(parts: readonly Closable[], options: CloseOptions = {}): Promise<void> {
+  refuseUnknown(options, ['timeout', 'grace'], 'shutdown')
+  if (!Array.isArray(parts) || parts.some((part) => typeof (part as Partial<Closable> | null)?.close !== 'function')) {
+    throw new MillraceError('INVALID_OPTION', 'shutdown takes an array of workers, queues and stores.')
+  }
   let first: { readonly error: unknown } | undefined
-  for (const part of parts) {
+  for (const part of (parts as readonly Closable[]).toSorted((a, b) => rank(a) - rank(b))) {
     try {
       await part.close(options)
     } catch (error) {
@@ -84,4 +33,8 @@ export async function shutdown(parts: readonly Closable[], options: CloseOptions
     }
   }
   if (first !== undefined) throw first.error
+}
+
+function rank(part: Closable): number {
+  return part instanceof Worker ? 0 : part instanceof Queue ? 1 : 2
 }

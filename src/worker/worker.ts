@@ -5,8 +5,8 @@ import { MillraceError, isMillraceError } from '../job/errors.js'
 import { checkName } from '../job/names.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
-import { Emitter, safeLogger } from '../queue/events.js'
-import type { EventType, Listener } from '../queue/events.js'
+import { Emitter, checkListener, safeLogger } from '../queue/events.js'
+import type { Listener } from '../queue/events.js'
 import { Queue } from '../queue/queue.js'
 import type { AnyJobs } from '../queue/queue.js'
 import { unavailable } from '../store/batcher.js'
@@ -23,8 +23,25 @@ import { seedLimits } from './limits.js'
 import { parseWorker } from './options.js'
 import type { Handling, Settings, WorkerOptions } from './options.js'
 import { Presence } from './presence.js'
-import { closeWorker } from './shutdown.js'
-import type { CloseOptions } from './shutdown.js'
+import { closeWorker } from './closing.js'
+import type { CloseOptions } from './closing.js'
+
+/** What a worker tells of itself and of the jobs it runs; for everything else there is `queue.on`. */
+const workerEvents = [
+  'active',
+  'progress',
+  'completed',
+  'failed',
+  'retrying',
+  'lease-lost',
+  'error',
+  'worker-started',
+  'worker-stopping',
+  'worker-stopped',
+] as const
+
+/** The events of a worker. */
+export type WorkerEventType = (typeof workerEvents)[number]
 
 type State = 'new' | 'running' | 'paused' | 'closing' | 'closed'
 
@@ -65,6 +82,12 @@ export class Worker<
     this.queues = source instanceof Queue ? [source.name] : namesOf(source)
     const jobs: JobDefinitions | undefined = options.jobs ?? queue?.jobs
     this.#settings = parseWorker(handlers, options, jobs)
+    if (queue?.closed === true) {
+      throw new MillraceError('QUEUE_CLOSED', `new Worker: queue '${queue.name}' has been closed.`)
+    }
+    if (queue !== undefined && options.store !== undefined && options.store !== queue.store) {
+      throw new MillraceError('INVALID_OPTION', "new Worker: give the queue's own store, or none: its jobs are there.")
+    }
     const store = options.store ?? queue?.store
     if (store === undefined) {
       throw new MillraceError('INVALID_OPTION', 'new Worker: give it a queue, or names and { store }.')
@@ -166,7 +189,8 @@ export class Worker<
   }
 
   /** Hears this worker's own events. Answers how to stop. */
-  on<Type extends EventType>(type: Type, listener: Listener<Type>): Stop {
+  on<Type extends WorkerEventType>(type: Type, listener: Listener<Type>): Stop {
+    checkListener(type, listener, workerEvents)
     return this.#emitter.on(type, listener)
   }
 
@@ -251,8 +275,16 @@ export class Worker<
 
   #failed(error: unknown): void {
     if (this.#state === 'closed') return
+    if (isMillraceError(error, 'STORE_CLOSED')) return this.#storeClosed(error)
     this.#upkeep.trouble()
     this.#emitter.error(error instanceof MillraceError ? error : unavailable(this.#connection.store, error))
+  }
+
+  /** There is nothing left to work for, and trying again would never end. */
+  #storeClosed(error: unknown): void {
+    if (this.#isClosing()) return
+    this.#emitter.error(error)
+    void this.close({ timeout: 0, grace: 0 }).catch(() => {})
   }
 
   #announce(state: 'running' | 'paused'): void {

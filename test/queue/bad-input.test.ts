@@ -47,6 +47,7 @@ describe('bad options of add', () => {
     ['an unknown dedup option', { dedup: { key: 'k', widow: 1 } as never }, 'UNKNOWN_OPTION'],
     ['an unknown policy', { after: 'x', onChildFailure: 'retry' as 'fail' }, 'INVALID_OPTION'],
     ['a dependency that is none', { after: 7 as unknown as string }, 'INVALID_OPTION'],
+    ['a dependency that was not awaited', { after: Promise.resolve() as never }, 'INVALID_OPTION'],
     ['a dependency that does not exist', { after: 'nobody' }, 'DEPENDENCY_MISSING'],
   ]
   for (const [what, options, code] of cases) {
@@ -160,6 +161,13 @@ describe('bad queues and workers', () => {
     expect(make({}, { n: { run: () => {}, backoff: { type: 'fixed', delay: -1 } } })).toMatchObject({
       code: 'INVALID_DURATION',
     })
+    const queue = newQueue()
+    expect(thrown(() => new Worker(queue, () => {}, { store }))).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(thrown(() => queue.on('complete' as 'completed', () => {}))).toMatchObject({
+      message: expect.stringContaining("did you mean 'completed'?"),
+    })
+    expect(thrown(() => queue.on('completed', undefined as never))).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(thrown(() => new Queue('q', { store, jobs: ['a'] as never }))).toMatchObject({ code: 'INVALID_OPTION' })
     expect(thrown(() => new Worker('q', () => {}))).toMatchObject({ code: 'INVALID_OPTION' })
     expect(thrown(() => new Worker([], () => {}, { store }))).toMatchObject({ code: 'INVALID_OPTION' })
   })
@@ -168,6 +176,10 @@ describe('bad queues and workers', () => {
     const queue = newQueue()
     await expect(queue.cancel({ state: 'wating' as 'waiting' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
     await expect(queue.cancel({ nmae: 'x' } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
+    await expect(queue.remove({ name: undefined })).rejects.toMatchObject({
+      code: 'INVALID_OPTION',
+      message: expect.stringContaining('name is undefined'),
+    })
     await expect(queue.cancel(7 as never)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
     await expect(queue.list({ limit: 0 })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
     await expect(queue.list({ order: 'random' as 'oldest' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })
@@ -175,6 +187,7 @@ describe('bad queues and workers', () => {
     await expect(added.update({ priority: 0.5 })).rejects.toMatchObject({ code: 'INVALID_PRIORITY' })
     await expect(added.update({ prio: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
     await expect(queue.update({}, { delay: -1 })).rejects.toMatchObject({ code: 'INVALID_DURATION' })
+    await expect(added.result({ timeoutt: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
     await expect(added.result({ timeout: 'later' })).rejects.toMatchObject({ code: 'INVALID_DURATION' })
   })
 })

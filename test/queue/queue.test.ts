@@ -44,6 +44,18 @@ describe('adding', () => {
     expect(second).toMatchObject({ id: 'one', duplicate: true, data: 1 })
   })
 
+  it('refuses an id that another job has, of another name or in another queue', async () => {
+    const store = newStore()
+    const queue = newQueue({ store })
+    const other = newQueue({ store, name: 'other' })
+    await queue.add('send', 1, { id: 'one' })
+    await expect(queue.add('fetch', 2, { id: 'one' })).rejects.toMatchObject({ code: 'DUPLICATE_ID' })
+    await expect(other.add('send', 2, { id: 'one' })).rejects.toMatchObject({
+      code: 'DUPLICATE_ID',
+      details: { id: 'one', name: 'send', queue: 'work' },
+    })
+  })
+
   it('gives what add says before what job() says before what the queue says', async () => {
     const queue = newQueue({ defaults: { attempts: 7, priority: 4 } })
     expect(await queue.add('a', 1)).toMatchObject({ attempts: 7, priority: 4 })
@@ -369,5 +381,22 @@ describe('explaining', () => {
     await next.result()
     expect(await why(next.id)).toEqual(['finished'])
     await expect(queue.explain('nothing')).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
+  })
+})
+
+describe('closing', () => {
+  it('waits for the adds under way, not for what others keep writing to the same store', async () => {
+    const store = newStore()
+    const queue = newQueue({ store })
+    const other = newQueue({ store, name: 'busy' })
+    const busy = { on: true }
+    const writing = (async () => {
+      while (busy.on) await other.add('n')
+    })()
+    const adding = queue.addBulk(Array.from({ length: 2000 }, () => ({ name: 'n' })))
+    await queue.close()
+    expect(await adding).toHaveLength(2000)
+    busy.on = false
+    await writing
   })
 })

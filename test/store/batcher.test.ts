@@ -393,20 +393,16 @@ describe('a group refused as busy', () => {
   })
 })
 
-describe('idle', () => {
+describe('a flush', () => {
   it('is now, where nothing was ever asked for', async () => {
-    const heard = listen(lane.idle().then(() => true))
+    const heard = listen(lane.flushed().then(() => true))
     await turn()
     expect(heard.value).toBe(true)
   })
 
-  it.each<[string, (lane: Lane) => unknown]>([
-    ['groups', (each) => each.commit(group('a'))],
-    ['asks', (each) => each.ask(ask(1))],
-    ['renewals', (each) => each.renew(renewals('a'))],
-  ])('waits for %s that wait, then fly', async (_, request) => {
-    void request(lane)
-    const heard = listen(lane.idle().then(() => true))
+  it('waits for groups that wait, then fly', async () => {
+    void lane.commit(group('a'))
+    const heard = listen(lane.flushed().then(() => true))
     await turn()
     expect(heard).toEqual({})
     await runtime.proceed()
@@ -416,23 +412,26 @@ describe('idle', () => {
     expect(heard.value).toBe(true)
   })
 
-  it('waits for what came in while a batch was in flight', async () => {
+  it('waits for what was asked for before it, and not for what comes after', async () => {
     await send('a')
-    const heard = listen(lane.idle().then(() => true))
     await send('b')
+    const heard = listen(lane.flushed().then(() => true))
+    await send('c')
     store.last.land()
     await runtime.proceed()
     expect(heard).toEqual({})
+    await send('d')
     store.last.land()
     await runtime.proceed()
     expect(heard.value).toBe(true)
+    expect(store.inFlight).toHaveLength(1)
   })
 
   it('waits for a group that is parked', async () => {
     await send('a')
     store.last.land({ groups: [refused('busy', 'a')] })
     await runtime.proceed()
-    const heard = listen(lane.idle().then(() => true))
+    const heard = listen(lane.flushed().then(() => true))
     await turn()
     expect(heard).toEqual({})
     await runtime.fire()
@@ -445,7 +444,7 @@ describe('idle', () => {
   it('comes after a failure too', async () => {
     lane = open({ replays: 0 })
     await send('a')
-    const heard = listen(lane.idle().then(() => true))
+    const heard = listen(lane.flushed().then(() => true))
     store.last.fail(new Error('gone'))
     await turn()
     expect(heard.value).toBe(true)
@@ -458,7 +457,7 @@ describe('idle', () => {
       },
       { landed: () => {}, failed: () => {} },
     )
-    const heard = listen(lane.idle().then(() => true))
+    const heard = listen(lane.flushed().then(() => true))
     await runtime.proceed()
     for (const sent of store.inFlight) sent.land()
     await turn()
@@ -529,7 +528,7 @@ describe('whatever the store does', () => {
           store.inFlight[0]?.fail(step.do === 'lose' ? new Error('lost') : new MillraceError('STORE_CLOSED', 'closed'))
         expect(store.inFlight.length).toBeLessThanOrEqual(1)
       }
-      const idle = listen(lane.idle().then(() => true))
+      const idle = listen(lane.flushed().then(() => true))
       for (let rounds = 0; idle.value === undefined && rounds < 200; rounds++) {
         await runtime.proceed()
         answer(0)

@@ -25,7 +25,7 @@ describe('on', () => {
     queue.on('active', ({ worker: holder }) => expectTypeOf(holder).toEqualTypeOf<string>())
     worker.on('error', ({ error }) => expectTypeOf(error).toEqualTypeOf<Error>())
     worker.on('lease-lost', async ({ id, worker: holder }) => `${id} ${holder}`)
-    expectTypeOf(worker.on('drained', () => {})).toEqualTypeOf<Stop>()
+    expectTypeOf(worker.on('active', () => {})).toEqualTypeOf<Stop>()
   })
 
   test('refuses events that do not exist, and payloads they do not have', () => {
@@ -33,6 +33,8 @@ describe('on', () => {
     queue.on('complete', () => {})
     // @ts-expect-error it is `failed`
     worker.on('failure', () => {})
+    // @ts-expect-error that is the queue's to tell
+    worker.on('drained', () => {})
     // @ts-expect-error nothing has failed
     queue.on('completed', (event) => event.error)
     // @ts-expect-error there is no result yet

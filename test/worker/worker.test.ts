@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
-import { JobAbort, UnrecoverableError, Worker, middleware, shutdown } from 'millrace'
+import { JobAbort, Queue, UnrecoverableError, Worker, middleware, shutdown } from 'millrace'
 import type { JobContext, Store } from 'millrace'
+import { memory } from 'millrace/memory'
 import { addActive, closing, collect, event, gate, mailbox, newQueue, newStore, newWorker } from '../setup.js'
 
 describe('running jobs', () => {
@@ -236,6 +237,33 @@ describe('jobs that are taken away', () => {
     expect(await queue.get(two.id)).toBeUndefined()
   })
 
+  it('do not bring the process down when nobody awaits what they write after that', async () => {
+    const queue = newQueue()
+    const go = gate()
+    const ended = gate()
+    const worker = newWorker(queue, async (_job, ctx) => {
+      await go.promise
+      void ctx.progress(1)
+      void ctx.log('late')
+      void ctx.progress({ when: new Date() })
+      setImmediate(() => {
+        void ctx.progress(2)
+        setImmediate(ended.open)
+      })
+    })
+    const told = event(worker, 'error')
+    const rejections: unknown[] = []
+    const heard = (reason: unknown): void => void rejections.push(reason)
+    process.on('unhandledRejection', heard)
+    const added = await addActive(queue, 'n')
+    await added.cancel()
+    go.open()
+    await ended.promise
+    expect((await told).error.message).toContain('ctx.progress')
+    process.off('unhandledRejection', heard)
+    expect(rejections).toEqual([])
+  })
+
   it('say so when they write after that', async () => {
     const queue = newQueue()
     const go = gate()
@@ -378,7 +406,7 @@ describe('events', () => {
     const worker = newWorker(queue, (job) => {
       if (job.attempt === 1 && job.data === 'flaky') throw new Error('first')
     })
-    const own = collect(worker, types)
+    const own = collect(worker, ['active', 'completed', 'retrying', 'failed'])
     const parent = await queue.add('n', 'flaky', { backoff: 1 })
     const child = await queue.add('n', 'child', { after: parent })
     await Promise.all([child.result(), event(worker, 'completed', (each) => each.id === child.id)])
@@ -388,7 +416,7 @@ describe('events', () => {
     ]
     expect(seen.toSorted()).toEqual(expected.toSorted())
     expect(also).toEqual(seen)
-    expect(own).toEqual(['retrying', 'completed', 'completed'])
+    expect(own).toEqual(['active', 'retrying', 'active', 'completed', 'active', 'completed'])
   })
 
   it('go on when a listener throws, which is reported on `error` once', async () => {
@@ -545,6 +573,19 @@ describe('closing', () => {
     expect((await added.refresh()).state).toBe('active')
   })
 
+  it('closes workers, then queues, then the rest, whatever the order they are given in', async () => {
+    const store = memory()
+    const queue = new Queue('work', { store, logger: false })
+    const end = gate()
+    const worker = new Worker(queue, () => end.promise, { logger: false })
+    const added = await addActive(queue, 'n')
+    const done = shutdown([store, queue, worker])
+    const settled = event(queue, 'completed')
+    end.open()
+    await done
+    expect((await settled).id).toBe(added.id)
+  })
+
   it('closes all parts in order, also when one fails, and then throws the first error', async () => {
     const order: string[] = []
     const part = (name: string, error?: Error): { close: () => Promise<void> } => ({
@@ -557,5 +598,21 @@ describe('closing', () => {
       'first',
     )
     expect(order).toEqual(['a', 'b', 'c'])
+    await expect(shutdown([undefined] as never)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(shutdown([], { timeot: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
+  })
+
+  it('comes by itself when the store was closed under the worker, which says so once', async () => {
+    const store = memory()
+    const queue = new Queue('work', { store, logger: false })
+    const worker = new Worker(queue, () => {}, { logger: false, autorun: false, pollEvery: 1 })
+    await worker.run()
+    const errors: string[] = []
+    worker.on('error', (each) => errors.push((each.error as { code?: string }).code ?? ''))
+    const told = event(worker, 'error')
+    await store.close()
+    await told
+    await worker.close()
+    expect(errors).toEqual(['STORE_CLOSED'])
   })
 })

@@ -133,7 +133,7 @@ function remove(table: Table, row: Row, news: News): void {
 
 function tellWhy(why: NonNullable<Move['why']>, worker: string | undefined, after: JobRecord, news: News): void {
   if (!news.recording) return
-  if (why === 'retrying') news.tell(why, after, { error: after.error, runAt: after.runAt })
+  if (why === 'retrying') news.tell(why, after, { error: after.error, runAt: after.runAt, attempt: after.attempt })
   else if (why === 'stalled') news.tell(why, after, { worker })
   else news.tell(why, after)
 }

@@ -130,9 +130,13 @@ export class News {
     if (job.state === 'active') {
       event.attempt = job.attempt
       event.worker = job.worker
-    } else if (job.state === 'completed') event.result = job.result
-    else if (job.state === 'failed') event.error = job.error
-    else if (job.state === 'delayed') event.runAt = job.runAt
+    } else if (job.state === 'completed') {
+      event.attempt = job.attempt
+      event.result = job.result
+    } else if (job.state === 'failed') {
+      event.attempt = job.attempt
+      event.error = job.error
+    } else if (job.state === 'delayed') event.runAt = job.runAt
     this.events.push(event)
   }
 }

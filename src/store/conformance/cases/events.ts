@@ -62,6 +62,8 @@ export const events = area('events', {
       const completed = told(good.id, 'completed')
       same([completed.result, completed.at], ['[1]', done.now], '`completed` carries the result')
       same(told(bad.id, 'failed').error?.code, BOOM.code, '`failed` carries the error')
+      const attempts = [told(good.id, 'retrying'), completed, told(bad.id, 'failed')].map(({ attempt }) => attempt)
+      same(attempts, [1, 2, 1], 'the end of an attempt says which it was')
     })
   },
 

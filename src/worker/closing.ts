@@ -1,0 +1,72 @@
+// worker/closing.ts: how a worker ends: stop taking, wait, abort, wait once more, let go.
+import { parseDuration } from '../job/duration.js'
+import type { Duration } from '../job/duration.js'
+import { MillraceError } from '../job/errors.js'
+import type { Millis } from '../job/job.js'
+import { refuseUnknown } from '../job/names.js'
+import type { Runtime } from '../store/runtime.js'
+import type { Settlements } from './settlements.js'
+import type { Slots } from './slots.js'
+
+/** How long to be patient. */
+export interface CloseOptions {
+  /** How long running handlers may take before their signals abort. Default 30 s. */
+  readonly timeout?: Duration
+  /** How long they may take after that. Default 5 s. */
+  readonly grace?: Duration
+}
+
+/** What closing needs of the worker. */
+export interface Closing {
+  readonly runtime: Runtime
+  readonly slots: Slots
+  readonly settlements: Settlements
+  stopTaking(): Promise<void>
+  stopped(): Promise<void>
+}
+
+/** Ends a worker. Everything is let go of before it rejects. */
+export async function closeWorker(options: CloseOptions, worker: Closing): Promise<void> {
+  refuseUnknown(options, ['timeout', 'grace'], 'close')
+  const timeout = parseDuration(options.timeout ?? 30_000, 'close: timeout')
+  const grace = parseDuration(options.grace ?? 5_000, 'close: grace')
+  const { runtime, slots, settlements } = worker
+  await within(runtime, grace, worker.stopTaking())
+  const inTime = await within(runtime, timeout, slots.whenIdle())
+  let left = 0
+  if (!inTime) {
+    for (const attempt of [...slots.running]) attempt.abort('shutdown')
+    await within(runtime, grace, slots.whenIdle())
+    left = slots.running.length
+  }
+  const settled = await within(runtime, grace, settlements.idle())
+  settlements.giveUp()
+  await within(runtime, grace, worker.stopped())
+  if (inTime && settled) return
+  if (inTime) {
+    throw new MillraceError(
+      'SHUTDOWN_TIMEOUT',
+      'The store did not take what the last jobs came to; they run again when their leases have run out.',
+      { details: { timeout, left: 0 } },
+    )
+  }
+  throw new MillraceError(
+    'SHUTDOWN_TIMEOUT',
+    `Handlers were still running after ${timeout} ms and were told to stop; ` +
+      (left === 0
+        ? 'all of them ended, and their jobs were handed back or settled.'
+        : `${left} ignored their signal, and their jobs will be taken over when the leases run out.`),
+    { details: { timeout, left } },
+  )
+}
+
+/** Whether something ends in time. */
+async function within(runtime: Runtime, limit: Millis, work: Promise<void>): Promise<boolean> {
+  let stop = (): void => {}
+  const late = new Promise<boolean>((resolve) => {
+    stop = runtime.timer(limit, () => resolve(false))
+  })
+  const done = await Promise.race([work.then(() => true), late])
+  stop()
+  return done
+}
