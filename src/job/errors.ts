@@ -25,7 +25,7 @@ export const errorCatalogue = {
   },
   DATA_TOO_LARGE: {
     summary: 'A value takes more bytes as JSON than the limit allows.',
-    remedy: 'Keep the bulk elsewhere and send a reference to it, or raise the limit.',
+    remedy: 'Keep the bulk elsewhere and send a reference to it, or raise `maxDataBytes` of the queue.',
   },
   INVALID_DURATION: {
     summary: 'A duration cannot be read, is negative, or is over 100 years.',
@@ -33,7 +33,7 @@ export const errorCatalogue = {
   },
   INVALID_DATE: {
     summary: 'A date cannot be read or is out of range.',
-    remedy: 'Pass a valid Date, milliseconds since 1970, or ISO 8601 text with its offset.',
+    remedy: 'Pass a valid Date, or milliseconds since 1970.',
   },
   INVALID_PRIORITY: {
     summary: 'A priority is not an integer within the allowed range.',
@@ -47,10 +47,6 @@ export const errorCatalogue = {
     summary: 'A backoff is of an unknown type, or one of its settings is out of range.',
     remedy: "Use a duration, or one of the types 'fixed', 'linear', 'exponential' and 'custom' with its own settings.",
   },
-  INVALID_SCHEDULE: {
-    summary: 'A schedule has a cron expression, interval or time zone that cannot be read, or that never comes due.',
-    remedy: 'Give either a valid `cron` expression or an `every` duration, and an IANA time zone.',
-  },
   INVALID_OPTION: {
     summary: 'An option has a value it cannot take.',
     remedy: 'Correct the option that the message names.',
@@ -60,7 +56,7 @@ export const errorCatalogue = {
     remedy: 'Check the spelling; the message suggests the nearest known name.',
   },
   INVALID_HANDLER: {
-    summary: 'A handler is neither a function, nor phases, nor an object with a `run` function.',
+    summary: 'A handler is neither a function nor an object with a `run` function.',
     remedy: 'Pass one handler, or an object of handlers by job name.',
   },
   INVALID_SCHEMA: {
@@ -90,7 +86,7 @@ export const errorCatalogue = {
     remedy: 'Wait for the standing job, or use another deduplication mode to be given it instead.',
   },
   DUPLICATE_ID: {
-    summary: 'A different job already has this id.',
+    summary: 'A job of another name, or in another queue, has this id: ids are unique in a store.',
     remedy: 'Choose another id, or leave it out and let Millrace mint one.',
   },
   DEDUP_TAKEN: {
@@ -99,7 +95,7 @@ export const errorCatalogue = {
   },
   DEPENDENCY_MISSING: {
     summary: 'A job was to run after one that does not exist.',
-    remedy: 'Add the dependency first, or add both together as a flow.',
+    remedy: 'Add the dependency first, and await that.',
   },
   DEPENDENCY_FAILED: {
     summary: 'A job failed because one it depends on failed, was cancelled or was removed.',
@@ -115,19 +111,15 @@ export const errorCatalogue = {
   },
   JOB_HAS_DEPENDENTS: {
     summary: 'A job cannot be removed while others wait for it.',
-    remedy: 'Cancel or remove the dependents first.',
+    remedy: 'Cancel it instead, or cancel or remove first those that wait, which `details.dependents` lists.',
   },
   INVALID_STATE: {
     summary: 'The operation is not possible in the state the job is in.',
-    remedy: 'Look at the state in `details.state`; refresh the job and decide again.',
+    remedy: 'Look at the state in `details.state`; the message says which states allow it.',
   },
   QUEUE_FULL: {
     summary: 'The queue has reached its limit of unfinished jobs.',
     remedy: 'Add again later, add workers, or raise the limit.',
-  },
-  CELL_CONFLICT: {
-    summary: 'A setting was changed by somebody else between reading and writing it.',
-    remedy: 'Read it again and repeat the change.',
   },
 
   // How jobs and attempts end.
@@ -156,8 +148,10 @@ export const errorCatalogue = {
     remedy: 'Pass `ctx.signal` on to what the handler waits for, or check it in loops.',
   },
   LEASE_LOST: {
-    summary: 'The worker no longer holds the lease of a job, so what it reported was refused.',
-    remedy: 'Nothing to repair for the job, which runs elsewhere; lengthen `lease` if this happens often.',
+    summary:
+      'The worker no longer holds the lease of a job, or its handler had ended, so what it said was not written.',
+    remedy:
+      'Await what a handler says. If leases are lost often, lengthen `lease`; the job itself runs elsewhere or was cancelled.',
   },
   EVENT_LOOP_BLOCKED: {
     summary: 'The event loop was blocked for so long that leases could not be renewed in time.',
@@ -171,7 +165,7 @@ export const errorCatalogue = {
   },
   STORE_CLOSED: {
     summary: 'The store was used after it was closed.',
-    remedy: 'Close queues and workers before their store; `shutdown` does it in the right order.',
+    remedy: 'Close workers and queues before their store; `shutdown([...])` does so whatever the order it is given.',
   },
   STORE_UNAVAILABLE: {
     summary: 'The store cannot be reached or does not answer.',
@@ -180,10 +174,6 @@ export const errorCatalogue = {
   WRITER_BEHIND: {
     summary: 'A batch carries a number below the last one the store applied for its writer.',
     remedy: 'Give each process a writer of its own; never share or copy one.',
-  },
-  MISSING_DRIVER: {
-    summary: 'The package that talks to this database is not installed.',
-    remedy: 'Install the package that the message names.',
   },
 
   // Queues, workers and the code they call.
@@ -196,8 +186,9 @@ export const errorCatalogue = {
     remedy: 'Create a new worker; a closed one cannot be started again.',
   },
   SHUTDOWN_TIMEOUT: {
-    summary: 'Handlers were still running when the time given to shut down was over.',
-    remedy: 'Give more time, or make handlers obey `ctx.signal`; their jobs run again once the leases are over.',
+    summary: 'Handlers were still running, or the store did not answer, when the time given to shut down was over.',
+    remedy:
+      'Give more time, or make handlers obey `ctx.signal`. Jobs whose handlers ended were settled or handed back; those of the others run again once their leases are over.',
   },
   LISTENER_FAILED: {
     summary: 'An event listener threw or rejected; the queue or worker goes on.',
@@ -209,14 +200,6 @@ export const errorCatalogue = {
   },
 
   // Proving a store.
-  CONFORMANCE_FAILED: {
-    summary: 'A store does not do one of the duties of the store port.',
-    remedy: 'Correct the store; the message names the duty and what was seen instead.',
-  },
-  SIMULATION_FAILED: {
-    summary: 'A simulated run broke one of the guarantees.',
-    remedy: 'Run the same seed again, which is in `details.seed`, to get the same trace.',
-  },
 } as const satisfies Record<string, ErrorEntry>
 
 /** The stable code of an error; its meaning and remedy are in the catalogue. */

@@ -56,7 +56,7 @@ function check(value: unknown, field: string, limit: number, strings: boolean): 
 }
 
 function tooLarge(field: string, limit: number, bytes: number, qualifier: string): MillraceError {
-  const message = `${field} takes ${qualifier}${bytes} bytes as JSON, and the limit is ${limit}: keep the bulk elsewhere and send a reference to it, or raise the limit`
+  const message = `${field} takes ${qualifier}${bytes} bytes as JSON, and the limit is ${limit}: keep the bulk elsewhere and send a reference to it, or raise the limit (maxDataBytes of the queue)`
   return new MillraceError('DATA_TOO_LARGE', message, { details: { field, limit, bytes } })
 }
 

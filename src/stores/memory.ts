@@ -26,7 +26,11 @@ export function memory(options: MemoryOptions = {}): Store {
   let closed = false
 
   const check = (): void => {
-    if (closed) throw new MillraceError('STORE_CLOSED', 'The memory store was used after it was closed.')
+    if (closed)
+      throw new MillraceError(
+        'STORE_CLOSED',
+        'The memory store was used after it was closed. Close workers and queues first; shutdown([...]) does.',
+      )
   }
 
   return {

@@ -1,4 +1,6 @@
 // testing/process.ts: a simulated process: a world of its own behind a gate that can be frozen or shut for good.
+import { parseDuration } from '../job/duration.js'
+import type { Duration } from '../job/duration.js'
 import type { Millis } from '../job/job.js'
 import type { Runtime, Stop } from '../store/runtime.js'
 import type { Random } from './random.js'
@@ -14,9 +16,9 @@ export interface SimulatedProcess {
   /** Such as `w1`, or `w1.2` after a restart. */
   readonly name: string
   /** Waits in virtual time; rejects with the signal's reason when it aborts. */
-  sleep(delay: Millis, signal?: AbortSignal): Promise<void>
+  sleep(delay: Duration, signal?: AbortSignal): Promise<void>
   /** Keeps the event loop busy: nothing else runs in this process meanwhile, no renewal and no timer. */
-  block(delay: Millis): Promise<void>
+  block(delay: Duration): Promise<void>
   /** The time of day, as this process's clock shows it. */
   now(): number
   /** A number in [0, 1), by the seed. */
@@ -100,13 +102,14 @@ export class Process implements SimulatedProcess {
     this.#held = []
   }
 
-  sleep(delay: Millis, signal?: AbortSignal): Promise<void> {
+  sleep(delay: Duration, signal?: AbortSignal): Promise<void> {
+    const millis = parseDuration(delay, 'process.sleep')
     return new Promise((resolve, reject) => {
       const abort = (): void => {
         stop()
         reject(signal?.reason as Error)
       }
-      const stop = this.#timer(delay, () => {
+      const stop = this.#timer(millis, () => {
         signal?.removeEventListener('abort', abort)
         resolve()
       })
@@ -115,8 +118,8 @@ export class Process implements SimulatedProcess {
     })
   }
 
-  block(delay: Millis): Promise<void> {
-    this.freeze(delay)
+  block(delay: Duration): Promise<void> {
+    this.freeze(parseDuration(delay, 'process.block'))
     // Held first, so that who blocked goes on before anybody else.
     return new Promise((resolve) => this.#held.unshift({ source: 'timer', work: resolve }))
   }

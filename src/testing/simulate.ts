@@ -1,8 +1,10 @@
 // testing/simulate.ts: somebody's own jobs and handlers, in a world where everything goes wrong.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
+import { MillraceError } from '../job/errors.js'
 import type { ErrorInfo, JobRecord, JobState, Millis } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import { refuseUnknown } from '../job/names.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import type { AnyJobs, Queue } from '../queue/queue.js'
 import type { Handling, WorkerOptions } from '../worker/options.js'
@@ -65,6 +67,7 @@ const PATIENCE: Millis = 86_400_000
 export function simulate<Jobs extends JobDefinitions = AnyJobs>(
   options: SimulateOptions<Jobs> & { readonly seed?: number },
 ): Promise<SimulationReport> {
+  check(options, ['seed'])
   return run(options, trouble(options, options.seed ?? 1))
 }
 
@@ -72,11 +75,22 @@ export function simulate<Jobs extends JobDefinitions = AnyJobs>(
 export function simulateSeeds<Jobs extends JobDefinitions = AnyJobs>(
   options: SimulateOptions<Jobs> & SeedsOptions,
 ): Promise<SeedsReport> {
+  check(options, ['from', 'count', 'shrink', 'failures', 'progress'])
   return eachSeed(
     options,
     (seed) => trouble(options, seed),
     (script) => run(options, script),
   )
+}
+
+/** A misspelt `expect` would expect nothing, and be content. */
+function check(options: object, more: readonly string[]): void {
+  const known = ['handlers', 'produce', 'expect', 'jobs', 'queue', 'workers', 'worker', 'lasts', ...more]
+  refuseUnknown(options, known, 'the simulation')
+  for (const needed of ['handlers', 'produce']) {
+    if (typeof (options as Readonly<Record<string, unknown>>)[needed] === 'function') continue
+    throw new MillraceError('INVALID_OPTION', `A simulation needs ${needed}: a function of the simulated process.`)
+  }
 }
 
 function trouble<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, seed: number): Script {
