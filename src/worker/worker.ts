@@ -281,9 +281,9 @@ export class Worker<
   }
 
   /** There is nothing left to work for, and trying again would never end. */
-  #storeClosed(error: unknown): void {
+  #storeClosed(said: MillraceError): void {
     if (this.#isClosing()) return
-    this.#emitter.error(error)
+    this.#emitter.error(said)
     void this.close({ timeout: 0, grace: 0 }).catch(() => {})
   }
 
