@@ -44,7 +44,12 @@ export function decodeJson(text: JsonText): Json {
 }
 
 function check(value: unknown, field: string, limit: number, strings: boolean): void {
-  const left = inspect(value, 0, limit + 1, strings)
+  let left: number | Flaw
+  try {
+    left = inspect(value, 0, limit + 1, strings)
+  } catch (cause) {
+    throw new MillraceError('INVALID_DATA', `${field} has a getter that throws: send plain values`, { cause })
+  }
   if (typeof left === 'number') {
     if (left < 0) throw tooLarge(field, limit, limit - left, 'at least ')
     return
@@ -76,6 +81,9 @@ function inspect(value: unknown, depth: number, budget: number, strings: boolean
   }
   if (typeof value === 'boolean' || value === null) return budget - 5
   if (typeof value !== 'object') return flaw(typeProblem(value))
+  if (typeof (value as { toJSON?: unknown }).toJSON === 'function' && isPlain(value)) {
+    return flaw('has a toJSON() method, which would replace it: send what that returns')
+  }
   if (depth === MAX_JSON_DEPTH) return flaw(`is nested more than ${MAX_JSON_DEPTH} levels deep: flatten it`)
   return Array.isArray(value)
     ? inspectArray(value, depth, budget - 2, strings)
@@ -83,8 +91,7 @@ function inspect(value: unknown, depth: number, budget: number, strings: boolean
 }
 
 function inspectArray(array: readonly unknown[], depth: number, budget: number, strings: boolean): number | Flaw {
-  const prototype: unknown = Object.getPrototypeOf(array)
-  if (prototype !== Array.prototype && className(array) !== 'Array') return flaw(classProblem(array))
+  if (!isPlain(array)) return flaw(classProblem(array))
   let left = budget
   for (let index = 0; index < array.length; index++) {
     const after = inspect(array[index], depth + 1, left, strings)
@@ -100,10 +107,7 @@ function inspectArray(array: readonly unknown[], depth: number, budget: number, 
 }
 
 function inspectObject(object: object, depth: number, budget: number, strings: boolean): number | Flaw {
-  const prototype: unknown = Object.getPrototypeOf(object)
-  if (prototype !== Object.prototype && prototype !== null && !isObjectPrototype(prototype)) {
-    return flaw(classProblem(object))
-  }
+  if (!isPlain(object)) return flaw(classProblem(object))
   let left = budget
   for (const key in object) {
     if (!Object.hasOwn(object, key)) continue // somebody extended Object.prototype; JSON leaves it out as well
@@ -112,9 +116,6 @@ function inspectObject(object: object, depth: number, budget: number, strings: b
     if (strings && unsafeText.test(key)) return flaw(`has the key ${show(key)}, which ${textProblem(key)}`)
     const after = inspect(value, depth + 1, left - key.length - 3, strings)
     if (typeof after !== 'number') {
-      if (key === 'toJSON' && typeof value === 'function') {
-        return flaw('has a toJSON() method, which would replace it: send what that returns')
-      }
       after.trail.push(key)
       return after
     }
@@ -122,6 +123,12 @@ function inspectObject(object: object, depth: number, budget: number, strings: b
     left = after
   }
   return left
+}
+
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (Array.isArray(value)) return prototype === Array.prototype || className(value) === 'Array'
+  return prototype === Object.prototype || prototype === null || isObjectPrototype(prototype)
 }
 
 /** The Object.prototype of another realm: JSON made in a vm context is as plain as ours. */

@@ -217,6 +217,7 @@ export interface Edit {
 export function update(job: JobRecord, edit: Edit): Decision {
   const onlyData = edit.priority === undefined && edit.run === undefined
   if (job.state === 'completed') return { denied: 'is completed; add a new job instead' }
+  if (onlyData && edit.data === undefined) return []
   if (job.state === 'active') {
     if (!onlyData) return { denied: 'is active; only its data can be changed now' }
     if (edit.data === undefined) return []

@@ -69,6 +69,9 @@ function distance(from: string, to: string): number {
  * counts as absent. `where` ends the complaint: "unknown option 'x' in queue.add options".
  */
 export function refuseUnknown(options: object, known: readonly string[], where: string): void {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw new MillraceError('INVALID_OPTION', `${where} must be an object, not ${show(options)}`)
+  }
   for (const option in options) {
     if (known.includes(option) || (options as Readonly<Record<string, unknown>>)[option] === undefined) continue
     const meant = nearest(option, known)

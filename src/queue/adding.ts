@@ -52,9 +52,10 @@ export class Adder {
     const parsed = this.#options(name, definition, options)
     const version = definition?.version ?? 1
     const text = this.#desk.encode(name, data)
-    return text instanceof Promise
-      ? text.then((each) => this.#insert(name, version, each, parsed))
-      : this.#insert(name, version, text, parsed)
+    if (!(text instanceof Promise)) return this.#insert(name, version, text, parsed)
+    const prepared = text.then((each) => this.#insert(name, version, each, parsed))
+    prepared.catch(() => {}) // one of many may be refused before anybody waits for the others
+    return prepared
   }
 
   /** Sends an add, and makes a handle of what it comes to. */
@@ -86,7 +87,7 @@ export class Adder {
   #options(name: string, definition: JobDefinition | undefined, options: AddOptions): ParsedOptions {
     const known = options === NO_OPTIONS ? this.#parsed.get(name) : undefined
     if (known !== undefined) return known
-    if (typeof options !== 'object' || options === null) {
+    if (typeof options !== 'object' || options === null || Array.isArray(options)) {
       throw new MillraceError('INVALID_OPTION', `queue.add options must be an object, not ${String(options)}.`)
     }
     const { input: _input, output: _output, version: _version, ...own } = definition ?? {}

@@ -1,6 +1,7 @@
 // queue/define.ts: typed jobs: what a job takes and gives, by schema or by plain types, and its defaults.
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { MillraceError } from '../job/errors.js'
+import { describeError } from '../job/failure.js'
 import { checkName, refuseUnknown } from '../job/names.js'
 import { checkDefaults, defaultOptionNames } from './options.js'
 import type { JobDefaults } from './options.js'
@@ -144,21 +145,26 @@ export type Validation =
 /** Runs a schema; waits only if the schema does. A schema that throws refuses. */
 export function validate(schema: StandardSchemaV1, value: unknown): Validation | Promise<Validation> {
   try {
-    const result = schema['~standard'].validate(value)
-    return result instanceof Promise ? result.then(judge, refusal) : judge(result)
+    const result: unknown = schema['~standard'].validate(value)
+    if (typeof (result as { then?: unknown } | undefined)?.then !== 'function') return judge(result as Result)
+    return Promise.resolve(result as Promise<Result>)
+      .then(judge)
+      .catch(refusal)
   } catch (error) {
     return refusal(error)
   }
 }
 
-function judge(result: StandardSchemaV1.Result<unknown>): Validation {
+type Result = StandardSchemaV1.Result<unknown>
+
+function judge(result: Result): Validation {
   return result.issues === undefined
     ? { ok: true, value: result.value }
     : { ok: false, issues: result.issues.map(describe) }
 }
 
 function refusal(error: unknown): Validation {
-  return { ok: false, issues: [error instanceof Error ? error.message : String(error)] }
+  return { ok: false, issues: [describeError(error).message] }
 }
 
 function describe(issue: StandardSchemaV1.Issue): string {

@@ -71,7 +71,14 @@ export class Desk implements JobActions {
     await this.connection.ready()
     const [record] = await this.connection.store.get([id])
     if (record === undefined) return { done: false, record }
-    await this.refuseIfAwaited([record])
+    const waiting = (await this.#awaited([record], () => true)).get(id)
+    if (waiting !== undefined) {
+      throw new MillraceError(
+        'JOB_HAS_DEPENDENTS',
+        `Job ${id} cannot be removed: ${waiting.length} wait for it (${waiting.slice(0, 5).join(', ')}). Cancel it instead.`,
+        { details: { id, dependents: waiting } },
+      )
+    }
     try {
       return await this.act(id, remove)
     } catch (error) {
@@ -80,20 +87,31 @@ export class Desk implements JobActions {
     }
   }
 
-  /** Throws if an unfinished job is waited for. */
-  async refuseIfAwaited(records: readonly JobRecord[]): Promise<void> {
+  /** Those of some jobs that are to be removed together for which nobody else waits. */
+  async notAwaited(records: readonly JobRecord[]): Promise<readonly JobRecord[]> {
+    const among = new Set(records.map((record) => record.id))
+    const awaited = await this.#awaited(records, (dependent) => !among.has(dependent))
+    return records.filter((record) => !awaited.has(record.id))
+  }
+
+  /** Who waits for each unfinished job, as far as they count. */
+  async #awaited(
+    records: readonly JobRecord[],
+    counts: (dependent: string) => boolean,
+  ): Promise<ReadonlyMap<string, readonly string[]>> {
     const unfinished = records.filter((record) => !isFinished(record.state)).map((record) => record.id)
-    if (unfinished.length === 0) return
+    const awaited = new Map<string, readonly string[]>()
+    if (unfinished.length === 0) return awaited
     const { jobs } = await this.connection.store.details({ jobs: unfinished })
     for (const { id, dependents } of jobs) {
-      const waiting = dependents.filter((edge) => edge.state === 'open').map((edge) => edge.dependent)
-      if (waiting.length === 0) continue
-      throw new MillraceError(
-        'JOB_HAS_DEPENDENTS',
-        `Job ${id} cannot be removed: ${waiting.length} wait for it (${waiting.slice(0, 5).join(', ')}). Cancel it instead.`,
-        { details: { id, dependents: waiting } },
-      )
+      const waiting = dependents.filter((edge) => edge.state === 'open' && counts(edge.dependent))
+      if (waiting.length > 0)
+        awaited.set(
+          id,
+          waiting.map((edge) => edge.dependent),
+        )
     }
+    return awaited
   }
 
   async update(id: string, changes: UpdateOptions): Promise<Done> {
@@ -104,9 +122,9 @@ export class Desk implements JobActions {
   /** `UpdateOptions` in the rules' terms. */
   async edit(changes: UpdateOptions, name: string): Promise<Edit> {
     refuseUnknown(changes, ['data', 'priority', 'delay', 'runAt'], 'update')
-    const run = changes.delay === 0 ? { in: 0 } : parseWhen(changes, 'update')
+    const run = parseWhen(changes, 'update') ?? (changes.delay === undefined ? undefined : { in: 0 })
     const { priority } = parseOptions({ priority: changes.priority }, 'update', '', '', undefined)
-    const data = 'data' in changes ? ((await this.encode(name, changes.data)) ?? null) : undefined
+    const data = changes.data === undefined ? undefined : await this.encode(name, changes.data)
     return {
       ...(data !== undefined && { data }),
       ...(changes.priority !== undefined && { priority }),

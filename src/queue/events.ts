@@ -1,5 +1,6 @@
 // queue/events.ts: events as people see them, and the small emitter that carries them.
 import { MillraceError } from '../job/errors.js'
+import { describeError } from '../job/failure.js'
 import type { ErrorInfo, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { nearest } from '../job/names.js'
@@ -138,7 +139,8 @@ export function safeLogger(logger: Logger | false | undefined): Logger {
     (level: 'debug' | 'info' | 'warn' | 'error') =>
     (details: object, message: string): void => {
       try {
-        target[level]?.(details, message)
+        const answer: unknown = target[level]?.(details, message)
+        if (answer instanceof Promise) answer.catch(() => {})
       } catch {
         // A logger that throws has nobody left to tell.
       }
@@ -203,12 +205,12 @@ export class Emitter {
   error(error: unknown, about: { id?: string; name?: string; queue?: string } = {}): void {
     const origin = this.#origin()
     const { id = '', name = '', queue = origin.queue } = about
-    const known = error instanceof Error ? error : new Error(String(error))
+    const known = error instanceof Error ? error : new Error(describeError(error).message)
     this.emit({ type: 'error', id, name, queue, at: origin.at, error: known })
   }
 
   #report(event: QueueEvent, cause: unknown): void {
-    const said = cause instanceof Error ? cause.message : String(cause)
+    const said = describeError(cause).message
     const error = new MillraceError('LISTENER_FAILED', `A listener for '${event.type}' threw: ${said}`, { cause })
     if (event.type === 'error') this.#logger.error({ err: error }, error.message)
     else this.error(error, { id: event.id, name: event.name, queue: event.queue })

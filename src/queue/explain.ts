@@ -13,7 +13,7 @@ export type Reason =
   | { readonly why: 'dependencies'; readonly waitsFor: readonly string[]; readonly broken: readonly string[] }
   | { readonly why: 'paused'; readonly queue: string; readonly name?: string }
   | { readonly why: 'limit'; readonly of: 'queue' | 'name'; readonly concurrency: number }
-  | { readonly why: 'no-worker'; readonly queue: string; readonly name: string }
+  | { readonly why: 'no-worker'; readonly queue: string; readonly name: string; readonly version: number }
   | { readonly why: 'next' }
 
 /** Why a job is not running: the reasons for programs, and a text for people. */
@@ -69,7 +69,7 @@ async function reasonsFor(store: Store, record: JobRecord, now: Time): Promise<r
 
 async function held(store: Store, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   const { queue, name } = record
-  const { cells } = await store.details({ cells: [cellKey.pause(queue), cellKey.limit(queue), `${WORKERS}*`] })
+  const { cells } = await store.details({ cells: [cellKey.pause(queue), cellKey.limit(queue)], cellsUnder: WORKERS })
   const read = (key: string): unknown => {
     const cell = cells.find((each) => each.key === key)
     return cell === undefined ? undefined : decodeJson(cell.value)
@@ -85,9 +85,13 @@ async function held(store: Store, record: JobRecord, now: Time): Promise<readonl
     now,
   )
   const handled = workers.some(
-    (worker) => worker.state === 'running' && worker.queues.includes(queue) && (worker.names?.includes(name) ?? true),
+    (worker) =>
+      worker.state === 'running' &&
+      worker.queues.includes(queue) &&
+      (worker.names?.includes(name) ?? true) &&
+      (worker.versions[name]?.includes(record.version) ?? true),
   )
-  if (!handled) reasons.push({ why: 'no-worker', queue, name })
+  if (!handled) reasons.push({ why: 'no-worker', queue, name, version: record.version })
   return reasons.length > 0 ? reasons : [{ why: 'next' }]
 }
 
@@ -124,7 +128,7 @@ function describe(reason: Reason): string {
     case 'limit':
       return `is held back: the ${reason.of} is at its limit of ${reason.concurrency} at a time`
     case 'no-worker':
-      return `is waiting, but no live worker handles '${reason.name}' in queue ${reason.queue}`
+      return `is waiting, but no live worker handles version ${reason.version} of '${reason.name}' in queue ${reason.queue}`
     case 'next':
       return 'is waiting for its turn: live workers handle it, and those before it go first'
   }

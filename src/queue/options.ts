@@ -156,6 +156,7 @@ export function parseOptions(
       `${where}: priority must be a whole number between -2147483647 and 2147483647, not ${show(priority)}.`,
     )
   }
+  if (options.onChildFailure !== undefined) oneOf(options.onChildFailure, policies, `${where}: onChildFailure`)
   const edges = options.after === undefined ? NO_EDGES : parseAfter(options, where)
   return {
     id: options.id === undefined ? undefined : checkName(options.id, 'job id'),
@@ -241,10 +242,14 @@ function parseAfter(options: AddOptions, where: string): readonly NewEdge[] {
     if (typeof (dependency as { then?: unknown }).then === 'function') {
       throw new MillraceError('INVALID_OPTION', `${where}: after was given a promise; await queue.add(…) first.`)
     }
+    if ('onFailure' in dependency && !('job' in dependency)) {
+      throw new MillraceError('INVALID_OPTION', `${where}: after with onFailure is written { job, onFailure }.`)
+    }
     if (!('job' in dependency)) return { on: checkName(dependency.id, 'job id'), policy: fallback }
+    refuseUnknown(dependency, ['job', 'onFailure'], `${where}: after`)
     const { job, onFailure = fallback } = dependency
     oneOf(onFailure, policies, `${where}: after.onFailure`)
-    return { on: checkName(typeof job === 'string' ? job : job.id, 'job id'), policy: onFailure }
+    return { on: checkName(typeof job === 'string' ? job : job?.id, 'job id'), policy: onFailure }
   })
 }
 

@@ -90,6 +90,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
   readonly #emitter: Emitter
   #watching: Stop | undefined
   #closed = false
+  #closing: Promise<void> | undefined
+  readonly #waiting = new Set<Promise<void>>()
 
   /** A queue by that name, 1 to 255 printable characters; `options.store` says where. */
   constructor(name: string, options: QueueOptions<Jobs>) {
@@ -125,14 +127,28 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
     try {
       this.#refuseClosed()
       const prepared = this.#adder.prepare(name, data, options)
-      return prepared instanceof Promise ? prepared.then((each) => this.#adder.send(each)) : this.#adder.send(prepared)
+      return prepared instanceof Promise
+        ? this.#underWay(prepared.then((each) => this.#adder.send(each)))
+        : this.#adder.send(prepared)
     } catch (error) {
       return Promise.reject(error)
     }
   }
 
+  /** Closing waits for adds whose schema is still at work. */
+  #underWay<T>(work: Promise<T>): Promise<T> {
+    const done = (): void => void this.#waiting.delete(settled)
+    const settled: Promise<void> = work.then(done, done)
+    this.#waiting.add(settled)
+    return work
+  }
+
   /** Adds many, in order, each landing by itself; if one of them is malformed, none is written. */
-  async addBulk(items: readonly BulkItem<Jobs>[]): Promise<JobOf<Jobs>[]> {
+  addBulk(items: readonly BulkItem<Jobs>[]): Promise<JobOf<Jobs>[]> {
+    return this.#underWay(this.#addBulk(items))
+  }
+
+  async #addBulk(items: readonly BulkItem<Jobs>[]): Promise<JobOf<Jobs>[]> {
     this.#refuseClosed()
     if (!Array.isArray(items)) throw new MillraceError('INVALID_OPTION', 'queue.addBulk takes an array of jobs.')
     const prepared = (items as readonly BulkItem<AnyJobs>[]).map((item) => {
@@ -224,8 +240,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
       return found === undefined ? false : (await this.#desk.remove(which)).done
     }
     return this.#pages(which, jobStates, async (page) => {
-      await this.#desk.refuseIfAwaited(page)
-      return this.#desk.actAll(page, remove)
+      return this.#desk.actAll(await this.#desk.notAwaited(page), remove)
     })
   }
 
@@ -286,10 +301,15 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
   }
 
   /** Waits for what was asked for to be durable, lets go of those who wait for results, and refuses further calls. */
-  async close(): Promise<void> {
-    if (this.#closed) return
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  async #close(): Promise<void> {
     this.#closed = true
     this.#desk.close()
+    await Promise.all(this.#waiting)
     await this.#connection.main.flushed()
     this.#watching?.()
     this.#watching = undefined

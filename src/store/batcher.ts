@@ -1,5 +1,6 @@
 // store/batcher.ts: concurrent calls → one batch. What is asked for while a batch is in flight forms the next.
 import { MillraceError, isMillraceError } from '../job/errors.js'
+import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import type { Runtime } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
@@ -32,6 +33,7 @@ interface Waiting {
   /** Made once: what is sent again, or has to wait for the next batch, goes as it is. */
   group: GroupSource
   readonly caller: Caller
+  readonly number: number
   busy: number
 }
 
@@ -55,11 +57,11 @@ export class Lane {
   #asks: Waiter<Ask, readonly JobRecord[]>[] = []
   #inFlight = false
   #scheduled = false
-  #parked = 0
-  /** Groups so far, and those of them that were answered. */
-  #asked = 0
-  #answered = 0
-  #flushes: { readonly at: number; readonly done: () => void }[] = []
+  /** Groups so far, and those of them that are still to be answered. */
+  #submitted = 0
+  #unanswered = 0
+  /** Those who wait for all groups up to one. */
+  #flushes: { readonly upTo: number; left: number; readonly done: () => void }[] = []
   #trip: Millis = 0
 
   constructor(store: Committer, runtime: Runtime, writer: string, options: LaneOptions = {}) {
@@ -80,8 +82,8 @@ export class Lane {
 
   /** Sends a group with the next batch; the caller hears of it when it is durable or refused. */
   submit(group: GroupSource, caller: Caller): void {
-    this.#asked++
-    this.#groups.push({ group, caller, busy: 0 })
+    this.#unanswered++
+    this.#groups.push({ group, caller, number: ++this.#submitted, busy: 0 })
     this.#schedule()
   }
 
@@ -108,8 +110,8 @@ export class Lane {
 
   /** Resolves when every group submitted until now has been answered, whatever comes in meanwhile. */
   flushed(): Promise<void> {
-    if (this.#answered === this.#asked) return Promise.resolve()
-    return new Promise((done) => this.#flushes.push({ at: this.#asked, done }))
+    if (this.#unanswered === 0) return Promise.resolve()
+    return new Promise((done) => this.#flushes.push({ upTo: this.#submitted, left: this.#unanswered, done }))
   }
 
   #hasWork(): boolean {
@@ -155,10 +157,6 @@ export class Lane {
 
   #goOn(): void {
     if (this.#hasWork()) this.#schedule()
-    // Groups are answered in their order, but for those that are parked.
-    while (this.#parked === 0 && this.#flushes[0] !== undefined && this.#flushes[0].at <= this.#answered) {
-      this.#flushes.shift()!.done()
-    }
   }
 
   /** As many groups as fit, in the order in which they came; one whose making fails is told so and left out. */
@@ -230,8 +228,16 @@ export class Lane {
     for (let at = 0; at < asks.length; at++) asks[at]!.resolve(receipt.asks[at]!)
   }
 
+  #answeredOne({ number }: Waiting): void {
+    this.#unanswered--
+    if (this.#flushes.length === 0) return
+    for (const flush of this.#flushes) if (number <= flush.upTo) flush.left--
+    for (const flush of this.#flushes) if (flush.left === 0) flush.done()
+    this.#flushes = this.#flushes.filter((flush) => flush.left > 0)
+  }
+
   #land(waiting: Waiting, verdict: Verdict): void {
-    this.#answered++
+    this.#answeredOne(waiting)
     try {
       waiting.caller.landed(verdict)
     } catch (error) {
@@ -240,7 +246,7 @@ export class Lane {
   }
 
   #fail(waiting: Waiting, error: unknown): void {
-    this.#answered++
+    this.#answeredOne(waiting)
     try {
       waiting.caller.failed(error)
     } catch (thrown) {
@@ -260,9 +266,7 @@ export class Lane {
       )
       return
     }
-    this.#parked++
     void this.#pause(Math.min(5 * 2 ** waiting.busy, 250)).then(() => {
-      this.#parked--
       this.#groups.push(waiting)
       this.#schedule()
     })
@@ -277,7 +281,7 @@ export class Lane {
 
 /** The error for a store that did not answer. */
 export function unavailable(store: Pick<Store, 'name'>, cause: unknown): MillraceError {
-  const said = cause instanceof Error ? cause.message : String(cause)
+  const said = describeError(cause).message
   return new MillraceError(
     'STORE_UNAVAILABLE',
     `The ${store.name} store did not answer (${said}); whether a write landed is not known.`,

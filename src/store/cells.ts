@@ -41,6 +41,8 @@ export interface WorkerCell {
   readonly queues: readonly string[]
   /** The names it handles; `undefined`: all. */
   readonly names: readonly string[] | undefined
+  /** The versions it knows of the names that have any. */
+  readonly versions: Readonly<Record<string, readonly number[]>>
   readonly state: 'running' | 'paused' | 'stopping'
   /** It is seen at least this often, in milliseconds, while it lives. */
   readonly every: number

@@ -131,8 +131,10 @@ export interface Page<T> {
 /** What to read of the things beside jobs. */
 export interface DetailsQuery {
   readonly jobs?: readonly string[]
-  /** Keys of cells; one that ends in `*` stands for all keys that begin so. */
+  /** Keys of cells. */
   readonly cells?: readonly string[]
+  /** All cells whose keys begin so. */
+  readonly cellsUnder?: string
 }
 
 /** What lies beside one job. */

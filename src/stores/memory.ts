@@ -1,5 +1,6 @@
 // stores/memory.ts: the reference store. A commit is `reduce`, nothing more.
 import { MillraceError } from '../job/errors.js'
+import { refuseUnknown } from '../job/names.js'
 import { systemRuntime } from '../store/runtime.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
@@ -20,7 +21,11 @@ export interface MemoryOptions {
 
 /** A store in the memory of this process: for tests, and for work that need not outlive the process. */
 export function memory(options: MemoryOptions = {}): Store {
+  refuseUnknown(options, ['runtime', 'ring'], 'memory options')
   const { runtime = systemRuntime(), ring = 10_000 } = options
+  if (!Number.isSafeInteger(ring) || ring < 1) {
+    throw new MillraceError('INVALID_OPTION', `memory: ring must be a whole number from 1 up, not ${String(ring)}.`)
+  }
   const table = createTable()
   const watchers = new Watchers(ring, () => runtime.now())
   let closed = false

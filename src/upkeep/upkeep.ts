@@ -37,6 +37,8 @@ export class Upkeep {
   #at: Millis = Infinity
   #working: Promise<void> | undefined
   #stopped = false
+  /** A timer fired while a pass was under way. */
+  #again = false
   #failures = 0
   #troubled = false
   #holdUntil: Millis = 0
@@ -85,7 +87,7 @@ export class Upkeep {
       if (runtime.elapsed() - at > this.#options.renewEvery) this.#troubled = true
       this.#at = Infinity
       if (this.#working === undefined) this.#working = this.#work().finally(() => (this.#working = undefined))
-      else this.#schedule(this.#options.every)
+      else this.#again = true // what it was for may not have been there when the pass under way looked
     })
   }
 
@@ -94,7 +96,8 @@ export class Upkeep {
     try {
       const wait = await this.#pass()
       this.#failures = 0
-      this.#schedule(Math.min(every, wait) + this.#jitter())
+      this.#schedule((this.#again ? 0 : Math.min(every, wait)) + this.#jitter())
+      this.#again = false
     } catch (error) {
       this.#troubled = true
       this.#schedule(backoffDelay(reconnect, ++this.#failures, connection.runtime.random))
@@ -105,12 +108,16 @@ export class Upkeep {
   /** Deals with all that is due now; answers how long to wait. */
   async #pass(): Promise<Millis> {
     const { connection, queues, running } = this.#options
+    const heldBack: string[] = []
     while (!this.#stopped) {
-      const seen = await connection.store.due({ queues, except: running(), limit: PAGE })
+      const seen = await connection.store.due({ queues, except: [...running(), ...heldBack], limit: PAGE })
       this.#skew = seen.now - connection.runtime.now()
       const holding = this.#hold()
       const landed = await this.#carryOut(seen, holding > 0)
-      if (seen.jobs.length === PAGE && landed > 0) continue
+      // Leases that are not to be reaped yet must not keep what stands behind them from its turn.
+      const held = holding > 0 ? seen.jobs.filter((job) => job.state === 'active').map((job) => job.id) : []
+      heldBack.push(...held)
+      if (seen.jobs.length === PAGE && landed + held.length > 0) continue
       const next = seen.next === undefined ? Infinity : seen.next - seen.now
       if (holding > 0) return Math.min(next, holding)
       return seen.jobs.length > 0 && landed === 0 ? Math.min(next, NOTHING_LANDED) : next

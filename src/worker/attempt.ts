@@ -6,7 +6,6 @@ import { describeError, isUnrecoverable } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { encodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
-import { note } from '../job/lifecycle.js'
 import type { Outcome } from '../job/lifecycle.js'
 import { backoffDelay, defaultBackoff } from '../job/retry.js'
 import { validate } from '../queue/define.js'
@@ -17,6 +16,8 @@ import type { Stop } from '../store/runtime.js'
 import type { Verdict } from '../store/store.js'
 import { JobAbort, Snoozed, extend } from './context.js'
 import type { AbortReason, JobContext, JobSignal, Middleware } from './context.js'
+import { Notes } from './notes.js'
+import type { LastWords } from './notes.js'
 import type { ParsedHandler, Settings } from './options.js'
 
 /** What an attempt needs of its worker. */
@@ -36,14 +37,6 @@ export interface AttemptHost {
   /** A callback of the user's threw. */
   misbehaved(attempt: Attempt, what: string, cause: unknown): void
 }
-
-interface OpenNote {
-  progress: JsonText | undefined
-  readonly logs: string[]
-  readonly written: Promise<void>
-}
-
-const DONE = Promise.resolve()
 
 const messages: Readonly<Record<AbortReason, string>> = {
   cancelled: 'The job was cancelled.',
@@ -71,15 +64,18 @@ export class Attempt {
   outcome: Outcome | undefined
   /** A settlement was sent whose answer never came. */
   unsure = false
+  /** What goes with its settlement. */
+  lastWords: LastWords | undefined
 
   readonly #host: AttemptHost
   #abort: AbortController | undefined
   #reason: AbortReason | undefined
   #timers: Stop[] | undefined
   #snooze: Millis | undefined
+  /** What the schema said of the payload, if it refused it. */
+  #refused: MillraceError | undefined
   #done = false
-  #note: OpenNote | undefined
-  #noting: Promise<void> = DONE
+  #notes: Notes | undefined
 
   constructor(host: AttemptHost, record: JobRecord, handler: ParsedHandler, leaseEnds: Millis) {
     this.#host = host
@@ -97,24 +93,19 @@ export class Attempt {
   start(): void {
     this.started = true
     this.#armTimeout()
-    let result: unknown
     try {
       const definition = this.#host.definitionOf(this.record.name)
-      result =
+      const result: unknown =
         definition?.input === undefined && this.#host.middleware.length === 0
           ? this.handler.run(new Job(this.#host.desk, this.record), this.#context())
           : this.#prepared(definition)
-    } catch (error) {
-      this.#threw(error)
-      return
-    }
-    if (isThenable(result)) {
+      if (!isThenable(result)) return this.#returned(result)
       result.then(
         (value) => this.#returned(value),
         (error: unknown) => this.#threw(error),
       )
-    } else {
-      this.#returned(result)
+    } catch (error) {
+      this.#threw(error)
     }
   }
 
@@ -131,16 +122,20 @@ export class Attempt {
     this.abort(reason)
   }
 
+  /** Lets go of a handler that does not end: its timers stop, and whatever it comes to is nobody's business. */
+  abandon(): void {
+    this.#finish()
+  }
+
   async #prepared(definition: JobDefinition | undefined): Promise<unknown> {
     const { data } = this.record
     let job = new Job(this.#host.desk, this.record)
     if (definition?.input !== undefined) {
       const said = await validate(definition.input, data === undefined ? undefined : job.data)
       if (!said.ok) {
-        throw new MillraceError(
-          'INVALID_PAYLOAD',
-          `The data of job ${this.record.id} was refused: ${said.issues.join('; ')}`,
-        )
+        const issues = said.issues.join('; ')
+        this.#refused = new MillraceError('INVALID_PAYLOAD', `The data of job ${this.record.id} was refused: ${issues}`)
+        throw this.#refused
       }
       job = new Job(this.#host.desk, this.record, { parsed: { data: said.value } })
     }
@@ -186,33 +181,21 @@ export class Attempt {
     return this.note(...said)
   }
 
-  /**
-   * Adds to the note that leaves with the next batch. One note is under way at a time, so that none that had to be sent
-   * again can overtake a newer one; what is said meanwhile goes with the next.
-   */
+  /** Adds to what leaves with the next batch. */
   note(progress: JsonText | undefined, line: string | undefined): Promise<void> {
     if (this.lost !== undefined || this.#done) return Promise.reject(this.#notOurs())
-    const open = (this.#note ??= this.#openNote())
-    if (progress !== undefined) open.progress = progress
-    if (line !== undefined) open.logs.push(line)
-    return open.written
+    this.#notes ??= new Notes(
+      this.record,
+      this.#host.desk.connection.main,
+      (said, verdict) => this.#host.noted(this, said, verdict),
+      () => this.#notOurs(),
+    )
+    return this.#notes.add(progress, line)
   }
 
-  #openNote(): OpenNote {
-    const before = this.#noting
-    const open: OpenNote = { progress: undefined, logs: [], written: before.then(() => this.#send(open)) }
-    this.#noting = open.written.catch(() => {}) // those who await it hear of it; nobody has to
-    return open
-  }
-
-  async #send(open: OpenNote): Promise<void> {
-    const verdict = await this.#host.desk.connection.main.commit(() => {
-      this.#note = undefined // closed: what is said from now on is for the next
-      const { progress, logs } = open
-      return [note(this.record, { ...(progress !== undefined && { progress }), ...(logs.length > 0 && { logs }) })]
-    })
-    this.#host.noted(this, open.progress, verdict)
-    if (!verdict.ok) throw this.#notOurs()
+  /** What was said last and has not left yet. */
+  takeLastWords(): LastWords | undefined {
+    return this.#notes?.takeLast()
   }
 
   #notOurs(): MillraceError {
@@ -305,11 +288,16 @@ export class Attempt {
 
   #worthRetrying(error: unknown): boolean {
     if (isUnrecoverable(error)) return false
-    if (error instanceof MillraceError && error.code === 'INVALID_PAYLOAD') return false
+    if (error === this.#refused) return false // the payload itself: it will not become valid by trying again
     const { retryable } = this.#host.settings
     if (retryable === undefined) return true
     try {
-      return retryable(error, new Job(this.#host.desk, this.record)) !== 'fatal'
+      const answer: unknown = retryable(error, new Job(this.#host.desk, this.record))
+      if (isThenable(answer)) {
+        answer.then(undefined, () => {})
+        throw new TypeError("it answered a promise; it must answer 'retry' or 'fatal' at once")
+      }
+      return answer !== 'fatal'
     } catch (cause) {
       this.#host.misbehaved(this, 'retryable', cause)
       return true

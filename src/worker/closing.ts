@@ -25,11 +25,23 @@ export interface Closing {
   stopped(): Promise<void>
 }
 
+/** `CloseOptions` in milliseconds. */
+export interface Patience {
+  readonly timeout: Millis
+  readonly grace: Millis
+}
+
+/** Reads what was said about closing, before anything is closed. */
+export function parseClose(options: CloseOptions, where: string): Patience {
+  refuseUnknown(options, ['timeout', 'grace'], where)
+  return {
+    timeout: parseDuration(options.timeout ?? 30_000, `${where}: timeout`),
+    grace: parseDuration(options.grace ?? 5_000, `${where}: grace`),
+  }
+}
+
 /** Ends a worker. Everything is let go of before it rejects. */
-export async function closeWorker(options: CloseOptions, worker: Closing): Promise<void> {
-  refuseUnknown(options, ['timeout', 'grace'], 'close')
-  const timeout = parseDuration(options.timeout ?? 30_000, 'close: timeout')
-  const grace = parseDuration(options.grace ?? 5_000, 'close: grace')
+export async function closeWorker({ timeout, grace }: Patience, worker: Closing): Promise<void> {
   const { runtime, slots, settlements } = worker
   await within(runtime, grace, worker.stopTaking())
   const inTime = await within(runtime, timeout, slots.whenIdle())

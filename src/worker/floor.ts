@@ -1,5 +1,6 @@
 // worker/floor.ts: the jobs that a worker holds: waiting for a slot, running, and on their way back to the store.
 import { MillraceError } from '../job/errors.js'
+import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
@@ -41,6 +42,9 @@ export interface FloorHost {
 /** A job leased ahead that still has no slot after this long is handed back. */
 const AHEAD_TOO_LONG: Millis = 500
 
+/** How long an attempt waits for an earlier one of its job to end. */
+const GHOST_PATIENCE: Millis = 1000
+
 /** Where a worker's jobs are while they are its own. */
 export class Floor {
   readonly slots: Slots
@@ -51,6 +55,8 @@ export class Floor {
   readonly #held = new Bag<'heldAt', Attempt>('heldAt')
   /** Jobs that were lost, by id, while their handlers have not ended. */
   readonly #ghosts = new Set<string>()
+  /** Attempts at such jobs that wait here for a while for the old handler to end. */
+  readonly #successors = new Map<string, { readonly attempt: Attempt; readonly stop: Stop }>()
   #aheadTimer: Stop | undefined
 
   constructor(host: FloorHost) {
@@ -87,18 +93,43 @@ export class Floor {
       const handler = this.#host.settings.handlerOf(record)!
       const attempt = new Attempt(this.#attempts, record, handler, asked + handler.lease)
       this.#held.add(attempt)
-      // A handler of ours that lost this very job has not ended yet. Never two copies by our own doing: later, or elsewhere.
-      if (this.#ghosts.has(record.id)) this.settlements.send(attempt, { kind: 'snoozed', for: handler.lease })
+      if (this.#ghosts.has(record.id)) this.#waitForGhost(attempt)
       else this.slots.push(attempt)
     }
     if (this.#host.takes()) this.#fill()
     else this.handBack()
   }
 
+  /**
+   * A handler of ours that lost this very job has not ended yet. Never two copies by our own doing: the new attempt waits
+   * for the old one to end, and if that takes long, goes back for the length of a lease, so that others can have it.
+   */
+  #waitForGhost(attempt: Attempt): void {
+    const { id } = attempt.record
+    const stop = this.#host.connection.runtime.timer(GHOST_PATIENCE, () => {
+      this.#successors.delete(id)
+      if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'snoozed', for: attempt.handler.lease })
+    })
+    this.#successors.set(id, { attempt, stop })
+  }
+
+  #ghostEnded(id: string): void {
+    if (!this.#ghosts.delete(id)) return
+    const next = this.#successors.get(id)
+    this.#successors.delete(id)
+    next?.stop()
+    if (next !== undefined && next.attempt.lost === undefined) this.slots.push(next.attempt)
+  }
+
   /** Gives back what was leased and has not started. */
   handBack(): void {
     this.#aheadTimer?.()
     this.#aheadTimer = undefined
+    for (const { attempt, stop } of this.#successors.values()) {
+      stop()
+      if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'interrupted' })
+    }
+    this.#successors.clear()
     for (const attempt of this.slots.takeAhead()) {
       if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'interrupted' })
     }
@@ -127,6 +158,8 @@ export class Floor {
   /** Lets go of everything; what still runs is left to its lease. */
   clear(): void {
     this.#aheadTimer?.()
+    for (const { stop } of this.#successors.values()) stop()
+    for (const attempt of [...this.slots.running]) attempt.abandon()
     this.#held.clear()
     this.#desk.close()
   }
@@ -167,9 +200,16 @@ export class Floor {
   }
 
   #endedLost(attempt: Attempt): void {
-    this.#ghosts.delete(attempt.record.id)
+    this.#ghostEnded(attempt.record.id)
     this.slots.release(attempt)
     this.settlements.letGo(attempt)
+    this.#next()
+  }
+
+  /** It was no longer ours, and its handler does not end: it goes on counting against limits until its lease is over. */
+  #givenUp(attempt: Attempt): void {
+    this.#ghostEnded(attempt.record.id)
+    this.slots.release(attempt)
     this.#next()
   }
 
@@ -189,12 +229,12 @@ export class Floor {
       endedLost: (attempt) => this.#endedLost(attempt),
       stuck: (attempt, outcome) => {
         emitter.error(stuck(attempt.record), attempt.record)
-        this.#ended(attempt, outcome)
+        if (attempt.lost === undefined) this.#ended(attempt, outcome)
+        else this.#givenUp(attempt)
       },
       noted: (attempt, progress, verdict) => this.#noted(attempt, progress, verdict),
       misbehaved: ({ record }, what, cause) => {
-        const said = cause instanceof Error ? cause.message : String(cause)
-        const message = `${what} failed for job ${record.id}: ${said}`
+        const message = `${what} failed for job ${record.id}: ${describeError(cause).message}`
         emitter.error(new MillraceError('CALLBACK_FAILED', message, { cause }), record)
       },
     }

@@ -99,16 +99,17 @@ export class Intake {
   async #ask(want: number, ahead: number): Promise<void> {
     const { connection, id, queues, settings, claimed, failed } = this.#host
     const asked = connection.runtime.elapsed()
+    let jobs: readonly JobRecord[]
     try {
-      const jobs = await connection.main.ask({ worker: id, queues, handles: settings.handles, want, ahead })
+      jobs = await connection.main.ask({ worker: id, queues, handles: settings.handles, want, ahead })
       this.#failures = 0
       this.#short = jobs.length < want + ahead
       this.#dry = jobs.length < want && !this.#again
-      claimed(jobs, asked)
     } catch (error) {
       this.#later(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
-      failed(error)
+      return failed(error)
     }
+    claimed(jobs, asked)
   }
 
   #later(delay: Millis): void {

@@ -53,7 +53,7 @@ export class Presence {
   /** Sees who else is there. */
   async look(): Promise<void> {
     const { store, runtime } = this.#connection
-    const { cells } = await store.details({ cells: [`${WORKERS}*`] })
+    const { cells } = await store.details({ cellsUnder: WORKERS })
     const now = runtime.now()
     this.#others = liveWorkers(cells, now).filter(
       (worker) => worker.id !== this.#self.id && worker.queues.some((queue) => this.#self.queues.includes(queue)),

@@ -51,6 +51,7 @@ export class Settlements {
       return
     }
     this.#open++
+    attempt.lastWords = attempt.takeLastWords()
     this.#submit(attempt, outcome)
   }
 
@@ -86,7 +87,10 @@ export class Settlements {
   }
 
   #submit(attempt: Attempt, outcome: Outcome): void {
-    this.#host.connection.main.submit(settle(attempt.record, outcome), new Sent(this, attempt, outcome))
+    const settlement = settle(attempt.record, outcome)
+    const { lastWords } = attempt
+    const group = lastWords === undefined ? settlement : [lastWords.note, ...settlement]
+    this.#host.connection.main.submit(group, new Sent(this, attempt, outcome))
   }
 
   /** No answer came: it may have landed, or not. */
@@ -100,6 +104,7 @@ export class Settlements {
   answered(attempt: Attempt, outcome: Outcome, verdict: Verdict): void {
     if (verdict.ok || landedUnheard(attempt, outcome, verdict)) {
       this.#host.settled(attempt)
+      attempt.lastWords?.told({ ok: true, inserted: [] })
       this.#tell(attempt, outcome)
       this.#close()
       return
@@ -110,6 +115,7 @@ export class Settlements {
       void this.#renewFirst(attempt, outcome)
       return
     }
+    attempt.lastWords?.told(verdict)
     this.#host.lost(attempt, reasonOf(verdict))
     this.#close()
   }
@@ -152,7 +158,7 @@ export class Settlements {
     }
     if (outcome.kind !== 'threw') return
     const { error } = outcome
-    const retrying = outcome.retryable && record.attempt < record.attempts
+    const retrying = settle(record, outcome).some((change) => change.kind === 'move' && change.why === 'retrying')
     if (retrying) this.#host.emit({ type: 'retrying', ...base, at: at(), error, runAt: at() + outcome.retryIn })
     else this.#host.emit({ type: 'failed', ...base, at: at(), error })
   }

@@ -1,7 +1,7 @@
 // worker/shutdown.ts: how a program ends: workers first, then queues, then stores.
 import { MillraceError } from '../job/errors.js'
-import { refuseUnknown } from '../job/names.js'
 import { Queue } from '../queue/queue.js'
+import { parseClose } from './closing.js'
 import type { CloseOptions } from './closing.js'
 import { Worker } from './worker.js'
 
@@ -12,27 +12,27 @@ export interface Closable {
 }
 
 /**
- * Closes workers, then queues, then everything else (stores), each kind in the order given. All are closed even if one
- * of them fails, and the first error is thrown when they are.
+ * Closes workers, then queues, then everything else (stores), all of a kind at once. All are closed even if one of them
+ * fails, and the first error is thrown when they are.
  *
  * ```ts
  * process.once('SIGTERM', () => void shutdown([worker, queue, store], { timeout: '30s' }))
  * ```
  */
 export async function shutdown(parts: readonly Closable[], options: CloseOptions = {}): Promise<void> {
-  refuseUnknown(options, ['timeout', 'grace'], 'shutdown')
+  parseClose(options, 'shutdown')
   if (!Array.isArray(parts) || parts.some((part) => typeof (part as Partial<Closable> | null)?.close !== 'function')) {
     throw new MillraceError('INVALID_OPTION', 'shutdown takes an array of workers, queues and stores.')
   }
-  let first: { readonly error: unknown } | undefined
-  for (const part of (parts as readonly Closable[]).toSorted((a, b) => rank(a) - rank(b))) {
-    try {
-      await part.close(options)
-    } catch (error) {
-      first ??= { error }
-    }
+  const errors: unknown[] = []
+  for (const kind of [0, 1, 2]) {
+    // All of a kind at once: no worker goes on taking jobs while another waits for its own.
+    const closing = (parts as readonly Closable[])
+      .filter((part) => rank(part) === kind)
+      .map((part) => part.close(options))
+    for (const end of await Promise.allSettled(closing)) if (end.status === 'rejected') errors.push(end.reason)
   }
-  if (first !== undefined) throw first.error
+  if (errors.length > 0) throw errors[0]
 }
 
 function rank(part: Closable): number {

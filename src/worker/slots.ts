@@ -50,6 +50,15 @@ export class Slots {
   fill(): void {
     if (this.#starting) return
     this.#starting = true
+    try {
+      this.#startWhatFits()
+    } finally {
+      this.#starting = false
+    }
+    this.#compact()
+  }
+
+  #startWhatFits(): void {
     while (this.#running.size < this.#concurrency && this.#head < this.#queue.length) {
       const attempt = this.#queue[this.#head]!
       this.#queue[this.#head++] = undefined // so that it can die young
@@ -57,8 +66,6 @@ export class Slots {
       this.#running.add(attempt)
       attempt.start()
     }
-    this.#compact()
-    this.#starting = false
   }
 
   /** Forgets those that have started, which a queue that is never empty would otherwise hold for ever. */

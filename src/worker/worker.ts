@@ -23,8 +23,8 @@ import { seedLimits } from './limits.js'
 import { parseWorker } from './options.js'
 import type { Handling, Settings, WorkerOptions } from './options.js'
 import { Presence } from './presence.js'
-import { closeWorker } from './closing.js'
-import type { CloseOptions } from './closing.js'
+import { closeWorker, parseClose } from './closing.js'
+import type { CloseOptions, Patience } from './closing.js'
 
 /** What a worker tells of itself and of the jobs it runs; for everything else there is `queue.on`. */
 const workerEvents = [
@@ -106,6 +106,7 @@ export class Worker<
         pid: process.pid,
         queues: this.queues,
         names: this.#settings.names,
+        versions: versionsOf(this.#settings),
         every: this.#settings.renewEvery,
         startedAt: runtime.now(),
       },
@@ -205,7 +206,13 @@ export class Worker<
    * ignores its signal is left alone: its lease runs out by itself.
    */
   close(options: CloseOptions = {}): Promise<void> {
-    this.#closing ??= closeWorker(options, {
+    let patience: Patience
+    try {
+      patience = parseClose(options, 'close')
+    } catch (error) {
+      return Promise.reject(error)
+    }
+    this.#closing ??= closeWorker(patience, {
       runtime: this.#connection.runtime,
       slots: this.#floor.slots,
       settlements: this.#floor.settlements,
@@ -301,23 +308,29 @@ export class Worker<
     const started = this.#starting
     this.#state = 'closing'
     this.#interrupt?.()
+    const stopped = this.#intake.stop()
     await started?.catch(() => {})
-    await this.#intake.stop()
+    await stopped
     this.#floor.handBack()
     if (!this.#started) return
     void this.#presence.announce('stopping', 'worker-stopping').catch(() => {})
   }
 
   async #stopped(): Promise<void> {
+    this.#unwatch?.()
     this.#leases.stop()
     await this.#upkeep.stop()
-    this.#unwatch?.()
     if (this.#started) {
       await this.#presence.announce('stopped', 'worker-stopped').catch(() => {})
     }
     this.#state = 'closed'
     this.#floor.clear()
   }
+}
+
+function versionsOf({ handles }: Settings): Record<string, readonly number[]> {
+  const known = handles.filter(({ name, versions }) => name !== undefined && versions !== undefined)
+  return Object.fromEntries(known.map(({ name, versions }) => [name, versions ?? []]))
 }
 
 function namesOf(source: string | readonly string[]): readonly string[] {

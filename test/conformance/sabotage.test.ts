@@ -13,7 +13,7 @@ import { memoryHarness } from './clock.js'
 import { sabotages } from './sabotage.js'
 
 describe('the suite notices a store that', () => {
-  test.each(Object.entries(sabotages))('%s', async (_, { areas, wrap }) => {
+  test.each(Object.entries(sabotages))('%s', { timeout: 30_000 }, async (_, { areas, wrap }) => {
     for (const area of areas) {
       const cases = conformanceCases.filter((story) => story.area === area)
       const report = await runConformance(() => memoryHarness(wrap), { cases, patience: 500 })

@@ -47,6 +47,9 @@ describe('bad options of add', () => {
     ['an unknown dedup option', { dedup: { key: 'k', widow: 1 } as never }, 'UNKNOWN_OPTION'],
     ['an unknown policy', { after: 'x', onChildFailure: 'retry' as 'fail' }, 'INVALID_OPTION'],
     ['a dependency that is none', { after: 7 as unknown as string }, 'INVALID_OPTION'],
+    ['a misspelt policy', { after: { job: 'x', onFailuer: 'ignore' } as never }, 'UNKNOWN_OPTION'],
+    ['a policy in the wrong place', { after: { id: 'x', onFailure: 'ignore' } as never }, 'INVALID_OPTION'],
+    ['an unknown policy for nobody', { onChildFailure: 'bogus' as 'fail' }, 'INVALID_OPTION'],
     ['a dependency that was not awaited', { after: Promise.resolve() as never }, 'INVALID_OPTION'],
     ['a dependency that does not exist', { after: 'nobody' }, 'DEPENDENCY_MISSING'],
   ]
@@ -66,6 +69,11 @@ describe('bad options of add', () => {
       code: 'UNKNOWN_OPTION',
       message: expect.stringContaining("did you mean 'priority'?"),
     })
+    await expect(queue.add('n', 1, [] as AddOptions)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(queue.addBulk([null] as never)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(queue.list(null as never)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    expect(thrown(() => memory({ rnig: 1 } as never))).toMatchObject({ code: 'UNKNOWN_OPTION' })
+    expect(thrown(() => memory({ ring: 0 }))).toMatchObject({ code: 'INVALID_OPTION' })
     await expect(queue.add('n', 1, 'now' as AddOptions)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
   })
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { UnrecoverableError } from 'millrace'
+import { UnrecoverableError, defineJobs, job } from 'millrace'
 import { collect, event, gate, newQueue, newStore, newWorker } from '../setup.js'
 
 describe('adding', () => {
@@ -185,6 +185,11 @@ describe('looking after jobs', () => {
     expect(added).toMatchObject({ data: { n: 2 }, priority: 9, state: 'waiting' })
     await added.update({ delay: '1h' })
     expect(added.state).toBe('delayed')
+    const fence = added.fence
+    expect(await added.update({})).toBe(false)
+    expect(added.fence).toBe(fence)
+    await added.update({ data: undefined, priority: 3 })
+    expect(added).toMatchObject({ data: { n: 2 }, priority: 3 })
   })
 
   it('denies what the rules do not allow, with the reason', async () => {
@@ -226,7 +231,12 @@ describe('looking after jobs', () => {
     expect(await queue.cancel({ name: 'even' })).toBe(617)
     expect(await queue.cancel({ name: 'even' })).toBe(0)
     expect(await queue.retry({ state: 'cancelled' })).toBe(617)
-    expect(await queue.remove({ name: ['even', 'odd'] })).toBe(1234)
+    const first = await queue.add('even')
+    await queue.add('odd', 1, { after: first })
+    const kept = await queue.add('even')
+    await queue.add('waits', 1, { after: kept })
+    expect(await queue.remove({ name: ['even', 'odd'] })).toBe(1236) // but for the one that another waits for
+    expect(await queue.remove({})).toBe(2)
     expect(await queue.list()).toEqual({ jobs: [] })
   })
 
@@ -263,6 +273,16 @@ describe('looking after jobs', () => {
 })
 
 describe('pausing', () => {
+  it('reads nothing into the characters of a name', async () => {
+    const store = newStore()
+    const other = newQueue({ store, name: 'mail-x' })
+    const queue = newQueue({ store, name: 'mail*' })
+    await other.pause()
+    await queue.pause()
+    const added = await queue.add('n')
+    expect((await queue.explain(added.id)).reasons).toContainEqual({ why: 'paused', queue: 'mail*' })
+  })
+
   it('holds back the whole queue or one name, and announces each change once', async () => {
     const queue = newQueue()
     const seen = collect(queue, ['paused', 'resumed'])
@@ -380,6 +400,12 @@ describe('explaining', () => {
     running.open()
     await next.result()
     expect(await why(next.id)).toEqual(['finished'])
+    await worker.close()
+    const newer = newQueue({ store: queue.store, jobs: defineJobs({ n: job({ version: 2 }) }) })
+    const unknown = await newer.add('n')
+    const older = newWorker(newQueue({ store: queue.store, jobs: defineJobs({ n: job() }) }), { n: () => {} })
+    await older.run()
+    expect((await newer.explain(unknown.id)).text).toContain("no live worker handles version 2 of 'n'")
     await expect(queue.explain('nothing')).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
   })
 })

@@ -143,6 +143,39 @@ describe('leases', () => {
     expect(seen).toEqual(['lease-lost'])
   })
 
+  it('of a job that is retried at once start again as soon as the old handler has ended', async () => {
+    const { clock, queue, worker } = scene()
+    let runs = 0
+    await worker(
+      async (_job, ctx) => {
+        if (++runs > 1) return 'second'
+        await new Promise((resolve) => ctx.signal.addEventListener('abort', resolve))
+        await sleep(clock, 20)
+        return 'first'
+      },
+      { concurrency: 2 },
+    )
+    const added = await queue.add('n')
+    await clock.settle()
+    await added.cancel()
+    await added.retry()
+    const begun = clock.runtime.now()
+    expect(await clock.until(added.result())).toBe('second')
+    expect(clock.runtime.now() - begun).toBeLessThan(500)
+  })
+
+  it('of a job whose old handler was given up go on elsewhere, and here', async () => {
+    const { clock, queue, worker } = scene()
+    let runs = 0
+    await worker(() => (++runs > 1 ? 'second' : new Promise(() => {})), { concurrency: 2, abandonAfter: '1s' })
+    const added = await queue.add('n', 1, { timeout: '1s' })
+    await clock.settle()
+    await added.cancel()
+    await clock.advance('5s')
+    await added.retry()
+    expect(await clock.until(added.result(), '5s')).toBe('second')
+  })
+
   it('that are lost do not bring a second copy into the worker whose handler has not ended', async () => {
     const { clock, queue, worker } = scene()
     const end = gate()
@@ -249,6 +282,29 @@ describe('upkeep', () => {
     await clock.advance('2s')
     expect(runs.size).toBe(2500)
     expect(Math.max(...runs.values())).toBe(1)
+  })
+
+  it('does not lose a wake-up that comes while it is at work', async () => {
+    const { clock, store, queue } = scene()
+    const slow: Store = Object.assign(Object.create(store) as Store, {
+      commit: async (batch: Parameters<Store['commit']>[0]) => {
+        const receipt = await store.commit(batch)
+        await sleep(clock, 50)
+        return receipt
+      },
+    })
+    const worker = new Worker(new Queue('work', { store: slow, logger: false }), () => 'ran', {
+      logger: false,
+      autorun: false,
+    })
+    await clock.until(worker.run())
+    await clock.advance('1s')
+    const begun = clock.runtime.now()
+    await queue.add('a', 1, { delay: 10 })
+    await clock.advance(15) // the pass for the first is under way
+    const second = await queue.add('b', 1, { delay: 10 })
+    await clock.until(second.result())
+    expect(clock.runtime.now() - begun).toBeLessThan(1_000)
   })
 
   it('removes finished jobs when their time has come, and marks them stale before', async () => {
@@ -414,6 +470,39 @@ describe('a store that fails when the worker starts', () => {
   })
 })
 
+describe('closing', () => {
+  it('stops asking at once, though the start is still hanging', async () => {
+    const { clock, store } = scene()
+    let asks = 0
+    const hanging: Store = Object.assign(Object.create(store) as Store, {
+      commit: (batch: Parameters<Store['commit']>[0]) => {
+        asks += batch.asks.length
+        return batch.groups.some((group) => group[0]?.kind === 'put') ? new Promise(() => {}) : store.commit(batch)
+      },
+    })
+    const worker = new Worker(new Queue('work', { store: hanging, logger: false }), () => {}, {
+      logger: false,
+      pollEvery: 50,
+    })
+    await clock.advance('1s')
+    await clock.until(worker.close({ timeout: 10, grace: 10 }))
+    const before = asks
+    await clock.advance('1m')
+    expect(asks).toBe(before)
+  })
+
+  it('leaves no timer behind, and nothing that is settled later', async () => {
+    const { clock, queue, worker } = scene()
+    const one = await worker(() => new Promise(() => {}), { abandonAfter: '1s' })
+    const added = await queue.add('n', 1, { timeout: '1s', attempts: 1 })
+    await clock.settle()
+    const closed = one.close({ timeout: 10, grace: 10 })
+    await expect(clock.until(closed)).rejects.toMatchObject({ code: 'SHUTDOWN_TIMEOUT' })
+    await clock.advance('10s')
+    expect((await added.refresh()).state).toBe('active')
+  })
+})
+
 describe('the registry', () => {
   it('knows live workers, and forgets those that are gone', async () => {
     const { clock, store, queue } = scene()
@@ -429,10 +518,10 @@ describe('the registry', () => {
     const other = new Worker('work', { other: () => {} }, { store, logger: false, autorun: false })
     await other.run()
     await clock.advance('11m')
-    const { cells } = await store.details({ cells: ['worker:*'] })
+    const { cells } = await store.details({ cellsUnder: 'worker:' })
     expect(cells.map((cell) => cell.key)).toEqual([`worker:${other.id}`])
     expect(await why()).toEqual(['paused', 'no-worker'])
     await other.close()
-    expect((await store.details({ cells: ['worker:*'] })).cells).toEqual([])
+    expect((await store.details({ cellsUnder: 'worker:' })).cells).toEqual([])
   })
 })

@@ -138,6 +138,45 @@ describe('failing jobs', () => {
     expect((await other.refresh()).state).toBe('delayed')
   })
 
+  it('survives callbacks and results of the strangest kind', async () => {
+    const queue = newQueue()
+    const strange = (): never => {
+      throw Object.create(null)
+    }
+    queue.on('waiting', strange)
+    const heard = event(queue, 'waiting')
+    const worker = newWorker(
+      queue,
+      {
+        fails: () => Promise.reject(new Error('no')),
+        thenable: () => ({
+          // oxlint-disable-next-line unicorn/no-thenable
+          then() {
+            throw new Error('sync then')
+          },
+        }),
+        good: () => 'good',
+      },
+      { retryable: strange },
+    )
+    worker.on('completed', strange)
+    worker.on('error', () => {})
+    await expect((await queue.add('fails', 1, { attempts: 1 })).result()).rejects.toThrow('no')
+    await expect((await queue.add('thenable', 1, { attempts: 1 })).result()).rejects.toThrow('sync then')
+    expect(await (await queue.add('good')).result()).toBe('good')
+    await heard
+  })
+
+  it('asks `retryable` about what a handler threw, even if it looks like a refused payload', async () => {
+    const queue = newQueue()
+    newWorker(queue, () => {
+      throw Object.assign(new Error('of another queue'), { name: 'MillraceError', code: 'INVALID_PAYLOAD' })
+    })
+    const added = await queue.add('n', 1, { attempts: 2, backoff: 1 })
+    await expect(added.result()).rejects.toThrow('of another queue')
+    expect((await added.refresh()).attempt).toBe(2)
+  })
+
   it('survives a `retryable` that throws', async () => {
     const queue = newQueue()
     const worker = newWorker(queue, () => Promise.reject(new Error('no')), {
@@ -201,6 +240,29 @@ describe('what handlers say', () => {
     expect(local).toEqual([{ done: 1 }, 100])
     expect((await added.logs()).map((line) => line.line)).toEqual(['one', 'two'])
     expect((await added.refresh()).progress).toBe(100)
+  })
+
+  it('goes with the settlement when nothing waits for it, and is not lost', async () => {
+    const queue = newQueue()
+    newWorker(queue, {
+      sync: (_job, ctx) => {
+        void ctx.progress(100)
+        void ctx.log('done')
+        return 1
+      },
+      failing: async (_job, ctx) => {
+        await ctx.log('one')
+        void ctx.log('why')
+        throw new Error('no')
+      },
+    })
+    const sync = await queue.add('sync')
+    await sync.result()
+    expect((await sync.refresh()).progress).toBe(100)
+    expect((await sync.logs()).map((line) => line.line)).toEqual(['done'])
+    const failing = await queue.add('failing', 1, { attempts: 1 })
+    await expect(failing.result()).rejects.toThrow('no')
+    expect((await failing.logs()).map((line) => line.line)).toEqual(['one', 'why'])
   })
 
   it('is refused by name when it is not JSON, and nothing is lost by it', async () => {
@@ -571,6 +633,17 @@ describe('closing', () => {
       details: { left: 1 },
     })
     expect((await added.refresh()).state).toBe('active')
+  })
+
+  it('refuses bad options before anything is closed, and can be done right afterwards', async () => {
+    const queue = newQueue()
+    const worker = newWorker(queue, () => 1)
+    await expect(worker.close({ timeot: 5 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
+    await expect(shutdown([worker, queue], { timeout: '30 sconds' })).rejects.toMatchObject({
+      code: 'INVALID_DURATION',
+    })
+    expect(await (await queue.add('n')).result()).toBe(1)
+    await worker.close()
   })
 
   it('closes workers, then queues, then the rest, whatever the order they are given in', async () => {

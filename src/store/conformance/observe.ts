@@ -57,7 +57,7 @@ export class Walker {
 
   /** All cells that the walk wrote. */
   async cells(): Promise<readonly Cell[]> {
-    const { cells } = await this.store.details({ cells: ['*'] })
+    const { cells } = await this.store.details({ cellsUnder: '' })
     return cells.filter(({ key }) => !key.startsWith('mark:'))
   }
 

@@ -9,7 +9,7 @@ import type { Table } from './table.js'
 
 /** What lies beside jobs. */
 export function details(table: Table, query: DetailsQuery): Details {
-  return { jobs: (query.jobs ?? []).map((id) => jobDetails(table, id)), cells: cells(table, query.cells ?? []) }
+  return { jobs: (query.jobs ?? []).map((id) => jobDetails(table, id)), cells: cells(table, query) }
 }
 
 function jobDetails(table: Table, id: string): JobDetails {
@@ -28,16 +28,14 @@ function edgeOf({ dependent, chain, policy, state }: Edge): Edge {
   return { dependent, chain, policy, state }
 }
 
-function cells(table: Table, keys: readonly string[]): readonly Cell[] {
+function cells(table: Table, query: DetailsQuery): readonly Cell[] {
   const found = new Map<string, Cell>()
-  for (const key of keys) {
-    if (!key.endsWith('*')) {
-      const cell = table.cells.get(key)
-      if (cell !== undefined) found.set(key, cell)
-      continue
-    }
-    const prefix = key.slice(0, -1)
-    for (const [other, cell] of table.cells) if (other.startsWith(prefix)) found.set(other, cell)
+  for (const key of query.cells ?? []) {
+    const cell = table.cells.get(key)
+    if (cell !== undefined) found.set(key, cell)
+  }
+  if (query.cellsUnder !== undefined) {
+    for (const [key, cell] of table.cells) if (key.startsWith(query.cellsUnder)) found.set(key, cell)
   }
   return [...found.values()].toSorted((a, b) => (a.key < b.key ? -1 : 1))
 }

@@ -163,6 +163,15 @@ export const dependencies = area('dependencies', {
     same(new Set(ids(claimed)), new Set(ids(parents)), 'every dependent is released')
   },
 
+  'dependents released by one commit take their places in the order in which they were added': async (h) => {
+    const d = first(h)
+    const child = await d.running('child')
+    const parents = [await d.add('a', { after: [child] }), await d.add('b', { after: [child] })]
+    parents.push(await d.add('c', { after: [child] }))
+    await d.land(complete(child))
+    same(ids(await d.claim(3)), ids(parents), 'the first to wait is the first to run')
+  },
+
   'a chain is not released while one of its jobs is unfinished': async (h) => {
     const d = first(h)
     const head = await d.running('step')

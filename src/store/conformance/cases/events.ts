@@ -67,6 +67,23 @@ export const events = area('events', {
     })
   },
 
+  'a claim that takes the last waiting job of a queue says so, once': async (h) => {
+    const d = first(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      await d.addMany(3, 'work')
+      await d.claim(2)
+      await listener.heard(d)
+      same(listener.all.filter(({ type }) => type === 'drained').length, 0, 'a queue with waiting jobs is not drained')
+      await d.claim(2)
+      await listener.heard(d)
+      same(
+        listener.all.filter(({ type }) => type === 'drained').map(({ queue, id, name }) => [queue, id, name]),
+        [['mill', '', '']],
+        'the claim of the last waiting job drains its queue',
+      )
+    })
+  },
+
   'the events of a cell are told as they were sent': async (h) => {
     const d = first(h)
     await listening(h.store, EVENTS, async (listener) => {

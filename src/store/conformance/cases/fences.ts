@@ -173,6 +173,22 @@ export const fences = area('fences', {
     has(await d.job(held), { state: 'completed' }, 'a holder that renewed in time completes its job')
   },
 
+  'a note can empty the data of a job': async (h) => {
+    const d = first(h)
+    const held = await d.running('work', { data: { a: 1 } })
+    await d.land([{ kind: 'note', id: held.id, fence: held.fence, held: true, data: null }])
+    has(await d.job(held), { data: undefined, fence: held.fence }, 'null empties the data, and the fence stays')
+  },
+
+  'the log of a removed job is gone with it': async (h) => {
+    const d = first(h)
+    const held = await d.running('work', { id: 'logged' })
+    await d.land(note(held, { logs: ['old'] }))
+    await d.land(remove(held))
+    await d.land([insert('logged', 'work')])
+    same((await d.details('logged')).logs, [], 'a job that takes a used id does not inherit its log')
+  },
+
   'an id that is used again goes on above the fences it had': async (h) => {
     const d = first(h)
     const held = await d.running('work', { id: 'again' })

@@ -5,7 +5,8 @@ import { must, present, same } from '../check.js'
 import { first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { Listener, listening } from '../listening.js'
-import { cancel, complete, doom, fail, remove, stumble, update } from '../making.js'
+import { cellKey } from '../../cells.js'
+import { cancel, complete, doom, fail, put, remove, stumble, update } from '../making.js'
 import type { Revoked } from '../../store.js'
 
 function unheld(change: Move): Move {
@@ -54,6 +55,40 @@ export const hints = area('hints', {
       await listener.until(() => listener.work.has('reaped'), 'a reaped job is announced')
       await listener.until(() => listener.work.has('delayed'), 'a job whose delay is over is announced')
     })
+  },
+
+  'work that a pause held back is announced when it is lifted': async (h) => {
+    const d = first(h)
+    await d.land(put(cellKey.pause('mill'), { all: true, names: [] }, 0))
+    await d.add('work')
+    await listening(h.store, {}, async (listener) => {
+      await d.land(put(cellKey.pause('mill'), { all: false, names: [] }, 1))
+      await listener.until(() => listener.work.has('mill'), 'a pause that is lifted announces what it held back')
+    })
+  },
+
+  'work that a limit held back is announced when the limit is raised, or a lease ends': async (h) => {
+    const d = first(h)
+    await d.land(put(cellKey.limit('mill'), { concurrency: 1, by: 'queue' }, 0))
+    await d.addMany(5, 'work')
+    let held = await d.claimOne()
+    const woken = async (by: () => Promise<unknown>, duty: string): Promise<void> => {
+      await listening(h.store, {}, async (listener) => {
+        await by()
+        await listener.until(() => listener.work.has('mill'), duty)
+      })
+    }
+    await woken(() => d.land(complete(held)), 'a settlement that frees a place announces work')
+    held = await d.claimOne()
+    await d.land(cancel(held))
+    await woken(
+      () => d.commit({ renewals: [{ id: held.id, fence: held.fence, lease: 0, started: true }] }),
+      'a lease that is given up announces work',
+    )
+    await woken(
+      () => d.land(put(cellKey.limit('mill'), { concurrency: 2, by: 'queue' }, 1)),
+      'a limit that is raised announces work',
+    )
   },
 
   'a time sooner than may be known is announced': async (h) => {

@@ -9,7 +9,7 @@ import { cancel, complete, doom, fail, insert, note, put, remove, update } from 
 /** Everything that can be read of a store in one look. */
 async function everything(d: Driver): Promise<unknown> {
   const { items } = await d.store.find({})
-  const { jobs, cells } = await d.store.details({ jobs: ids(items), cells: ['*'] })
+  const { jobs, cells } = await d.store.details({ jobs: ids(items), cellsUnder: '' })
   const due = await d.store.due({ queues: ['mill', 'other'], except: [], limit: 100 })
   return { items, jobs, cells, due: due.jobs, tally: await d.store.tally() }
 }

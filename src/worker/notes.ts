@@ -1,0 +1,92 @@
+// worker/notes.ts: what a handler says while it runs, gathered into one note a batch.
+import type { Note } from '../job/change.js'
+import type { MillraceError } from '../job/errors.js'
+import type { JobRecord } from '../job/job.js'
+import type { JsonText } from '../job/json.js'
+import { note } from '../job/lifecycle.js'
+import type { Lane } from '../store/batcher.js'
+import type { Verdict } from '../store/store.js'
+
+interface OpenNote {
+  progress: JsonText | undefined
+  readonly logs: string[]
+  readonly written: Promise<void>
+  /** It is in the lane, before any settlement. */
+  sent: boolean
+  /** The verdict of the settlement that took it along. */
+  taken: Promise<Verdict> | undefined
+}
+
+/** What a handler said just before it ended. */
+export interface LastWords {
+  readonly note: Note
+  told(verdict: Verdict): void
+}
+
+/**
+ * The notes of one attempt. One is under way at a time, so that none that had to be sent again can overtake a newer one;
+ * what is said meanwhile goes with the next.
+ */
+export class Notes {
+  readonly #record: JobRecord
+  readonly #lane: Lane
+  readonly #noted: (progress: JsonText | undefined, verdict: Verdict) => void
+  readonly #refused: () => MillraceError
+  #open: OpenNote | undefined
+  #before: Promise<void> = Promise.resolve()
+
+  /** `noted` hears what became of each note; `refused` makes the error for one that was. */
+  constructor(
+    record: JobRecord,
+    lane: Lane,
+    noted: (progress: JsonText | undefined, verdict: Verdict) => void,
+    refused: () => MillraceError,
+  ) {
+    this.#record = record
+    this.#lane = lane
+    this.#noted = noted
+    this.#refused = refused
+  }
+
+  /** Adds to the note that leaves next; resolves when that is durable. */
+  add(progress: JsonText | undefined, line: string | undefined): Promise<void> {
+    const open = (this.#open ??= this.#begin())
+    if (progress !== undefined) open.progress = progress
+    if (line !== undefined) open.logs.push(line)
+    return open.written
+  }
+
+  /** Takes out what has not left yet: it goes with the settlement, or it would be overtaken by it. */
+  takeLast(): LastWords | undefined {
+    const open = this.#open
+    if (open === undefined || open.sent) return undefined
+    this.#open = undefined
+    let told = (_verdict: Verdict): void => {}
+    open.taken = new Promise((resolve) => (told = resolve))
+    return { note: this.#noteOf(open), told }
+  }
+
+  #begin(): OpenNote {
+    const written = this.#before.then(() => this.#send(open))
+    const open: OpenNote = { progress: undefined, logs: [], written, sent: false, taken: undefined }
+    this.#before = written.catch(() => {}) // those who await it hear of it; nobody has to
+    return open
+  }
+
+  async #send(open: OpenNote): Promise<void> {
+    open.sent = true
+    const verdict = await (open.taken ?? this.#lane.commit(() => this.#leave(open)))
+    this.#noted(open.progress, verdict)
+    if (!verdict.ok) throw this.#refused()
+  }
+
+  /** Made when its batch leaves: what is said from now on is for the next. */
+  #leave(open: OpenNote): readonly Note[] {
+    if (this.#open === open) this.#open = undefined
+    return [this.#noteOf(open)]
+  }
+
+  #noteOf({ progress, logs }: OpenNote): Note {
+    return note(this.#record, { ...(progress !== undefined && { progress }), ...(logs.length > 0 && { logs }) })
+  }
+}
