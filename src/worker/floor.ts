@@ -43,7 +43,7 @@ export interface FloorHost {
 const AHEAD_TOO_LONG: Millis = 500
 
 /** How long an attempt waits for an earlier one of its job to end. */
-const GHOST_PATIENCE: Millis = 1000
+const OLD_HANDLER_PATIENCE: Millis = 1000
 
 /** Where a worker's jobs are while they are its own. */
 export class Floor {
@@ -53,8 +53,8 @@ export class Floor {
   readonly #desk: Desk
   readonly #attempts: AttemptHost
   readonly #held = new Bag<'heldAt', Attempt>('heldAt')
-  /** Jobs that were lost, by id, while their handlers have not ended. */
-  readonly #ghosts = new Set<string>()
+  /** The jobs whose handlers are running here, whether or not they are still ours. */
+  readonly #running = new Set<string>()
   /** Attempts at such jobs that wait here for a while for the old handler to end. */
   readonly #successors = new Map<string, { readonly attempt: Attempt; readonly stop: Stop }>()
   #aheadTimer: Stop | undefined
@@ -93,7 +93,7 @@ export class Floor {
       const handler = this.#host.settings.handlerOf(record)!
       const attempt = new Attempt(this.#attempts, record, handler, asked + handler.lease)
       this.#held.add(attempt)
-      if (this.#ghosts.has(record.id)) this.#waitForGhost(attempt)
+      if (this.#running.has(record.id)) this.#waitForOldHandler(attempt)
       else this.slots.push(attempt)
     }
     if (this.#host.takes()) this.#fill()
@@ -104,17 +104,19 @@ export class Floor {
    * A handler of ours that lost this very job has not ended yet. Never two copies by our own doing: the new attempt waits
    * for the old one to end, and if that takes long, goes back for the length of a lease, so that others can have it.
    */
-  #waitForGhost(attempt: Attempt): void {
+  #waitForOldHandler(attempt: Attempt): void {
     const { id } = attempt.record
-    const stop = this.#host.connection.runtime.timer(GHOST_PATIENCE, () => {
+    const stop = this.#host.connection.runtime.timer(OLD_HANDLER_PATIENCE, () => {
       this.#successors.delete(id)
       if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'snoozed', for: attempt.handler.lease })
     })
     this.#successors.set(id, { attempt, stop })
   }
 
-  #ghostEnded(id: string): void {
-    if (!this.#ghosts.delete(id)) return
+  /** A handler has ended, or was given up: a newer attempt at its job may begin. */
+  #handlerEnded(id: string): void {
+    this.#running.delete(id)
+    if (this.#successors.size === 0) return
     const next = this.#successors.get(id)
     this.#successors.delete(id)
     next?.stop()
@@ -144,7 +146,6 @@ export class Floor {
   /** The job is somebody else's now. Its handler keeps its slot until it has ended. */
   lost(attempt: Attempt, reason: AbortReason): void {
     if (attempt.lost !== undefined) return
-    if (attempt.running) this.#ghosts.add(attempt.record.id)
     attempt.lose(reason)
     this.#held.delete(attempt)
     if (reason !== 'lease-lost') return
@@ -169,6 +170,7 @@ export class Floor {
     const { connection, emitter, id: worker } = this.#host
     if (connection.runtime.elapsed() >= attempt.leaseEnds) this.lost(attempt, 'lease-lost')
     if (attempt.lost !== undefined) return false
+    this.#running.add(attempt.record.id)
     if (emitter.has('active')) {
       const { id, name, queue, attempt: number } = attempt.record
       emitter.emit({ type: 'active', id, name, queue, at: connection.runtime.now(), worker, attempt: number })
@@ -193,6 +195,7 @@ export class Floor {
   }
 
   #ended(attempt: Attempt, outcome: Outcome): void {
+    this.#handlerEnded(attempt.record.id)
     this.slots.release(attempt)
     this.#host.intake().pace.ended()
     this.settlements.send(attempt, outcome)
@@ -200,7 +203,7 @@ export class Floor {
   }
 
   #endedLost(attempt: Attempt): void {
-    this.#ghostEnded(attempt.record.id)
+    this.#handlerEnded(attempt.record.id)
     this.slots.release(attempt)
     this.settlements.letGo(attempt)
     this.#next()
@@ -208,7 +211,7 @@ export class Floor {
 
   /** It was no longer ours, and its handler does not end: it goes on counting against limits until its lease is over. */
   #givenUp(attempt: Attempt): void {
-    this.#ghostEnded(attempt.record.id)
+    this.#handlerEnded(attempt.record.id)
     this.slots.release(attempt)
     this.#next()
   }
