@@ -97,9 +97,9 @@ async function held(store: Store, record: JobRecord, now: Time): Promise<readonl
 
 async function reached(store: Store, limit: LimitCell, queue: string, name: string): Promise<readonly Reason[]> {
   const [tally] = await store.tally([queue])
-  const byName = Object.entries(tally?.names ?? {}).map(([each, states]) => [each, states.active ?? 0] as const)
-  const active = byName.reduce((sum, [, count]) => sum + count, 0)
-  const ofName = byName.find(([each]) => each === name)?.[1] ?? 0
+  const leases = tally?.leases ?? {}
+  const active = Object.values(leases).reduce((sum, count) => sum + count, 0)
+  const ofName = leases[name] ?? 0
   const bound = limit.names?.[name]?.concurrency
   return [
     ...(limit.concurrency !== undefined && active >= limit.concurrency

@@ -169,6 +169,8 @@ export interface QueueTally {
   readonly queue: string
   /** Jobs by name and state; names and states without jobs may be absent. Schedules are not counted. */
   readonly names: Readonly<Record<string, Readonly<Partial<Record<JobState, number>>>>>
+  /** By name, the leases that count against limits: of active jobs, and of those taken away whose handlers may still run. */
+  readonly leases: Readonly<Record<string, number>>
   readonly lifetime: Lifetime
 }
 

@@ -241,9 +241,9 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       ...store,
       tally: async (queues) => {
         const tallies = await store.tally(queues)
-        return tallies.map(({ queue, names, lifetime }) => {
+        return tallies.map(({ queue, names, leases, lifetime }) => {
           const completed = Object.values(names).reduce((sum, states) => sum + (states.completed ?? 0), 0)
-          return { queue, names, lifetime: { ...lifetime, completed } }
+          return { queue, names, leases, lifetime: { ...lifetime, completed } }
         })
       },
     }),

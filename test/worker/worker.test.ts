@@ -441,6 +441,7 @@ describe('limits over all workers', () => {
     await first.cancel()
     const second = await queue.add('n', 2)
     expect((await second.refresh()).state).toBe('waiting')
+    expect((await queue.explain(second.id)).reasons).toEqual([{ why: 'limit', of: 'queue', concurrency: 1 }])
     expect(ran).toEqual([1])
     end.open()
     await second.result()

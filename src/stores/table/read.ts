@@ -54,11 +54,13 @@ function isUsed(queue: Queued): boolean {
 
 function tallyOf(queue: Queued): QueueTally {
   const names: Record<string, Partial<Record<JobState, number>>> = Object.create(null)
+  const leases: Record<string, number> = Object.create(null)
   for (const name of queue.names.values()) {
     const counts = countsOf(name)
     if (counts !== undefined) names[name.name] = counts
+    if (name.leases > 0) leases[name.name] = name.leases
   }
-  return { queue: queue.name, names, lifetime: { ...queue.lifetime } }
+  return { queue: queue.name, names, leases, lifetime: { ...queue.lifetime } }
 }
 
 function countsOf(name: Named): Partial<Record<JobState, number>> | undefined {

@@ -143,8 +143,12 @@ export const limits = area('limits', {
     const held = await d.claimOne()
     await d.land(cancel(held))
     same(await d.claim(5), [], 'a cancelled job whose handler still runs counts against the limit')
+    const leases = async (): Promise<number> => (await h.store.tally([held.queue]))[0]?.leases['work'] ?? 0
+    same(await leases(), 1, 'and its lease is counted in the tally')
     await d.commit({ renewals: [renewal(held, 0)] })
+    same(await leases(), 0, 'a lease given up is counted no longer')
     same((await d.claim(5)).length, 1, 'a lease given up frees its place')
+    same(await leases(), 1, 'the lease of an active job is counted')
     await d.commit({ renewals: [renewal(held, 0)] })
     same(await d.claim(5), [], 'a lease given up twice frees its place once')
   },
