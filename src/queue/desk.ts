@@ -133,8 +133,8 @@ export class Desk implements JobActions {
   }
 
   /** Judges a wish by the rules and commits what they say, anew whenever somebody moved the job in between. */
-  async act(id: string, decide: (job: JobRecord) => Decision): Promise<Done> {
-    let record: JobRecord | undefined = await this.read(id)
+  async act(id: string, decide: (job: JobRecord) => Decision, known?: JobRecord): Promise<Done> {
+    let record: JobRecord | undefined = known ?? (await this.read(id))
     for (let races = 0; record !== undefined && races < RACES; races++) {
       const decision = decide(record)
       if (isDenied(decision)) throw denied(record, decision.denied)

@@ -1,5 +1,5 @@
 // queue/events.ts: events as people see them, and the small emitter that carries them.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError, isMillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { ErrorInfo, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
@@ -113,10 +113,6 @@ export type Listener<Type extends EventType> = (event: EventOf<Type>) => unknown
 
 /** What is written where nobody listens: pino, console and the like fit. */
 export interface Logger {
-  /** For those who want to follow every step. Default: nowhere. */
-  debug?(details: object, message: string): void
-  /** For what is worth a line on a good day. Default: nowhere. */
-  info?(details: object, message: string): void
   /** For what went wrong and was dealt with. */
   warn(details: object, message: string): void
   /** For what went wrong and somebody should look at. */
@@ -136,16 +132,16 @@ export function safeLogger(logger: Logger | false | undefined): Logger {
   if (logger === false) return { warn: () => {}, error: () => {} }
   const target = logger ?? consoleLogger
   const write =
-    (level: 'debug' | 'info' | 'warn' | 'error') =>
+    (level: 'warn' | 'error') =>
     (details: object, message: string): void => {
       try {
-        const answer: unknown = target[level]?.(details, message)
+        const answer: unknown = target[level](details, message)
         if (answer instanceof Promise) answer.catch(() => {})
       } catch {
         // A logger that throws has nobody left to tell.
       }
     }
-  return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+  return { warn: write('warn'), error: write('error') }
 }
 
 /**
@@ -188,7 +184,7 @@ export class Emitter {
   emit(event: QueueEvent): void {
     const listeners = this.#listeners.get(event.type)
     if (listeners === undefined) {
-      if (event.type === 'error') this.#logger.error({ err: event.error }, event.error.message)
+      if (event.type === 'error') this.#log(event.error)
       return
     }
     for (const listener of [...listeners]) {
@@ -199,6 +195,12 @@ export class Emitter {
         this.#report(event, cause)
       }
     }
+  }
+
+  /** A blocked event loop is a warning: the jobs it cost run again. */
+  #log(error: Error): void {
+    const level = isMillraceError(error, 'EVENT_LOOP_BLOCKED') ? 'warn' : 'error'
+    this.#logger[level]({ err: error }, error.message)
   }
 
   /** Announces an error of this process. */
@@ -212,7 +214,7 @@ export class Emitter {
   #report(event: QueueEvent, cause: unknown): void {
     const said = describeError(cause).message
     const error = new MillraceError('LISTENER_FAILED', `A listener for '${event.type}' threw: ${said}`, { cause })
-    if (event.type === 'error') this.#logger.error({ err: error }, error.message)
+    if (event.type === 'error') this.#log(error)
     else this.error(error, { id: event.id, name: event.name, queue: event.queue })
   }
 

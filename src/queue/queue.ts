@@ -336,8 +336,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
     decide: (job: JobRecord) => Decision,
   ): Promise<boolean | number> {
     if (typeof which !== 'string') return this.#pages(which, states, (page) => this.#desk.actAll(page, decide))
-    await this.#own(which)
-    return (await this.#desk.act(which, decide)).done
+    return (await this.#desk.act(which, decide, await this.#own(which))).done
   }
 
   async #pages(

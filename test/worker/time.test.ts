@@ -143,6 +143,23 @@ describe('leases', () => {
     expect(seen).toEqual(['lease-lost'])
   })
 
+  it('that a blocked event loop cost are a warning in the log, where nobody listens', async () => {
+    const clock = virtualClock()
+    const store = memory({ runtime: clock.runtime })
+    const queue = new Queue('work', { store, logger: false })
+    const written: string[] = []
+    const logger = {
+      warn: (_details: object, message: string) => void written.push(`warn: ${message}`),
+      error: (_details: object, message: string) => void written.push(`error: ${message}`),
+    }
+    const worker = new Worker(queue, () => clock.block('40s'), { lease: '30s', logger, autorun: false })
+    await worker.run()
+    await queue.add('n', 1, { attempts: 1 })
+    await clock.advance('1m')
+    expect(written.filter((line) => line.startsWith('warn: The event loop was blocked'))).toHaveLength(1)
+    expect(written.filter((line) => line.startsWith('error'))).toEqual([])
+  })
+
   it('of a job that is retried at once start again as soon as the old handler has ended', async () => {
     const { clock, queue, worker } = scene()
     let runs = 0
