@@ -53,9 +53,7 @@ export class Floor {
   readonly #desk: Desk
   readonly #attempts: AttemptHost
   readonly #held = new Bag<'heldAt', Attempt>('heldAt')
-  /** The jobs whose handlers are running here, whether or not they are still ours. */
-  readonly #running = new Set<string>()
-  /** Attempts at such jobs that wait here for a while for the old handler to end. */
+  /** Attempts at jobs of which an older handler is running here: they wait for a while for it to end. */
   readonly #successors = new Map<string, { readonly attempt: Attempt; readonly stop: Stop }>()
   #aheadTimer: Stop | undefined
 
@@ -89,15 +87,28 @@ export class Floor {
 
   /** Takes in claimed jobs; `asked` is when they were asked for. */
   claimed(records: readonly JobRecord[], asked: Millis): void {
+    const running = this.#runningAmong(records)
     for (const record of records) {
       const handler = this.#host.settings.handlerOf(record)!
       const attempt = new Attempt(this.#attempts, record, handler, asked + handler.lease)
       this.#held.add(attempt)
-      if (this.#running.has(record.id)) this.#waitForOldHandler(attempt)
+      if (running?.has(record.id) === true) this.#waitForOldHandler(attempt)
       else this.slots.push(attempt)
     }
     if (this.#host.takes()) this.#fill()
     else this.handBack()
+  }
+
+  /** Which of the jobs just claimed have a handler running here, whether or not it knows that it has lost them. */
+  #runningAmong(records: readonly JobRecord[]): ReadonlySet<string> | undefined {
+    const { running } = this.slots
+    if (records.length === 0 || running.length === 0) return undefined
+    const ids = running.map(({ record }) => record.id)
+    const [fewer, more] =
+      ids.length < records.length ? [ids, records.map(({ id }) => id)] : [records.map(({ id }) => id), ids]
+    const among = new Set(fewer)
+    const both = more.filter((id) => among.has(id))
+    return both.length === 0 ? undefined : new Set(both)
   }
 
   /**
@@ -115,7 +126,6 @@ export class Floor {
 
   /** A handler has ended, or was given up: a newer attempt at its job may begin. */
   #handlerEnded(id: string): void {
-    this.#running.delete(id)
     if (this.#successors.size === 0) return
     const next = this.#successors.get(id)
     this.#successors.delete(id)
@@ -170,7 +180,6 @@ export class Floor {
     const { connection, emitter, id: worker } = this.#host
     if (connection.runtime.elapsed() >= attempt.leaseEnds) this.lost(attempt, 'lease-lost')
     if (attempt.lost !== undefined) return false
-    this.#running.add(attempt.record.id)
     if (emitter.has('active')) {
       const { id, name, queue, attempt: number } = attempt.record
       emitter.emit({ type: 'active', id, name, queue, at: connection.runtime.now(), worker, attempt: number })
