@@ -145,7 +145,10 @@ export class Attempt {
   async #wrapped(job: Job, ctx: JobContext, at: number): Promise<unknown> {
     const wrap = this.#host.middleware[at]
     if (wrap === undefined) return this.handler.run(job, ctx)
+    let called = false
     return wrap(job, ctx, async (extra) => {
+      if (called) throw new MillraceError('CALLBACK_FAILED', 'A middleware called next() twice; a handler runs once.')
+      called = true
       extend(ctx, extra)
       return this.#wrapped(job, ctx, at + 1)
     })

@@ -1,10 +1,6 @@
 // worker/bag.ts: a set whose members know their place in it.
 
-/**
- * A set of objects, each of which keeps its place in the field named. A `Map` would do as well, but one that thousands of
- * short-lived entries pass through every second keeps them alive: V8's obsolete hash tables point to their successors, and
- * once one of them has grown old, the young ones hang on it until the next full collection.
- */
+/** A set of objects, each of which keeps its place in the field named: cheaper than hashing for what comes and goes by the thousand. */
 export class Bag<Field extends string, Item extends Record<Field, number>> {
   readonly #field: Field
   readonly #items: Item[] = []

@@ -401,11 +401,13 @@ describe('middleware', () => {
     const worker = newWorker(queue, () => 'fine')
     worker.use(async (job, _ctx, next) => {
       if (job.data === 'throw') throw new Error('no entry')
+      if (job.data === 'twice') await next({})
       return next(job.data === 'replace' ? { signal: 1 } : {})
     })
     expect(await (await queue.add('n', 'pass')).result()).toBe('fine')
     await expect((await queue.add('n', 'throw', { attempts: 1 })).result()).rejects.toThrow('no entry')
     await expect((await queue.add('n', 'replace', { attempts: 1 })).result()).rejects.toThrow('ctx.signal')
+    await expect((await queue.add('n', 'twice', { attempts: 1 })).result()).rejects.toThrow('next() twice')
   })
 })
 
