@@ -1,23 +1,15 @@
 // stores/table/insert.ts: adds a job with its edges.
-import type { Insert, NewEdge, NewJob, When } from '../../job/change.js'
-import type { AttemptError, JobState, Time } from '../../job/job.js'
-import { dueAt, released } from '../../job/lifecycle.js'
+import type { Insert, NewEdge } from '../../job/change.js'
+import type { EdgeState } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
+import { born, edgeTo } from '../apply.js'
 import type { EdgeRow } from './edges.js'
 import type { News } from './news.js'
-import type { Draft } from '../../job/record.js'
 import { chainEnd } from './row.js'
 import type { Row } from './row.js'
-import { add, laneOf, nextOrd } from './table.js'
+import { add, laneOf } from './table.js'
 import type { Table } from './table.js'
 import { duplicate, missing } from './verdict.js'
-
-const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
-
-/** A moment by the clock of this commit. */
-export function momentOf(when: When, now: Time): Time {
-  return 'at' in when ? when.at : now + when.in
-}
 
 /** Adds a job and answers its row, or says why not; nothing is written before all is known to be well. */
 export function insert(table: Table, { job, edges }: Insert, news: News): Row | Refused {
@@ -37,7 +29,7 @@ export function insert(table: Table, { job, edges }: Insert, news: News): Row | 
 
   const row: Row = {
     seq: table.seq++,
-    job: born(table, job, found, now),
+    job: born(job, found?.map(stateOf), table.places, table.highestFence, now),
     lane: laneOf(table, job.queue, job.name, job.version),
     chain: undefined,
   }
@@ -51,6 +43,8 @@ export function insert(table: Table, { job, edges }: Insert, news: News): Row | 
   news.placed(row, undefined, undefined)
   return row
 }
+
+const stateOf = ({ state }: EdgeRow): EdgeState => state
 
 function count(table: Table, row: Row): void {
   const { lifetime } = row.lane.name.queue
@@ -66,67 +60,7 @@ function edgesOf(table: Table, dependent: string, edges: readonly NewEdge[]): re
     if (dependency === undefined) return on
     const chain = dependency.job.chainId
     if (byChain.has(chain)) continue
-    const end = chainEnd(dependency)
-    const state = end === undefined ? 'open' : end === 'completed' ? 'ended' : 'broken'
-    byChain.set(chain, { dependent, chain, policy, state })
+    byChain.set(chain, { dependent, chain, policy, state: edgeTo(chainEnd(dependency)) })
   }
   return [...byChain.values()]
-}
-
-function born(table: Table, job: NewJob, edges: readonly EdgeRow[] | undefined, now: Time): Draft {
-  let pending = 0
-  let broken = false
-  if (edges !== undefined) {
-    for (const edge of edges) {
-      if (edge.state !== 'ended') pending++
-      if (edge.state === 'broken') broken = true
-    }
-  }
-  let runAt = job.run === undefined ? undefined : momentOf(job.run, now)
-  let state: JobState = job.state
-  if (pending > 0) state = 'waiting-children'
-  else if (edges !== undefined || state === 'waiting-children') state = released(runAt, now)
-  if (state === 'waiting') runAt = undefined
-
-  const record: Draft = {
-    id: job.id,
-    kind: job.kind,
-    queue: job.queue,
-    name: job.name,
-    version: job.version,
-    data: job.data,
-    state,
-    priority: job.priority,
-    ord: nextOrd(table, job.lifo),
-    fence: table.highestFence,
-    attempt: 0,
-    attempts: job.attempts,
-    backoff: job.backoff,
-    timeout: job.timeout,
-    worker: undefined,
-    runAt,
-    leaseUntil: undefined,
-    brokenAt: broken ? now : undefined,
-    staleAt: undefined,
-    stale: false,
-    deleteAt: undefined,
-    dueAt: undefined,
-    chainId: job.chainId,
-    chainIndex: job.chainIndex,
-    parentId: job.parentId,
-    pending,
-    stalls: 0,
-    ahead: false,
-    dedup: job.dedup,
-    keep: job.keep,
-    progress: undefined,
-    result: undefined,
-    error: undefined,
-    errors: NO_ERRORS,
-    createdAt: now,
-    startedAt: undefined,
-    finishedAt: undefined,
-  }
-  record.dueAt = dueAt(record)
-  return record
 }

@@ -1,13 +1,12 @@
 // stores/table/news.ts: what one commit has to tell: events, and hints about work, times and leases taken away.
-import type { CellEvent } from '../../job/change.js'
+import type { CellEvent, Move } from '../../job/change.js'
 import type { JobRecord, JobState, Time } from '../../job/job.js'
-import type { Revoked, StoreEvent, StoreEventType } from '../../store/store.js'
+import type { Revoked, StoreEventType } from '../../store/store.js'
+import { cellEvent, draft, drained, entered, reason } from '../announce.js'
+import type { EventDraft } from '../announce.js'
 import type { Journal } from './journal.js'
 import { isPaused, listed } from './row.js'
 import type { Queued, Row } from './row.js'
-
-/** An event before it is given its place in the stream. */
-export type EventDraft = { -readonly [Key in keyof StoreEvent]: StoreEvent[Key] }
 
 /** What has happened so far in the commit being made. */
 export class News {
@@ -40,7 +39,7 @@ export class News {
     if (!moved) return
     if (job.state === 'waiting' && job.kind === 'job' && !isPaused(name)) this.work(name.queue)
     if (from === 'active') this.credited(name.queue)
-    if (this.recording) this.#entered(job)
+    if (this.recording) this.events.push(entered(job, this.now))
   }
 
   /** A job was claimed from a queue. */
@@ -74,11 +73,14 @@ export class News {
     if (this.recording) this.events.push({ ...draft(type, job, this.now), ...more })
   }
 
+  /** Why a job was moved; `worker` held it before. */
+  tellWhy(why: NonNullable<Move['why']>, worker: string | undefined, after: JobRecord): void {
+    if (this.recording) this.events.push(reason(why, worker, after, this.now))
+  }
+
   /** What a cell announces. */
   tellCell(event: CellEvent): void {
-    if (!this.recording) return
-    const about = { queue: event.queue, name: event.name ?? '', id: '' }
-    this.events.push({ ...draft(event.type, about, this.now), worker: event.worker })
+    if (this.recording) this.events.push(cellEvent(event, this.now))
   }
 
   /** A lease was taken away from its holder. */
@@ -90,8 +92,7 @@ export class News {
   drained(): void {
     if (!this.recording) return
     for (const queue of this.#claimed) {
-      if (listed(queue, 'waiting').size > 0) continue
-      this.events.push(draft('drained', { queue: queue.name, name: '', id: '' }, this.now))
+      if (listed(queue, 'waiting').size === 0) this.events.push(drained(queue.name, this.now))
     }
   }
 
@@ -123,37 +124,5 @@ export class News {
         else this.#due.set(queue, known)
       })
     }
-  }
-
-  #entered(job: JobRecord): void {
-    const event = draft(job.state, job, this.now)
-    if (job.state === 'active') {
-      event.attempt = job.attempt
-      event.worker = job.worker
-    } else if (job.state === 'completed') {
-      event.attempt = job.attempt
-      event.result = job.result
-    } else if (job.state === 'failed') {
-      event.attempt = job.attempt
-      event.error = job.error
-    } else if (job.state === 'delayed') event.runAt = job.runAt
-    this.events.push(event)
-  }
-}
-
-function draft(type: StoreEventType, about: { id: string; queue: string; name: string }, now: Time): EventDraft {
-  return {
-    cursor: '',
-    type,
-    id: about.id,
-    queue: about.queue,
-    name: about.name,
-    at: now,
-    attempt: undefined,
-    worker: undefined,
-    runAt: undefined,
-    result: undefined,
-    progress: undefined,
-    error: undefined,
   }
 }

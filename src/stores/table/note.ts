@@ -2,7 +2,7 @@
 import type { Note } from '../../job/change.js'
 import type { LogLine } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
-import { mayChange } from './move.js'
+import { mayChange } from '../apply.js'
 import type { News } from './news.js'
 import { copyOf } from '../../job/record.js'
 import { replace } from './table.js'

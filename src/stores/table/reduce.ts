@@ -1,8 +1,8 @@
 // stores/table/reduce.ts: applies one batch to a table: groups in order, then renewals, then asks.
 import type { Change } from '../../job/change.js'
-import { isFinished } from '../../job/job.js'
 import type { JobRecord, Time } from '../../job/job.js'
 import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
+import { mayTurn } from '../apply.js'
 import { claim } from './claim.js'
 import { insert } from './insert.js'
 import { move } from './move.js'
@@ -90,27 +90,4 @@ function apply(table: Table, change: Change, news: News): Row | Refused | undefi
     case 'put':
       return put(table, change, news)
   }
-}
-
-/**
- * Whether a group may be refused after some of it was applied, so that its steps must be written down. A single change
- * cannot, nor can a settlement: a release is never refused, and neither is the removal of a job just finished.
- */
-function mayTurn(group: Group): boolean {
-  const first = group[0]
-  for (let at = 1; at < group.length; at++) {
-    const change = group[at]!
-    if (change.kind === 'release') continue
-    const follows =
-      change.kind === 'move' &&
-      change.to === 'removed' &&
-      !change.held &&
-      first?.kind === 'move' &&
-      first.to !== 'removed' &&
-      isFinished(first.to) &&
-      first.id === change.id &&
-      first.fence + 1 === change.fence
-    if (!follows || at !== group.length - 1) return true
-  }
-  return false
 }

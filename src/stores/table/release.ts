@@ -2,11 +2,10 @@
 import type { Release } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { FinishedState } from '../../job/job.js'
-import { dueAt, released } from '../../job/lifecycle.js'
+import { told } from '../apply.js'
 import type { News } from './news.js'
-import { copyOf } from '../../job/record.js'
 import type { Row } from './row.js'
-import { nextOrd, replace } from './table.js'
+import { replace } from './table.js'
 import type { Table } from './table.js'
 
 /** Ends the wait for a chain. Does nothing while the chain has an unfinished job. */
@@ -31,23 +30,6 @@ function hasEnded(table: Table, chain: string): boolean {
 function tellDependent(table: Table, row: Row, outcome: FinishedState, news: News): void {
   const before = row.job
   const { state: from, dueAt: due } = before
-  const waits = from === 'waiting-children'
-  const job = copyOf(before)
-  if (outcome !== 'completed') {
-    job.brokenAt = news.now // kept in whatever state it is: a later retry looks at it
-    if (waits) job.fence++
-  } else {
-    job.pending--
-    if (waits && job.pending === 0) {
-      job.fence++
-      job.state = released(job.runAt, news.now)
-      if (job.state === 'waiting') {
-        job.runAt = undefined
-        job.ord = nextOrd(table, before.ord < 0)
-      }
-    }
-  }
-  job.dueAt = dueAt(job)
-  replace(table, row, job)
+  replace(table, row, told(before, outcome, table.places, news.now))
   news.placed(row, from, due)
 }

@@ -1,6 +1,6 @@
 // stores/table/ring.ts: the last events, numbered, so that a watcher can resume where it left off.
 import type { StoreEvent } from '../../store/store.js'
-import type { EventDraft } from './news.js'
+import type { EventDraft } from '../announce.js'
 
 /** What a resuming watcher missed. */
 export interface Missed {

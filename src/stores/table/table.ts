@@ -2,6 +2,7 @@
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, JobState, LogLine } from '../../job/job.js'
 import type { Cell, Handled } from '../../store/store.js'
+import type { Places } from '../apply.js'
 import { Edges } from './edges.js'
 import type { Handlers } from './handlers.js'
 import { Journal } from './journal.js'
@@ -34,8 +35,8 @@ export interface Table {
   highestFence: number
   /** The next number in the order of insertion. */
   seq: number
-  /** The next place within a priority. */
-  ord: number
+  /** Places within a priority. */
+  readonly places: Places
   /** The lane found last: jobs are mostly added many of a kind. */
   recent: Lane | undefined
 }
@@ -58,7 +59,7 @@ export function createTable(): Table {
     handlers: new WeakMap(),
     highestFence: 0,
     seq: 0,
-    ord: 0,
+    places: createPlaces(),
     recent: undefined,
   }
 }
@@ -90,10 +91,14 @@ export function laneOf(table: Table, queueName: string, jobName: string, version
   return found
 }
 
-/** A fresh place: behind all others, or, for a job that goes last in first out, before them. */
-export function nextOrd(table: Table, lifo: boolean): number {
-  const ord = table.ord++
-  return lifo ? -1 - ord : ord
+function createPlaces(): Places {
+  let next = 0
+  return {
+    next(lifo) {
+      const ord = next++
+      return lifo ? -1 - ord : ord
+    },
+  }
 }
 
 /** Adds a row to every index. */

@@ -1,0 +1,218 @@
+// stores/apply.ts: what a change makes of a record. Pure, and the same for every store that applies changes in this process.
+import type { Move, NewJob, When } from '../job/change.js'
+import { ERRORS_KEPT, isFinished } from '../job/job.js'
+import type { AttemptError, EdgeState, ErrorInfo, FinishedState, JobRecord, JobState, Time } from '../job/job.js'
+import { dueAt, released } from '../job/lifecycle.js'
+import { copyOf } from '../job/record.js'
+import type { Draft } from '../job/record.js'
+import type { Group, Revoked } from '../store/store.js'
+
+/** Gives fresh places: behind all others, or, for a job that goes last in first out, before them. */
+export interface Places {
+  next(lifo: boolean): number
+}
+
+const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
+
+/** A moment by the clock of this commit. */
+export function momentOf(when: When, now: Time): Time {
+  return 'at' in when ? when.at : now + when.in
+}
+
+/** Whether a job's lease has run out, so that it may be taken from its holder. */
+export function leaseIsOver(job: JobRecord, now: Time): boolean {
+  return job.state === 'active' && job.leaseUntil !== undefined && job.leaseUntil <= now
+}
+
+/** Whether a change made for `fence`, and for the lease if `held`, may be applied to a job. */
+export function mayChange(job: JobRecord, fence: number, held: boolean, now: Time): boolean {
+  return (
+    job.fence === fence && (!held || (job.state === 'active' && job.leaseUntil !== undefined && job.leaseUntil > now))
+  )
+}
+
+/** Whether a move takes a finished job back into work, so that it needs its dedup key again. */
+export function revives(from: JobState, to: Move['to']): boolean {
+  return to !== 'removed' && isFinished(from) && !isFinished(to)
+}
+
+/**
+ * Whether a group may be refused after some of it was applied, so that its steps must be written down. A single change
+ * cannot, nor can a settlement: a release is never refused, and neither is the removal of a job just finished.
+ */
+export function mayTurn(group: Group): boolean {
+  const first = group[0]
+  for (let at = 1; at < group.length; at++) {
+    const change = group[at]!
+    if (change.kind === 'release') continue
+    const follows =
+      change.kind === 'move' &&
+      change.to === 'removed' &&
+      !change.held &&
+      first?.kind === 'move' &&
+      first.to !== 'removed' &&
+      isFinished(first.to) &&
+      first.id === change.id &&
+      first.fence + 1 === change.fence
+    if (!follows || at !== group.length - 1) return true
+  }
+  return false
+}
+
+/** The state of an edge to a chain that ended so, or has not. */
+export function edgeTo(end: FinishedState | undefined): EdgeState {
+  return end === undefined ? 'open' : end === 'completed' ? 'ended' : 'broken'
+}
+
+/** The record of a new job; `edges` are the states of its dependencies, if it has any. */
+export function born(
+  job: NewJob,
+  edges: readonly EdgeState[] | undefined,
+  places: Places,
+  fence: number,
+  now: Time,
+): Draft {
+  let pending = 0
+  let broken = false
+  if (edges !== undefined) {
+    for (const edge of edges) {
+      if (edge !== 'ended') pending++
+      if (edge === 'broken') broken = true
+    }
+  }
+  let runAt = job.run === undefined ? undefined : momentOf(job.run, now)
+  let state: JobState = job.state
+  if (pending > 0) state = 'waiting-children'
+  else if (edges !== undefined || state === 'waiting-children') state = released(runAt, now)
+  if (state === 'waiting') runAt = undefined
+
+  const record: Draft = {
+    id: job.id,
+    kind: job.kind,
+    queue: job.queue,
+    name: job.name,
+    version: job.version,
+    data: job.data,
+    state,
+    priority: job.priority,
+    ord: places.next(job.lifo),
+    fence,
+    attempt: 0,
+    attempts: job.attempts,
+    backoff: job.backoff,
+    timeout: job.timeout,
+    worker: undefined,
+    runAt,
+    leaseUntil: undefined,
+    brokenAt: broken ? now : undefined,
+    staleAt: undefined,
+    stale: false,
+    deleteAt: undefined,
+    dueAt: undefined,
+    chainId: job.chainId,
+    chainIndex: job.chainIndex,
+    parentId: job.parentId,
+    pending,
+    stalls: 0,
+    ahead: false,
+    dedup: job.dedup,
+    keep: job.keep,
+    progress: undefined,
+    result: undefined,
+    error: undefined,
+    errors: NO_ERRORS,
+    createdAt: now,
+    startedAt: undefined,
+    finishedAt: undefined,
+  }
+  record.dueAt = dueAt(record)
+  return record
+}
+
+/** What a move to a state makes of a record; `closed` is the number of broken edges that it decided. */
+export function moved(
+  before: JobRecord,
+  wanted: JobState,
+  { set, place, closesBroken }: Move,
+  closed: number,
+  places: Places,
+  now: Time,
+): Draft {
+  const job = copyOf(before)
+  job.fence++
+  if (set.attempt !== undefined) job.attempt = set.attempt
+  if (set.stalls !== undefined) job.stalls = set.stalls
+  if (set.data !== undefined) job.data = set.data ?? undefined
+  if (set.priority !== undefined) job.priority = set.priority
+  if (set.run !== undefined) job.runAt = set.run === null ? undefined : momentOf(set.run, now)
+  if (set.error === null) job.error = undefined
+  else if (set.error !== undefined) {
+    job.error = set.error
+    job.errors = [...before.errors.slice(1 - ERRORS_KEPT), failedAttempt(before, set.error, now)]
+  }
+  if (closesBroken) {
+    job.pending -= closed
+    job.brokenAt = undefined
+  }
+
+  // Its last dependency may have ended since the move was decided; then nothing would ever wake it.
+  const goesOn = wanted === 'waiting-children' && job.pending === 0
+  const to = goesOn ? released(job.runAt, now) : wanted
+  job.state = to
+  const enters = before.state !== to
+  if (to === 'waiting') {
+    job.runAt = undefined
+    if (enters && (place === 'new' || goesOn)) job.ord = places.next(before.ord < 0)
+  }
+  if (to !== 'active') {
+    job.leaseUntil = undefined
+    job.ahead = false
+    if (!isFinished(to)) job.worker = undefined
+  }
+
+  if (enters && isFinished(before.state)) {
+    job.finishedAt = job.staleAt = job.deleteAt = job.result = undefined
+    job.stale = false
+  }
+  if (enters && isFinished(to)) job.finishedAt = now
+  if (set.result !== undefined) job.result = set.result
+  if (set.staleIn !== undefined) job.staleAt = now + set.staleIn
+  if (set.deleteIn !== undefined) job.deleteAt = now + set.deleteIn
+  if (set.stale) job.stale = true
+  job.dueAt = dueAt(job)
+  return job
+}
+
+/** The entry that an error leaves in the history of a job, made in the attempt that ends with it. */
+export function failedAttempt(job: JobRecord, error: ErrorInfo, now: Time): AttemptError {
+  return { ...error, fence: job.fence, attempt: job.attempt, at: now }
+}
+
+/** What the end of a chain makes of a job that depends on it. */
+export function told(before: JobRecord, outcome: FinishedState, places: Places, now: Time): Draft {
+  const waits = before.state === 'waiting-children'
+  const job = copyOf(before)
+  if (outcome !== 'completed') {
+    job.brokenAt = now // kept in whatever state it is: a later retry looks at it
+    if (waits) job.fence++
+  } else {
+    job.pending--
+    if (waits && job.pending === 0) {
+      job.fence++
+      job.state = released(job.runAt, now)
+      if (job.state === 'waiting') {
+        job.runAt = undefined
+        job.ord = places.next(before.ord < 0)
+      }
+    }
+  }
+  job.dueAt = dueAt(job)
+  return job
+}
+
+/** What the holder of a lease is told when its job is moved by somebody else; `runs`: the lease was not over. */
+export function revocation(to: Move['to'], runs: boolean): Revoked['reason'] {
+  if (to === 'removed' || to === 'cancelled') return to
+  if (to === 'completed' || (to === 'failed' && runs)) return 'completed-elsewhere'
+  return 'lease-lost'
+}
