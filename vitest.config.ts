@@ -8,7 +8,7 @@ export default defineConfig({
   resolve: {
     alias: [
       { find: /^millrace$/, replacement: `${src}/index.ts` },
-      { find: /^millrace\/(memory|conformance|testing)$/, replacement: `${src}/$1.ts` },
+      { find: /^millrace\/(memory|sqlite|conformance|testing)$/, replacement: `${src}/$1.ts` },
     ],
   },
   test: {

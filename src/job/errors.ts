@@ -176,6 +176,53 @@ export const errorCatalogue = {
     remedy: 'Give each process a writer of its own; never share or copy one.',
   },
 
+  // What a database file can be.
+  MISSING_DRIVER: {
+    summary: 'No driver for SQLite could be loaded, or not the one that was asked for.',
+    remedy: 'Install one with `npm install @photostructure/sqlite@1`, or use Node 22.13 or later, which has its own.',
+  },
+  DATABASE_PATH_MISSING: {
+    summary: 'The folder that the database file should be in does not exist.',
+    remedy: 'Create the folder, or correct the path; only the file itself is created.',
+  },
+  DATABASE_IS_DIRECTORY: {
+    summary: 'The path of the database file leads to a folder.',
+    remedy: "Give the path of a file, such as that folder's path with `jobs.db` added.",
+  },
+  DATABASE_NOT_WRITABLE: {
+    summary: 'The database file or its folder cannot be written to, or the handle given was opened read-only.',
+    remedy:
+      'Give this process write access to the file and to its folder, where the log of the database lies beside it.',
+  },
+  DATABASE_INVALID: {
+    summary: 'The file is not an SQLite database, or is encrypted, or does not hold what Millrace keeps in one.',
+    remedy: 'Correct the path, or move that file away; Millrace has not touched it.',
+  },
+  DATABASE_FULL: {
+    summary: 'The disk is full, or the database has reached the size it is allowed; what was being written was not.',
+    remedy: 'Make room; nothing was half-written, and the same call succeeds once there is space.',
+  },
+  DATABASE_LOCKED: {
+    summary: 'Another program kept the database file locked for longer than the patience given; nothing was written.',
+    remedy: 'Find the program that holds a transaction open on the file, let it end, and try again.',
+  },
+  DATABASE_CORRUPT: {
+    summary: 'The database file is damaged.',
+    remedy: 'Stop what uses the file, keep a copy of it, and restore a backup or try `sqlite3 file .recover`.',
+  },
+  DATABASE_GONE: {
+    summary: 'The database file was deleted or replaced while it was open.',
+    remedy: 'Put the file back and restart what uses it; stop it first before moving or restoring a database.',
+  },
+  DATABASE_FAILED: {
+    summary: 'The database could not read or write its file for a reason that has no code of its own.',
+    remedy: "Look at the driver's own error in `cause`; check the disk, and that the file is on a local one.",
+  },
+  SCHEMA_TOO_NEW: {
+    summary: 'The tables in the database were made by a later version of Millrace.',
+    remedy: 'Update `millrace` here to the version that the other processes use; tables are never taken back.',
+  },
+
   // Queues, workers and the code they call.
   QUEUE_CLOSED: {
     summary: 'The queue was used after it was closed.',

@@ -86,7 +86,7 @@ export function claimed(job: JobRecord, by: { worker: string; lease: Millis; ahe
 }
 
 /** Whether a waiting job may be leased before there is a slot for it: only one that a dead worker can cost nothing. */
-export function mayLeaseAhead(job: JobRecord): boolean {
+export function mayLeaseAhead(job: Pick<JobRecord, 'attempts' | 'stalls'>): boolean {
   return job.attempts > 1 && job.stalls === 0
 }
 

@@ -1,4 +1,5 @@
 // store/cells.ts: the cells that stores read themselves (pauses, limits) and the registry of workers.
+import type { JsonText } from '../job/json.js'
 
 /** The keys of the known cells. */
 export const cellKey = {
@@ -47,4 +48,15 @@ export interface WorkerCell {
   /** It is seen at least this often, in milliseconds, while it lives. */
   readonly every: number
   readonly startedAt: number
+}
+
+/** What a cell says; nothing, where it is not there or is not an object, for a commit must not fail over a setting. */
+export function readCell<T>(value: JsonText | undefined): Partial<T> {
+  if (value === undefined) return {}
+  try {
+    const parsed: unknown = JSON.parse(value)
+    return typeof parsed === 'object' && parsed !== null ? parsed : {}
+  } catch {
+    return {}
+  }
 }

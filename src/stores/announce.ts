@@ -67,3 +67,8 @@ export function cellEvent(event: CellEvent, now: Time): EventDraft {
 export function drained(queue: string, now: Time): EventDraft {
   return draft('drained', { id: '', queue, name: '' }, now)
 }
+
+/** An event that was stored as JSON, with its absent fields in their places again. */
+export function storedEvent(event: StoreEvent): EventDraft {
+  return { ...draft(event.type, event, event.at), ...event }
+}

@@ -2,15 +2,15 @@
 import type { JobRecord, Millis } from '../../job/job.js'
 import { claimed, mayLeaseAhead } from '../../job/lifecycle.js'
 import type { Ask, Handled } from '../../store/store.js'
-import { handlersOf } from './handlers.js'
-import type { Handlers } from './handlers.js'
-import { Heap } from './heap.js'
+import { handlersOf } from '../handlers.js'
+import type { Handlers } from '../handlers.js'
+import { Heap } from '../heap.js'
 import type { News } from './news.js'
 import { isAtLimit, isLimited, isPaused } from './row.js'
 import type { Lane, Queued, Row } from './row.js'
 import { replace } from './table.js'
 import type { Table } from './table.js'
-import { NO_JOBS } from './verdict.js'
+import { NO_JOBS } from '../verdicts.js'
 
 /** A lane that can give, its first job, and the lease that its jobs are given. */
 interface Head {

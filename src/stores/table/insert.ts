@@ -9,16 +9,16 @@ import { chainEnd } from './row.js'
 import type { Row } from './row.js'
 import { add, laneOf } from './table.js'
 import type { Table } from './table.js'
-import { duplicate, missing } from './verdict.js'
+import { duplicate, missing } from '../verdicts.js'
 
 /** Adds a job and answers its row, or says why not; nothing is written before all is known to be well. */
 export function insert(table: Table, { job, edges }: Insert, news: News): Row | Refused {
   const standing = table.rows.get(job.id)
-  if (standing !== undefined) return duplicate(job.id, standing)
+  if (standing !== undefined) return duplicate(job.id, standing.job)
   const { now } = news
   if (job.dedup !== undefined) {
     const key = table.keys.holder(job.dedup.key, now)
-    if (key !== undefined) return duplicate(key.id, table.rows.get(key.id))
+    if (key !== undefined) return duplicate(key.id, table.rows.get(key.id)?.job)
   }
   const found = edges.length === 0 ? undefined : edgesOf(table, job.id, edges)
   if (typeof found === 'string') return missing(found)

@@ -1,5 +1,5 @@
 // stores/table/merge.ts: several sorted streams read as one.
-import { Heap } from './heap.js'
+import { Heap } from '../heap.js'
 
 interface Stream<T> {
   readonly rest: Iterator<T>

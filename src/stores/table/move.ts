@@ -8,7 +8,7 @@ import type { News } from './news.js'
 import type { Row } from './row.js'
 import { drop, replace } from './table.js'
 import type { Table } from './table.js'
-import { duplicate, fenced, missing } from './verdict.js'
+import { duplicate, fenced, missing } from '../verdicts.js'
 
 /** Moves a job, or says why not; nothing is written before all is known to be well. */
 export function move(table: Table, change: Move, news: News): Refused | undefined {
@@ -23,7 +23,7 @@ export function move(table: Table, change: Move, news: News): Refused | undefine
   const { to } = change
   if (dedup !== undefined && revives(from, to)) {
     const holder = table.keys.holder(dedup.key, now)
-    if (holder !== undefined && holder.id !== change.id) return duplicate(holder.id, table.rows.get(holder.id))
+    if (holder !== undefined && holder.id !== change.id) return duplicate(holder.id, table.rows.get(holder.id)?.job)
     if (holder === undefined && dedup.window === undefined) {
       table.keys.take({ key: dedup.key, id: change.id, until: undefined })
     }

@@ -7,7 +7,7 @@ import type { News } from './news.js'
 import { copyOf } from '../../job/record.js'
 import { replace } from './table.js'
 import type { Table } from './table.js'
-import { fenced, missing } from './verdict.js'
+import { fenced, missing } from '../verdicts.js'
 
 /** Writes a note, or says why not. */
 export function note(table: Table, change: Note, news: News): Refused | undefined {

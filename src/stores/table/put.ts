@@ -2,8 +2,8 @@
 import type { Put } from '../../job/change.js'
 import type { JsonText } from '../../job/json.js'
 import { cellKey } from '../../store/cells.js'
-import type { LimitCell, PauseCell } from '../../store/cells.js'
 import type { Cell, Refused } from '../../store/store.js'
+import { boundsOf } from '../bounds.js'
 import type { News } from './news.js'
 import type { Queued } from './row.js'
 import { queueOf } from './table.js'
@@ -45,32 +45,17 @@ function heeded(table: Table, key: string): Queued | undefined {
 }
 
 function pause(queue: Queued, value: JsonText | undefined): void {
-  const cell = read<PauseCell>(value)
-  queue.paused = cell.all === true
-  queue.pausedNames.clear()
-  for (const name of cell.names ?? []) queue.pausedNames.add(name)
-  for (const name of queue.names.values()) name.paused = queue.pausedNames.has(name.name)
+  const { paused, pausedNames } = boundsOf(value, undefined)
+  queue.paused = paused
+  queue.pausedNames = pausedNames
+  for (const name of queue.names.values()) name.paused = pausedNames.has(name.name)
 }
 
 function limit(queue: Queued, value: JsonText | undefined): void {
-  const cell = read<LimitCell>(value)
-  queue.limit = cell.concurrency ?? Infinity
-  queue.backlogLimit = cell.backlog ?? Infinity
-  queue.limitedNames.clear()
-  for (const [name, { concurrency }] of Object.entries(cell.names ?? {})) {
-    if (concurrency !== undefined) queue.limitedNames.set(name, concurrency)
-  }
-  for (const name of queue.names.values()) name.limit = queue.limitedNames.get(name.name) ?? Infinity
-  queue.limited = queue.limit !== Infinity || queue.limitedNames.size > 0
-}
-
-/** What a cell says; nothing, where it is not there or is not an object, for a commit must not fail over a setting. */
-function read<T>(value: JsonText | undefined): Partial<T> {
-  if (value === undefined) return {}
-  try {
-    const parsed: unknown = JSON.parse(value)
-    return typeof parsed === 'object' && parsed !== null ? parsed : {}
-  } catch {
-    return {}
-  }
+  const bounds = boundsOf(undefined, value)
+  queue.limit = bounds.limit
+  queue.backlogLimit = bounds.backlog
+  queue.limitedNames = bounds.limitedNames
+  for (const name of queue.names.values()) name.limit = bounds.limitedNames.get(name.name) ?? Infinity
+  queue.limited = bounds.limited
 }

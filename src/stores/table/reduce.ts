@@ -14,7 +14,7 @@ import { renew } from './renew.js'
 import { copyOf } from '../../job/record.js'
 import type { Row } from './row.js'
 import type { Table } from './table.js'
-import { LANDED } from './verdict.js'
+import { LANDED } from '../verdicts.js'
 
 /** What a batch came to. */
 export interface Reduced {

@@ -4,7 +4,7 @@ import type { News } from './news.js'
 import { copyOf } from '../../job/record.js'
 import { replace } from './table.js'
 import type { Table } from './table.js'
-import { fenced, LANDED, missing } from './verdict.js'
+import { fenced, LANDED, missing } from '../verdicts.js'
 
 /** Renews a lease. One that has run out can be renewed until somebody moves its job. */
 export function renew(table: Table, renewal: Renewal, news: News): Verdict {

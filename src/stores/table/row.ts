@@ -64,8 +64,8 @@ export interface Queued {
   backlogLimit: number
   /** Some bound on leases is set, here or on a name. */
   limited: boolean
-  readonly pausedNames: Set<string>
-  readonly limitedNames: Map<string, number>
+  pausedNames: ReadonlySet<string>
+  limitedNames: ReadonlyMap<string, number>
 }
 
 /** The jobs of a chain. */

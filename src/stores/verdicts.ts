@@ -1,8 +1,7 @@
-// stores/table/verdict.ts: the answers to groups and renewals, one object for all that are alike.
-import type { JobRecord } from '../../job/job.js'
-import type { Landed, Refused } from '../../store/store.js'
-import { copyOf } from '../../job/record.js'
-import type { Row } from './row.js'
+// stores/verdicts.ts: the answers to groups and renewals, one object for all that are alike.
+import type { JobRecord } from '../job/job.js'
+import { copyOf } from '../job/record.js'
+import type { Landed, Refused } from '../store/store.js'
 
 /** No jobs. */
 export const NO_JOBS: readonly JobRecord[] = Object.freeze([])
@@ -21,8 +20,8 @@ export function fenced(job: JobRecord): Refused {
 }
 
 /** The id or the key is taken, by a job that may be gone. */
-export function duplicate(id: string, standing: Row | undefined): Refused {
+export function duplicate(id: string, standing: JobRecord | undefined): Refused {
   return standing === undefined
     ? { ok: false, why: 'duplicate', id }
-    : { ok: false, why: 'duplicate', id, job: copyOf(standing.job) }
+    : { ok: false, why: 'duplicate', id, job: copyOf(standing) }
 }

@@ -1,4 +1,4 @@
-// stores/table/heap.ts: the least of a few things that each move up as they are used: lanes, and sorted streams.
+// stores/heap.ts: the least of a few things that each move up as they are used: lanes, and sorted streams.
 
 /** A binary heap. */
 export class Heap<T> {

@@ -1,0 +1,4 @@
+// millrace/sqlite: the store in a SQLite file.
+export { sqlite } from './stores/sqlite/store.js'
+export type { SqliteOptions } from './stores/sqlite/store.js'
+export type { SqliteHandle } from './stores/sqlite/driver.js'

@@ -1,0 +1,241 @@
+// stores/sqlite/driver.ts: the drivers of SQLite under one face, each loaded only when it is needed.
+import { MillraceError } from '../../job/errors.js'
+
+/** What goes into a statement and comes out of it. Integers are plain numbers: all of ours are below 2^53. */
+export type Value = string | number | null
+
+/** One row, column by column. */
+export type SqlRow = readonly Value[]
+
+/**
+ * A prepared statement: the driver's own object, for speed. Rows come as arrays. The columns of a row must have names
+ * of their own, which are not numbers: the oldest drivers give rows as objects.
+ */
+export interface Statement {
+  /** Runs it and counts what it changed. Only for statements that answer no rows: the oldest drivers count none. */
+  run(...values: Value[]): { readonly changes: number | bigint }
+  /** The first row, or undefined where there is none. Only for statements that answer rows. */
+  get(...values: Value[]): SqlRow | undefined
+  /** All rows. Only for statements that answer rows. */
+  all(...values: Value[]): SqlRow[]
+}
+
+/** One connection to a database. */
+export interface Database {
+  /** The file, absolute and with links followed; undefined in memory. */
+  readonly path: string | undefined
+  /** Prepares one statement. */
+  prepare(sql: string): Statement
+  /** Runs statements that answer nothing. */
+  exec(sql: string): void
+  /** Whether a transaction is open on this connection. */
+  readonly inTransaction: boolean
+  /** Closes the connection if it is the store's own; closing it again does nothing. */
+  close(): void
+}
+
+/** A driver by the name of its module. */
+export type DriverName = 'node:sqlite' | '@photostructure/sqlite' | 'better-sqlite3'
+
+/** All drivers there are. */
+export const driverNames: readonly DriverName[] = ['node:sqlite', '@photostructure/sqlite', 'better-sqlite3']
+
+/**
+ * An open database of the user's: a `Database` of better-sqlite3, or a `DatabaseSync` of node:sqlite or
+ * `@photostructure/sqlite`.
+ */
+export interface SqliteHandle {
+  /** Prepares one statement. */
+  prepare(sql: string): {
+    run(...values: never[]): unknown
+    get(...values: never[]): unknown
+    all(...values: never[]): unknown[]
+  }
+  /** Runs statements that answer nothing. */
+  exec(sql: string): unknown
+  /** Closes the connection. */
+  close(): unknown
+}
+
+/** What the drivers have beyond their common face. */
+interface NativeStatement extends Statement {
+  setReturnArrays?(on: boolean): void
+  setReadBigInts?(on: boolean): void
+  readonly reader?: boolean
+  raw?(on: boolean): unknown
+  safeIntegers?(on: boolean): unknown
+}
+
+interface Native {
+  prepare(sql: string): NativeStatement
+  exec(sql: string): unknown
+  close(): unknown
+  readonly isTransaction?: boolean
+  readonly inTransaction?: boolean
+  readonly readonly?: boolean
+}
+
+/** What opens a file: the class of a driver. */
+export type DatabaseClass = new (path: string) => SqliteHandle
+
+/** Loads a driver: the one named, or else the best there is here. Throws MISSING_DRIVER where there is none. */
+export async function loadDriver(name?: DriverName): Promise<DatabaseClass> {
+  switch (name) {
+    case 'node:sqlite': {
+      const own = builtIn()
+      if (own) return own
+      throw missing(`node:sqlite is part of Node from 22.13 on, and this is Node ${process.versions.node}.`, name)
+    }
+    case '@photostructure/sqlite':
+    case 'better-sqlite3':
+      return imported(name)
+    case undefined:
+      return builtIn() ?? imported('@photostructure/sqlite')
+  }
+}
+
+/** The driver inside Node, where it may be used without a flag. */
+function builtIn(): DatabaseClass | undefined {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
+  if (major < 22 || (major === 22 && minor < 13)) return undefined
+  const { emitWarning } = process
+  // Node 22 warns that its SQLite is experimental. That is for us to weigh, not for our users; all else is passed on.
+  process.emitWarning = (warning: string | Error, ...rest: never[]) => {
+    if (rest[0] !== 'ExperimentalWarning') emitWarning.call(process, warning, ...rest)
+  }
+  try {
+    const module: { DatabaseSync?: DatabaseClass } | undefined = process.getBuiltinModule('node:sqlite')
+    return module?.DatabaseSync
+  } catch {
+    return undefined
+  } finally {
+    process.emitWarning = emitWarning
+  }
+}
+
+/** A driver from an optional package. Its name is no literal here, so that bundlers leave the import alone. */
+async function imported(name: Exclude<DriverName, 'node:sqlite'>): Promise<DatabaseClass> {
+  let module: { DatabaseSync?: DatabaseClass; default?: DatabaseClass }
+  try {
+    module = await import(name)
+  } catch (error) {
+    const [reason] = String((error as Error).message).split('\n')
+    throw missing(`${name} could not be loaded (${reason}).`, name, error)
+  }
+  const found = module.DatabaseSync ?? module.default
+  if (typeof found !== 'function') throw missing(`${name} holds no class of databases.`, name)
+  return found
+}
+
+function missing(reason: string, driver: DriverName, cause?: unknown): MillraceError {
+  // Its later majors are for Nodes that have a driver of their own.
+  const wanted = driver === 'better-sqlite3' ? driver : '@photostructure/sqlite@1'
+  return new MillraceError(
+    'MISSING_DRIVER',
+    `SQLite needs a driver, and ${reason} Run \`npm install ${wanted}\`, or use Node 22.13 or later, which has its own.`,
+    { cause, details: { driver, node: process.versions.node } },
+  )
+}
+
+/**
+ * A connection of the store's own, which it closes. `path` is the file, or ':memory:'. Nothing ever waits inside SQLite,
+ * where it would hold the event loop: some drivers begin with a timeout of seconds.
+ */
+export function connect(Driver: DatabaseClass, path: string): Database {
+  const handle = new Driver(path)
+  handle.exec('PRAGMA busy_timeout = 0')
+  return adapt(handle, true)
+}
+
+/** A connection on the user's own handle, which stays the user's to close. */
+export function adopt(handle: SqliteHandle): Database {
+  return adapt(handle, false)
+}
+
+/** The class of a handle, to open its file once more. */
+export function classOf(handle: SqliteHandle): DatabaseClass {
+  return handle.constructor as DatabaseClass
+}
+
+/** The file of a handle, absolute and with links followed; undefined in memory. */
+export function fileOf(handle: SqliteHandle): string | undefined {
+  const rows = arrays(handle.prepare('PRAGMA database_list') as NativeStatement).all()
+  const file = rows.find(([, name]) => name === 'main')?.[2]
+  return typeof file === 'string' && file !== '' ? file : undefined
+}
+
+/** Whether a handle says of itself that it only reads; undefined where its driver does not tell. */
+export function saysReadOnly(handle: SqliteHandle): boolean | undefined {
+  return (handle as Native).readonly
+}
+
+function adapt(handle: SqliteHandle, own: boolean): Database {
+  const native = handle as Native
+  const tells = (['isTransaction', 'inTransaction'] as const).find((name) => native[name] !== undefined)
+  const path = fileOf(handle)
+  let closed = false
+  return {
+    path,
+    prepare: (sql) => arrays(native.prepare(sql)),
+    exec: (sql) => void native.exec(sql),
+    get inTransaction() {
+      return tells === undefined ? isNested(native) : native[tells] === true
+    },
+    close() {
+      if (own && !closed) {
+        if (path !== undefined) emptyLog(native)
+        native.close()
+      }
+      closed = true
+    },
+  }
+}
+
+/**
+ * Brings the log into the file. The last connection to close does so of itself, but `@photostructure/sqlite` 1 closes a
+ * connection only when its statements are collected as garbage; until then the file alone would not be whole.
+ */
+function emptyLog(native: Native): void {
+  try {
+    native.exec('PRAGMA wal_checkpoint(TRUNCATE)')
+  } catch {
+    // Then the next to open the file finds the log.
+  }
+}
+
+/** Asks a driver that does not tell (Node before 22.16): a plain BEGIN takes no lock, and fails only inside another. */
+function isNested(native: Native): boolean {
+  try {
+    native.exec('BEGIN')
+  } catch {
+    return true
+  }
+  native.exec('ROLLBACK')
+  return false
+}
+
+/** Makes a statement give its rows as arrays of plain values, whatever its database was told. */
+function arrays(statement: NativeStatement): Statement {
+  if (statement.raw) {
+    if (statement.reader) {
+      statement.raw(true)
+      statement.safeIntegers?.(false)
+    }
+    return statement
+  }
+  statement.setReadBigInts?.(false)
+  if (statement.setReturnArrays) {
+    statement.setReturnArrays(true)
+    return statement
+  }
+  // Node before 22.16.
+  const toArray = (row: object): SqlRow => Object.values(row) as Value[]
+  return {
+    run: (...values) => statement.run(...values),
+    get: (...values) => {
+      const row: object | undefined = statement.get(...values)
+      return row && toArray(row)
+    },
+    all: (...values) => statement.all(...values).map(toArray),
+  }
+}

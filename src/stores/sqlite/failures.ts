@@ -1,0 +1,132 @@
+// stores/sqlite/failures.ts: what the drivers' errors mean, and how a user is told.
+import { statfsSync } from 'node:fs'
+import { dirname } from 'node:path'
+import { MillraceError } from '../../job/errors.js'
+
+/** What went wrong, as far as it matters to what happens next. */
+export type FailureKind = 'busy' | 'full' | 'corrupt' | 'invalid' | 'readonly' | 'unopenable' | 'other'
+
+/** SQLite's primary result codes that mean one of these. Node's drivers give the number, better-sqlite3 the name. */
+const kinds: Readonly<Record<string, FailureKind>> = {
+  3: 'readonly',
+  PERM: 'readonly',
+  5: 'busy',
+  BUSY: 'busy',
+  // A table locked by another connection of the same process, in a shared cache.
+  6: 'busy',
+  LOCKED: 'busy',
+  8: 'readonly',
+  READONLY: 'readonly',
+  11: 'corrupt',
+  CORRUPT: 'corrupt',
+  13: 'full',
+  FULL: 'full',
+  14: 'unopenable',
+  CANTOPEN: 'unopenable',
+  // A race for the index of the log that SQLite has given up on.
+  15: 'busy',
+  PROTOCOL: 'busy',
+  26: 'invalid',
+  NOTADB: 'invalid',
+}
+
+/** The kind of a failure that a driver threw. */
+export function failureKind(error: unknown): FailureKind {
+  if (typeof error !== 'object' || error === null) return 'other'
+  const { code, errcode } = error as { code?: unknown; errcode?: unknown }
+  // The low byte is the primary code: 517, BUSY_SNAPSHOT, is a kind of 5, BUSY.
+  if (typeof errcode === 'number') return kinds[errcode & 0xff] ?? 'other'
+  if (typeof code !== 'string' || !code.startsWith('SQLITE_')) return 'other'
+  return kinds[code.split('_')[1] ?? ''] ?? 'other'
+}
+
+/** Whether somebody else holds the file just now, so that the same work may succeed in a moment. */
+export function isBusy(error: unknown): boolean {
+  return failureKind(error) === 'busy'
+}
+
+/** A failure that counts as busy: what is needed is held within this process, where SQLite sees no conflict. */
+export function busyHere(message: string): Error {
+  return Object.assign(new Error(message), { code: 'SQLITE_BUSY' })
+}
+
+/**
+ * The error a user is given for what a driver threw while working on a file (undefined: in memory). An error that is
+ * Millrace's own already is answered as it is.
+ */
+export function toStoreError(error: unknown, path: string | undefined): MillraceError {
+  if (error instanceof MillraceError) return error
+  const file = nameOf(path)
+  const options = { cause: error, details: path === undefined ? {} : { path } }
+  const said = error instanceof Error ? error.message : String(error)
+  switch (failureKind(error)) {
+    case 'busy':
+      return new MillraceError(
+        'DATABASE_LOCKED',
+        `Another program holds ${file} locked. Nothing was written; try again once its transaction has ended.`,
+        options,
+      )
+    case 'full':
+      return fullError(file, options)
+    case 'corrupt':
+      return new MillraceError(
+        'DATABASE_CORRUPT',
+        `${capital(file)} is damaged. Stop what uses it, keep a copy, then restore a backup or try \`sqlite3 <file> .recover\`.`,
+        options,
+      )
+    case 'invalid':
+      return new MillraceError(
+        'DATABASE_INVALID',
+        `${capital(file)} is not an SQLite database, or is encrypted. Correct the path, or move that file away.`,
+        options,
+      )
+    case 'readonly':
+      return new MillraceError(
+        'DATABASE_NOT_WRITABLE',
+        `${capital(file)} cannot be written to. Give this process write access to the file and to its folder.`,
+        options,
+      )
+    case 'unopenable':
+    case 'other':
+      if (path !== undefined && hasNoSpace(path)) return fullError(file, options)
+      return new MillraceError(
+        'DATABASE_FAILED',
+        `${capital(file)} failed: ${said}. The driver's own error is in \`cause\`; check the disk, and that it is a local one.`,
+        options,
+      )
+  }
+}
+
+/** How messages speak of a file. */
+export function nameOf(path: string | undefined): string {
+  return path === undefined ? 'the database in memory' : `the database file ${path}`
+}
+
+function fullError(file: string, options: { readonly cause: unknown; readonly details: object }): MillraceError {
+  return new MillraceError(
+    'DATABASE_FULL',
+    `There is no space left for ${file}. Nothing was half-written; make room on its disk and try again.`,
+    { cause: options.cause, details: { ...options.details } },
+  )
+}
+
+/** A full disk shows as a failure of input and output where SQLite maps memory onto a file. */
+function hasNoSpace(path: string): boolean {
+  try {
+    return statfsSync(dirname(path)).bavail === 0
+  } catch {
+    return false
+  }
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1)
+}
+
+/** Whether a row was refused because what must be unique is taken. */
+export function isConstraint(error: unknown): boolean {
+  if (typeof error !== 'object' || error === null) return false
+  const { code, errcode } = error as { code?: unknown; errcode?: unknown }
+  if (typeof errcode === 'number') return (errcode & 0xff) === 19
+  return typeof code === 'string' && code.startsWith('SQLITE_CONSTRAINT')
+}

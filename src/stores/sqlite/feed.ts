@@ -1,0 +1,242 @@
+// stores/sqlite/feed.ts: who is told what after a commit, through this handle or another on the same file.
+import type { Millis, Time } from '../../job/job.js'
+import type { Stop } from '../../store/runtime.js'
+import type { Notice, Revoked, StoreEvent, WatchOptions } from '../../store/store.js'
+import { storedEvent } from '../announce.js'
+import type { Ground } from './ground.js'
+import type { News } from './news.js'
+import type { Transaction } from './transaction.js'
+
+/** How long events are recorded after the last watcher of events has left, so that one who comes back can resume. */
+const LINGER: Millis = 600_000
+
+/** How long a handle counts as watching without a sign of life, and how often it gives one. */
+const PRESENT_FOR: Millis = 90_000
+export const PRESENT_EVERY: Millis = 30_000
+
+/** Notices kept for handles that are slow to read them. */
+const NOTICES = 1_000
+
+const NO_EVENTS: readonly StoreEvent[] = Object.freeze([])
+
+/** What a notice to other handles says. */
+type Hints = Pick<Notice, 'work' | 'due' | 'revoked'>
+
+const NO_HINTS: Hints = Object.freeze({ work: [], due: [], revoked: [] })
+
+interface Watcher {
+  readonly listener: (notice: Notice) => void
+  readonly events: boolean
+  readonly from: string | undefined
+  /** Events up to this number are not for it; undefined until a transaction has found out. */
+  since: number | undefined
+}
+
+/** The watchers of one handle. */
+export class Feed {
+  /** This handle among those on the file. */
+  readonly #id: string
+  readonly #ring: number
+  readonly #watchers = new Set<Watcher>()
+  /** The last event that was told here, and the last notice of another handle that was read. */
+  #position: number | undefined
+  #notice: number | undefined
+  /** Whether this handle is known to the others as watching, and as watching events. */
+  #known = { until: -Infinity, eventsUntil: -Infinity }
+
+  constructor(id: string, ring: number) {
+    this.#id = id
+    this.#ring = ring
+  }
+
+  /** Whether anybody watches here. */
+  get watched(): boolean {
+    return this.#watchers.size > 0
+  }
+
+  /** Whether the others have to be told who watches here before the next commit. */
+  get isNew(): boolean {
+    for (const { since } of this.#watchers) if (since === undefined) return true
+    return false
+  }
+
+  /** Whether anybody watches events here. */
+  get #recorded(): boolean {
+    for (const { events } of this.#watchers) if (events) return true
+    return false
+  }
+
+  /** Begins to tell a listener about commits, from the next transaction on. */
+  watch({ events = false, from }: WatchOptions, listener: (notice: Notice) => void, left: () => void): Stop {
+    const watcher: Watcher = { listener, events, from, since: undefined }
+    this.#watchers.add(watcher)
+    return () => {
+      if (this.#watchers.delete(watcher)) left()
+    }
+  }
+
+  /** Lets all of them go. */
+  close(): void {
+    this.#watchers.clear()
+  }
+
+  /**
+   * Tells the other handles, inside a transaction of its own, who watches here; finds out where new watchers begin.
+   * Answers what to do once that is durable.
+   */
+  announce(ground: Ground, now: Time): () => void {
+    const { sql } = ground
+    const events = this.#recorded
+    const until = this.watched ? now + PRESENT_FOR : now
+    const known = { until, eventsUntil: events ? until + LINGER : Math.min(this.#known.eventsUntil, now + LINGER) }
+    if (events && ground.numbers.unrecorded > 0) this.#skip(ground)
+    sql.dropPeers.run(now)
+    sql.setPeer.run(this.#id, known.until, Math.max(known.eventsUntil, 0))
+    ground.forgetPeers()
+    const { event, notice } = ground.numbers
+    const fresh = [...this.#watchers].filter(({ since }) => since === undefined)
+    const missed = fresh.map((watcher) => this.#missed(ground, watcher))
+    return () => {
+      this.#known = known
+      this.#notice ??= notice
+      if (events) this.#position ??= event
+      for (const [at, watcher] of fresh.entries()) {
+        watcher.since = event
+        const told = missed[at]
+        if (told !== undefined) queueMicrotask(() => this.#call(watcher, told))
+      }
+      if (!events) this.#position = undefined
+    }
+  }
+
+  /** Events have gone by unrecorded: nobody can resume from before here. */
+  #skip({ sql, numbers }: Ground): void {
+    sql.dropEvents.run(numbers.event)
+    numbers.event++
+    numbers.floor = numbers.event
+    numbers.unrecorded = 0
+    for (const what of ['event', 'floor', 'unrecorded'] as const) sql.setNumber.run(what, numbers[what])
+  }
+
+  /** What a watcher that resumes has missed. */
+  #missed(ground: Ground, { events, from }: Watcher): Notice | undefined {
+    if (!events || from === undefined) return undefined
+    const { event } = ground.numbers
+    const first = this.#firstHeld(ground)
+    const after = /^\d+$/.test(from) ? Number(from) : -1
+    const gap = after < first - 1 || after > event
+    const held = this.#read(ground, gap ? first - 1 : after)
+    return gap || held.length > 0 ? { ...NO_HINTS, events: held, gap } : undefined
+  }
+
+  #firstHeld({ numbers }: Ground): number {
+    return Math.max(numbers.floor, numbers.event - this.#ring) + 1
+  }
+
+  /** The events after one that are held. */
+  #read({ sql }: Ground, after: number): StoreEvent[] {
+    const events = sql.eventsAfter.all(after).flatMap(([, body]) => JSON.parse(body as string) as StoreEvent[])
+    return events.filter(({ cursor }) => Number(cursor) > after).map(storedEvent)
+  }
+
+  /** Whether a commit made now should record its events. */
+  recording(ground: Ground, now: Time): boolean {
+    return this.#recorded || ground.peers.some(({ eventsUntil }) => eventsUntil > now)
+  }
+
+  /** Writes what a commit has to tell into the file, for other handles and for those who resume. Tells whether to wake them. */
+  record({ ground, sql, numbers, news, now }: Transaction): boolean {
+    if (!news.recording) numbers.unrecorded = 1
+    else if (news.events.length > 0) {
+      if (numbers.unrecorded > 0) this.#skip(ground)
+      for (const event of news.events) event.cursor = String(++numbers.event)
+      sql.addEvents.run(numbers.event, JSON.stringify(news.events))
+      sql.dropEvents.run(numbers.event - this.#ring)
+    }
+    if (!ground.peers.some(({ id, until }) => id !== this.#id && until > now)) return false
+    if (news.hints) {
+      sql.addNotice.run(++numbers.notice, this.#id, JSON.stringify(hintsOf(news)))
+      sql.dropNotices.run(numbers.notice - NOTICES)
+    }
+    return news.any
+  }
+
+  /** Tells the watchers here what a commit through this handle had to tell, soon. */
+  publish(ground: Ground, news: News): void {
+    if (!this.watched || !news.any) return
+    const hints = hintsOf(news)
+    const first = news.events[0]
+    if (first === undefined) return this.#tell(hints, NO_EVENTS, false)
+    // Others may have told something before this, which has to come first.
+    if (Number(first.cursor) !== (this.#position ?? 0) + 1) this.look(ground, hints)
+    else {
+      this.#position = Number(news.events.at(-1)!.cursor)
+      this.#tell(hints, news.events, false)
+    }
+  }
+
+  /** Reads what other handles have told since, and passes it on. Tells whether there was anything. */
+  look(ground: Ground, hints: Hints = NO_HINTS): boolean {
+    if (this.#notice === undefined) return false
+    const work = new Set(hints.work)
+    const due = [...hints.due]
+    const revoked: Revoked[] = [...hints.revoked]
+    for (const [n, origin, body] of ground.sql.noticesAfter.all(this.#notice) as [number, string, string][]) {
+      this.#notice = n
+      if (origin === this.#id) continue
+      const told = JSON.parse(body) as Hints
+      for (const queue of told.work) work.add(queue)
+      due.push(...told.due)
+      revoked.push(...told.revoked)
+    }
+    let events = NO_EVENTS
+    let gap = false
+    if (this.#position !== undefined) {
+      gap = this.#position < this.#firstHeld(ground) - 1
+      events = this.#read(ground, gap ? this.#firstHeld(ground) - 1 : this.#position)
+      const last = events.at(-1)
+      if (last !== undefined) this.#position = Number(last.cursor)
+      else if (gap) this.#position = ground.numbers.event
+    }
+    const any = work.size + due.length + revoked.length + events.length > 0 || gap
+    if (any) this.#tell({ work: [...work], due, revoked }, events, gap)
+    return any
+  }
+
+  #tell(hints: Hints, events: readonly StoreEvent[], gap: boolean): void {
+    const hinted = hints.work.length + hints.due.length + hints.revoked.length > 0
+    const first = events.length === 0 ? 0 : Number(events[0]!.cursor)
+    const notice: Notice = { ...hints, events, gap }
+    const hintsOnly: Notice = { ...hints, events: NO_EVENTS, gap: false }
+    queueMicrotask(() => {
+      for (const watcher of this.#watchers) {
+        if (watcher.since === undefined) continue
+        if (!watcher.events || (events.length === 0 && !gap)) {
+          if (hinted) this.#call(watcher, hintsOnly)
+        } else if (watcher.since < first || gap) this.#call(watcher, notice)
+        else {
+          const { since } = watcher
+          const rest = events.filter(({ cursor }) => Number(cursor) > since)
+          if (hinted || rest.length > 0) this.#call(watcher, { ...hints, events: rest, gap: false })
+        }
+      }
+    })
+  }
+
+  #call(watcher: Watcher, notice: Notice): void {
+    if (!this.#watchers.has(watcher)) return
+    try {
+      watcher.listener(notice)
+    } catch {
+      // A listener answers for itself; the others must hear of the commit all the same.
+    }
+  }
+}
+
+function hintsOf(news: News): Hints {
+  return {
+    work: [...news.work],
+    due: Array.from(news.due, ([queue, at]) => ({ queue, at })),
+    revoked: news.revoked,
+  }
+}

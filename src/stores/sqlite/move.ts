@@ -1,0 +1,121 @@
+// stores/sqlite/move.ts: takes a job to another state, fenced.
+import type { Move } from '../../job/change.js'
+import { ERRORS_KEPT, isFinished } from '../../job/job.js'
+import type { ErrorInfo, FinishedState, JobRecord } from '../../job/job.js'
+import type { Refused } from '../../store/store.js'
+import { failedAttempt, leaseIsOver, mayChange, moved, revives, revocation } from '../apply.js'
+import { duplicate, fenced, missing } from '../verdicts.js'
+import { keyHolder, takeKey } from './keys.js'
+import { movedColumns, nullable } from './rows.js'
+import type { Found } from './rows.js'
+import type { Transaction } from './transaction.js'
+
+/** Moves a job, or says why not; nothing is written before all is known to be well. */
+export function move(tx: Transaction, change: Move): Refused | undefined {
+  const { id, to } = change
+  if (change.held && to !== 'removed') {
+    const held = tx.held.get(id)
+    if (held !== undefined && held.job.fence === change.fence && settle(tx, held, to, change)) return undefined
+  }
+  tx.held.delete(id)
+  const found = tx.ground.byId(id)
+  if (found === undefined) return missing(id)
+  const { job: before } = found
+  if (!mayChange(before, change.fence, change.held, tx.now)) return fenced(before)
+  if (change.reaps === true && !leaseIsOver(before, tx.now)) return fenced(before)
+  const { dedup } = before
+  if (dedup !== undefined && revives(before.state, to)) {
+    const holder = keyHolder(tx, dedup.key)
+    if (holder !== undefined && holder !== id) return duplicate(holder, tx.ground.byId(holder)?.job)
+    if (holder === undefined && dedup.window === undefined) takeKey(tx, dedup.key, id, undefined)
+  }
+
+  if (to === 'removed') remove(tx, found)
+  else {
+    const closed = change.closesBroken ? Number(tx.sql.closeBroken.run(found.seq).changes) : 0
+    const after = moved(before, to, change, closed, tx, tx.now)
+    tx.sql.move.run(...movedColumns(after), found.seq)
+    follow(tx, found, after, change)
+  }
+  if (before.state === 'active' && !change.held && to !== 'active') takeAway(tx, found, to)
+  return undefined
+}
+
+/** Moves a job that was claimed through this connection, if it is still held: the row itself is asked while it is written. */
+function settle(tx: Transaction, held: Found, to: Exclude<Move['to'], 'removed'>, change: Move): boolean {
+  const { seq, job: before } = held
+  const after = moved(before, to, change, 0, tx, tx.now)
+  const { changes } = isPlainEnd(change)
+    ? tx.sql.completeHeld.run(tx.now, nullable(after.result), seq, before.fence)
+    : tx.sql.moveHeld.run(...movedColumns(after), seq, before.fence, tx.now)
+  if (Number(changes) === 0) return false
+  if (to !== 'active') tx.held.delete(before.id)
+  follow(tx, held, after, change)
+  return true
+}
+
+/** Whether a settlement only completes its job, with or without a result. */
+export function isPlainEnd({ to, held, set, why, closesBroken }: Move): boolean {
+  if (to !== 'completed' || !held || why !== undefined || closesBroken) return false
+  return (
+    set.staleIn === undefined &&
+    set.deleteIn === undefined &&
+    set.attempt === undefined &&
+    set.stalls === undefined &&
+    set.run === undefined &&
+    set.data === undefined &&
+    set.priority === undefined &&
+    set.error === undefined &&
+    set.stale === undefined
+  )
+}
+
+/** What follows from a move that was written: history, keys, counters and news. */
+export function follow(tx: Transaction, { seq, lane, job: before }: Found, after: JobRecord, change: Move): void {
+  const { set, why } = change
+  if (set.data !== undefined) tx.sql.setData.run(seq, set.data)
+  if (set.error) remember(tx, seq, before, after, set.error)
+  if (before.dedup !== undefined && isFinished(after.state)) tx.sql.freeKey.run(before.dedup.key, before.id)
+  if (why !== undefined) tx.news.tellWhy(why, before.worker, after)
+  tx.placed(lane, after, before.state, before.dueAt)
+  if (after.kind !== 'job') return
+  if (after.state !== before.state && isFinished(after.state)) {
+    tx.counts.happened(lane.queue, after.state satisfies FinishedState)
+  }
+  if (why === 'retrying') tx.counts.happened(lane.queue, 'retried')
+  else if (why === 'stalled') tx.counts.happened(lane.queue, 'stalled')
+}
+
+/** Writes a failed attempt into the history; the oldest gives way. */
+function remember(tx: Transaction, seq: number, before: JobRecord, after: JobRecord, error: ErrorInfo): void {
+  const { fence, attempt, at } = failedAttempt(before, error, tx.now)
+  tx.sql.addFailure.run(seq, fence, attempt, at, JSON.stringify(error))
+  if (before.errors.length >= ERRORS_KEPT) tx.sql.dropFailures.run(seq, after.errors[0]!.fence)
+}
+
+function remove(tx: Transaction, { seq, lane, job }: Found): void {
+  const { sql } = tx
+  if (job.fence > tx.numbers.fence) tx.numbers.fence = job.fence
+  sql.removeJob.run(seq)
+  sql.removeBody.run(seq)
+  sql.removeLogs.run(seq)
+  if (job.errors.length > 0) sql.removeFailures.run(seq)
+  if (Number(sql.removeEdges.run(seq).changes) > 0) tx.ground.openEdges = undefined
+  if (job.dedup !== undefined) sql.freeKey.run(job.dedup.key, job.id)
+  tx.counts.lane(lane.id, job.kind === 'job' ? job.state : 'schedule', -1)
+  if (job.state === 'active') tx.credited(lane)
+  tx.news.tell('removed', job)
+}
+
+/** Somebody else moved a job that was being worked on: its handler is told, and counts until its lease is over. */
+function takeAway(tx: Transaction, { lane, job }: Found, to: Move['to']): void {
+  const { id, fence, worker, leaseUntil } = job
+  const runs = leaseUntil !== undefined && leaseUntil > tx.now
+  if (runs) {
+    if (Number(tx.sql.dropOrphan.run(id, fence).changes) > 0) tx.counts.lane(lane.id, 'orphaned', -1)
+    tx.sql.addOrphan.run(id, fence, lane.id, leaseUntil)
+    tx.counts.lane(lane.id, 'orphaned', 1)
+    tx.ground.orphans = true
+  }
+  if (worker !== undefined) tx.news.revoked.push({ id, fence, worker, reason: revocation(to, runs) })
+}

@@ -1,0 +1,26 @@
+// stores/sqlite/note.ts: writes beside a job's state, fenced; the fence stays.
+import type { Note } from '../../job/change.js'
+import type { Refused } from '../../store/store.js'
+import { mayChange } from '../apply.js'
+import { fenced, missing } from '../verdicts.js'
+import type { Transaction } from './transaction.js'
+
+/** Writes a note, or says why not. */
+export function note(tx: Transaction, change: Note): Refused | undefined {
+  const { sql, news, now } = tx
+  const found = tx.ground.byId(change.id)
+  if (found === undefined) return missing(change.id)
+  const { seq, job } = found
+  if (!mayChange(job, change.fence, change.held, now)) return fenced(job)
+
+  if (change.data !== undefined) sql.setData.run(seq, change.data)
+  if (change.progress !== undefined) {
+    sql.setProgress.run(change.progress, seq)
+    news.tellProgress(job, change.progress)
+  }
+  if (change.logs !== undefined && change.logs.length > 0) {
+    let n = sql.lastLog.get(seq)![0] as number
+    for (const line of change.logs) sql.addLog.run(seq, ++n, now, job.attempt, line)
+  }
+  return undefined
+}

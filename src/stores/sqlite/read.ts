@@ -1,0 +1,95 @@
+// stores/sqlite/read.ts: what the file can be asked, finding jobs aside: details, counts, and what is due.
+import type { Edge, EdgeState, FailurePolicy, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
+import { jobStates } from '../../job/job.js'
+import type { Cell, Details, DetailsQuery, Due, DueQuery, JobDetails, Lifetime, QueueTally } from '../../store/store.js'
+import type { Ground } from './ground.js'
+import { cellOf } from './put.js'
+
+/** What lies beside jobs. */
+export function details(ground: Ground, query: DetailsQuery): Details {
+  return { jobs: (query.jobs ?? []).map((id) => jobDetails(ground, id)), cells: cells(ground, query) }
+}
+
+function jobDetails(ground: Ground, id: string): JobDetails {
+  const { sql } = ground
+  const seq = sql.seqOf.get(id)?.[0]
+  if (seq === undefined) return { id, edges: [], dependents: [], logs: [] }
+  const own = sql.chainOf.get(id)![0] as string
+  const edges = sql.edgesOf.all(seq).map(([chain, policy, state]) => edgeOf(id, chain, policy, state))
+  const dependents = sql.edgesOn.all(own).map(([other, policy, state]) => edgeOf(other, own, policy, state))
+  const logs = sql.logsOf
+    .all(seq)
+    .map(([at, attempt, line]): LogLine => ({ at: at as Time, attempt: attempt as number, line: line as string }))
+  return { id, edges, dependents, logs }
+}
+
+function edgeOf(dependent: unknown, chain: unknown, policy: unknown, state: unknown): Edge {
+  return {
+    dependent: dependent as string,
+    chain: chain as string,
+    policy: policy as FailurePolicy,
+    state: state as EdgeState,
+  }
+}
+
+function cells({ sql }: Ground, query: DetailsQuery): readonly Cell[] {
+  const found = new Map<string, Cell>()
+  const add = (cell: Cell): void => void found.set(cell.key, cell)
+  for (const key of query.cells ?? []) {
+    const row = sql.cell.get(key)
+    if (row !== undefined) add(cellOf(row))
+  }
+  if (query.cellsUnder !== undefined) for (const row of sql.cellsUnder.all(query.cellsUnder)) add(cellOf(row))
+  return [...found.values()].toSorted((a, b) => (a.key < b.key ? -1 : 1))
+}
+
+const states: ReadonlySet<unknown> = new Set(jobStates)
+
+/** The counts of the queues named, or of all; only those that have ever held a job. */
+export function tally(ground: Ground, names: readonly string[] | undefined): readonly QueueTally[] {
+  const all = names === undefined ? ground.sql.queues.all().map(([, name]) => name as string) : [...new Set(names)]
+  const tallies: QueueTally[] = []
+  for (const queue of all) {
+    const id = ground.queue(queue)
+    const found = id === undefined ? undefined : tallyOf(ground, id, queue)
+    if (found !== undefined) tallies.push(found)
+  }
+  return tallies
+}
+
+function tallyOf({ sql }: Ground, id: number, queue: string): QueueTally | undefined {
+  const names: Record<string, Partial<Record<JobState, number>>> = Object.create(null)
+  const leases: Record<string, number> = Object.create(null)
+  const lifetime = { added: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, stalled: 0 }
+  for (const [what, n] of sql.lifetimeOf.all(id)) lifetime[what as keyof Lifetime] = n as number
+  let used = lifetime.added > 0
+  for (const [name, what, n] of sql.tallyOf.all(id) as [string, string, number][]) {
+    if (states.has(what)) (names[name] ??= {})[what as JobState] = n
+    else if (what === 'schedule') used = true
+    if (what === 'active' || what === 'orphaned') leases[name] = (leases[name] ?? 0) + n
+  }
+  return used ? { queue, names, leases, lifetime } : undefined
+}
+
+/** What is due in some queues, the longest due first, and when the next one comes. */
+export function due(ground: Ground, { queues, except, limit }: DueQuery, now: Time): Due {
+  const { sql } = ground
+  const skipped = new Set(except)
+  const ripe: { readonly seq: number; readonly at: Time }[] = []
+  let next: Time | undefined
+  for (const name of new Set(queues)) {
+    const queue = ground.queue(name)
+    if (queue === undefined) continue
+    for (const [seq, at, id] of sql.dueUntil.all(queue, now, limit + 1 + skipped.size) as [number, Time, string][]) {
+      if (!skipped.has(id)) ripe.push({ seq, at })
+    }
+    const ahead = (sql.dueAfter.all(queue, now, 1 + skipped.size) as [Time, string][]).find(
+      ([, id]) => !skipped.has(id),
+    )
+    if (ahead !== undefined && (next === undefined || ahead[0] < next)) next = ahead[0]
+  }
+  ripe.sort((a, b) => a.at - b.at || a.seq - b.seq)
+  const jobs = ripe.slice(0, limit).map(({ seq }): JobRecord => ground.bySeq(seq).job)
+  if (ripe.length > limit) next = ripe[limit]!.at
+  return next === undefined ? { now, jobs } : { now, jobs, next }
+}

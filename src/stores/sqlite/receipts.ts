@@ -1,0 +1,153 @@
+// stores/sqlite/receipts.ts: receipts written down shortly. With the batch that it answers, a receipt can be made again.
+import type { Insert } from '../../job/change.js'
+import type { JobRecord, Time } from '../../job/job.js'
+import { claimed } from '../../job/lifecycle.js'
+import { copyOf } from '../../job/record.js'
+import type { Ask, Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
+import { born } from '../apply.js'
+import { handlerFor, handlersOf } from '../handlers.js'
+import { LANDED } from '../verdicts.js'
+import type { Ground } from './ground.js'
+
+/** So many jobs in a row: the place of the first, as `ord` counts them, and how many. */
+type Run = [first: number, count: number]
+
+/** Groups one after the other: so many that inserted nothing, so many that inserted one job each, or one by itself. */
+type WrittenGroups = number | Run | { readonly inserted: readonly (Run | JobRecord)[] } | Refused
+
+/** Claimed jobs one after the other: by number, and alike in the rest. */
+type WrittenClaims = [seq: number, count: number, fence: number, attempt: number, ahead: 0 | 1]
+
+/** A receipt in short. */
+interface Written {
+  readonly now: Time
+  /** The fence that new jobs began at. */
+  readonly fence: number
+  readonly groups: readonly WrittenGroups[]
+  readonly renewals: readonly (number | Refused)[]
+  readonly asks: readonly (readonly WrittenClaims[])[]
+}
+
+/** Adds a place to the runs, at the end of the last one if it follows. */
+function extend(runs: unknown[], place: number): void {
+  const last = runs.at(-1)
+  if (isRun(last) && place === last[0] + (place < 0 ? -last[1] : last[1])) last[1]++
+  else runs.push([place, 1] satisfies Run)
+}
+
+const isRun = (entry: unknown): entry is Run => Array.isArray(entry)
+
+/** Counts one more that is like the ones before. */
+function tick(list: unknown[]): void {
+  if (typeof list.at(-1) === 'number') (list[list.length - 1] as number)++
+  else list.push(1)
+}
+
+/** Whether a new job can be made again from its insert: nothing but the store's own clock and count had a say. */
+function isOwn(group: Group, job: JobRecord, fence: number): boolean {
+  return job.fence === fence && group.every((change) => change.kind === 'insert' && change.edges.length === 0)
+}
+
+/** Writes a receipt down. `numbers` are those of the jobs claimed; `fence` is where new jobs began. */
+export function write(batch: Batch, receipt: Receipt, numbers: readonly (readonly number[])[], fence: number): string {
+  const groups: WrittenGroups[] = []
+  for (const [at, verdict] of receipt.groups.entries()) {
+    const group = batch.groups[at]!
+    if (!verdict.ok) groups.push(verdict)
+    else if (verdict.inserted.length === 0) tick(groups)
+    else if (group.length === 1 && isOwn(group, verdict.inserted[0]!, fence)) extend(groups, verdict.inserted[0]!.ord)
+    else {
+      const inserted: (Run | JobRecord)[] = []
+      for (const job of verdict.inserted) {
+        if (isOwn(group, job, fence)) extend(inserted, job.ord)
+        else inserted.push(job)
+      }
+      groups.push({ inserted })
+    }
+  }
+  const renewals: (number | Refused)[] = []
+  for (const verdict of receipt.renewals) {
+    if (verdict.ok) tick(renewals)
+    else renewals.push(verdict)
+  }
+  const asks = receipt.asks.map((jobs, at) => claims(jobs, numbers[at]!))
+  return JSON.stringify({ now: receipt.now, fence, groups, renewals, asks } satisfies Written)
+}
+
+function claims(jobs: readonly JobRecord[], numbers: readonly number[]): readonly WrittenClaims[] {
+  const runs: WrittenClaims[] = []
+  for (const [at, { fence, attempt, ahead }] of jobs.entries()) {
+    const seq = numbers[at]!
+    const last = runs.at(-1)
+    const follows = last !== undefined && seq === last[0] + last[1]
+    if (follows && last[2] === fence && last[3] === attempt && last[4] === Number(ahead)) last[1]++
+    else runs.push([seq, 1, fence, attempt, ahead ? 1 : 0])
+  }
+  return runs
+}
+
+/** Makes a receipt again. */
+export function read(ground: Ground, batch: Batch, text: string): Receipt {
+  const { now, fence, groups, renewals, asks } = JSON.parse(text, revive) as Written
+  return {
+    writer: batch.writer,
+    seq: batch.seq,
+    now,
+    groups: verdicts(batch, groups, fence, now),
+    renewals: renewals.flatMap((entry) => (typeof entry === 'number' ? Array<Verdict>(entry).fill(LANDED) : [entry])),
+    asks: asks.map((runs, at) => runs.flatMap((run) => claimedAgain(ground, run, batch.asks[at]!, now))),
+  }
+}
+
+/** A record without a bound on its attempts has none in JSON either. */
+function revive(key: string, value: unknown): unknown {
+  return key === 'attempts' && value === null ? Infinity : value
+}
+
+function verdicts(batch: Batch, groups: readonly WrittenGroups[], fence: number, now: Time): readonly Verdict[] {
+  const found: Verdict[] = []
+  const again = (insert: Insert, ord: number): JobRecord => born(insert.job, undefined, { next: () => ord }, fence, now)
+  for (const entry of groups) {
+    if (typeof entry === 'number') for (let left = entry; left > 0; left--) found.push(LANDED)
+    else if (isRun(entry)) {
+      for (const ord of places(entry)) {
+        found.push({ ok: true, inserted: [again(batch.groups[found.length]![0] as Insert, ord)] })
+      }
+    } else if ('inserted' in entry) {
+      const inserts = batch.groups[found.length]!.filter((change) => change.kind === 'insert')
+      const inserted: JobRecord[] = []
+      for (const each of entry.inserted) {
+        if (isRun(each)) for (const ord of places(each)) inserted.push(again(inserts[inserted.length]!, ord))
+        else inserted.push(copyOf(each)) // so that absent fields are there, as undefined
+      }
+      found.push({ ok: true, inserted })
+    } else found.push(entry.job === undefined ? entry : { ...entry, job: copyOf(entry.job) })
+  }
+  return found
+}
+
+function places([first, count]: Run): readonly number[] {
+  return Array.from({ length: count }, (_, at) => (first < 0 ? first - at : first + at))
+}
+
+/** The jobs of a run as they were claimed; those that were removed since are left out: nobody could settle them. */
+function claimedAgain(ground: Ground, run: WrittenClaims, ask: Ask, now: Time): readonly JobRecord[] {
+  const [first, count, fence, attempt, ahead] = run
+  const jobs: JobRecord[] = []
+  for (let seq = first; seq < first + count; seq++) {
+    const row = ground.sql.jobBySeq.get(seq)
+    if (row === undefined) continue
+    const before = copyOf(ground.found(row).job)
+    if (before.fence !== fence) {
+      // It has moved on: what that brought is taken off again.
+      before.runAt = before.staleAt = before.deleteAt = before.finishedAt = before.result = undefined
+      before.stale = false
+      before.errors = before.errors.filter((error) => error.fence < fence)
+    }
+    before.fence = fence - 1
+    before.attempt = attempt - 1
+    const lease = handlerFor(handlersOf(ask.handles), before.name, before.version)?.lease ?? 0
+    jobs.push(claimed(before, { worker: ask.worker, lease, ahead: ahead === 1, now }))
+  }
+  return jobs
+}

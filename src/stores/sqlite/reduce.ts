@@ -1,0 +1,128 @@
+// stores/sqlite/reduce.ts: applies one batch inside a transaction: groups in order, then renewals, then asks.
+import type { Change, NewJob } from '../../job/change.js'
+import type { JobRecord } from '../../job/job.js'
+import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
+import { mayTurn } from '../apply.js'
+import { LANDED } from '../verdicts.js'
+import { claim } from './claim.js'
+import { insert, insertAlike, isAlike, isPlain } from './insert.js'
+import { sweepKeys } from './keys.js'
+import { move } from './move.js'
+import { note } from './note.js'
+import { put } from './put.js'
+import * as receipts from './receipts.js'
+import { release } from './release.js'
+import { expireOrphans, renew } from './renew.js'
+import type { Transaction } from './transaction.js'
+import { remember } from './writers.js'
+
+/** Jobs alike from which on it pays to add them in one statement. */
+const FEW = 8
+
+/** Jobs that are added one by one when some of them could not be added together. */
+const MANY = 50
+
+/** Applies a batch; the caller begins and ends the transaction. */
+export function reduce(tx: Transaction, batch: Batch): Receipt {
+  const { fence } = tx.numbers
+  expireOrphans(tx)
+  sweepKeys(tx)
+  const groups = applyGroups(tx, batch.groups)
+  const renewals = batch.renewals.map((renewal) => renew(tx, renewal))
+  const claims = batch.asks.map((ask) => claim(tx, ask))
+  const asks = claims.map(({ jobs }) => jobs)
+  const receipt: Receipt = { writer: batch.writer, seq: batch.seq, now: tx.now, groups, renewals, asks }
+  tx.finish()
+  const numbers = claims.map(({ seqs }) => seqs)
+  remember(tx, batch, receipts.write(batch, receipt, numbers, fence))
+  return receipt
+}
+
+function applyGroups(tx: Transaction, groups: readonly Group[]): Verdict[] {
+  const verdicts: Verdict[] = []
+  while (verdicts.length < groups.length) {
+    const alike = newJobsAlike(groups.length - verdicts.length, (at) => soleInsert(groups[verdicts.length + at]!))
+    const records = alike.length >= FEW ? insertAlike(tx, alike) : []
+    for (const record of records) verdicts.push({ ok: true, inserted: [record] })
+    // The rest goes one by one: it is of another kind, too few, or next to an id that is taken.
+    const rest = Math.max(1, Math.min(alike.length - records.length, MANY))
+    for (const group of groups.slice(verdicts.length, verdicts.length + rest)) verdicts.push(applyGroup(tx, group))
+  }
+  return verdicts
+}
+
+function soleInsert(group: Group): Change | undefined {
+  return group.length === 1 ? group[0] : undefined
+}
+
+/** The new jobs, from the first on, that are plain and alike. */
+function newJobsAlike(count: number, change: (at: number) => Change | undefined): readonly NewJob[] {
+  const jobs: NewJob[] = []
+  for (let at = 0; at < count; at++) {
+    const next = change(at)
+    if (next?.kind !== 'insert' || !isPlain(next)) break
+    if (jobs.length > 0 && !isAlike(jobs[0]!, next.job)) break
+    jobs.push(next.job)
+  }
+  return jobs
+}
+
+function applyGroup(tx: Transaction, group: Group): Verdict {
+  if (!mayTurn(group)) return applyChanges(tx, group)
+  const { sql } = tx
+  const counts = tx.counts.mark()
+  const news = tx.news.mark()
+  sql.beginGroup.run()
+  const verdict = applyChanges(tx, group)
+  if (!verdict.ok) {
+    sql.rollbackGroup.run()
+    counts()
+    news()
+    tx.ground.forgetMade()
+  }
+  sql.keepGroup.run()
+  return verdict
+}
+
+function applyChanges(tx: Transaction, group: Group): Verdict {
+  let inserted: JobRecord[] | undefined
+  let touched = false
+  for (let at = 0; at < group.length;) {
+    const change = group[at]!
+    if (change.kind === 'insert') {
+      inserted ??= []
+      const alike = newJobsAlike(group.length - at, (ahead) => group[at + ahead])
+      const records = alike.length >= FEW ? insertAlike(tx, alike) : []
+      if (records.length > 0) {
+        for (const record of records) inserted.push(record)
+        at += records.length
+        continue
+      }
+      const record = insert(tx, change)
+      if ('why' in record) return record
+      inserted.push(record)
+    } else {
+      const refused = apply(tx, change)
+      if (refused !== undefined) return refused
+      if (inserted !== undefined) touched = true
+    }
+    at++
+  }
+  if (inserted === undefined) return LANDED
+  if (touched) inserted = inserted.map((record) => tx.ground.byId(record.id)?.job ?? record)
+  return { ok: true, inserted }
+}
+
+function apply(tx: Transaction, change: Exclude<Change, { kind: 'insert' }>): Refused | undefined {
+  switch (change.kind) {
+    case 'move':
+      return move(tx, change)
+    case 'note':
+      return note(tx, change)
+    case 'release':
+      release(tx, change)
+      return undefined
+    case 'put':
+      return put(tx, change)
+  }
+}

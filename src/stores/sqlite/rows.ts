@@ -1,0 +1,191 @@
+// stores/sqlite/rows.ts: job records to rows and back.
+import type { AttemptError, ErrorInfo, JobKind, JobRecord, JobState, KeepByState } from '../../job/job.js'
+import type { Backoff } from '../../job/retry.js'
+import type { Draft } from '../../job/record.js'
+import type { SqlRow, Value } from './driver.js'
+
+/** The queue, name and version that jobs share. Its number never changes. */
+export interface Lane {
+  readonly id: number
+  readonly queue: number
+  readonly queueName: string
+  readonly name: string
+  readonly version: number
+}
+
+/** A job as it was read, and where it is. */
+export interface Found {
+  readonly seq: number
+  readonly lane: Lane
+  readonly job: JobRecord
+}
+
+const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
+
+/** Absent is null in a column. */
+export function nullable<T extends Value>(value: T | undefined): T | null {
+  return value === undefined ? null : value
+}
+
+/** Texts of settings that many jobs share, by the object: adds of one kind bring the same one again and again. */
+const texts = new WeakMap<object, string>()
+
+/** The text of a setting. */
+export function textOf(setting: object | undefined): string | null {
+  if (setting === undefined) return null
+  let text = texts.get(setting)
+  if (text === undefined) texts.set(setting, (text = JSON.stringify(setting)))
+  return text
+}
+
+/** Settings by their texts, as far as they repeat; begins anew when there are many. */
+export class Settings {
+  readonly #known = new Map<string, unknown>()
+
+  backoff(text: Value): Backoff | undefined {
+    return this.#parse(text) as Backoff | undefined
+  }
+
+  keep(text: Value): KeepByState | undefined {
+    return this.#parse(text) as KeepByState | undefined
+  }
+
+  #parse(text: Value): unknown {
+    if (text === null) return undefined
+    let known = this.#known.get(text as string)
+    if (known === undefined) {
+      known = JSON.parse(text as string)
+      if (this.#known.size >= 1_000) this.#known.clear()
+      this.#known.set(text as string, known)
+    }
+    return known
+  }
+}
+
+const time = (value: Value): number | undefined => (value === null ? undefined : (value as number))
+const text = (value: Value): string | undefined => (value === null ? undefined : (value as string))
+
+/** The record in a row of `jobById` or `jobBySeq`; `errors` reads its failed attempts, where it has any. */
+export function recordOf(
+  row: SqlRow,
+  lane: Lane,
+  settings: Settings,
+  errors: (seq: number) => readonly AttemptError[],
+): Draft {
+  const id = row[1] as string
+  return {
+    id,
+    kind: row[3] as JobKind,
+    queue: lane.queueName,
+    name: lane.name,
+    version: lane.version,
+    data: text(row[31]!),
+    state: row[4] as JobState,
+    priority: row[5] as number,
+    ord: row[6] as number,
+    fence: row[7] as number,
+    attempt: row[8] as number,
+    attempts: row[9] === null ? Infinity : (row[9] as number),
+    backoff: settings.backoff(row[32]!),
+    timeout: time(row[33]!),
+    worker: text(row[10]!),
+    runAt: time(row[11]!),
+    leaseUntil: time(row[12]!),
+    brokenAt: time(row[13]!),
+    staleAt: time(row[14]!),
+    stale: row[15] === 1,
+    deleteAt: time(row[16]!),
+    dueAt: time(row[17]!),
+    chainId: row[18] === null ? id : (row[18] as string),
+    chainIndex: row[19] as number,
+    parentId: text(row[20]!),
+    pending: row[21] as number,
+    stalls: row[22] as number,
+    ahead: row[23] === 1,
+    dedup: row[35] === null ? undefined : JSON.parse(row[35] as string),
+    keep: settings.keep(row[34]!),
+    progress: text(row[25]!),
+    result: text(row[26]!),
+    error: row[27] === null ? undefined : JSON.parse(row[27] as string),
+    errors: row[24] === 0 ? NO_ERRORS : errors(row[0] as number),
+    createdAt: row[28] as number,
+    startedAt: time(row[29]!),
+    finishedAt: time(row[30]!),
+  }
+}
+
+/** The record in a row of `laneHead`, of a job that nothing has happened to yet. */
+export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
+  const id = row[1] as string
+  return {
+    id,
+    kind: 'job',
+    queue: lane.queueName,
+    name: lane.name,
+    version: lane.version,
+    data: text(row[9]!),
+    state: 'waiting',
+    priority: row[2] as number,
+    ord: row[3] as number,
+    fence: row[4] as number,
+    attempt: row[5] as number,
+    attempts: row[6] === null ? Infinity : (row[6] as number),
+    backoff: settings.backoff(row[10]!),
+    timeout: time(row[11]!),
+    worker: undefined,
+    runAt: undefined,
+    leaseUntil: undefined,
+    brokenAt: undefined,
+    staleAt: undefined,
+    stale: false,
+    deleteAt: undefined,
+    dueAt: undefined,
+    chainId: id,
+    chainIndex: 0,
+    parentId: undefined,
+    pending: 0,
+    stalls: 0,
+    ahead: false,
+    dedup: row[13] === null ? undefined : JSON.parse(row[13] as string),
+    keep: settings.keep(row[12]!),
+    progress: undefined,
+    result: undefined,
+    error: undefined,
+    errors: NO_ERRORS,
+    createdAt: row[8] as number,
+    startedAt: undefined,
+    finishedAt: undefined,
+  }
+}
+
+/** A failed attempt in a row of `failuresOf`. */
+export function failureOf([fence, attempt, at, error]: SqlRow): AttemptError {
+  const info = JSON.parse(error as string) as ErrorInfo
+  return { ...info, fence: fence as number, attempt: attempt as number, at: at as number }
+}
+
+/** What `move` writes, in the order of its columns. */
+export function movedColumns(job: JobRecord): Value[] {
+  return [
+    job.state,
+    job.priority,
+    job.ord,
+    job.fence,
+    job.attempt,
+    nullable(job.worker),
+    nullable(job.runAt),
+    nullable(job.leaseUntil),
+    nullable(job.brokenAt),
+    nullable(job.staleAt),
+    Number(job.stale),
+    nullable(job.deleteAt),
+    nullable(job.dueAt),
+    job.pending,
+    job.stalls,
+    Number(job.ahead),
+    job.errors.length,
+    nullable(job.result),
+    job.error === undefined ? null : JSON.stringify(job.error),
+    nullable(job.finishedAt),
+  ]
+}

@@ -1,0 +1,183 @@
+// stores/sqlite/schema.ts: the whole schema as it is today, and the steps that lead here from older ones.
+
+/** The version of `schema`; up by one with every step. */
+export const VERSION = 1
+
+/**
+ * Everything Millrace keeps in a file. Names begin with `millrace_`, so that it can live beside the tables of a program.
+ * Times are milliseconds since 1970. JSON is text.
+ */
+export const schema = `
+-- Queues, and the lanes in them: one for each name and version. Neither is ever removed, so their numbers can be kept.
+CREATE TABLE millrace_queue (
+  id   INTEGER PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE
+);
+CREATE TABLE millrace_lane (
+  id      INTEGER PRIMARY KEY,
+  queue   INTEGER NOT NULL,
+  name    TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  UNIQUE (queue, name, version)
+);
+
+-- Numbers kept so that nobody has to count: 'store' 0 (number, fence, event, notice), 'lane' (jobs by state, and the
+-- leases that lost their job), 'queue' (what has happened since it was made). One tree, so that a commit writes one page.
+CREATE TABLE millrace_counter (
+  kind TEXT NOT NULL,
+  of   INTEGER NOT NULL,
+  what TEXT NOT NULL,
+  n    INTEGER NOT NULL,
+  PRIMARY KEY (kind, of, what)
+) WITHOUT ROWID;
+
+-- A job but for its bulk. Narrow, because it is rewritten with every step of its life.
+CREATE TABLE millrace_job (
+  seq         INTEGER PRIMARY KEY,           -- the order of insertion
+  id          TEXT NOT NULL,
+  queue       INTEGER NOT NULL,
+  lane        INTEGER NOT NULL,
+  kind        TEXT NOT NULL DEFAULT 'job',   -- job, schedule
+  state       TEXT NOT NULL,                 -- waiting, delayed, waiting-children, active, completed, failed, cancelled
+  priority    INTEGER NOT NULL,              -- lower goes first
+  ord         INTEGER NOT NULL,              -- place within a priority; below zero for last in, first out
+  fence       INTEGER NOT NULL,              -- up by one with every move
+  attempt     INTEGER NOT NULL DEFAULT 0,
+  attempts    INTEGER,                       -- empty: no bound
+  worker      TEXT,
+  run_at      INTEGER,
+  lease_until INTEGER,
+  broken_at   INTEGER,                       -- a dependency ended badly, and nobody has decided
+  stale_at    INTEGER,
+  stale       INTEGER NOT NULL DEFAULT 0,
+  delete_at   INTEGER,
+  due_at      INTEGER,                       -- when it next wants attention
+  chain       TEXT,                          -- the id of its chain's first job; empty: its own
+  chain_index INTEGER NOT NULL DEFAULT 0,
+  parent      TEXT,
+  pending     INTEGER NOT NULL DEFAULT 0,    -- dependencies that are open or broken
+  stalls      INTEGER NOT NULL DEFAULT 0,
+  ahead       INTEGER NOT NULL DEFAULT 0,
+  errors      INTEGER NOT NULL DEFAULT 0,    -- rows in millrace_failure
+  progress    TEXT,
+  result      TEXT,
+  error       TEXT,
+  created_at  INTEGER NOT NULL,
+  started_at  INTEGER,
+  finished_at INTEGER
+);
+CREATE UNIQUE INDEX millrace_job_id ON millrace_job (id);
+CREATE INDEX millrace_job_ready ON millrace_job (lane, priority, ord) WHERE state = 'waiting' AND kind = 'job';
+CREATE INDEX millrace_job_list ON millrace_job (queue, state) WHERE state <> 'active';
+CREATE INDEX millrace_job_due ON millrace_job (queue, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX millrace_job_chain ON millrace_job (chain) WHERE chain IS NOT NULL;
+CREATE INDEX millrace_job_parent ON millrace_job (parent) WHERE parent IS NOT NULL;
+CREATE INDEX millrace_job_schedule ON millrace_job (queue) WHERE kind = 'schedule';
+
+-- What a job carries and never changes while it runs; absent where there is nothing to carry.
+CREATE TABLE millrace_body (
+  seq     INTEGER PRIMARY KEY,
+  data    TEXT,
+  backoff TEXT,
+  timeout INTEGER,
+  keep    TEXT,
+  dedup   TEXT
+);
+
+-- Failed attempts, the last fifty of each job.
+CREATE TABLE millrace_failure (
+  job     INTEGER NOT NULL,
+  fence   INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  at      INTEGER NOT NULL,
+  error   TEXT NOT NULL,
+  PRIMARY KEY (job, fence)
+) WITHOUT ROWID;
+
+CREATE TABLE millrace_log (
+  job     INTEGER NOT NULL,
+  n       INTEGER NOT NULL,
+  at      INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  line    TEXT NOT NULL,
+  PRIMARY KEY (job, n)
+) WITHOUT ROWID;
+
+-- Who waits for which chain. An edge goes with its dependent, and outlives what it points at.
+CREATE TABLE millrace_edge (
+  dependent INTEGER NOT NULL,
+  place     INTEGER NOT NULL,
+  chain     TEXT NOT NULL,
+  policy    TEXT NOT NULL,                   -- fail, ignore, remove
+  state     TEXT NOT NULL,                   -- open, ended, broken, closed
+  PRIMARY KEY (dependent, place)
+) WITHOUT ROWID;
+CREATE INDEX millrace_edge_chain ON millrace_edge (chain, dependent);
+CREATE INDEX millrace_edge_open ON millrace_edge (chain, dependent) WHERE state = 'open';
+
+-- Dedup keys, held until their job has finished or until their window is over.
+CREATE TABLE millrace_key (
+  key   TEXT PRIMARY KEY,
+  job   TEXT NOT NULL,
+  until INTEGER
+) WITHOUT ROWID;
+CREATE INDEX millrace_key_until ON millrace_key (until) WHERE until IS NOT NULL;
+
+-- Leases whose job was taken away; they count against limits until they are given up or over.
+CREATE TABLE millrace_orphan (
+  id    TEXT NOT NULL,
+  fence INTEGER NOT NULL,
+  lane  INTEGER NOT NULL,
+  until INTEGER NOT NULL,
+  PRIMARY KEY (id, fence)
+) WITHOUT ROWID;
+CREATE INDEX millrace_orphan_until ON millrace_orphan (until);
+
+-- Versioned settings: pauses, limits, the registry of workers.
+CREATE TABLE millrace_cell (
+  key     TEXT PRIMARY KEY,
+  value   TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  at      INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- The last batch of each writer, so that one sent again is answered and not applied.
+CREATE TABLE millrace_writer (
+  id      TEXT PRIMARY KEY,
+  seq     INTEGER NOT NULL,
+  at      INTEGER NOT NULL,
+  receipt TEXT NOT NULL
+) WITHOUT ROWID;
+
+-- Handles on this file that watch it, for as long as they are there; and until when events are to be recorded for them.
+CREATE TABLE millrace_peer (
+  id           TEXT PRIMARY KEY,
+  until        INTEGER NOT NULL,
+  events_until INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- What commits had to tell: hints for other handles, and a bounded run of events. A row for each commit.
+CREATE TABLE millrace_notice (
+  n      INTEGER PRIMARY KEY,
+  origin TEXT NOT NULL,
+  body   TEXT NOT NULL
+);
+CREATE TABLE millrace_event (
+  last INTEGER PRIMARY KEY,                  -- the number of its last event
+  body TEXT NOT NULL
+);
+
+-- For people: every job with its names in words.
+CREATE VIEW millrace_jobs AS
+  SELECT j.seq, j.id, q.name AS queue, l.name AS name, l.version AS version, j.kind, j.state, j.priority, j.attempt, j.attempts,
+         b.data, j.result, j.error, j.progress, j.worker,
+         datetime(j.created_at / 1000, 'unixepoch') AS created, datetime(j.run_at / 1000, 'unixepoch') AS runs,
+         datetime(j.started_at / 1000, 'unixepoch') AS started, datetime(j.finished_at / 1000, 'unixepoch') AS finished
+  FROM millrace_job j
+  JOIN millrace_queue q ON q.id = j.queue
+  JOIN millrace_lane l ON l.id = j.lane
+  LEFT JOIN millrace_body b ON b.seq = j.seq;
+`
+
+/** What leads from one version to the next, the oldest first. */
+export const steps: readonly { readonly from: number; readonly sql: string }[] = []

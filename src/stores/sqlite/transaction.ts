@@ -1,0 +1,96 @@
+// stores/sqlite/transaction.ts: one commit under way: what it has read, counted and has to tell.
+import type { JobRecord, JobState, Time } from '../../job/job.js'
+import type { Places } from '../apply.js'
+import { Counts } from './counts.js'
+import type { Ground, Numbers } from './ground.js'
+import { News } from './news.js'
+import type { Found, Lane } from './rows.js'
+import type { Statements } from './statements.js'
+
+/**
+ * Jobs claimed through this connection, as they were claimed. A job that still has that fence is the same but for its
+ * lease and its notes, so that whoever settles it need not read it again; every write through here checks the fence.
+ */
+export type Held = Map<string, Found>
+
+/** One commit under way. */
+export class Transaction implements Places {
+  readonly sql: Statements
+  readonly ground: Ground
+  readonly held: Held
+  readonly now: Time
+  readonly news: News
+  readonly counts = new Counts()
+  readonly numbers: Numbers
+  readonly #before: Readonly<Numbers>
+  /** Limited queues in which leases ended, by number. */
+  readonly #credited = new Map<number, string>()
+  /** Queues from which jobs were claimed, by number. */
+  readonly claimed = new Map<number, string>()
+
+  constructor(ground: Ground, held: Held, now: Time, recording: boolean) {
+    this.ground = ground
+    this.sql = ground.sql
+    this.held = held
+    this.now = now
+    this.news = new News(now, recording)
+    this.numbers = ground.numbers
+    this.#before = { ...this.numbers }
+  }
+
+  /** A fresh place; the number of a new job comes from the same count. */
+  next(lifo: boolean): number {
+    const number = ++this.numbers.number
+    return lifo ? -1 - number : number
+  }
+
+  /** A job is new or has another record: counts it, and says what there is to tell. */
+  placed(lane: Lane, job: JobRecord, from: JobState | undefined, due: Time | undefined): void {
+    if (job.kind === 'job') {
+      if (from === undefined) this.counts.lane(lane.id, job.state, 1)
+      else this.counts.moved(lane.id, from, job.state)
+    } else if (from === undefined) this.counts.lane(lane.id, 'schedule', 1)
+    this.news.placed(job, from, due)
+    if (from === job.state) return
+    if (job.state === 'waiting' && job.kind === 'job') this.work(lane)
+    if (from === 'active') this.credited(lane)
+  }
+
+  /** There may be work to claim in a lane, unless it is paused. */
+  work(lane: Lane): void {
+    if (this.news.work.has(lane.queueName)) return
+    const { paused, pausedNames } = this.ground.bounds(lane.queueName)
+    if (!paused && !pausedNames.has(lane.name)) this.news.work.add(lane.queueName)
+  }
+
+  /** A lease has ended, which may let others in. */
+  credited(lane: Lane): void {
+    const { queueName } = lane
+    if (this.ground.bounds(queueName).limited) this.#credited.set(lane.queue, queueName)
+  }
+
+  /** Whether a queue has jobs waiting, by the counters in the file. */
+  hasWaiting(queue: number): boolean {
+    return (this.sql.waitingIn.get(queue)![0] as number) > 0
+  }
+
+  /** Writes what was counted, and the numbers that went up; says what follows from the counts. */
+  finish(): void {
+    this.counts.flush(this.sql)
+    for (const [queue, name] of this.#credited) {
+      if (!this.news.work.has(name) && this.hasWaiting(queue)) this.news.work.add(name)
+    }
+    for (const [queue, name] of this.claimed) {
+      if (this.hasWaiting(queue)) continue
+      this.news.work.delete(name)
+      this.news.tellDrained(name)
+    }
+  }
+
+  /** Writes the numbers that went up; the last step of all. */
+  keepNumbers(): void {
+    for (const [what, n] of Object.entries(this.numbers)) {
+      if (n !== this.#before[what as keyof Numbers]) this.sql.setNumber.run(what, n)
+    }
+  }
+}

@@ -1,0 +1,48 @@
+// stores/sqlite/writers.ts: the last batch of every writer, so that a batch sent again is answered and not applied.
+import { MillraceError } from '../../job/errors.js'
+import type { Batch, Receipt } from '../../store/store.js'
+import type { Ground } from './ground.js'
+import { read } from './receipts.js'
+import type { Transaction } from './transaction.js'
+
+/** A writer silent for longer than this may be forgotten when there are many. */
+const SILENT_FOR = 600_000
+
+/** Receipts that a connection keeps as they are, beside what is in the file. */
+const KEPT = 100
+
+/** The writers as one connection knows them. */
+export class Writers {
+  readonly #receipts = new Map<string, Receipt>()
+
+  /** The receipt of a batch that was applied before; refuses one that is older than the last. */
+  replay(ground: Ground, batch: Batch): Receipt | undefined {
+    const last = ground.sql.writer.get(batch.writer)?.[0] as number | undefined
+    if (last === undefined || batch.seq > last) return undefined
+    if (batch.seq < last) {
+      const message = `Writer ${batch.writer} sent batch ${batch.seq} after batch ${last} was applied; it was not applied.`
+      throw new MillraceError('WRITER_BEHIND', message, {
+        details: { writer: batch.writer, seq: batch.seq, last },
+      })
+    }
+    const kept = this.#receipts.get(batch.writer)
+    if (kept?.seq === batch.seq) return kept
+    return read(ground, batch, ground.sql.receipt.get(batch.writer)![0] as string)
+  }
+
+  /** Keeps an answer that is durable. */
+  keep(receipt: Receipt): void {
+    this.#receipts.delete(receipt.writer)
+    this.#receipts.set(receipt.writer, receipt)
+    if (this.#receipts.size <= KEPT) return
+    const [oldest] = this.#receipts.keys()
+    this.#receipts.delete(oldest!)
+  }
+}
+
+/** Writes a writer's last batch and its answer. */
+export function remember({ sql, now }: Transaction, { writer, seq }: Batch, receipt: string): void {
+  if (Number(sql.setWriter.run(writer, seq, now, receipt).changes) > 0) return
+  sql.addWriter.run(writer, seq, now, receipt)
+  sql.forgetWriters.run(now - SILENT_FOR)
+}

@@ -1,0 +1,67 @@
+// SQLite stores for the suite: on a file with a second handle, or in memory; their clock moves only when told.
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { setImmediate } from 'node:timers/promises'
+import type { Harness } from '../../src/store/conformance/harness.js'
+import type { Runtime, Stop } from '../../src/store/runtime.js'
+import type { Store } from '../../src/store/store.js'
+import { sqlite } from '../../src/stores/sqlite/store.js'
+import { RING, stoppedClock } from './clock.js'
+
+/** Waits longer than this belong to the clock of the test; shorter ones are for the machine. */
+const LONG = 10_000
+
+/** A stopped clock on which signs of life come when it is moved. */
+function steppedClock(start?: number): { runtime: Runtime; advance: (ms: number) => Promise<void> } {
+  const { runtime, advance } = stoppedClock(start)
+  const waiting = new Set<{ at: number; work: () => void }>()
+  const timer = (delay: number, work: () => void): Stop => {
+    if (delay < LONG) return runtime.timer(delay, work)
+    const one = { at: runtime.now() + delay, work }
+    waiting.add(one)
+    return () => void waiting.delete(one)
+  }
+  return {
+    runtime: { ...runtime, timer },
+    advance: async (ms) => {
+      await advance(ms)
+      for (const one of [...waiting]) {
+        if (one.at > runtime.now() || !waiting.delete(one)) continue
+        one.work()
+      }
+      await setImmediate()
+    },
+  }
+}
+
+/** A store on a fresh file, with a second handle on it. */
+export async function fileHarness(start?: number): Promise<Harness> {
+  const { runtime, advance } = steppedClock(start)
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-conformance-'))
+  const handles: Store[] = []
+  const open = async (): Promise<Store> => {
+    const store = sqlite(join(folder, 'jobs.db'), { runtime, ring: RING, synchronous: 'off' })
+    handles.push(store)
+    await store.open()
+    return store
+  }
+  return {
+    store: await open(),
+    peer: open,
+    advance,
+    ring: RING,
+    async dispose() {
+      await Promise.all(handles.map((store) => store.close()))
+      rmSync(folder, { recursive: true, force: true })
+    },
+  }
+}
+
+/** A store in memory, which is its own second handle. */
+export async function inMemoryHarness(start?: number): Promise<Harness> {
+  const { runtime, advance } = steppedClock(start)
+  const store = sqlite(':memory:', { runtime, ring: RING })
+  await store.open()
+  return { store, peer: async () => store, advance, dispose: () => store.close(), ring: RING }
+}
