@@ -174,12 +174,13 @@ export class Lane {
         this.#fail(waiting, error)
         continue
       }
-      if (changes > 0 && changes + group.length > this.#options.size) {
+      const weight = weightOf(group)
+      if (changes > 0 && changes + weight > this.#options.size) {
         this.#compact()
         return { taken, groups }
       }
       this.#groups[this.#head] = undefined
-      changes += group.length
+      changes += weight
       taken.push(waiting)
       groups.push(group)
     }
@@ -277,6 +278,13 @@ export class Lane {
       this.#runtime.timer(delay * (0.5 + this.#runtime.random() / 2), resolve)
     })
   }
+}
+
+/** What a group adds to a batch: its changes, but for releases, which find nobody waiting in most cases. */
+function weightOf(group: Group): number {
+  let weight = 0
+  for (const { kind } of group) if (kind !== 'release') weight++
+  return Math.max(1, weight)
 }
 
 /** The error for a store that did not answer. */

@@ -5,6 +5,7 @@ import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.
 import { mayTurn } from '../apply.js'
 import { LANDED } from '../verdicts.js'
 import { claim } from './claim.js'
+import { complete, completionsFrom } from './complete.js'
 import { insert, insertAlike, isAlike, isPlain } from './insert.js'
 import { sweepKeys } from './keys.js'
 import { move } from './move.js'
@@ -16,10 +17,10 @@ import { expireOrphans, renew } from './renew.js'
 import type { Transaction } from './transaction.js'
 import { remember } from './writers.js'
 
-/** Jobs alike from which on it pays to add them in one statement. */
+/** Jobs alike from which on it pays to write them in one statement. */
 const FEW = 8
 
-/** Jobs that are added one by one when some of them could not be added together. */
+/** Groups that are applied one by one when they could not be written together. */
 const MANY = 50
 
 /** Applies a batch; the caller begins and ends the transaction. */
@@ -41,11 +42,16 @@ export function reduce(tx: Transaction, batch: Batch): Receipt {
 function applyGroups(tx: Transaction, groups: readonly Group[]): Verdict[] {
   const verdicts: Verdict[] = []
   while (verdicts.length < groups.length) {
+    const ends = completionsFrom(tx, groups, verdicts.length)
+    if (ends.length >= FEW && complete(tx, ends)) {
+      for (const _ of ends) verdicts.push(LANDED)
+      continue
+    }
     const alike = newJobsAlike(groups.length - verdicts.length, (at) => soleInsert(groups[verdicts.length + at]!))
     const records = alike.length >= FEW ? insertAlike(tx, alike) : []
     for (const record of records) verdicts.push({ ok: true, inserted: [record] })
-    // The rest goes one by one: it is of another kind, too few, or next to an id that is taken.
-    const rest = Math.max(1, Math.min(alike.length - records.length, MANY))
+    // The rest goes one by one: it is of another kind, too few, or next to one that has to be asked by itself.
+    const rest = Math.max(1, Math.min(Math.max(alike.length - records.length, ends.length), MANY))
     for (const group of groups.slice(verdicts.length, verdicts.length + rest)) verdicts.push(applyGroup(tx, group))
   }
   return verdicts
