@@ -68,6 +68,11 @@ export class Walker {
     return contradictions({ jobs, details, tallies: await this.store.tally() })
   }
 
+  /** A receipt, and the jobs as they stand. */
+  async glance(receipt: Receipt | undefined): Promise<Readonly<Record<string, unknown>>> {
+    return { receipt: this.#plain(receipt), 'find of everything': this.#plain(await this.jobs()) }
+  }
+
   /** Everything that can be read, by what it is called. `seen` are all ids the walk ever used. */
   async look(receipt: Receipt | undefined, seen: readonly string[]): Promise<Readonly<Record<string, unknown>>> {
     const { store } = this

@@ -76,6 +76,7 @@ function suits(verb: JobVerb | 'complete', job: JobRecord): boolean {
     case 'remove':
       return true
     case 'complete':
+    case 'finish':
     case 'fail':
     case 'stumble':
     case 'snooze':
@@ -87,6 +88,8 @@ function suits(verb: JobVerb | 'complete', job: JobRecord): boolean {
 
 function decide(verb: JobVerb, job: JobRecord, value: number): readonly Change[] {
   switch (verb) {
+    case 'finish':
+      return making.complete(job)
     case 'fail':
       return making.fail(job)
     case 'stumble':

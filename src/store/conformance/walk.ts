@@ -80,6 +80,7 @@ export type WalkStep =
 export const walkQueues: readonly string[] = ['q1', 'q2', 'full']
 
 const verbs = [
+  'finish',
   'fail',
   'stumble',
   'snooze',
@@ -104,12 +105,36 @@ function randomStep(dice: Dice): WalkStep {
   if (roll < 3) return { step: 'advance', minutes: dice.among([1, 1, 2, 5, 10]) }
   if (roll < 6) return { step: 'upkeep' }
   if (roll < 7) return { step: 'replay', writer: dice.among([0, 1]) }
+  if (roll < 8 && dice.chance(0.4)) return crowdedStep(dice)
   return {
     step: 'batch',
     writer: dice.among([0, 1]),
     groups: dice.list(4, () => randomGroup(dice)),
     renewals: dice.chance(0.3) ? dice.list(3, () => randomRenewal(dice)) : [],
     asks: dice.chance(0.6) ? dice.list(2, () => randomAsk(dice)) : [],
+  }
+}
+
+/** Many at once and all alike: what a store may write in one statement must come to the same as one by one. */
+function crowdedStep(dice: Dice): WalkStep {
+  const size = 8 + dice.below(70)
+  const adding = dice.chance(0.6)
+  const [model, first] = [randomAdd(dice), dice.below(100)]
+  const adds = Array.from({ length: size }, (): WalkAct => {
+    const id = dice.chance(0.01) ? dice.oldId() : dice.id()
+    return { ...(model as WalkAct & { act: 'add' }), id, after: [] }
+  })
+  const ends = Array.from({ length: size }, (_, at): readonly WalkAct[] => {
+    const on = ((first + at) % size) / size
+    return [{ act: 'finish', on, old: dice.chance(0.01), value: 0 }]
+  })
+  const together = dice.chance(0.4)
+  return {
+    step: 'batch',
+    writer: dice.among([0, 1]),
+    groups: adding ? (together ? [adds] : adds.map((add) => [add])) : ends,
+    renewals: [],
+    asks: [{ ...randomAsk(dice), want: dice.below(60) }],
   }
 }
 

@@ -158,45 +158,37 @@ export function insertAlike(tx: Transaction, jobs: readonly NewJob[]): readonly 
   const first = jobs[0]!
   if (tx.ground.bounds(first.queue).backlog !== Infinity) return records
   const lane = tx.ground.laneOf(first.queue, first.name, first.version)
-  for (const { rows, insertJobs, insertBodies } of RUNS) {
-    for (; jobs.length - records.length >= rows;) {
-      const from = tx.numbers.number + 1
-      const ids: Value[] = []
-      const data: Value[] = []
-      for (let at = records.length; at < records.length + rows; at++) {
-        ids.push(jobs[at]!.id)
-        data.push(nullable(jobs[at]!.data))
-      }
-      const { priority, attempts, backoff, timeout, keep } = first
-      const way = first.lifo ? -1 : 1
-      try {
-        tx.sql[insertJobs].run(
-          from,
-          lane.queue,
-          lane.id,
-          priority,
-          way,
-          tx.numbers.fence,
-          bounded(attempts),
-          tx.now,
-          ...ids,
-        )
-      } catch (error) {
-        if (isConstraint(error)) return records
-        throw error
-      }
-      tx.sql[insertBodies].run(from, textOf(backoff), nullable(timeout), textOf(keep), ...data)
-      for (let at = 0; at < rows; at++) {
-        const record = born(jobs[records.length]!, undefined, tx, tx.numbers.fence, tx.now)
-        records.push(record)
-        if (tx.news.recording) tx.news.placed(record, undefined, undefined)
-      }
+  for (const run of RUNS) {
+    while (jobs.length - records.length >= run.rows) {
+      const some = jobs.slice(records.length, records.length + run.rows)
+      if (!writeAlike(tx, lane, some, run)) break
+      for (const job of some) records.push(born(job, undefined, tx, tx.numbers.fence, tx.now))
     }
   }
-  if (records.length > 0) {
-    tx.counts.lane(lane.id, 'waiting', records.length)
-    tx.counts.happened(lane.queue, 'added', records.length)
-    tx.work(lane)
-  }
+  if (records.length === 0) return records
+  if (tx.news.recording) for (const record of records) tx.news.placed(record, undefined, undefined)
+  tx.counts.lane(lane.id, 'waiting', records.length)
+  tx.counts.happened(lane.queue, 'added', records.length)
+  tx.work(lane)
   return records
+}
+
+/** Writes jobs alike in one statement; tells whether it could be done, for an id that is taken takes all of them back. */
+function writeAlike(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: (typeof RUNS)[number]): boolean {
+  const { priority, lifo, attempts, backoff, timeout, keep } = jobs[0]!
+  const from = tx.numbers.number + 1
+  const [ids, data]: [Value[], Value[]] = [[], []]
+  for (const job of jobs) {
+    ids.push(job.id)
+    data.push(nullable(job.data))
+  }
+  const shared = [from, lane.queue, lane.id, priority, lifo ? -1 : 1, tx.numbers.fence, bounded(attempts), tx.now]
+  try {
+    tx.sql[run.insertJobs].run(...shared, ...ids)
+  } catch (error) {
+    if (isConstraint(error)) return false
+    throw error
+  }
+  tx.sql[run.insertBodies].run(from, textOf(backoff), nullable(timeout), textOf(keep), ...data)
+  return true
 }
