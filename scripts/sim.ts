@@ -1,7 +1,8 @@
 // `npm run sim -- --seeds 10000`: runs the simulator, and prints what failed, cut down to what is needed to fail.
 // `--from 1` begins at another seed; `--seed 42 --trace` runs one and prints all that happened; `--failures 5` goes on
-// after a failure; `--no-shrink` prints failures as they are.
+// after a failure; `--no-shrink` prints failures as they are; `--store sqlite` runs on SQLite in memory.
 import { parseArgs } from 'node:util'
+import { sqlite } from '../src/stores/sqlite/store.js'
 import { runSeeds } from '../src/testing/seeds.js'
 import type { SimulationReport } from '../src/testing/play.js'
 
@@ -14,6 +15,7 @@ const { values } = parseArgs({
     trace: { type: 'boolean', default: false },
     failures: { type: 'string', default: '3' },
     shrink: { type: 'boolean', default: true },
+    store: { type: 'string', default: 'memory' },
     counts: { type: 'boolean', default: false },
   },
 })
@@ -37,6 +39,7 @@ const { failures, counts } = await runSeeds({
   failures: Number(values.failures),
   shrink: values.shrink,
   progress,
+  ...(values.store === 'sqlite' && { store: (runtime) => sqlite(':memory:', { runtime, ring: 100_000 }) }),
 })
 if (process.stderr.isTTY) process.stderr.write('\n')
 for (const { seed, violations, script, trace } of failures) {

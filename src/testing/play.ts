@@ -1,6 +1,7 @@
 // testing/play.ts: runs a script from beginning to end and has its history checked.
 import type { JobRecord, Millis } from '../job/job.js'
 import type { EventType, QueueEvent } from '../queue/events.js'
+import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
 import { checkHistory } from './checker.js'
 import { PRODUCER } from './generate.js'
@@ -34,6 +35,8 @@ export interface SimulationReport {
 
 /** What a script does not say. */
 export interface RunScriptOptions {
+  /** Makes the store that it happens on, in the world it is given; one for a single process. Default: one in memory. */
+  readonly store?: (runtime: Runtime) => Store
   /** Comes between the store and everything else: a test breaks a rule here, to see that the checker notices. Default: nothing. */
   readonly wrap?: (store: Store) => Store
   /** Comes between each process and its line to the store, for rules that workers keep. Default: nothing. */
@@ -101,6 +104,7 @@ export async function play(whole: Play): Promise<SimulationReport> {
   const unheard = (reason: unknown): void => also('unhandled', textOf(reason))
   process.on('unhandledRejection', unheard)
   try {
+    await stage.open()
     await goThrough(stage, whole, also)
     const quiet = history.entries.length
     await comeToRest(stage, whole)
@@ -120,6 +124,7 @@ export async function play(whole: Play): Promise<SimulationReport> {
     const ok = violations.length === 0
     return { seed, ok, violations, trace, counts: history.counts(), jobs, script, took: timeline.time }
   } finally {
+    await stage.tearDown()
     process.off('unhandledRejection', unheard)
   }
 }

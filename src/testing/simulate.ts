@@ -7,6 +7,8 @@ import { decodeJson } from '../job/json.js'
 import { refuseUnknown } from '../job/names.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import type { AnyJobs, Queue } from '../queue/queue.js'
+import type { Runtime } from '../store/runtime.js'
+import type { Store } from '../store/store.js'
 import type { Handling, WorkerOptions } from '../worker/options.js'
 import { generateTrouble } from './generate.js'
 import type { AnyHandlers } from './observed.js'
@@ -50,6 +52,8 @@ export interface SimulateOptions<Jobs extends JobDefinitions = AnyJobs> {
   readonly expect?: (jobs: readonly SimulatedJob[]) => void | Promise<void>
   /** The jobs that the queue takes, made by `defineJobs`. Default: any. */
   readonly jobs?: Jobs
+  /** Makes the store that it happens on, in the world it is given; one for a single process. Default: one in memory. */
+  readonly store?: (runtime: Runtime) => Store
   /** The queue's name. Default `simulated`. */
   readonly queue?: string
   /** Worker processes at a time. Default 3. */
@@ -85,7 +89,7 @@ export function simulateSeeds<Jobs extends JobDefinitions = AnyJobs>(
 
 /** A misspelt `expect` would expect nothing, and be content. */
 function check(options: object, more: readonly string[]): void {
-  const known = ['handlers', 'produce', 'expect', 'jobs', 'queue', 'workers', 'worker', 'lasts', ...more]
+  const known = ['handlers', 'produce', 'expect', 'jobs', 'store', 'queue', 'workers', 'worker', 'lasts', ...more]
   refuseUnknown(options, known, 'the simulation')
   for (const needed of ['handlers', 'produce']) {
     if (typeof (options as Readonly<Record<string, unknown>>)[needed] === 'function') continue
@@ -110,12 +114,13 @@ function trouble<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, se
 }
 
 function run<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, script: Script): Promise<SimulationReport> {
-  const { handlers, produce, expect, jobs, worker } = options
+  const { handlers, produce, expect, jobs, store, worker } = options
   return play({
     script,
     stage: {
       handlers: (process) => handlers(process) as unknown as AnyHandlers,
       ...(jobs && { jobs }),
+      ...(store && { store }),
       ...(worker && { worker }),
     },
     patience: PATIENCE,

@@ -2,6 +2,7 @@
 import type { JobDefinitions } from '../queue/define.js'
 import { Queue } from '../queue/queue.js'
 import type { JobRecord, Millis } from '../job/job.js'
+import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
 import { memory } from '../stores/memory.js'
 import type { WorkerOptions } from '../worker/options.js'
@@ -26,6 +27,8 @@ export interface StageOptions {
   readonly worker?: WorkerOptions
   /** The handlers of a worker, made anew for each process: what they remember dies with it. */
   handlers(process: SimulatedProcess, history: History): AnyHandlers
+  /** Makes the store that all of it happens on. Default: one in memory. */
+  store?(runtime: Runtime): Store
   /** Comes between the store and everything else. */
   wrap?(store: Store): Store
   /** Comes between a process and its line to the store. */
@@ -62,9 +65,19 @@ export class Stage {
     this.#options = options
     this.#random = new Random(`simulation/${options.seed}`)
     const home = new Process('store', this.timeline, this.#random.fork('store'), 0)
-    const inner = memory({ runtime: home.runtime, ring: 100_000 })
+    const inner = options.store?.(home.runtime) ?? memory({ runtime: home.runtime, ring: 100_000 })
     this.#store = options.wrap?.(inner) ?? inner
     this.recorder = new Recorder(this.#store, this.history, () => this.timeline.time)
+  }
+
+  /** Opens the store in real time, before anything happens in simulated time. */
+  open(): Promise<void> {
+    return this.#store.open()
+  }
+
+  /** Closes the store, after all is over. */
+  tearDown(): Promise<void> {
+    return this.#store.close()
   }
 
   /** The time of day by the store's clock. */

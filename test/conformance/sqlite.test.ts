@@ -1,7 +1,6 @@
-// The SQLite store passes the whole suite, on a file and in memory, and walks like the reference.
+// The SQLite store passes the whole suite, on a file and in memory.
 import { describe, expect, test } from 'vitest'
-import { compareStores, conformanceCases, runCase } from 'millrace/conformance'
-import { memoryHarness } from './clock.js'
+import { conformanceCases, runCase } from 'millrace/conformance'
 import { fileHarness, inMemoryHarness } from './sqlite.js'
 
 for (const [where, make] of [
@@ -21,14 +20,3 @@ for (const [where, make] of [
     }
   })
 }
-
-describe('random walks', () => {
-  test.each([1, 2, 3, 5])('a SQLite file walks like the reference from seed %i', async (seed) => {
-    await compareStores(
-      () => fileHarness(),
-      () => memoryHarness(),
-      seed,
-      120,
-    )
-  })
-})
