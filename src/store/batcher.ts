@@ -1,5 +1,6 @@
 // store/batcher.ts: concurrent calls → one batch. What is asked for while a batch is in flight forms the next.
 import { MillraceError, isMillraceError } from '../job/errors.js'
+import type { ErrorCode } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import type { Runtime } from './runtime.js'
@@ -42,6 +43,22 @@ interface Waiter<Request, Answer> {
   resolve(answer: Answer): void
   reject(error: unknown): void
 }
+
+/** Errors by which a store says that a batch did not land and will not for now, so that it is no use to send it again. */
+const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'STORE_CLOSED',
+  'WRITER_BEHIND',
+  'MISSING_DRIVER',
+  'SCHEMA_TOO_NEW',
+  'DATABASE_PATH_MISSING',
+  'DATABASE_IS_DIRECTORY',
+  'DATABASE_NOT_WRITABLE',
+  'DATABASE_INVALID',
+  'DATABASE_FULL',
+  'DATABASE_LOCKED',
+  'DATABASE_CORRUPT',
+  'DATABASE_GONE',
+])
 
 /** One stream of batches to a store, under one writer's name, never two at a time. */
 export class Lane {
@@ -206,7 +223,7 @@ export class Lane {
         this.#trip = this.#trip === 0 ? took : (3 * this.#trip + took) / 4
         return receipt
       } catch (error) {
-        if (isMillraceError(error, 'STORE_CLOSED') || isMillraceError(error, 'WRITER_BEHIND')) throw error
+        if (isMillraceError(error) && saysNothingLanded.has(error.code)) throw error
         if (tries >= this.#options.replays) throw unavailable(this.#store, error)
         await this.#pause(25 * 2 ** tries)
       }
