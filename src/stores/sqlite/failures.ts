@@ -130,3 +130,12 @@ export function isConstraint(error: unknown): boolean {
   if (typeof errcode === 'number') return (errcode & 0xff) === 19
   return typeof code === 'string' && code.startsWith('SQLITE_CONSTRAINT')
 }
+
+/** The error for a file that was deleted or replaced while it was open: what is written to it would be lost. */
+export function gone(path: string): MillraceError {
+  return new MillraceError(
+    'DATABASE_GONE',
+    `The database file ${path} was deleted or replaced while it was open. Nothing was written; put it back and start anew.`,
+    { details: { path } },
+  )
+}

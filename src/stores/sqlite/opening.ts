@@ -7,7 +7,7 @@ import { show } from '../../job/show.js'
 import type { Runtime } from '../../store/runtime.js'
 import { adopt, classOf, connect, driverNames, fileOf, loadDriver, saysReadOnly } from './driver.js'
 import type { Database, DatabaseClass, DriverName, SqliteHandle } from './driver.js'
-import { failureKind, toStoreError } from './failures.js'
+import { failureKind, gone, toStoreError } from './failures.js'
 import { migrate } from './migrate.js'
 import type { Schema } from './migrate.js'
 import { problemWithFile, problemWithNeighbours, removeEmpty } from './paths.js'
@@ -79,6 +79,12 @@ export async function openDatabase(
   }
 }
 
+/** The file that a target means, or undefined for memory; refuses what is none, and options that have no meaning. */
+export function checkTarget(target: string | SqliteHandle, options: OpenOptions): string | undefined {
+  checked(options)
+  return typeof target === 'string' ? fileAt(target) : fileOfHandle(target)
+}
+
 function checked(options: OpenOptions): OpenOptions {
   const { driver, synchronous, patience } = options
   oneOf('driver', driver, driverNames)
@@ -98,11 +104,15 @@ function invalid(message: string, cause?: unknown): MillraceError {
   return new MillraceError('INVALID_OPTION', message, { cause })
 }
 
-async function foundByPath(target: string, driver: DriverName | undefined): Promise<Found> {
+function fileAt(target: string): string | undefined {
   if (target === '' || target.startsWith('file:') || target.includes('\0')) {
     throw invalid(`sqlite: ${show(target)} is no path. Give the path of a file, or ':memory:'.`)
   }
-  const path = target === ':memory:' ? undefined : resolve(target)
+  return target === ':memory:' ? undefined : resolve(target)
+}
+
+async function foundByPath(target: string, driver: DriverName | undefined): Promise<Found> {
+  const path = fileAt(target)
   const problem = path !== undefined && problemWithFile(path)
   if (problem) throw problem
   return { Driver: await loadDriver(driver), path }
@@ -178,12 +188,4 @@ function setUp(db: Database, synchronous: Synchronous): void {
 function explained(told: MillraceError, path: string | undefined): MillraceError {
   if (path === undefined || (told.code !== 'DATABASE_FAILED' && told.code !== 'DATABASE_NOT_WRITABLE')) return told
   return problemWithFile(path, told.cause) ?? problemWithNeighbours(path, told.cause) ?? told
-}
-
-function gone(path: string): MillraceError {
-  return new MillraceError(
-    'DATABASE_GONE',
-    `The database file ${path} was deleted while it was open. Put it back and open it again.`,
-    { details: { path } },
-  )
 }

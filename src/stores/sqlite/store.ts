@@ -9,12 +9,12 @@ import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, Receipt, Store } from '../../store/store.js'
 import type { Database, DriverName, SqliteHandle } from './driver.js'
-import { busyHere } from './failures.js'
+import { busyHere, gone } from './failures.js'
 import { Feed, PRESENT_EVERY } from './feed.js'
 import { find, lister } from './find.js'
 import type { Lister } from './find.js'
 import { Ground } from './ground.js'
-import { openDatabase } from './opening.js'
+import { checkTarget, openDatabase } from './opening.js'
 import type { Synchronous } from './opening.js'
 import { whenFree } from './patience.js'
 import { details, due, tally } from './read.js'
@@ -92,11 +92,12 @@ class SqliteStore implements Store {
     if (!Number.isSafeInteger(ring) || ring < 1) {
       throw new MillraceError('INVALID_OPTION', `sqlite: ring must be a whole number from 1 up, not ${String(ring)}.`)
     }
-    this.#target = target
     this.#options = options
     this.#patience = parseDuration(patience, 'sqlite: patience')
+    const file = checkTarget(target, { synchronous: options.synchronous, driver: options.driver })
+    this.#target = typeof target === 'string' ? (file ?? target) : target // found even if the working folder changes
     this.runtime = runtime
-    this.can = { transactions: false, share: target === ':memory:' ? 'process' : 'machine' } as const
+    this.can = { transactions: false, share: file === undefined ? 'process' : 'machine' } as const
     this.#feed = new Feed(runtime.id(), ring)
   }
 
@@ -330,12 +331,4 @@ function snapshot<T>({ db, ground: { sql } }: Opened, work: () => T): T {
 function fileNumber(path: string): string | undefined {
   const stat = statSync(path, { throwIfNoEntry: false })
   return stat && `${stat.dev}:${stat.ino}`
-}
-
-function gone(path: string): MillraceError {
-  return new MillraceError(
-    'DATABASE_GONE',
-    `The database ${path} was deleted or replaced while it was open. Nothing was written; put the file back and start anew.`,
-    { details: { path } },
-  )
 }

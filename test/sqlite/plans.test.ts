@@ -1,0 +1,62 @@
+// What every claim, settlement and look at the clock costs does not grow with the file: it is read from an index.
+import { expect, test } from 'vitest'
+import { systemRuntime } from '../../src/store/runtime.js'
+import { openDatabase } from '../../src/stores/sqlite/opening.js'
+import { schema, steps, VERSION } from '../../src/stores/sqlite/schema.js'
+import { listing, sql } from '../../src/stores/sqlite/sql.js'
+import type { Listing } from '../../src/stores/sqlite/sql.js'
+
+const db = await openDatabase(':memory:', { schema: { sql: schema, steps, version: VERSION } }, systemRuntime())
+
+/** What SQLite does for a statement, one line for each step. */
+function planOf(text: string): readonly string[] {
+  const parameters = new Set(text.match(/\?\d+/g)).size || (text.match(/\?/g) ?? []).length
+  const values = Array.from({ length: parameters }, () => null)
+  return db
+    .prepare(`EXPLAIN QUERY PLAN ${text}`)
+    .all(...values)
+    .map((row) => String(row[3]))
+}
+
+/** Tables that are small whatever happens, or that the statement is there to go through. */
+const small = /millrace_(queue|peer|writer|counter|lane)\b|json_each|CONSTANT ROW|VALUES CLAUSE|^SCAN v\b/
+
+function slow(text: string): readonly string[] {
+  return planOf(text).filter(
+    (step) => (step.startsWith('SCAN') && !small.test(step)) || step.startsWith('USE TEMP B-TREE'),
+  )
+}
+
+const sorting = new Set(['leasesIn', 'tallyOf']) // groups by the few names of a queue
+const scanning = new Set(['anyOpenEdge', 'anyOrphan', 'anyWindow']) // ends at the first row
+
+test.each(Object.entries(sql))('%s reads no more than it answers', (name, text) => {
+  if (/^(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|PRAGMA)/.test(text)) return
+  if (sorting.has(name) || scanning.has(name)) return
+  expect(slow(text)).toEqual([])
+})
+
+test('a claim reads the head of its lane, in order, from one index', () => {
+  const [first] = planOf(sql.laneHead)
+  expect(first).toMatch(/^SEARCH j USING INDEX millrace_job_ready \(lane=\? AND /)
+})
+
+test.each(
+  (
+    [
+      'waiting',
+      'delayed',
+      'waiting-children',
+      'completed',
+      'failed',
+      'cancelled',
+      'schedule',
+      'chain',
+      'parent',
+    ] as const
+  ).flatMap((by) => (['oldest', 'newest'] as const).map((order): Listing => ({ by, order }))),
+)('a page of jobs by $by, $order first, is read from an index in order', (asked) => {
+  const plan = planOf(listing(asked))
+  expect(plan[0]).toMatch(/^SEARCH j USING (COVERING )?INDEX millrace_job_(list|schedule|chain|parent)/)
+  expect(plan.filter((step) => step.startsWith('USE TEMP B-TREE'))).toEqual([])
+})
