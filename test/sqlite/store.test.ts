@@ -1,0 +1,218 @@
+// What only the SQLite store does: handles of the user's, what others on the file are told, and what is written down.
+import { existsSync, mkdirSync, rmSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { Queue, Worker, shutdown } from 'millrace'
+import { sqlite } from 'millrace/sqlite'
+import type { SqliteOptions } from 'millrace/sqlite'
+import { Driver, ask } from '../../src/store/conformance/driver.js'
+import { Listener } from '../../src/store/conformance/listening.js'
+import { complete, insert } from '../../src/store/conformance/making.js'
+import type { Store } from '../../src/store/store.js'
+import { stoppedClock } from '../conformance/clock.js'
+import { thrown } from '../thrown.js'
+import { drivers, freshFolder } from './folder.js'
+
+const at = freshFolder()
+const { Driver: Handle } = drivers[0]!
+
+/** Reads with a connection of its own. */
+function rows(path: string, text: string): readonly object[] {
+  const handle = new Handle(path)
+  try {
+    return handle.prepare(text).all() as object[]
+  } finally {
+    handle.close()
+  }
+}
+
+async function opened(options: SqliteOptions = {}, name = 'jobs.db'): Promise<Store> {
+  const store = sqlite(at(name), options)
+  await store.open()
+  return store
+}
+
+describe('a handle of the user', () => {
+  test('lends its file: the store is not held up by a transaction that is open on it, and does not see it', async () => {
+    const handle = new Handle(at('jobs.db'))
+    handle.exec('CREATE TABLE own (n INTEGER)')
+    const store = sqlite(handle)
+    const queue = new Queue('q', { store })
+    await queue.add('work', 1)
+    handle.exec('BEGIN; SELECT * FROM own')
+    await queue.add('work', 2)
+    handle.exec('COMMIT')
+    expect(await queue.counts()).toMatchObject({ waiting: 2 })
+    await shutdown([queue, store])
+    expect(handle.prepare('SELECT count(*) AS n FROM millrace_job').get()).toEqual({ n: 2 })
+    handle.close()
+  })
+
+  test('in memory is used itself: a commit waits for its transaction to end, and it stays open', async () => {
+    const handle = new Handle(':memory:')
+    const store = sqlite(handle)
+    expect(store.can.share).toBe('process')
+    const queue = new Queue('q', { store })
+    await queue.add('work', 1)
+    handle.exec('BEGIN')
+    const added = queue.add('work', 2)
+    await expect(
+      Promise.race([added.then(() => 'added'), new Promise((go) => setImmediate(go, 'waits'))]),
+    ).resolves.toBe('waits')
+    handle.exec('COMMIT')
+    await added
+    await shutdown([queue, store])
+    expect(handle.prepare('SELECT count(*) AS n FROM millrace_job').get()).toEqual({ n: 2 })
+    handle.close()
+  })
+
+  test('that is in a transaction for too long gives a clear error, and nothing is written', async () => {
+    const handle = new Handle(':memory:')
+    const store = sqlite(handle, { patience: 20 })
+    const queue = new Queue('q', { store })
+    await queue.add('work', 1)
+    handle.exec('BEGIN')
+    await expect(queue.add('work', 2)).rejects.toMatchObject({ code: 'DATABASE_LOCKED' })
+    handle.exec('COMMIT')
+    expect(await queue.counts()).toMatchObject({ waiting: 1 })
+    await shutdown([queue, store])
+    handle.close()
+  })
+})
+
+test('bad targets and options are refused at once', () => {
+  expect(thrown(() => sqlite(''))).toMatchObject({ code: 'INVALID_OPTION' })
+  expect(thrown(() => sqlite(5 as never))).toMatchObject({ code: 'INVALID_OPTION' })
+  expect(thrown(() => sqlite('x.db', { synchronous: 'always' as never }))).toMatchObject({ code: 'INVALID_OPTION' })
+  expect(thrown(() => sqlite('x.db', { durability: 'full' } as never))).toMatchObject({ code: 'UNKNOWN_OPTION' })
+  expect(existsSync('x.db')).toBe(false)
+})
+
+test('people can read the jobs with a view', async () => {
+  const store = await opened()
+  const queue = new Queue('mails', { store })
+  await queue.add('send', { to: 'ann' }, { priority: 3 })
+  expect(rows(at('jobs.db'), 'SELECT queue, name, state, priority, data FROM millrace_jobs')).toEqual([
+    { queue: 'mails', name: 'send', state: 'waiting', priority: 3, data: '{"to":"ann"}' },
+  ])
+  await shutdown([queue, store])
+})
+
+describe('what is recorded', () => {
+  const recorded = (): unknown => ({
+    events: rows(at('jobs.db'), 'SELECT * FROM millrace_event').length,
+    notices: rows(at('jobs.db'), 'SELECT * FROM millrace_notice').length,
+  })
+
+  test('is nothing while nobody watches', async () => {
+    const store = await opened()
+    const d = new Driver(store, 'd')
+    await d.land(complete(await d.running('work')))
+    expect(recorded()).toEqual({ events: 0, notices: 0 })
+    await store.close()
+  })
+
+  test('is no notice for others while only this handle watches', async () => {
+    const store = await opened()
+    const listener = new Listener(store, {})
+    const d = new Driver(store, 'd')
+    await d.add('work')
+    await listener.until(() => listener.work.has('mill'), 'told here')
+    expect(recorded()).toEqual({ events: 0, notices: 0 })
+    listener.stop()
+    await store.close()
+  })
+
+  test('is a notice for each commit while another handle watches, and none after it has closed', async () => {
+    const [store, other] = [await opened(), await opened()]
+    const listener = new Listener(other, {})
+    const marker = new Driver(other, 'marker')
+    await marker.commit({}) // the handle is known to the others from here on
+    const d = new Driver(store, 'd')
+    await d.add('work')
+    await listener.until(() => listener.work.has('mill'), 'told there')
+    expect(recorded()).toEqual({ events: 0, notices: 1 })
+    await other.close()
+    await d.add('work')
+    expect(recorded()).toEqual({ events: 0, notices: 1 })
+    await store.close()
+  })
+
+  test('goes on for ten minutes after the last watcher of events has left, and not longer', async () => {
+    const { runtime, advance } = stoppedClock()
+    const store = await opened({ runtime })
+    const d = new Driver(store, 'd')
+    const listener = new Listener(store, { events: true })
+    await d.add('work')
+    const [first] = await listener.heard(d)
+    listener.stop()
+    await d.commit({})
+    await advance(599_000)
+    await d.add('work')
+    const resumed = new Listener(store, { events: true, from: first!.cursor })
+    expect((await resumed.heard(d)).map(({ id }) => id)).toEqual(['d-2'])
+    expect(resumed.notices[0]).toMatchObject({ gap: false })
+    resumed.stop()
+    await d.commit({})
+    await advance(601_000)
+    await d.add('work')
+    const late = new Listener(store, { events: true, from: first!.cursor })
+    await late.heard(d)
+    expect(late.notices[0]).toMatchObject({ gap: true })
+    late.stop()
+    await store.close()
+  })
+})
+
+test('a replay through another handle is the same though the job has moved on since', async () => {
+  const [store, other] = [await opened(), await opened()]
+  const d = new Driver(store, 'd')
+  await d.addMany(3, 'work', { attempts: Infinity })
+  await d.add('keyed', { dedup: { key: 'k' } })
+  const receipt = await d.commit({
+    groups: [[insert('new', 'work')], [insert('delayed', 'work', { run: { in: 5_000 } }), insert('two', 'work')]],
+    asks: [ask(2), ask(2, { ahead: 1 })],
+  })
+  const writer = new Driver(other, 'other')
+  for (const job of receipt.asks.flat()) await writer.land(complete(job))
+  await writer.claim(10)
+  expect(await other.commit(d.last)).toEqual(receipt)
+  await store.close()
+  await other.close()
+})
+
+test('a wake file that somebody removes is made again, and wakes', async () => {
+  const [store, other] = [await opened(), await opened()]
+  const listener = new Listener(other, {})
+  await new Driver(other, 'marker').commit({})
+  const d = new Driver(store, 'd')
+  rmSync(at('jobs.db-wake'))
+  await d.add('work')
+  await listener.until(() => listener.work.has('mill'), 'told there all the same')
+  await d.add('work', { queue: 'second' })
+  await listener.until(() => listener.work.has('second'), 'told there again')
+  listener.stop()
+  await store.close()
+  await other.close()
+})
+
+test('a store that is closed while it opens leaves nothing open', async () => {
+  const store = sqlite(at('jobs.db'))
+  const opening = store.open().then(
+    () => undefined,
+    (error: { code: string }) => error.code,
+  )
+  await store.close()
+  expect(await opening).toBe('STORE_CLOSED')
+  await expect(store.get(['x'])).rejects.toMatchObject({ code: 'STORE_CLOSED' })
+})
+
+test('a path that cannot be opened is tried again once it can', async () => {
+  const store = sqlite(at('missing/jobs.db'))
+  const queue = new Queue('q', { store, logger: false })
+  await expect(queue.add('work', 1)).rejects.toMatchObject({ code: 'DATABASE_PATH_MISSING' })
+  mkdirSync(at('missing'))
+  const worker = new Worker(queue, { work: async () => 'done' })
+  const job = await queue.add('work', 1)
+  expect(await job.result({ timeout: '30s' })).toBe('done')
+  await shutdown([worker, queue, store])
+})
