@@ -30,12 +30,25 @@ const kinds: Readonly<Record<string, FailureKind>> = {
   NOTADB: 'invalid',
 }
 
+/** What SQLite says of them, for the one driver that leaves the number out: `all()` of `@photostructure/sqlite` does. */
+const words: readonly (readonly [said: string, kind: FailureKind])[] = [
+  ['database is locked', 'busy'],
+  ['database table is locked', 'busy'],
+  ['locking protocol', 'busy'],
+  ['database or disk is full', 'full'],
+  ['database disk image is malformed', 'corrupt'],
+  ['file is not a database', 'invalid'],
+  ['attempt to write a readonly database', 'readonly'],
+  ['unable to open database file', 'unopenable'],
+]
+
 /** The kind of a failure that a driver threw. */
 export function failureKind(error: unknown): FailureKind {
   if (typeof error !== 'object' || error === null) return 'other'
-  const { code, errcode } = error as { code?: unknown; errcode?: unknown }
+  const { code, errcode, message } = error as { code?: unknown; errcode?: unknown; message?: unknown }
   // The low byte is the primary code: 517, BUSY_SNAPSHOT, is a kind of 5, BUSY.
   if (typeof errcode === 'number') return kinds[errcode & 0xff] ?? 'other'
+  if (code === 'ERR_SQLITE_ERROR') return words.find(([said]) => String(message).startsWith(said))?.[1] ?? 'other'
   if (typeof code !== 'string' || !code.startsWith('SQLITE_')) return 'other'
   return kinds[code.split('_')[1] ?? ''] ?? 'other'
 }

@@ -98,7 +98,7 @@ export class Feed {
     const missed = fresh.map((watcher) => this.#missed(ground, watcher))
     return () => {
       this.#known = known
-      this.#notice ??= notice
+      this.#notice = this.watched ? (this.#notice ?? notice) : undefined
       if (events) this.#position ??= event
       for (const [at, watcher] of fresh.entries()) {
         watcher.since = event
@@ -166,9 +166,9 @@ export class Feed {
     if (!this.watched || !news.any) return
     const hints = hintsOf(news)
     const first = news.events[0]
-    if (first === undefined) return this.#tell(hints, NO_EVENTS, false)
+    if (first === undefined || this.#position === undefined) return this.#tell(hints, NO_EVENTS, false)
     // Others may have told something before this, which has to come first.
-    if (Number(first.cursor) !== (this.#position ?? 0) + 1) this.look(ground, hints)
+    if (Number(first.cursor) !== this.#position + 1) this.look(ground, hints)
     else {
       this.#position = Number(news.events.at(-1)!.cursor)
       this.#tell(hints, news.events, false)
