@@ -15,7 +15,7 @@ export interface Places {
 const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
 
 /** A moment by the clock of this commit. */
-export function momentOf(when: When, now: Time): Time {
+function momentOf(when: When, now: Time): Time {
   return 'at' in when ? when.at : now + when.in
 }
 

@@ -323,7 +323,7 @@ function snapshot<T>({ db, ground: { sql } }: Opened, work: () => T): T {
   try {
     return work()
   } finally {
-    sql.commit.run()
+    if (db.inTransaction) sql.commit.run() // some failures end it by themselves, and are what should be heard
   }
 }
 
