@@ -1,11 +1,11 @@
 // The 20-line example of the README: typed jobs, a queue, a worker, a result.
 import { Queue, Worker, defineJobs, job, shutdown } from 'millrace'
-import { memory } from 'millrace/memory'
+import { sqlite } from 'millrace/sqlite'
 
 const jobs = defineJobs({
   'send-email': job<{ to: string }, { messageId: string }>({ attempts: 5, backoff: '1s' }),
 })
-const store = memory()
+const store = sqlite('jobs.db')
 const queue = new Queue('emails', { store, jobs })
 const worker = new Worker(
   queue,

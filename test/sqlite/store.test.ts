@@ -163,6 +163,27 @@ describe('what is recorded', () => {
   })
 })
 
+test('what another handle commits after a read is told to whoever watched before it, though the file was locked', async () => {
+  const [store, other] = [await opened(), await opened()]
+  const lock = new Handle(at('jobs.db'))
+  lock.exec('BEGIN IMMEDIATE')
+  const listener = new Listener(store, { events: true })
+  let answered = false
+  const read = store.get(['none']).then(() => (answered = true))
+  await new Promise((go) => setImmediate(go))
+  expect(answered).toBe(false)
+  lock.exec('COMMIT')
+  lock.close()
+  await read
+  const d = new Driver(other, 'd')
+  await d.add('work')
+  await listener.until(() => listener.events.length > 0, 'told')
+  expect(listener.events.map(({ id }) => id)).toEqual(['d-1'])
+  listener.stop()
+  await store.close()
+  await other.close()
+})
+
 test('a replay through another handle is the same though the job has moved on since', async () => {
   const [store, other] = [await opened(), await opened()]
   const d = new Driver(store, 'd')

@@ -154,7 +154,7 @@ function takeFirst(tx: Transaction, head: Head, worker: string, ahead: boolean, 
   const row = head.rows[head.at++]!
   const { lane, lease, asked } = head
   const seq = row[0] as number
-  const before = row[14] === 0 ? freshOf(row, lane, tx.ground.settings) : tx.ground.bySeq(seq).job
+  const before = row[12] === 0 ? freshOf(row, lane, tx.ground.settings) : tx.ground.bySeq(seq).job
   const job = claimed(before, { worker, lease, ahead, now: tx.now })
   const alike = taken.find((each) => each.lease === lease && each.ahead === ahead)
   if (alike === undefined) taken.push({ lease, ahead, seqs: [seq] })

@@ -8,7 +8,7 @@ import { duplicate, missing } from '../verdicts.js'
 import type { Value } from './driver.js'
 import { isConstraint } from './failures.js'
 import { keyHolder, takeKey } from './keys.js'
-import { nullable, textOf } from './rows.js'
+import { isBulky, nullable, settingsOf } from './rows.js'
 import type { Lane } from './rows.js'
 import { RUNS } from './sql.js'
 import type { Transaction } from './transaction.js'
@@ -69,6 +69,7 @@ function isFull(tx: Transaction, queue: string): boolean {
 }
 
 function write({ sql }: Transaction, seq: number, lane: Lane, job: JobRecord): void {
+  const bulky = isBulky(job.data)
   sql.insertJob.run(
     seq,
     job.id,
@@ -88,10 +89,13 @@ function write({ sql }: Transaction, seq: number, lane: Lane, job: JobRecord): v
     nullable(job.parentId),
     job.pending,
     job.createdAt,
+    Number(job.chainId !== job.id || job.chainIndex !== 0 || job.parentId !== undefined || job.pending > 0),
+    Number(bulky),
+    bulky ? null : nullable(job.data),
+    settingsOf(job),
+    job.dedup === undefined ? null : JSON.stringify(job.dedup),
   )
-  const { data, backoff, timeout, keep, dedup } = job
-  if (data === undefined && !backoff && timeout === undefined && !keep && !dedup) return
-  sql.insertBody.run(seq, nullable(data), textOf(backoff), nullable(timeout), textOf(keep), textOf(dedup))
+  if (bulky) sql.insertBody.run(seq, job.data!)
 }
 
 function bounded(attempts: number): number | null {
@@ -144,8 +148,8 @@ export function isAlike(a: NewJob, b: NewJob): boolean {
     a.lifo === b.lifo &&
     a.attempts === b.attempts &&
     a.timeout === b.timeout &&
-    (a.backoff === b.backoff || textOf(a.backoff) === textOf(b.backoff)) &&
-    (a.keep === b.keep || textOf(a.keep) === textOf(b.keep))
+    isBulky(a.data) === isBulky(b.data) &&
+    ((a.backoff === b.backoff && a.keep === b.keep) || settingsOf(a) === settingsOf(b))
   )
 }
 
@@ -175,20 +179,29 @@ export function insertAlike(tx: Transaction, jobs: readonly NewJob[]): readonly 
 
 /** Writes jobs alike in one statement; tells whether it could be done, for an id that is taken takes all of them back. */
 function writeAlike(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: (typeof RUNS)[number]): boolean {
-  const { priority, lifo, attempts, backoff, timeout, keep } = jobs[0]!
+  const first = jobs[0]!
+  const { priority, lifo, attempts } = first
   const from = tx.numbers.number + 1
-  const [ids, data]: [Value[], Value[]] = [[], []]
-  for (const job of jobs) {
-    ids.push(job.id)
-    data.push(nullable(job.data))
-  }
-  const shared = [from, lane.queue, lane.id, priority, lifo ? -1 : 1, tx.numbers.fence, bounded(attempts), tx.now]
+  const bulky = isBulky(first.data)
+  const values: Value[] = [
+    from,
+    lane.queue,
+    lane.id,
+    priority,
+    lifo ? -1 : 1,
+    tx.numbers.fence,
+    bounded(attempts),
+    tx.now,
+    settingsOf(first),
+    Number(bulky),
+  ]
+  for (const { id, data } of jobs) values.push(id, bulky ? null : nullable(data))
   try {
-    tx.sql[run.insertJobs].run(...shared, ...ids)
+    tx.sql[run.insertJobs].run(...values)
   } catch (error) {
     if (isConstraint(error)) return false
     throw error
   }
-  tx.sql[run.insertBodies].run(from, textOf(backoff), nullable(timeout), textOf(keep), ...data)
+  if (bulky) for (const [at, { data }] of jobs.entries()) tx.sql.insertBody.run(from + at, data!)
   return true
 }

@@ -6,6 +6,7 @@ import type { Refused } from '../../store/store.js'
 import { failedAttempt, leaseIsOver, mayChange, moved, revives, revocation } from '../apply.js'
 import { duplicate, fenced, missing } from '../verdicts.js'
 import { keyHolder, takeKey } from './keys.js'
+import { writeData } from './note.js'
 import { movedColumns, nullable } from './rows.js'
 import type { Found } from './rows.js'
 import type { Transaction } from './transaction.js'
@@ -73,7 +74,7 @@ export function isPlainEnd({ to, held, set, why, closesBroken }: Move): boolean 
 /** What follows from a move that was written: history, keys, counters and news. */
 export function follow(tx: Transaction, { seq, lane, job: before }: Found, after: JobRecord, change: Move): void {
   const { set, why } = change
-  if (set.data !== undefined) tx.sql.setData.run(seq, set.data)
+  if (set.data !== undefined) writeData(tx, seq, set.data)
   if (set.error) remember(tx, seq, before, after, set.error)
   if (before.dedup !== undefined && isFinished(after.state)) tx.sql.freeKey.run(before.dedup.key, before.id)
   if (why !== undefined) tx.news.tellWhy(why, before.worker, after)

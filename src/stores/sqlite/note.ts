@@ -3,6 +3,7 @@ import type { Note } from '../../job/change.js'
 import type { Refused } from '../../store/store.js'
 import { mayChange } from '../apply.js'
 import { fenced, missing } from '../verdicts.js'
+import { isBulky } from './rows.js'
 import type { Transaction } from './transaction.js'
 
 /** Writes a note, or says why not. */
@@ -13,7 +14,7 @@ export function note(tx: Transaction, change: Note): Refused | undefined {
   const { seq, job } = found
   if (!mayChange(job, change.fence, change.held, now)) return fenced(job)
 
-  if (change.data !== undefined) sql.setData.run(seq, change.data)
+  if (change.data !== undefined) writeData(tx, seq, change.data)
   if (change.progress !== undefined) {
     sql.setProgress.run(change.progress, seq)
     news.tellProgress(job, change.progress)
@@ -23,4 +24,12 @@ export function note(tx: Transaction, change: Note): Refused | undefined {
     for (const line of change.logs) sql.addLog.run(seq, ++n, now, job.attempt, line)
   }
   return undefined
+}
+
+/** Gives a job other data; `null` for none. */
+export function writeData({ sql }: Transaction, seq: number, data: string | null): void {
+  const bulky = isBulky(data)
+  sql.setData.run(bulky ? null : data, Number(bulky), seq)
+  sql.removeBody.run(seq)
+  if (bulky) sql.insertBody.run(seq, data)
 }

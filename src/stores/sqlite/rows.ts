@@ -1,5 +1,5 @@
 // stores/sqlite/rows.ts: job records to rows and back.
-import type { AttemptError, ErrorInfo, JobKind, JobRecord, JobState, KeepByState } from '../../job/job.js'
+import type { AttemptError, ErrorInfo, JobKind, JobRecord, JobState, KeepByState, Millis } from '../../job/job.js'
 import type { Backoff } from '../../job/retry.js'
 import type { Draft } from '../../job/record.js'
 import type { SqlRow, Value } from './driver.js'
@@ -27,39 +27,43 @@ export function nullable<T extends Value>(value: T | undefined): T | null {
   return value === undefined ? null : value
 }
 
-/** Texts of settings that many jobs share, by the object: adds of one kind bring the same one again and again. */
-const texts = new WeakMap<object, string>()
+/** What a job carries besides its data, in one text. */
+interface Carried {
+  readonly backoff?: Backoff
+  readonly timeout?: Millis
+  readonly keep?: KeepByState
+}
 
-/** The text of a setting. */
-export function textOf(setting: object | undefined): string | null {
-  if (setting === undefined) return null
-  let text = texts.get(setting)
-  if (text === undefined) texts.set(setting, (text = JSON.stringify(setting)))
-  return text
+const NOTHING: Carried = Object.freeze({})
+
+/** The text of what a job carries; nothing for most. */
+export function settingsOf({ backoff, timeout, keep }: Pick<JobRecord, keyof Carried>): string | null {
+  if (backoff === undefined && timeout === undefined && keep === undefined) return null
+  return JSON.stringify({ backoff, timeout, keep })
 }
 
 /** Settings by their texts, as far as they repeat; begins anew when there are many. */
 export class Settings {
-  readonly #known = new Map<string, unknown>()
+  readonly #known = new Map<string, Carried>()
 
-  backoff(text: Value): Backoff | undefined {
-    return this.#parse(text) as Backoff | undefined
-  }
-
-  keep(text: Value): KeepByState | undefined {
-    return this.#parse(text) as KeepByState | undefined
-  }
-
-  #parse(text: Value): unknown {
-    if (text === null) return undefined
+  parse(text: Value): Carried {
+    if (text === null) return NOTHING
     let known = this.#known.get(text as string)
     if (known === undefined) {
-      known = JSON.parse(text as string)
+      known = JSON.parse(text as string) as Carried
       if (this.#known.size >= 1_000) this.#known.clear()
       this.#known.set(text as string, known)
     }
     return known
   }
+}
+
+/** Data longer than this lies beside its job, so that the job's row stays light. */
+const LIGHT = 400
+
+/** Whether data is too heavy for its job's row. */
+export function isBulky(data: string | null | undefined): boolean {
+  return data !== null && data !== undefined && data.length > LIGHT
 }
 
 const time = (value: Value): number | undefined => (value === null ? undefined : (value as number))
@@ -73,6 +77,7 @@ export function recordOf(
   errors: (seq: number) => readonly AttemptError[],
 ): Draft {
   const id = row[1] as string
+  const { backoff, timeout, keep } = settings.parse(row[32]!)
   return {
     id,
     kind: row[3] as JobKind,
@@ -86,8 +91,8 @@ export function recordOf(
     fence: row[7] as number,
     attempt: row[8] as number,
     attempts: row[9] === null ? Infinity : (row[9] as number),
-    backoff: settings.backoff(row[32]!),
-    timeout: time(row[33]!),
+    backoff,
+    timeout,
     worker: text(row[10]!),
     runAt: time(row[11]!),
     leaseUntil: time(row[12]!),
@@ -102,8 +107,8 @@ export function recordOf(
     pending: row[21] as number,
     stalls: row[22] as number,
     ahead: row[23] === 1,
-    dedup: row[35] === null ? undefined : JSON.parse(row[35] as string),
-    keep: settings.keep(row[34]!),
+    dedup: row[33] === null ? undefined : JSON.parse(row[33] as string),
+    keep,
     progress: text(row[25]!),
     result: text(row[26]!),
     error: row[27] === null ? undefined : JSON.parse(row[27] as string),
@@ -117,6 +122,7 @@ export function recordOf(
 /** The record in a row of `laneHead`, of a job that nothing has happened to yet. */
 export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
   const id = row[1] as string
+  const { backoff, timeout, keep } = settings.parse(row[10]!)
   return {
     id,
     kind: 'job',
@@ -130,8 +136,8 @@ export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
     fence: row[4] as number,
     attempt: row[5] as number,
     attempts: row[6] === null ? Infinity : (row[6] as number),
-    backoff: settings.backoff(row[10]!),
-    timeout: time(row[11]!),
+    backoff,
+    timeout,
     worker: undefined,
     runAt: undefined,
     leaseUntil: undefined,
@@ -146,8 +152,8 @@ export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
     pending: 0,
     stalls: 0,
     ahead: false,
-    dedup: row[13] === null ? undefined : JSON.parse(row[13] as string),
-    keep: settings.keep(row[12]!),
+    dedup: row[11] === null ? undefined : JSON.parse(row[11] as string),
+    keep,
     progress: undefined,
     result: undefined,
     error: undefined,

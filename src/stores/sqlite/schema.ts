@@ -21,17 +21,20 @@ CREATE TABLE millrace_lane (
   UNIQUE (queue, name, version)
 );
 
--- Numbers kept so that nobody has to count: 'store' 0 (number, fence, event, notice), 'lane' (jobs by state, and the
--- leases that lost their job), 'queue' (what has happened since it was made). One tree, so that a commit writes one page.
+-- Numbers kept so that nobody has to count: 'store' (number, fence, event, notice), 'lane' (jobs by state, and the leases
+-- that lost their job), 'queue' (what has happened since it was made), and 'writer': the last batch of each, with when it
+-- came and its receipt, so that one sent again is answered and not applied. One tree, so that a commit writes one page.
 CREATE TABLE millrace_counter (
-  kind TEXT NOT NULL,
-  of   INTEGER NOT NULL,
-  what TEXT NOT NULL,
-  n    INTEGER NOT NULL,
+  kind    TEXT NOT NULL,
+  of      INTEGER NOT NULL,                  -- the lane or queue
+  what    TEXT NOT NULL,
+  n       INTEGER NOT NULL,
+  at      INTEGER,
+  receipt TEXT,
   PRIMARY KEY (kind, of, what)
 ) WITHOUT ROWID;
 
--- A job but for its bulk. Narrow, because it is rewritten with every step of its life.
+-- A job but for its bulk: it is rewritten with every step of its life.
 CREATE TABLE millrace_job (
   seq         INTEGER PRIMARY KEY,           -- the order of insertion
   id          TEXT NOT NULL,
@@ -59,6 +62,11 @@ CREATE TABLE millrace_job (
   stalls      INTEGER NOT NULL DEFAULT 0,
   ahead       INTEGER NOT NULL DEFAULT 0,
   errors      INTEGER NOT NULL DEFAULT 0,    -- rows in millrace_failure
+  touched     INTEGER NOT NULL DEFAULT 0,    -- something has happened to it besides being added and claimed
+  bulky       INTEGER NOT NULL DEFAULT 0,    -- its data is in millrace_body
+  data        TEXT,
+  settings    TEXT,                          -- backoff, timeout, keep
+  dedup       TEXT,
   progress    TEXT,
   result      TEXT,
   error       TEXT,
@@ -74,14 +82,10 @@ CREATE INDEX millrace_job_chain ON millrace_job (chain) WHERE chain IS NOT NULL;
 CREATE INDEX millrace_job_parent ON millrace_job (parent) WHERE parent IS NOT NULL;
 CREATE INDEX millrace_job_schedule ON millrace_job (queue) WHERE kind = 'schedule';
 
--- What a job carries and never changes while it runs; absent where there is nothing to carry.
+-- Data that would make its job's row too heavy to be rewritten.
 CREATE TABLE millrace_body (
-  seq     INTEGER PRIMARY KEY,
-  data    TEXT,
-  backoff TEXT,
-  timeout INTEGER,
-  keep    TEXT,
-  dedup   TEXT
+  seq  INTEGER PRIMARY KEY,
+  data TEXT NOT NULL
 );
 
 -- Failed attempts, the last fifty of each job.
@@ -141,14 +145,6 @@ CREATE TABLE millrace_cell (
   at      INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- The last batch of each writer, so that one sent again is answered and not applied.
-CREATE TABLE millrace_writer (
-  id      TEXT PRIMARY KEY,
-  seq     INTEGER NOT NULL,
-  at      INTEGER NOT NULL,
-  receipt TEXT NOT NULL
-) WITHOUT ROWID;
-
 -- Handles on this file that watch it, for as long as they are there; and until when events are to be recorded for them.
 CREATE TABLE millrace_peer (
   id           TEXT PRIMARY KEY,
@@ -170,7 +166,7 @@ CREATE TABLE millrace_event (
 -- For people: every job with its names in words.
 CREATE VIEW millrace_jobs AS
   SELECT j.seq, j.id, q.name AS queue, l.name AS name, l.version AS version, j.kind, j.state, j.priority, j.attempt, j.attempts,
-         b.data, j.result, j.error, j.progress, j.worker,
+         coalesce(b.data, j.data) AS data, j.result, j.error, j.progress, j.worker,
          datetime(j.created_at / 1000, 'unixepoch') AS created, datetime(j.run_at / 1000, 'unixepoch') AS runs,
          datetime(j.started_at / 1000, 'unixepoch') AS started, datetime(j.finished_at / 1000, 'unixepoch') AS finished
   FROM millrace_job j

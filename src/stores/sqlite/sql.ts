@@ -1,34 +1,38 @@
 // stores/sqlite/sql.ts: every statement, by its verb. States are literals where an index depends on them.
 import type { JobState } from '../../job/job.js'
 
+/** The data of a job, wherever it is. */
+const DATA = 'CASE WHEN j.bulky THEN (SELECT b.data FROM millrace_body b WHERE b.seq = j.seq) ELSE j.data END AS data'
+
 const RECORD = `j.seq, j.id, j.lane, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.worker,
   j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain, j.chain_index, j.parent,
   j.pending, j.stalls, j.ahead, j.errors, j.progress, j.result, j.error, j.created_at, j.started_at, j.finished_at,
-  b.data, b.backoff, b.timeout, b.keep, b.dedup`
-
-const FROM = `FROM millrace_job j LEFT JOIN millrace_body b ON b.seq = j.seq`
+  ${DATA}, j.settings, j.dedup`
 
 const rows = (count: number, make: (row: number) => string): string =>
   Array.from({ length: count }, (_, row) => make(row)).join(', ')
 
-/** Waiting jobs of one lane with nothing special about them: ?1 is the first number, ?9 and on are the ids. */
+/**
+ * Waiting jobs of one lane with nothing special about them: ?1 is the first number, ?11 and on are the ids, each before its
+ * data.
+ */
 const insertJobs = (count: number): string => `INSERT INTO millrace_job
-  (seq, id, queue, lane, state, priority, ord, fence, attempts, created_at) VALUES
-  ${rows(count, (row) => `(?1 + ${row}, ?${row + 9}, ?2, ?3, 'waiting', ?4, (?1 + ${row}) * ?5 - (?5 < 0), ?6, ?7, ?8)`)}`
-
-/** Their bodies: ?1 is the first number, ?5 and on are the data. */
-const insertBodies = (count: number): string => `INSERT INTO millrace_body (seq, data, backoff, timeout, keep) VALUES
-  ${rows(count, (row) => `(?1 + ${row}, ?${row + 5}, ?2, ?3, ?4)`)}`
+  (seq, id, queue, lane, state, priority, ord, fence, attempts, created_at, settings, bulky, data) VALUES
+  ${rows(
+    count,
+    (row) =>
+      `(?1 + ${row}, ?${2 * row + 11}, ?2, ?3, 'waiting', ?4, (?1 + ${row}) * ?5 - (?5 < 0), ?6, ?7, ?8, ?9, ?10, ?${2 * row + 12})`,
+  )}`
 
 /** How many rows are inserted at once: from fifty on, more gains nothing. */
 export const RUNS = [
-  { rows: 50, insertJobs: 'insertJobs50', insertBodies: 'insertBodies50' },
-  { rows: 8, insertJobs: 'insertJobs8', insertBodies: 'insertBodies8' },
+  { rows: 50, insertJobs: 'insertJobs50' },
+  { rows: 8, insertJobs: 'insertJobs8' },
 ] as const
 
 const MOVE = `UPDATE millrace_job SET state = ?, priority = ?, ord = ?, fence = ?, attempt = ?, worker = ?, run_at = ?,
   lease_until = ?, broken_at = ?, stale_at = ?, stale = ?, delete_at = ?, due_at = ?, pending = ?, stalls = ?, ahead = ?,
-  errors = ?, result = ?, error = ?, finished_at = ? WHERE seq = ?`
+  errors = ?, result = ?, error = ?, finished_at = ?, touched = 1 WHERE seq = ?`
 
 /** All statements, by verb. */
 export const sql = {
@@ -68,18 +72,17 @@ export const sql = {
   lifetimeOf: `SELECT what, n FROM millrace_counter WHERE kind = 'queue' AND of = ?`,
 
   // Jobs.
-  jobById: `SELECT ${RECORD} ${FROM} WHERE j.id = ?`,
-  jobBySeq: `SELECT ${RECORD} ${FROM} WHERE j.seq = ?`,
+  jobById: `SELECT ${RECORD} FROM millrace_job j WHERE j.id = ?`,
+  jobBySeq: `SELECT ${RECORD} FROM millrace_job j WHERE j.seq = ?`,
   seqOf: 'SELECT seq FROM millrace_job WHERE id = ?',
   insertJob: `INSERT INTO millrace_job (seq, id, queue, lane, kind, state, priority, ord, fence, attempts, run_at, broken_at,
-    due_at, chain, chain_index, parent, pending, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-  insertBody: 'INSERT INTO millrace_body (seq, data, backoff, timeout, keep, dedup) VALUES (?, ?, ?, ?, ?, ?)',
+    due_at, chain, chain_index, parent, pending, created_at, touched, bulky, data, settings, dedup)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+  insertBody: 'INSERT INTO millrace_body (seq, data) VALUES (?, ?)',
   insertJobs50: insertJobs(50),
   insertJobs8: insertJobs(8),
-  insertBodies50: insertBodies(50),
-  insertBodies8: insertBodies(8),
-  setData: `INSERT INTO millrace_body (seq, data) VALUES (?1, ?2) ON CONFLICT (seq) DO UPDATE SET data = ?2`,
-  setProgress: 'UPDATE millrace_job SET progress = ? WHERE seq = ?',
+  setData: 'UPDATE millrace_job SET data = ?, bulky = ? WHERE seq = ?',
+  setProgress: 'UPDATE millrace_job SET progress = ?, touched = 1 WHERE seq = ?',
   move: MOVE,
   /** The same, by whoever holds the lease: refused where the fence is another or the lease is over. */
   moveHeld: `${MOVE} AND fence = ? AND lease_until > ?`,
@@ -102,13 +105,10 @@ export const sql = {
   addLog: 'INSERT INTO millrace_log (job, n, at, attempt, line) VALUES (?, ?, ?, ?, ?)',
   logsOf: 'SELECT at, attempt, line FROM millrace_log WHERE job = ? ORDER BY n',
 
-  // Claims: the head of a lane after a place, and what takes it. The last column tells whether there is more to read.
+  // Claims: the head of a lane after a place, and what takes it.
   laneHead: `SELECT j.seq, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.created_at,
-      b.data, b.backoff, b.timeout, b.keep, b.dedup,
-      j.started_at IS NOT NULL OR j.chain IS NOT NULL OR j.chain_index <> 0 OR j.parent IS NOT NULL OR j.stalls > 0 OR
-      j.errors > 0 OR j.error IS NOT NULL OR j.progress IS NOT NULL OR j.result IS NOT NULL OR j.broken_at IS NOT NULL OR
-      j.worker IS NOT NULL OR j.pending <> 0 OR j.delete_at IS NOT NULL OR j.stale_at IS NOT NULL
-    ${FROM} WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job' AND (j.priority, j.ord) > (?2, ?3)
+      ${DATA}, j.settings, j.dedup, j.touched
+    FROM millrace_job j WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job' AND (j.priority, j.ord) > (?2, ?3)
     ORDER BY j.priority, j.ord LIMIT ?4`,
   claim: `UPDATE millrace_job SET state = 'active', fence = fence + 1, attempt = attempt + 1, worker = ?1, lease_until = ?2,
     due_at = ?2, ahead = ?3, started_at = ?4 WHERE seq IN (SELECT value FROM json_each(?5))`,
@@ -145,12 +145,13 @@ export const sql = {
   putCell: `INSERT INTO millrace_cell (key, value, version, at) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT DO UPDATE SET value = ?2, version = ?3, at = ?4`,
   dropCell: 'DELETE FROM millrace_cell WHERE key = ?',
-  writer: 'SELECT seq FROM millrace_writer WHERE id = ?',
-  receipt: 'SELECT receipt FROM millrace_writer WHERE id = ?',
-  addWriter: 'INSERT INTO millrace_writer (id, seq, at, receipt) VALUES (?, ?, ?, ?)',
-  setWriter: 'UPDATE millrace_writer SET seq = ?2, at = ?3, receipt = ?4 WHERE id = ?1',
+  writer: `SELECT n FROM millrace_counter WHERE kind = 'writer' AND of = 0 AND what = ?`,
+  receipt: `SELECT receipt FROM millrace_counter WHERE kind = 'writer' AND of = 0 AND what = ?`,
+  addWriter: `INSERT INTO millrace_counter (kind, of, what, n, at, receipt) VALUES ('writer', 0, ?, ?, ?, ?)`,
+  setWriter: `UPDATE millrace_counter SET n = ?2, at = ?3, receipt = ?4 WHERE kind = 'writer' AND of = 0 AND what = ?1`,
   /** Beyond a thousand, those that have long been silent are forgotten. */
-  forgetWriters: `DELETE FROM millrace_writer WHERE at < ?1 AND (SELECT count(*) FROM millrace_writer) > 1000`,
+  forgetWriters: `DELETE FROM millrace_counter WHERE kind = 'writer' AND of = 0 AND at < ?1
+    AND (SELECT count(*) FROM millrace_counter WHERE kind = 'writer' AND of = 0) > 1000`,
 
   // Watching.
   peers: 'SELECT id, until, events_until FROM millrace_peer',

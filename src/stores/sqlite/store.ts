@@ -50,6 +50,9 @@ const COMPANY: Millis = 200
 const TURN: Millis = 10
 const YIELD: Millis = 2
 
+/** How often, at most, to look whether the file is still there. */
+const GLANCE: Millis = 10
+
 /**
  * A store in one SQLite file, for all processes of a machine. `path` is created if need be; `':memory:'` is a store for
  * this process alone. Instead of a path it takes an open handle of `better-sqlite3` or `node:sqlite`, and opens a
@@ -85,6 +88,8 @@ class SqliteStore implements Store {
   /** When another handle was last seen to write, and how long this one has been at the file since it let others go first. */
   #company = -Infinity
   #atFile: Millis = 0
+  /** When it was last seen that the file is still there. */
+  #looked = -Infinity
 
   constructor(target: string | SqliteHandle, options: SqliteOptions) {
     refuseUnknown(options, ['synchronous', 'driver', 'patience', 'ring', 'runtime'], 'sqlite options')
@@ -189,15 +194,22 @@ class SqliteStore implements Store {
 
   async #read<T>(work: (opened: Opened) => T): Promise<T> {
     const opened = this.#opened ?? (await this.#open())
-    return this.#whenFree(() => snapshot(opened, () => work(opened)))
+    return this.#whenFree(() => {
+      // Whoever watches and then reads must be told of everything that comes after what was read.
+      if (this.#feed.isNew) this.#announceNow(opened)
+      return snapshot(opened, () => work(opened))
+    })
   }
 
   /** One transaction. What it throws has been undone. */
   #transaction<T>({ db, ground, file }: Opened, work: () => T): T {
     if (db.inTransaction) throw busyHere('A transaction is open on this connection.')
-    if (file !== undefined && fileNumber(db.path!) !== file) throw gone(db.path!)
     const { sql } = ground
     const began = this.runtime.elapsed()
+    if (file !== undefined && began - this.#looked >= GLANCE) {
+      if (fileNumber(db.path!) !== file) throw gone(db.path!)
+      this.#looked = began
+    }
     sql.begin.run()
     try {
       if (ground.refresh()) this.#company = this.runtime.elapsed()

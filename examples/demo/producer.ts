@@ -1,0 +1,25 @@
+// examples/demo/producer.ts: a process that takes orders, and ends. Its argument is the path of the database.
+import { setTimeout as pause } from 'node:timers/promises'
+import { Queue, shutdown } from 'millrace'
+import { sqlite } from 'millrace/sqlite'
+import { PHOTOS, QUEUE, customers, jobs } from './jobs.js'
+import { tell } from './crew.js'
+
+const store = sqlite(process.argv[2] ?? 'jobs.db')
+const queue = new Queue(QUEUE, { store, jobs })
+const acknowledged: string[] = []
+
+for (const customer of customers) {
+  const photos = Array.from({ length: PHOTOS }, (_, index) => `${customer}-${index + 1}`)
+  // Ids of one's own make an add safe to repeat: a second order of the same id is the first one.
+  const thumbnails = await queue.addBulk(
+    photos.map((photo) => ({ name: 'thumbnail', data: { photo }, options: { id: `thumbnail-${photo}` } })),
+  )
+  const film = await queue.add('film', { customer }, { id: `film-${customer}`, after: thumbnails })
+  const email = await queue.add('email', { to: customer }, { id: `email-${customer}`, after: film })
+  acknowledged.push(...[...thumbnails, film, email].map(({ id }) => id))
+  await pause(500)
+}
+
+await shutdown([queue, store])
+tell({ acknowledged })

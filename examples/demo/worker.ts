@@ -1,0 +1,48 @@
+// examples/demo/worker.ts: a worker process. Its argument is the path of the database; start as many as you like.
+import { setTimeout as pause } from 'node:timers/promises'
+import { Queue, Worker, shutdown } from 'millrace'
+import { sqlite } from 'millrace/sqlite'
+import { QUEUE, jobs } from './jobs.js'
+import { tell } from './crew.js'
+
+const store = sqlite(process.argv[2] ?? 'jobs.db')
+const queue = new Queue(QUEUE, { store, jobs })
+
+const worker = new Worker(
+  queue,
+  {
+    thumbnail: async (job, { signal }) => {
+      await pause(300, undefined, { signal })
+      return { file: `${job.data.photo}.webp` }
+    },
+    film: async (job, ctx) => {
+      // Progress is durable: whoever takes this job over goes on where the last one was seen.
+      for (let percent = Number(job.progress ?? 0); percent < 100;) {
+        await pause(140, undefined, { signal: ctx.signal })
+        await ctx.progress((percent += 5))
+      }
+      return { file: `${job.data.customer}.mp4` }
+    },
+    email: async (job, { signal }) => {
+      await pause(200, undefined, { signal })
+      if (job.data.to === 'bob' && job.attempt === 1) throw new Error('421 mailbox busy')
+      return { messageId: `<1.${job.data.to}@example.com>` }
+    },
+  },
+  // A worker that dies is missed after this long. The default, 30 s, suits real work.
+  { lease: '2s' },
+)
+worker.on('worker-started', () => tell({ worker: worker.id }))
+worker.on('error', ({ error }) => tell({ error: error.message }))
+
+let stopping = false
+for (const reason of ['SIGTERM', 'SIGINT', 'disconnect']) {
+  process.on(reason, () => {
+    if (stopping) return
+    stopping = true
+    // A service gives its handlers some seconds. Here they are told to stop at once, and their jobs are handed back.
+    void shutdown([worker, queue, store], { timeout: 0, grace: '1s' })
+      .catch(() => {})
+      .finally(() => process.connected && process.disconnect())
+  })
+}
