@@ -208,7 +208,8 @@ export const errorCatalogue = {
   },
   DATABASE_CORRUPT: {
     summary: 'The database file is damaged.',
-    remedy: 'Stop what uses the file, keep a copy of it, and restore a backup or try `sqlite3 file .recover`.',
+    remedy:
+      'Stop what uses the file, keep a copy of it, and restore a backup; docs/backup.md says what else can be tried.',
   },
   DATABASE_GONE: {
     summary: 'The database file was deleted or replaced while it was open.',

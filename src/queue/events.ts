@@ -103,7 +103,9 @@ export function checkListener(type: unknown, listener: unknown, known: readonly 
 }
 
 /** One event by its type. */
-export type EventOf<Type extends EventType> = EventBase & { readonly type: Type } & Extras[Type]
+export type EventOf<Type extends EventType> = Type extends EventType
+  ? EventBase & { readonly type: Type } & Extras[Type]
+  : never
 
 /** Any event. */
 export type QueueEvent = { [Type in EventType]: EventOf<Type> }[EventType]

@@ -97,7 +97,10 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
   constructor(name: string, options: QueueOptions<Jobs>) {
     this.name = checkName(name, 'queue name')
     if (typeof options !== 'object' || options === null || typeof options.store?.commit !== 'function') {
-      throw new MillraceError('INVALID_OPTION', `new Queue('${name}'): give it a store, as in { store: memory() }.`)
+      throw new MillraceError(
+        'INVALID_OPTION',
+        `new Queue('${name}'): give it a store, as in { store: sqlite('jobs.db') }.`,
+      )
     }
     refuseUnknown(options, ['store', 'jobs', 'defaults', 'retention', 'logger', 'maxDataBytes'], 'new Queue')
     const { defaults = {}, maxDataBytes = 1_048_576 } = options

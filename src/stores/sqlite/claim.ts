@@ -9,6 +9,7 @@ import { NO_JOBS } from '../verdicts.js'
 import type { SqlRow } from './driver.js'
 import { freshOf } from './rows.js'
 import type { Lane } from './rows.js'
+import { writeTo } from './runs.js'
 import type { Transaction } from './transaction.js'
 
 /** Jobs tracked as held at most; more than any worker leases. */
@@ -73,10 +74,10 @@ export function claim(tx: Transaction, ask: Ask): Claimed {
 
   const jobs: JobRecord[] = []
   const seqs: number[] = []
-  const taken: Taken[] = []
+  const alike: Taken[] = []
   const take = (head: Head, ahead: boolean): void => {
     seqs.push(head.rows[head.at]![0] as number)
-    jobs.push(takeFirst(tx, head, ask.worker, ahead, taken))
+    jobs.push(takeFirst(tx, head, ask.worker, ahead, alike))
     if (head.at < head.rows.length || (head.more && jobs.length < wanted && read(tx, head, size))) heads.sink()
     else heads.pop()
   }
@@ -88,8 +89,8 @@ export function claim(tx: Transaction, ask: Ask): Claimed {
     if (isLimited(head) || !mayLeaseAhead(peek(head))) heads.pop()
     else take(head, true)
   }
-  for (const { lease, ahead, seqs } of taken) {
-    tx.sql.claim.run(ask.worker, tx.now + lease, Number(ahead), tx.now, JSON.stringify(seqs))
+  for (const { lease, ahead, seqs: taken } of alike) {
+    writeTo(taken, { run: tx.sql.claimRun, many: tx.sql.claimMany }, ask.worker, tx.now + lease, Number(ahead), tx.now)
   }
   return { jobs, seqs }
 }

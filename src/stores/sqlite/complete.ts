@@ -4,6 +4,7 @@ import type { Group } from '../../store/store.js'
 import { moved } from '../apply.js'
 import { follow, isPlainEnd } from './move.js'
 import type { Found } from './rows.js'
+import { writeTo } from './runs.js'
 import type { Transaction } from './transaction.js'
 
 /** A job that is completed without a result, and the change that does it. */
@@ -33,10 +34,10 @@ export function completionsFrom(tx: Transaction, groups: readonly Group[], from:
 /** Completes jobs together. If one of them is no longer held, none is, and each has to be asked by itself. */
 export function complete(tx: Transaction, completions: readonly Completion[]): boolean {
   const { sql, now, held, news, counts } = tx
-  const seqs = JSON.stringify(completions.map(({ held: { seq } }) => seq))
+  const seqs = completions.map(({ held: { seq } }) => seq)
+  const statements = { run: sql.completeRun, many: sql.completeMany }
   sql.beginGroup.run()
-  const { changes } = sql.completeMany.run(now, seqs, completions[0]!.change.fence)
-  const whole = Number(changes) === completions.length
+  const whole = writeTo(seqs, statements, now, completions[0]!.change.fence) === completions.length
   if (!whole) sql.rollbackGroup.run()
   sql.keepGroup.run()
   if (!whole) return false

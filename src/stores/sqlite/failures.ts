@@ -84,7 +84,7 @@ export function toStoreError(error: unknown, path: string | undefined): Millrace
     case 'corrupt':
       return new MillraceError(
         'DATABASE_CORRUPT',
-        `${capital(file)} is damaged. Stop what uses it, keep a copy, then restore a backup or try \`sqlite3 <file> .recover\`.`,
+        `${capital(file)} is damaged. Stop what uses it, keep a copy, then restore a backup; docs/backup.md says what else can be tried.`,
         options,
       )
     case 'invalid':

@@ -34,6 +34,12 @@ const MOVE = `UPDATE millrace_job SET state = ?, priority = ?, ord = ?, fence = 
   lease_until = ?, broken_at = ?, stale_at = ?, stale = ?, delete_at = ?, due_at = ?, pending = ?, stalls = ?, ahead = ?,
   errors = ?, result = ?, error = ?, finished_at = ?, touched = 1 WHERE seq = ?`
 
+const COMPLETE = `UPDATE millrace_job SET state = 'completed', fence = fence + 1, lease_until = NULL, due_at = NULL, ahead = 0,
+  finished_at = ?1 WHERE fence = ?2 AND lease_until > ?1`
+
+const CLAIM = `UPDATE millrace_job SET state = 'active', fence = fence + 1, attempt = attempt + 1, worker = ?1,
+  lease_until = ?2, due_at = ?2, ahead = ?3, started_at = ?4 WHERE`
+
 /** All statements, by verb. */
 export const sql = {
   // Transactions.
@@ -88,9 +94,9 @@ export const sql = {
   moveHeld: `${MOVE} AND fence = ? AND lease_until > ?`,
   completeHeld: `UPDATE millrace_job SET state = 'completed', fence = fence + 1, lease_until = NULL, due_at = NULL, ahead = 0,
     finished_at = ?1, result = ?2 WHERE seq = ?3 AND fence = ?4 AND lease_until > ?1`,
-  /** Many of one fence and without results. */
-  completeMany: `UPDATE millrace_job SET state = 'completed', fence = fence + 1, lease_until = NULL, due_at = NULL, ahead = 0,
-    finished_at = ?1 WHERE seq IN (SELECT value FROM json_each(?2)) AND fence = ?3 AND lease_until > ?1`,
+  /** Many of one fence and without results: by a list of numbers, or from one number to another. */
+  completeMany: `${COMPLETE} AND seq IN (SELECT value FROM json_each(?3))`,
+  completeRun: `${COMPLETE} AND seq BETWEEN ?3 AND ?4`,
   renew: `UPDATE millrace_job SET lease_until = ?1, due_at = ?1, ahead = CASE WHEN ?2 THEN 0 ELSE ahead END
     WHERE seq = ?3 AND fence = ?4 AND state = 'active'`,
   removeJob: 'DELETE FROM millrace_job WHERE seq = ?',
@@ -110,8 +116,8 @@ export const sql = {
       ${DATA}, j.settings, j.dedup, j.touched
     FROM millrace_job j WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job' AND (j.priority, j.ord) > (?2, ?3)
     ORDER BY j.priority, j.ord LIMIT ?4`,
-  claim: `UPDATE millrace_job SET state = 'active', fence = fence + 1, attempt = attempt + 1, worker = ?1, lease_until = ?2,
-    due_at = ?2, ahead = ?3, started_at = ?4 WHERE seq IN (SELECT value FROM json_each(?5))`,
+  claimMany: `${CLAIM} seq IN (SELECT value FROM json_each(?5))`,
+  claimRun: `${CLAIM} seq BETWEEN ?5 AND ?6`,
 
   // Chains and edges.
   chainJobs: `SELECT seq, chain_index, state FROM millrace_job WHERE chain = ?1
