@@ -66,14 +66,14 @@ export class Ground {
     this.sql = sql
   }
 
-  /** Looks whether others have written since; within a transaction, so that the answer holds. Tells whether they have. */
-  refresh(): boolean {
+  /** Looks whether others have written since it last looked; within a transaction, so that the answer holds. */
+  refresh(): 'same' | 'changed' | 'unknown' {
     const version = this.sql.dataVersion.get()![0]
-    if (version === this.#version) return false
-    const first = this.#version === undefined
+    if (version === this.#version) return 'same'
+    const seen = this.#version === undefined ? 'unknown' : 'changed'
     this.#version = version
     this.#volatile = nothing()
-    return !first
+    return seen
   }
 
   /** Forgets everything: a transaction was rolled back, and with it what it had made. */

@@ -16,7 +16,9 @@ import type { Transaction } from './transaction.js'
 /** Adds a job and answers its record, or says why not; nothing is written before all is known to be well. */
 export function insert(tx: Transaction, { job, edges }: Insert): JobRecord | Refused {
   const { sql, ground, now } = tx
-  const standing = ground.byId(job.id)
+  // Where nothing else can refuse it, the index of ids does; elsewhere the id has to be asked for first.
+  const asked = job.dedup !== undefined || edges.length > 0 || ground.bounds(job.queue).backlog !== Infinity
+  const standing = asked ? ground.byId(job.id) : undefined
   if (standing !== undefined) return duplicate(job.id, standing.job)
   if (job.dedup !== undefined) {
     const holder = keyHolder(tx, job.dedup.key)
@@ -35,7 +37,12 @@ export function insert(tx: Transaction, { job, edges }: Insert): JobRecord | Ref
     now,
   )
   const seq = numberOf(record)
-  write(tx, seq, lane, record)
+  try {
+    write(tx, seq, lane, record)
+  } catch (error) {
+    if (isConstraint(error)) return duplicate(job.id, ground.byId(job.id)!.job)
+    throw error
+  }
   if (found !== undefined) {
     for (const [place, { chain, policy, state }] of found.entries()) {
       sql.addEdge.run(seq, place, chain, policy, state)

@@ -212,7 +212,9 @@ class SqliteStore implements Store {
     }
     sql.begin.run()
     try {
-      if (ground.refresh()) this.#company = this.runtime.elapsed()
+      const seen = ground.refresh()
+      if (seen !== 'same') this.#writers.suspect()
+      if (seen === 'changed') this.#company = this.runtime.elapsed()
       const answer = work()
       sql.commit.run()
       return answer
@@ -310,7 +312,7 @@ class SqliteStore implements Store {
   /** Reads what other processes have told; the numbers of the file are read anew. */
   #lookAround(opened: Opened): boolean {
     return snapshot(opened, () => {
-      opened.ground.refresh()
+      if (opened.ground.refresh() !== 'same') this.#writers.suspect()
       return this.#feed.look(opened.ground)
     })
   }

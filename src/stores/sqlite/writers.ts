@@ -14,9 +14,13 @@ const KEPT = 100
 /** The writers as one connection knows them. */
 export class Writers {
   readonly #receipts = new Map<string, Receipt>()
+  /** Writers of whom nobody else can have written a later batch. */
+  readonly #sure = new Set<string>()
 
   /** The receipt of a batch that was applied before; refuses one that is older than the last. */
   replay(ground: Ground, batch: Batch): Receipt | undefined {
+    const kept = this.#receipts.get(batch.writer)
+    if (kept !== undefined && batch.seq === kept.seq + 1 && this.#sure.has(batch.writer)) return undefined
     const last = ground.sql.writer.get(batch.writer)?.[0] as number | undefined
     if (last === undefined || batch.seq > last) return undefined
     if (batch.seq < last) {
@@ -25,18 +29,24 @@ export class Writers {
         details: { writer: batch.writer, seq: batch.seq, last },
       })
     }
-    const kept = this.#receipts.get(batch.writer)
     if (kept?.seq === batch.seq) return kept
     return read(ground, batch, ground.sql.receipt.get(batch.writer)![0] as string)
   }
 
+  /** Others have written, and may have sent a batch of one of these writers. */
+  suspect(): void {
+    this.#sure.clear()
+  }
+
   /** Keeps an answer that is durable. */
   keep(receipt: Receipt): void {
+    this.#sure.add(receipt.writer)
     this.#receipts.delete(receipt.writer)
     this.#receipts.set(receipt.writer, receipt)
     if (this.#receipts.size <= KEPT) return
     const [oldest] = this.#receipts.keys()
     this.#receipts.delete(oldest!)
+    this.#sure.delete(oldest!)
   }
 }
 
