@@ -6,6 +6,7 @@ import { setImmediate } from 'node:timers/promises'
 import type { Harness } from '../../src/store/conformance/harness.js'
 import type { Runtime, Stop } from '../../src/store/runtime.js'
 import type { Store } from '../../src/store/store.js'
+import type { SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { sqlite } from '../../src/stores/sqlite/store.js'
 import { RING, stoppedClock } from './clock.js'
 
@@ -35,13 +36,20 @@ function steppedClock(start?: number): { runtime: Runtime; advance: (ms: number)
   }
 }
 
-/** A store on a fresh file, with a second handle on it. */
-export async function fileHarness(start?: number): Promise<Harness> {
+/** A store on a fresh file, with a second handle on it; `handle` opens the user's own handles, which the stores are given. */
+export async function fileHarness(start?: number, handle?: (path: string) => SqliteHandle): Promise<Harness> {
   const { runtime, advance } = steppedClock(start)
   const folder = mkdtempSync(join(tmpdir(), 'millrace-conformance-'))
   const handles: Store[] = []
+  const given: SqliteHandle[] = []
+  const target = (): string | SqliteHandle => {
+    const path = join(folder, 'jobs.db')
+    if (handle === undefined) return path
+    given.push(handle(path))
+    return given.at(-1)!
+  }
   const open = async (): Promise<Store> => {
-    const store = sqlite(join(folder, 'jobs.db'), { runtime, ring: RING, synchronous: 'off' })
+    const store = sqlite(target(), { runtime, ring: RING, synchronous: 'off' })
     handles.push(store)
     await store.open()
     return store
@@ -53,6 +61,7 @@ export async function fileHarness(start?: number): Promise<Harness> {
     ring: RING,
     async dispose() {
       await Promise.all(handles.map((store) => store.close()))
+      for (const each of given) each.close()
       rmSync(folder, { recursive: true, force: true })
     },
   }

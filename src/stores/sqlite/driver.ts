@@ -176,7 +176,7 @@ function adapt(handle: SqliteHandle, own: boolean): Database {
   let closed = false
   return {
     path,
-    prepare: (sql) => arrays(native.prepare(sql)),
+    prepare: (sql) => numbered(arrays(native.prepare(sql)), sql),
     exec: (sql) => void native.exec(sql),
     get inTransaction() {
       return tells === undefined ? isNested(native) : native[tells] === true
@@ -237,5 +237,17 @@ function arrays(statement: NativeStatement): Statement {
       return row && toArray(row)
     },
     all: (...values) => statement.all(...values).map(toArray),
+  }
+}
+
+/** Parameters with numbers (`?1`) are names to better-sqlite3: there they are given as an object. */
+function numbered(statement: Statement, sql: string): Statement {
+  if (!(statement as NativeStatement).raw || !/\?\d/.test(sql)) return statement
+  const named = (values: readonly Value[]): Value =>
+    Object.fromEntries(values.map((value, at) => [at + 1, value])) as never
+  return {
+    run: (...values) => statement.run(named(values)),
+    get: (...values) => statement.get(named(values)),
+    all: (...values) => statement.all(named(values)),
   }
 }
