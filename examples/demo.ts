@@ -5,7 +5,6 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { Queue, shutdown } from 'millrace'
-import type { QueueEvent } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { conclusion, problems, table } from './demo/account.js'
 import { Board, watched } from './demo/board.js'
@@ -50,7 +49,7 @@ process.stdout.on('error', () => interrupted.abort())
 async function run(): Promise<string[]> {
   for (const type of watched) {
     queue.on(type, (event) => {
-      const line = board.see(event as QueueEvent)
+      const line = board.see(event)
       if (line !== undefined) screen.tell(line)
     })
   }

@@ -6,15 +6,23 @@ import { delimiter, dirname, join } from 'node:path'
 
 /**
  * @param {string} node the Node binary to run on
+ * @param {readonly string[]} options further options of vitest
  * @returns {{ ok: boolean, passed: number, failed: number, skipped: number }}
  */
-export function runVitest(node = process.execPath) {
+export function runVitest(node = process.execPath, options = []) {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-report-'))
   const report = join(folder, 'vitest.json')
   try {
     const { status } = spawnSync(
       node,
-      ['node_modules/vitest/vitest.mjs', 'run', '--reporter=default', '--reporter=json', `--outputFile.json=${report}`],
+      [
+        'node_modules/vitest/vitest.mjs',
+        'run',
+        '--reporter=default',
+        '--reporter=json',
+        `--outputFile.json=${report}`,
+        ...options,
+      ],
       { stdio: 'inherit', env: { ...process.env, PATH: `${dirname(node)}${delimiter}${process.env.PATH}` } },
     )
     return count(report, status === 0)

@@ -215,6 +215,7 @@ export class Lane {
 
   /** Sends a batch until there is an answer: the store applies a number once, so sending again is safe. */
   async #deliver(batch: Batch): Promise<Receipt> {
+    let unsure = false
     for (let tries = 0; ; tries++) {
       const sent = this.#runtime.elapsed()
       try {
@@ -223,7 +224,11 @@ export class Lane {
         this.#trip = this.#trip === 0 ? took : (3 * this.#trip + took) / 4
         return receipt
       } catch (error) {
-        if (isMillraceError(error) && saysNothingLanded.has(error.code)) throw error
+        // One that says that nothing landed speaks for its own try alone.
+        if (isMillraceError(error) && saysNothingLanded.has(error.code)) {
+          throw unsure && !isFinal(error) ? unavailable(this.#store, error) : error
+        }
+        unsure = true
         if (tries >= this.#options.replays) throw unavailable(this.#store, error)
         await this.#pause(25 * 2 ** tries)
       }
@@ -295,6 +300,11 @@ export class Lane {
       this.#runtime.timer(delay * (0.5 + this.#runtime.random() / 2), resolve)
     })
   }
+}
+
+/** Whether an error is told as it is, whatever came before: the store is closed, or has moved on. */
+function isFinal({ code }: MillraceError): boolean {
+  return code === 'STORE_CLOSED' || code === 'WRITER_BEHIND'
 }
 
 /** What a group adds to a batch: its changes, but for releases, which find nobody waiting in most cases. */

@@ -270,7 +270,12 @@ export interface Store {
   /** For messages: `memory`, `sqlite`, `postgres`. */
   readonly name: string
   /** What it is able to do. */
-  readonly can: { readonly transactions: boolean; readonly share: 'process' | 'machine' | 'network' }
+  readonly can: {
+    readonly transactions: boolean
+    readonly share: 'process' | 'machine' | 'network'
+    /** Jobs to ask for at a time beyond free slots, where a larger claim would hold up the process; absent: any number. */
+    readonly portion?: number
+  }
   /** The world it lives in; the system's when absent. Queues and workers on this store live in the same. */
   readonly runtime?: Runtime
 

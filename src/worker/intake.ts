@@ -91,7 +91,7 @@ export class Intake {
   #ahead(): number {
     const { slots, connection } = this.#host
     const { ahead } = slots
-    const target = this.pace.target(connection.main.trip)
+    const target = Math.min(this.pace.target(connection.main.trip), connection.store.can.portion ?? Infinity)
     // Others' free slots come first: nothing is leased ahead once the queue has run short.
     return this.#short || ahead > target / 2 ? 0 : target - ahead
   }

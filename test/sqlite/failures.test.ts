@@ -45,6 +45,19 @@ describe.each(drivers)('a failure of $name', ({ Driver }) => {
     db.close()
   })
 
+  test('is the same whether rows are asked for one by one or all at once', () => {
+    const [a, b] = [connect(Driver, path('a.db')), connect(Driver, path('a.db'))]
+    a.exec('CREATE TABLE t (a)')
+    const rows = b.prepare('SELECT a FROM t')
+    rows.all()
+    a.exec('BEGIN EXCLUSIVE')
+    expect(isBusy(thrown(() => rows.get()))).toBe(true)
+    expect(isBusy(thrown(() => rows.all()))).toBe(true)
+    a.exec('COMMIT')
+    a.close()
+    b.close()
+  })
+
   test('has no code of its own otherwise, and keeps its cause', () => {
     const db = connect(Driver, ':memory:')
     const error = thrown(() => db.exec('SELECT'))

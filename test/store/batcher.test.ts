@@ -320,7 +320,7 @@ describe('a commit without an answer', () => {
     expect(next!.value).toBe(landed)
   })
 
-  it.each(['STORE_CLOSED', 'WRITER_BEHIND'] as const)('is not sent again after %s', async (code) => {
+  it.each(['STORE_CLOSED', 'WRITER_BEHIND', 'DATABASE_LOCKED', 'DATABASE_FULL'] as const)('is not sent again after %s', async (code) => {
     const error = new MillraceError(code, 'no')
     const [heard] = await send('a')
     store.last.fail(error)
@@ -329,6 +329,16 @@ describe('a commit without an answer', () => {
     expect([store.sent.length, runtime.timers.length]).toEqual([1, 0])
     await send('b')
     expect(store.last.batch.seq).toBe(2)
+  })
+
+  it('that says that nothing landed is not believed for the try before it', async () => {
+    const [heard] = await send('a')
+    store.last.fail(lost)
+    await turn()
+    await runtime.fire()
+    store.last.fail(new MillraceError('DATABASE_LOCKED', 'locked'))
+    await runtime.proceed()
+    expect(heard!.error).toMatchObject({ code: 'STORE_UNAVAILABLE', cause: { code: 'DATABASE_LOCKED' } })
   })
 
   it.each([undefined, 'text', 42])('is told of even if the store rejected with %s', async (reason) => {

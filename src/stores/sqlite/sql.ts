@@ -51,6 +51,7 @@ export const sql = {
   keepGroup: 'RELEASE millrace_group',
   rollbackGroup: 'ROLLBACK TO millrace_group',
   dataVersion: 'PRAGMA data_version',
+  emptyLog: 'PRAGMA wal_checkpoint(TRUNCATE)',
 
   // Queues, lanes and numbers.
   queueNamed: 'SELECT id FROM millrace_queue WHERE name = ?',

@@ -9,7 +9,7 @@ import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, Receipt, Store } from '../../store/store.js'
 import type { Database, DriverName, SqliteHandle } from './driver.js'
-import { busyHere, gone } from './failures.js'
+import { busyHere, gone, toStoreError } from './failures.js'
 import { Feed, PRESENT_EVERY } from './feed.js'
 import { find, lister } from './find.js'
 import type { Lister } from './find.js'
@@ -50,8 +50,12 @@ const COMPANY: Millis = 200
 const TURN: Millis = 10
 const YIELD: Millis = 2
 
-/** How often, at most, to look whether the file is still there. */
-const GLANCE: Millis = 10
+/** Jobs claimed at a time beyond free slots: about as much work as the rest of a batch, a few milliseconds. */
+const PORTION = 500
+
+/** Every so many commits the log is looked at; past this size it is emptied, as far as nobody reads it. */
+const LOG_EVERY = 16
+const LOG_SIZE = 16 * 2 ** 20
 
 /**
  * A store in one SQLite file, for all processes of a machine. `path` is created if need be; `':memory:'` is a store for
@@ -88,8 +92,7 @@ class SqliteStore implements Store {
   /** When another handle was last seen to write, and how long this one has been at the file since it let others go first. */
   #company = -Infinity
   #atFile: Millis = 0
-  /** When it was last seen that the file is still there. */
-  #looked = -Infinity
+  #commits = 0
 
   constructor(target: string | SqliteHandle, options: SqliteOptions) {
     refuseUnknown(options, ['synchronous', 'driver', 'patience', 'ring', 'runtime'], 'sqlite options')
@@ -102,7 +105,7 @@ class SqliteStore implements Store {
     const file = checkTarget(target, { synchronous: options.synchronous, driver: options.driver })
     this.#target = typeof target === 'string' ? (file ?? target) : target // found even if the working folder changes
     this.runtime = runtime
-    this.can = { transactions: false, share: file === undefined ? 'process' : 'machine' } as const
+    this.can = { transactions: false, share: file === undefined ? 'process' : 'machine', portion: PORTION } as const
     this.#feed = new Feed(runtime.id(), ring)
   }
 
@@ -169,11 +172,17 @@ class SqliteStore implements Store {
     const patience = this.#patience
     const settings = { synchronous, driver, patience, schema: { sql: schema, steps, version: VERSION } }
     const db = await openDatabase(this.#target, settings, this.runtime)
-    const opened: Opened = {
-      db,
-      ground: new Ground(prepareAll(db)),
-      list: lister((text) => db.prepare(text)),
-      file: db.path === undefined ? undefined : fileNumber(db.path),
+    let opened: Opened
+    try {
+      opened = {
+        db,
+        ground: new Ground(prepareAll(db)),
+        list: lister((text) => db.prepare(text)),
+        file: db.path === undefined ? undefined : fileNumber(db.path),
+      }
+    } catch (error) {
+      db.close()
+      throw toStoreError(error, db.path)
     }
     if (!this.#closed) this.#opened = opened
     return opened
@@ -206,10 +215,7 @@ class SqliteStore implements Store {
     if (db.inTransaction) throw busyHere('A transaction is open on this connection.')
     const { sql } = ground
     const began = this.runtime.elapsed()
-    if (file !== undefined && began - this.#looked >= GLANCE) {
-      if (fileNumber(db.path!) !== file) throw gone(db.path!)
-      this.#looked = began
-    }
+    if (file !== undefined && fileNumber(db.path!) !== file) throw gone(db.path!)
     sql.begin.run()
     try {
       const seen = ground.refresh()
@@ -246,8 +252,27 @@ class SqliteStore implements Store {
     if (done === undefined) return receipt
     this.#writers.keep(receipt)
     if (wakes && db.path !== undefined) wake(db.path)
-    this.#feed.publish(ground, done.news)
+    try {
+      this.#feed.publish(ground, done.news)
+    } catch {
+      // It is durable, whatever can be read now: what there was to tell is read again when next looked for.
+    }
+    if (++this.#commits % LOG_EVERY === 0 && db.path !== undefined) this.#boundLog(opened, db.path)
     return receipt
+  }
+
+  /**
+   * Keeps the log short. SQLite moves it into the database as it goes, but begins it anew only at a moment when nobody
+   * reads it, and with several processes at work there may be none for long.
+   */
+  #boundLog({ ground: { sql } }: Opened, path: string): void {
+    const log = statSync(`${path}-wal`, { throwIfNoEntry: false })
+    if (log === undefined || log.size < LOG_SIZE) return
+    try {
+      sql.emptyLog.all()
+    } catch {
+      // Somebody is at it; another commit will be luckier.
+    }
   }
 
   /** Lets others at the file, if there are any: whoever comes back at once would always be first. */
@@ -287,8 +312,9 @@ class SqliteStore implements Store {
       try {
         const [now] = version.get()!
         if (now === last) return false
+        const any = this.#lookAround(opened)
         last = now
-        return this.#lookAround(opened)
+        return any
       } catch {
         return false // it is looked at again in a moment
       }
