@@ -58,7 +58,7 @@ function create(store: Store): Connection {
   return {
     store,
     runtime,
-    main: new Lane(gate, runtime, writer),
+    main: new Lane(gate, runtime, writer, store.can.portion === undefined ? {} : { size: store.can.portion }),
     renewals: new Lane(gate, runtime, `${writer}/renewals`),
     ready,
   }

@@ -273,7 +273,7 @@ export interface Store {
   readonly can: {
     readonly transactions: boolean
     readonly share: 'process' | 'machine' | 'network'
-    /** Jobs to ask for at a time beyond free slots, where a larger claim would hold up the process; absent: any number. */
+    /** Changes to send at a time, and jobs to ask for beyond free slots, where more would hold up the process. Default 500 changes, and any number of jobs. */
     readonly portion?: number
   }
   /** The world it lives in; the system's when absent. Queues and workers on this store live in the same. */

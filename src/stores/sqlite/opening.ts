@@ -176,7 +176,7 @@ function setUp(db: Database, synchronous: Synchronous): void {
   }
   db.exec(`
     PRAGMA synchronous = ${synchronous};
-    PRAGMA wal_autocheckpoint = 1000;
+    PRAGMA wal_autocheckpoint = 3000;
     PRAGMA journal_size_limit = 67108864;
     PRAGMA cache_size = -16000;
     PRAGMA foreign_keys = OFF;

@@ -51,6 +51,7 @@ export const sql = {
   keepGroup: 'RELEASE millrace_group',
   rollbackGroup: 'ROLLBACK TO millrace_group',
   dataVersion: 'PRAGMA data_version',
+  checkpoint: 'PRAGMA wal_checkpoint(PASSIVE)',
   emptyLog: 'PRAGMA wal_checkpoint(TRUNCATE)',
 
   // Queues, lanes and numbers.

@@ -50,12 +50,12 @@ const COMPANY: Millis = 200
 const TURN: Millis = 10
 const YIELD: Millis = 2
 
-/** Jobs claimed at a time beyond free slots: about as much work as the rest of a batch, a few milliseconds. */
-const PORTION = 500
+/** Changes in a batch, and jobs claimed with it beyond free slots: a few milliseconds of work, and little is won with more. */
+const PORTION = 250
 
-/** Every so many commits the log is looked at; past this size it is emptied, as far as nobody reads it. */
-const LOG_EVERY = 16
-const LOG_SIZE = 16 * 2 ** 20
+/** Pages that the log should have when it is moved into the database, a few milliseconds of work; and far too many. */
+const LOG_PAGES = 1_000
+const LOG_TOO_LONG = 4_000
 
 /**
  * A store in one SQLite file, for all processes of a machine. `path` is created if need be; `':memory:'` is a store for
@@ -92,7 +92,9 @@ class SqliteStore implements Store {
   /** When another handle was last seen to write, and how long this one has been at the file since it let others go first. */
   #company = -Infinity
   #atFile: Millis = 0
+  /** Commits since the log was last moved into the database, and how many there should be in between. */
   #commits = 0
+  #tidyAfter = 200
 
   constructor(target: string | SqliteHandle, options: SqliteOptions) {
     refuseUnknown(options, ['synchronous', 'driver', 'patience', 'ring', 'runtime'], 'sqlite options')
@@ -257,19 +259,23 @@ class SqliteStore implements Store {
     } catch {
       // It is durable, whatever can be read now: what there was to tell is read again when next looked for.
     }
-    if (++this.#commits % LOG_EVERY === 0 && db.path !== undefined) this.#boundLog(opened, db.path)
+    if (++this.#commits === this.#tidyAfter && db.path !== undefined) this.runtime.defer(() => this.#tidy(opened))
     return receipt
   }
 
   /**
-   * Keeps the log short. SQLite moves it into the database as it goes, but begins it anew only at a moment when nobody
-   * reads it, and with several processes at work there may be none for long.
+   * Moves the log into the database, in a turn of its own, so that no commit is held up by it. SQLite begins the log anew
+   * only at a moment when nobody reads it, and with several processes at work there may be none for long: then it is
+   * emptied, as soon as that can be done without waiting.
    */
-  #boundLog({ ground: { sql } }: Opened, path: string): void {
-    const log = statSync(`${path}-wal`, { throwIfNoEntry: false })
-    if (log === undefined || log.size < LOG_SIZE) return
+  #tidy({ ground: { sql } }: Opened): void {
+    if (this.#closed) return
+    const commits = this.#commits
+    this.#commits = 0
     try {
-      sql.emptyLog.all()
+      const pages = sql.checkpoint.get()![1] as number
+      this.#tidyAfter = Math.min(1_000, Math.max(1, Math.round((commits * LOG_PAGES) / Math.max(1, pages))))
+      if (pages > LOG_TOO_LONG) sql.emptyLog.get()
     } catch {
       // Somebody is at it; another commit will be luckier.
     }
