@@ -1,174 +1,140 @@
-// npm run bench: what the memory store reaches through queues and workers, beside bare commits to the same store.
-// Options: --json prints the rows as JSON; --rounds N (default 3).
+// npm run bench: the everyday rows, beside the raw driver and plainjob. npm run bench:full: all of them.
+import { writeFileSync } from 'node:fs'
+import { cpus, totalmem } from 'node:os'
 import { parseArgs } from 'node:util'
-import { Queue, Worker, shutdown } from 'millrace'
-import { memory } from 'millrace/memory'
-import { bareAdds, bareDrain } from './bare.js'
-import { tableBench } from './table.js'
+import { sqliteSections } from './cases.js'
+import { driverName } from './driver.js'
+import { memorySections } from './memory.js'
+import { measure } from './measure.js'
+import type { Row, Section } from './measure.js'
+import { watchNoise } from './noise.js'
+import { installPeers, plainjob } from './plainjob.js'
+import { closing, sectionText } from './report.js'
+import type { Report } from './report.js'
+import { createScratch, free, inMemory } from './scratch.js'
+import type { Subject } from './subject.js'
+import { warmUp } from './warm.js'
 
-interface Row {
-  readonly name: string
-  readonly unit: 'jobs/s' | 'ms' | 'ratio' | 'bytes'
-  readonly rounds: number[]
-  readonly bare: number[]
-  /** Jobs lost or run twice, over all rounds. */
-  wrong: number
-  readonly target?: string
-  readonly reached?: (value: number) => boolean
+const USAGE = `npm run bench -- [options]
+  --full            all rows, with those of a million jobs (npm run bench:full)
+  --rounds N        rounds of each row, interleaved; default 3, and not fewer unless with --only
+  --only TEXT       only rows whose section or name holds TEXT
+  --dir FOLDER      where the databases are made; default: the system's temporary folder
+  --json            print JSON instead of tables
+  --save FILE       write that JSON to a file as well, after every section`
+
+const { values } = parseArgs({
+  options: {
+    full: { type: 'boolean', default: false },
+    rounds: { type: 'string', default: '3' },
+    only: { type: 'string' },
+    dir: { type: 'string' },
+    json: { type: 'boolean', default: false },
+    save: { type: 'string' },
+    help: { type: 'boolean', default: false },
+  },
+})
+
+/** What a full run needs on the disk. */
+const ROOM = 8 * 2 ** 30
+
+const began = performance.now()
+const notes: string[] = []
+const say = (line: string): void => {
+  const seconds = Math.round((performance.now() - began) / 1000)
+  process.stderr.write(`${String(seconds).padStart(4)} s  ${line}\n`)
+}
+const note = (line: string): void => {
+  notes.push(line)
+  say(line)
 }
 
-const { values } = parseArgs({ options: { json: { type: 'boolean' }, rounds: { type: 'string', default: '3' } } })
-const rounds = Number(values.rounds)
-const say = (line: string): void => void process.stderr.write(`${line}\n`)
-
-const N = 300_000
-const DATA = { to: 'ann@example.com', template: 'welcome', subject: 'Hello and welcome to the mill', locale: 'en' }
-
-async function timed(work: () => Promise<unknown>): Promise<number> {
-  const start = performance.now()
-  await work()
-  return performance.now() - start
+/** Peers, or none where they cannot be had. */
+async function findPeers(): Promise<readonly Subject[]> {
+  try {
+    installPeers(say)
+    return [await plainjob()]
+  } catch (error) {
+    const said = String((error as { readonly stderr?: Buffer }).stderr ?? error)
+    note(`plainjob is left out, because it could not be installed: ${said.trim().split('\n')[0]}`)
+    return []
+  }
 }
 
-const rate = (count: number, millis: number): number => Math.round((count / millis) * 1000)
-
-const median = (list: readonly number[]): number => list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)] ?? NaN
-
-const rows = {
-  awaited: row('add, awaited one by one', 'jobs/s'),
-  flight: row('add, 100 callers', 'jobs/s', '300k', (value) => value >= 300_000),
-  bulk: row('addBulk of 1000', 'jobs/s'),
-  drain: row('drain, concurrency 100, no-op', 'jobs/s', '300k', (value) => value >= 300_000),
-  p50: row('idle, add → handler start, p50', 'ms'),
-  p99: row('idle, add → handler start, p99', 'ms'),
-}
-
-function row(name: string, unit: Row['unit'], target?: string, reached?: (value: number) => boolean): Row {
+/** The cases that were asked for, and those that they are compared with. */
+function chosen(section: Section, only: string | undefined): Section {
+  if (only === undefined) return section
+  const matches = (text: string): boolean => text.toLowerCase().includes(only.toLowerCase())
+  const asked = section.cases.filter(
+    (each) => matches(section.name) || each.figures.some((figure) => matches(figure.name)),
+  )
+  const targets = asked.flatMap((each) => each.figures.flatMap((figure) => figure.targets ?? []))
+  const needed = new Set(targets.flatMap((target) => (target.kind === 'row' ? [target.to] : [])))
   return {
-    name,
-    unit,
-    rounds: [],
-    bare: [],
-    wrong: 0,
-    ...(target !== undefined && { target }),
-    ...(reached && { reached }),
+    ...section,
+    cases: section.cases.filter(
+      (each) => asked.includes(each) || each.figures.some((figure) => needed.has(figure.name)),
+    ),
   }
 }
 
-async function adds(): Promise<void> {
-  const store = memory()
-  const queue = new Queue('bench', { store })
-  const single = 30_000
-  rows.awaited.rounds.push(
-    rate(
-      single,
-      await timed(async () => {
-        for (let n = 0; n < single; n++) await queue.add('noop', DATA)
-      }),
-    ),
-  )
-  await shutdown([queue, store])
-}
-
-async function bulk(): Promise<void> {
-  const store = memory()
-  const queue = new Queue('bench', { store })
-  const items = Array.from({ length: 1000 }, () => ({ name: 'noop', data: DATA }))
-  rows.bulk.rounds.push(
-    rate(
-      N,
-      await timed(async () => {
-        for (let n = 0; n < N; n += 1000) await queue.addBulk(items)
-      }),
-    ),
-  )
-  await shutdown([queue, store])
-}
-
-/** Adds by 100 callers, then drains what they added. */
-async function flightAndDrain(): Promise<void> {
-  const store = memory()
-  const queue = new Queue('bench', { store })
-  let left = N
-  const caller = async (): Promise<void> => {
-    while (left-- > 0) await queue.add('noop', DATA)
-  }
-  rows.flight.rounds.push(rate(N, await timed(() => Promise.all(Array.from({ length: 100 }, caller)))))
-  let runs = 0
-  const worker = new Worker(queue, { noop: async () => void runs++ }, { concurrency: 100, autorun: false })
-  const drained = new Promise<void>((resolve) => {
-    let done = 0
-    worker.on('completed', () => {
-      if (++done === N) resolve()
+async function run(): Promise<void> {
+  const rounds = Math.max(values.only === undefined ? 3 : 1, Math.trunc(Number(values.rounds)))
+  if (Number.isNaN(rounds)) throw new Error(`--rounds ${values.rounds} is not a number.`)
+  const peers = await findPeers()
+  const scratch = createScratch(values.dir)
+  const cleanUp = (): void => scratch.remove()
+  process.once('exit', cleanUp)
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    process.once(signal, () => {
+      say(`stopped by ${signal}`)
+      process.exit(130)
     })
-  })
-  rows.drain.rounds.push(rate(N, await timed(async () => Promise.all([worker.run(), drained]))))
-  const { completed } = await queue.counts()
-  rows.drain.wrong += Math.abs(N - completed) + Math.abs(N - runs)
-  await shutdown([worker, queue, store])
-}
-
-async function latency(): Promise<void> {
-  const store = memory()
-  const queue = new Queue('bench', { store })
-  let started = (): void => {}
-  const worker = new Worker(queue, { noop: () => started() }, { autorun: false })
-  await worker.run()
-  const times: number[] = []
-  for (let n = 0; n < 2000; n++) {
-    const begun = performance.now()
-    const start = new Promise<void>((resolve) => (started = resolve))
-    const added = queue.add('noop', DATA)
-    await start
-    times.push(performance.now() - begun)
-    await added
   }
-  const sorted = times.toSorted((a, b) => a - b)
-  rows.p50.rounds.push(sorted[1000]!)
-  rows.p99.rounds.push(sorted[1980]!)
-  await shutdown([worker, queue, store])
+  if (await inMemory(scratch.folder)) {
+    note(`${scratch.folder} is in memory, where a sync costs nothing: choose a folder on a disk with --dir.`)
+  }
+  const { full } = values
+  if (full && (await free(scratch.folder)) < ROOM) note(`${scratch.folder} has less than 8 GB free: it may run full.`)
+
+  const sections = [...sqliteSections({ scratch, peers, full }), ...memorySections(say)]
+    .map((section) => chosen(section, values.only))
+    .filter((section) => section.cases.length > 0)
+  if (sections.length === 0) throw new Error(`No row matches ${values.only}.`)
+  say(`Node ${process.version}, ${driverName}, databases in ${scratch.folder}`)
+  await warmUp([...peers], scratch)
+
+  const noise = watchNoise()
+  const rows: Row[] = []
+  const report = (): Report => ({
+    at: new Date().toISOString(),
+    node: process.version,
+    driver: driverName,
+    machine: `${cpus().length} × ${cpus()[0]?.model.trim() ?? 'unknown'}, ${Math.round(totalmem() / 2 ** 30)} GB`,
+    rounds,
+    full,
+    notes,
+    rows,
+  })
+  /** After every section, so that one who stops a long run keeps what it had come to. */
+  const save = (): void => {
+    if (values.save !== undefined) writeFileSync(values.save, `${JSON.stringify(report(), null, 2)}\n`)
+  }
+  for (const section of sections) {
+    const measured = await measure(section, rounds, say)
+    rows.push(...measured)
+    save()
+    if (!values.json) console.log(sectionText(section.name, measured))
+  }
+  const others = noise() ?? 0
+  if (others > 0.05) {
+    note(`Other programs used ${Math.round(others * 100)} % of the machine meanwhile: measure again when it is quiet.`)
+  }
+  save()
+  if (values.json) console.log(JSON.stringify(report(), null, 2))
+  else console.log(closing(report()))
+  if (rows.some((row) => Object.values(row.results).some((result) => result.error !== undefined))) process.exitCode = 1
 }
 
-for (let round = 1; round <= rounds; round++) {
-  say(`round ${round} of ${rounds}: adds`)
-  await adds()
-  rows.flight.bare.push(await bareAdds(N, 100, DATA))
-  await bulk()
-  rows.bulk.bare.push(await bareAdds(N, 1000, DATA))
-  say(`round ${round} of ${rounds}: drain`)
-  await flightAndDrain()
-  rows.drain.bare.push(await bareDrain(N, 500, DATA))
-  await latency()
-}
-say('the table alone, at 1k, 100k and 1M jobs')
-const table = await tableBench(say)
-const cell = (name: string, n: number): number => table.find((each) => each.name === name && each.n === n)?.value ?? NaN
-const growth = row('claim at 1M waiting, to that at 1k', 'ratio', 'below 2', (value) => value < 2)
-growth.rounds.push(cell('claim by 100', 1_000_000) / cell('claim by 100', 1_000))
-const heap = row('heap for a waiting job beyond its payload', 'bytes', 'below 1000', (value) => value < 1000)
-heap.rounds.push(cell('heap, waiting', 1_000_000))
-const all = [...Object.values(rows), growth, heap]
-
-if (values.json) {
-  console.log(JSON.stringify({ node: process.version, rows: all, table }, null, 2))
-} else {
-  const show = (value: number): string => (value >= 100 ? Math.round(value).toLocaleString('en') : value.toFixed(3))
-  console.table(
-    all.map((each) => {
-      const value = median(each.rounds)
-      const bare = each.bare.length === 0 ? undefined : median(each.bare)
-      return {
-        what: each.name,
-        median: show(value),
-        unit: each.unit,
-        spread: `${show(Math.min(...each.rounds))} – ${show(Math.max(...each.rounds))}`,
-        'bare commits': bare === undefined ? '' : show(bare),
-        ratio: bare === undefined ? '' : (value / bare).toFixed(2),
-        'lost or doubled': each.wrong,
-        target:
-          each.target === undefined ? '' : `${each.target} ${each.reached?.(value) === true ? 'reached' : 'MISSED'}`,
-      }
-    }),
-  )
-  console.table(table.map((each) => ({ ...each, value: Math.round(each.value) })))
-}
+if (values.help) console.log(USAGE)
+else await run()

@@ -1,0 +1,121 @@
+// What the contenders are given to do, and how it is counted whether they did it.
+
+/** SQLite's `synchronous`. */
+export type Mode = 'full' | 'normal'
+
+/** How jobs are added: each call awaited, by 100 callers at once, or 1000 in a call. */
+export type Way = 'awaited' | 'flight' | 'bulk'
+
+/** How heavy a job's data is: about 100 bytes, or 2 KB. */
+export type Weight = 'light' | 'heavy'
+
+/** How many callers add at once. */
+export const CALLERS = 100
+/** How many jobs one call adds in bulk. */
+export const BULK = 1000
+/** How many jobs a worker runs at a time. */
+export const CONCURRENCY = 100
+/** The queue and the name of all jobs. */
+export const QUEUE = 'bench'
+export const NAME = 'noop'
+
+/** A job's data; `n` tells jobs apart, from 0 up. */
+export interface Payload {
+  readonly n: number
+  readonly to: string
+  readonly template: string
+  readonly locale: string
+  readonly lines?: readonly unknown[]
+}
+
+const LINES = Array.from({ length: 20 }, (_, at) => ({
+  sku: `MR-${1000 + at}`,
+  title: `Oak cog for the lower wheel, size ${at}`,
+  quantity: at + 1,
+  price: 19.5 + at,
+}))
+
+/** The data of the job numbered `n`: about 90 bytes when light, about 2,050 when heavy. */
+export function payload(n: number, weight: Weight): Payload {
+  const light = { n, to: 'ann@example.com', template: 'welcome to the mill', locale: 'en' }
+  return weight === 'light' ? light : { ...light, lines: LINES }
+}
+
+/** Writes down which jobs ran, by a number for each; what it says is worked out when nobody measures any more. */
+export class Ledger {
+  readonly #runs: Float64Array
+  #count = 0
+
+  /** `most` is how many runs there can be, those of jobs that run twice included; further ones are only counted. */
+  constructor(most: number) {
+    this.#runs = new Float64Array(most)
+  }
+
+  /** The job with that number is running. */
+  ran(key: number): void {
+    this.#runs[this.#count++] = key
+  }
+
+  /** How many jobs ran at all, and how many runs were one too many. */
+  count(): { readonly ran: number; readonly doubled: number } {
+    const keys = this.#runs.subarray(0, this.#count).toSorted()
+    let ran = 0
+    for (let at = 0; at < keys.length; at++) if (at === 0 || keys[at] !== keys[at - 1]) ran++
+    return { ran, doubled: this.#count - ran }
+  }
+}
+
+/**
+ * A number for a UUID: 52 of its random bits, so that a million jobs seem to have one twin in ten thousand times. Handlers
+ * that are to do nothing do not look at the job's data, which would have to be parsed for it.
+ */
+export function keyOf(id: string): number {
+  return parseInt(id.slice(24), 16) + (id.charCodeAt(22) & 15) * 2 ** 48
+}
+
+/**
+ * What a drain came to. `expected` jobs had to run; `finished` are recorded as finished by the store itself. Where a
+ * drain stops before the end, what ran must be what is finished.
+ */
+export function account(
+  ledger: Ledger,
+  expected: number,
+  finished: number,
+): { readonly lost: number; readonly doubled: number } {
+  const { ran, doubled } = ledger.count()
+  return { lost: Math.max(0, expected - ran) + Math.max(0, ran - finished), doubled }
+}
+
+/** Waits for a number of jobs to end, and gives up when nothing has ended for half a minute. */
+export class Countdown {
+  readonly done: Promise<void>
+  #left: number
+  #resolve!: () => void
+  readonly #guard: NodeJS.Timeout
+
+  constructor(jobs: number) {
+    this.#left = jobs
+    let before = jobs
+    let reject: (error: Error) => void
+    this.done = new Promise((resolve, refuse) => {
+      this.#resolve = resolve
+      reject = refuse
+    })
+    this.done.catch(() => {})
+    this.#guard = setInterval(() => {
+      if (this.#left === before) reject(new Error(`Nothing has ended for 30 s, with ${this.#left} jobs to go.`))
+      before = this.#left
+    }, 30_000)
+    if (jobs === 0) this.#end()
+  }
+
+  /** One more has ended. */
+  tick(): void {
+    if (--this.#left === 0) this.#end()
+  }
+
+  #end(): void {
+    clearInterval(this.#guard)
+    this.#resolve()
+  }
+}

@@ -1,0 +1,68 @@
+// The files of a bench: a fresh folder on a real disk, removed at the end.
+import { closeSync, copyFileSync, fsyncSync, mkdirSync, mkdtempSync, openSync, readdirSync, rmSync } from 'node:fs'
+import { statfs } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+
+/** File systems in memory, where a sync means nothing: tmpfs and ramfs. */
+const IN_MEMORY = new Set([0x01021994, 0x858458f6])
+
+/** The files of one run. */
+export interface Scratch {
+  readonly folder: string
+  /** Where a new database may be made, in a folder of its own. */
+  fresh(): string
+  /** A copy of a database that `fill` makes the first time it is asked for; it is on the disk before anybody uses it. */
+  copy(key: string, fill: (path: string) => Promise<void>): Promise<string>
+  /** Removes a database. */
+  drop(path: string): void
+  /** Removes everything. */
+  remove(): void
+}
+
+/** Makes the folder, within `parent` or the system's folder for such things. */
+export function createScratch(parent = tmpdir()): Scratch {
+  const folder = mkdtempSync(join(parent, 'millrace-bench-'))
+  const templates = new Map<string, string>()
+  let made = 0
+  const fresh = (): string => {
+    const own = join(folder, String(++made))
+    mkdirSync(own)
+    return join(own, 'jobs.db')
+  }
+  return {
+    folder,
+    fresh,
+    async copy(key, fill) {
+      let template = templates.get(key)
+      if (template === undefined) {
+        template = fresh()
+        await fill(template)
+        templates.set(key, template)
+      }
+      const path = fresh()
+      for (const name of readdirSync(dirname(template))) {
+        if (name.endsWith('-shm')) continue
+        const target = join(dirname(path), name)
+        copyFileSync(join(dirname(template), name), target)
+        const file = openSync(target, 'r+')
+        fsyncSync(file) // or the first commit measured would pay for writing the copy
+        closeSync(file)
+      }
+      return path
+    },
+    drop: (path) => rmSync(dirname(path), { recursive: true, force: true }),
+    remove: () => rmSync(folder, { recursive: true, force: true, maxRetries: 5 }),
+  }
+}
+
+/** Whether a folder is in memory rather than on a disk; false where that cannot be told. */
+export async function inMemory(folder: string): Promise<boolean> {
+  return process.platform === 'linux' && IN_MEMORY.has((await statfs(folder)).type)
+}
+
+/** The bytes free for a folder. */
+export async function free(folder: string): Promise<number> {
+  const { bavail, bsize } = await statfs(folder)
+  return bavail * bsize
+}
