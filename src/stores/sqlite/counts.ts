@@ -2,6 +2,7 @@
 import { jobStates } from '../../job/job.js'
 import type { JobState } from '../../job/job.js'
 import type { Lifetime } from '../../store/store.js'
+import type { Value } from './driver.js'
 import type { Statements } from './statements.js'
 
 /** What is counted in a lane besides jobs by state: leases that lost their job, and schedules. */
@@ -18,6 +19,7 @@ type Happening = keyof Lifetime
 export class Counts {
   #lanes = new Map<number, number[]>()
   #queues = new Map<number, Map<Happening, number>>()
+  readonly #store: Value[] = []
 
   /** Counts something in a lane. */
   lane(lane: number, what: LaneCounter, by: number): void {
@@ -40,18 +42,29 @@ export class Counts {
     happenings.set(what, (happenings.get(what) ?? 0) + by)
   }
 
+  /** A number of the whole store has gone up, or down. */
+  store(what: string, by: number): void {
+    this.#store.push('store', 0, what, by)
+  }
+
   /** Writes what has been counted since the last time. */
   flush(sql: Statements): void {
+    const values = this.#store.splice(0)
     for (const [lane, counters] of this.#lanes) {
       for (let place = 0; place < counters.length; place++) {
-        if (counters[place] !== 0) sql.count.run('lane', lane, laneCounters[place]!, counters[place]!)
+        if (counters[place] !== 0) values.push('lane', lane, laneCounters[place]!, counters[place]!)
       }
     }
     for (const [queue, happenings] of this.#queues) {
-      for (const [what, by] of happenings) sql.count.run('queue', queue, what, by)
+      for (const [what, by] of happenings) values.push('queue', queue, what, by)
     }
     this.#lanes.clear()
     this.#queues.clear()
+    const statements = [sql.count1, sql.count2, sql.count3, sql.count4]
+    for (let at = 0; at < values.length; at += 16) {
+      const some = values.slice(at, at + 16)
+      statements[some.length / 4 - 1]!.run(...some)
+    }
   }
 
   /** How to come back to what is counted now. */

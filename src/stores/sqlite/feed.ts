@@ -89,7 +89,10 @@ export class Feed {
     const events = this.#recorded
     const until = this.watched ? now + PRESENT_FOR : now
     const known = { until, eventsUntil: events ? until + LINGER : Math.min(this.#known.eventsUntil, now + LINGER) }
-    if (events && ground.numbers.unrecorded > 0) this.#skip(ground)
+    if (events && ground.numbers.unrecorded > 0) {
+      this.#skip(ground)
+      for (const what of ['event', 'floor', 'unrecorded'] as const) sql.setNumber.run(what, ground.numbers[what])
+    }
     sql.dropPeers.run(now)
     sql.setPeer.run(this.#id, known.until, Math.max(known.eventsUntil, 0))
     ground.forgetPeers()
@@ -115,7 +118,6 @@ export class Feed {
     numbers.event++
     numbers.floor = numbers.event
     numbers.unrecorded = 0
-    for (const what of ['event', 'floor', 'unrecorded'] as const) sql.setNumber.run(what, numbers[what])
   }
 
   /** What a watcher that resumes has missed. */

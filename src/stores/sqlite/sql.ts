@@ -24,6 +24,10 @@ const insertJobs = (count: number): string => `INSERT INTO millrace_job
       `(?1 + ${row}, ?${2 * row + 11}, ?2, ?3, 'waiting', ?4, (?1 + ${row}) * ?5 - (?5 < 0), ?6, ?7, ?8, ?9, ?10, ?${2 * row + 12})`,
   )}`
 
+/** Adds to so many counters: each is given by its kind, whose it is, what it counts, and how many more there are. */
+const count = (counters: number): string => `INSERT INTO millrace_counter (kind, of, what, n)
+  VALUES ${rows(counters, () => '(?, ?, ?, ?)')} ON CONFLICT DO UPDATE SET n = n + excluded.n`
+
 /** How many rows are inserted at once: from fifty on, more gains nothing. */
 export const RUNS = [
   { rows: 50, insertJobs: 'insertJobs50' },
@@ -66,7 +70,10 @@ export const sql = {
   numbers: `SELECT what, n FROM millrace_counter WHERE kind = 'store' AND of = 0`,
   setNumber: `INSERT INTO millrace_counter (kind, of, what, n) VALUES ('store', 0, ?1, ?2)
     ON CONFLICT DO UPDATE SET n = ?2`,
-  count: `INSERT INTO millrace_counter (kind, of, what, n) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET n = n + ?4`,
+  count1: count(1),
+  count2: count(2),
+  count3: count(3),
+  count4: count(4),
   readyLanes: `SELECT l.id FROM millrace_lane l JOIN millrace_counter c ON c.kind = 'lane' AND c.of = l.id
     AND c.what = 'waiting' WHERE l.queue = ? AND c.n > 0`,
   waitingIn: `SELECT total(c.n) FROM millrace_lane l JOIN millrace_counter c ON c.kind = 'lane' AND c.of = l.id

@@ -50,6 +50,9 @@ const COMPANY: Millis = 200
 const TURN: Millis = 10
 const YIELD: Millis = 2
 
+/** How often, at most, to look whether the file is still there: a look costs as much as a small statement. */
+const GLANCE: Millis = 10
+
 /** Changes in a batch, and jobs claimed with it beyond free slots: a few milliseconds of work, and little is won with more. */
 const PORTION = 250
 
@@ -92,6 +95,8 @@ class SqliteStore implements Store {
   /** When another handle was last seen to write, and how long this one has been at the file since it let others go first. */
   #company = -Infinity
   #atFile: Millis = 0
+  /** When it was last seen that the file is still there. */
+  #looked = -Infinity
   /** Commits since the log was last moved into the database, and how many there should be in between. */
   #commits = 0
   #tidyAfter = 200
@@ -217,7 +222,10 @@ class SqliteStore implements Store {
     if (db.inTransaction) throw busyHere('A transaction is open on this connection.')
     const { sql } = ground
     const began = this.runtime.elapsed()
-    if (file !== undefined && fileNumber(db.path!) !== file) throw gone(db.path!)
+    if (file !== undefined && began - this.#looked >= GLANCE) {
+      if (fileNumber(db.path!) !== file) throw gone(db.path!)
+      this.#looked = began
+    }
     sql.begin.run()
     try {
       const seen = ground.refresh()
@@ -248,7 +256,7 @@ class SqliteStore implements Store {
       done = new Transaction(ground, this.#held, now, this.#feed.recording(ground, now))
       const answer = reduce(done, batch)
       wakes = this.#feed.record(done)
-      done.keepNumbers()
+      done.keep()
       return answer
     })
     if (done === undefined) return receipt

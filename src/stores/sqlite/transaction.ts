@@ -74,8 +74,9 @@ export class Transaction implements Places {
     return (this.sql.waitingIn.get(queue)![0] as number) > 0
   }
 
-  /** Writes what was counted, and the numbers that went up; says what follows from the counts. */
+  /** Says what follows from the counts. */
   finish(): void {
+    if (this.#credited.size === 0 && this.claimed.size === 0) return
     this.counts.flush(this.sql)
     for (const [queue, name] of this.#credited) {
       if (!this.news.work.has(name) && this.hasWaiting(queue)) this.news.work.add(name)
@@ -87,10 +88,12 @@ export class Transaction implements Places {
     }
   }
 
-  /** Writes the numbers that went up; the last step of all. */
-  keepNumbers(): void {
+  /** Writes what was counted, and the numbers that have changed; the last step of all. */
+  keep(): void {
     for (const [what, n] of Object.entries(this.numbers)) {
-      if (n !== this.#before[what as keyof Numbers]) this.sql.setNumber.run(what, n)
+      const before = this.#before[what as keyof Numbers]
+      if (n !== before) this.counts.store(what, n - before)
     }
+    this.counts.flush(this.sql)
   }
 }
