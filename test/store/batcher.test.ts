@@ -320,16 +320,19 @@ describe('a commit without an answer', () => {
     expect(next!.value).toBe(landed)
   })
 
-  it.each(['STORE_CLOSED', 'WRITER_BEHIND', 'DATABASE_LOCKED', 'DATABASE_FULL'] as const)('is not sent again after %s', async (code) => {
-    const error = new MillraceError(code, 'no')
-    const [heard] = await send('a')
-    store.last.fail(error)
-    await runtime.proceed()
-    expect(heard!.error).toBe(error)
-    expect([store.sent.length, runtime.timers.length]).toEqual([1, 0])
-    await send('b')
-    expect(store.last.batch.seq).toBe(2)
-  })
+  it.each(['STORE_CLOSED', 'WRITER_BEHIND', 'DATABASE_LOCKED', 'DATABASE_FULL'] as const)(
+    'is not sent again after %s',
+    async (code) => {
+      const error = new MillraceError(code, 'no')
+      const [heard] = await send('a')
+      store.last.fail(error)
+      await runtime.proceed()
+      expect(heard!.error).toBe(error)
+      expect([store.sent.length, runtime.timers.length]).toEqual([1, 0])
+      await send('b')
+      expect(store.last.batch.seq).toBe(2)
+    },
+  )
 
   it('that says that nothing landed is not believed for the try before it', async () => {
     const [heard] = await send('a')
