@@ -238,6 +238,11 @@ export const errorCatalogue = {
     remedy:
       'Give more time, or make handlers obey `ctx.signal`. Jobs whose handlers ended were settled or handed back; those of the others run again once their leases are over.',
   },
+  EVENTS_MISSED: {
+    summary: 'A process fell so far behind, or slept so long, that events it should have heard are no longer held.',
+    remedy:
+      'Look at the jobs themselves, with `list` and `get`; keep the event loop free, or raise `ring` of the store.',
+  },
   LISTENER_FAILED: {
     summary: 'An event listener threw or rejected; the queue or worker goes on.',
     remedy: 'Correct the listener; what it threw is in `cause`.',

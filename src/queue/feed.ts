@@ -2,22 +2,22 @@
 import type { Stop } from '../store/runtime.js'
 import type { Store, StoreEvent } from '../store/store.js'
 
-/** Hears the events of one job. `undefined`: some were missed, look for yourself. */
+/** Hears events. `undefined`: some were missed, look for yourself. */
 export type JobListener = (event: StoreEvent | undefined) => void
 
 /** A process's ear on a store. */
 export class Feed {
   readonly #store: Store
   readonly #jobs = new Map<string, Set<JobListener>>()
-  readonly #all = new Set<(event: StoreEvent) => void>()
+  readonly #all = new Set<JobListener>()
   #stop: Stop | undefined
 
   constructor(store: Store) {
     this.#store = store
   }
 
-  /** Hears every event. */
-  all(listener: (event: StoreEvent) => void): Stop {
+  /** Hears every event. `undefined`: some were missed. */
+  all(listener: JobListener): Stop {
     this.#all.add(listener)
     this.#start()
     return () => {
@@ -41,7 +41,10 @@ export class Feed {
 
   #start(): void {
     this.#stop ??= this.#store.watch({ events: true }, (notice) => {
-      if (notice.gap) for (const listeners of this.#jobs.values()) for (const each of [...listeners]) each(undefined)
+      if (notice.gap) {
+        for (const each of [...this.#all]) each(undefined)
+        for (const listeners of this.#jobs.values()) for (const each of [...listeners]) each(undefined)
+      }
       for (const event of notice.events) {
         for (const each of [...this.#all]) each(event)
         const listeners = this.#jobs.get(event.id)

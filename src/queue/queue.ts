@@ -283,7 +283,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
     checkListener(type, listener)
     const stop = this.#emitter.on(type, listener)
     this.#watching ??= this.#desk.feed.all((event) => {
-      if (event.queue === this.name && this.#emitter.has(event.type)) this.#emitter.emit(publicEvent(event))
+      if (event === undefined) this.#emitter.error(eventsMissed(this.name))
+      else if (event.queue === this.name && this.#emitter.has(event.type)) this.#emitter.emit(publicEvent(event))
     })
     return () => {
       stop()
@@ -354,4 +355,12 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
   #refuseClosed(): void {
     if (this.#closed) throw new MillraceError('QUEUE_CLOSED', `Queue '${this.name}' has been closed; make a new one.`)
   }
+}
+
+function eventsMissed(queue: string): MillraceError {
+  return new MillraceError(
+    'EVENTS_MISSED',
+    `Listeners of queue '${queue}' missed events: this process was too slow to read them, or asleep. Look at the jobs themselves.`,
+    { details: { queue } },
+  )
 }

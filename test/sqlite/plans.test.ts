@@ -36,6 +36,19 @@ test.each(Object.entries(sql))('%s reads no more than it answers', (name, text) 
   expect(slow(text)).toEqual([])
 })
 
+test('no statement answers two columns of one name, which some drivers would lose', () => {
+  for (const text of Object.values(sql)) {
+    if (!text.startsWith('SELECT')) continue
+    const { columns } = db.prepare(text) as unknown as { columns?(): readonly { readonly name: string }[] }
+    const names = columns?.call(db.prepare(text)).map(({ name }) => name) ?? []
+    expect(new Set(names).size).toBe(names.length)
+  }
+})
+
+test.each(['oldest', 'newest'] as const)('active jobs are found by their leases, %s first', (order) => {
+  expect(planOf(listing({ by: 'active', order }))[0]).toMatch(/^SEARCH j USING INDEX millrace_job_leased/)
+})
+
 test('a claim reads the head of its lane, in order, from one index', () => {
   const [first] = planOf(sql.laneHead)
   expect(first).toMatch(/^SEARCH j USING INDEX millrace_job_ready \(lane=\? AND /)

@@ -184,6 +184,66 @@ test('what another handle commits after a read is told to whoever watched before
   await other.close()
 })
 
+test('who falls behind the ring of another handle is told so', async () => {
+  const [store, other] = [await opened(), await opened({ ring: 5 })]
+  const queue = new Queue('mill', { store, logger: false })
+  const listener = new Listener(store, { events: true })
+  const missed = new Promise<Error>((resolve) => queue.on('error', ({ error }) => resolve(error)))
+  await store.get(['none'])
+  const d = new Driver(other, 'd')
+  for (let count = 0; count < 20; count++) await d.add('work')
+  await listener.until(() => listener.notices.some(({ gap }) => gap), 'told of the gap')
+  expect(listener.events.length).toBeLessThan(20)
+  expect(await missed).toMatchObject({ code: 'EVENTS_MISSED' })
+  listener.stop()
+  await shutdown([queue])
+  await Promise.all([store.close(), other.close()])
+})
+
+test('who slept while others went on unrecorded is told so with its next sign of life', async () => {
+  const { runtime, advance } = stoppedClock()
+  const [store, other] = [await opened({ runtime }), await opened({ runtime })]
+  const listener = new Listener(store, { events: true })
+  await store.get(['none'])
+  await advance(7_200_000)
+  const d = new Driver(other, 'd')
+  await d.add('work')
+  const sign = new Listener(store, {})
+  await listener.until(() => listener.notices.some(({ gap }) => gap), 'told of the gap')
+  await d.add('work')
+  await listener.until(() => listener.events.length > 0, 'told what follows')
+  expect(listener.events.map(({ id }) => id)).toEqual(['d-2'])
+  listener.stop()
+  sign.stop()
+  await Promise.all([store.close(), other.close()])
+})
+
+test('refusals over a heavy job do not weigh on the file', async () => {
+  const store = await opened()
+  const d = new Driver(store, 'd')
+  await d.land(insert('heavy', 'work', { data: 'x'.repeat(100_000), dedup: { key: 'k' } }))
+  const groups = Array.from({ length: 50 }, (_, at) => [insert(`more-${at}`, 'work', { dedup: { key: 'k' } })])
+  const receipt = await d.commit({ groups })
+  expect(receipt.groups.every((verdict) => !verdict.ok && verdict.job?.id === 'heavy')).toBe(true)
+  const [written] = rows(at('jobs.db'), "SELECT length(receipt) AS n FROM millrace_counter WHERE what = 'd'")
+  expect((written as { n: number }).n).toBeLessThan(10_000)
+  const other = await opened()
+  expect(await other.commit(d.last)).toEqual(receipt)
+  await Promise.all([store.close(), other.close()])
+})
+
+test('a handle in memory has one store at a time', async () => {
+  const handle = new Handle(':memory:')
+  const store = sqlite(handle)
+  await store.open()
+  await expect(sqlite(handle).open()).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+  await store.close()
+  const next = sqlite(handle)
+  await next.open()
+  await next.close()
+  handle.close()
+})
+
 test('a replay through another handle is the same though the job has moved on since', async () => {
   const [store, other] = [await opened(), await opened()]
   const d = new Driver(store, 'd')

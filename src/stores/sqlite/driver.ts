@@ -147,9 +147,18 @@ export function connect(Driver: DatabaseClass, path: string): Database {
   return adapt(handle, true)
 }
 
-/** A connection on the user's own handle, which stays the user's to close. */
-export function adopt(handle: SqliteHandle): Database {
-  return adapt(handle, false)
+/** A connection on the user's own handle, which stays the user's to close; `left` is told instead. */
+export function adopt(handle: SqliteHandle, left: () => void = () => {}): Database {
+  const db = adapt(handle, false)
+  return {
+    path: db.path,
+    prepare: db.prepare,
+    exec: db.exec,
+    get inTransaction() {
+      return db.inTransaction
+    },
+    close: left,
+  }
 }
 
 /** The class of a handle, to open its file once more. */
@@ -173,10 +182,14 @@ function adapt(handle: SqliteHandle, own: boolean): Database {
   const native = handle as Native
   const tells = (['isTransaction', 'inTransaction'] as const).find((name) => native[name] !== undefined)
   const path = fileOf(handle)
+  const numbers = takesNumbers(native)
   let closed = false
   return {
     path,
-    prepare: (sql) => numbered(arrays(native.prepare(sql)), sql),
+    prepare: (sql) => {
+      const statement = arrays(native.prepare(sql))
+      return numbers || !/\?\d/.test(sql) ? statement : named(statement)
+    },
     exec: (sql) => void native.exec(sql),
     get inTransaction() {
       return tells === undefined ? isNested(native) : native[tells] === true
@@ -240,14 +253,23 @@ function arrays(statement: NativeStatement): Statement {
   }
 }
 
-/** Parameters with numbers (`?1`) are names to better-sqlite3: there they are given as an object. */
-function numbered(statement: Statement, sql: string): Statement {
-  if (!(statement as NativeStatement).raw || !/\?\d/.test(sql)) return statement
-  const named = (values: readonly Value[]): Value =>
-    Object.fromEntries(values.map((value, at) => [at + 1, value])) as never
+/** Whether a driver takes values by place for parameters with numbers (`?1`). */
+function takesNumbers(native: Native): boolean {
+  try {
+    native.prepare('SELECT ?2 AS b, ?1 AS a').get(1, 2)
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** To better-sqlite3, and to Node before 22.20 and 24.7, parameters with numbers are names: they are given as an object. */
+function named(statement: Statement): Statement {
+  const values = (list: readonly Value[]): Value =>
+    Object.fromEntries(list.map((value, at) => [at + 1, value])) as never
   return {
-    run: (...values) => statement.run(named(values)),
-    get: (...values) => statement.get(named(values)),
-    all: (...values) => statement.all(named(values)),
+    run: (...list) => statement.run(values(list)),
+    get: (...list) => statement.get(values(list)),
+    all: (...list) => statement.all(values(list)),
   }
 }

@@ -96,13 +96,17 @@ export class Feed {
     sql.dropPeers.run(now)
     sql.setPeer.run(this.#id, known.until, Math.max(known.eventsUntil, 0))
     ground.forgetPeers()
-    const { event, notice } = ground.numbers
+    const { event, floor, notice } = ground.numbers
     const fresh = [...this.#watchers].filter(({ since }) => since === undefined)
     const missed = fresh.map((watcher) => this.#missed(ground, watcher))
     return () => {
       this.#known = known
       this.#notice = this.watched ? (this.#notice ?? notice) : undefined
       if (events) this.#position ??= event
+      if (this.#position !== undefined && this.#position < floor) {
+        this.#position = event // it slept, or its clock was set: nothing was recorded for it meanwhile
+        this.#tell(NO_HINTS, NO_EVENTS, true)
+      }
       for (const [at, watcher] of fresh.entries()) {
         watcher.since = event
         const told = missed[at]
@@ -132,7 +136,7 @@ export class Feed {
   }
 
   #firstHeld({ numbers }: Ground): number {
-    return Math.max(numbers.floor, numbers.event - this.#ring) + 1
+    return numbers.floor + 1
   }
 
   /** The events after one that are held. */
@@ -153,7 +157,9 @@ export class Feed {
       if (numbers.unrecorded > 0) this.#skip(ground)
       for (const event of news.events) event.cursor = String(++numbers.event)
       sql.addEvents.run(numbers.event, JSON.stringify(news.events))
-      sql.dropEvents.run(numbers.event - this.#ring)
+      // Kept in the file, because others on it may hold more or fewer.
+      numbers.floor = Math.max(numbers.floor, numbers.event - this.#ring)
+      sql.dropEvents.run(numbers.floor)
     }
     if (!ground.peers.some(({ id, until }) => id !== this.#id && until > now)) return false
     if (news.hints) {

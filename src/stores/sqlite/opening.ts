@@ -31,6 +31,9 @@ export interface OpenOptions {
   readonly schema?: Schema | undefined
 }
 
+/** Handles in memory that a store uses itself: two on one would not see each other's writes. */
+const inUse = new WeakSet<SqliteHandle>()
+
 const synchronousModes: readonly Synchronous[] = ['full', 'normal', 'off']
 
 /** What there is to open: a file by a class, or memory where there is no path. */
@@ -55,7 +58,9 @@ export async function openDatabase(
   if (typeof target === 'string') return openFound(await foundByPath(target, driver))
   const path = fileOfHandle(target)
   if (path !== undefined) return openFound(foundByHandle(target, path))
-  const db = adopt(target)
+  if (inUse.has(target)) throw invalid('sqlite: this handle in memory has a store already. Use that one.')
+  const db = adopt(target, () => void inUse.delete(target))
+  inUse.add(target)
   if (schema) await migrate(db, schema, runtime, patience)
   return db
 

@@ -80,13 +80,16 @@ export function due(ground: Ground, { queues, except, limit }: DueQuery, now: Ti
   for (const name of new Set(queues)) {
     const queue = ground.queue(name)
     if (queue === undefined) continue
-    for (const [seq, at, id] of sql.dueUntil.all(queue, now, limit + 1 + skipped.size) as [number, Time, string][]) {
-      if (!skipped.has(id)) ripe.push({ seq, at })
+    for (const [until, after] of [
+      [sql.dueUntil, sql.dueAfter],
+      [sql.leasedUntil, sql.leasedAfter],
+    ] as const) {
+      for (const [seq, at, id] of until.all(queue, now, limit + 1 + skipped.size) as [number, Time, string][]) {
+        if (!skipped.has(id)) ripe.push({ seq, at })
+      }
+      const ahead = (after.all(queue, now, 1 + skipped.size) as [Time, string][]).find(([, id]) => !skipped.has(id))
+      if (ahead !== undefined && (next === undefined || ahead[0] < next)) next = ahead[0]
     }
-    const ahead = (sql.dueAfter.all(queue, now, 1 + skipped.size) as [Time, string][]).find(
-      ([, id]) => !skipped.has(id),
-    )
-    if (ahead !== undefined && (next === undefined || ahead[0] < next)) next = ahead[0]
   }
   ripe.sort((a, b) => a.at - b.at || a.seq - b.seq)
   const jobs = ripe.slice(0, limit).map(({ seq }): JobRecord => ground.bySeq(seq).job)

@@ -13,7 +13,7 @@ import type { Ground } from './ground.js'
 type Run = [first: number, count: number]
 
 /** Groups one after the other: so many that inserted nothing, so many that inserted one job each, or one by itself. */
-type WrittenGroups = number | Run | { readonly inserted: readonly (Run | JobRecord)[] } | Refused
+type WrittenGroups = number | Run | { readonly inserted: readonly (Run | JobRecord)[] } | Short
 
 /** Claimed jobs one after the other: by number, and alike in the rest. */
 type WrittenClaims = [seq: number, count: number, fence: number, attempt: number, ahead: 0 | 1]
@@ -24,7 +24,7 @@ interface Written {
   /** The fence that new jobs began at. */
   readonly fence: number
   readonly groups: readonly WrittenGroups[]
-  readonly renewals: readonly (number | Refused)[]
+  readonly renewals: readonly (number | Short)[]
   readonly asks: readonly (readonly WrittenClaims[])[]
 }
 
@@ -53,7 +53,7 @@ export function write(batch: Batch, receipt: Receipt, numbers: readonly (readonl
   const groups: WrittenGroups[] = []
   for (const [at, verdict] of receipt.groups.entries()) {
     const group = batch.groups[at]!
-    if (!verdict.ok) groups.push(verdict)
+    if (!verdict.ok) groups.push(shortly(verdict))
     else if (verdict.inserted.length === 0) tick(groups)
     else if (group.length === 1 && isOwn(group, verdict.inserted[0]!, fence)) extend(groups, verdict.inserted[0]!.ord)
     else {
@@ -65,13 +65,25 @@ export function write(batch: Batch, receipt: Receipt, numbers: readonly (readonl
       groups.push({ inserted })
     }
   }
-  const renewals: (number | Refused)[] = []
+  const renewals: (number | Short)[] = []
   for (const verdict of receipt.renewals) {
     if (verdict.ok) tick(renewals)
-    else renewals.push(verdict)
+    else renewals.push(shortly(verdict))
   }
   const asks = receipt.asks.map((jobs, at) => claims(jobs, numbers[at]!))
   return JSON.stringify({ now: receipt.now, fence, groups, renewals, asks } satisfies Written)
+}
+
+/** A refusal without the job that stands there, which is read again: many may be refused over one heavy job. */
+type Short = Omit<Refused, 'job'> & { readonly stands?: true }
+
+function shortly({ job, ...rest }: Refused): Short {
+  return job === undefined ? rest : { ...rest, stands: true }
+}
+
+function atLength(ground: Ground, { stands, ...rest }: Short): Refused {
+  const job = stands ? ground.byId(rest.id)?.job : undefined
+  return job === undefined ? rest : { ...rest, job }
 }
 
 function claims(jobs: readonly JobRecord[], numbers: readonly number[]): readonly WrittenClaims[] {
@@ -93,8 +105,10 @@ export function read(ground: Ground, batch: Batch, text: string): Receipt {
     writer: batch.writer,
     seq: batch.seq,
     now,
-    groups: verdicts(batch, groups, fence, now),
-    renewals: renewals.flatMap((entry) => (typeof entry === 'number' ? Array<Verdict>(entry).fill(LANDED) : [entry])),
+    groups: verdicts(ground, batch, groups, fence, now),
+    renewals: renewals.flatMap((entry) =>
+      typeof entry === 'number' ? Array<Verdict>(entry).fill(LANDED) : [atLength(ground, entry)],
+    ),
     asks: asks.map((runs, at) => runs.flatMap((run) => claimedAgain(ground, run, batch.asks[at]!, now))),
   }
 }
@@ -104,7 +118,13 @@ function revive(key: string, value: unknown): unknown {
   return key === 'attempts' && value === null ? Infinity : value
 }
 
-function verdicts(batch: Batch, groups: readonly WrittenGroups[], fence: number, now: Time): readonly Verdict[] {
+function verdicts(
+  ground: Ground,
+  batch: Batch,
+  groups: readonly WrittenGroups[],
+  fence: number,
+  now: Time,
+): readonly Verdict[] {
   const found: Verdict[] = []
   const again = (insert: Insert, ord: number): JobRecord => born(insert.job, undefined, { next: () => ord }, fence, now)
   for (const entry of groups) {
@@ -121,7 +141,7 @@ function verdicts(batch: Batch, groups: readonly WrittenGroups[], fence: number,
         else inserted.push(copyOf(each)) // so that absent fields are there, as undefined
       }
       found.push({ ok: true, inserted })
-    } else found.push(entry.job === undefined ? entry : { ...entry, job: copyOf(entry.job) })
+    } else found.push(atLength(ground, entry))
   }
   return found
 }

@@ -10,6 +10,7 @@ export function renew(tx: Transaction, { id, fence, lease, started }: Renewal): 
     const orphan = sql.orphan.get(id, fence)
     if (orphan !== undefined) {
       endOrphan(tx, id, fence, orphan[0] as number)
+      if (tx.held.get(id)?.job.fence === fence) tx.held.delete(id)
       return LANDED
     }
   }

@@ -77,7 +77,8 @@ CREATE TABLE millrace_job (
 CREATE UNIQUE INDEX millrace_job_id ON millrace_job (id);
 CREATE INDEX millrace_job_ready ON millrace_job (lane, priority, ord) WHERE state = 'waiting' AND kind = 'job';
 CREATE INDEX millrace_job_list ON millrace_job (queue, state) WHERE state <> 'active';
-CREATE INDEX millrace_job_due ON millrace_job (queue, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX millrace_job_due ON millrace_job (queue, due_at) WHERE due_at IS NOT NULL AND state <> 'active';
+CREATE INDEX millrace_job_leased ON millrace_job (queue, due_at) WHERE state = 'active';
 CREATE INDEX millrace_job_chain ON millrace_job (chain) WHERE chain IS NOT NULL;
 CREATE INDEX millrace_job_parent ON millrace_job (parent) WHERE parent IS NOT NULL;
 CREATE INDEX millrace_job_schedule ON millrace_job (queue) WHERE kind = 'schedule';

@@ -63,9 +63,8 @@ export const sql = {
   queues: 'SELECT id, name FROM millrace_queue ORDER BY id',
   addQueue: 'INSERT INTO millrace_queue (name) VALUES (?) RETURNING id',
   laneNamed: 'SELECT id FROM millrace_lane WHERE queue = ? AND name = ? AND version = ?',
-  lane: `SELECT l.id, l.queue, q.name, l.name, l.version FROM millrace_lane l JOIN millrace_queue q ON q.id = l.queue
+  lane: `SELECT l.id, l.queue, q.name AS queue_name, l.name, l.version FROM millrace_lane l JOIN millrace_queue q ON q.id = l.queue
     WHERE l.id = ?`,
-  lanesOf: 'SELECT id FROM millrace_lane WHERE queue = ?',
   addLane: 'INSERT INTO millrace_lane (queue, name, version) VALUES (?, ?, ?) RETURNING id',
   numbers: `SELECT what, n FROM millrace_counter WHERE kind = 'store' AND of = 0`,
   setNumber: `INSERT INTO millrace_counter (kind, of, what, n) VALUES ('store', 0, ?1, ?2)
@@ -180,10 +179,14 @@ export const sql = {
   dropEvents: 'DELETE FROM millrace_event WHERE last <= ?',
   eventsAfter: 'SELECT last, body FROM millrace_event WHERE last > ? ORDER BY last',
 
-  // What is due.
-  dueUntil: `SELECT seq, due_at, id FROM millrace_job WHERE queue = ?1 AND due_at IS NOT NULL AND due_at <= ?2
+  // What is due: of leases, and of all else.
+  dueUntil: `SELECT seq, due_at, id FROM millrace_job WHERE queue = ?1 AND due_at IS NOT NULL AND state <> 'active'
+    AND due_at <= ?2 ORDER BY due_at, seq LIMIT ?3`,
+  dueAfter: `SELECT due_at, id FROM millrace_job WHERE queue = ?1 AND due_at IS NOT NULL AND state <> 'active'
+    AND due_at > ?2 ORDER BY due_at, seq LIMIT ?3`,
+  leasedUntil: `SELECT seq, due_at, id FROM millrace_job WHERE queue = ?1 AND state = 'active' AND due_at <= ?2
     ORDER BY due_at, seq LIMIT ?3`,
-  dueAfter: `SELECT due_at, id FROM millrace_job WHERE queue = ?1 AND due_at IS NOT NULL AND due_at > ?2
+  leasedAfter: `SELECT due_at, id FROM millrace_job WHERE queue = ?1 AND state = 'active' AND due_at > ?2
     ORDER BY due_at, seq LIMIT ?3`,
 } as const
 
@@ -205,8 +208,8 @@ const listedBy: Readonly<Record<Exclude<Listing['by'], JobState>, string>> = {
  * ?6 a kind, ?7 a queue by name, ?8 a chain, ?9 a parent, each empty where it says nothing.
  */
 export function listing({ by, order }: Listing): string {
-  // Active jobs are few and all of them leased, so that they are found among what is due.
-  const active = `j.queue = ?1 AND j.state = 'active' AND j.due_at IS NOT NULL`
+  // Active jobs are few, and found by their leases.
+  const active = `j.queue = ?1 AND j.state = 'active'`
   const where =
     by === 'active'
       ? active

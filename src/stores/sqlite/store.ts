@@ -91,6 +91,7 @@ class SqliteStore implements Store {
   #opening: Promise<Opened> | undefined
   #opened: Opened | undefined
   #closed = false
+  #closing: Promise<void> | undefined
   #stopListening: Stop | undefined
   /** When another handle was last seen to write, and how long this one has been at the file since it let others go first. */
   #company = -Infinity
@@ -139,8 +140,11 @@ class SqliteStore implements Store {
     return stop
   }
 
-  async close(): Promise<void> {
-    if (this.#closed) return
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close())
+  }
+
+  async #close(): Promise<void> {
     this.#closed = true
     this.#feed.close()
     this.#stopListening?.()
@@ -319,7 +323,7 @@ class SqliteStore implements Store {
   /** Listens to other processes as long as anybody watches here. */
   #listen(opened: Opened): void {
     const { path } = opened.db
-    if (this.#stopListening !== undefined || path === undefined || this.#closed) return
+    if (this.#stopListening !== undefined || path === undefined || this.#closed || !this.#feed.watched) return
     const version = opened.db.prepare('PRAGMA data_version')
     let last: unknown
     const look = (): boolean => {
@@ -337,7 +341,9 @@ class SqliteStore implements Store {
     let stopTimer: Stop
     const arm = (): void => {
       stopTimer = this.runtime.timer(PRESENT_EVERY, () => {
-        void this.#whenFree(() => this.#announceNow(opened)).catch(() => {})
+        void this.#whenFree(() => {
+          if (this.#feed.watched) this.#announceNow(opened)
+        }).catch(() => {})
         arm()
       })
     }
@@ -377,7 +383,7 @@ function snapshot<T>({ db, ground: { sql } }: Opened, work: () => T): T {
   try {
     return work()
   } finally {
-    if (db.inTransaction) sql.commit.run() // some failures end it by themselves, and are what should be heard
+    if (db.inTransaction) sql.rollback.run() // there is nothing to keep; and some failures have ended it by themselves
   }
 }
 

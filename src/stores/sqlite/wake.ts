@@ -1,5 +1,5 @@
 // stores/sqlite/wake.ts: wakes other processes after a commit, and is woken by theirs: a file beside the database is touched.
-import { closeSync, openSync, utimesSync, watch } from 'node:fs'
+import { chmodSync, closeSync, openSync, statSync, watch, writeSync } from 'node:fs'
 import type { FSWatcher } from 'node:fs'
 import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
@@ -18,18 +18,28 @@ const fileOf = (path: string): string => `${path}-wake`
 
 /** Wakes whoever waits on the same file in another process. Never fails: they look by themselves before long. */
 export function wake(path: string): void {
-  const file = fileOf(path)
+  // A byte is written over: to set its times, one would have to own the file.
+  if (!write(fileOf(path)) && make(path)) write(fileOf(path))
+}
+
+function write(file: string): boolean {
   try {
-    const now = new Date()
-    utimesSync(file, now, now)
+    const fd = openSync(file, 'r+')
+    writeSync(fd, '.', 0)
+    closeSync(fd)
+    return true
   } catch {
-    make(file)
+    return false
   }
 }
 
-function make(file: string): boolean {
+/** Makes the file, for those who may use the database. */
+function make(path: string): boolean {
   try {
+    const file = fileOf(path)
+    if (statSync(file, { throwIfNoEntry: false })?.isFile()) return true
     closeSync(openSync(file, 'a'))
+    chmodSync(file, statSync(path).mode & 0o666)
     return true
   } catch {
     return false
@@ -54,7 +64,7 @@ export function waken(path: string, runtime: Runtime, look: () => boolean): Stop
   const listen = (): void => {
     watcher?.close()
     watcher = undefined
-    if (!make(file)) return
+    if (!make(path)) return
     try {
       watcher = watch(file, (event) => {
         told()
