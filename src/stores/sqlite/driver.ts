@@ -113,8 +113,13 @@ function builtIn(): DatabaseClass | undefined {
   }
 }
 
+/** A memo of what was imported: a process that gives up its rights afterwards may not find the package again. */
+const known = new Map<DriverName, DatabaseClass>()
+
 /** A driver from an optional package. Its name is no literal here, so that bundlers leave the import alone. */
 async function imported(name: Exclude<DriverName, 'node:sqlite'>): Promise<DatabaseClass> {
+  const before = known.get(name)
+  if (before !== undefined) return before
   let module: { DatabaseSync?: DatabaseClass; default?: DatabaseClass }
   try {
     module = await import(name)
@@ -124,6 +129,7 @@ async function imported(name: Exclude<DriverName, 'node:sqlite'>): Promise<Datab
   }
   const found = module.DatabaseSync ?? module.default
   if (typeof found !== 'function') throw missing(`${name} holds no class of databases.`, name)
+  known.set(name, found)
   return found
 }
 
