@@ -1,6 +1,5 @@
 // stores/sqlite/news.ts: what one commit has to tell: events, and hints about work, times and leases taken away.
-import type { Move } from '../../job/change.js'
-import type { CellEvent } from '../../job/change.js'
+import type { CellEvent, Move } from '../../job/change.js'
 import type { JobRecord, JobState, Time } from '../../job/job.js'
 import type { Revoked, StoreEventType } from '../../store/store.js'
 import { cellEvent, draft, drained, entered, reason } from '../announce.js'

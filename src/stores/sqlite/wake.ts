@@ -1,4 +1,4 @@
-// stores/sqlite/wake.ts: wakes other processes after a commit, and is woken by theirs: a file beside the database is touched.
+// stores/sqlite/wake.ts: wakes other processes after a commit, and is woken by theirs: a byte is written beside the database.
 import { chmodSync, closeSync, openSync, statSync, watch, writeSync } from 'node:fs'
 import type { FSWatcher } from 'node:fs'
 import type { Millis } from '../../job/job.js'
