@@ -8,12 +8,15 @@ export default defineConfig({
   resolve: {
     alias: [
       { find: /^millrace$/, replacement: `${src}/index.ts` },
-      { find: /^millrace\/(memory|sqlite|conformance|testing)$/, replacement: `${src}/$1.ts` },
+      { find: /^millrace\/(memory|postgres|sqlite|conformance|testing)$/, replacement: `${src}/$1.ts` },
     ],
   },
   test: {
     include: ['test/**/*.test.ts'],
+    globalSetup: ['test/postgres/setup.ts'],
     pool: 'threads',
+    testTimeout: 30_000, // a busy machine starts a server in ten times the usual time
+    hookTimeout: 60_000,
     typecheck: {
       enabled: true,
       include: ['test/types/**/*.test-d.ts'],

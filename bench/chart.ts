@@ -1,14 +1,49 @@
-// npm run bench:chart [report] [picture]: draws docs/bench.svg from docs/bench.json, which `npm run bench -- --save` wrote.
+// npm run bench:chart [report] [folder]: draws the pictures in docs/ from docs/bench.json, which `npm run bench -- --save`
+// wrote; one for each store whose rows it has.
 import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { show } from './measure.js'
 import type { Row } from './measure.js'
 import type { Report } from './report.js'
 
-const [source = 'docs/bench.json', target = 'docs/bench.svg'] = process.argv.slice(2)
+const [source = 'docs/bench.json', folder = 'docs'] = process.argv.slice(2)
 
-const SECTION = 'SQLite, synchronous=FULL'
-const ROWS = ['add, awaited one by one', 'add, 100 calls in flight', 'addBulk of 1000', 'drain, concurrency 100']
-const WHO: Readonly<Record<string, string>> = { millrace: 'Millrace', raw: 'raw driver', plainjob: 'plainjob' }
+interface Picture {
+  readonly file: string
+  readonly title: string
+  /** What the words behind the figures mean. */
+  readonly about: string
+  readonly section: string
+  readonly rows: readonly string[]
+  /** On what it ran. */
+  readonly on: (report: Report) => string
+}
+
+const PICTURES: readonly Picture[] = [
+  {
+    file: 'bench.svg',
+    title: 'Millrace on SQLite',
+    about: 'FULL: what was acknowledged survives a power cut. NORMAL: it may not. Each group has its own scale.',
+    section: 'SQLite, synchronous=FULL',
+    rows: ['add, awaited one by one', 'add, 100 calls in flight', 'addBulk of 1000', 'drain, concurrency 100'],
+    on: ({ node, driver }) => `Node ${node.slice(1)}, ${driver}`,
+  },
+  {
+    file: 'bench-postgres.svg',
+    title: 'Millrace on PostgreSQL',
+    about: 'FSYNC: what was acknowledged survives a power cut. MEMORY: it does not. Each group has its own scale.',
+    section: 'PostgreSQL',
+    rows: [
+      'add, awaited one by one',
+      'add, 100 calls in flight',
+      'addBulk of 1000, two in flight',
+      'drain, concurrency 100',
+    ],
+    on: ({ about }) => (about[0] ?? 'PostgreSQL').replace(/:.*/, ''),
+  },
+]
+
+const WHO: Readonly<Record<string, string>> = { millrace: 'Millrace', raw: 'raw driver' }
 
 const WIDTH = 760
 const LEFT = 132
@@ -41,9 +76,7 @@ function group(row: Row, top: number): { readonly svg: string; readonly bottom: 
 }
 
 /** The picture of a report. It has its own colours for light and for dark, and no ground of its own. */
-function chart(report: Report): string {
-  const rows = ROWS.flatMap((name) => report.rows.find((row) => row.section === SECTION && row.name === name) ?? [])
-  if (rows.length === 0) throw new Error(`${source} has no rows of ${SECTION}.`)
+function chart(report: Report, picture: Picture, rows: readonly Row[]): string {
   const groups: string[] = []
   let top = TOP
   for (const row of rows) {
@@ -51,7 +84,7 @@ function chart(report: Report): string {
     groups.push(svg)
     top = bottom + GROUP
   }
-  const made = `Node ${report.node.slice(1)}, ${report.driver}, ${report.machine}; medians of ${report.rounds} rounds, ${report.at.slice(0, 10)}`
+  const made = `${picture.on(report)}, ${report.machine}; medians of ${report.rounds} rounds, ${report.at.slice(0, 10)}`
   const spoken = rows.map((row) => {
     const figures = Object.entries(row.results).map(
       ([name, { median }]) => `${WHO[name] ?? name} ${show(median, row.unit)}`,
@@ -59,7 +92,7 @@ function chart(report: Report): string {
     return `${row.name}: ${figures.join(', ')}`
   })
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${top}" width="${WIDTH}" height="${top}" role="img" aria-labelledby="title about">
-  <title id="title">Millrace on SQLite: jobs a second</title>
+  <title id="title">${picture.title}: jobs a second</title>
   <desc id="about">${escape(spoken.join('. '))}.</desc>
   <style>
     text { font: 13px system-ui, -apple-system, 'Segoe UI', sans-serif; fill: #1f2933 }
@@ -69,22 +102,30 @@ function chart(report: Report): string {
     .quiet { fill: #6b7785; font-size: 11px }
     .millrace { fill: #0b7285 }
     .raw { fill: #a9b4bf }
-    .plainjob { fill: #d9a05b }
+    rect { fill: #d9a05b }
     @media (prefers-color-scheme: dark) {
       text { fill: #e4e9ee }
       .quiet { fill: #93a0ad }
       .millrace { fill: #3bc9db }
       .raw { fill: #5c6975 }
-      .plainjob { fill: #c4813a }
+      rect { fill: #c4813a }
     }
   </style>
-  <text class="title" x="14" y="22">Millrace on SQLite: jobs a second, more is better</text>
-  <text class="quiet" x="14" y="40">FULL: what was acknowledged survives a power cut. NORMAL: it may not. Each group has its own scale.</text>
+  <text class="title" x="14" y="22">${picture.title}: jobs a second, more is better</text>
+  <text class="quiet" x="14" y="40">${picture.about}</text>
   ${groups.join('\n  ')}
   <text class="quiet" x="14" y="${top - 8}">${escape(made)}</text>
 </svg>
 `
 }
 
-writeFileSync(target, chart(JSON.parse(readFileSync(source, 'utf8')) as Report))
-console.log(`${target} drawn from ${source}.`)
+const report = JSON.parse(readFileSync(source, 'utf8')) as Report
+for (const picture of PICTURES) {
+  const rows = picture.rows.flatMap(
+    (name) => report.rows.find((row) => row.section === picture.section && row.name === name) ?? [],
+  )
+  if (rows.length === 0) continue
+  const target = join(folder, picture.file)
+  writeFileSync(target, chart(report, picture, rows))
+  console.log(`${target} drawn from ${source}.`)
+}

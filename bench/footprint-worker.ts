@@ -6,7 +6,7 @@ import { subjectNamed } from './subjects.js'
 
 const MB = 1024 * 1024
 const order = JSON.parse(process.argv[2] ?? '') as Order
-const subject = await subjectNamed(order.subject)
+const subject = await subjectNamed(order.subject, order.full)
 
 const session = await subject.open(order.idle, order.mode)
 await session.work(() => {})

@@ -6,8 +6,9 @@ import { BULK, CALLERS, CONCURRENCY, Ledger, NAME, QUEUE, account, keyOf, payloa
 import type { Mode } from './load.js'
 import { percentile } from './measure.js'
 import type { Sample } from './measure.js'
+import { addInFlight } from './millrace.js'
 import { openRaw, singles, turns } from './raw.js'
-import { addInFlight, openStore } from './sqlite.js'
+import { openStore } from './sqlite.js'
 
 /** More jobs than any machine adds within a measurement. */
 const ROOM = 2_000_000

@@ -1,4 +1,4 @@
-// The other process of the latency rows: works on a file, says when each job started, and ends with its parent.
+// The other process of the latency rows: works, says when each job started, and ends with its parent.
 import { clock } from './latency.js'
 import type { Word } from './latency.js'
 import type { Mode } from './load.js'
@@ -7,7 +7,7 @@ import { subjectNamed } from './subjects.js'
 const [name = '', path = '', mode = 'full'] = process.argv.slice(2)
 const say = (word: Word): void => void process.send?.(word)
 
-const subject = await subjectNamed(name)
+const subject = await subjectNamed(name, path)
 const session = await subject.open(path, mode as Mode)
 await session.work((n) => say({ kind: 'started', n, at: clock() }))
 process.once('disconnect', () => void session.close())

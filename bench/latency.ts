@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { percentile } from './measure.js'
 import type { Sample } from './measure.js'
 import type { Mode } from './load.js'
-import type { Scratch } from './scratch.js'
+import type { Places } from './scratch.js'
 import type { Session, Subject } from './subject.js'
 
 /** Between two jobs, in milliseconds: long enough for all to be still, and uneven, so that no poll keeps step with it. */
@@ -60,20 +60,20 @@ const patience = (): Promise<void> =>
   })
 
 /** Adds and works in this process; the figures are `p50` and `p99`, in milliseconds. */
-export async function latencyWithin(subject: Subject, scratch: Scratch, mode: Mode, jobs: number): Promise<Sample> {
-  const path = scratch.fresh()
+export async function latencyWithin(subject: Subject, places: Places, mode: Mode, jobs: number): Promise<Sample> {
+  const path = await places.fresh()
   const session = await subject.open(path, mode)
   const probe = new Probe()
   await session.work((n) => probe.started(n, clock()))
   const sample = await probe.run(session, jobs)
   await session.close()
-  scratch.drop(path)
+  await places.drop(path)
   return sample
 }
 
 /** Adds here, and works in another process. */
-export async function latencyBetween(subject: Subject, scratch: Scratch, mode: Mode, jobs: number): Promise<Sample> {
-  const path = scratch.fresh()
+export async function latencyBetween(subject: Subject, places: Places, mode: Mode, jobs: number): Promise<Sample> {
+  const path = await places.fresh()
   const session = await subject.open(path, mode)
   const probe = new Probe()
   const other = fork(fileURLToPath(new URL('latency-worker.ts', import.meta.url)), [subject.name, path, mode])
@@ -93,6 +93,6 @@ export async function latencyBetween(subject: Subject, scratch: Scratch, mode: M
     if (other.connected) other.disconnect() // which it takes for the end
     await ended
     await session.close()
-    scratch.drop(path)
+    await places.drop(path)
   }
 }

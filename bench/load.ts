@@ -15,9 +15,11 @@ export const CALLERS = 100
 export const BULK = 1000
 /** How many jobs a worker runs at a time. */
 export const CONCURRENCY = 100
-/** The queue and the name of all jobs. */
+/** The queue and the name of all jobs that are to run. */
 export const QUEUE = 'bench'
 export const NAME = 'noop'
+/** The name of those that are not, because it is paused. */
+export const PAUSED = 'paused'
 
 /** A job's data; `n` tells jobs apart, from 0 up. */
 export interface Payload {
@@ -56,6 +58,11 @@ export class Ledger {
     this.#runs[this.#count++] = key
   }
 
+  /** The numbers of all runs. */
+  keys(): Float64Array {
+    return this.#runs.slice(0, this.#count)
+  }
+
   /** How many jobs ran at all, and how many runs were one too many. */
   count(): { readonly ran: number; readonly doubled: number } {
     const keys = this.#runs.subarray(0, this.#count).toSorted()
@@ -84,6 +91,32 @@ export function account(
 ): { readonly lost: number; readonly doubled: number } {
   const { ran, doubled } = ledger.count()
   return { lost: Math.max(0, expected - ran) + Math.max(0, ran - finished), doubled }
+}
+
+/**
+ * Compares the speed near the end of a drain with that near its start: a tenth of the jobs each, but for the first and the
+ * last hundredth, because jobs end in batches, and where a batch begins is where it is cut.
+ */
+export class Tenths {
+  readonly #marks: readonly number[]
+  readonly #times: number[] = []
+  #ended = 0
+
+  constructor(jobs: number) {
+    this.#marks = [0.01, 0.11, 0.89, 0.99].map((share) => Math.ceil(jobs * share))
+  }
+
+  /** Further jobs have ended. */
+  ended(jobs: number): void {
+    this.#ended += jobs
+    while (this.#ended >= (this.#marks[this.#times.length] ?? Infinity)) this.#times.push(performance.now())
+  }
+
+  /** The speed near the end, to that near the start. */
+  tail(): number {
+    const [from = NaN, to = NaN, late = NaN, last = NaN] = this.#times
+    return (to - from) / (last - late)
+  }
 }
 
 /** Waits for a number of jobs to end, and gives up when nothing has ended for half a minute. */

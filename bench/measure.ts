@@ -13,7 +13,7 @@ export interface Sample {
 /** Who is measured. The first of a case is ours; the others stand beside it. */
 export interface Contender {
   readonly name: string
-  /** What a power cut may take: SQLite's `synchronous`, or `none`. */
+  /** What a power cut may take: SQLite's `synchronous`; `fsync` on a server that has it on; `memory`, `none`. */
   readonly durability: string
   run(): Promise<Sample>
 }
@@ -24,6 +24,7 @@ export type Unit = 'jobs/s' | 'ms' | 'MB' | 'bytes' | 'ratio'
 /** What a figure must reach. */
 export type Target =
   | { readonly kind: 'ratio'; readonly to: string; readonly least: number }
+  | { readonly kind: 'within'; readonly to: string; readonly most: number }
   | { readonly kind: 'row'; readonly to: string; readonly least: number }
   | { readonly kind: 'least'; readonly value: number }
   | { readonly kind: 'below'; readonly value: number }
@@ -177,13 +178,20 @@ function rowOf(
   const own = first === undefined ? [] : valuesOf(first)
   for (const other of others) ratios[other.contender.name] = ratio(own, valuesOf(other))
   // A peer that was not measured is no target missed.
-  const judged = (figure.targets ?? []).filter((target) => target.kind !== 'ratio' || target.to in results)
+  const judged = (figure.targets ?? []).filter(
+    (target) => !('to' in target) || target.kind === 'row' || target.to in results,
+  )
   const verdicts = judged.map((target): Verdict => {
     switch (target.kind) {
       case 'ratio': {
         const value = ratios[target.to] ?? NaN
         const text = `≥ ${target.least} × ${target.to}`
         return { text, said: '', beside: target.to, value, reached: value >= target.least }
+      }
+      case 'within': {
+        const value = ratios[target.to] ?? NaN
+        const text = `≤ ${target.most} × ${target.to}`
+        return { text, said: '', beside: target.to, value, reached: value <= target.most }
       }
       case 'row': {
         const value = ratio(own, ours(target.to))

@@ -6,7 +6,7 @@ import { BULK, CONCURRENCY, Countdown, Ledger, NAME, QUEUE, account, keyOf, payl
 import type { Payload } from './load.js'
 import { percentile, rate } from './measure.js'
 import type { Case, Contender, Sample, Section } from './measure.js'
-import { addInFlight } from './sqlite.js'
+import { addInFlight } from './millrace.js'
 import { tableBench } from './table.js'
 
 const JOBS = 300_000

@@ -2,12 +2,10 @@
 //
 // It sets `synchronous = NORMAL` itself, so a power cut may take what it has acknowledged. It wants better-sqlite3; it is
 // given a connection of the same shape on the driver that everybody else here has, which is as fast for it.
-import { execFileSync } from 'node:child_process'
-import { existsSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
 import { openDatabase } from './driver.js'
 import { BULK, CALLERS, Countdown, Ledger, NAME, account, payload } from './load.js'
 import { rate } from './measure.js'
+import { peer } from './peers.js'
 import type { Subject } from './subject.js'
 
 /** How often its worker looks for jobs, in milliseconds. */
@@ -39,22 +37,6 @@ const PENDING = 0
 const DONE = 2
 
 const logger: Logger = { error: (message) => console.error(message), warn() {}, info() {}, debug() {} }
-
-const folder = fileURLToPath(new URL('peers/', import.meta.url))
-const entry = new URL('peers/node_modules/plainjob/dist/plainjob.js', import.meta.url)
-
-/** Installs the peers into their own folder the first time; throws what npm said if it cannot. */
-export function installPeers(say: (line: string) => void): void {
-  if (existsSync(fileURLToPath(entry))) return
-  say('installing peers into bench/peers, once')
-  const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--fetch-retries=1', '--loglevel=error']
-  execFileSync('npm', args, {
-    cwd: folder,
-    stdio: ['ignore', 'ignore', 'pipe'],
-    timeout: 120_000,
-    shell: process.platform === 'win32',
-  })
-}
 
 /** A better-sqlite3 handle, as far as plainjob looks. */
 function connect(filename: string): unknown {
@@ -89,7 +71,7 @@ function connect(filename: string): unknown {
 
 /** Loads plainjob, which must have been installed. */
 export async function plainjob(): Promise<Subject> {
-  const { defineQueue, defineWorker } = (await import(entry.href)) as Plainjob
+  const { defineQueue, defineWorker } = await peer<Plainjob>('plainjob/dist/plainjob.js')
   const open = (path: string): PlainQueue => defineQueue({ connection: connect(path), logger })
   const work = (queue: PlainQueue, run: (id: number) => void, ended?: () => void): PlainWorker =>
     defineWorker(NAME, (job) => run(job.id), { queue, pollIntervall: POLL, logger, onCompleted: ended })

@@ -9,6 +9,8 @@ export interface Report {
   readonly node: string
   readonly driver: string
   readonly machine: string
+  /** What else it ran on: servers, and how they were set. */
+  readonly about: readonly string[]
   readonly rounds: number
   readonly full: boolean
   /** What was left out, and why. */
@@ -63,13 +65,14 @@ function linesOf(row: Row): string[][] {
 }
 
 /** The last lines: on what it ran, what was left out, how many targets were reached, and whether every job is accounted for. */
-export function closing({ node, driver, machine, notes, rows }: Report): string {
+export function closing({ node, driver, machine, about, notes, rows }: Report): string {
   const verdicts = rows.flatMap((row) => row.verdicts.map((verdict) => ({ row, verdict })))
   const missed = verdicts.filter(({ verdict }) => !verdict.reached)
   const sum = (key: 'lost' | 'doubled'): number =>
     rows.reduce((all, row) => all + Object.values(row.results).reduce((some, result) => some + result[key], 0), 0)
   return [
     `\nNode ${node}, ${driver}, ${machine}`,
+    ...about,
     ...notes,
     `${verdicts.length - missed.length} of ${verdicts.length} targets reached; ${sum('lost')} jobs lost, ${sum('doubled')} doubled.`,
     ...missed.map(({ row, verdict }) => `MISSED: ${row.section}: ${row.name}: ${verdict.text}${verdict.said}`),

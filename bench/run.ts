@@ -1,33 +1,47 @@
-// npm run bench: the everyday rows, beside the raw driver and plainjob. npm run bench:full: all of them.
+// npm run bench: the everyday rows, beside hand-written programs and other queues. npm run bench:full: all of them.
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
+import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { sqliteSections } from './cases.js'
+import { chosen } from './choose.js'
+import type { Choice } from './choose.js'
 import { driverName } from './driver.js'
 import { memorySections } from './memory.js'
 import { measure } from './measure.js'
 import type { Row, Section } from './measure.js'
 import { watchNoise } from './noise.js'
-import { installPeers, plainjob } from './plainjob.js'
+import { installPeers, nodeForPeers } from './peers.js'
+import { plainjob } from './plainjob.js'
+import type { Order, Word } from './postgres/run.js'
 import { closing, sectionText } from './report.js'
 import type { Report } from './report.js'
 import { createScratch, free, inMemory } from './scratch.js'
-import type { Subject } from './subject.js'
 import { warmUp } from './warm.js'
 
-const USAGE = `npm run bench -- [options]
+const USAGE = `npm run bench -- [sqlite] [memory] [postgres] [options]
+  sqlite, memory, postgres   only those stores; default: all
   --full            all rows, with those of a million jobs (npm run bench:full)
   --rounds N        rounds of each row, interleaved; default 3, and not fewer unless with --only
   --only TEXT       only rows whose section or name holds TEXT
+  --beside NAMES    only these contenders beside Millrace, separated by commas, or none
+  --scale X         X times as many jobs in the rows of PostgreSQL, for trying out
+  --url URL         a running PostgreSQL to use; default: one that is started, with fsync on
   --dir FOLDER      where the databases are made; default: the system's temporary folder
   --json            print JSON instead of tables
   --save FILE       write that JSON to a file as well, after every section`
 
-const { values } = parseArgs({
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
   options: {
     full: { type: 'boolean', default: false },
     rounds: { type: 'string', default: '3' },
     only: { type: 'string' },
+    beside: { type: 'string' },
+    scale: { type: 'string', default: '1' },
+    url: { type: 'string' },
     dir: { type: 'string' },
     json: { type: 'boolean', default: false },
     save: { type: 'string' },
@@ -35,11 +49,14 @@ const { values } = parseArgs({
   },
 })
 
+const STORES = ['sqlite', 'memory', 'postgres']
 /** What a full run needs on the disk. */
 const ROOM = 8 * 2 ** 30
 
 const began = performance.now()
 const notes: string[] = []
+const about: string[] = []
+const rows: Row[] = []
 const say = (line: string): void => {
   const seconds = Math.round((performance.now() - began) / 1000)
   process.stderr.write(`${String(seconds).padStart(4)} s  ${line}\n`)
@@ -48,91 +65,121 @@ const note = (line: string): void => {
   notes.push(line)
   say(line)
 }
+const numeric = (name: 'rounds' | 'scale'): number => {
+  const value = Number(values[name])
+  if (!(value > 0)) throw new Error(`--${name} ${values[name]} is not a number above zero.`)
+  return value
+}
 
-/** Peers, or none where they cannot be had. */
-async function findPeers(): Promise<readonly Subject[]> {
+/** Whether there are peers. */
+function havePeers(): boolean {
   try {
     installPeers(say)
-    return [await plainjob()]
+    return true
   } catch (error) {
     const said = String((error as { readonly stderr?: Buffer }).stderr ?? error)
-    note(`plainjob is left out, because it could not be installed: ${said.trim().split('\n')[0]}`)
-    return []
+    note(`Peers are left out, because they could not be installed: ${said.trim().split('\n')[0]}`)
+    return false
   }
 }
 
-/** The cases that were asked for, and those that they are compared with. */
-function chosen(section: Section, only: string | undefined): Section {
-  if (only === undefined) return section
-  const matches = (text: string): boolean => text.toLowerCase().includes(only.toLowerCase())
-  const asked = section.cases.filter(
-    (each) => matches(section.name) || each.figures.some((figure) => matches(figure.name)),
-  )
-  const targets = asked.flatMap((each) => each.figures.flatMap((figure) => figure.targets ?? []))
-  const needed = new Set(targets.flatMap((target) => (target.kind === 'row' ? [target.to] : [])))
-  return {
-    ...section,
-    cases: section.cases.filter(
-      (each) => asked.includes(each) || each.figures.some((figure) => needed.has(figure.name)),
-    ),
+const report = (rounds: number): Report => ({
+  at: new Date().toISOString(),
+  node: process.version,
+  driver: driverName,
+  machine: `${cpus().length} × ${cpus()[0]?.model.trim() ?? 'unknown'}, ${Math.round(totalmem() / 2 ** 30)} GB`,
+  about,
+  rounds,
+  full: values.full,
+  notes,
+  rows,
+})
+
+/** After every section, so that one who stops a long run keeps what it had come to. */
+function finish(name: string, measured: readonly Row[], rounds: number): void {
+  rows.push(...measured)
+  save(rounds)
+  if (!values.json) console.log(sectionText(name, measured))
+}
+
+function save(rounds: number): void {
+  if (values.save !== undefined) writeFileSync(values.save, `${JSON.stringify(report(rounds), null, 2)}\n`)
+}
+
+/** The stores in files and in memory, in this process. */
+async function runHere(stores: readonly string[], choice: Choice, peers: boolean): Promise<void> {
+  const wanted = peers && (choice.beside?.includes('plainjob') ?? true)
+  const beside = wanted ? [await plainjob()] : []
+  const scratch = createScratch(values.dir)
+  process.once('exit', () => scratch.remove())
+  const { full } = values
+  const candidates: Section[] = []
+  if (stores.includes('sqlite')) candidates.push(...sqliteSections({ scratch, peers: beside, full }))
+  if (stores.includes('memory')) candidates.push(...memorySections(say))
+  const sections = candidates.flatMap((section) => chosen(section, choice))
+  if (sections.length === 0) return
+  if (stores.includes('sqlite')) {
+    if (await inMemory(scratch.folder)) {
+      note(`${scratch.folder} is in memory, where a sync costs nothing: choose a folder on a disk with --dir.`)
+    }
+    if (full && (await free(scratch.folder)) < ROOM) note(`${scratch.folder} has less than 8 GB free: it may run full.`)
+    say(`Node ${process.version}, ${driverName}, databases in ${scratch.folder}`)
+    await warmUp(beside, scratch)
   }
+  for (const section of sections) finish(section.name, await measure(section, 1, say), choice.rounds)
+}
+
+/** The rows of PostgreSQL, in a process of their own, on a Node that the peers declare. */
+async function runPostgres(choice: Choice, peers: boolean): Promise<void> {
+  const node = nodeForPeers()
+  if (peers && !node.newEnough) note(`Peers of PostgreSQL that declare Node 22 are run on ${process.version}.`)
+  const url = values.url === undefined ? {} : { url: values.url }
+  const order: Order = { ...choice, ...url, full: values.full, scale: numeric('scale'), peers }
+  if (order.scale !== 1) note(`PostgreSQL: ${order.scale} times the usual number of jobs.`)
+  const other = fork(fileURLToPath(new URL('postgres/run.ts', import.meta.url)), [JSON.stringify(order)], {
+    execPath: node.path,
+    ...(values.dir !== undefined && { env: { ...process.env, TMPDIR: values.dir } }),
+  })
+  other.on('message', (word: Word) => {
+    if (word.kind === 'say') say(word.line)
+    else if (word.kind === 'note') note(word.line)
+    else if (word.kind === 'about') {
+      about.push(word.line)
+      say(word.line)
+    } else finish(word.name, word.rows, choice.rounds)
+  })
+  const [code] = (await once(other, 'exit')) as [number | null]
+  if (code !== 0) throw new Error(`The bench of PostgreSQL ended with code ${code}.`)
 }
 
 async function run(): Promise<void> {
-  const rounds = Math.max(values.only === undefined ? 3 : 1, Math.trunc(Number(values.rounds)))
-  if (Number.isNaN(rounds)) throw new Error(`--rounds ${values.rounds} is not a number.`)
-  const peers = await findPeers()
-  const scratch = createScratch(values.dir)
-  const cleanUp = (): void => scratch.remove()
-  process.once('exit', cleanUp)
+  const unknown = positionals.find((name) => !STORES.includes(name))
+  if (unknown !== undefined) throw new Error(`There is no store called ${unknown}: ${STORES.join(', ')}.`)
+  const stores = positionals.length === 0 ? STORES : positionals
+  const rounds = Math.max(values.only === undefined ? 3 : 1, Math.trunc(numeric('rounds')))
+  const choice: Choice = {
+    rounds,
+    ...(values.only !== undefined && { only: values.only }),
+    ...(values.beside !== undefined && { beside: values.beside.split(',') }),
+  }
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.once(signal, () => {
       say(`stopped by ${signal}`)
       process.exit(130)
     })
   }
-  if (await inMemory(scratch.folder)) {
-    note(`${scratch.folder} is in memory, where a sync costs nothing: choose a folder on a disk with --dir.`)
-  }
-  const { full } = values
-  if (full && (await free(scratch.folder)) < ROOM) note(`${scratch.folder} has less than 8 GB free: it may run full.`)
-
-  const sections = [...sqliteSections({ scratch, peers, full }), ...memorySections(say)]
-    .map((section) => chosen(section, values.only))
-    .filter((section) => section.cases.length > 0)
-  if (sections.length === 0) throw new Error(`No row matches ${values.only}.`)
-  say(`Node ${process.version}, ${driverName}, databases in ${scratch.folder}`)
-  await warmUp([...peers], scratch)
-
   const noise = watchNoise()
-  const rows: Row[] = []
-  const report = (): Report => ({
-    at: new Date().toISOString(),
-    node: process.version,
-    driver: driverName,
-    machine: `${cpus().length} × ${cpus()[0]?.model.trim() ?? 'unknown'}, ${Math.round(totalmem() / 2 ** 30)} GB`,
-    rounds,
-    full,
-    notes,
-    rows,
-  })
-  /** After every section, so that one who stops a long run keeps what it had come to. */
-  const save = (): void => {
-    if (values.save !== undefined) writeFileSync(values.save, `${JSON.stringify(report(), null, 2)}\n`)
-  }
-  for (const section of sections) {
-    const measured = await measure(section, rounds, say)
-    rows.push(...measured)
-    save()
-    if (!values.json) console.log(sectionText(section.name, measured))
-  }
+  const peers = havePeers()
+  await runHere(stores, choice, peers)
+  if (stores.includes('postgres')) await runPostgres(choice, peers)
+  if (rows.length === 0) throw new Error(`No row matches ${values.only}.`)
   const others = noise() ?? 0
   if (others > 0.05) {
     note(`Other programs used ${Math.round(others * 100)} % of the machine meanwhile: measure again when it is quiet.`)
   }
-  save()
-  if (values.json) console.log(JSON.stringify(report(), null, 2))
-  else console.log(closing(report()))
+  save(rounds)
+  if (values.json) console.log(JSON.stringify(report(rounds), null, 2))
+  else console.log(closing(report(rounds)))
   if (rows.some((row) => Object.values(row.results).some((result) => result.error !== undefined))) process.exitCode = 1
 }
 

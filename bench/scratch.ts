@@ -7,14 +7,21 @@ import { dirname, join } from 'node:path'
 /** File systems in memory, where a sync means nothing: tmpfs and ramfs. */
 const IN_MEMORY = new Set([0x01021994, 0x858458f6])
 
+/** Where databases are made, whatever they are: each has a path, or a URL. */
+export interface Places {
+  /** A new one, empty. */
+  fresh(): string | Promise<string>
+  /** A copy of one that `fill` makes the first time it is asked for; it is on the disk before anybody uses it. */
+  copy(key: string, fill: (path: string) => Promise<void>): Promise<string>
+  /** Removes one. */
+  drop(path: string): void | Promise<void>
+}
+
 /** The files of one run. */
-export interface Scratch {
+export interface Scratch extends Places {
   readonly folder: string
   /** Where a new database may be made, in a folder of its own. */
   fresh(): string
-  /** A copy of a database that `fill` makes the first time it is asked for; it is on the disk before anybody uses it. */
-  copy(key: string, fill: (path: string) => Promise<void>): Promise<string>
-  /** Removes a database. */
   drop(path: string): void
   /** Removes everything. */
   remove(): void

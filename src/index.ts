@@ -4,6 +4,7 @@ export type { ErrorCode, ErrorEntry } from './job/errors.js'
 export type { Duration } from './job/duration.js'
 export type { AttemptError, Dedup, ErrorInfo, FailurePolicy, JobState, LogLine } from './job/job.js'
 export type { BackoffOptions, CustomBackoff } from './job/retry.js'
+export type { Chain, CurrentJob } from './queue/chain.js'
 export { defineJobs, job } from './queue/define.js'
 export type {
   DataOf,
@@ -21,12 +22,23 @@ export { Job } from './queue/job.js'
 export type { ResultOptions, UpdateOptions } from './queue/job.js'
 export type { AddOptions, DedupOptions, Dependency, JobDefaults, RetentionOptions } from './queue/options.js'
 export { Queue } from './queue/queue.js'
+export type { Completing, Inside, PlanArguments, Planned, Planning } from './queue/successors.js'
 export type { JobFilter, ListOptions } from './queue/filter.js'
 export type { AddArguments, AnyJobs, BulkItem, JobOf, JobPage, QueueOptions } from './queue/queue.js'
+export type { InTransaction, TransactionArgument, WithTransaction } from './queue/transactions.js'
 export type { Runtime, Stop } from './store/runtime.js'
-export type { Store } from './store/store.js'
+export type { SqlRow, SqlTransaction } from './store/sql.js'
+export type { GivenBy, Store, TakenBy } from './store/store.js'
 export { JobAbort, middleware } from './worker/context.js'
-export type { AbortReason, ExtrasOf, JobContext, JobSignal, Middleware } from './worker/context.js'
+export type {
+  AbortReason,
+  ExtrasOf,
+  JobContext,
+  JobSignal,
+  Middleware,
+  Mode,
+  PrepareOptions,
+} from './worker/context.js'
 export type {
   HandledJob,
   Handler,

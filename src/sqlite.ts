@@ -1,4 +1,11 @@
 // millrace/sqlite: the store in a SQLite file.
 export { sqlite } from './stores/sqlite/store.js'
-export type { SqliteOptions } from './stores/sqlite/store.js'
+export type { SqliteOptions } from './stores/sqlite/options.js'
 export type { SqliteHandle } from './stores/sqlite/driver.js'
+export type {
+  DrizzleSqliteTransaction,
+  KyselyTransaction,
+  SqliteTransaction,
+  SqliteTx,
+  SqliteValue,
+} from './stores/sqlite/guests.js'

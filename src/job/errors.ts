@@ -176,6 +176,46 @@ export const errorCatalogue = {
     remedy: 'Give each process a writer of its own; never share or copy one.',
   },
 
+  // Transactions.
+  INVALID_TRANSACTION: {
+    summary: 'What was given as `tx` is no transaction that this store can write to, or the store has no transactions.',
+    remedy: "Pass what the message lists: the driver's own handle or client, or an object with `execute(sql, params)`.",
+  },
+  TRANSACTION_ENDED: {
+    summary: 'What was given as `tx` has no transaction open: it was committed or rolled back, or never begun.',
+    remedy: 'Begin it first, and await every call made with it before it ends.',
+  },
+  OTHER_DATABASE: {
+    summary: 'What was given as `tx` is a transaction on another database than the one this store is in.',
+    remedy: "Pass a transaction on the store's own database, or give the queue a store on the other one.",
+  },
+  TRANSACTION_STALE: {
+    summary: 'A transaction that began by reading cannot write any more, because others have written since.',
+    remedy: 'Begin it with `BEGIN IMMEDIATE`, roll this one back, and run it again.',
+  },
+  IN_TRANSACTION: {
+    summary: 'A call that waits for other work was made inside a transaction which that work itself would wait for.',
+    remedy: 'Make the call after the transaction has ended.',
+  },
+  TRANSACTION_TOO_LONG: {
+    summary: "A handler's transaction came so near the end of a lease that it was rolled back; the attempt failed.",
+    remedy:
+      'Keep slow work out of `ctx.prepare` and `ctx.complete` and after the latter, end the handler soon after it, or lengthen `lease`.',
+  },
+  CALLED_OUT_OF_ORDER: {
+    summary:
+      'One of `prepare`, `complete`, `add` and `continueWith` was called twice, too late, or before what must come first.',
+    remedy: 'Call `ctx.prepare` first if at all, then `ctx.complete` once, and the others inside its callback.',
+  },
+  ASYNC_SCHEMA: {
+    summary: 'A job was added with a `tx` that may end at once, and the schema of its data is asynchronous.',
+    remedy: 'Use `queue.transaction`, which waits, or a schema that answers at once.',
+  },
+  STORE_NOT_OPEN: {
+    summary: 'A transaction was given to a store that has not been opened yet, so that its tables may not be there.',
+    remedy: 'Call `await store.open()` before the transaction begins.',
+  },
+
   // What a database file can be.
   MISSING_DRIVER: {
     summary: 'No driver for SQLite could be loaded, or not the one that was asked for.',
@@ -210,6 +250,19 @@ export const errorCatalogue = {
     summary: 'The database file is damaged.',
     remedy:
       'Stop what uses the file, keep a copy of it, and restore a backup; docs/backup.md says what else can be tried.',
+  },
+  DATABASE_FORBIDDEN: {
+    summary: 'The database does not let this user in, or does not let it do what the store needs. Nothing was written.',
+    remedy: 'Check the user, its password and its rights on the schema of the store; work goes on once they are right.',
+  },
+  DATABASE_MISSING: {
+    summary: 'There is no database of that name on the server.',
+    remedy: 'Create it first; the store makes only its own schema in it.',
+  },
+  SCHEMA_MISSING: {
+    summary:
+      'The schema of the store is not in the database, or is older than this version needs, and may not be made here.',
+    remedy: 'Run the SQL that `migrationSql()` gives as the owner of the schema, or leave `migrate` on.',
   },
   DATABASE_GONE: {
     summary: 'The database file was deleted or replaced while it was open.',

@@ -21,6 +21,9 @@ export type Outcome =
   /** A shutdown ended it, or it was leased ahead and never started. */
   | { readonly kind: 'interrupted' }
 
+/** An attempt that ended well. */
+export type Returned = Extract<Outcome, { kind: 'returned' }>
+
 /** A wish that the rules do not allow, with the reason for people. */
 export interface Denied {
   readonly denied: string
@@ -136,6 +139,32 @@ export function settle(job: JobRecord, outcome: Outcome): Change[] {
     case 'interrupted': // our shutdown is not the job's fault: it gets the attempt back
       return [move(job, 'waiting', { held: true, set: { attempt: job.attempt - 1 } })]
   }
+}
+
+/** Makes a new job the next of another's chain. */
+export function continueChain(job: JobRecord, { job: next, edges }: Insert): Insert {
+  return { kind: 'insert', job: { ...next, chainId: job.chainId, chainIndex: job.chainIndex + 1 }, edges }
+}
+
+/**
+ * Ends any unfinished job well, though no handler of it returned: an approval, a callback. Whoever is running it learns
+ * that it was completed elsewhere.
+ */
+export function complete(job: JobRecord, { result, also, continuation }: Returned): Decision {
+  if (isFinished(job.state)) return { denied: `is ${job.state}; only an unfinished job can be completed` }
+  return end(job, 'completed', result === undefined ? NOTHING : { result }, {
+    closesBroken: job.brokenAt !== undefined,
+    chainGoesOn: continuation !== undefined,
+    next: continuation === undefined ? also : [...also, continuation],
+  })
+}
+
+/**
+ * Changes nothing, but is refused unless the job stands as it was seen (and is held, where a worker asks), and keeps
+ * others from it until the transaction ends.
+ */
+export function lock(job: JobRecord, held: boolean): Note {
+  return { kind: 'note', id: job.id, fence: job.fence, held }
 }
 
 /** What time does to a job whose `dueAt` has come. `edges` are its dependencies, needed where one of them broke. */

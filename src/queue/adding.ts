@@ -6,12 +6,15 @@ import type { JsonText } from '../job/json.js'
 import { create, isDenied, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
 import type { Caller } from '../store/batcher.js'
+import { step, stepwise } from '../store/stepwise.js'
+import type { Steps } from '../store/stepwise.js'
 import type { Verdict } from '../store/store.js'
 import type { JobDefinition, JobDefinitions } from './define.js'
 import type { Desk } from './desk.js'
 import { Job } from './job.js'
 import { parseOptions } from './options.js'
 import type { AddOptions, JobDefaults, ParsedOptions } from './options.js'
+import type { Way } from './way.js'
 
 /** An add that was checked and only needs to be sent. */
 export interface Prepared {
@@ -59,15 +62,37 @@ export class Adder {
   }
 
   /** Sends an add, and makes a handle of what it comes to. */
-  send(prepared: Prepared): Promise<Job> {
+  send(prepared: Prepared, way: Way = this.#desk.way()): Promise<Job> {
+    if (way.within) return stepwise(this.#sending(prepared, way))
     return new Promise((resolve, reject) => {
-      this.#desk.connection.main.submit([prepared.insert], new Adding(this, prepared, resolve, reject))
+      this.#desk.connection.main.submit([prepared.insert], new Adding(this, prepared, way, resolve, reject))
     })
   }
 
+  /** Sends several; within a transaction all at once. */
+  sendAll(prepared: readonly Prepared[], way: Way): Promise<Job[]> {
+    if (!way.within) return Promise.all(prepared.map((each) => this.send(each, way)))
+    return stepwise(this.#sendingAll(prepared, way))
+  }
+
+  *#sendingAll(prepared: readonly Prepared[], way: Way): Steps<Job[]> {
+    const verdicts = yield* step(way.commitAll(prepared.map(({ insert }) => [insert])))
+    const added: Job[] = []
+    for (const [at, each] of prepared.entries()) added.push(yield* this.#handling(each, verdicts[at]!, way))
+    return added
+  }
+
+  *#sending(prepared: Prepared, way: Way): Steps<Job> {
+    return yield* this.#handling(prepared, yield* step(way.commit([prepared.insert])), way)
+  }
+
   /** The handle that an add resolves to. */
-  handle({ insert, mode }: Prepared, verdict: Verdict): Job | Promise<Job> {
-    return verdict.ok ? new Job(this.#desk, verdict.inserted[0]!) : this.#refused(insert, mode, verdict)
+  handle(prepared: Prepared, verdict: Verdict, way: Way = this.#desk.way()): Job | Promise<Job> {
+    return verdict.ok ? new Job(this.#desk, verdict.inserted[0]!) : stepwise(this.#handling(prepared, verdict, way))
+  }
+
+  *#handling({ insert, mode }: Prepared, verdict: Verdict, way: Way): Steps<Job> {
+    return verdict.ok ? new Job(this.#desk, verdict.inserted[0]!) : yield* this.#refused(insert, mode, verdict, way)
   }
 
   /** How a name was declared; one that should have been and was not is refused. */
@@ -119,7 +144,12 @@ export class Adder {
     return { insert, mode: options.mode }
   }
 
-  async #refused(insert: Insert, mode: ParsedOptions['mode'], verdict: Verdict & { ok: false }): Promise<Job> {
+  *#refused(
+    insert: Insert,
+    mode: ParsedOptions['mode'],
+    verdict: Verdict & { readonly ok: false },
+    way: Way,
+  ): Steps<Job> {
     const { why, id, job } = verdict
     switch (why) {
       case 'missing':
@@ -152,17 +182,17 @@ export class Adder {
       )
     }
     if (job === undefined) return new Job(this.#desk, asRemoved(insert.job, id), { duplicate: true, removed: true })
-    if (!sameId && mode === 'replace') return this.#replace(insert, job)
+    if (!sameId && mode === 'replace') return yield* this.#replace(insert, job, way)
     return new Job(this.#desk, job, { duplicate: true })
   }
 
   /** Gives the standing job what the new one said; judged anew if it was moved in between. */
-  async #replace(insert: Insert, standing: JobRecord): Promise<Job> {
+  *#replace(insert: Insert, standing: JobRecord, way: Way): Steps<Job> {
     const decision = replace(standing, insert.job)
     if (isDenied(decision) || decision.length === 0) return new Job(this.#desk, standing, { duplicate: true })
-    const verdict = await this.#desk.connection.main.commit(decision)
-    if (!verdict.ok) return this.send({ insert, mode: 'replace' })
-    const [record] = await this.#desk.connection.store.get([standing.id])
+    const verdict = yield* step(way.commit(decision))
+    if (!verdict.ok) return yield* step(this.send({ insert, mode: 'replace' }, way))
+    const record = yield* step(way.get(standing.id))
     return new Job(this.#desk, record ?? standing, { duplicate: true, removed: record === undefined })
   }
 }
@@ -171,23 +201,26 @@ export class Adder {
 class Adding implements Caller {
   readonly #adder: Adder
   readonly #prepared: Prepared
+  readonly #way: Way
   readonly #resolve: (job: Job | Promise<Job>) => void
   readonly failed: (error: unknown) => void
 
   constructor(
     adder: Adder,
     prepared: Prepared,
+    way: Way,
     resolve: (job: Job | Promise<Job>) => void,
     reject: (error: unknown) => void,
   ) {
     this.#adder = adder
     this.#prepared = prepared
+    this.#way = way
     this.#resolve = resolve
     this.failed = reject
   }
 
   landed(verdict: Verdict): void {
-    this.#resolve(this.#adder.handle(this.#prepared, verdict))
+    this.#resolve(this.#adder.handle(this.#prepared, verdict, this.#way))
   }
 }
 

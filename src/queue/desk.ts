@@ -8,14 +8,19 @@ import type { JsonText } from '../job/json.js'
 import { cancel, isDenied, promote, remove, retry, update } from '../job/lifecycle.js'
 import type { Decision, Edit } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
+import { refuseInside } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
-import type { StoreEvent, Verdict } from '../store/store.js'
+import { step, stepwise } from '../store/stepwise.js'
+import type { Steps } from '../store/stepwise.js'
+import type { Group, StoreEvent, Tx, Verdict } from '../store/store.js'
 import { validate } from './define.js'
 import type { JobDefinitions } from './define.js'
 import { Feed } from './feed.js'
 import { Job } from './job.js'
 import type { Done, JobActions, ResultOptions, UpdateOptions } from './job.js'
 import { parseOptions, parseWhen } from './options.js'
+import { wayfinder } from './way.js'
+import type { Way } from './way.js'
 
 /** How often a wish is judged anew because somebody else moved the job first. */
 const RACES = 100
@@ -24,6 +29,8 @@ const RACES = 100
 export class Desk implements JobActions {
   readonly connection: Connection
   readonly feed: Feed
+  /** The way of a call to the store, in a transaction if one is given or if the calling code is inside of one. */
+  readonly way: (tx?: Tx) => Way
   readonly #jobs: JobDefinitions | undefined
   readonly #maxBytes: number
   /** Called when this desk closes, to let go of those who wait. */
@@ -32,6 +39,7 @@ export class Desk implements JobActions {
 
   constructor(connection: Connection, jobs: JobDefinitions | undefined, maxBytes: number) {
     this.connection = connection
+    this.way = wayfinder(connection)
     this.feed = new Feed(connection.store)
     this.#jobs = jobs
     this.#maxBytes = maxBytes
@@ -47,31 +55,50 @@ export class Desk implements JobActions {
   }
 
   /** The job as it stands. */
-  async read(id: string): Promise<JobRecord> {
-    await this.connection.ready()
-    const [record] = await this.connection.store.get([id])
+  read(id: string): Promise<JobRecord> {
+    return stepwise(this.reading(id, this.way()))
+  }
+
+  /** The job as it stands. */
+  *reading(id: string, way: Way): Steps<JobRecord> {
+    const record = yield* step(way.get(id))
     if (record === undefined) throw notFound(id)
     return record
   }
 
   cancel(id: string): Promise<Done> {
-    return this.act(id, cancel)
+    return this.#do(id, cancel)
   }
 
   retry(id: string): Promise<Done> {
-    return this.act(id, retry)
+    return this.#do(id, retry)
   }
 
   promote(id: string): Promise<Done> {
-    return this.act(id, promote)
+    return this.#do(id, promote)
+  }
+
+  remove(id: string): Promise<Done> {
+    return this.#within((way) => this.removing(id, way))
+  }
+
+  update(id: string, changes: UpdateOptions): Promise<Done> {
+    return this.#within((way) => this.updating(id, changes, way))
+  }
+
+  #do(id: string, decide: (job: JobRecord) => Decision): Promise<Done> {
+    return this.#within((way) => this.acting(id, decide, way))
+  }
+
+  #within(work: (way: Way) => Steps<Done>): Promise<Done> {
+    return stepwise(work(this.way()))
   }
 
   /** Refused while others wait for the job, because they would then wait for nothing. */
-  async remove(id: string): Promise<Done> {
-    await this.connection.ready()
-    const [record] = await this.connection.store.get([id])
+  *removing(id: string, way: Way): Steps<Done> {
+    const record = yield* step(way.get(id))
     if (record === undefined) return { done: false, record }
-    const waiting = (await this.#awaited([record], () => true)).get(id)
+    const waiting = (yield* this.#awaited([record], () => true, way)).get(id)
     if (waiting !== undefined) {
       throw new MillraceError(
         'JOB_HAS_DEPENDENTS',
@@ -80,7 +107,7 @@ export class Desk implements JobActions {
       )
     }
     try {
-      return await this.act(id, remove)
+      return yield* this.acting(id, remove, way)
     } catch (error) {
       if (error instanceof MillraceError && error.code === 'JOB_NOT_FOUND') return { done: false, record: undefined }
       throw error
@@ -88,21 +115,22 @@ export class Desk implements JobActions {
   }
 
   /** Those of some jobs that are to be removed together for which nobody else waits. */
-  async notAwaited(records: readonly JobRecord[]): Promise<readonly JobRecord[]> {
+  *notAwaited(records: readonly JobRecord[], way: Way): Steps<readonly JobRecord[]> {
     const among = new Set(records.map((record) => record.id))
-    const awaited = await this.#awaited(records, (dependent) => !among.has(dependent))
+    const awaited = yield* this.#awaited(records, (dependent) => !among.has(dependent), way)
     return records.filter((record) => !awaited.has(record.id))
   }
 
   /** Who waits for each unfinished job, as far as they count. */
-  async #awaited(
+  *#awaited(
     records: readonly JobRecord[],
     counts: (dependent: string) => boolean,
-  ): Promise<ReadonlyMap<string, readonly string[]>> {
+    way: Way,
+  ): Steps<ReadonlyMap<string, readonly string[]>> {
     const unfinished = records.filter((record) => !isFinished(record.state)).map((record) => record.id)
     const awaited = new Map<string, readonly string[]>()
     if (unfinished.length === 0) return awaited
-    const { jobs } = await this.connection.store.details({ jobs: unfinished })
+    const { jobs } = yield* step(way.details({ jobs: unfinished }))
     for (const { id, dependents } of jobs) {
       const waiting = dependents.filter((edge) => edge.state === 'open' && counts(edge.dependent))
       if (waiting.length > 0)
@@ -114,17 +142,18 @@ export class Desk implements JobActions {
     return awaited
   }
 
-  async update(id: string, changes: UpdateOptions): Promise<Done> {
-    const edit = await this.edit(changes, (await this.read(id)).name)
-    return this.act(id, (job) => update(job, edit))
+  *updating(id: string, changes: UpdateOptions, way: Way): Steps<Done> {
+    const edit = yield* this.editing(changes, (yield* this.reading(id, way)).name)
+    return yield* this.acting(id, (job) => update(job, edit), way)
   }
 
   /** `UpdateOptions` in the rules' terms. */
-  async edit(changes: UpdateOptions, name: string): Promise<Edit> {
+  *editing(changes: UpdateOptions, name: string): Steps<Edit> {
     refuseUnknown(changes, ['data', 'priority', 'delay', 'runAt'], 'update')
     const run = parseWhen(changes, 'update') ?? (changes.delay === undefined ? undefined : { in: 0 })
     const { priority } = parseOptions({ priority: changes.priority }, 'update', '', '', undefined)
-    const data = changes.data === undefined ? undefined : await this.encode(name, changes.data)
+    const text = changes.data === undefined ? undefined : this.encode(name, changes.data)
+    const data = text instanceof Promise ? yield* step(text) : text
     return {
       ...(data !== undefined && { data }),
       ...(changes.priority !== undefined && { priority }),
@@ -133,47 +162,47 @@ export class Desk implements JobActions {
   }
 
   /** Judges a wish by the rules and commits what they say, anew whenever somebody moved the job in between. */
-  async act(id: string, decide: (job: JobRecord) => Decision, known?: JobRecord): Promise<Done> {
-    let record: JobRecord | undefined = known ?? (await this.read(id))
+  *acting(id: string, decide: (job: JobRecord) => Decision, way: Way, known?: JobRecord): Steps<Done> {
+    let record: JobRecord | undefined = known ?? (yield* this.reading(id, way))
     for (let races = 0; record !== undefined && races < RACES; races++) {
       const decision = decide(record)
       if (isDenied(decision)) throw denied(record, decision.denied)
       if (decision.length === 0) return { done: false, record }
-      const verdict = await this.connection.main.commit(decision)
-      if (verdict.ok) return { done: true, record: (await this.connection.store.get([id]))[0] }
+      const verdict: Verdict = yield* step(way.commit(decision))
+      if (verdict.ok) return { done: true, record: yield* step(way.get(id)) }
       record = standing(verdict, record)
     }
     throw notFound(id)
   }
 
-  /** As `act`, for many: those that the rules deny, or that are gone, are passed over. Answers how many were changed. */
-  async actAll(records: readonly JobRecord[], decide: (job: JobRecord) => Decision): Promise<number> {
-    const done = await Promise.all(
-      records.map(async (first) => {
-        let record: JobRecord | undefined = first
-        for (let races = 0; record !== undefined && races < RACES; races++) {
-          const decision = decide(record)
-          if (isDenied(decision) || decision.length === 0) return false
-          const verdict: Verdict = await this.connection.main.commit(decision)
-          if (verdict.ok) return true
-          if (verdict.why === 'duplicate') return false
-          record = verdict.job
-        }
-        return false
-      }),
-    )
-    return done.filter(Boolean).length
+  /** As `acting`, for many: those that the rules deny, or that are gone, are passed over. Answers how many were changed. */
+  *actingOnAll(records: readonly JobRecord[], decide: (job: JobRecord) => Decision, way: Way): Steps<number> {
+    let done = 0
+    let left = records
+    for (let races = 0; left.length > 0 && races < RACES; races++) {
+      const wishes: Group[] = []
+      for (const record of left) {
+        const decision = decide(record)
+        if (!isDenied(decision) && decision.length > 0) wishes.push(decision)
+      }
+      const verdicts = yield* step(way.commitAll(wishes))
+      left = verdicts.flatMap((verdict) =>
+        verdict.ok || verdict.why === 'duplicate' || verdict.job === undefined ? [] : [verdict.job],
+      )
+      for (const { ok } of verdicts) if (ok) done++
+    }
+    return done
   }
 
   async logs(id: string): Promise<readonly LogLine[]> {
-    await this.connection.ready()
-    const { jobs } = await this.connection.store.details({ jobs: [id] })
+    const { jobs } = await this.way().details({ jobs: [id] })
     return jobs[0]?.logs ?? []
   }
 
   /** Waits for a job's end, by push. The ear is open before the first look, so nothing falls between. */
   async result(id: string, options: ResultOptions): Promise<unknown> {
     refuseUnknown(options, ['timeout', 'signal'], 'result')
+    refuseInside(this.connection.store, `result() of job ${id}`)
     const timeout = options.timeout === undefined ? undefined : parseDuration(options.timeout, 'result timeout')
     await this.connection.ready()
     return new Promise<unknown>((resolve, reject) => {
@@ -230,6 +259,7 @@ export class Desk implements JobActions {
 
   /** The job now and after each change. Changes that come faster than they are read are seen as one. */
   async *observe(id: string, signal?: AbortSignal): AsyncGenerator<Job, void, void> {
+    refuseInside(this.connection.store, `observe() of job ${id}`)
     await this.connection.ready()
     let ended: StoreEvent | undefined
     let changed = true

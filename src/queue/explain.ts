@@ -3,7 +3,8 @@ import type { JobRecord, JobState, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { WORKERS, cellKey } from '../store/cells.js'
 import type { LimitCell, PauseCell, WorkerCell } from '../store/cells.js'
-import type { Cell, Store } from '../store/store.js'
+import type { Cell } from '../store/store.js'
+import type { Way } from './way.js'
 
 /** One reason why a job is not running. */
 export type Reason =
@@ -40,13 +41,13 @@ export function liveWorkers(cells: readonly Cell[], now: Time): readonly WorkerC
 }
 
 /** Looks at everything that can hold a job back. */
-export async function explain(store: Store, record: JobRecord, now: Time): Promise<Explanation> {
-  const reasons = await reasonsFor(store, record, now)
+export async function explain(way: Way, record: JobRecord, now: Time): Promise<Explanation> {
+  const reasons = await reasonsFor(way, record, now)
   const text = `Job ${record.id} (${record.name} in ${record.queue}) ${reasons.map(describe).join('; and ')}.`
   return { id: record.id, state: record.state, reasons, text }
 }
 
-async function reasonsFor(store: Store, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   switch (record.state) {
     case 'completed':
     case 'failed':
@@ -57,19 +58,19 @@ async function reasonsFor(store: Store, record: JobRecord, now: Time): Promise<r
     case 'delayed':
       return [{ why: 'delayed', until: record.runAt }]
     case 'waiting-children': {
-      const { jobs } = await store.details({ jobs: [record.id] })
+      const { jobs } = await way.details({ jobs: [record.id] })
       const edges = jobs[0]?.edges ?? []
       const chains = (state: string): string[] => edges.filter((edge) => edge.state === state).map((edge) => edge.chain)
       return [{ why: 'dependencies', waitsFor: chains('open'), broken: chains('broken') }]
     }
     case 'waiting':
-      return held(store, record, now)
+      return held(way, record, now)
   }
 }
 
-async function held(store: Store, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+async function held(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   const { queue, name } = record
-  const { cells } = await store.details({ cells: [cellKey.pause(queue), cellKey.limit(queue)], cellsUnder: WORKERS })
+  const { cells } = await way.details({ cells: [cellKey.pause(queue), cellKey.limit(queue)], cellsUnder: WORKERS })
   const read = (key: string): unknown => {
     const cell = cells.find((each) => each.key === key)
     return cell === undefined ? undefined : decodeJson(cell.value)
@@ -79,7 +80,7 @@ async function held(store: Store, record: JobRecord, now: Time): Promise<readonl
   if (pause?.all === true) reasons.push({ why: 'paused', queue })
   if (pause?.names.includes(name) === true) reasons.push({ why: 'paused', queue, name })
   const limit = read(cellKey.limit(queue)) as LimitCell | undefined
-  if (limit !== undefined) reasons.push(...(await reached(store, limit, queue, name)))
+  if (limit !== undefined) reasons.push(...(await reached(way, limit, queue, name)))
   const workers = liveWorkers(
     cells.filter((cell) => cell.key.startsWith(WORKERS)),
     now,
@@ -95,8 +96,8 @@ async function held(store: Store, record: JobRecord, now: Time): Promise<readonl
   return reasons.length > 0 ? reasons : [{ why: 'next' }]
 }
 
-async function reached(store: Store, limit: LimitCell, queue: string, name: string): Promise<readonly Reason[]> {
-  const [tally] = await store.tally([queue])
+async function reached(way: Way, limit: LimitCell, queue: string, name: string): Promise<readonly Reason[]> {
+  const [tally] = await way.tally(queue)
   const leases = tally?.leases ?? {}
   const active = Object.values(leases).reduce((sum, count) => sum + count, 0)
   const ofName = leases[name] ?? 0

@@ -3,9 +3,11 @@ import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
 import type { JobRecord, JobState } from '../job/job.js'
 import { refuseUnknown } from '../job/names.js'
-import type { Connection } from '../store/connection.js'
-import type { Query } from '../store/store.js'
+import { step } from '../store/stepwise.js'
+import type { Steps } from '../store/stepwise.js'
+import type { Page, Query } from '../store/store.js'
 import { oneOf } from './options.js'
+import type { Way } from './way.js'
 
 /** Which jobs of a queue. Every field given must match; lists match any of theirs. */
 export interface JobFilter<Name extends string = string> {
@@ -66,13 +68,13 @@ function list<T extends string>(value: T | readonly T[]): readonly T[] {
  * Goes through all jobs that match, page by page, as long as they are in one of `states`. Those dealt with no longer
  * match, so that it can be repeated. Answers the sum of what `work` says.
  */
-export async function eachPage(
-  connection: Connection,
+export function* eachPage(
+  way: Way,
   queue: string,
   filter: JobFilter,
   states: readonly JobState[],
-  work: (page: readonly JobRecord[]) => Promise<number>,
-): Promise<number> {
+  work: (page: readonly JobRecord[]) => Steps<number>,
+): Steps<number> {
   if (typeof filter !== 'object' || filter === null) {
     throw new MillraceError('INVALID_OPTION', "Give a job id, or a filter like { state: 'failed' }.")
   }
@@ -84,13 +86,12 @@ export async function eachPage(
   const query = filterQuery(queue, filter)
   const wanted = (query.states ?? states).filter((state) => states.includes(state))
   if (wanted.length === 0) return 0
-  await connection.ready()
   let count = 0
   let cursor: string | undefined
   do {
     const from = cursor === undefined ? {} : { cursor }
-    const page = await connection.store.find({ ...query, states: wanted, limit: PAGE, ...from })
-    count += await work(page.items)
+    const page: Page<JobRecord> = yield* step(way.find({ ...query, states: wanted, limit: PAGE, ...from }))
+    count += yield* work(page.items)
     cursor = page.cursor
   } while (cursor !== undefined)
   return count

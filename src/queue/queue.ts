@@ -2,36 +2,42 @@
 import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
 import type { JobRecord, JobState } from '../job/job.js'
-import { cancel, promote, remove, retry, update } from '../job/lifecycle.js'
-import type { Decision, Edit } from '../job/lifecycle.js'
 import { checkName, refuseUnknown } from '../job/names.js'
+import { refuseInside } from '../store/ambient.js'
 import { connect } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
-import type { Store } from '../store/store.js'
+import { step, stepwise } from '../store/stepwise.js'
+import type { Steps } from '../store/stepwise.js'
+import type { GivenBy, Store } from '../store/store.js'
 import { Adder, NO_OPTIONS } from './adding.js'
 import type { Prepared } from './adding.js'
+import { Chain } from './chain.js'
 import type { InputOf, JobDefinition, JobDefinitions, NameOf, ResultOf } from './define.js'
 import { Desk } from './desk.js'
 import { Emitter, checkListener, publicEvent, safeLogger } from './events.js'
 import type { EventType, Listener, Logger } from './events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
-import { eachPage, listQuery } from './filter.js'
+import { listQuery } from './filter.js'
 import type { JobFilter, ListOptions } from './filter.js'
 import { Job } from './job.js'
 import type { UpdateOptions } from './job.js'
+import { ownJob, removeJobs, updateJobs, wish } from './operations.js'
+import type { Place } from './operations.js'
 import { checkDefaults, defaultOptionNames, parseRetention } from './options.js'
 import type { AddOptions, JobDefaults, RetentionOptions } from './options.js'
 import { setPause } from './pauses.js'
+import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
+import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
 
 /** Jobs of any name, with any data. */
 export type AnyJobs = Readonly<Record<string, JobDefinition>>
 
 /** How a queue is made. */
-export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs> {
+export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> {
   /** Where its jobs live. */
-  readonly store: Store
+  readonly store: S
   /** The jobs it takes, made by `defineJobs`. Default: any. */
   readonly jobs?: Jobs
   /** Defaults for all its jobs; what `job()` and `add` say goes before. Default: those of `JobDefaults`. */
@@ -53,9 +59,9 @@ export interface JobPage<AJob> {
 }
 
 /** What `add` takes after the name. Data may be left out where undefined is data. */
-export type AddArguments<Input> = undefined extends Input
-  ? [data?: Input, options?: AddOptions]
-  : [data: Input, options?: AddOptions]
+export type AddArguments<Input, S extends Store = Store> = undefined extends Input
+  ? [data?: Input, options?: WithTransaction<S, AddOptions>]
+  : [data: Input, options?: WithTransaction<S, AddOptions>]
 
 /** What `add` takes for a name; of a name that may be one of several, what fits all of them. */
 type InputFor<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = (
@@ -76,12 +82,15 @@ export type BulkItem<Jobs extends JobDefinitions> = {
     : { readonly name: Name; readonly data: InputOf<Jobs[Name]>; readonly options?: AddOptions }
 }[NameOf<Jobs>]
 
+/** What options that name no transaction come to. */
+const NO_TRANSACTION = { tx: undefined, rest: NO_OPTIONS } as const
+
 /** A named queue in a store. Making one costs nothing; several on one store share their writes. */
-export class Queue<Jobs extends JobDefinitions = AnyJobs> {
+export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> {
   /** Its name in the store. */
   readonly name: string
   /** Where its jobs live. */
-  readonly store: Store
+  readonly store: S
   /** The jobs it takes, if declared. */
   readonly jobs: Jobs | undefined
   readonly #connection: Connection
@@ -94,7 +103,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
   readonly #waiting = new Set<Promise<void>>()
 
   /** A queue by that name, 1 to 255 printable characters; `options.store` says where. */
-  constructor(name: string, options: QueueOptions<Jobs>) {
+  constructor(name: string, options: QueueOptions<Jobs, S>) {
     this.name = checkName(name, 'queue name')
     if (typeof options !== 'object' || options === null || typeof options.store?.commit !== 'function') {
       throw new MillraceError(
@@ -121,18 +130,24 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
   }
 
   /** Adds a job; resolves when it is durable. A duplicate (by id or dedup key) resolves to the standing job. */
-  add<Name extends NameOf<Jobs>>(name: Name, ...args: AddArguments<InputFor<Jobs, Name>>): Promise<JobOf<Jobs, Name>> {
+  add<Name extends NameOf<Jobs>>(
+    name: Name,
+    ...args: AddArguments<InputFor<Jobs, Name>, S>
+  ): Promise<JobOf<Jobs, Name>> {
     return this.#add(name, args[0], args[1] ?? NO_OPTIONS) as Promise<JobOf<Jobs, Name>>
   }
 
   /** Not an async function: for most adds, one promise is enough. */
-  #add(name: string, data: unknown, options: AddOptions): Promise<Job> {
+  #add(name: string, data: unknown, options: AddOptions & InTransaction): Promise<Job> {
     try {
       this.#refuseClosed()
-      const prepared = this.#adder.prepare(name, data, options)
-      return prepared instanceof Promise
-        ? this.#underWay(prepared.then((each) => this.#adder.send(each)))
-        : this.#adder.send(prepared)
+      const plain = options === NO_OPTIONS // as most are
+      const { tx, rest } = plain ? NO_TRANSACTION : splitTransaction(options, 'queue.add options')
+      const way = this.#desk.way(tx)
+      const prepared = this.#adder.prepare(name, data, rest)
+      if (!(prepared instanceof Promise)) return this.#adder.send(prepared, way)
+      refuseLate(this.store, tx, name)
+      return this.#underWay(prepared.then((each) => this.#adder.send(each, way)))
     } catch (error) {
       return Promise.reject(error)
     }
@@ -147,47 +162,76 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
   }
 
   /** Adds many, in order, each landing by itself; if one of them is malformed, none is written. */
-  addBulk(items: readonly BulkItem<Jobs>[]): Promise<JobOf<Jobs>[]> {
-    return this.#underWay(this.#addBulk(items))
+  addBulk(items: readonly BulkItem<Jobs>[], ...options: TransactionArgument<S>): Promise<JobOf<Jobs>[]> {
+    return this.#underWay(stepwise(this.#addBulk(items, options[0]))) as Promise<JobOf<Jobs>[]>
   }
 
-  async #addBulk(items: readonly BulkItem<Jobs>[]): Promise<JobOf<Jobs>[]> {
+  *#addBulk(items: readonly BulkItem<Jobs>[], options: InTransaction | undefined): Steps<Job[]> {
     this.#refuseClosed()
     if (!Array.isArray(items)) throw new MillraceError('INVALID_OPTION', 'queue.addBulk takes an array of jobs.')
+    const tx = transactionIn(options, 'queue.addBulk')
+    const way = this.#desk.way(tx)
+    const ready: Prepared[] = []
     const prepared = (items as readonly BulkItem<AnyJobs>[]).map((item) => {
       refuseUnknown(item, ['name', 'data', 'options'], 'queue.addBulk')
       return this.#adder.prepare(item.name, item.data, item.options ?? NO_OPTIONS)
     })
-    const waits = prepared.some((each) => each instanceof Promise)
-    const ready = waits ? await Promise.all(prepared.map(async (each) => each)) : (prepared as Prepared[])
-    const added = ready.map((each) => this.#adder.send(each))
-    return Promise.all(added) as Promise<JobOf<Jobs>[]>
+    for (const [at, each] of prepared.entries()) {
+      if (each instanceof Promise) refuseLate(this.store, tx, items[at]!.name)
+      ready.push(each instanceof Promise ? yield* step(each) : each)
+    }
+    return yield* step(this.#adder.sendAll(ready, way))
   }
 
   /** The job with this id, or undefined. */
-  async get(id: string): Promise<JobOf<Jobs> | undefined> {
-    this.#refuseClosed()
-    checkName(id, 'job id')
-    await this.#connection.ready()
-    const [record] = await this.store.get([id])
-    return record?.queue === this.name ? this.#handle(record) : undefined
+  get(id: string, ...options: TransactionArgument<S>): Promise<JobOf<Jobs> | undefined> {
+    const handle = (record: JobRecord): JobOf<Jobs> => this.#handle(record)
+    return this.#run(options[0], 'queue.get', function* ({ queue, way }) {
+      const record = yield* step(way.get(checkName(id, 'job id')))
+      return record?.queue === queue ? handle(record) : undefined
+    })
   }
 
   /** Jobs in the order in which they were added, by page. */
-  async list(options: ListOptions<NameOf<Jobs>> = {}): Promise<JobPage<JobOf<Jobs>>> {
+  async list(options?: WithTransaction<S, ListOptions<NameOf<Jobs>>>): Promise<JobPage<JobOf<Jobs>>> {
     this.#refuseClosed()
-    const query = listQuery(this.name, options)
-    await this.#connection.ready()
-    const { items, cursor } = await this.store.find(query)
+    const { tx, rest } = splitTransaction(
+      (options === undefined ? {} : options) as ListOptions & InTransaction,
+      'queue.list',
+    )
+    const { items, cursor } = await this.#desk.way(tx).find(listQuery(this.name, rest))
     const jobs = items.map((record) => this.#handle(record))
     return cursor === undefined ? { jobs } : { jobs, cursor }
+  }
+
+  /**
+   * Runs work in a transaction, which is committed when it answers and rolled back when it throws. `tx` is the handle to
+   * write with; calls of queues on the same store made by the work belong to the transaction by themselves. Inside
+   * another such transaction it is a savepoint.
+   */
+  transaction<T>(work: (tx: GivenBy<S>) => Promise<T>): Promise<T> {
+    return transactionOn(this.store, () => this.#refuseClosed(), work)
+  }
+
+  /** The chain that begins with the job of this id: that job and those that it is continued with. */
+  chain(id: string): Chain<Jobs, S, JobOf<Jobs>> {
+    return new Chain<Jobs, S, JobOf<Jobs>>(
+      {
+        queue: this.name,
+        store: this.store,
+        jobs: this.jobs,
+        desk: this.#desk,
+        adder: this.#adder,
+        refuseClosed: () => this.#refuseClosed(),
+      },
+      id,
+    )
   }
 
   /** How many jobs there are in each state. */
   async counts(): Promise<Record<JobState, number>> {
     this.#refuseClosed()
-    await this.#connection.ready()
-    const [tally] = await this.store.tally([this.name])
+    const [tally] = await this.#desk.way().tally(this.name)
     const counts = Object.fromEntries(jobStates.map((state) => [state, 0])) as Record<JobState, number>
     for (const states of Object.values(tally?.names ?? {})) {
       for (const state of jobStates) counts[state] += states[state] ?? 0
@@ -196,82 +240,76 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
   }
 
   /** Stops claims from the whole queue or of one name; what runs goes on. */
-  async pause(name?: NameOf<Jobs>): Promise<void> {
-    this.#refuseClosed()
-    if (name !== undefined) this.#adder.definition(name)
-    await setPause(this.#connection, this.name, name, true)
+  pause(name?: NameOf<Jobs>, ...options: TransactionArgument<S>): Promise<void> {
+    return this.#pause(name, true, options[0])
   }
 
   /** Undoes `pause` for the whole queue or for one name. */
-  async resume(name?: NameOf<Jobs>): Promise<void> {
-    this.#refuseClosed()
-    if (name !== undefined) this.#adder.definition(name)
-    await setPause(this.#connection, this.name, name, false)
+  resume(name?: NameOf<Jobs>, ...options: TransactionArgument<S>): Promise<void> {
+    return this.#pause(name, false, options[0])
   }
 
-  /** Cancels a job; false if it had finished. A running handler's signal aborts. */
-  cancel(id: string): Promise<boolean>
-  /** Cancels all unfinished jobs that match; answers how many. */
-  cancel(filter: JobFilter<NameOf<Jobs>>): Promise<number>
-  cancel(which: string | JobFilter): Promise<boolean | number> {
-    return this.#each(which, ['waiting', 'delayed', 'waiting-children', 'active'], cancel)
-  }
-
-  /** Starts a failed or cancelled job over, with all its attempts. */
-  retry(id: string): Promise<boolean>
-  /** Starts all failed or cancelled jobs over that match; answers how many. */
-  retry(filter: JobFilter<NameOf<Jobs>>): Promise<number>
-  retry(which: string | JobFilter): Promise<boolean | number> {
-    return this.#each(which, ['failed', 'cancelled'], retry)
-  }
-
-  /** Lets a delayed job run now; false if it was waiting already. */
-  promote(id: string): Promise<boolean>
-  /** Lets all delayed jobs run now that match; answers how many. */
-  promote(filter: JobFilter<NameOf<Jobs>>): Promise<number>
-  promote(which: string | JobFilter): Promise<boolean | number> {
-    return this.#each(which, ['delayed'], promote)
-  }
-
-  /** Removes a job; false if there was none. Refused while others wait for it. */
-  remove(id: string): Promise<boolean>
-  /** Removes all jobs that match; answers how many. Refused while others wait for one of them. */
-  remove(filter: JobFilter<NameOf<Jobs>>): Promise<number>
-  async remove(which: string | JobFilter): Promise<boolean | number> {
-    if (typeof which === 'string') {
-      const found = await this.get(which)
-      return found === undefined ? false : (await this.#desk.remove(which)).done
-    }
-    return this.#pages(which, jobStates, async (page) => {
-      return this.#desk.actAll(await this.#desk.notAwaited(page), remove)
+  #pause(name: string | undefined, paused: boolean, options: InTransaction | undefined): Promise<void> {
+    return this.#run(options, paused ? 'queue.pause' : 'queue.resume', ({ queue, way }) => {
+      if (name !== undefined) this.#adder.definition(name)
+      return setPause(way, queue, name, paused)
     })
   }
 
+  /** Cancels a job; false if it had finished. A running handler's signal aborts. */
+  cancel(id: string, ...options: TransactionArgument<S>): Promise<boolean>
+  /** Cancels all unfinished jobs that match; answers how many. */
+  cancel(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
+  cancel(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
+    return this.#run(options, 'queue.cancel', (place) => wish(place, 'cancel', which))
+  }
+
+  /** Starts a failed or cancelled job over, with all its attempts. */
+  retry(id: string, ...options: TransactionArgument<S>): Promise<boolean>
+  /** Starts all failed or cancelled jobs over that match; answers how many. */
+  retry(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
+  retry(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
+    return this.#run(options, 'queue.retry', (place) => wish(place, 'retry', which))
+  }
+
+  /** Lets a delayed job run now; false if it was waiting already. */
+  promote(id: string, ...options: TransactionArgument<S>): Promise<boolean>
+  /** Lets all delayed jobs run now that match; answers how many. */
+  promote(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
+  promote(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
+    return this.#run(options, 'queue.promote', (place) => wish(place, 'promote', which))
+  }
+
+  /** Removes a job; false if there was none. Refused while others wait for it. */
+  remove(id: string, ...options: TransactionArgument<S>): Promise<boolean>
+  /** Removes all jobs that match; answers how many. Refused while others wait for one of them. */
+  remove(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
+  remove(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
+    return this.#run(options, 'queue.remove', (place) => removeJobs(place, which))
+  }
+
   /** Changes data, priority or delay of a job; false if that changed nothing. */
-  update(id: string, changes: UpdateOptions<InputOf<Jobs[NameOf<Jobs>]>>): Promise<boolean>
+  update(
+    id: string,
+    changes: UpdateOptions<InputOf<Jobs[NameOf<Jobs>]>>,
+    ...options: TransactionArgument<S>
+  ): Promise<boolean>
   /** Changes data, priority or delay of all jobs that match and have not started; answers how many. */
   update<Name extends NameOf<Jobs>>(
     filter: JobFilter<Name>,
     changes: UpdateOptions<InputOf<Jobs[Name]>>,
+    ...options: TransactionArgument<S>
   ): Promise<number>
-  async update(which: string | JobFilter, changes: UpdateOptions): Promise<boolean | number> {
-    if (typeof which === 'string') {
-      await this.#own(which)
-      return (await this.#desk.update(which, changes)).done
-    }
-    const { data: _data, ...rest } = changes
-    await this.#desk.edit(rest, '') // a bad option is refused even if nothing matches
-    return this.#pages(which, ['waiting', 'delayed', 'waiting-children'], async (page) => {
-      const edits = new Map<string, Edit>()
-      for (const name of new Set(page.map((record) => record.name)))
-        edits.set(name, await this.#desk.edit(changes, name))
-      return this.#desk.actAll(page, (job) => update(job, edits.get(job.name)!))
-    })
+  update(which: string | JobFilter, changes: UpdateOptions, options?: InTransaction): Promise<boolean | number> {
+    return this.#run(options, 'queue.update', (place) => updateJobs(place, which, changes))
   }
 
   /** Why a job is not running. */
-  async explain(id: string): Promise<Explanation> {
-    return explain(this.store, await this.#own(id), this.#connection.runtime.now())
+  explain(id: string): Promise<Explanation> {
+    const now = this.#connection.runtime.now()
+    return this.#run(undefined, 'queue.explain', function* (place) {
+      return yield* step(explain(place.way, yield* ownJob(place, id), now))
+    })
   }
 
   /**
@@ -299,6 +337,11 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
     return this.#emitter
   }
 
+  /** @internal Lets a worker add jobs with the queue's own defaults. */
+  get adder(): Adder {
+    return this.#adder
+  }
+
   /** Whether it has been closed. */
   get closed(): boolean {
     return this.#closed
@@ -306,6 +349,11 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
 
   /** Waits for what was asked for to be durable, lets go of those who wait for results, and refuses further calls. */
   close(): Promise<void> {
+    try {
+      refuseInside(this.store, 'queue.close()')
+    } catch (error) {
+      return Promise.reject(error)
+    }
     this.#closing ??= this.#close()
     return this.#closing
   }
@@ -324,32 +372,15 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs> {
     return new Job(this.#desk, record) as JobOf<Jobs>
   }
 
-  /** The job, if it is one of this queue. */
-  async #own(id: string): Promise<JobRecord> {
-    this.#refuseClosed()
-    const record = await this.#desk.read(checkName(id, 'job id'))
-    if (record.queue === this.name) return record
-    throw new MillraceError('JOB_NOT_FOUND', `Job ${id} is not in queue '${this.name}' but in '${record.queue}'.`, {
-      details: { id, queue: record.queue },
-    })
-  }
-
-  async #each(
-    which: string | JobFilter,
-    states: readonly JobState[],
-    decide: (job: JobRecord) => Decision,
-  ): Promise<boolean | number> {
-    if (typeof which !== 'string') return this.#pages(which, states, (page) => this.#desk.actAll(page, decide))
-    return (await this.#desk.act(which, decide, await this.#own(which))).done
-  }
-
-  async #pages(
-    filter: JobFilter,
-    states: readonly JobState[],
-    work: (page: readonly JobRecord[]) => Promise<number>,
-  ): Promise<number> {
-    this.#refuseClosed()
-    return eachPage(this.#connection, this.name, filter, states, work)
+  /** Runs what a call comes to, in the transaction it names or is made in. */
+  #run<T>(options: InTransaction | undefined, call: string, work: (place: Place) => Steps<T>): Promise<T> {
+    try {
+      this.#refuseClosed()
+      const desk = this.#desk
+      return stepwise(work({ queue: this.name, desk, way: desk.way(transactionIn(options, call)) }))
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
   #refuseClosed(): void {

@@ -3,6 +3,7 @@ import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { ErrorCode } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
+import { outside } from './ambient.js'
 import type { Runtime } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
 
@@ -58,6 +59,9 @@ const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_LOCKED',
   'DATABASE_CORRUPT',
   'DATABASE_GONE',
+  'DATABASE_FORBIDDEN',
+  'DATABASE_MISSING',
+  'SCHEMA_MISSING',
 ])
 
 /** One stream of batches to a store, under one writer's name, never two at a time. */
@@ -138,10 +142,13 @@ export class Lane {
   #schedule(): void {
     if (this.#inFlight || this.#scheduled) return
     this.#scheduled = true
-    this.#runtime.defer(() => {
-      this.#scheduled = false
-      void this.#send()
-    })
+    // A batch is for all who wait for it, so it is not inside the transaction of the one whose call began it.
+    outside(() =>
+      this.#runtime.defer(() => {
+        this.#scheduled = false
+        void this.#send()
+      }),
+    )
   }
 
   async #send(): Promise<void> {

@@ -260,13 +260,22 @@ export interface WatchOptions {
 /** A user's transaction; what it is depends on the store. */
 export type Tx = unknown
 
+/** A key that exists in types alone. */
+declare const transactions: unique symbol
+
 /**
  * Where jobs live. Every implementation passes the suite in `millrace/conformance`.
  *
  * Two callers must never be given the same job; nothing is told before it is durable; and a store never decides how a
  * job may change. A lease, a delay or a window is over when its time is at or before the store's clock.
  */
-export interface Store {
+export interface Store<Given = unknown, Taken = Given> {
+  /**
+   * In types alone: `Given` is what `transact` gives to its work, `Taken` all that may be given as `tx`. Both are `never`
+   * where the store has no transactions, and unknown where it is not known which store it is.
+   */
+  readonly [transactions]?: { readonly given: Given; readonly taken: Taken }
+
   /** For messages: `memory`, `sqlite`, `postgres`. */
   readonly name: string
   /** What it is able to do. */
@@ -275,6 +284,8 @@ export interface Store {
     readonly share: 'process' | 'machine' | 'network'
     /** Changes to send at a time, and jobs to ask for beyond free slots, where more would hold up the process. Default 500 changes, and any number of jobs. */
     readonly portion?: number
+    /** A transaction of its driver may be over before the first turn of the event loop. Default false. */
+    readonly synchronous?: boolean
   }
   /** The world it lives in; the system's when absent. Queues and workers on this store live in the same. */
   readonly runtime?: Runtime
@@ -312,10 +323,10 @@ export interface Store {
   find(query: Query, tx?: Tx): Promise<Page<JobRecord>>
 
   /** Edges, logs and cells. */
-  details(query: DetailsQuery): Promise<Details>
+  details(query: DetailsQuery, tx?: Tx): Promise<Details>
 
   /** Counts of the queues named, or of all; a queue never used has none. */
-  tally(queues?: readonly string[]): Promise<readonly QueueTally[]>
+  tally(queues?: readonly string[], tx?: Tx): Promise<readonly QueueTally[]>
 
   /**
    * What wants attention now, and when to look again: `next` is the earliest time still ahead, of jobs in these queues
@@ -333,9 +344,27 @@ export interface Store {
    */
   watch(options: WatchOptions, listener: (notice: Notice) => void): Stop
 
-  /** Runs `work` in a transaction; stores that can. */
-  transact?<T>(work: (tx: Tx) => Promise<T>): Promise<T>
+  /**
+   * Runs `work` in a transaction, which ends with it: committed if it answers, rolled back if it throws, and then rejects
+   * with what was thrown. Given the `tx` of an open one as `within`, it is a savepoint of that. Only stores that can.
+   *
+   * Work that throws while a savepoint inside it is still at work has been broken off: whoever goes on there must not be
+   * able to write with its `tx` any more, neither by itself nor in the next transaction.
+   *
+   * `commit`, `get`, `find`, `details` and `tally` take such a `tx`, or a transaction that the user has open on the same
+   * database. A batch with one carries groups alone; its writer and number mean nothing, since whoever rolls back need
+   * not be answered twice. A refused group does not spoil the transaction. What cannot be written to is refused with
+   * `INVALID_TRANSACTION`, what is over with `TRANSACTION_ENDED`, what is elsewhere with `OTHER_DATABASE`. Where the
+   * driver is synchronous, all is written before the call returns its promise.
+   */
+  transact?<T>(work: (tx: Given) => Promise<T>, within?: Tx): Promise<T>
 
   /** Lets go of everything. Idempotent; calls after it are refused with `STORE_CLOSED`. */
   close(): Promise<void>
 }
+
+/** What `transact` of a store gives; `never` where it has no transactions. */
+export type GivenBy<S extends Store> = NonNullable<S[typeof transactions]>['given']
+
+/** What a store takes as `tx`; `never` where it has no transactions. */
+export type TakenBy<S extends Store> = NonNullable<S[typeof transactions]>['taken']

@@ -20,7 +20,7 @@ export interface MemoryOptions {
 }
 
 /** A store in the memory of this process: for tests, and for work that need not outlive the process. */
-export function memory(options: MemoryOptions = {}): Store {
+export function memory(options: MemoryOptions = {}): Store<never> {
   refuseUnknown(options, ['runtime', 'ring'], 'memory options')
   const { runtime = systemRuntime(), ring = 10_000 } = options
   if (!Number.isSafeInteger(ring) || ring < 1) {

@@ -43,14 +43,17 @@ export function parseClose(options: CloseOptions, where: string): Patience {
 /** Ends a worker. Everything is let go of before it rejects. */
 export async function closeWorker({ timeout, grace }: Patience, worker: Closing): Promise<void> {
   const { runtime, slots, settlements } = worker
-  await within(runtime, grace, worker.stopTaking())
+  // The last answer may be waiting for a transaction of the very handlers that are waited for.
+  const stoppedTaking = within(runtime, grace, worker.stopTaking())
   const inTime = await within(runtime, timeout, slots.whenIdle())
   let left = 0
   if (!inTime) {
     for (const attempt of [...slots.running]) attempt.abort('shutdown')
     await within(runtime, grace, slots.whenIdle())
     left = slots.running.length
+    for (const attempt of [...slots.running]) if (attempt.isHeldByItself) attempt.abandon()
   }
+  await stoppedTaking
   const settled = await within(runtime, grace, settlements.idle())
   settlements.giveUp()
   await within(runtime, grace, worker.stopped())

@@ -1,7 +1,13 @@
 // worker/context.ts: what a handler is given beside its job.
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
+import { encodeJson } from '../job/json.js'
+import type { JsonText } from '../job/json.js'
+import type { JobDefinitions } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
+import type { Completing, Inside } from '../queue/successors.js'
+import type { AnyJobs } from '../queue/queue.js'
+import type { Store } from '../store/store.js'
 
 /** Why a running handler should stop. */
 export type AbortReason = 'cancelled' | 'lease-lost' | 'completed-elsewhere' | 'removed' | 'timeout' | 'shutdown'
@@ -19,20 +25,63 @@ export class JobAbort extends Error {
   }
 }
 
+const messages: Readonly<Record<AbortReason, string>> = {
+  cancelled: 'The job was cancelled.',
+  'lease-lost': 'The lease of this job ran out, and it may run elsewhere.',
+  'completed-elsewhere': 'The job was finished by somebody else.',
+  removed: 'The job was removed.',
+  timeout: 'The handler ran past its timeout.',
+  shutdown: 'The worker is shutting down.',
+}
+
+/** What a signal aborts with for a reason. */
+export function abortFor(reason: AbortReason): JobAbort {
+  return new JobAbort(reason, messages[reason])
+}
+
 /** A signal whose reason is a `JobAbort`. */
 export interface JobSignal extends AbortSignal {
   /** Why it aborted; undefined until it has. */
   readonly reason: JobAbort | undefined
 }
 
-/** What a handler is given beside its job. */
-export interface JobContext {
+/**
+ * How `ctx.prepare` and `ctx.complete` belong together.
+ *
+ * - `atomic`: both run in one transaction, which holds the job from the first on.
+ * - `staged`: each runs in a transaction of its own; between them, the lease is renewed, and nothing is held.
+ */
+export type Mode = 'atomic' | 'staged'
+
+/** How `ctx.prepare` runs. */
+export interface PrepareOptions {
+  /** One transaction with `ctx.complete`, or two. */
+  readonly mode: Mode
+}
+
+/** What a handler is given beside its job. `S` says what its transactions are, `Jobs` what may be added. */
+export interface JobContext<S extends Store = Store, Jobs extends JobDefinitions = AnyJobs> {
   /** Aborts when the handler should stop; `signal.reason?.reason` says why. */
   readonly signal: JobSignal
-  /** Tells how far the job is: any JSON. Resolves when it is durable; calls within one batch leave as one. */
+  /**
+   * Tells how far the job is: any JSON. Resolves when it is durable; calls within one batch leave as one. While a
+   * transaction of the handler is open it is written there, and lands with it.
+   */
   progress(value: unknown): Promise<void>
-  /** Writes a line to the job's log. Resolves when it is durable. */
+  /** Writes a line to the job's log. Resolves when it is durable, or written in the transaction that is open. */
   log(line: string): Promise<void>
+  /**
+   * Runs the callback in a transaction before the work itself, to read what it needs. Only before `ctx.complete`, and to
+   * be taken from `ctx` before the handler's first `await`. What the callback throws undoes what it wrote.
+   */
+  prepare<T>(options: PrepareOptions, work: (inside: Inside<S>) => T | Promise<T>): Promise<T>
+  /**
+   * Runs the callback in the transaction in which the job will settle, when the handler has returned: what it writes, the
+   * jobs it adds and the settlement are there together or not at all. An error undoes all of it, also one that the handler
+   * throws afterwards. Without `ctx.prepare`: called before the handler's first `await` it is `atomic`, else `staged`.
+   * The job's result is what the handler returns, or else what the callback did.
+   */
+  complete<T>(work: (inside: Completing<S, Jobs>) => T | Promise<T>): Promise<T>
   /** Ends this run here, gives the attempt back, and runs the job again after that time. Never returns. */
   snooze(duration: Duration): never
 }
@@ -65,8 +114,27 @@ export type ExtrasOf<Wraps extends readonly Middleware[]> = Wraps extends readon
   ? (void extends First ? unknown : First) & ExtrasOf<Rest>
   : unknown
 
+/** Runs a handler inside of all middleware, from one on. */
+export async function wrap(
+  middlewares: readonly Middleware[],
+  job: Job,
+  ctx: JobContext,
+  run: (ctx: JobContext) => unknown,
+  at = 0,
+): Promise<unknown> {
+  const around = middlewares[at]
+  if (around === undefined) return run(ctx)
+  let called = false
+  return around(job, ctx, async (extra) => {
+    if (called) throw new MillraceError('CALLBACK_FAILED', 'A middleware called next() twice; a handler runs once.')
+    called = true
+    extend(ctx, extra)
+    return wrap(middlewares, job, ctx, run, at + 1)
+  })
+}
+
 /** Adds what a middleware gave to the context. */
-export function extend(ctx: JobContext, extra: object | void): void {
+function extend(ctx: JobContext, extra: object | void): void {
   if (typeof extra !== 'object' || extra === null) return
   for (const key of Object.keys(extra)) {
     if (key in ctx && reserved.has(key)) {
@@ -76,4 +144,66 @@ export function extend(ctx: JobContext, extra: object | void): void {
   Object.assign(ctx, extra)
 }
 
-const reserved: ReadonlySet<string> = new Set(['signal', 'progress', 'log', 'snooze'])
+const reserved: ReadonlySet<string> = new Set(['signal', 'progress', 'log', 'prepare', 'complete', 'snooze'])
+
+/** What a context asks of its attempt. */
+interface Attempting {
+  signal(): JobSignal
+  say(what: () => readonly [JsonText | undefined, string | undefined]): Promise<void>
+  snooze(duration: Duration): never
+  transacting(): {
+    access(): void
+    prepare(options: PrepareOptions, work: (inside: never) => unknown): Promise<unknown>
+    complete(work: (inside: never) => unknown): Promise<unknown>
+  }
+}
+
+/** The context of one attempt. */
+export class Context implements JobContext {
+  readonly #attempt: Attempting
+
+  constructor(attempt: Attempting) {
+    this.#attempt = attempt
+  }
+
+  get signal(): JobSignal {
+    return this.#attempt.signal()
+  }
+
+  // Getters, so that `({ progress, log }) => …` works and handlers that use neither pay nothing.
+  get progress() {
+    return (value: unknown): Promise<void> => this.#say(() => [encodeJson(value ?? null, 'progress'), undefined])
+  }
+
+  get log() {
+    return (line: string): Promise<void> =>
+      this.#say(() => {
+        encodeJson(String(line), 'log line')
+        return [undefined, String(line)]
+      })
+  }
+
+  get prepare() {
+    const transacting = this.#attempt.transacting()
+    transacting.access()
+    return <T>(options: PrepareOptions, work: (inside: Inside<Store>) => T | Promise<T>): Promise<T> =>
+      transacting.prepare(options, work) as Promise<T>
+  }
+
+  get complete() {
+    const attempt = this.#attempt
+    return <T>(work: (inside: Completing<Store, AnyJobs>) => T | Promise<T>): Promise<T> =>
+      attempt.transacting().complete(work) as Promise<T>
+  }
+
+  get snooze() {
+    return (duration: Duration): never => this.#attempt.snooze(duration)
+  }
+
+  /** Those who await it hear of a failure; those who do not are not brought down by it. */
+  #say(what: () => readonly [JsonText | undefined, string | undefined]): Promise<void> {
+    const said = this.#attempt.say(what)
+    said.catch(() => {})
+    return said
+  }
+}

@@ -5,6 +5,7 @@ import type { JobRecord, Millis } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
 import type { Outcome } from '../job/lifecycle.js'
+import { Adder } from '../queue/adding.js'
 import type { JobDefinition, JobDefinitions } from '../queue/define.js'
 import { Desk } from '../queue/desk.js'
 import type { Emitter } from '../queue/events.js'
@@ -29,6 +30,8 @@ export interface FloorHost {
   readonly jobs: JobDefinitions | undefined
   readonly middleware: readonly Middleware[]
   readonly emitter: Emitter
+  /** What adds to its queue with the queue's own defaults, if it was given one. */
+  readonly adder: Adder | undefined
   /** The queue object in this process, which tells of lost leases as well. */
   readonly queueEmitter: Emitter | undefined
   leases(): Leases
@@ -55,6 +58,8 @@ export class Floor {
   readonly #held = new Bag<'heldAt', Attempt>('heldAt')
   /** Attempts at jobs of which an older handler is running here: they wait for a while for it to end. */
   readonly #successors = new Map<string, { readonly attempt: Attempt; readonly stop: Stop }>()
+  /** What adds to queues that the worker knows by name alone. */
+  readonly #adders = new Map<string, Adder>()
   #aheadTimer: Stop | undefined
 
   constructor(host: FloorHost) {
@@ -211,6 +216,15 @@ export class Floor {
     this.#next()
   }
 
+  /** As `#ended`, where the settlement is in already. */
+  #committed(attempt: Attempt, outcome: Outcome): void {
+    this.#handlerEnded(attempt.record.id)
+    this.slots.release(attempt)
+    this.#host.intake().pace.ended()
+    this.settlements.landed(attempt, outcome)
+    this.#next()
+  }
+
   #endedLost(attempt: Attempt): void {
     this.#handlerEnded(attempt.record.id)
     this.slots.release(attempt)
@@ -237,6 +251,10 @@ export class Floor {
       settings,
       middleware,
       definitionOf: (name): JobDefinition | undefined => jobs?.[name],
+      adder: (queue) => this.#adder(queue),
+      leases: () => this.#host.leases(),
+      lost: (attempt, reason) => this.lost(attempt, reason),
+      committed: (attempt, outcome) => this.#committed(attempt, outcome),
       ended: (attempt, outcome) => this.#ended(attempt, outcome),
       endedLost: (attempt) => this.#endedLost(attempt),
       stuck: (attempt, outcome) => {
@@ -250,6 +268,18 @@ export class Floor {
         emitter.error(new MillraceError('CALLBACK_FAILED', message, { cause }), record)
       },
     }
+  }
+
+  /** The queue's own, with its defaults; one without any where the worker was given names of queues. */
+  #adder(queue: string): Adder {
+    const own = this.#host.adder
+    if (own !== undefined) return own
+    let adder = this.#adders.get(queue)
+    if (adder === undefined) {
+      adder = new Adder(queue, this.#desk, this.#host.jobs, {}, undefined)
+      this.#adders.set(queue, adder)
+    }
+    return adder
   }
 
   #noted(attempt: Attempt, progress: JsonText | undefined, verdict: Verdict): void {

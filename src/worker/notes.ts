@@ -1,10 +1,12 @@
 // worker/notes.ts: what a handler says while it runs, gathered into one note a batch.
 import type { Note } from '../job/change.js'
 import type { MillraceError } from '../job/errors.js'
-import type { JobRecord } from '../job/job.js'
+import type { JobRecord, Millis } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import { note } from '../job/lifecycle.js'
+import type { OpenTransaction } from '../store/ambient.js'
 import type { Lane } from '../store/batcher.js'
+import type { Runtime } from '../store/runtime.js'
 import type { Verdict } from '../store/store.js'
 
 interface OpenNote {
@@ -34,6 +36,7 @@ export class Notes {
   readonly #refused: () => MillraceError
   #open: OpenNote | undefined
   #before: Promise<void> = Promise.resolve()
+  #underWay = 0
 
   /** `noted` hears what became of each note; `refused` makes the error for one that was. */
   constructor(
@@ -46,6 +49,11 @@ export class Notes {
     this.#lane = lane
     this.#noted = noted
     this.#refused = refused
+  }
+
+  /** Resolves when all of them have been answered; undefined where none is under way. */
+  get quiet(): Promise<void> | undefined {
+    return this.#underWay === 0 ? undefined : this.#before
   }
 
   /** Adds to the note that leaves next; resolves when that is durable. */
@@ -69,7 +77,9 @@ export class Notes {
   #begin(): OpenNote {
     const written = this.#before.then(() => this.#send(open))
     const open: OpenNote = { progress: undefined, logs: [], written, sent: false, taken: undefined }
-    this.#before = written.catch(() => {}) // those who await it hear of it; nobody has to
+    this.#underWay++
+    const answered = (): void => void this.#underWay--
+    this.#before = written.then(answered, answered) // those who await it hear of it; nobody has to
     return open
   }
 
@@ -88,5 +98,25 @@ export class Notes {
 
   #noteOf({ progress, logs }: OpenNote): Note {
     return note(this.#record, { ...(progress !== undefined && { progress }), ...(logs.length > 0 && { logs }) })
+  }
+}
+
+/** How often a note is tried again whose job somebody else's transaction holds, and the wait between. */
+const LOCKED_TRIES = 50
+const LOCKED_AGAIN: Millis = 20
+
+/** Writes a note in an open transaction. */
+export async function commitNote(
+  open: OpenTransaction,
+  runtime: Runtime,
+  record: JobRecord,
+  progress: JsonText | undefined,
+  logs: readonly string[],
+): Promise<Verdict> {
+  const change = note(record, { ...(progress !== undefined && { progress }), ...(logs.length > 0 && { logs }) })
+  for (let tries = 1; ; tries++) {
+    const [verdict] = await open.commit([[change]])
+    if (verdict!.ok || verdict!.why !== 'busy' || tries === LOCKED_TRIES) return verdict!
+    await new Promise<void>((resolve) => void runtime.timer(LOCKED_AGAIN, resolve))
   }
 }

@@ -18,16 +18,16 @@ export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = 
   ? Job<DataOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>>
   : never
 
-/** Runs a job: returns its result, or throws. */
-export type Handler<AJob extends Job = Job, Return = unknown, Extra = unknown> = (
+/** Runs a job: returns its result, or throws. `Ctx` is what it is given beside the job, `Extra` what middleware adds. */
+export type Handler<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> = (
   job: AJob,
-  ctx: JobContext & Extra,
+  ctx: Ctx & Extra,
 ) => Return | Promise<Return>
 
 /** A handler with settings for its name alone. */
-export interface HandlerOptions<AJob extends Job = Job, Return = unknown, Extra = unknown> {
+export interface HandlerOptions<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> {
   /** Runs a job: returns its result, or throws. */
-  readonly run: Handler<AJob, Return, Extra>
+  readonly run: Handler<AJob, Return, Extra, Ctx>
   /** The lease of this name's jobs. Default: the worker's. */
   readonly lease?: Duration
   /** How long it may run, for jobs that do not say. Default: no bound. */
@@ -38,35 +38,44 @@ export interface HandlerOptions<AJob extends Job = Job, Return = unknown, Extra 
 
 /**
  * The handler of one declared job, for those written apart from their worker: `HandlerOf<typeof jobs, 'send-email'>`.
- * `Extra` is what middleware adds to the context. Default: nothing.
+ * `Extra` is what middleware adds to the context; default: nothing. `S` is the store, which says what transactions are.
  */
-export type HandlerOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>, Extra = unknown> = Handler<
-  HandledJob<Jobs, Name>,
-  ReturnOf<Jobs[Name]>,
-  Extra
->
+export type HandlerOf<
+  Jobs extends JobDefinitions,
+  Name extends NameOf<Jobs> = NameOf<Jobs>,
+  Extra = unknown,
+  S extends Store = Store,
+> = Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>>
 
 /** Handlers by job name. A worker claims only these names. */
-export type Handlers<Jobs extends JobDefinitions, Extra = unknown> = string extends keyof Jobs
-  ? { readonly [name: string]: Handler<Job, unknown, Extra> | HandlerOptions<Job, unknown, Extra> }
+export type Handlers<Jobs extends JobDefinitions, Extra = unknown, S extends Store = Store> = string extends keyof Jobs
+  ? {
+      readonly [name: string]:
+        | Handler<Job, unknown, Extra, JobContext<S>>
+        | HandlerOptions<Job, unknown, Extra, JobContext<S>>
+    }
   : {
       readonly [Name in NameOf<Jobs>]?:
-        | Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
-        | HandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
+        | Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>>
+        | HandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>>
     }
 
 /** What a worker runs: one handler for all its jobs, or handlers by name. Names go first, to be read in errors. */
-export type Handling<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra = unknown> =
-  | Handlers<Jobs, Extra>
-  | HandlerOf<Jobs, Name, Extra>
+export type Handling<
+  Name extends NameOf<Jobs>,
+  Jobs extends JobDefinitions,
+  Extra = unknown,
+  S extends Store = Store,
+> = Handlers<Jobs, Extra, S> | HandlerOf<Jobs, Name, Extra, S>
 
 /** What can be said about a worker. */
 export interface WorkerOptions<
   Jobs extends JobDefinitions = JobDefinitions,
   Wraps extends readonly Middleware[] = readonly Middleware[],
+  S extends Store = Store,
 > {
   /** Where the jobs live; needed where the worker is given names instead of a queue. Default: the queue's. */
-  readonly store?: Store
+  readonly store?: S
   /** The declared jobs. Default: the queue's, or any. */
   readonly jobs?: Jobs
   /** Jobs at a time in this worker. Default 1. */
@@ -121,6 +130,8 @@ export interface ParsedHandler {
   readonly lease: Millis
   readonly timeout: Millis | undefined
   readonly backoff: Backoff | undefined
+  /** It has been seen to use transactions. */
+  transacts: boolean
 }
 
 /** A worker's settings. */
@@ -194,7 +205,13 @@ interface ParsedHandlers {
 
 function parseHandlers(handlers: unknown, lease: Millis, jobs: JobDefinitions | undefined): ParsedHandlers {
   if (typeof handlers === 'function') {
-    const any: ParsedHandler = { run: handlers as Handler, lease, timeout: undefined, backoff: undefined }
+    const any: ParsedHandler = {
+      run: handlers as Handler,
+      lease,
+      timeout: undefined,
+      backoff: undefined,
+      transacts: false,
+    }
     // With declared jobs, one function handles exactly those.
     if (jobs === undefined) return { byName: new Map(), any }
     return { byName: new Map(Object.keys(jobs).map((name) => [name, any])), any: undefined }
@@ -224,7 +241,8 @@ function parseHandler(name: string, handler: unknown, lease: Millis, jobs: JobDe
         (near === undefined ? '; declare it with defineJobs.' : `; did you mean '${near}'?`),
     )
   }
-  if (typeof handler === 'function') return { run: handler as Handler, lease, timeout: undefined, backoff: undefined }
+  if (typeof handler === 'function')
+    return { run: handler as Handler, lease, timeout: undefined, backoff: undefined, transacts: false }
   const options = handler as HandlerOptions | null
   if (typeof options !== 'object' || options === null || typeof options.run !== 'function') {
     throw new MillraceError('INVALID_HANDLER', `new Worker: the handler of '${name}' must be a function or { run, … }.`)
@@ -235,6 +253,7 @@ function parseHandler(name: string, handler: unknown, lease: Millis, jobs: JobDe
     lease: options.lease === undefined ? lease : atLeast(options.lease, 10, `the lease of '${name}'`),
     timeout: options.timeout === undefined ? undefined : atLeast(options.timeout, 1, `the timeout of '${name}'`),
     backoff: options.backoff === undefined ? undefined : parseBackoff(options.backoff, `the backoff of '${name}'`),
+    transacts: false,
   }
 }
 

@@ -2,8 +2,9 @@
 import type { Millis } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { settle } from '../job/lifecycle.js'
-import type { Outcome } from '../job/lifecycle.js'
+import type { Outcome, Returned } from '../job/lifecycle.js'
 import type { EventType, QueueEvent } from '../queue/events.js'
+import type { Successors } from '../queue/successors.js'
 import type { Caller } from '../store/batcher.js'
 import type { Connection } from '../store/connection.js'
 import type { Verdict } from '../store/store.js'
@@ -100,13 +101,25 @@ export class Settlements {
     this.#again(attempt, outcome)
   }
 
+  /** It was committed in the attempt's own transaction. */
+  landed(attempt: Attempt, outcome: Outcome): void {
+    this.#host.settled(attempt)
+    attempt.lastWords?.told({ ok: true, inserted: [] })
+    this.#tell(attempt, outcome)
+  }
+
   /** The store has judged it. */
   answered(attempt: Attempt, outcome: Outcome, verdict: Verdict): void {
-    if (verdict.ok || landedUnheard(attempt, outcome, verdict)) {
-      this.#host.settled(attempt)
-      attempt.lastWords?.told({ ok: true, inserted: [] })
-      this.#tell(attempt, outcome)
+    const landed = verdict.ok ? outcome : landedUnheard(attempt, outcome, verdict)
+    if (landed !== undefined) {
+      this.landed(attempt, landed)
       this.#close()
+      return
+    }
+    if (verdict.ok) return
+    const { successors, record } = attempt
+    if (outcome.kind === 'returned' && successors !== undefined && isAboutOthers(verdict, record.id)) {
+      void this.#sortOut(attempt, outcome, successors)
       return
     }
     const stillOurs = verdict.job?.fence === attempt.record.fence && verdict.job.state === 'active'
@@ -118,6 +131,22 @@ export class Settlements {
     attempt.lastWords?.told(verdict)
     this.#host.lost(attempt, reasonOf(verdict))
     this.#close()
+  }
+
+  /** One of the jobs to be added with it stands already, or cannot be added. */
+  async #sortOut(attempt: Attempt, outcome: Returned, successors: Successors): Promise<void> {
+    const { main } = this.#host.connection
+    try {
+      const failed = await successors.sortOut(
+        (tried) => settle(attempt.record, tried),
+        (group) => main.commit(group),
+      )
+      attempt.outcome = failed === undefined ? successors.with(outcome.result) : attempt.failedWith(failed.error)
+      this.#submit(attempt, attempt.outcome)
+    } catch (error) {
+      this.#host.failed(error)
+      this.#again(attempt, outcome)
+    }
   }
 
   async #renewFirst(attempt: Attempt, outcome: Outcome): Promise<void> {
@@ -185,10 +214,19 @@ class Sent implements Caller {
   }
 }
 
-/** A settlement whose answer was lost may have landed: then the job has finished one fence on, by this very worker. */
-function landedUnheard(attempt: Attempt, outcome: Outcome, verdict: Verdict & { ok: false }): boolean {
-  const { record, unsure } = attempt
+/** Whether a settlement was refused over a job that was to be added with it. */
+function isAboutOthers(verdict: Verdict & { ok: false }, id: string): boolean {
+  return verdict.why === 'duplicate' || verdict.why === 'full' || (verdict.why === 'missing' && verdict.id !== id)
+}
+
+/**
+ * What landed of a settlement whose answer was lost, if anything: then the job has finished one fence on, by this very
+ * worker. It may be what was committed in the attempt's transaction before.
+ */
+function landedUnheard(attempt: Attempt, outcome: Outcome, verdict: Verdict & { ok: false }): Outcome | undefined {
+  const { record, unsure, perhaps } = attempt
   const { job } = verdict
-  if (!unsure || job === undefined || job.fence !== record.fence + 1 || job.worker !== record.worker) return false
-  return outcome.kind === 'returned' ? job.state === 'completed' : outcome.kind === 'threw' && job.state === 'failed'
+  if (!unsure || job === undefined || job.fence !== record.fence + 1 || job.worker !== record.worker) return undefined
+  if (job.state === 'completed') return outcome.kind === 'returned' ? outcome : perhaps
+  return outcome.kind === 'threw' && job.state === 'failed' ? outcome : undefined
 }

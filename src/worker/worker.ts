@@ -9,12 +9,14 @@ import { Emitter, checkListener, safeLogger } from '../queue/events.js'
 import type { Listener } from '../queue/events.js'
 import { Queue } from '../queue/queue.js'
 import type { AnyJobs } from '../queue/queue.js'
+import { refuseInside } from '../store/ambient.js'
 import { unavailable } from '../store/batcher.js'
 import { connect } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
-import type { Notice } from '../store/store.js'
+import type { Notice, Store } from '../store/store.js'
 import { Upkeep } from '../upkeep/upkeep.js'
+import type { Attempt } from './attempt.js'
 import type { ExtrasOf, Middleware } from './context.js'
 import { Floor } from './floor.js'
 import { Intake } from './intake.js'
@@ -49,6 +51,7 @@ type State = 'new' | 'running' | 'paused' | 'closing' | 'closed'
 export class Worker<
   Jobs extends JobDefinitions = AnyJobs,
   const Wraps extends readonly Middleware[] = readonly Middleware[],
+  S extends Store = Store,
 > {
   /** Its name in leases and in the registry. */
   readonly id: string
@@ -74,9 +77,9 @@ export class Worker<
 
   /** Takes jobs of a queue, or of queues by name with `options.store`; runs one handler for all, or handlers by name. */
   constructor(
-    source: Queue<Jobs> | string | readonly string[],
-    handlers: Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>>,
-    options: WorkerOptions<Jobs, Wraps> = {},
+    source: Queue<Jobs, S> | string | readonly string[],
+    handlers: Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>, S>,
+    options: WorkerOptions<Jobs, Wraps, S> = {},
   ) {
     const queue = source instanceof Queue ? source : undefined
     this.queues = source instanceof Queue ? [source.name] : namesOf(source)
@@ -88,7 +91,7 @@ export class Worker<
     if (queue !== undefined && options.store !== undefined && options.store !== queue.store) {
       throw new MillraceError('INVALID_OPTION', "new Worker: give the queue's own store, or none: its jobs are there.")
     }
-    const store = options.store ?? queue?.store
+    const store: Store | undefined = options.store ?? queue?.store
     if (store === undefined) {
       throw new MillraceError('INVALID_OPTION', 'new Worker: give it a queue, or names and { store }.')
     }
@@ -119,6 +122,7 @@ export class Worker<
       jobs,
       middleware: this.#middleware,
       emitter: this.#emitter,
+      adder: queue?.adder,
       queueEmitter: queue?.emitter,
       leases: () => this.#leases,
       intake: () => this.#intake,
@@ -128,8 +132,9 @@ export class Worker<
     this.#leases = new Leases({
       connection: this.#connection,
       renewEvery: this.#settings.renewEvery,
+      shortest: Math.min(...this.#settings.handles.map(({ lease }) => lease)),
       held: () => this.#floor.held(),
-      lost: (attempt, reason) => this.#floor.lost(attempt, reason),
+      lost: (attempt: Attempt, reason) => this.#floor.lost(attempt, reason),
       failed: (error) => this.#failed(error),
       tick: () => void this.#presence.beat().catch((error: unknown) => this.#failed(error)),
     })
@@ -208,6 +213,7 @@ export class Worker<
   close(options: CloseOptions = {}): Promise<void> {
     let patience: Patience
     try {
+      refuseInside(this.#connection.store, 'worker.close()')
       patience = parseClose(options, 'close')
     } catch (error) {
       return Promise.reject(error)

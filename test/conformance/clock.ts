@@ -1,8 +1,9 @@
 // A world for stores in this process whose clock moves only when told.
+import { setImmediate } from 'node:timers/promises'
 import { createIds } from '../../src/store/ids.js'
 import type { Harness } from '../../src/store/conformance/harness.js'
 import { systemRuntime } from '../../src/store/runtime.js'
-import type { Runtime } from '../../src/store/runtime.js'
+import type { Runtime, Stop } from '../../src/store/runtime.js'
 import type { Store } from '../../src/store/store.js'
 import { memory } from '../../src/stores/memory.js'
 
@@ -25,6 +26,32 @@ export function stoppedClock(start = 1_700_000_000_000): { runtime: Runtime; adv
     runtime,
     advance: async (ms) => {
       now += ms
+    },
+  }
+}
+
+/** Waits longer than this belong to the clock of the test; shorter ones are for the machine. */
+const LONG = 10_000
+
+/** A stopped clock on which signs of life come when it is moved. */
+export function steppedClock(start?: number): { runtime: Runtime; advance: (ms: number) => Promise<void> } {
+  const { runtime, advance } = stoppedClock(start)
+  const waiting = new Set<{ at: number; work: () => void }>()
+  const timer = (delay: number, work: () => void): Stop => {
+    if (delay < LONG) return runtime.timer(delay, work)
+    const one = { at: runtime.now() + delay, work }
+    waiting.add(one)
+    return () => void waiting.delete(one)
+  }
+  return {
+    runtime: { ...runtime, timer },
+    advance: async (ms) => {
+      await advance(ms)
+      for (const one of [...waiting]) {
+        if (one.at > runtime.now() || !waiting.delete(one)) continue
+        one.work()
+      }
+      await setImmediate()
     },
   }
 }

@@ -2,39 +2,11 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setImmediate } from 'node:timers/promises'
 import type { Harness } from '../../src/store/conformance/harness.js'
-import type { Runtime, Stop } from '../../src/store/runtime.js'
 import type { Store } from '../../src/store/store.js'
 import type { SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { sqlite } from '../../src/stores/sqlite/store.js'
-import { RING, stoppedClock } from './clock.js'
-
-/** Waits longer than this belong to the clock of the test; shorter ones are for the machine. */
-const LONG = 10_000
-
-/** A stopped clock on which signs of life come when it is moved. */
-function steppedClock(start?: number): { runtime: Runtime; advance: (ms: number) => Promise<void> } {
-  const { runtime, advance } = stoppedClock(start)
-  const waiting = new Set<{ at: number; work: () => void }>()
-  const timer = (delay: number, work: () => void): Stop => {
-    if (delay < LONG) return runtime.timer(delay, work)
-    const one = { at: runtime.now() + delay, work }
-    waiting.add(one)
-    return () => void waiting.delete(one)
-  }
-  return {
-    runtime: { ...runtime, timer },
-    advance: async (ms) => {
-      await advance(ms)
-      for (const one of [...waiting]) {
-        if (one.at > runtime.now() || !waiting.delete(one)) continue
-        one.work()
-      }
-      await setImmediate()
-    },
-  }
-}
+import { RING, steppedClock } from './clock.js'
 
 /** A store on a fresh file, with a second handle on it; `handle` opens the user's own handles, which the stores are given. */
 export async function fileHarness(start?: number, handle?: (path: string) => SqliteHandle): Promise<Harness> {
@@ -72,5 +44,5 @@ export async function inMemoryHarness(start?: number): Promise<Harness> {
   const { runtime, advance } = steppedClock(start)
   const store = sqlite(':memory:', { runtime, ring: RING })
   await store.open()
-  return { store, peer: async () => store, advance, dispose: () => store.close(), ring: RING }
+  return { store, peer: async () => store, advance, dispose: () => store.close(), ring: RING, readsWait: true }
 }

@@ -8,8 +8,8 @@ import { RING, stoppedClock } from './clock.js'
 
 /** An open transaction: a copy of the store that it alone sees, and what it would add. */
 interface Open {
-  readonly copy: Store
-  readonly batches: Batch[]
+  copy: Store
+  batches: Batch[]
 }
 
 /** What a change touches. */
@@ -25,6 +25,8 @@ export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harne
   const main = memory({ runtime, ring: RING })
   const landed: { readonly batch: Batch; readonly at: number }[] = []
   const open = new Set<Open>()
+  const known = new Set<unknown>()
+  let written = 0
   let turn: Promise<unknown> = Promise.resolve()
   let closed = false
 
@@ -34,7 +36,7 @@ export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harne
     return receipt
   }
 
-  const copied = async (): Promise<Store> => {
+  const copied = async (batches: readonly Batch[] = []): Promise<Store> => {
     let now = 0
     const copy = memory({ runtime: { ...runtime, now: () => now } })
     for (const { batch, at } of landed) {
@@ -42,7 +44,15 @@ export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harne
       await copy.commit(batch)
     }
     now = runtime.now()
+    for (const batch of batches) await copy.commit(batch)
     return copy
+  }
+
+  /** The transaction, if it is one and open. */
+  const opened = (tx: Tx): Open => {
+    if (!known.has(tx)) throw new MillraceError('INVALID_TRANSACTION', 'That is no transaction of the toy store.')
+    if (!open.has(tx as Open)) throw new MillraceError('TRANSACTION_ENDED', 'That transaction has ended.')
+    return tx as Open
   }
 
   /** Leaves out the groups that meet a locked row, and says that they are busy. */
@@ -59,10 +69,23 @@ export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harne
     return { ...receipt, groups }
   }
 
-  const transact = async <T>(work: (tx: Tx) => Promise<T>): Promise<T> => {
+  const savepoint = async <T>(work: (tx: Tx) => Promise<T>, tx: Open): Promise<T> => {
+    const before = [...tx.batches]
+    try {
+      return await work(tx)
+    } catch (error) {
+      tx.batches = before
+      tx.copy = await copied(before)
+      throw error
+    }
+  }
+
+  const transact = async <T>(work: (tx: Tx) => Promise<T>, within?: Tx): Promise<T> => {
     if (closed) throw new MillraceError('STORE_CLOSED', 'The toy store was used after it was closed.')
+    if (within !== undefined) return savepoint(work, opened(within))
     const tx: Open = { copy: await copied(), batches: [] }
     open.add(tx)
+    known.add(tx)
     const answer = work(tx).finally(() => open.delete(tx))
     turn = answer.catch(() => {})
     const result = await answer
@@ -76,17 +99,20 @@ export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harne
     can: { transactions: true, share: 'process' },
     commit: async (batch, tx) => {
       if (tx !== undefined) {
-        const { copy, batches } = tx as Open
-        batches.push(batch)
-        return copy.commit(batch)
+        const { copy, batches } = opened(tx)
+        const own = { ...batch, writer: `toy ${++written}` }
+        batches.push(own)
+        return copy.commit(own)
       }
       if (locks === 'rows') return applyUnlocked(batch)
       await turn
       await Promise.resolve() // the transaction that ended lands first
       return apply(batch)
     },
-    get: (ids, tx) => (tx === undefined ? main : (tx as Open).copy).get(ids),
-    find: (query, tx) => (tx === undefined ? main : (tx as Open).copy).find(query),
+    get: async (ids, tx) => (tx === undefined ? main : opened(tx).copy).get(ids),
+    find: async (query, tx) => (tx === undefined ? main : opened(tx).copy).find(query),
+    details: async (query, tx) => (tx === undefined ? main : opened(tx).copy).details(query),
+    tally: async (queues, tx) => (tx === undefined ? main : opened(tx).copy).tally(queues),
     transact,
     close: async () => {
       closed = true

@@ -4,7 +4,20 @@ import { describe, expect, it } from 'vitest'
 import type { Change, Move } from '../../src/job/change.js'
 import { jobStates } from '../../src/job/job.js'
 import type { ErrorInfo, JobRecord, JobState } from '../../src/job/job.js'
-import { cancel, create, isDenied, note, promote, remove, replace, retry, update } from '../../src/job/lifecycle.js'
+import {
+  cancel,
+  complete,
+  continueChain,
+  create,
+  isDenied,
+  lock,
+  note,
+  promote,
+  remove,
+  replace,
+  retry,
+  update,
+} from '../../src/job/lifecycle.js'
 import { NOW, active, finished, move, record, release, spec } from './lifecycle.records.js'
 
 const boom: ErrorInfo = { name: 'Error', message: 'boom' }
@@ -33,6 +46,58 @@ describe('cancel', () => {
       move('removed', { fence: 8 }),
     ])
   })
+})
+
+describe('complete', () => {
+  const also = [create(spec({ id: 'also' }))]
+  const returned = { kind: 'returned', result: '42', also: [] } as const
+
+  it.each([...unstarted, 'active'] as const)(
+    'ends a %s job well, whoever holds it, and releases who waits',
+    (state) => {
+      expect(complete(inState(state), returned)).toEqual([
+        move('completed', { set: { result: '42' } }),
+        release('completed'),
+      ])
+    },
+  )
+
+  it.each(finished)('is denied to a %s job', (state) => {
+    expect(complete(record({ state }), returned)).toEqual({ denied: expect.stringContaining(state) as string })
+  })
+
+  it('brings jobs with it, and releases nobody while the chain goes on', () => {
+    const continuation = continueChain(record(), create(spec({ id: 'next' })))
+    expect(complete(record(), { ...returned, also, continuation })).toEqual([
+      move('completed', { set: { result: '42' } }),
+      ...also,
+      continuation,
+    ])
+    expect(complete(record(), { kind: 'returned', result: undefined, also })).toEqual([
+      move('completed'),
+      ...also,
+      release('completed'),
+    ])
+  })
+
+  it('decides dependencies that broke, and removes a job that is not to be kept', () => {
+    const broken = record({ state: 'waiting-children', brokenAt: NOW, keep: { completed: { deleteAfter: 0 } } })
+    expect(complete(broken, returned)).toEqual([
+      move('completed', { closesBroken: true, set: { result: '42', deleteIn: 0 } }),
+      release('completed'),
+      move('removed', { fence: 8 }),
+    ])
+  })
+})
+
+it('a continuation is the next of the chain', () => {
+  const next = continueChain(record({ chainId: 'job-0', chainIndex: 3 }), create(spec({ id: 'next' })))
+  expect(next).toEqual(create(spec({ id: 'next' }), { id: 'job-0', index: 4 }))
+})
+
+it('a lock says nothing, and is held where a worker asks', () => {
+  expect(lock(active(), true)).toEqual(note(active(), {}))
+  expect(lock(record(), false)).toEqual({ kind: 'note', id: 'job-1', fence: 7, held: false })
 })
 
 describe('retry', () => {

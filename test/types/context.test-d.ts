@@ -1,6 +1,6 @@
 // What handlers are given beside their job: the signal, and what middleware adds.
 import { Worker, middleware } from 'millrace'
-import type { AbortReason, ExtrasOf, HandlerOf, Job, JobAbort, JobContext, Middleware } from 'millrace'
+import type { AbortReason, ExtrasOf, HandlerOf, Job, JobAbort, JobContext, Middleware, Store } from 'millrace'
 import { describe, expectTypeOf, test } from 'vitest'
 import { queue, store } from './jobs.js'
 import type { jobs } from './jobs.js'
@@ -75,7 +75,7 @@ describe('middleware', () => {
       queue,
       {
         sweep: (_job, ctx) => {
-          expectTypeOf(ctx).toEqualTypeOf<JobContext & Account>()
+          expectTypeOf(ctx).toEqualTypeOf<JobContext<Store, typeof jobs> & Account>()
           return ctx.account.length
         },
         charge: { run: async (_job, ctx) => ({ receipt: ctx.account }) },

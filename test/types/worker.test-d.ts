@@ -1,10 +1,11 @@
 // What a consumer may write: handlers in every form, with nothing annotated.
 import { Worker } from 'millrace'
-import type { Handler, HandlerOf, Job, JobContext } from 'millrace'
+import type { Handler, HandlerOf, Job, JobContext, Store } from 'millrace'
 import { describe, expectTypeOf, test } from 'vitest'
 import { jobs, queue, store, untyped } from './jobs.js'
 
 type Jobs = typeof jobs
+type Context = JobContext<Store, Jobs>
 
 describe('handlers by name', () => {
   test('see what the input schema makes of the data', () => {
@@ -12,7 +13,7 @@ describe('handlers by name', () => {
       email: async (job, ctx) => {
         expectTypeOf(job.data).toEqualTypeOf<{ to: string; cc: string[]; at: Date }>()
         expectTypeOf(job.name).toEqualTypeOf<'email'>()
-        expectTypeOf(ctx).toEqualTypeOf<JobContext>()
+        expectTypeOf(ctx).toEqualTypeOf<Context>()
         return { messageId: 'm', copies: 1 }
       },
       resize: (job) => {
@@ -82,7 +83,7 @@ describe('handlers by name', () => {
       email: {
         run: async (job, ctx) => {
           expectTypeOf(job.data.at).toEqualTypeOf<Date>()
-          expectTypeOf(ctx).toEqualTypeOf<JobContext>()
+          expectTypeOf(ctx).toEqualTypeOf<Context>()
           return { messageId: 'm' }
         },
         lease: '1m',
@@ -124,7 +125,7 @@ describe('handlers by name', () => {
 describe('one handler for all', () => {
   test('tells declared jobs apart by their names', () => {
     new Worker(queue, async (job, ctx) => {
-      expectTypeOf(ctx).toEqualTypeOf<JobContext>()
+      expectTypeOf(ctx).toEqualTypeOf<Context>()
       switch (job.name) {
         case 'email':
           expectTypeOf(job.data).toEqualTypeOf<{ to: string; cc: string[]; at: Date }>()

@@ -26,6 +26,9 @@ import type { JobOptions } from './making.js'
 /** The lease that claims give unless told. */
 export const LEASE: Millis = 30_000
 
+/** How often a group is sent that meets commits of others under way. */
+const BUSY_TRIES = 1_000
+
 /** What goes into a batch; all of it may be left out. */
 export interface Parts {
   readonly groups?: readonly Group[]
@@ -94,10 +97,13 @@ export class Driver {
     return this.store.commit(this.last)
   }
 
-  /** Sends one group, and answers its verdict. */
+  /** Sends one group, and answers its verdict; one that met somebody's open transaction is sent again, as callers do. */
   async send(group: Group): Promise<Verdict> {
-    const receipt = await this.commit({ groups: [group] })
-    return present(receipt.groups[0], 'a receipt holds a verdict for each group')
+    for (let tries = 1; ; tries++) {
+      const receipt = await this.commit({ groups: [group] })
+      const verdict = present(receipt.groups[0], 'a receipt holds a verdict for each group')
+      if (verdict.ok || verdict.why !== 'busy' || tries === BUSY_TRIES) return verdict
+    }
   }
 
   /** Sends one group that must land; answers the jobs it inserted. */

@@ -18,6 +18,8 @@ export interface Harness {
   readonly ticks?: boolean
   /** An open transaction locks rows only: commits of others are answered while it is open. */
   readonly rowLocks?: boolean
+  /** An open transaction makes even reads of others wait for its end, as where a database has one connection only. */
+  readonly readsWait?: boolean
 }
 
 /** Makes a harness; called once for each case. */

@@ -38,7 +38,9 @@ export class Walker {
     const drivers = [new Driver(harness.store, 'walker-0'), new Driver(await harness.peer(), 'walker-1')] as const
     const { now } = await drivers[0].commit({})
     await drivers[1].commit({})
-    return new Walker(harness, drivers, now)
+    const walker = new Walker(harness, drivers, now)
+    await walker.#events() // from here on all handles know that somebody watches
+    return walker
   }
 
   get store(): Store {

@@ -22,6 +22,8 @@ export interface Statement {
 
 /** One connection to a database. */
 export interface Database {
+  /** What the driver gave. */
+  readonly handle: SqliteHandle
   /** The file, absolute and with links followed; undefined in memory. */
   readonly path: string | undefined
   /** Prepares one statement. */
@@ -157,6 +159,7 @@ export function connect(Driver: DatabaseClass, path: string): Database {
 export function adopt(handle: SqliteHandle, left: () => void = () => {}): Database {
   const db = adapt(handle, false)
   return {
+    handle,
     path: db.path,
     prepare: db.prepare,
     exec: db.exec,
@@ -191,6 +194,7 @@ function adapt(handle: SqliteHandle, own: boolean): Database {
   const numbers = takesNumbers(native)
   let closed = false
   return {
+    handle,
     path,
     prepare: (sql) => {
       const statement = arrays(native.prepare(sql))

@@ -30,6 +30,8 @@ const kinds: Readonly<Record<string, FailureKind>> = {
   NOTADB: 'invalid',
 }
 
+const BUSY_SNAPSHOT = 517
+
 /** What SQLite says of them, for the one driver that leaves the number out: `all()` of `@photostructure/sqlite` does. */
 const words: readonly (readonly [said: string, kind: FailureKind])[] = [
   ['database is locked', 'busy'],
@@ -134,6 +136,20 @@ function hasNoSpace(path: string): boolean {
 
 function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1)
+}
+
+/** The error for a transaction that has read what is too old now to be written upon; undefined for other failures. */
+export function staleError(error: unknown, path: string | undefined): MillraceError | undefined {
+  const { code, errcode } = (typeof error === 'object' && error !== null ? error : {}) as {
+    code?: unknown
+    errcode?: unknown
+  }
+  if (errcode !== BUSY_SNAPSHOT && code !== 'SQLITE_BUSY_SNAPSHOT') return undefined
+  return new MillraceError(
+    'TRANSACTION_STALE',
+    `The transaction began by reading ${nameOf(path)}, and others have written to it since, so that it cannot write any more. Roll it back, and begin it with BEGIN IMMEDIATE.`,
+    { cause: error, details: path === undefined ? {} : { path } },
+  )
 }
 
 /** Whether a row was refused because what must be unique is taken. */

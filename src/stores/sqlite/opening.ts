@@ -84,6 +84,13 @@ export async function openDatabase(
   }
 }
 
+/** One more connection to the file of one that is open, for the user's statements: it has the settings of its driver. */
+export function openAnother({ handle, path }: Database, synchronous: Synchronous): Database {
+  const db = connect(classOf(handle), path!)
+  db.exec(`PRAGMA synchronous = ${synchronous}; PRAGMA wal_autocheckpoint = 3000`)
+  return db
+}
+
 /** The file that a target means, or undefined for memory; refuses what is none, and options that have no meaning. */
 export function checkTarget(target: string | SqliteHandle, options: OpenOptions): string | undefined {
   checked(options)

@@ -17,13 +17,15 @@ const GROWTH = 1 / 40
  * Any other failure is answered as the error a user should see.
  *
  * A lock is released after some milliseconds and nobody says when, so it waits by chance: two that wait at the same
- * pace would go on meeting each other. A busy timeout of SQLite's would hold the event loop meanwhile.
+ * pace would go on meeting each other. A busy timeout of SQLite's would hold the event loop meanwhile. Only of `own`, a
+ * transaction of this process that holds the file, is it known when it ends: that is waited for, however long it takes.
  */
 export async function whenFree<T>(
   runtime: Runtime,
   path: string | undefined,
   work: () => T,
   patience: Millis,
+  own: () => Promise<void> | undefined = () => undefined,
 ): Promise<T> {
   let since: Millis | undefined
   for (;;) {
@@ -31,6 +33,12 @@ export async function whenFree<T>(
       return work()
     } catch (error) {
       if (!isBusy(error)) throw toStoreError(error, path)
+      const ours = own()
+      if (ours !== undefined) {
+        await ours
+        since = undefined
+        continue
+      }
       since ??= runtime.elapsed()
       const waited = runtime.elapsed() - since
       if (waited >= patience) throw lockedFor(waited, path, error)

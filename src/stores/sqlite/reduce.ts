@@ -39,6 +39,15 @@ export function reduce(tx: Transaction, batch: Batch): Receipt {
   return receipt
 }
 
+/** Applies groups within a transaction of the user's, to whom nobody answers twice; the caller begins and ends it. */
+export function reduceWithin(tx: Transaction, { writer, seq, groups }: Batch): Receipt {
+  expireOrphans(tx)
+  sweepKeys(tx)
+  const verdicts = applyGroups(tx, groups)
+  tx.finish()
+  return { writer, seq, now: tx.now, groups: verdicts, renewals: [], asks: [] }
+}
+
 function applyGroups(tx: Transaction, groups: readonly Group[]): Verdict[] {
   const verdicts: Verdict[] = []
   while (verdicts.length < groups.length) {

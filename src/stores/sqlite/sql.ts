@@ -54,6 +54,13 @@ export const sql = {
   beginGroup: 'SAVEPOINT millrace_group',
   keepGroup: 'RELEASE millrace_group',
   rollbackGroup: 'ROLLBACK TO millrace_group',
+  /** Within a transaction of the user's. */
+  beginVisit: 'SAVEPOINT millrace_visit',
+  keepVisit: 'RELEASE millrace_visit',
+  rollbackVisit: 'ROLLBACK TO millrace_visit',
+  /** Takes the lock to write, and changes nothing. */
+  lock: 'UPDATE millrace_schema SET version = version WHERE rowid < 0',
+  schemaVersion: 'SELECT version FROM millrace_schema WHERE rowid > 0 LIMIT 1',
   dataVersion: 'PRAGMA data_version',
   checkpoint: 'PRAGMA wal_checkpoint(PASSIVE)',
   emptyLog: 'PRAGMA wal_checkpoint(TRUNCATE)',

@@ -10,3 +10,18 @@ export function prepareAll(database: Database): Statements {
   const prepared = Object.entries(sql).map(([name, text]) => [name, database.prepare(text)])
   return Object.fromEntries(prepared) as Statements
 }
+
+/** Prepares each when it is first used: a transaction of the user's needs few of them. */
+export function prepareWhenUsed(prepare: (text: string) => Statement): Statements {
+  const prepared = new Map<string, Statement>()
+  const statements = {}
+  for (const [name, text] of Object.entries(sql)) {
+    const get = (): Statement => {
+      let statement = prepared.get(name)
+      if (statement === undefined) prepared.set(name, (statement = prepare(text)))
+      return statement
+    }
+    Object.defineProperty(statements, name, { get, enumerable: true })
+  }
+  return statements as Statements
+}

@@ -1,81 +1,44 @@
 // stores/sqlite/store.ts: the store in a SQLite file. A commit is one transaction, made without waiting inside it.
-import { statSync } from 'node:fs'
-import { parseDuration } from '../../job/duration.js'
-import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
-import type { Millis } from '../../job/job.js'
-import { refuseUnknown } from '../../job/names.js'
-import { systemRuntime } from '../../store/runtime.js'
+import { openTransaction, refuseInside } from '../../store/ambient.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import type { Batch, Receipt, Store } from '../../store/store.js'
-import type { Database, DriverName, SqliteHandle } from './driver.js'
-import { busyHere, gone, toStoreError } from './failures.js'
+import { stepwise } from '../../store/stepwise.js'
+import type { Steps } from '../../store/stepwise.js'
+import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
+import type { Database, SqliteHandle } from './driver.js'
+import { toStoreError } from './failures.js'
 import { Feed, PRESENT_EVERY } from './feed.js'
-import { find, lister } from './find.js'
-import type { Lister } from './find.js'
-import { Ground } from './ground.js'
-import { checkTarget, openDatabase } from './opening.js'
-import type { Synchronous } from './opening.js'
+import { find } from './find.js'
+import type { SqliteTransaction, SqliteTx } from './guests.js'
+import { Log } from './log.js'
+import { Opened } from './opened.js'
+import type { Reading } from './opened.js'
+import { checkTarget, openAnother, openDatabase } from './opening.js'
+import { parseOptions } from './options.js'
+import type { Settings, SqliteOptions } from './options.js'
 import { whenFree } from './patience.js'
 import { details, due, tally } from './read.js'
-import { reduce } from './reduce.js'
 import { schema, steps, VERSION } from './schema.js'
-import { prepareAll } from './statements.js'
-import { Transaction } from './transaction.js'
-import type { Held } from './transaction.js'
+import { Transactions } from './transactions.js'
+import { Visits } from './visits.js'
 import { waken, wake } from './wake.js'
-import { Writers } from './writers.js'
-
-/** Settings of a SQLite store. */
-export interface SqliteOptions {
-  /**
-   * What an acknowledged commit survives: `'full'` everything, power cuts included; `'normal'` the death of the process,
-   * while a power cut may undo the last commits, each whole; `'off'` is for tests. Default `'full'`.
-   */
-  readonly synchronous?: Synchronous
-  /** Which driver opens the path. Default: Node's own where it has one (22.13 and later), else `@photostructure/sqlite`. */
-  readonly driver?: DriverName
-  /** How long to wait for another program that holds the file locked before a call fails. Default 5 s. */
-  readonly patience?: Duration
-  /** How many events are kept for watchers that resume. Default 10,000. */
-  readonly ring?: number
-  /** The world it lives in. Default: the system's. */
-  readonly runtime?: Runtime
-}
-
-/** Another's commits within this time mean that the file is shared just now. */
-const COMPANY: Millis = 200
-
-/** Time at the file after which a handle in company lets the others go first, and for how long. */
-const TURN: Millis = 10
-const YIELD: Millis = 2
-
-/** How often, at most, to look whether the file is still there: a look costs as much as a small statement. */
-const GLANCE: Millis = 10
 
 /** Changes in a batch, and jobs claimed with it beyond free slots: a few milliseconds of work, and little is won with more. */
 const PORTION = 250
 
-/** Pages that the log should have when it is moved into the database, a few milliseconds of work; and far too many. */
-const LOG_PAGES = 1_000
-const LOG_TOO_LONG = 4_000
+/** What `queue.transaction` gives: a handle of the same class as the one that the store was given. */
+type GivenFor<Target> = Target extends SqliteHandle ? Target : SqliteTransaction
 
 /**
  * A store in one SQLite file, for all processes of a machine. `path` is created if need be; `':memory:'` is a store for
  * this process alone. Instead of a path it takes an open handle of `better-sqlite3` or `node:sqlite`, and opens a
  * connection of its own to the same file.
  */
-export function sqlite(target: string | SqliteHandle, options: SqliteOptions = {}): Store {
-  return new SqliteStore(target, options)
-}
-
-/** What an open store has. */
-interface Opened {
-  readonly db: Database
-  readonly ground: Ground
-  readonly list: Lister
-  /** The file's own number, by which it is known if another takes its name. */
-  readonly file: string | undefined
+export function sqlite<Target extends string | SqliteHandle>(
+  target: Target,
+  options: SqliteOptions = {},
+): Store<GivenFor<Target>, SqliteTx> {
+  return new SqliteStore(target, options) as Store<GivenFor<Target>, SqliteTx>
 }
 
 class SqliteStore implements Store {
@@ -83,55 +46,59 @@ class SqliteStore implements Store {
   readonly can
   readonly runtime: Runtime
   readonly #target: string | SqliteHandle
-  readonly #options: SqliteOptions
-  readonly #patience: Millis
+  readonly #path: string | undefined
+  readonly #settings: Settings
   readonly #feed: Feed
-  readonly #held: Held = new Map()
-  readonly #writers = new Writers()
+  readonly #log: Log
+  readonly #visits: Visits
+  readonly #transactions: Transactions
   #opening: Promise<Opened> | undefined
   #opened: Opened | undefined
   #closed = false
   #closing: Promise<void> | undefined
   #stopListening: Stop | undefined
-  /** When another handle was last seen to write, and how long this one has been at the file since it let others go first. */
-  #company = -Infinity
-  #atFile: Millis = 0
-  /** When it was last seen that the file is still there. */
-  #looked = -Infinity
-  /** Commits since the log was last moved into the database, and how many there should be in between. */
-  #commits = 0
-  #tidyAfter = 200
 
   constructor(target: string | SqliteHandle, options: SqliteOptions) {
-    refuseUnknown(options, ['synchronous', 'driver', 'patience', 'ring', 'runtime'], 'sqlite options')
-    const { runtime = systemRuntime(), ring = 10_000, patience = 5_000 } = options
-    if (!Number.isSafeInteger(ring) || ring < 1) {
-      throw new MillraceError('INVALID_OPTION', `sqlite: ring must be a whole number from 1 up, not ${String(ring)}.`)
-    }
-    this.#options = options
-    this.#patience = parseDuration(patience, 'sqlite: patience')
-    const file = checkTarget(target, { synchronous: options.synchronous, driver: options.driver })
-    this.#target = typeof target === 'string' ? (file ?? target) : target // found even if the working folder changes
+    this.#settings = parseOptions(options)
+    const { runtime, patience, ring } = this.#settings
+    this.#path = checkTarget(target, { synchronous: options.synchronous, driver: options.driver })
+    this.#target = typeof target === 'string' ? (this.#path ?? target) : target // found even if the working folder changes
     this.runtime = runtime
-    this.can = { transactions: false, share: file === undefined ? 'process' : 'machine', portion: PORTION } as const
+    const share = this.#path === undefined ? 'process' : 'machine'
+    this.can = { transactions: true, share, portion: PORTION, synchronous: true } as const
     this.#feed = new Feed(runtime.id(), ring)
+    this.#log = new Log(runtime)
+    this.#visits = new Visits(this, new Feed(runtime.id(), ring))
+    this.#transactions = new Transactions(runtime, patience, this.#path, () => this.#another())
   }
 
   async open(): Promise<void> {
     await this.#open()
   }
 
-  async commit(batch: Batch): Promise<Receipt> {
+  /** Not an async function: within a transaction of the user's, all must be written when it returns. */
+  commit(batch: Batch, tx?: Tx): Promise<Receipt> {
+    return tx === undefined ? this.#commitBatch(batch) : this.#within(this.#committing(tx, batch))
+  }
+
+  async #commitBatch(batch: Batch): Promise<Receipt> {
     const opened = this.#opened ?? (await this.#open())
-    if (this.#atFile >= TURN) await this.#letOthers()
+    if (opened.isTired) await opened.rest()
     return this.#whenFree(() => this.#commit(opened, batch))
   }
 
-  get: Store['get'] = (ids) => this.#read(({ ground }) => ids.map((id) => ground.byId(id)?.job))
-  find: Store['find'] = (query) => this.#read(({ ground, list }) => find(ground, list, query))
-  details: Store['details'] = (query) => this.#read(({ ground }) => details(ground, query))
-  tally: Store['tally'] = (queues) => this.#read(({ ground }) => tally(ground, queues))
-  due: Store['due'] = (query) => this.#read(({ ground }) => due(ground, query, this.runtime.now()))
+  #commit(opened: Opened, batch: Batch): Receipt {
+    if (this.#feed.isNew) this.#announceNow(opened)
+    const receipt = opened.commit(batch, this.#feed)
+    if (opened.path !== undefined) this.#log.committed(opened.ground.sql)
+    return receipt
+  }
+
+  get: Store['get'] = (ids, tx) => this.#look(({ ground }) => ids.map((id) => ground.byId(id)?.job), tx)
+  find: Store['find'] = (query, tx) => this.#look(({ ground, list }) => find(ground, list, query), tx)
+  details: Store['details'] = (query, tx) => this.#look(({ ground }) => details(ground, query), tx)
+  tally: Store['tally'] = (queues, tx) => this.#look(({ ground }) => tally(ground, queues), tx)
+  due: Store['due'] = (query) => this.#look(({ ground }) => due(ground, query, this.runtime.now()))
 
   watch: Store['watch'] = (what, listener) => {
     this.#check()
@@ -140,19 +107,110 @@ class SqliteStore implements Store {
     return stop
   }
 
+  async transact<T>(work: (tx: unknown) => Promise<T>, within?: Tx): Promise<T> {
+    if (within !== undefined) {
+      await this.#within(this.#ready(within))
+      const savepoint = (): Promise<T> => this.#visits.savepoint(within, () => work(within))
+      return this.#transactions.isOpen(within) ? this.#transactions.nested(savepoint) : savepoint()
+    }
+    refuseInside(this, 'store.transact()')
+    const opened = this.#opened ?? (await this.#open())
+    const begin = (): void => {
+      this.#check()
+      opened.glance()
+      if (this.#feed.isNew) this.#announceNow(opened)
+    }
+    return this.#transactions.run(work, begin, () => this.visited(true))
+  }
+
+  /** Works in somebody's transaction, where all must be done when this returns if the driver is synchronous. */
+  #within<T>(work: Steps<T>): Promise<T> {
+    try {
+      this.#check()
+    } catch (error) {
+      return Promise.reject(error)
+    }
+    return stepwise(work)
+  }
+
+  *#ready(tx: Tx): Steps<void> {
+    if (this.#opened === undefined) yield* this.#visits.checking(tx)
+    if (this.path === undefined) this.#opened?.suspect()
+  }
+
+  *#committing(tx: Tx, batch: Batch): Steps<Receipt> {
+    yield* this.#ready(tx)
+    return yield* this.#visits.committing(tx, batch, this.#transactions.isOpen(tx))
+  }
+
+  *#reading<T>(tx: Tx, work: (from: Reading) => T): Steps<T> {
+    yield* this.#ready(tx)
+    return yield* this.#visits.reading(tx, (ground, list) => work({ ground, list }))
+  }
+
+  /** Reads in the transaction given, or on the store's own connection. */
+  #look<T>(work: (from: Reading) => T, tx?: Tx): Promise<T> {
+    // In memory there is no other connection, and who is inside a transaction must not wait for its end.
+    const inside = tx === undefined && this.path === undefined ? openTransaction(this)?.tx : tx
+    return inside === undefined ? this.#read(work) : this.#within(this.#reading(inside, work))
+  }
+
+  /** @internal */
+  get path(): string | undefined {
+    return this.#opened?.path ?? this.#path
+  }
+
+  /** @internal */
+  get handle(): SqliteHandle | undefined {
+    return this.#opened?.db.handle
+  }
+
+  /** @internal */
+  get version(): unknown {
+    return this.#opened?.ground.sql.dataVersion.get()?.[0]
+  }
+
+  /** @internal Looks what has come of transactions that were not the store's own, and wakes others if one was committed. */
+  visited(ended: boolean): void {
+    const opened = this.#opened
+    let found = false
+    try {
+      if (opened !== undefined && this.#feed.watched && !opened.db.inTransaction) found = opened.lookAround(this.#feed)
+    } catch {
+      // It is looked at again in a moment.
+    }
+    const wakes = ended ? this.#visits.tells() : found
+    if (wakes && this.path !== undefined) wake(this.path)
+  }
+
+  /** A connection for transactions. */
+  #another(): Database {
+    const { db } = this.#opened!
+    return db.path === undefined ? db : openAnother(db, this.#settings.synchronous)
+  }
+
   close(): Promise<void> {
+    try {
+      refuseInside(this, 'store.close()')
+    } catch (error) {
+      return Promise.reject(error)
+    }
     return (this.#closing ??= this.#close())
   }
 
   async #close(): Promise<void> {
     this.#closed = true
     this.#feed.close()
+    this.visited(true)
+    this.#visits.close()
+    this.#log.close()
     this.#stopListening?.()
     const opened = await this.#opening?.catch(() => undefined)
+    await this.#transactions.close(opened?.path === undefined ? opened?.db : undefined)
     this.#opened = undefined
     if (opened === undefined) return
     try {
-      this.#transaction(opened, () => this.#feed.announce(opened.ground, this.runtime.now()))
+      opened.transaction(() => this.#feed.announce(opened.ground, this.runtime.now()))
     } catch {
       // The others will find out that nobody is here.
     }
@@ -179,18 +237,12 @@ class SqliteStore implements Store {
   }
 
   async #openNow(): Promise<Opened> {
-    const { synchronous, driver } = this.#options
-    const patience = this.#patience
+    const { synchronous, driver, patience } = this.#settings
     const settings = { synchronous, driver, patience, schema: { sql: schema, steps, version: VERSION } }
     const db = await openDatabase(this.#target, settings, this.runtime)
     let opened: Opened
     try {
-      opened = {
-        db,
-        ground: new Ground(prepareAll(db)),
-        list: lister((text) => db.prepare(text)),
-        file: db.path === undefined ? undefined : fileNumber(db.path),
-      }
+      opened = new Opened(db, this.runtime)
     } catch (error) {
       db.close()
       throw toStoreError(error, db.path)
@@ -203,102 +255,23 @@ class SqliteStore implements Store {
   #whenFree<T>(work: () => T): Promise<T> {
     return whenFree(
       this.runtime,
-      this.#opened?.db.path,
+      this.#opened?.path,
       () => {
         this.#check()
         return work()
       },
-      this.#patience,
+      this.#settings.patience,
+      () => this.#transactions.open,
     )
   }
 
-  async #read<T>(work: (opened: Opened) => T): Promise<T> {
+  async #read<T>(work: (from: Reading) => T): Promise<T> {
     const opened = this.#opened ?? (await this.#open())
     return this.#whenFree(() => {
       // Whoever watches and then reads must be told of everything that comes after what was read.
       if (this.#feed.isNew) this.#announceNow(opened)
-      return snapshot(opened, () => work(opened))
+      return opened.snapshot(() => work(opened))
     })
-  }
-
-  /** One transaction. What it throws has been undone. */
-  #transaction<T>({ db, ground, file }: Opened, work: () => T): T {
-    if (db.inTransaction) throw busyHere('A transaction is open on this connection.')
-    const { sql } = ground
-    const began = this.runtime.elapsed()
-    if (file !== undefined && began - this.#looked >= GLANCE) {
-      if (fileNumber(db.path!) !== file) throw gone(db.path!)
-      this.#looked = began
-    }
-    sql.begin.run()
-    try {
-      const seen = ground.refresh()
-      if (seen !== 'same') this.#writers.suspect()
-      if (seen === 'changed') this.#company = this.runtime.elapsed()
-      const answer = work()
-      sql.commit.run()
-      return answer
-    } catch (error) {
-      if (db.inTransaction) sql.rollback.run()
-      ground.forget()
-      this.#held.clear()
-      throw error
-    } finally {
-      this.#atFile += this.runtime.elapsed() - began
-    }
-  }
-
-  #commit(opened: Opened, batch: Batch): Receipt {
-    const { ground, db } = opened
-    if (this.#feed.isNew) this.#announceNow(opened)
-    let wakes = false
-    let done: Transaction | undefined
-    const receipt = this.#transaction(opened, () => {
-      const before = this.#writers.replay(ground, batch)
-      if (before !== undefined) return before
-      const now = this.runtime.now()
-      done = new Transaction(ground, this.#held, now, this.#feed.recording(ground, now))
-      const answer = reduce(done, batch)
-      wakes = this.#feed.record(done)
-      done.keep()
-      return answer
-    })
-    if (done === undefined) return receipt
-    this.#writers.keep(receipt)
-    if (wakes && db.path !== undefined) wake(db.path)
-    try {
-      this.#feed.publish(ground, done.news)
-    } catch {
-      // It is durable, whatever can be read now: what there was to tell is read again when next looked for.
-    }
-    if (++this.#commits === this.#tidyAfter && db.path !== undefined) this.runtime.defer(() => this.#tidy(opened))
-    return receipt
-  }
-
-  /**
-   * Moves the log into the database, in a turn of its own, so that no commit is held up by it. SQLite begins the log anew
-   * only at a moment when nobody reads it, and with several processes at work there may be none for long: then it is
-   * emptied, as soon as that can be done without waiting.
-   */
-  #tidy({ ground: { sql } }: Opened): void {
-    if (this.#closed) return
-    const commits = this.#commits
-    this.#commits = 0
-    try {
-      const pages = sql.checkpoint.get()![1] as number
-      this.#tidyAfter = Math.min(1_000, Math.max(1, Math.round((commits * LOG_PAGES) / Math.max(1, pages))))
-      if (pages > LOG_TOO_LONG) sql.emptyLog.get()
-    } catch {
-      // Somebody is at it; another commit will be luckier.
-    }
-  }
-
-  /** Lets others at the file, if there are any: whoever comes back at once would always be first. */
-  async #letOthers(): Promise<void> {
-    this.#atFile = 0
-    const { runtime } = this
-    if (runtime.elapsed() - this.#company > COMPANY) return
-    await new Promise<void>((resolve) => void runtime.timer(1 + runtime.random() * YIELD, resolve))
   }
 
   /** Tells the other handles that somebody watches here, now and as long as that is so. */
@@ -315,14 +288,13 @@ class SqliteStore implements Store {
   }
 
   #announceNow(opened: Opened): void {
-    const announced = this.#transaction(opened, () => this.#feed.announce(opened.ground, this.runtime.now()))
-    announced()
+    opened.transaction(() => this.#feed.announce(opened.ground, this.runtime.now()))()
     this.#listen(opened)
   }
 
   /** Listens to other processes as long as anybody watches here. */
   #listen(opened: Opened): void {
-    const { path } = opened.db
+    const { path } = opened
     if (this.#stopListening !== undefined || path === undefined || this.#closed || !this.#feed.watched) return
     const version = opened.db.prepare('PRAGMA data_version')
     let last: unknown
@@ -330,7 +302,7 @@ class SqliteStore implements Store {
       try {
         const [now] = version.get()!
         if (now === last) return false
-        const any = this.#lookAround(opened)
+        const any = opened.lookAround(this.#feed)
         last = now
         return any
       } catch {
@@ -355,14 +327,6 @@ class SqliteStore implements Store {
     }
   }
 
-  /** Reads what other processes have told; the numbers of the file are read anew. */
-  #lookAround(opened: Opened): boolean {
-    return snapshot(opened, () => {
-      if (opened.ground.refresh() !== 'same') this.#writers.suspect()
-      return this.#feed.look(opened.ground)
-    })
-  }
-
   /** A watcher has left; with the last one, so does this handle. */
   #left(): void {
     if (this.#feed.watched || this.#closed) return
@@ -370,25 +334,7 @@ class SqliteStore implements Store {
     const opened = this.#opened
     if (opened === undefined) return
     void this.#whenFree(() => {
-      const announced = this.#transaction(opened, () => this.#feed.announce(opened.ground, this.runtime.now()))
-      announced()
+      opened.transaction(() => this.#feed.announce(opened.ground, this.runtime.now()))()
     }).catch(() => {})
   }
-}
-
-/** Reads everything as it is at one moment. */
-function snapshot<T>({ db, ground: { sql } }: Opened, work: () => T): T {
-  if (db.inTransaction) throw busyHere('A transaction is open on this connection.')
-  sql.beginRead.run()
-  try {
-    return work()
-  } finally {
-    if (db.inTransaction) sql.rollback.run() // there is nothing to keep; and some failures have ended it by themselves
-  }
-}
-
-/** What identifies a file beyond its name; nothing where it is gone. */
-function fileNumber(path: string): string | undefined {
-  const stat = statSync(path, { throwIfNoEntry: false })
-  return stat && `${stat.dev}:${stat.ino}`
 }

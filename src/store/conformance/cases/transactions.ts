@@ -1,5 +1,5 @@
 // store/conformance/cases/transactions.ts: what is written with a transaction lands or vanishes with it.
-import { has, must, present, same } from '../check.js'
+import { has, must, present, refuses, same } from '../check.js'
 import { ask, Driver, first } from '../driver.js'
 import { area } from '../harness.js'
 import type { Harness } from '../harness.js'
@@ -12,23 +12,39 @@ function batch(writer: string, ...groups: readonly Group[]): Batch {
   return { writer, seq: 1, groups, renewals: [], asks: [] }
 }
 
-function transact<T>(store: Store, work: (tx: Tx) => Promise<T>): Promise<T> {
+function transact<T>(store: Store, work: (tx: Tx) => Promise<T>, within?: Tx): Promise<T> {
   const run = present(store.transact?.bind(store), 'a store that can do transactions has `transact`')
-  return run(work)
+  return run(work, within)
 }
 
-async function rolledBack(store: Store, work: (tx: Tx) => Promise<void>): Promise<void> {
+/** Runs work in a transaction, or in a savepoint of one, that is rolled back. */
+async function rolledBack(store: Store, work: (tx: Tx) => Promise<void>, within?: Tx): Promise<void> {
   const reason = new Error('rolled back')
   try {
-    await transact(store, async (tx) => {
-      await work(tx)
-      throw reason
-    })
+    await transact(
+      store,
+      async (tx) => {
+        await work(tx)
+        throw reason
+      },
+      within,
+    )
   } catch (error) {
     must(error === reason, 'a transaction rejects with what its work threw')
     return
   }
   must(false, 'a transaction whose work throws is rolled back and rejects')
+}
+
+/** Sends groups that must all land within a transaction. */
+async function land(store: Store, tx: Tx, ...groups: readonly Group[]): Promise<void> {
+  const receipt = await store.commit(batch('tx', ...groups), tx)
+  for (const verdict of receipt.groups) must(verdict.ok, 'a group that should land in a transaction was refused')
+}
+
+/** Which of these jobs a transaction sees. */
+async function seen(store: Store, tx: Tx, ...ids: readonly string[]): Promise<readonly string[]> {
+  return (await store.get(ids, tx)).flatMap((job) => (job === undefined ? [] : [job.id]))
 }
 
 /** The user's transactions. */
@@ -43,7 +59,9 @@ export const transactions = area(
         const [inside] = await h.store.get(['inside'], tx)
         same(inside?.state, 'waiting', 'a transaction sees what it wrote')
         same((await h.store.find({}, tx)).items.length, 1, 'a transaction finds what it wrote')
-        same(await h.store.get(['inside']), [undefined], 'nobody else sees what is not committed')
+        if (h.readsWait !== true) {
+          same(await h.store.get(['inside']), [undefined], 'nobody else sees what is not committed')
+        }
         return 'answer'
       })
       same(answer, 'answer', 'a transaction answers what its work answered')
@@ -54,6 +72,7 @@ export const transactions = area(
       const d = first(h)
       const held = await d.running('work')
       const parent = await d.add('parent', { after: [held] })
+      const before = await d.counts()
       await listening(h.store, { events: true }, async (listener) => {
         await rolledBack(h.store, async (tx) => {
           const groups = [
@@ -65,6 +84,7 @@ export const transactions = area(
         same(await d.job(held), held, 'a settlement that was rolled back did not happen')
         same(await d.job(parent), parent, 'a release that was rolled back did not happen')
         must(!(await d.exists('also')), 'an insert that was rolled back did not happen')
+        same(await d.counts(), before, 'what was rolled back is not counted')
         same(await listener.heard(d), [], 'what was rolled back is not told')
         await d.land(insert('k2', 'work', { dedup: { key: 'k' } }))
         const again = await h.store.commit(batch('tx', [insert('again', 'work')]))
@@ -87,6 +107,156 @@ export const transactions = area(
         )
         must(listener.work.has('mill'), 'what a transaction committed wakes workers')
       })
+    },
+
+    'another handle is told of what a transaction committed, leases taken away included': async (h) => {
+      const d = first(h)
+      const held = await d.running('work')
+      const peer = await h.peer()
+      await listening(peer, {}, async (listener) => {
+        await new Driver(peer, 'peer').commit({}) // from here on it is known to watch
+        await transact(h.store, (tx) => land(h.store, tx, cancel(held), [insert('next', 'work')]))
+        await listener.until(() => listener.revoked.length > 0, 'a lease that a transaction took away is told')
+        same(
+          listener.revoked.map(({ id, fence, reason }) => [id, fence, reason]),
+          [[held.id, held.fence, 'cancelled']],
+          'the holder is told which lease was taken, and why',
+        )
+        await listener.until(() => listener.work.has('mill'), 'work that a transaction added is told')
+      })
+    },
+
+    'a transaction sees what lies beside its jobs, and its own counts': async (h) => {
+      await transact(h.store, async (tx) => {
+        await land(h.store, tx, [insert('child', 'work')], [insert('parent', 'work', { after: ['child'] })])
+        const { jobs } = await h.store.details({ jobs: ['child'] }, tx)
+        same(
+          jobs[0]?.dependents.map(({ dependent }) => dependent),
+          ['parent'],
+          'a transaction sees the edges that it wrote',
+        )
+        const [tally] = await h.store.tally(['mill'], tx)
+        same(tally?.names['work']?.waiting, 1, 'a transaction counts what it wrote')
+      })
+    },
+
+    'what several commits of one transaction build on each other lands together': async (h) => {
+      const d = first(h)
+      await transact(h.store, async (tx) => {
+        await land(h.store, tx, [insert('first', 'work')])
+        await land(h.store, tx, [insert('second', 'work', { after: ['first'] })])
+        const [job] = await h.store.get(['first'], tx)
+        await land(h.store, tx, cancel(present(job, 'a transaction sees what it wrote')))
+      })
+      has(
+        await d.job('first'),
+        { state: 'cancelled' },
+        'a later commit of a transaction moves what an earlier one wrote',
+      )
+      must((await d.job('second')).brokenAt !== undefined, 'and who depended on it learns of that')
+      const third = await d.add('work')
+      same(
+        (await d.claim(5)).map(({ id }) => id),
+        [third.id],
+        'what is added after a transaction has a place of its own',
+      )
+    },
+
+    'transactions that run at once all land': async (h) => {
+      const d = first(h)
+      const one = (id: string) => transact(h.store, (tx) => land(h.store, tx, [insert(id, 'work')]))
+      const outside = d.add('work', { id: 'outside' })
+      await Promise.all([one('a'), one('b'), one('c'), outside])
+      same(await d.counts(), { work: { waiting: 4 } }, 'nothing that was committed at the same time is lost')
+      same((await d.claim(5)).length, 4, 'and each job is claimed once')
+    },
+
+    'a savepoint that is kept lands with its transaction': async (h) => {
+      const d = first(h)
+      await transact(h.store, async (tx) => {
+        await land(h.store, tx, [insert('before', 'work')])
+        const answer = await transact(
+          h.store,
+          async (inner) => {
+            await land(h.store, inner, [insert('within', 'work')])
+            return 'answer'
+          },
+          tx,
+        )
+        same(answer, 'answer', 'a savepoint answers what its work answered')
+        same(await seen(h.store, tx, 'before', 'within'), ['before', 'within'], 'a savepoint that is kept is seen')
+      })
+      same(await d.counts(), { work: { waiting: 2 } }, 'a savepoint that is kept lands with its transaction')
+    },
+
+    'a savepoint that is rolled back leaves no trace, and the rest of its transaction lands': async (h) => {
+      const d = first(h)
+      const held = await d.running('work')
+      await listening(h.store, { events: true }, async (listener) => {
+        await transact(h.store, async (tx) => {
+          await land(h.store, tx, [insert('before', 'work')])
+          await rolledBack(
+            h.store,
+            async (inner) => {
+              const groups = [complete(held), [insert('within', 'work', { dedup: { key: 'k' }, queue: 'made' })]]
+              await land(h.store, inner, ...groups)
+              same(await seen(h.store, inner, 'within'), ['within'], 'a savepoint sees what it wrote')
+            },
+            tx,
+          )
+          same(await seen(h.store, tx, 'before', 'within'), ['before'], 'a savepoint that was rolled back is gone')
+          await land(h.store, tx, [insert('after', 'work', { dedup: { key: 'k' }, queue: 'made' })])
+        })
+        same(await d.job(held), held, 'a settlement in a savepoint that was rolled back did not happen')
+        const events = await listener.heard(d)
+        same(
+          events.map(({ id, type }) => [id, type]),
+          [
+            ['before', 'waiting'],
+            ['after', 'waiting'],
+          ],
+          'what a savepoint took back is not told',
+        )
+      })
+      same(await d.counts(), { work: { waiting: 1, active: 1 } }, 'what a savepoint took back is not counted')
+      same(await d.counts('made'), { work: { waiting: 1 } }, 'what a savepoint took back is not counted')
+      await d.land(complete(held))
+    },
+
+    'a savepoint goes with the savepoint or the transaction that it is in': async (h) => {
+      const d = first(h)
+      const keep = (id: string, within: Tx) =>
+        transact(h.store, (inner) => land(h.store, inner, [insert(id, 'work')]), within)
+      await transact(h.store, async (tx) => {
+        await rolledBack(h.store, (outer) => keep('inner', outer), tx)
+        await keep('kept', tx)
+      })
+      await rolledBack(h.store, (tx) => keep('whole', tx))
+      must(!(await d.exists('inner')), 'a savepoint goes with the one around it')
+      must(!(await d.exists('whole')), 'a savepoint goes with its transaction')
+      must(await d.exists('kept'), 'one that was rolled back does not spoil those after it')
+    },
+
+    'what is no transaction, or one that has ended, is refused': async (h) => {
+      let kept: Tx
+      await transact(h.store, async (tx) => {
+        kept = tx
+      })
+      const calls = (tx: Tx): Readonly<Record<string, () => Promise<unknown>>> => ({
+        commit: () => h.store.commit(batch('tx', [insert('late', 'work')]), tx),
+        get: () => h.store.get(['late'], tx),
+        find: () => h.store.find({}, tx),
+        transact: () => transact(h.store, async () => {}, tx),
+      })
+      for (const [name, call] of Object.entries(calls(kept))) {
+        await refuses(call, 'TRANSACTION_ENDED', `a transaction that has ended is refused: ${name}`)
+      }
+      for (const wrong of [{}, null, 'tx', 42]) {
+        for (const [name, call] of Object.entries(calls(wrong))) {
+          await refuses(call, 'INVALID_TRANSACTION', `what is no transaction is refused: ${name}`)
+        }
+      }
+      must(!(await first(h).exists('late')), 'what was refused was not written')
     },
 
     'a refused group does not spoil its transaction': async (h) => {

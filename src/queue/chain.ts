@@ -1,0 +1,245 @@
+// queue/chain.ts: a chain of jobs, and its settlement without a worker: approvals, callbacks of others, work done by hand.
+import { MillraceError } from '../job/errors.js'
+import { isFinished } from '../job/job.js'
+import type { JobRecord } from '../job/job.js'
+import { encodeJson } from '../job/json.js'
+import { complete, isDenied, lock } from '../job/lifecycle.js'
+import type { Returned } from '../job/lifecycle.js'
+import { checkName } from '../job/names.js'
+import { OpenTransaction, runInside } from '../store/ambient.js'
+import type { Store, Tx } from '../store/store.js'
+import type { Adder } from './adding.js'
+import { validate } from './define.js'
+import type { JobDefinitions } from './define.js'
+import type { Desk } from './desk.js'
+import { Job } from './job.js'
+import { Successors, cannotContinue, outOfOrder } from './successors.js'
+import type { Completing } from './successors.js'
+import { refuseWithout, transactionIn, transactionOn } from './transactions.js'
+import type { TransactionArgument } from './transactions.js'
+import type { Way } from './way.js'
+
+/** How often a settlement is judged anew because somebody else moved the job first. */
+const RACES = 100
+
+/** What a chain needs of its queue. */
+export interface ChainHost {
+  readonly queue: string
+  readonly store: Store
+  readonly jobs: JobDefinitions | undefined
+  readonly desk: Desk
+  readonly adder: Adder
+  refuseClosed(): void
+}
+
+/** What the callback of `chain.complete` is given. */
+export interface CurrentJob<Jobs extends JobDefinitions, S extends Store, AJob = Job> {
+  /** The job at which the chain stands. */
+  readonly job: AJob
+  /**
+   * Completes that job, whatever its state: the callback's writes, the jobs it adds and the settlement are there together
+   * or not at all. Its result is what the callback returns. Once; without it, nothing happens to the job.
+   */
+  complete<Result>(work: (inside: Completing<S, Jobs>) => Result | Promise<Result>): Promise<Result>
+}
+
+/** A job and those that it was continued with. */
+export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job> {
+  /** The id that it was asked for by: of its first job, or of any of its jobs. */
+  readonly id: string
+  readonly #host: ChainHost
+
+  /** @internal Chains come from `queue.chain`. */
+  constructor(host: ChainHost, id: string) {
+    this.id = checkName(id, 'job id')
+    this.#host = host
+  }
+
+  /**
+   * Settles the job at which the chain stands without a worker, in one transaction where the store has them. A worker
+   * that is running it learns of it by its signal: `completed-elsewhere`. Rejects with `JOB_NOT_FOUND` or, if the chain has
+   * ended, `INVALID_STATE`.
+   *
+   * ```ts
+   * await queue.chain(id).complete(async ({ job, complete }) => {
+   *   if (job.name === 'await-approval') await complete(async ({ continueWith }) => void (await continueWith('publish')))
+   * })
+   * ```
+   */
+  async complete<T>(
+    work: (current: CurrentJob<Jobs, S, AJob>) => T | Promise<T>,
+    ...options: TransactionArgument<S>
+  ): Promise<T> {
+    const { store, refuseClosed } = this.#host
+    refuseClosed()
+    if (typeof work !== 'function') {
+      throw new MillraceError('INVALID_OPTION', 'chain.complete takes a function: async ({ job, complete }) => ….')
+    }
+    const given: Tx = transactionIn(options[0], 'chain.complete')
+    const run = work as unknown as (current: CurrentJob<JobDefinitions, Store>) => T | Promise<T>
+    if (given !== undefined) {
+      refuseWithout(store)
+      const open = new OpenTransaction(store, given)
+      return runInside({ open }, async () => {
+        try {
+          return await new Completion(this.#host, this.id, given).run(run)
+        } finally {
+          open.end()
+        }
+      })
+    }
+    if (!store.can.transactions) return new Completion(this.#host, this.id).run(run)
+    return transactionOn(store, refuseClosed, () => new Completion(this.#host, this.id).run(run))
+  }
+}
+
+/** One call of `complete`, inside its transaction where there is one. */
+class Completion {
+  readonly #host: ChainHost
+  readonly #id: string
+  /** The user's own transaction. */
+  readonly #given: Tx
+  readonly #way: Way
+  #called = false
+  #ended = false
+  #running: Promise<unknown> | undefined
+
+  constructor(host: ChainHost, id: string, given?: Tx) {
+    this.#host = host
+    this.#id = id
+    this.#given = given
+    this.#way = host.desk.way()
+  }
+
+  async run<T>(work: (current: CurrentJob<JobDefinitions, Store>) => T | Promise<T>): Promise<T> {
+    const record = await this.#hold()
+    const current: CurrentJob<JobDefinitions, Store> = {
+      job: new Job(this.#host.desk, record),
+      complete: (inner) => {
+        const done = this.#complete(record, inner)
+        this.#running = done.catch(() => {})
+        return done
+      },
+    }
+    const value = await work(current)
+    this.#ended = true
+    await this.#running
+    return value
+  }
+
+  /** The job at which the chain stands, kept from others while the transaction is open. */
+  async #hold(): Promise<JobRecord> {
+    for (let races = 0; races < RACES; races++) {
+      const record = await this.#last()
+      if (!this.#way.within) return record
+      const verdict = await this.#way.commit([lock(record, false)])
+      if (verdict.ok) return record
+    }
+    throw notFound(this.#id, this.#host.queue)
+  }
+
+  async #last(): Promise<JobRecord> {
+    const { queue } = this.#host
+    const newest = async (chain: string): Promise<JobRecord | undefined> =>
+      (await this.#way.find({ chain, order: 'newest', limit: 1 })).items[0]
+    let record = await newest(this.#id)
+    if (record === undefined) {
+      const member = await this.#way.get(this.#id)
+      record = member === undefined ? undefined : await newest(member.chainId)
+    }
+    if (record === undefined || record.queue !== queue) throw notFound(this.#id, queue)
+    if (isFinished(record.state)) throw hasEnded(this.#id, record)
+    return record
+  }
+
+  async #complete<Result>(
+    record: JobRecord,
+    work: (inside: Completing<Store, JobDefinitions>) => Result | Promise<Result>,
+  ): Promise<Result> {
+    if (typeof work !== 'function') throw new MillraceError('INVALID_OPTION', 'complete takes a function.')
+    if (this.#ended) throw outOfOrder('complete was called after the callback of chain.complete had ended')
+    if (this.#called) throw outOfOrder('complete was called twice for one job')
+    this.#called = true
+    try {
+      if (!this.#way.within || this.#given !== undefined)
+        return await this.#settle(record, this.#way, this.#given, work)
+      // Caught by the caller, an error undoes the callback's writes and no more.
+      return await transactionOn(
+        this.#host.store,
+        () => {},
+        (tx) => this.#settle(record, this.#host.desk.way(), tx, work),
+      )
+    } catch (error) {
+      this.#called = false
+      throw error
+    }
+  }
+
+  async #settle<Result>(
+    record: JobRecord,
+    way: Way,
+    tx: Tx,
+    work: (inside: Completing<Store, JobDefinitions>) => Result | Promise<Result>,
+  ): Promise<Result> {
+    const { adder } = this.#host
+    const successors = new Successors(adder, record, way.within ? (prepared) => adder.send(prepared, way) : undefined)
+    const value = await work({ ...(way.within && { tx }), ...successors.planning() })
+    await successors.close()
+    const result = await this.#result(record, value)
+    await this.#land(record, successors, result, way)
+    return value
+  }
+
+  /** The result as text, if the declared schema takes it. */
+  async #result({ id, name }: JobRecord, value: unknown): Promise<Returned['result']> {
+    const schema = this.#host.jobs?.[name]?.output
+    const said = schema === undefined ? undefined : await validate(schema, value)
+    if (said?.ok === false) {
+      throw new MillraceError('INVALID_RESULT', `The result for job ${id} was refused: ${said.issues.join('; ')}`, {
+        details: { id, issues: said.issues },
+      })
+    }
+    const result = said === undefined ? value : said.value
+    return result === undefined ? undefined : encodeJson(result, 'result')
+  }
+
+  async #land(first: JobRecord, successors: Successors, result: Returned['result'], way: Way): Promise<void> {
+    let record = first
+    for (let races = 0; races < RACES; races++) {
+      const outcome = successors.with(result)
+      const changes = complete(record, outcome)
+      if (isDenied(changes)) throw hasEnded(this.#id, record)
+      const verdict = await way.commit(changes)
+      if (verdict.ok) return
+      if (verdict.why === 'fence' && verdict.job?.id === record.id) {
+        record = verdict.job // somebody moved it in between: judged anew
+        continue
+      }
+      if (verdict.why === 'missing' && verdict.id === record.id) throw notFound(this.#id, record.queue)
+      if (outcome.continuation !== undefined && way.within) throw cannotContinue(record, outcome.continuation, verdict)
+      const seen = record
+      const failed = await successors.sortOut(
+        (tried) => complete(seen, tried),
+        (group) => way.commit(group),
+      )
+      if (failed !== undefined) throw failed.error
+    }
+    throw notFound(this.#id, this.#host.queue)
+  }
+}
+
+function notFound(id: string, queue: string): MillraceError {
+  return new MillraceError(
+    'JOB_NOT_FOUND',
+    `There is no chain ${id} in queue '${queue}': it was never added there, or its jobs have been removed.`,
+    { details: { id } },
+  )
+}
+
+function hasEnded(id: string, last: JobRecord): MillraceError {
+  return new MillraceError(
+    'INVALID_STATE',
+    `Chain ${id} has ended: its last job, ${last.id} ('${last.name}'), is ${last.state}. Only one that goes on can be completed.`,
+    { details: { id: last.id, state: last.state } },
+  )
+}

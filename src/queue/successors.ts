@@ -1,0 +1,200 @@
+// queue/successors.ts: the jobs that a settlement brings with it: those added in the same commit, and the chain's next.
+import type { Insert } from '../job/change.js'
+import { MillraceError } from '../job/errors.js'
+import type { JobRecord } from '../job/job.js'
+import { continueChain, isDenied } from '../job/lifecycle.js'
+import type { Decision, Returned } from '../job/lifecycle.js'
+import type { GivenBy, Group, Store, Verdict } from '../store/store.js'
+import type { Adder, Prepared } from './adding.js'
+import { NO_OPTIONS } from './adding.js'
+import type { InputOf, JobDefinitions, NameOf } from './define.js'
+import type { AddOptions } from './options.js'
+
+/** A job that will be there when its commit is. */
+export interface Planned {
+  /** Its id; where a job with the same dedup key stands already, that one's. */
+  readonly id: string
+}
+
+/** What `add` and `continueWith` take after the name. Data may be left out where undefined is data. */
+export type PlanArguments<Input> = undefined extends Input
+  ? [data?: Input, options?: AddOptions]
+  : [data: Input, options?: AddOptions]
+
+/** Adds jobs that are there if, and only if, this settlement is. */
+export interface Planning<Jobs extends JobDefinitions> {
+  /**
+   * Adds a job to the same queue, in the same commit. Where a job with its id or dedup key stands already, that one is
+   * meant, as with `queue.add`; stores without transactions find out when the job settles, and cannot replace there.
+   */
+  add<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputOf<Jobs[Name]>>): Promise<Planned>
+  /** Continues the chain with a job in the same queue, in the same commit; once. Who waits for the chain waits for it. */
+  continueWith<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputOf<Jobs[Name]>>): Promise<Planned>
+}
+
+/** What a callback that runs in a transaction is given: the transaction, where the store has any. */
+export type Inside<S extends Store> = [GivenBy<S>] extends [never]
+  ? object
+  : unknown extends GivenBy<S>
+    ? { readonly tx?: unknown } // of a store that is not known, which may have none
+    : { readonly tx: GivenBy<S> }
+
+/** What the callback of `complete` is given. */
+export type Completing<S extends Store, Jobs extends JobDefinitions> = Inside<S> & Planning<Jobs>
+
+/** Sends a job within the transaction that is open; undefined on stores that have none. */
+export type SendNow = ((prepared: Prepared) => Promise<Planned>) | undefined
+
+/** Gathers what the callback of one `complete` asks for. Without a transaction, it leaves with the settlement. */
+export class Successors {
+  readonly #adder: Adder
+  readonly #job: JobRecord
+  readonly #sendNow: SendNow
+  readonly #pending = new Set<Promise<unknown>>()
+  #also: Prepared[] = []
+  #continuation: Prepared | undefined
+  #continued = false
+  #closed = false
+
+  constructor(adder: Adder, job: JobRecord, sendNow: SendNow) {
+    this.#adder = adder
+    this.#job = job
+    this.#sendNow = sendNow
+  }
+
+  /** Jobs that are to be inserted with the settlement. */
+  get also(): readonly Prepared[] {
+    return this.#also
+  }
+
+  /** What the callback is given. Getters would do, but these are called without their object. */
+  planning(): Planning<JobDefinitions> {
+    return {
+      add: (name, ...args) => this.#take('add', () => this.#add(name, args[0], args[1] ?? NO_OPTIONS)),
+      continueWith: (name, ...args) =>
+        this.#take('continueWith', () => this.#continue(name, args[0], args[1] ?? NO_OPTIONS)),
+    }
+  }
+
+  /** The callback has ended: waits for those it did not wait for, and rejects if one of them fails. */
+  async close(): Promise<void> {
+    this.#closed = true
+    await Promise.all(this.#pending)
+  }
+
+  /** The outcome with all of them. */
+  with(result: Returned['result']): Returned {
+    const also = this.#also.map(({ insert }) => insert)
+    const continuation = this.#continuation?.insert
+    if (continuation === undefined) return { kind: 'returned', result, also }
+    return { kind: 'returned', result, also, continuation: continueChain(this.#job, continuation) }
+  }
+
+  /**
+   * The store refused a settlement over one of these jobs. Leaves out those that stand already, where that is as good;
+   * answers what `queue.add` would have thrown otherwise. Rejects only if the store gives no answer.
+   */
+  async sortOut(
+    decide: (outcome: Returned) => Decision,
+    commit: (group: Group) => Promise<Verdict>,
+  ): Promise<{ readonly error: unknown } | undefined> {
+    const kept: Prepared[] = []
+    for (const each of this.#also) {
+      const refused = await this.#probe(kept, each, decide, commit)
+      if (refused === undefined) {
+        kept.push(each)
+        continue
+      }
+      try {
+        await this.#adder.handle(each, refused)
+      } catch (error) {
+        return { error }
+      }
+    }
+    const last = this.#continuation
+    const refused = last === undefined ? undefined : await this.#probe(kept, last, decide, commit)
+    if (refused !== undefined) return { error: cannotContinue(this.#job, last!.insert, refused) }
+    this.#also = kept
+    return undefined
+  }
+
+  /**
+   * What the store has against a job after those kept, if anything. The group that asks ends with a job whose id is taken for
+   * certain, so that it never lands.
+   */
+  async #probe(
+    kept: readonly Prepared[],
+    { insert }: Prepared,
+    decide: (outcome: Returned) => Decision,
+    commit: (group: Group) => Promise<Verdict>,
+  ): Promise<(Verdict & { ok: false }) | undefined> {
+    const taken: Insert = { kind: 'insert', job: { ...insert.job, id: this.#job.id, dedup: undefined }, edges: [] }
+    const also = [...kept.map((each) => each.insert), insert, taken]
+    const group = decide({ kind: 'returned', result: undefined, also })
+    if (isDenied(group)) return undefined
+    const verdict = await commit(group)
+    if (verdict.ok || verdict.why === 'fence') return undefined
+    const atItsEnd = verdict.id === this.#job.id && insert.job.id !== this.#job.id
+    return atItsEnd ? undefined : verdict
+  }
+
+  #take<T>(what: string, work: () => Promise<T>): Promise<T> {
+    if (this.#closed) return Promise.reject(outOfOrder(`${what} was called after the callback of complete had ended`))
+    const done = work()
+    this.#pending.add(done)
+    const settled = (): void => void this.#pending.delete(done)
+    done.then(settled, settled)
+    return done
+  }
+
+  async #add(name: string, data: unknown, options: AddOptions): Promise<Planned> {
+    const prepared = await this.#adder.prepare(name, data, options)
+    if (this.#sendNow !== undefined) return this.#sendNow(prepared)
+    if (prepared.mode === 'replace') {
+      throw new MillraceError(
+        'INVALID_OPTION',
+        `add('${name}') in complete: dedup mode 'replace' needs a store with transactions; use 'keep' or 'reject'.`,
+      )
+    }
+    this.#also.push(prepared)
+    return { id: prepared.insert.job.id }
+  }
+
+  async #continue(name: string, data: unknown, options: AddOptions): Promise<Planned> {
+    if (this.#continued) throw outOfOrder('continueWith was called twice; a chain goes on with one job')
+    this.#continued = true
+    try {
+      this.#continuation = await this.#adder.prepare(name, data, options)
+      return { id: this.#continuation.insert.job.id }
+    } catch (error) {
+      this.#continued = false
+      throw error
+    }
+  }
+}
+
+/** The error for a chain whose next job cannot be inserted. */
+export function cannotContinue(job: JobRecord, { job: next }: Insert, verdict: Verdict & { ok: false }): MillraceError {
+  const which = `continueWith('${next.name}') of job ${job.id}`
+  switch (verdict.why) {
+    case 'duplicate':
+      return new MillraceError(
+        verdict.id === next.id ? 'DUPLICATE_ID' : 'DUPLICATE_JOB',
+        `${which}: job ${verdict.id} has its id or its dedup key, and a chain goes on only with a new job.`,
+        { details: { id: verdict.id } },
+      )
+    case 'missing':
+      return new MillraceError('DEPENDENCY_MISSING', `${which}: there is no job ${verdict.id} for it to run after.`, {
+        details: { id: verdict.id },
+      })
+    case 'full':
+      return new MillraceError('QUEUE_FULL', `${which}: queue '${next.queue}' is at its backlog limit.`)
+    default:
+      return new MillraceError('STORE_UNAVAILABLE', `${which}: the store refused it (${verdict.why}).`)
+  }
+}
+
+/** The error for a call that came twice, too late or too early. */
+export function outOfOrder(what: string): MillraceError {
+  return new MillraceError('CALLED_OUT_OF_ORDER', `${what}.`)
+}

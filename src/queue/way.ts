@@ -1,0 +1,116 @@
+// queue/way.ts: the way that a call takes to the store: with the next batch, or within a transaction.
+import { MillraceError } from '../job/errors.js'
+import type { JobRecord } from '../job/job.js'
+import { commitWithin, openTransaction, openingTransaction } from '../store/ambient.js'
+import type { OpenTransaction } from '../store/ambient.js'
+import type { Connection } from '../store/connection.js'
+import { step, stepwise } from '../store/stepwise.js'
+import type { Steps } from '../store/stepwise.js'
+import { refuseWithout } from './transactions.js'
+import type { Details, DetailsQuery, Group, Page, Query, QueueTally, Store, Tx, Verdict } from '../store/store.js'
+
+/** A way to the store. Within a synchronous transaction its answers are there at once; see store/stepwise.ts. */
+export interface Way {
+  /** Whether it leads into a transaction, of which nothing is durable yet. */
+  readonly within: boolean
+  commit(group: Group): Promise<Verdict>
+  /** Several groups, each with a verdict of its own. */
+  commitAll(groups: readonly Group[]): Promise<readonly Verdict[]>
+  get(id: string): Promise<JobRecord | undefined>
+  find(query: Query): Promise<Page<JobRecord>>
+  details(query: DetailsQuery): Promise<Details>
+  tally(queue: string): Promise<readonly QueueTally[]>
+}
+
+/** Finds the way for a call: into the transaction given, or the one that the calling code is inside of, or with a batch. */
+export function wayfinder(connection: Connection): (tx?: Tx) => Way {
+  const { store } = connection
+  const outside = batched(connection)
+  const find = (tx?: Tx): Way => {
+    const open = openTransaction(store)
+    if (tx !== undefined) {
+      refuseWithout(store)
+      return within(store, tx, open?.tx === tx ? open : undefined)
+    }
+    if (open !== undefined) return within(store, open.tx, open)
+    const opening = openingTransaction(store)
+    return opening === undefined ? outside : afterwards(opening, find)
+  }
+  return find
+}
+
+function batched({ store, main, ready }: Connection): Way {
+  return {
+    within: false,
+    commit: (group) => main.commit(group),
+    commitAll: (groups) => Promise.all(groups.map((group) => main.commit(group))),
+    get: async (id) => {
+      await ready()
+      return (await store.get([id]))[0]
+    },
+    find: async (query) => {
+      await ready()
+      return store.find(query)
+    },
+    details: async (query) => {
+      await ready()
+      return store.details(query)
+    },
+    tally: async (queue) => {
+      await ready()
+      return store.tally([queue])
+    },
+  }
+}
+
+/** The way that there will be. */
+function afterwards(opening: Promise<void>, then: () => Way): Way {
+  const when = async <T>(call: (way: Way) => Promise<T>): Promise<T> => {
+    await opening
+    return call(then())
+  }
+  return {
+    within: true,
+    commit: (group) => when((way) => way.commit(group)),
+    commitAll: (groups) => when((way) => way.commitAll(groups)),
+    get: (id) => when((way) => way.get(id)),
+    find: (query) => when((way) => way.find(query)),
+    details: (query) => when((way) => way.details(query)),
+    tally: (queue) => when((way) => way.tally(queue)),
+  }
+}
+
+function within(store: Store, tx: Tx, open?: OpenTransaction): Way {
+  const commitAll = function* (groups: readonly Group[]): Steps<readonly Verdict[]> {
+    // Or it would belong to a savepoint of somebody else.
+    for (let nested = open?.busy; nested !== undefined; nested = open?.busy) yield* step(nested)
+    const receipt = yield* step(commitWithin(store, tx, groups))
+    for (const verdict of receipt.groups) refuseBusy(verdict)
+    return receipt.groups
+  }
+  const commit = function* (group: Group): Steps<Verdict> {
+    return (yield* commitAll([group]))[0]!
+  }
+  const get = function* (id: string): Steps<JobRecord | undefined> {
+    return (yield* step(store.get([id], tx)))[0]
+  }
+  return {
+    within: true,
+    commit: (group) => stepwise(commit(group)),
+    commitAll: (groups) => stepwise(commitAll(groups)),
+    get: (id) => stepwise(get(id)),
+    find: (query) => store.find(query, tx),
+    details: (query) => store.details(query, tx),
+    tally: (queue) => store.tally([queue], tx),
+  }
+}
+
+/** Outside of a transaction a batch tries again; inside, only its owner can, by ending it. */
+function refuseBusy(verdict: Verdict): void {
+  if (verdict.ok || verdict.why !== 'busy') return
+  throw new MillraceError(
+    'STORE_BUSY',
+    `Job ${verdict.id} is held by another open transaction. Roll this one back and try again.`,
+    { details: { id: verdict.id } },
+  )
+}

@@ -1,0 +1,137 @@
+// store/ambient.ts: the transaction that the code running now is inside of. Calls to the same store join it.
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { MillraceError } from '../job/errors.js'
+import type { Group, Store, Tx, Verdict } from './store.js'
+
+/** A transaction that calls of the code inside it join. */
+export class OpenTransaction {
+  readonly store: Store
+  readonly tx: Tx
+  /** The one that was open where this one was made: on another store, or the one that this is a savepoint of. */
+  readonly outer: OpenTransaction | undefined
+  #ended = false
+  /** The savepoints inside it, one after the other: two that overlap would end each other. */
+  #nested: Promise<unknown> | undefined
+  readonly #told: (() => void)[] = []
+
+  constructor(store: Store, tx: Tx) {
+    this.store = store
+    this.tx = tx
+    this.outer = places.getStore()?.open
+  }
+
+  /** Whether it has ended: calls that come later go their usual way. */
+  get ended(): boolean {
+    return this.#ended
+  }
+
+  /** It is about to be committed or rolled back: nothing joins it any more. */
+  end(): void {
+    this.#ended = true
+  }
+
+  /** Tells once it has been committed; never if it is rolled back. */
+  afterCommit(tell: () => void): void {
+    this.#told.push(tell)
+  }
+
+  /** It was committed. What a savepoint has to tell waits for the transaction around it. */
+  committed(): void {
+    const around = this.outer?.store === this.store && !this.outer.ended ? this.outer : undefined
+    for (const tell of this.#told.splice(0)) {
+      if (around === undefined) tell()
+      else around.afterCommit(tell)
+    }
+  }
+
+  /** Resolves when no savepoint is open inside it; undefined where none is: what is written now would belong to it. */
+  get busy(): Promise<unknown> | undefined {
+    return this.#nested
+  }
+
+  /** Sends groups within it. Where the driver is synchronous, they are written before this returns. */
+  async commit(groups: readonly Group[]): Promise<readonly Verdict[]> {
+    while (this.#nested !== undefined) await this.#nested
+    return (await commitWithin(this.store, this.tx, groups)).groups
+  }
+
+  /** Runs work in a savepoint of it, after those that are open. */
+  async nest<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
+    while (this.#nested !== undefined) await this.#nested
+    const answer = this.store.transact!(work, this.tx)
+    const over = answer.then(ignore, ignore)
+    this.#nested = over
+    try {
+      return await answer
+    } finally {
+      this.#nested = undefined
+    }
+  }
+}
+
+const ignore = (): void => {}
+
+/** Sends groups within a transaction of the user's. */
+export function commitWithin(store: Store, tx: Tx, groups: readonly Group[]): ReturnType<Store['commit']> {
+  return store.commit({ writer: '', seq: 0, groups, renewals: [], asks: [] }, tx)
+}
+
+/** Where an attempt or a call keeps the transaction that it has open, if any. */
+export interface Place {
+  open: OpenTransaction | undefined
+  /** One is being opened: calls to its store wait until it is, or they would wait for its end. */
+  opening?: { readonly store: Store; readonly until: Promise<void> } | undefined
+}
+
+const places = new AsyncLocalStorage<Place | undefined>()
+
+/** The open transaction on this store that the code running now is inside of. */
+export function openTransaction(store: Store): OpenTransaction | undefined {
+  for (let open = places.getStore()?.open; open !== undefined; open = open.outer) {
+    if (open.store === store && !open.ended) return open
+  }
+  return undefined
+}
+
+/** Resolves when the transaction on this store that the code running now is about to be inside of is open, or is not to be. */
+export function openingTransaction(store: Store): Promise<void> | undefined {
+  const opening = places.getStore()?.opening
+  return opening?.store === store ? opening.until : undefined
+}
+
+/** Refuses, inside a transaction on this store, a call that would wait for what itself waits for the transaction's end. */
+export function refuseInside(store: Store, call: string): void {
+  if (openTransaction(store) === undefined) return
+  throw new MillraceError(
+    'IN_TRANSACTION',
+    `${call} was called inside a transaction, and would wait for what can happen only after that. Call it when the transaction has ended.`,
+  )
+}
+
+/** Runs work inside a place. */
+export function runInside<T>(place: Place, work: () => T): T {
+  return places.run(place, work)
+}
+
+/**
+ * The code running now, and all that follows from it, is inside a place from here on. Whoever called that code goes back
+ * to where it was with `leaveTo`.
+ */
+export function enter(place: Place): void {
+  places.enterWith(place)
+}
+
+/** The place that the code running now is inside of. */
+export function placeNow(): Place | undefined {
+  return places.getStore()
+}
+
+/** Goes back to a place that `placeNow` gave. */
+export function leaveTo(place: Place | undefined): void {
+  if (places.getStore() !== place) places.enterWith(place)
+}
+
+/** Runs work outside of any place: what loops and timers do is nobody's, whoever happened to wake them. */
+export function outside<T>(work: () => T): T {
+  return places.getStore() === undefined ? work() : places.run(undefined, work)
+}

@@ -1,0 +1,50 @@
+// store/stepwise.ts: work in steps that goes on at once where an answer is there already. A synchronous transaction is over
+// before the first turn of the event loop, so what is done within it must not wait for one.
+
+/** Answers that were there when their promises were made. */
+const answers = new WeakMap<Promise<unknown>, { readonly value: unknown }>()
+
+/** A promise whose answer is there already. */
+export function answered<T>(value: T): Promise<T> {
+  const promise = Promise.resolve(value)
+  answers.set(promise, { value })
+  return promise
+}
+
+/** Work that waits for promises one after the other. */
+export type Steps<T> = Generator<Promise<unknown>, T, unknown>
+
+/** Waits for a promise within such work: `const job = yield* step(read())`. */
+export function* step<T>(promise: Promise<T>): Steps<T> {
+  return (yield promise) as T
+}
+
+/** Runs work, without waiting as long as the answers are there. */
+export function stepwise<T>(work: Steps<T>): Promise<T> {
+  try {
+    let next = work.next()
+    while (next.done !== true) {
+      const known = answers.get(next.value)
+      if (known === undefined) return goOn(work, next.value)
+      next = work.next(known.value)
+    }
+    return answered(next.value)
+  } catch (error) {
+    return Promise.reject(error)
+  }
+}
+
+async function goOn<T>(work: Steps<T>, first: Promise<unknown>): Promise<T> {
+  let waited = first
+  for (;;) {
+    let next: IteratorResult<Promise<unknown>, T>
+    try {
+      next = work.next(await waited)
+    } catch (error) {
+      // Either the promise was rejected, which the work may deal with, or the work has thrown and is over.
+      next = work.throw(error)
+    }
+    if (next.done === true) return next.value
+    waited = next.value
+  }
+}

@@ -1,0 +1,33 @@
+// stores/postgres/calls.ts: statements that call the functions of the schema.
+import type { Call, Value } from './connection.js'
+import { quoted } from './migrate.js'
+
+/** What each function takes. */
+const takes = {
+  add_v1: ['jsonb'],
+  claimed_v1: ['bigint'],
+  commit_v1: ['jsonb'],
+  details_v1: ['jsonb'],
+  due_v1: ['jsonb', 'bigint'],
+  events_v1: ['bigint', 'int'],
+  find_v1: ['jsonb'],
+  get_v1: ['jsonb'],
+  lane_v1: ['jsonb'],
+  lanes_v1: ['jsonb', 'boolean'],
+  tally_v1: ['jsonb'],
+  tidy_v1: ['bigint'],
+  watch_v1: ['text', 'bigint', 'bigint', 'bigint'],
+} as const
+
+/** A function of the schema. */
+export type FunctionName = keyof typeof takes
+
+/**
+ * Calls a function with values in order. They travel as text whatever they are: of a parameter that is JSON, some drivers
+ * would make JSON once more. The name holds the schema, since stores may share a pool, and with it prepared statements.
+ */
+export function callOf(schema: string, name: FunctionName, values: readonly Value[]): Call {
+  const places = takes[name].map((type, at) => (type === 'text' ? `$${at + 1}` : `$${at + 1}::text::${type}`))
+  const text = `select ${quoted(schema)}.${name}(${places.join(', ')})::text`
+  return { name: `${name}:${schema}`, text, values: values.map((value) => (value === null ? null : String(value))) }
+}

@@ -1,0 +1,215 @@
+// stores/postgres/driver-pg.ts: the driver `pg`, on a URL or on the user's own pool.
+import { MillraceError } from '../../job/errors.js'
+import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
+import { isUnpreparable } from './failures.js'
+import { quoted } from './migrate.js'
+import { NoAnswer, inTime } from './patience.js'
+
+interface QueryResult {
+  readonly rows: readonly (readonly unknown[])[]
+}
+
+/** What the store needs of a client of `pg`. */
+export interface PgClient {
+  query(query: { name?: string; text: string; values?: readonly unknown[]; rowMode: 'array' }): Promise<QueryResult>
+  query(text: string): Promise<unknown>
+  on(event: 'notification', listener: (message: { payload?: string }) => void): unknown
+  on(event: 'error' | 'end', listener: (error?: Error) => void): unknown
+  removeListener(event: 'error', listener: (error?: Error) => void): unknown
+  connect(): Promise<unknown>
+  end(): Promise<void>
+  release(error?: Error | boolean): void
+  readonly connection?: { readonly stream?: { destroy(): void } }
+}
+
+/** What the store needs of a pool of `pg`. */
+export interface PgPool {
+  readonly options: object
+  readonly Client: new (options: object) => PgClient
+  connect(): Promise<PgClient>
+  on(event: 'error', listener: (error: Error) => void): unknown
+  end(): Promise<void>
+}
+
+async function loadPg(): Promise<{ Pool: new (options: object) => PgPool }> {
+  try {
+    const { default: pg } = (await import('pg')) as unknown as { default: { Pool: new (options: object) => PgPool } }
+    return pg
+  } catch (cause) {
+    throw new MillraceError('MISSING_DRIVER', "postgres(url) needs the package 'pg'. Install it: npm install pg", {
+      cause,
+    })
+  }
+}
+
+/** Connections by `pg`. */
+export async function pgDriver(target: string | PgPool, options: DriverOptions): Promise<Driver<PgClient>> {
+  if (typeof target !== 'string') return new PgDriver(target, false, options)
+  const { Pool } = await loadPg()
+  const pool = new Pool({
+    connectionString: target,
+    max: options.connections,
+    connectionTimeoutMillis: options.patience,
+    keepAlive: true,
+    application_name: 'millrace',
+  })
+  pool.on('error', () => {}) // an idle connection was lost; the next call opens another
+  return new PgDriver(pool, true, options)
+}
+
+class PgDriver implements Driver<PgClient> {
+  readonly name = 'pg'
+  readonly #pool: PgPool
+  readonly #own: boolean
+  readonly #options: DriverOptions
+  /** Behind a pooler that mixes connections, a prepared statement is not where it was prepared. */
+  #prepares = true
+  #savepoints = 0
+  /** How many savepoints are open on a client. */
+  readonly #nested = new WeakMap<PgClient, number>()
+
+  constructor(pool: PgPool, own: boolean, options: DriverOptions) {
+    this.#pool = pool
+    this.#own = own
+    this.#options = options
+  }
+
+  async call(call: Call): Promise<string | null> {
+    const client = await this.#connect()
+    let broken: unknown
+    const fail = (error: unknown): void => void (broken = error)
+    client.on('error', fail) // told to whoever asked; without a listener it would end the process
+    try {
+      return await this.#ask(client, call)
+    } catch (error) {
+      if (!isServersWord(error)) broken = error
+      else if (this.#prepares && isUnpreparable(error)) {
+        this.#prepares = false
+        return await this.#ask(client, call)
+      }
+      throw error
+    } finally {
+      client.removeListener('error', fail)
+      client.release(broken === undefined ? undefined : true)
+    }
+  }
+
+  async script(statements: readonly string[]): Promise<void> {
+    await this.transact(async (client) => {
+      for (const statement of statements) await client.query(statement)
+    })
+  }
+
+  async transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
+    const client = await this.#connect()
+    let broken = false
+    const fail = (): void => void (broken = true)
+    client.on('error', fail) // told to whoever uses it; without a listener it would end the process
+    try {
+      await this.#within(client.query('BEGIN ISOLATION LEVEL READ COMMITTED'))
+      const answer = await work(client)
+      await this.#within(client.query('COMMIT'))
+      return answer
+    } catch (error) {
+      if (error instanceof NoAnswer) fail()
+      else await this.#within(client.query('ROLLBACK')).catch(fail)
+      if (this.#nested.has(client)) fail() // broken off: somebody is at work in it who must not write with it any more
+      throw error
+    } finally {
+      client.removeListener('error', fail)
+      client.release(broken)
+    }
+  }
+
+  async savepoint<T>(tx: PgClient, work: (tx: PgClient) => Promise<T>): Promise<T> {
+    const name = `millrace_${++this.#savepoints}`
+    await this.#within(tx.query(`SAVEPOINT ${name}`))
+    const depth = this.#nested.get(tx) ?? 0
+    this.#nested.set(tx, depth + 1)
+    try {
+      const answer = await work(tx)
+      await this.#within(tx.query(`RELEASE SAVEPOINT ${name}`))
+      return answer
+    } catch (error) {
+      await this.#within(tx.query(`ROLLBACK TO SAVEPOINT ${name}`))
+      throw error
+    } finally {
+      if (depth === 0) this.#nested.delete(tx)
+      else this.#nested.set(tx, depth)
+    }
+  }
+
+  async listen(channel: string, ear: Ear): Promise<Listening> {
+    const { Client, options } = this.#pool
+    const client = new Client(options)
+    let over = false
+    const lose = (error: unknown): void => {
+      if (over) return
+      over = true
+      client.connection?.stream?.destroy()
+      ear.lost(error)
+    }
+    client.on('error', lose)
+    client.on('end', () => lose(new NoAnswer('The connection that listens was closed.')))
+    client.on('notification', ({ payload }) => ear.heard(payload ?? ''))
+    const call = (asked: Call): Promise<string | null> => this.#ask(client, { ...asked, name: '' })
+    try {
+      await this.#within(client.connect())
+      await this.#within(client.query(`LISTEN ${quoted(channel)}`))
+    } catch (error) {
+      over = true
+      client.connection?.stream?.destroy()
+      throw error
+    }
+    return {
+      call: async (asked) => {
+        try {
+          return await call(asked)
+        } catch (error) {
+          if (!isServersWord(error)) lose(error)
+          throw error
+        }
+      },
+      close: async () => {
+        over = true
+        await this.#within(client.end()).catch(() => client.connection?.stream?.destroy())
+      },
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#own) await this.#pool.end()
+  }
+
+  /** A connection of the pool; one that comes too late is given back. */
+  async #connect(): Promise<PgClient> {
+    const connecting = this.#pool.connect()
+    try {
+      return await this.#within(connecting)
+    } catch (error) {
+      connecting.then((client) => client.release()).catch(() => {})
+      throw error
+    }
+  }
+
+  async #ask(client: PgClient, { name, text, values }: Call): Promise<string | null> {
+    const prepared = this.#prepares && name !== ''
+    const query = prepared
+      ? { name, text, values, rowMode: 'array' as const }
+      : { text, values, rowMode: 'array' as const }
+    const { rows } = await this.#within(client.query(query))
+    return (rows[0]?.[0] as string | null | undefined) ?? null
+  }
+
+  /** Waits for an answer, but not for ever: a connection may be half open, and then nothing ever comes. */
+  #within<T>(asked: Promise<T>): Promise<T> {
+    const { patience, timer } = this.#options
+    return inTime(asked, patience, timer)
+  }
+}
+
+/** Whether the server itself has answered with an error, so that the connection is sound. */
+function isServersWord(error: unknown): boolean {
+  const { code, severity } = error as { code?: unknown; severity?: unknown }
+  return typeof code === 'string' && code.length === 5 && severity !== 'FATAL'
+}

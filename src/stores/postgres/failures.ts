@@ -1,0 +1,82 @@
+// stores/postgres/failures.ts: what the server's errors mean, and how a user is told.
+import { MillraceError, isMillraceError } from '../../job/errors.js'
+
+/** The server's own code for an error, where it gave one. */
+export function stateOf(error: unknown): string | undefined {
+  if (typeof error !== 'object' || error === null) return undefined
+  const { code } = error as { code?: unknown }
+  if (typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code)) return code
+  // Prisma and others wrap it.
+  const { cause, meta } = error as { cause?: unknown; meta?: { code?: unknown } }
+  if (typeof meta?.code === 'string' && /^[0-9A-Z]{5}$/.test(meta.code)) return meta.code
+  return cause === undefined || cause === error ? undefined : stateOf(cause)
+}
+
+/** Whether a prepared statement was not where it was prepared: a pooler mixes connections. */
+export function isUnpreparable(error: unknown): boolean {
+  const state = stateOf(error)
+  return state === '26000' || state === '42P05' || state === '08P01'
+}
+
+/** Whether a schema, table or function is not there. */
+export function isMissing(error: unknown): boolean {
+  const state = stateOf(error)
+  return state === '3F000' || state === '42P01' || state === '42883'
+}
+
+/** Whether the same call may succeed in a moment: a lock was waited for too long, or two waited for each other. */
+export function isPassing(error: unknown): boolean {
+  const state = stateOf(error)
+  return state === '55P03' || state === '40P01' || state === '40001'
+}
+
+const said = (error: unknown): string => (error instanceof Error ? error.message : String(error))
+
+/** How a user is told; errors that say nothing about what landed stay as they are. */
+export function toStoreError(error: unknown, schema: string): unknown {
+  if (isMillraceError(error)) return error
+  const fail = (code: ConstructorParameters<typeof MillraceError>[0], message: string): MillraceError =>
+    new MillraceError(code, message, { cause: error })
+  switch (stateOf(error)) {
+    case '25006':
+      return fail(
+        'DATABASE_NOT_WRITABLE',
+        `PostgreSQL is read-only just now (${said(error)}). Nothing was written; connect to the primary, or let it accept writes again.`,
+      )
+    case '42501':
+    case '28000':
+    case '28P01':
+      return fail(
+        'DATABASE_FORBIDDEN',
+        `PostgreSQL does not allow it (${said(error)}). Nothing was written; check the user, its password, and its rights on schema '${schema}'.`,
+      )
+    case '3D000':
+      return fail('DATABASE_MISSING', `${said(error)}: create the database first; Millrace makes only its schema.`)
+    case '3F000':
+    case '42P01':
+    case '42883':
+      return fail(
+        'SCHEMA_MISSING',
+        `Schema '${schema}' is not there, or not as this version of Millrace needs it (${said(error)}). Run the SQL of migrationSql(), or leave 'migrate' on.`,
+      )
+    case '53100':
+      return fail(
+        'DATABASE_FULL',
+        `The disk of PostgreSQL is full (${said(error)}). Nothing was written; free some space.`,
+      )
+    case '55P03':
+    case '40P01':
+    case '40001':
+      return fail(
+        'DATABASE_LOCKED',
+        `Somebody's open transaction holds what this write needs (${said(error)}). Nothing was written; end that transaction, and try again.`,
+      )
+    case 'MR003':
+      return fail(
+        'INVALID_OPTION',
+        `The database gives connections the ${said(error)} level; Millrace needs read committed. Set default_transaction_isolation for this user or pool.`,
+      )
+    default:
+      return error
+  }
+}

@@ -1,0 +1,80 @@
+// stores/postgres/options.ts: what can be said about a PostgreSQL store, checked.
+import { parseDuration } from '../../job/duration.js'
+import type { Duration } from '../../job/duration.js'
+import { MillraceError } from '../../job/errors.js'
+import type { Millis, Time } from '../../job/job.js'
+import { refuseUnknown } from '../../job/names.js'
+import { systemRuntime } from '../../store/runtime.js'
+import type { Runtime } from '../../store/runtime.js'
+
+/** Settings of a PostgreSQL store. */
+export interface PostgresOptions {
+  /** The schema that holds everything of the store. Default `'millrace'`. */
+  readonly schema?: string
+  /**
+   * Whether `open` creates the schema, or leads an older one to this version. Without it, a schema that is missing or too
+   * old is an error, and `migrationSql()` gives what its owner has to run. Default true.
+   */
+  readonly migrate?: boolean
+  /** How long an answer of the server may take before the connection is given up. Default 10 s. */
+  readonly patience?: Duration
+  /** Connections at most, where the store is given a URL; one more listens. Default 10. */
+  readonly connections?: number
+  /** How many events are kept for watchers that resume. Default 10,000. */
+  readonly ring?: number
+  /** The world it lives in. Default: the system's. */
+  readonly runtime?: Runtime
+  /** For tests: a clock in place of the server's. Default: the server's. */
+  readonly clock?: () => Time
+}
+
+/** A `Pool` of the package `pg`. */
+export interface PgPoolLike<Client> {
+  /** Gives a connection. */
+  connect(): Promise<Client>
+  /** How many connections it has: what tells a pool from a client. */
+  readonly totalCount: number
+}
+
+/** A client of the package `postgres`. */
+export interface PostgresJsLike {
+  /** Runs a statement. */
+  unsafe: unknown
+  /** Begins a transaction. */
+  begin: unknown
+  /** Listens on a channel. */
+  listen: unknown
+}
+
+/** The same, with what holds where nothing is said. */
+export interface CheckedOptions {
+  readonly schema: string
+  readonly migrate: boolean
+  readonly patience: Millis
+  readonly connections: number
+  readonly ring: number
+  readonly runtime: Runtime
+  readonly clock: (() => Time) | undefined
+}
+
+/** Refuses what no store could go by. */
+export function checkOptions(options: PostgresOptions): CheckedOptions {
+  const names = ['schema', 'migrate', 'patience', 'connections', 'ring', 'runtime', 'clock']
+  refuseUnknown(options, names, 'postgres options')
+  const { runtime = systemRuntime(), ring = 10_000, patience = 10_000, schema = 'millrace', connections = 10 } = options
+  for (const [name, value] of Object.entries({ ring, connections })) {
+    if (Number.isSafeInteger(value) && value >= 1) continue
+    throw new MillraceError(
+      'INVALID_OPTION',
+      `postgres: ${name} must be a whole number from 1 up, not ${String(value)}.`,
+    )
+  }
+  if (typeof schema !== 'string' || !/^[A-Za-z_][A-Za-z0-9_]{0,50}$/.test(schema)) {
+    throw new MillraceError(
+      'INVALID_OPTION',
+      `postgres: schema must be a name of letters, digits and _, at most 51 long, not '${String(schema)}'.`,
+    )
+  }
+  const { migrate = true, clock } = options
+  return { schema, migrate, patience: parseDuration(patience, 'postgres: patience'), connections, ring, runtime, clock }
+}

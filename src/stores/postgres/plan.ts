@@ -1,0 +1,313 @@
+// stores/postgres/plan.ts: a batch as the function `commit_v1` takes it: groups alike in runs, the rest one by one.
+import type { Change, Insert, Move, MoveFields, NewJob, When } from '../../job/change.js'
+import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
+import { mayTurn } from '../apply.js'
+import { settingsOf } from '../settings.js'
+
+/** The numbers of a lane and of its queue. */
+export interface LaneNumbers {
+  readonly lane: number
+  readonly queue: number
+}
+
+/** Finds the numbers of lanes; one that somebody's open transaction is making has none yet. */
+export type LaneFinder = (job: Pick<NewJob, 'queue' | 'name' | 'version'>) => LaneNumbers | undefined
+
+/** New jobs that differ in no more than id, data and time. */
+interface NewRun {
+  readonly k: 'i'
+  readonly q: number
+  readonly qn: string
+  readonly l: number
+  readonly p: number
+  readonly lifo: boolean
+  readonly at: number | null
+  readonly s: string | null
+  readonly n: number[]
+  readonly id: string[]
+  readonly d: (string | null)[]
+  readonly ra?: number[]
+  readonly ri?: number[]
+  guard?: true
+}
+
+/** Jobs completed by their holders. */
+interface EndRun {
+  readonly k: 'c'
+  readonly n: number[]
+  readonly id: string[]
+  readonly f: number[]
+  readonly r: (string | null)[]
+}
+
+interface OneGroup {
+  readonly k: 'g'
+  readonly n: number
+  readonly x: readonly object[]
+  /** It may be refused after some of it was written. */
+  readonly t?: true
+  /** What it inserts may be touched by the rest of it. */
+  readonly w?: true
+}
+
+/** A group whose lane has no number yet: it is told to try again. */
+interface Busy {
+  readonly k: 'b'
+  readonly n: number
+  readonly id: string
+}
+
+type Step = NewRun | EndRun | OneGroup | Busy
+
+/** Whether an id is one that nobody else can be adding at the same time. */
+type Own = (id: string) => boolean
+
+/** The steps that groups come to. */
+export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): readonly Step[] {
+  const steps: Step[] = []
+  let ids = new Set<string>()
+  let first: NewJob | undefined
+  for (const [n, group] of groups.entries()) {
+    const homeless = group.find((change) => change.kind === 'insert' && lanes(change.job) === undefined)
+    if (homeless?.kind === 'insert') {
+      steps.push({ k: 'b', n, id: homeless.job.id })
+      continue
+    }
+    const last = steps.at(-1)
+    const job = plainInsert(group)
+    if (job !== undefined) {
+      if (last?.k === 'i' && first !== undefined && isAlike(first, job) && !ids.has(job.id)) extend(last, job, n, own)
+      else {
+        steps.push(newRun(job, n, lanes(job)!, own))
+        ids = new Set()
+        first = job
+      }
+      ids.add(job.id)
+      continue
+    }
+    first = undefined
+    const end = plainEnd(group)
+    if (end === undefined) steps.push(oneGroup(group, n, lanes))
+    else {
+      let run = last
+      if (run?.k !== 'c' || ids.has(end.id)) {
+        steps.push((run = { k: 'c', n: [], id: [], f: [], r: [] }))
+        ids = new Set()
+      }
+      ids.add(end.id)
+      run.n.push(n)
+      run.id.push(end.id)
+      run.f.push(end.fence)
+      run.r.push(end.set.result ?? null)
+    }
+  }
+  return steps
+}
+
+/** The one job that a group adds, if there is nothing special about it. */
+function plainInsert(group: Group): NewJob | undefined {
+  const [change] = group
+  if (group.length !== 1 || change?.kind !== 'insert') return undefined
+  const { job, edges } = change
+  const plain =
+    edges.length === 0 &&
+    job.kind === 'job' &&
+    (job.state === 'waiting' ? job.run === undefined : job.state === 'delayed' && job.run !== undefined) &&
+    job.dedup === undefined &&
+    job.parentId === undefined &&
+    job.chainId === job.id &&
+    job.chainIndex === 0
+  return plain ? job : undefined
+}
+
+function isAlike(a: NewJob, b: NewJob): boolean {
+  return (
+    a.name === b.name &&
+    a.queue === b.queue &&
+    a.version === b.version &&
+    a.priority === b.priority &&
+    a.lifo === b.lifo &&
+    a.attempts === b.attempts &&
+    a.timeout === b.timeout &&
+    kindOf(a.run) === kindOf(b.run) &&
+    ((a.backoff === b.backoff && a.keep === b.keep) || settingsOf(a) === settingsOf(b))
+  )
+}
+
+function kindOf(when: When | undefined): 'at' | 'in' | undefined {
+  return when === undefined ? undefined : 'at' in when ? 'at' : 'in'
+}
+
+function newRun(job: NewJob, n: number, { lane, queue }: LaneNumbers, own: Own): NewRun {
+  const { priority: p, lifo, run } = job
+  const made: NewRun = {
+    k: 'i',
+    q: queue,
+    qn: job.queue,
+    l: lane,
+    p,
+    lifo,
+    at: bounded(job.attempts),
+    s: settingsOf(job),
+    n: [],
+    id: [],
+    d: [],
+    ...(run !== undefined && ('at' in run ? { ra: [] } : { ri: [] })),
+  }
+  extend(made, job, n, own)
+  return made
+}
+
+function extend(run: NewRun, { id, data, run: when }: NewJob, n: number, own: Own): void {
+  run.n.push(n)
+  run.id.push(id)
+  run.d.push(data ?? null)
+  if (when !== undefined) 'at' in when ? run.ra!.push(Math.floor(when.at)) : run.ri!.push(Math.floor(when.in))
+  if (!own(id)) run.guard = true
+}
+
+/** The end of a job that is nothing more: completed by its holder, with or without a result, alone in its chain. */
+function plainEnd(group: Group): Move | undefined {
+  const [move, release] = group
+  if (group.length !== 2 || move?.kind !== 'move' || release?.kind !== 'release') return undefined
+  if (release.chain !== move.id || release.outcome !== 'completed') return undefined
+  if (move.to !== 'completed' || !move.held || move.why !== undefined || move.closesBroken || move.reaps)
+    return undefined
+  for (const field in move.set) {
+    if (field !== 'result' && move.set[field as keyof MoveFields] !== undefined) return undefined
+  }
+  return move
+}
+
+function oneGroup(group: Group, n: number, lanes: LaneFinder): OneGroup {
+  const inserts = group.filter((change) => change.kind === 'insert').length
+  return {
+    k: 'g',
+    n,
+    x: group.map((change) => changeOf(change, lanes)),
+    ...(mayTurn(group) && { t: true as const }),
+    ...(inserts > 0 && inserts < group.length && { w: true as const }),
+  }
+}
+
+function changeOf(change: Change, lanes: LaneFinder): object {
+  switch (change.kind) {
+    case 'insert':
+      return insertOf(change, lanes)
+    case 'move':
+      return {
+        k: 'm',
+        id: change.id,
+        f: change.fence,
+        to: change.to,
+        ...(change.held && { held: true }),
+        ...(change.reaps && { reaps: true }),
+        ...(change.place === 'new' && { new: true }),
+        ...(change.why !== undefined && { why: change.why }),
+        ...(change.closesBroken && { cb: true }),
+        set: fieldsOf(change.set),
+      }
+    case 'note':
+      return {
+        k: 'n',
+        id: change.id,
+        f: change.fence,
+        ...(change.held && { held: true }),
+        progress: change.progress,
+        d: change.data,
+        ...(change.logs !== undefined && change.logs.length > 0 && { logs: change.logs }),
+      }
+    case 'release':
+      return { k: 'r', chain: change.chain, outcome: change.outcome }
+    case 'put':
+      return { k: 'p', key: change.key, value: change.value, v: change.version, events: change.events }
+  }
+}
+
+function insertOf({ job, edges }: Insert, lanes: LaneFinder): object {
+  const { lane, queue } = lanes(job)!
+  return {
+    k: 'i',
+    id: job.id,
+    kind: job.kind,
+    q: queue,
+    qn: job.queue,
+    l: lane,
+    state: job.state,
+    p: job.priority,
+    lifo: job.lifo,
+    at: bounded(job.attempts),
+    s: settingsOf(job),
+    ...whenOf(job.run),
+    chain: job.chainId === job.id ? null : job.chainId,
+    ci: job.chainIndex,
+    parent: job.parentId,
+    d: job.data,
+    ...(job.dedup !== undefined && { dedup: JSON.stringify(job.dedup), key: job.dedup.key, win: job.dedup.window }),
+    ...(edges.length > 0 && { edges: edges.map(({ on, policy }) => [on, policy]) }),
+  }
+}
+
+/** What a move writes: `null` empties a field. */
+function fieldsOf(set: MoveFields): object {
+  return {
+    attempt: set.attempt,
+    stalls: set.stalls,
+    d: set.data,
+    p: set.priority,
+    ...(set.run === null ? { ra: null } : whenOf(set.run)),
+    ...(set.error !== undefined && { error: set.error === null ? null : JSON.stringify(set.error) }),
+    result: set.result,
+    si: set.staleIn,
+    di: set.deleteIn,
+    ...(set.stale && { stale: true }),
+  }
+}
+
+function whenOf(when: When | undefined): { ra?: number; ri?: number } {
+  if (when === undefined) return {}
+  return 'at' in when ? { ra: Math.floor(when.at) } : { ri: Math.floor(when.in) }
+}
+
+function bounded(attempts: number): number | null {
+  return attempts === Infinity ? null : attempts
+}
+
+/** Renewals in rounds, in each of which a job is there once at most, each with its number. */
+export function renewalsOf(renewals: readonly Renewal[]): readonly (readonly unknown[])[] {
+  const rounds: unknown[][] = []
+  const seen = new Map<string, number>()
+  for (const [n, { id, fence, lease, started }] of renewals.entries()) {
+    const round = seen.get(id) ?? 0
+    seen.set(id, round + 1)
+    ;(rounds[round] ??= []).push([n, id, fence, Math.floor(lease), started])
+  }
+  return rounds
+}
+
+/** An ask, with the places below which nothing is known to wait. */
+export function askOf({ worker, queues, handles, want, ahead }: Ask, floors: object | undefined): object {
+  return {
+    worker,
+    queues,
+    handles: handles.map(({ name, versions, lease }) => [name ?? null, versions ?? null, lease]),
+    want,
+    ahead,
+    ...(floors !== undefined && { floors }),
+  }
+}
+
+/** The lanes that a batch adds jobs to. */
+export function newLanes(batch: Pick<Batch, 'groups'>): readonly NewJob[] {
+  const jobs: NewJob[] = []
+  let recent: NewJob | undefined
+  for (const group of batch.groups) {
+    for (const change of group) {
+      if (change.kind !== 'insert') continue
+      const { job } = change
+      const same = recent?.name === job.name && recent.queue === job.queue && recent.version === job.version
+      if (!same) jobs.push((recent = job))
+    }
+  }
+  return jobs
+}

@@ -1,0 +1,123 @@
+// stores/postgres/receipts.ts: what the function `commit_v1` answers, as a receipt.
+import type { Insert } from '../../job/change.js'
+import type { EdgeState, JobRecord } from '../../job/job.js'
+import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../store/store.js'
+import { born } from '../apply.js'
+import type { Settings } from '../settings.js'
+import { LANDED } from '../verdicts.js'
+import { claimedOf, recordOf } from './rows.js'
+import type { Lane, RecordRow } from './rows.js'
+
+/** Groups that have more to say than that they landed. */
+type GroupAnswer =
+  /** Each inserted one job: their groups, places, and the fence they began at. */
+  | readonly ['i', readonly number[], readonly number[], number]
+  /** One group, and place, fence and edges of each job that it inserted. */
+  | readonly ['g', number, readonly (readonly [number, number, string])[]]
+  /** One group, and the jobs that it inserted; or, where the answer is given again, their ids. */
+  | readonly ['R', number, readonly RecordRow[] | readonly string[]]
+  /** One group that was refused: why, over what, and what stands there (1: a job, to be read). */
+  | readonly ['x', number, Why, string, RecordRow | Cell | 1 | null]
+
+/** An answer. */
+export interface Answer {
+  /** It was given before. */
+  readonly again?: true
+  readonly now: number
+  readonly groups: readonly GroupAnswer[]
+  readonly renewals: readonly (readonly [number, Why, string, RecordRow | 1 | null])[]
+  readonly asks: readonly (readonly RecordRow[])[]
+  /** Which commit claimed the jobs, where the answer is given again. */
+  readonly claim?: number | null
+  /** How many events were recorded. */
+  readonly events: number
+  readonly work: Notice['work']
+  readonly due: Notice['due']
+  readonly revoked: Notice['revoked']
+  /** Where jobs were placed in lanes: lane, priority, place. */
+  readonly places: readonly (readonly [number, number, number])[]
+}
+
+/** What reading an answer needs to know. */
+export interface Reader {
+  readonly settings: Settings
+  lane(id: number): Lane
+}
+
+const edgeStates: Readonly<Record<string, EdgeState>> = { o: 'open', e: 'ended', b: 'broken' }
+
+/** Makes the receipt; `standing` are jobs that were read for an answer given again. */
+export function receiptOf(
+  batch: Batch,
+  answer: Answer,
+  reader: Reader,
+  standing?: ReadonlyMap<string, JobRecord>,
+): Receipt {
+  const { now } = answer
+  const groups: Verdict[] = Array.from(batch.groups, () => LANDED)
+  for (const each of answer.groups) {
+    if (each[0] === 'i') {
+      const [, places, ords, fence] = each
+      for (const [at, n] of places.entries()) {
+        const { job } = batch.groups[n]![0] as Insert
+        groups[n] = { ok: true, inserted: [born(job, undefined, { next: () => ords[at]! }, fence, now)] }
+      }
+    } else if (each[0] === 'x') groups[each[1]] = refused(each[2], each[3], each[4], reader, standing)
+    else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, now, reader, standing) }
+  }
+  const renewals: Verdict[] = batch.renewals.map(() => LANDED)
+  for (const [n, why, id, job] of answer.renewals) renewals[n] = refused(why, id, job, reader, standing)
+  const asks = (answer.asks ?? []).map((rows, at) =>
+    rows.map((row) => {
+      if (typeof row[0] === 'string') return recordOf(row, reader.settings)
+      return claimedOf(row, reader.lane(row[0] as number), batch.asks[at]!.worker, now, reader.settings)
+    }),
+  )
+  return { writer: batch.writer, seq: batch.seq, now, groups, renewals, asks }
+}
+
+function insertedOf(
+  batch: Batch,
+  each: Extract<GroupAnswer, readonly ['g' | 'R', ...unknown[]]>,
+  now: number,
+  { settings }: Reader,
+  standing: ReadonlyMap<string, JobRecord> | undefined,
+): readonly JobRecord[] {
+  const inserts = batch.groups[each[1]]!.filter((change) => change.kind === 'insert')
+  if (each[0] === 'g') {
+    return each[2].map(([ord, fence, edges], at) => {
+      const { job, edges: wanted } = inserts[at]!
+      const states = wanted.length === 0 ? undefined : Array.from(edges, (letter) => edgeStates[letter]!)
+      return born(job, states, { next: () => ord }, fence, now)
+    })
+  }
+  return each[2].flatMap((row) => {
+    if (typeof row !== 'string') return [recordOf(row as RecordRow, settings)]
+    const job = standing?.get(row)
+    return job === undefined ? [] : [job]
+  })
+}
+
+function refused(
+  why: Why,
+  id: string,
+  stands: RecordRow | Cell | 1 | null,
+  { settings }: Reader,
+  standing: ReadonlyMap<string, JobRecord> | undefined,
+): Refused {
+  if (stands === null) return { ok: false, why, id }
+  if (why === 'version') return { ok: false, why, id, cell: stands as Cell }
+  const job = stands === 1 ? standing?.get(id) : recordOf(stands as RecordRow, settings)
+  return job === undefined ? { ok: false, why, id } : { ok: false, why, id, job }
+}
+
+/** The ids of jobs that an answer given again speaks of and does not hold. */
+export function wantedBy({ groups, renewals }: Answer): readonly string[] {
+  const ids: string[] = []
+  for (const each of groups) {
+    if (each[0] === 'x' && each[4] === 1) ids.push(each[3])
+    if (each[0] === 'R') ids.push(...(each[2] as readonly string[]))
+  }
+  for (const [, , id, job] of renewals) if (job === 1) ids.push(id)
+  return ids
+}

@@ -1,0 +1,190 @@
+// stores/postgres/schema.ts: the whole schema as it is today. `{S}` stands for its name.
+
+/** The version of `schema`; up by one with every step. */
+export const VERSION = 1
+
+/** The oldest version of the library that can work with it. */
+export const OLDEST = 1
+
+/**
+ * Everything Millrace keeps in a database, in a schema of its own. Times are milliseconds since 1970. JSON is text: it
+ * reads back exactly as it was written. Names compare by their bytes, whatever the database's language.
+ *
+ * No table but `job` has an index that an update touches, so that what is written again and again (tallies, writers)
+ * stays in its page. `job` is vacuumed early, since every step of a job's life leaves an old row behind.
+ */
+export const schema = `
+-- It may be there already, made for a role that can make none.
+do $$ begin
+  if to_regnamespace('{S}') is null then create schema {S}; end if;
+end $$;
+
+-- One row: the version of all this, and a name of its own by which a transaction on another database is told apart.
+create table {S}.meta (
+  only_one boolean primary key default true check (only_one),
+  version  int not null,
+  oldest   int not null,                    -- the oldest version whose functions are still here
+  id       uuid not null default gen_random_uuid(),
+  event    bigint not null default 0,       -- the last event that has a number
+  floor    bigint not null default 0        -- events up to this one are no longer held
+);
+
+-- Queues, and the lanes in them: one for each name and version. Neither is ever removed, so their numbers can be kept.
+-- Who claims from a queue with limits, or adds to one with a bound on its backlog, locks its row.
+create table {S}.queue (
+  id   int generated always as identity primary key,
+  name text collate "C" not null unique
+);
+create table {S}.lane (
+  id      int generated always as identity primary key,
+  queue   int not null,
+  name    text collate "C" not null,
+  version bigint not null,
+  unique (queue, name, version)
+);
+
+create sequence {S}.place;                  -- the order of insertion, and places in line
+create sequence {S}.claim;                  -- commits that claimed jobs
+create sequence {S}.fence minvalue 0 start 0; -- the highest fence that a job had when it was removed
+
+create table {S}.job (
+  id          text collate "C" primary key,
+  seq         bigint not null,              -- the order of insertion
+  queue       int not null,
+  lane        int not null,
+  kind        text collate "C" not null default 'job',  -- job, schedule
+  state       text collate "C" not null,    -- waiting, delayed, waiting-children, active, completed, failed, cancelled
+  priority    bigint not null,              -- lower goes first
+  ord         bigint not null,              -- place within a priority; below zero for last in, first out
+  fence       bigint not null,              -- up by one with every move
+  attempt     int not null default 0,
+  attempts    bigint,                       -- empty: no bound
+  worker      text,
+  claim       bigint,                       -- the commit that claimed it
+  run_at      bigint,
+  lease_until bigint,
+  broken_at   bigint,                       -- a dependency ended badly, and nobody has decided
+  stale_at    bigint,
+  stale       boolean not null default false,
+  delete_at   bigint,
+  due_at      bigint,                       -- when it next wants attention
+  chain       text collate "C",             -- the id of its chain's first job; empty: its own
+  chain_index int not null default 0,
+  parent      text collate "C",
+  pending     int not null default 0,       -- dependencies that are open or broken
+  stalls      int not null default 0,
+  ahead       boolean not null default false,
+  touched     boolean not null default false, -- something has happened to it besides being added and claimed
+  data        text,
+  settings    text,                         -- backoff, timeout, keep
+  dedup       text,
+  progress    text,
+  result      text,
+  error       text,
+  errors      text[],                       -- failed attempts, the last fifty
+  created_at  bigint not null,
+  started_at  bigint,
+  finished_at bigint
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1);
+create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' and kind = 'job';
+create index job_list on {S}.job (queue, state, seq) where state <> 'active';
+create index job_due on {S}.job (queue, due_at) where due_at is not null and state <> 'active';
+create index job_leased on {S}.job (queue, due_at) where state = 'active';
+create index job_chain on {S}.job (chain) where chain is not null;
+create index job_parent on {S}.job (parent) where parent is not null;
+create index job_schedule on {S}.job (queue, seq) where kind = 'schedule';
+
+create table {S}.log (
+  job     text collate "C" not null,
+  n       int not null,
+  at      bigint not null,
+  attempt int not null,
+  line    text not null,
+  primary key (job, n)
+);
+
+-- Who waits for which chain. An edge goes with its dependent, and outlives what it points at.
+create table {S}.edge (
+  dependent text collate "C" not null,
+  place     int not null,
+  chain     text collate "C" not null,
+  policy    text not null,                  -- fail, ignore, remove
+  state     text not null,                  -- open, ended, broken, closed
+  primary key (dependent, place)
+);
+create index edge_chain on {S}.edge (chain);
+create index edge_open on {S}.edge (chain) where state = 'open';
+
+-- Dedup keys, held until their job has finished or until their window is over.
+create table {S}.key (
+  key   text collate "C" primary key,
+  job   text not null,
+  until bigint
+);
+create index key_until on {S}.key (until) where until is not null;
+
+-- Leases whose job was taken away; they count against limits until they are given up or over.
+create table {S}.orphan (
+  id    text collate "C" not null,
+  fence bigint not null,
+  lane  int not null,
+  until bigint not null,
+  primary key (id, fence)
+);
+create index orphan_until on {S}.orphan (until);
+
+-- Versioned settings: pauses, limits, the registry of workers.
+create table {S}.cell (
+  key     text collate "C" primary key,
+  value   text not null,
+  version bigint not null,
+  at      bigint not null
+);
+
+-- Numbers kept so that nobody has to count: jobs of a lane by state, and ('+added' and so on) what has happened in a
+-- queue. Each writer counts in rows of its own, so that none is waited for; those of writers long gone are added up.
+create table {S}.tally (
+  writer text collate "C" not null,
+  of     int not null,                      -- the lane or queue
+  what   text collate "C" not null,
+  n      bigint not null,
+  primary key (writer, of, what)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- The last batch of each writer, with its answer, so that one sent again is answered and not applied.
+create table {S}.writer (
+  id      text collate "C" primary key,
+  seq     bigint not null,
+  at      bigint not null,
+  receipt text not null
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Processes that watch, for as long as they are there; and until when events are to be recorded for them.
+create table {S}.peer (
+  id           text collate "C" primary key,
+  until        bigint not null,
+  events_until bigint not null
+);
+
+-- What commits had to tell, a row for each; readers number them in the order in which they come to light.
+create table {S}.event (
+  serial bigint generated always as identity primary key,
+  events int not null,
+  last   bigint,                            -- the number of its last event
+  body   text not null
+);
+create index event_new on {S}.event (serial) where last is null;
+create index event_last on {S}.event (last);
+
+-- For people: every job with its names in words.
+create view {S}.jobs as
+  select j.seq, j.id, q.name as queue, l.name as name, l.version, j.kind, j.state, j.priority, j.attempt, j.attempts,
+         j.data, j.result, j.error, j.progress, j.worker, to_timestamp(j.created_at / 1000.0) as created,
+         to_timestamp(j.run_at / 1000.0) as runs, to_timestamp(j.started_at / 1000.0) as started,
+         to_timestamp(j.finished_at / 1000.0) as finished
+  from {S}.job j join {S}.queue q on q.id = j.queue join {S}.lane l on l.id = j.lane;
+
+insert into {S}.meta (version, oldest) values (${VERSION}, ${OLDEST});
+select nextval('{S}.fence');
+`

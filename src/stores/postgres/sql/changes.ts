@@ -1,0 +1,413 @@
+// stores/postgres/sql/changes.ts: the part of a commit that applies one group, change by change, in order.
+
+/** What a group has to lock besides its own jobs: the dependents of chains that it ends. */
+const lockDependents = `
+      if exists (select 1 from jsonb_array_elements(s->'x') e join edge d on d.chain = e.value->>'chain' and d.state = 'open'
+                 where e.value->>'k' = 'r') then
+        select count(*) into found_n from jsonb_array_elements(s->'x') e
+          join edge d on d.chain = e.value->>'chain' and d.state = 'open' join job j on j.id = d.dependent
+          where e.value->>'k' = 'r';
+        select count(*) into got from (
+          select 1 from jsonb_array_elements(s->'x') e
+          join edge d on d.chain = e.value->>'chain' and d.state = 'open' join job j on j.id = d.dependent
+          where e.value->>'k' = 'r' order by j.id for update of j skip locked) y;
+        if got < found_n then
+          why := 'busy'; over := s->'x'->0->>'id';
+        end if;
+      end if;
+`
+
+const insert = `
+        -- An insert is refused for the first of: its id, its dedup key, a missing dependency, a full queue.
+        if not pg_try_advisory_xact_lock(hashtextextended('{S}:id:' || (x->>'id'), 0)) then
+          why := 'busy'; over := x->>'id'; exit;
+        end if;
+        select v1_record(j)::text into stands from job j where j.id = x->>'id';
+        if found then why := 'duplicate'; over := x->>'id'; exit; end if;
+        if x ? 'key' then
+          if not pg_try_advisory_xact_lock(hashtextextended('{S}:key:' || (x->>'key'), 0)) then
+            why := 'busy'; over := x->>'id'; exit;
+          end if;
+          select y.job into over from key y where y.key = x->>'key' and (y.until is null or y.until > t);
+          if found then
+            why := 'duplicate';
+            select v1_record(j)::text into stands from job j where j.id = over;
+            exit;
+          end if;
+        end if;
+        a := null;
+        a.pending := 0;
+        edges := '';
+        if x ? 'edges' then
+          chains := '{}'; policies := '{}'; edge_states := '{}';
+          for e in select value->>0 as on_id, value->>1 as policy from jsonb_array_elements(x->'edges') loop
+            select coalesce(j.chain, j.id) into chain_id from job j where j.id = e.on_id;
+            if not found then why := 'missing'; over := e.on_id; exit; end if;
+            continue when chain_id = any (chains);
+            chains := chains || chain_id;
+            -- Whoever ends the chain locks its last job, and either sees this edge or is told to try again.
+            select count(*), count(*) filter (where j.state in ('waiting', 'delayed', 'waiting-children', 'active')) into found_n, got
+              from job j where j.chain = chain_id or j.id = chain_id;
+            if got > 0 then
+              select count(*) into got_ahead from (
+                select 1 from job j where (j.chain = chain_id or j.id = chain_id)
+                  and j.state in ('waiting', 'delayed', 'waiting-children', 'active') order by j.id for share skip locked) y;
+              if got_ahead < got then why := 'busy'; over := x->>'id'; exit; end if;
+              edge_state := 'open';
+            else
+              select case j.state when 'completed' then 'ended' else 'broken' end into edge_state
+                from job j where j.chain = chain_id or j.id = chain_id order by j.chain_index desc, j.seq desc limit 1;
+            end if;
+            if edge_state <> 'ended' then a.pending := a.pending + 1; end if;
+            if edge_state = 'broken' then a.broken_at := t; end if;
+            edges := edges || left(edge_state, 1);
+            policies := policies || e.policy; edge_states := edge_states || edge_state;
+          end loop;
+          exit when why is not null;
+        end if;
+        if x->>'kind' = 'job' then
+          bound := v1_cell('limit:' || (x->>'qn'));
+          if bound->>'backlog' is not null then
+            -- Not the queue's row: claims wait for that, and they must not wait for somebody's transaction.
+            if not pg_try_advisory_xact_lock(hashtextextended('{S}:backlog:' || (x->>'q'), 0)) then why := 'busy'; over := x->>'id'; exit; end if;
+            if v1_backlog((x->>'q')::int, c_of, c_what, c_n) >= (bound->>'backlog')::numeric then
+              why := 'full'; over := x->>'id'; exit;
+            end if;
+          end if;
+        end if;
+        place := nextval('{S}.place');
+        a.id := x->>'id'; a.seq := place; a.queue := (x->>'q')::int; a.lane := (x->>'l')::int; a.kind := x->>'kind';
+        a.run_at := coalesce((x->>'ra')::bigint, t + (x->>'ri')::bigint);
+        a.state := case when a.pending > 0 then 'waiting-children'
+          when x ? 'edges' or x->>'state' = 'waiting-children' then case when a.run_at > t then 'delayed' else 'waiting' end
+          else x->>'state' end;
+        if a.state = 'waiting' then a.run_at := null; end if;
+        a.priority := (x->>'p')::bigint;
+        a.ord := case when (x->>'lifo')::boolean then -1 - place else place end;
+        a.fence := greatest(fence_now, fence_top);
+        a.attempt := 0; a.attempts := (x->>'at')::bigint; a.stale := false;
+        a.chain := x->>'chain'; a.chain_index := (x->>'ci')::int; a.parent := x->>'parent';
+        a.stalls := 0; a.ahead := false;
+        a.touched := a.chain is not null or a.chain_index <> 0 or a.parent is not null or a.pending > 0;
+        a.data := x->>'d'; a.settings := x->>'s'; a.dedup := x->>'dedup'; a.created_at := t;
+        a.due_at := v1_due(a);
+        insert into job values (a.*);
+        if x ? 'edges' then
+          insert into edge select a.id, y.place, y.chain, y.policy, y.state
+            from unnest(chains, policies, edge_states) with ordinality y(chain, policy, state, place);
+        end if;
+        if x ? 'key' then
+          insert into key values (x->>'key', a.id, t + (x->>'win')::bigint)
+            on conflict (key) do update set job = excluded.job, until = excluded.until;
+        end if;
+        if a.kind = 'job' then
+          c_of := c_of || a.lane || a.queue; c_what := c_what || a.state || '+added'::text; c_n := c_n || 1 || 1;
+        else
+          c_of := c_of || a.lane; c_what := c_what || 'schedule'::text; c_n := c_n || 1;
+        end if;
+        if a.due_at is not null then d_queue := d_queue || a.queue; d_at := d_at || a.due_at; end if;
+        if a.state = 'waiting' and a.kind = 'job' then w_lane := w_lane || a.lane; w_p := w_p || a.priority; w_o := w_o || a.ord; end if;
+        if recording then ev := ev || v1_entered(a, t); end if;
+        born := born || format('[%s,%s,"%s"]', a.ord, a.fence, edges);
+        born_ids := born_ids || a.id;
+`
+
+const move = `
+        select * into j from job where id = x->>'id' for update skip locked;
+        if not found then
+          over := x->>'id';
+          why := case when exists (select 1 from job where id = over) then 'busy' else 'missing' end;
+          exit;
+        end if;
+        if j.fence <> (x->>'f')::bigint or (x ? 'held' and not (j.state = 'active' and j.lease_until > t))
+          or (x ? 'reaps' and not (j.state = 'active' and j.lease_until <= t)) then
+          why := 'fence'; over := j.id; stands := v1_record(j); exit;
+        end if;
+        was_done := j.state in ('completed', 'failed', 'cancelled');
+        ends := x->>'to' in ('completed', 'failed', 'cancelled');
+        if j.dedup is not null then
+          dedup_key := j.dedup::json->>'key';
+          if (ends or x->>'to' = 'removed') and exists (select 1 from key y where y.key = dedup_key and y.job = j.id and y.until is null) then
+            perform 1 from key y where y.key = dedup_key for update skip locked;
+            if not found then why := 'busy'; over := j.id; exit; end if;
+          end if;
+          if was_done and not ends and x->>'to' <> 'removed' then
+            if not pg_try_advisory_xact_lock(hashtextextended('{S}:key:' || dedup_key, 0)) then
+              why := 'busy'; over := j.id; exit;
+            end if;
+            select y.job into over from key y where y.key = dedup_key and (y.until is null or y.until > t);
+            if found and over <> j.id then
+              why := 'duplicate';
+              select v1_record(o)::text into stands from job o where o.id = over;
+              exit;
+            end if;
+            if not found and j.dedup::json->>'window' is null then
+              insert into key values (dedup_key, j.id, null) on conflict (key) do update set job = excluded.job, until = null;
+            end if;
+          end if;
+        end if;
+        if x->>'to' = 'removed' then
+          fence_top := greatest(fence_top, j.fence);
+          delete from job where id = j.id;
+          delete from log where job = j.id;
+          delete from edge where dependent = j.id;
+          if j.dedup is not null then delete from key y where y.key = dedup_key and y.job = j.id and y.until is null; end if;
+          c_of := c_of || j.lane; c_n := c_n || -1;
+          c_what := c_what || case when j.kind = 'job' then j.state else 'schedule' end;
+          if j.state = 'active' then credited := credited || j.queue; end if;
+          if recording then ev := ev || v1_told('removed', j, t, null); end if;
+        else
+          f := x->'set';
+          a := j;
+          a.fence := j.fence + 1;
+          a.touched := true;
+          if f ? 'attempt' then a.attempt := (f->>'attempt')::int; end if;
+          if f ? 'stalls' then a.stalls := (f->>'stalls')::int; end if;
+          if f ? 'd' then a.data := f->>'d'; end if;
+          if f ? 'p' then a.priority := (f->>'p')::bigint; end if;
+          if f ? 'ra' then a.run_at := (f->>'ra')::bigint; elsif f ? 'ri' then a.run_at := t + (f->>'ri')::bigint; end if;
+          if f ? 'error' then
+            a.error := f->>'error';
+            if a.error is not null then
+              a.errors := coalesce(j.errors[greatest(1, cardinality(j.errors) - ${50 - 2}):], '{}')
+                || format('{"fence":%s,"attempt":%s,"at":%s,%s', j.fence, j.attempt, t, substr(a.error, 2));
+            end if;
+          end if;
+          if x ? 'cb' then
+            update edge set state = 'closed' where dependent = j.id and state = 'broken';
+            get diagnostics got = row_count;
+            a.pending := a.pending - got;
+            a.broken_at := null;
+          end if;
+          goes_on := x->>'to' = 'waiting-children' and a.pending = 0;
+          a.state := case when goes_on then case when a.run_at > t then 'delayed' else 'waiting' end else x->>'to' end;
+          if a.state = 'waiting' then
+            a.run_at := null;
+            if j.state <> 'waiting' and (x ? 'new' or goes_on) then
+              place := nextval('{S}.place');
+              a.ord := case when j.ord < 0 then -1 - place else place end;
+            end if;
+          end if;
+          if a.state <> 'active' then
+            a.lease_until := null; a.ahead := false; a.claim := null;
+            if a.state not in ('completed', 'failed', 'cancelled') then a.worker := null; end if;
+          end if;
+          if a.state <> j.state and was_done then
+            a.finished_at := null; a.stale_at := null; a.delete_at := null; a.result := null; a.stale := false;
+          end if;
+          if a.state <> j.state and ends then a.finished_at := t; end if;
+          if f ? 'result' then a.result := f->>'result'; end if;
+          if f ? 'si' then a.stale_at := t + (f->>'si')::bigint; end if;
+          if f ? 'di' then a.delete_at := t + (f->>'di')::bigint; end if;
+          if f ? 'stale' then a.stale := true; end if;
+          a.due_at := v1_due(a);
+          ${'update job set (state, priority, ord, fence, attempt, worker, claim, run_at, lease_until, broken_at, stale_at, stale, delete_at, due_at, pending, stalls, ahead, touched, data, result, error, errors, finished_at) = (a.state, a.priority, a.ord, a.fence, a.attempt, a.worker, a.claim, a.run_at, a.lease_until, a.broken_at, a.stale_at, a.stale, a.delete_at, a.due_at, a.pending, a.stalls, a.ahead, true, a.data, a.result, a.error, a.errors, a.finished_at) where id = a.id;'}
+          if j.dedup is not null and ends then delete from key y where y.key = dedup_key and y.job = j.id and y.until is null; end if;
+          if x ? 'why' and recording then ev := ev || v1_told(x->>'why', a, t, j.worker); end if;
+          if a.state <> j.state then
+            if recording then ev := ev || v1_entered(a, t); end if;
+            if j.state = 'active' then credited := credited || j.queue; end if;
+            if a.kind = 'job' then
+              c_of := c_of || a.lane || a.lane; c_what := c_what || j.state || a.state; c_n := c_n || -1 || 1;
+              if ends then c_of := c_of || a.queue; c_what := c_what || ('+' || a.state); c_n := c_n || 1; end if;
+            end if;
+          end if;
+          if a.state = 'waiting' and a.kind = 'job' and (j.state <> 'waiting' or (a.priority, a.ord) < (j.priority, j.ord)) then
+            w_lane := w_lane || a.lane; w_p := w_p || a.priority; w_o := w_o || a.ord;
+          end if;
+          if a.kind = 'job' and x->>'why' in ('retrying', 'stalled') then
+            c_of := c_of || a.queue; c_n := c_n || 1;
+            c_what := c_what || case x->>'why' when 'retrying' then '+retried' else '+stalled' end;
+          end if;
+          if a.due_at is not null and a.state <> 'active' and (a.state <> j.state or a.due_at is distinct from j.due_at) then
+            d_queue := d_queue || a.queue; d_at := d_at || a.due_at;
+          end if;
+        end if;
+        if j.state = 'active' and not x ? 'held' and x->>'to' <> 'active' then
+          -- Somebody else moved a job that was being worked on: its handler is told, and counts until its lease is over.
+          if j.lease_until > t then
+            insert into orphan values (j.id, j.fence, j.lane, j.lease_until)
+              on conflict (id, fence) do update set lane = excluded.lane, until = excluded.until;
+          end if;
+          if j.worker is not null then
+            rv := rv || json_build_object('id', j.id, 'fence', j.fence, 'worker', j.worker, 'reason', case
+              when x->>'to' in ('removed', 'cancelled') then x->>'to'
+              when x->>'to' = 'completed' or (x->>'to' = 'failed' and j.lease_until > t) then 'completed-elsewhere'
+              else 'lease-lost' end)::text;
+          end if;
+        end if;
+`
+
+const note = `
+        select * into j from job where id = x->>'id' for update skip locked;
+        if not found then
+          over := x->>'id';
+          why := case when exists (select 1 from job where id = over) then 'busy' else 'missing' end;
+          exit;
+        end if;
+        if j.fence <> (x->>'f')::bigint or (x ? 'held' and not (j.state = 'active' and j.lease_until > t)) then
+          why := 'fence'; over := j.id; stands := v1_record(j); exit;
+        end if;
+        -- A holder that is gone without a sign would keep the job locked: its transaction does not outlast its lease.
+        if within and x ? 'held' and (current_setting('idle_in_transaction_session_timeout') = '0'
+            or current_setting('idle_in_transaction_session_timeout')::interval > (j.lease_until - t) * interval '1 ms') then
+          perform set_config('idle_in_transaction_session_timeout', least(greatest(j.lease_until - t, 100), 2147483647)::text, true);
+        end if;
+        if x ? 'd' or x ? 'progress' then
+          update job set data = case when x ? 'd' then x->>'d' else data end, touched = true,
+            progress = coalesce(x->>'progress', progress) where id = j.id;
+        end if;
+        if x ? 'progress' and recording then
+          j.progress := x->>'progress';
+          ev := ev || v1_told('progress', j, t, null);
+        end if;
+        if x ? 'logs' then
+          insert into log (job, n, at, attempt, line)
+            select j.id, coalesce((select max(n) from log where job = j.id), 0) + o.ordinality, t, j.attempt, o.value
+            from jsonb_array_elements_text(x->'logs') with ordinality o;
+        end if;
+`
+
+const release = `
+        -- Its dependents were locked before anything was written.
+        if exists (select 1 from edge where chain = x->>'chain' and state = 'open') and not exists (
+          select 1 from job o where (o.chain = x->>'chain' or o.id = x->>'chain')
+            and o.state in ('waiting', 'delayed', 'waiting-children', 'active'))
+        then
+          for e in select d.dependent, d.place from edge d join job o on o.id = d.dependent
+                   where d.chain = x->>'chain' and d.state = 'open' order by o.seq loop
+            update edge set state = case x->>'outcome' when 'completed' then 'ended' else 'broken' end
+              where dependent = e.dependent and place = e.place;
+            select * into j from job where id = e.dependent for update;
+            a := j;
+            if x->>'outcome' <> 'completed' then
+              a.broken_at := t; -- kept in whatever state it is: a later retry looks at it
+              if j.state = 'waiting-children' then a.fence := a.fence + 1; end if;
+            else
+              a.pending := a.pending - 1;
+              if j.state = 'waiting-children' and a.pending = 0 then
+                a.fence := a.fence + 1;
+                a.state := case when a.run_at > t then 'delayed' else 'waiting' end;
+                if a.state = 'waiting' then
+                  a.run_at := null;
+                  place := nextval('{S}.place');
+                  a.ord := case when j.ord < 0 then -1 - place else place end;
+                end if;
+              end if;
+            end if;
+            a.due_at := v1_due(a);
+            update job set (state, ord, fence, run_at, broken_at, due_at, pending, touched) =
+              (a.state, a.ord, a.fence, a.run_at, a.broken_at, a.due_at, a.pending, true) where id = a.id;
+            if a.state <> j.state then
+              if a.kind = 'job' then
+                c_of := c_of || a.lane || a.lane; c_what := c_what || j.state || a.state; c_n := c_n || -1 || 1;
+              end if;
+              if recording then ev := ev || v1_entered(a, t); end if;
+              if a.state = 'waiting' and a.kind = 'job' then
+                w_lane := w_lane || a.lane; w_p := w_p || a.priority; w_o := w_o || a.ord;
+              end if;
+            end if;
+            if a.due_at is not null and a.state <> 'active' and (a.state <> j.state or a.due_at is distinct from j.due_at) then
+              d_queue := d_queue || a.queue; d_at := d_at || a.due_at;
+            end if;
+          end loop;
+        end if;
+`
+
+const put = `
+        over := x->>'key';
+        if not within and (over like 'pause:%' or over like 'limit:%') then
+          -- Claims under way go by what stood before; those to come, by this.
+          perform pg_advisory_xact_lock(hashtextextended('{S}:bounds:' || substr(over, 7), 0));
+        end if;
+        if not pg_try_advisory_xact_lock(hashtextextended('{S}:cell:' || over, 0)) then why := 'busy'; exit; end if;
+        select * into cell_now from cell where key = over for update skip locked;
+        if not found and exists (select 1 from cell where key = over) then why := 'busy'; exit; end if;
+        if coalesce(cell_now.version, 0) <> (x->>'v')::bigint then
+          why := 'version';
+          if cell_now.key is not null then
+            stands := json_build_object('key', cell_now.key, 'value', cell_now.value, 'version', cell_now.version, 'at', cell_now.at);
+          end if;
+          exit;
+        end if;
+        if x->>'value' is null then delete from cell where key = over;
+        else
+          insert into cell values (over, x->>'value', (x->>'v')::bigint + 1, t)
+            on conflict (key) do update set value = excluded.value, version = excluded.version, at = excluded.at;
+        end if;
+        if over like 'pause:%' or over like 'limit:%' then bounded := bounded || substr(over, 7); end if;
+        if recording then
+          for e in select value from jsonb_array_elements(x->'events') loop
+            ev := ev || json_strip_nulls(json_build_object('type', e.value->>'type', 'id', '', 'queue', e.value->>'queue',
+              'name', coalesce(e.value->>'name', ''), 'at', t, 'worker', e.value->>'worker'))::text;
+          end loop;
+        end if;
+        over := null;
+`
+
+/** The changes of a group, until one is refused. */
+const each = `
+        for x in select value from jsonb_array_elements(s->'x') loop
+          case x->>'k'
+          when 'i' then
+            ${insert}
+          when 'm' then
+            ${move}
+          when 'n' then
+            ${note}
+          when 'r' then
+            ${release}
+          else
+            ${put}
+          end case;
+        end loop;
+`
+
+/**
+ * One group, in `s`. Its changes are applied in order; \`why\` says why it was refused, over what, and what stands there.
+ * A group that may be refused after some of it was written is undone to where it began.
+ */
+export const changes = `
+      why := null; over := null; stands := null;
+      born := '{}'; born_ids := '{}';
+      k_ev := cardinality(ev); k_rv := cardinality(rv); k_c := cardinality(c_of); k_d := cardinality(d_at);
+      k_w := cardinality(w_lane); k_cr := cardinality(credited); k_b := cardinality(bounded);
+      ${lockDependents}
+      if why is null then
+        if s ? 't' then
+          begin
+            ${each}
+            if why is not null then raise exception using errcode = 'MR001'; end if;
+          exception when sqlstate 'MR001' then
+            null;
+          end;
+        else
+          ${each}
+        end if;
+      end if;
+      if why is not null then
+        ev := ev[1:k_ev]; rv := rv[1:k_rv]; d_queue := d_queue[1:k_d]; d_at := d_at[1:k_d];
+        c_of := c_of[1:k_c]; c_what := c_what[1:k_c]; c_n := c_n[1:k_c];
+        w_lane := w_lane[1:k_w]; w_p := w_p[1:k_w]; w_o := w_o[1:k_w];
+        credited := credited[1:k_cr]; bounded := bounded[1:k_b];
+        g_out := g_out || format('["x",%s,"%s",%s,%s]', s->>'n', why, to_json(over), coalesce(stands, 'null'));
+        g_short := g_short || format('["x",%s,"%s",%s,%s]', s->>'n', why, to_json(over),
+          case when why = 'version' then coalesce(stands, 'null') when stands is null then 'null' else '1' end);
+      elsif cardinality(born) > 0 then
+        if s ? 'w' then
+          -- Something else in the group may have touched what it inserted: they are answered as they stand after it.
+          select array_agg(v1_record(o)::text order by y.n) into some_text
+            from unnest(born_ids) with ordinality y(id, n) join job o on o.id = y.id;
+          if cardinality(some_text) = cardinality(born) then
+            g_out := g_out || format('["R",%s,[%s]]', s->>'n', array_to_string(some_text, ','));
+            g_short := g_short || format('["R",%s,%s]', s->>'n', to_json(born_ids));
+          else
+            g_out := g_out || format('["g",%s,[%s]]', s->>'n', array_to_string(born, ','));
+            g_short := g_short || format('["g",%s,[%s]]', s->>'n', array_to_string(born, ','));
+          end if;
+        else
+          g_out := g_out || format('["g",%s,[%s]]', s->>'n', array_to_string(born, ','));
+          g_short := g_short || format('["g",%s,[%s]]', s->>'n', array_to_string(born, ','));
+        end if;
+      end if;
+`

@@ -1,0 +1,195 @@
+// stores/postgres/sql/commit.ts: one commit, in one round trip: groups in order, then renewals, then asks.
+import { changes } from './changes.js'
+import { claim } from './claim.js'
+import { completions, newJobs, renewals } from './runs.js'
+
+/**
+ * Applies a batch and answers its receipt, with what there is to tell. Each statement in it sees what the ones before it
+ * wrote, and all that others have committed meanwhile.
+ *
+ * The settings make its plans independent of statistics: a table just filled and never analysed is as fast.
+ */
+export const commit = `
+create function {S}.commit_v1(b jsonb) returns text language plpgsql volatile
+  set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+  set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'
+as $millrace$
+#variable_conflict use_column
+declare
+  t bigint := coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000));
+  within boolean := b ? 'tx';
+  recording boolean; listened boolean;
+  last_seq bigint; last_receipt text;
+  claim_no bigint; fence_now bigint; fence_from bigint; fence_top bigint := 0; place bigint;
+  -- What there is to count and to tell.
+  c_of int[] := '{}'; c_what text[] := '{}'; c_n int[] := '{}';
+  ev text[] := '{}'; rv text[] := '{}'; d_queue int[] := '{}'; d_at bigint[] := '{}';
+  w_lane int[] := '{}'; w_p bigint[] := '{}'; w_o bigint[] := '{}'; credited int[] := '{}'; bounded text[] := '{}';
+  claimed int[] := '{}'; seen_at jsonb := '{}';
+  k_ev int; k_rv int; k_c int; k_d int; k_w int; k_cr int; k_b int;
+  -- Answers.
+  g_out text[] := '{}'; g_short text[] := '{}'; r_out text[] := '{}'; r_short text[] := '{}'; a_out text[] := '{}';
+  -- One group, and one change of it.
+  s jsonb; whole jsonb; x jsonb; f jsonb; j job; a job; e record; r record; i int; cell_now cell;
+  why text; over text; stands text; born text[]; born_ids text[]; edges text; chains text[]; policies text[]; edge_states text[];
+  edge_state text; chain_id text; dedup_key text; was_done boolean; ends boolean; goes_on boolean;
+  found_n int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; queues int[]; locked text[]; loose int[];
+  ords bigint[]; ids_in text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
+  -- One ask.
+  k jsonb; l record; c record; want int; more int; lanes int; floored boolean; exhausted boolean; all_ok boolean;
+  tids tid[]; aheads boolean[]; leases bigint[]; new_tids tid[]; new_aheads boolean[]; stopped int[]; claims text[];
+  a_lane int[]; a_queue int[]; a_lease bigint[]; a_p bigint[]; a_o bigint[]; a_max bigint[]; a_free bigint[]; a_name text[];
+  halts jsonb; by_name jsonb; queue_left numeric; name_left numeric; last_p bigint; last_o bigint;
+  work text; due text; places text; hints text;
+begin
+  if not within then
+    if current_setting('transaction_isolation') <> 'read committed' then
+      raise exception 'isolation %', current_setting('transaction_isolation') using errcode = 'MR003';
+    end if;
+    -- The writer first: a batch that was sent before, and is still under way, is waited for.
+    perform pg_advisory_xact_lock(hashtextextended('{S}:writer:' || (b->>'w'), 0));
+    select w.seq, w.receipt into last_seq, last_receipt from writer w where w.id = b->>'w';
+    if found then
+      if last_seq = (b->>'q')::bigint then return last_receipt; end if;
+      if last_seq > (b->>'q')::bigint then
+        raise exception 'behind %', last_seq using errcode = 'MR004', detail = last_seq::text;
+      end if;
+    end if;
+  end if;
+  if b ? 'store' and not exists (select 1 from meta where id = (b->>'store')::uuid) then
+    raise exception 'another database' using errcode = 'MR005';
+  end if;
+  select coalesce(bool_or(p.events_until > t), false), coalesce(bool_or(p.until > t and (within or p.id <> b->>'o')), false)
+    into recording, listened from peer p;
+  select last_value into fence_now from fence;
+  if jsonb_array_length(b->'a') > 0 then claim_no := nextval('{S}.claim'); end if;
+
+  -- Not within a user's transaction: what that had deleted, others would have to wait for.
+  if not within and exists (select 1 from orphan o where o.until <= t) then
+    with over as (
+      delete from orphan o where (o.id, o.fence) in (select y.id, y.fence from orphan y where y.until <= t for update skip locked) returning o.lane
+    ) select coalesce(array_agg(l.queue), '{}') into queues from over join lane l on l.id = over.lane;
+    credited := credited || queues;
+  end if;
+  if not within and exists (select 1 from key y where y.until <= t) then
+    delete from key where key in (select y.key from key y where y.until <= t limit 1000 for update skip locked);
+  end if;
+
+  for s in select value from jsonb_array_elements(b->'s') loop
+    fence_from := greatest(fence_now, fence_top);
+    if s->>'k' = 'b' then
+      g_out := g_out || format('["x",%s,"busy",%s,null]', s->>'n', s->'id');
+      g_short := g_short || format('["x",%s,"busy",%s,null]', s->>'n', s->'id');
+      continue;
+    elsif s->>'k' = 'i' and (v1_cell('limit:' || (s->>'qn')))->>'backlog' is null then
+      ${newJobs}
+      continue;
+    elsif s->>'k' = 'i' then
+      -- The same, one by one, because each may be one too many.
+      loose := array(select generate_series(0, jsonb_array_length(s->'id') - 1));
+    elsif s->>'k' = 'c' then
+      ${completions}
+    else
+      loose := null;
+    end if;
+    continue when loose = '{}';
+    whole := s;
+    foreach i in array coalesce(loose, '{0}') loop
+      if loose is not null then s := v1_alone(whole, i); end if;
+      ${changes}
+    end loop;
+  end loop;
+  ${renewals}
+  ${claim}
+  if fence_top > fence_now then
+    -- Counted up, never set: whoever removes jobs at the same time can only raise it further.
+    while nextval('{S}.fence') < fence_top loop null; end loop;
+  end if;
+
+  -- What follows from all of it.
+  if cardinality(c_of) > 0 then
+    insert into tally as y (writer, of, what, n)
+      select case when within then 'tx ' || gen_random_uuid() else b->>'w' end, z.of, z.what, sum(z.n)
+      from unnest(c_of, c_what, c_n) z(of, what, n) group by z.of, z.what having sum(z.n) <> 0 order by z.of, z.what
+      on conflict (writer, of, what) do update set n = y.n + excluded.n;
+  end if;
+  work := '';
+  due := '';
+  if cardinality(w_lane) > 0 or cardinality(credited) > 0 or cardinality(bounded) > 0 or (cardinality(claimed) > 0 and recording) then
+    some_text := '{}';
+    for r in select q.id, q.name, array_agg(distinct z.kind) as kinds, array_agg(z.name) filter (where z.kind = 'w') as names from (
+               select 'w' as kind, l.queue, l.name from unnest(w_lane) y(lane) join lane l on l.id = y.lane group by 1, 2, 3
+               union all select 'c', y.queue, null from unnest(credited) y(queue) group by 1, 2
+               union all select 'b', q.id, null from unnest(bounded) y(name) join queue q on q.name = y.name group by 1, 2
+               union all select 'd', y.queue, null from unnest(claimed) y(queue) group by 1, 2
+             ) z join queue q on q.id = z.queue group by q.id, q.name order by q.id loop
+      got := 0;
+      if r.kinds <> '{d}' then
+        bound := v1_cell('pause:' || r.name);
+        if bound->'all' is distinct from 'true' then
+          if r.names is not null and exists (select 1 from unnest(r.names) y(name) where not coalesce(bound->'names' ? y.name, false)) then got := 1;
+          elsif 'b' = any (r.kinds) or ('c' = any (r.kinds) and v1_limited(v1_cell('limit:' || r.name))) then
+            if v1_waiting(r.id, '{}') then got := 1; end if;
+          end if;
+        elsif 'c' = any (r.kinds) and v1_limited(v1_cell('limit:' || r.name)) and v1_waiting(r.id, '{}') then got := 1;
+        end if;
+      end if;
+      if 'd' = any (r.kinds) and (recording or got = 1) and not v1_waiting(r.id, seen_at) then
+        got := 0;
+        if recording then
+          ev := ev || json_build_object('type', 'drained', 'id', '', 'queue', r.name, 'name', '', 'at', t)::text;
+        end if;
+      end if;
+      if got = 1 then some_text := some_text || to_json(r.name)::text; end if;
+    end loop;
+    work := array_to_string(some_text, ',');
+  end if;
+  if cardinality(d_queue) > 0 then
+    select string_agg(json_build_object('queue', z.name, 'at', z.at)::text, ',') into due from (
+      select q.name, min(y.at) as at from unnest(d_queue, d_at) y(queue, at) join queue q on q.id = y.queue group by q.name) z;
+  end if;
+  if cardinality(ev) > 0 then
+    insert into event (events, body) values (cardinality(ev), '[' || array_to_string(ev, ',') || ']');
+  end if;
+  select coalesce(string_agg(format('[%s,%s,%s]', y.lane, y.p, y.o), ','), '') into places from (
+    select distinct on (z.lane) z.* from unnest(w_lane, w_p, w_o) z(lane, p, o) order by z.lane, z.p, z.o) y;
+  hints := format('"events":%s,"work":[%s],"due":[%s],"revoked":[%s],"places":[%s]', cardinality(ev), work, due, array_to_string(rv, ','), places);
+  if listened and (cardinality(ev) > 0 or work <> '' or due <> '' or cardinality(rv) > 0) then
+    -- More than a notification can carry is left out: what is left says so, and whoever hears it looks for himself.
+    perform pg_notify('{C}', '{"from":' || to_json(case when within then '' else b->>'o' end) || ',' || case when octet_length(hints) < 7800 then hints
+      else format('"much":true,"events":%s,"work":[%s],"due":[],"revoked":[],"places":[]', cardinality(ev),
+        case when octet_length(work) < 7000 then work else '' end) end || '}');
+  end if;
+  if not within then
+    insert into writer values (b->>'w', (b->>'q')::bigint, t, format('{"again":true,"now":%s,"groups":[%s],"renewals":[%s],"claim":%s}', t,
+        array_to_string(g_short, ','), array_to_string(r_short, ','), coalesce(claim_no::text, 'null')))
+      on conflict (id) do update set seq = excluded.seq, at = excluded.at, receipt = excluded.receipt;
+  end if;
+  return format('{"now":%s,"groups":[%s],"renewals":[%s],"asks":[%s],%s}', t, array_to_string(g_out, ','), array_to_string(r_out, ','),
+    array_to_string(a_out, ','), hints);
+end $millrace$;
+
+-- The number of jobs in a queue that nobody has begun, with what a commit under way has done to it.
+create function {S}.v1_backlog(of_queue int, c_of int[], c_what text[], c_n int[]) returns numeric language sql volatile as $$
+  select coalesce(sum(y.n), 0) from {S}.lane l join lateral (
+    select t.n from {S}.tally t where t.of = l.id and t.what in ('waiting', 'delayed', 'waiting-children')
+    union all
+    select z.n from unnest(c_of, c_what, c_n) z(of, what, n) where z.of = l.id and z.what in ('waiting', 'delayed', 'waiting-children')
+  ) y on true where l.queue = of_queue
+$$;
+
+-- One group of a run, as a group by itself.
+create function {S}.v1_alone(s jsonb, i int) returns jsonb language sql immutable as $$
+  select case s->>'k'
+    when 'c' then jsonb_build_object('k', 'g', 'n', s->'n'->i, 'x', jsonb_build_array(
+      jsonb_build_object('k', 'm', 'id', s->'id'->i, 'f', s->'f'->i, 'to', 'completed', 'held', true,
+        'set', case when s->'r'->>i is null then '{}' else jsonb_build_object('result', s->'r'->i) end),
+      jsonb_build_object('k', 'r', 'chain', s->'id'->i, 'outcome', 'completed')))
+    else jsonb_build_object('k', 'g', 'n', s->'n'->i, 'x', jsonb_build_array(
+      (s - array['k', 'n', 'id', 'd', 'ra', 'ri', 'guard']) || jsonb_build_object('k', 'i', 'id', s->'id'->i, 'd', s->'d'->i, 'ci', 0, 'kind', 'job',
+        'state', case when s ? 'ra' or s ? 'ri' then 'delayed' else 'waiting' end)
+        || case when s ? 'ra' then jsonb_build_object('ra', s->'ra'->i) else '{}' end
+        || case when s ? 'ri' then jsonb_build_object('ri', s->'ri'->i) else '{}' end))
+  end
+$$;
+`

@@ -1,0 +1,228 @@
+// stores/postgres/sql/reads.ts: what the store can be asked, and what it tells those who watch.
+
+/** Every function that is called from outside goes by these, so that its plans do not depend on statistics. */
+const settings = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+  set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off`
+
+const clock = `coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)`
+
+/** Reading. */
+export const reads = `
+create function {S}.get_v1(ids jsonb) returns text language sql stable ${settings} as $$
+  select coalesce('[' || string_agg(coalesce(v1_record(j)::text, 'null'), ',' order by i.ordinality) || ']', '[]')
+  from jsonb_array_elements_text(ids) with ordinality i left join lateral (select * from job o where o.id = i.value) j on true
+$$;
+
+-- Jobs claimed by one commit and still held: the answer to a batch that was sent again.
+create function {S}.claimed_v1(number bigint) returns text language sql stable ${settings} as $$
+  select coalesce('[' || string_agg(json_build_array(j.worker, v1_record(j))::text, ',' order by j.ahead, j.priority, j.ord) || ']', '[]')
+  from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j
+$$;
+
+create function {S}.find_v1(asked jsonb) returns text language plpgsql stable ${settings} as $$
+declare
+  up boolean := coalesce(asked->>'order', 'oldest') <> 'newest';
+  edge text := case when up then '>' else '<' end;
+  way text := case when up then 'asc' else 'desc' end;
+  wanted text := 'j.seq ' || edge || ' $2';
+  source text;
+  answer text;
+begin
+  if asked ? 'states' then wanted := wanted || ' and j.state in (select jsonb_array_elements_text($1->''states''))'; end if;
+  if asked ? 'names' then wanted := wanted || ' and j.lane in (select l.id from lane l where l.name in (select jsonb_array_elements_text($1->''names'')))'; end if;
+  if asked ? 'kind' then wanted := wanted || ' and j.kind = $1->>''kind'''; end if;
+  if asked ? 'queue' then wanted := wanted || ' and j.queue in (select q.id from queue q where q.name = $1->>''queue'')'; end if;
+  if asked ? 'parent' then wanted := wanted || ' and j.parent = $1->>''parent'''; end if;
+  if asked ? 'chain' then
+    source := format('select * from (select * from job j where j.chain = $1->>''chain'' union all '
+      'select * from job j where j.id = $1->>''chain'' and j.chain is null) j where %s order by j.seq %s limit $3', wanted, way);
+  elsif asked ? 'parent' then
+    source := format('select * from job j where %s order by j.seq %s limit $3', wanted, way);
+  elsif asked->>'kind' = 'schedule' then
+    source := format('select y.* from queue p cross join lateral (select * from job j where j.queue = p.id and j.kind = ''schedule'' and %s '
+      'order by j.seq %s limit $3) y where not $1 ? ''queue'' or p.name = $1->>''queue''', wanted, way);
+  else
+    -- The heads of the lists by queue and state, merged.
+    source := format('select y.* from queue p cross join (select unnest(array[''waiting'', ''delayed'', ''waiting-children'', ''completed'', ''failed'', ''cancelled'']) as state) s '
+      'cross join lateral (select * from job j where j.queue = p.id and j.state = s.state and j.state <> ''active'' and %1$s order by j.seq %2$s limit $3) y '
+      'where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? s.state) '
+      'union all select y.* from queue p cross join lateral (select * from job j where j.queue = p.id and j.state = ''active'' and %1$s order by j.seq %2$s limit $3) y '
+      'where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? ''active'')', wanted, way);
+  end if;
+  execute format('select coalesce(''['' || string_agg(v1_record(z)::text, '','' order by z.seq %1$s) || '']'', ''[]'') '
+    'from (select * from (%2$s) x order by x.seq %1$s limit $3) z', way, source)
+    into answer
+    using asked, coalesce((asked->>'cursor')::bigint, case when up then -1 else 9223372036854775807 end), (asked->>'limit')::bigint;
+  return answer;
+end $$;
+
+create function {S}.details_v1(asked jsonb) returns text language sql stable ${settings} as $$
+  select json_build_object(
+    'jobs', (select coalesce(json_agg(json_build_object(
+        'id', i.value,
+        'edges', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state) order by e.place), '[]')
+                  from edge e where e.dependent = j.id),
+        'dependents', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state) order by o.seq), '[]')
+                       from edge e join job o on o.id = e.dependent where e.chain = coalesce(j.chain, j.id)),
+        'logs', (select coalesce(json_agg(json_build_array(g.at, g.attempt, g.line) order by g.n), '[]') from log g where g.job = j.id)
+      ) order by i.ordinality), '[]')
+      from jsonb_array_elements_text(coalesce(asked->'jobs', '[]')) with ordinality i
+      left join lateral (select * from job o where o.id = i.value) j on true),
+    'cells', (select coalesce(json_agg(json_build_array(c.key, c.value, c.version, c.at) order by c.key), '[]') from cell c
+      where c.key in (select jsonb_array_elements_text(coalesce(asked->'cells', '[]')))
+        or (asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under')))::text
+$$;
+
+create function {S}.tally_v1(asked jsonb) returns text language sql stable ${settings} as $$
+  select coalesce(json_agg(json_build_object('queue', q.name,
+    'names', (select coalesce(json_agg(json_build_array(y.name, y.what, y.n)), '[]') from (
+      select l.name, z.what, sum(z.n) as n from lane l join tally z on z.of = l.id and z.what not like '+%' where l.queue = q.id group by 1, 2) y),
+    'orphans', (select coalesce(json_agg(json_build_array(y.name, y.n)), '[]') from (
+      select l.name, count(*) as n from lane l join orphan o on o.lane = l.id where l.queue = q.id group by 1) y),
+    'life', (select coalesce(json_object_agg(y.what, y.n), '{}') from (
+      select substr(z.what, 2) as what, sum(z.n) as n from tally z where z.of = q.id and z.what like '+%' group by 1) y)
+  ) order by q.id), '[]')::text
+  from queue q where asked is null or asked ? q.name
+$$;
+
+create function {S}.due_v1(asked jsonb, clock bigint) returns text language plpgsql stable ${settings} as $$
+declare
+  t bigint := ${clock};
+  most int := (asked->>'limit')::int;
+  skip int := jsonb_array_length(asked->'except');
+  answer text;
+begin
+  with q as (select q.id from queue q where asked->'queues' ? q.name),
+  ripe as (
+    select y.* from q cross join lateral (
+      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at <= t
+       order by j.due_at limit most + 1 + skip)
+      union all
+      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.state = 'active' and j.due_at <= t
+       order by j.due_at limit most + 1 + skip)) y
+    where not asked->'except' ? y.id order by y.due_at, y.seq limit most + 1
+  ),
+  next as (
+    select min(y.due_at) as at from q cross join lateral (
+      (select j.id, j.due_at from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at > t
+       order by j.due_at limit 1 + skip)
+      union all
+      (select j.id, j.due_at from job j where j.queue = q.id and j.state = 'active' and j.due_at > t order by j.due_at limit 1 + skip)) y
+    where not asked->'except' ? y.id
+  )
+  select json_build_object('now', t,
+    'jobs', coalesce((select json_agg(v1_record(j) order by r.due_at, r.seq) from (select * from ripe order by due_at, seq limit most) r
+                      join job j on j.id = r.id), '[]'),
+    'next', coalesce((select r.due_at from ripe r order by r.due_at, r.seq offset most limit 1), (select at from next)))::text into answer;
+  return answer;
+end $$;
+
+-- The numbers of lanes, made if need be, in a transaction of their own. One that somebody's open transaction is making (only
+-- add_job does, \`held\`) is not waited for: it has no number yet.
+create function {S}.lanes_v1(asked jsonb, held boolean) returns text language plpgsql volatile ${settings} as $$
+declare
+  answer text := '';
+  e record;
+  q int;
+  l int;
+  what text;
+begin
+  for e in select value->>0 as queue, value->>1 as name, (value->>2)::bigint as version from jsonb_array_elements(asked) loop
+    select id into q from queue where name = e.queue;
+    select id into l from lane where queue = q and name = e.name and version = e.version;
+    if l is null then
+      if held is null then
+        answer := answer || ',null'; -- only those that are there
+        continue;
+      end if;
+      -- Whoever makes a queue, or a lane in one, holds it until it is known to all.
+      foreach what in array array[case when q is null then 'queue:' || e.queue end, 'lane:' || json_build_array(e.queue, e.name, e.version)] loop
+        continue when what is null;
+        if held then perform pg_advisory_xact_lock(hashtextextended('{S}:' || what, 0));
+        elsif not pg_try_advisory_xact_lock(hashtextextended('{S}:' || what, 0)) then what := null; exit;
+        end if;
+      end loop;
+      if what is null then
+        answer := answer || ',null';
+        continue;
+      end if;
+      insert into queue (name) select e.queue where q is null on conflict do nothing;
+      select id into q from queue where name = e.queue;
+      insert into lane (queue, name, version) values (q, e.name, e.version) on conflict do nothing;
+      select id into l from lane where queue = q and name = e.name and version = e.version;
+    end if;
+    answer := answer || ',[' || l || ',' || q || ']';
+  end loop;
+  return '[' || substr(answer, 2) || ']';
+end $$;
+
+create function {S}.lane_v1(ids jsonb) returns text language sql stable ${settings} as $$
+  select coalesce(json_agg(json_build_array(l.id, q.name, l.name, l.version)), '[]')::text
+  from lane l join queue q on q.id = l.queue where ids ? l.id::text
+$$;
+`
+
+/** Watching. */
+export const watching = `
+-- Numbers the events that have come to light, in order, and answers those after a number. Who numbers locks the count, so
+-- that readers see numbers in order and without gaps.
+create function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
+declare
+  m meta;
+  e record;
+  n bigint;
+  lost boolean;
+begin
+  if exists (select 1 from event where last is null) then
+    select * into m from meta for update;
+    n := m.event;
+    for e in select serial, events from event where last is null order by serial loop
+      n := n + e.events;
+      update event set last = n where serial = e.serial;
+    end loop;
+    update meta set event = n, floor = greatest(m.floor, n - ring);
+    delete from event where last <= n - ring;
+  end if;
+  select * into m from meta;
+  lost := after < m.floor or after > m.event;
+  return json_build_object('last', m.event, 'floor', m.floor, 'gap', lost,
+    'rows', (select coalesce(json_agg(json_build_array(y.last, y.body) order by y.last), '[]') from event y
+             where y.last > case when lost then m.floor else after end))::text;
+end $$;
+
+-- Says that a process watches, until when, and until when events are to be recorded for it. Where nothing was recorded until
+-- now, nobody can resume from before here.
+create function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
+declare
+  t bigint := ${clock};
+  m meta;
+begin
+  select * into m from meta for update;
+  if events > 0 and not exists (select 1 from peer where events_until > t) then
+    update meta set event = m.event + 1, floor = m.event + 1 returning * into m;
+    delete from event where last is not null;
+  end if;
+  delete from peer where until <= t and events_until <= t and id <> who;
+  insert into peer values (who, t + present, t + events)
+    on conflict (id) do update set until = excluded.until,
+      events_until = case when events > 0 then excluded.events_until else least(peer.events_until, t + 600000) end;
+  return json_build_object('now', t, 'event', m.event, 'floor', m.floor)::text;
+end $$;
+
+-- Adds up what writers long gone have counted, forgets them, and what was found to be over.
+create function {S}.tidy_v1(clock bigint) returns void language plpgsql volatile ${settings} as $$
+declare
+  t bigint := ${clock};
+begin
+  if not pg_try_advisory_xact_lock(hashtextextended('{S}:tidy', 0)) then return; end if;
+  with gone as (
+    delete from tally y where y.writer <> '' and not exists (select 1 from writer w where w.id = y.writer and w.at > t - 600000) returning *
+  ), had as (
+    delete from tally y where y.writer = '' returning *
+  )
+  insert into tally select '', z.of, z.what, sum(z.n) from (select * from gone union all select * from had) z
+    group by z.of, z.what having sum(z.n) <> 0;
+  delete from writer where at <= t - 600000;
+  delete from key where key in (select y.key from key y where y.until <= t limit 10000 for update skip locked);
+end $$;
+`

@@ -1,0 +1,416 @@
+// stores/postgres/store.ts: the store in PostgreSQL. A commit is one call of a function in the database.
+import { MillraceError } from '../../job/errors.js'
+import type { JobRecord, Millis, Time } from '../../job/job.js'
+import type { Runtime, Stop } from '../../store/runtime.js'
+import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
+import { Settings } from '../settings.js'
+import { callOf } from './calls.js'
+import type { FunctionName } from './calls.js'
+import { checkTarget, openDriver } from './driver.js'
+import type { Driver, Value } from './connection.js'
+import { isMissing, isPassing, stateOf, toStoreError } from './failures.js'
+import { Feed, PRESENT_EVERY } from './feed.js'
+import type { FeedSource, Hints } from './feed.js'
+import { Floors } from './floors.js'
+import { Lanes } from './lanes.js'
+import { channelOf, prepare } from './migrate.js'
+import type { Standing } from './migrate.js'
+import { checkOptions } from './options.js'
+import type { CheckedOptions, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
+import { inTime } from './patience.js'
+import { Minted } from './minted.js'
+import { askOf, newLanes, renewalsOf, stepsOf } from './plan.js'
+import type { LaneFinder } from './plan.js'
+import { asked, detailsOf, dueOf, pageOf, talliesOf } from './read.js'
+import type { DetailsAnswer, DueAnswer, TallyAnswer } from './read.js'
+import { receiptOf, wantedBy } from './receipts.js'
+import type { Answer } from './receipts.js'
+import { recordOf } from './rows.js'
+import type { RecordRow } from './rows.js'
+import { toTransactionError, Transactions } from './transactions.js'
+import type { PgTransaction, PostgresJsSql, PostgresTransaction } from './transactions.js'
+import { Wire } from './wire.js'
+
+/** Changes in a batch, and jobs claimed with it beyond free slots: from here on, little is won with more. */
+const PORTION = 2_000
+
+/** Receipts that are kept for batches sent again. */
+const KEPT = 100
+
+/** How often what was left behind is tidied up by a process. */
+const TIDY_EVERY: Millis = 300_000
+
+/** How often a batch is sent again at once when somebody's lock, or a deadlock, was in its way. */
+const TRIES = 3
+
+/** What an open store has. */
+interface Opened {
+  readonly driver: Driver
+  readonly standing: Standing
+}
+
+/**
+ * A store in PostgreSQL 14 or later, for any number of machines. It takes a URL (with the package `pg` installed), a
+ * `Pool` of `pg`, or a client of `postgres`, and keeps everything in a schema of its own.
+ */
+export function postgres(url: string, options?: PostgresOptions): Store<PgTransaction, PostgresTransaction>
+export function postgres<Client>(
+  pool: PgPoolLike<Client>,
+  options?: PostgresOptions,
+): Store<Client, PostgresTransaction>
+export function postgres(sql: PostgresJsLike, options?: PostgresOptions): Store<PostgresJsSql, PostgresTransaction>
+export function postgres(
+  target: string | PgPoolLike<unknown> | PostgresJsLike,
+  options?: PostgresOptions,
+): Store<unknown, PostgresTransaction>
+export function postgres(target: unknown, options: PostgresOptions = {}): Store<never, PostgresTransaction> {
+  return new PostgresStore(target, options) as Store as Store<never, PostgresTransaction>
+}
+
+class PostgresStore implements Store {
+  readonly name = 'postgres'
+  readonly can = { transactions: true, share: 'network', portion: PORTION } as const
+  readonly runtime: Runtime
+  readonly #target: unknown
+  readonly #schema: string
+  readonly #options: CheckedOptions
+  readonly #id: string
+  readonly #feed: Feed
+  readonly #lanes: Lanes
+  readonly #settings = new Settings()
+  readonly #floors = new Floors()
+  readonly #minted = new Minted()
+  readonly #transactions: Transactions
+  readonly #receipts = new Map<string, Receipt>()
+  #opening: Promise<Opened> | undefined
+  #opened: Opened | undefined
+  #closed = false
+  #closing: Promise<void> | undefined
+  #wire: Wire | undefined
+  #stops: Stop[] = []
+
+  constructor(target: unknown, options: PostgresOptions) {
+    checkTarget(target)
+    const checked = checkOptions(options)
+    const { runtime } = checked
+    this.#target = target
+    this.#options = checked
+    this.#schema = checked.schema
+    this.runtime = { ...runtime, id: () => this.#minted.keep(runtime.id()) }
+    this.#id = runtime.id()
+    this.#transactions = new Transactions(() => runtime.id())
+    this.#feed = new Feed(this.#feedSource())
+    this.#lanes = new Lanes({
+      make: async (lanes) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), 'false']))!),
+      look: async (lanes, tx) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), null], tx))!),
+      pause: (delay) => new Promise((resolve) => void runtime.timer(delay, resolve)),
+      names: (ids) => this.#ask('lane_v1', JSON.stringify(ids.map(String))),
+    })
+  }
+
+  async open(): Promise<void> {
+    await this.#open()
+  }
+
+  async commit(batch: Batch, tx?: Tx): Promise<Receipt> {
+    if (tx !== undefined) return this.#commitWithin(batch, tx)
+    if (this.#opened === undefined) await this.#open()
+    const kept = this.#receipts.get(batch.writer)
+    if (kept?.seq === batch.seq) return kept
+    if (this.#feed.isNew) await this.#feed.announce()
+    await this.#lanes.know(newLanes(batch))
+    const answer = await this.#send(batch)
+    const receipt = answer.again === true ? await this.#again(batch, answer) : await this.#receipt(batch, answer)
+    this.#keep(receipt)
+    return receipt
+  }
+
+  get: Store['get'] = async (ids, tx) => {
+    const rows = await this.#ask<readonly (RecordRow | null)[]>('get_v1', JSON.stringify(ids), tx)
+    return rows.map((row) => (row === null ? undefined : recordOf(row, this.#settings)))
+  }
+
+  find: Store['find'] = async (query, tx) => {
+    return pageOf(await this.#ask<readonly RecordRow[]>('find_v1', asked(query), tx), query, this.#settings)
+  }
+
+  details: Store['details'] = async ({ jobs, cells, cellsUnder }, tx) => {
+    const query = JSON.stringify({ jobs, cells, under: cellsUnder })
+    return detailsOf(await this.#ask<DetailsAnswer>('details_v1', query, tx))
+  }
+
+  tally: Store['tally'] = async (queues, tx) => {
+    const names = queues === undefined ? null : JSON.stringify(queues)
+    return talliesOf(await this.#ask<readonly TallyAnswer[]>('tally_v1', names, tx))
+  }
+
+  due: Store['due'] = async (query) => {
+    const text = await this.#call('due_v1', [JSON.stringify(query), this.#now()])
+    return dueOf(JSON.parse(text!) as DueAnswer, this.#settings)
+  }
+
+  watch: Store['watch'] = (what, listener) => {
+    this.#check()
+    const stop = this.#feed.watch(what, listener, () => this.#left())
+    void this.#announce()
+    return stop
+  }
+
+  async transact<T>(work: (tx: Tx) => Promise<T>, within?: Tx): Promise<T> {
+    const { driver } = this.#opened ?? (await this.#open())
+    if (within === undefined) return driver.transact(work)
+    await this.#call('get_v1', ['[]'], within) // refused at once if it is none, or has ended
+    return driver.savepoint(within, work)
+  }
+
+  close(): Promise<void> {
+    return (this.#closing ??= this.#close())
+  }
+
+  async #close(): Promise<void> {
+    const watched = this.#feed.watched || this.#wire !== undefined
+    this.#closed = true
+    this.#feed.close()
+    for (const stop of this.#stops) stop()
+    const opened = await this.#opening?.catch(() => undefined)
+    await this.#wire?.close()
+    if (opened === undefined) return
+    if (watched) await this.#presence(opened.driver, 0, 0).catch(() => {}) // the others will find out by themselves
+    this.#opened = undefined
+    await opened.driver.close().catch(() => {})
+  }
+
+  #check(): void {
+    if (!this.#closed) return
+    throw new MillraceError(
+      'STORE_CLOSED',
+      'The PostgreSQL store was used after it was closed. Close workers and queues first; shutdown([...]) does.',
+    )
+  }
+
+  async #open(): Promise<Opened> {
+    this.#check()
+    this.#opening ??= this.#openNow().catch((error: unknown) => {
+      this.#opening = undefined // so that the next call tries again
+      throw toStoreError(error, this.#schema)
+    })
+    const opened = await this.#opening
+    this.#check()
+    return opened
+  }
+
+  async #openNow(): Promise<Opened> {
+    const { timer } = this.runtime
+    const options = { patience: this.#options.patience, connections: this.#options.connections, timer }
+    const driver = await openDriver(this.#target, options)
+    try {
+      const standing = await prepare(driver, this.#schema, this.#options.migrate)
+      const opened = { driver, standing }
+      if (!this.#closed) this.#opened = opened
+      this.#every(TIDY_EVERY, () => this.#call('tidy_v1', [this.#now()]))
+      return opened
+    } catch (error) {
+      await driver.close().catch(() => {})
+      throw error
+    }
+  }
+
+  /** Does something now and then, whatever becomes of it. */
+  #every(delay: Millis, work: () => Promise<unknown>): void {
+    const at = this.#stops.length
+    const arm = (): void => {
+      this.#stops[at] = this.runtime.timer(delay, () => {
+        if (this.#closed) return
+        arm()
+        work().catch(() => {})
+      })
+    }
+    this.#stops.push(() => {})
+    arm()
+  }
+
+  #now(): number | null {
+    return this.#options.clock?.() ?? null
+  }
+
+  /** Calls a function of the schema. */
+  async #call(name: FunctionName, values: readonly Value[], tx?: Tx): Promise<string | null> {
+    const { driver, standing } = this.#opened ?? (await this.#open())
+    this.#check()
+    const call = callOf(this.#schema, name, values)
+    try {
+      if (tx === undefined) return await driver.call(call)
+      const asked = this.#transactions.call(tx, call, { schema: this.#schema, id: standing.id })
+      return await inTime(asked, this.#options.patience, this.runtime.timer)
+    } catch (error) {
+      if (tx !== undefined) throw toStoreError(toTransactionError(error, this.#schema), this.#schema)
+      if (isMissing(error)) await prepare(driver, this.#schema, false) // which says what stands there now
+      throw toStoreError(error, this.#schema)
+    }
+  }
+
+  async #ask<T>(name: FunctionName, value: Value, tx?: Tx): Promise<T> {
+    return JSON.parse((await this.#call(name, [value], tx))!) as T
+  }
+
+  /** Sends a batch; where a lock was in its way for too long, or two waited for each other, again. */
+  async #send(batch: Batch): Promise<Answer> {
+    const body = this.#bodyOf(batch)
+    const text = JSON.stringify({
+      ...body,
+      w: batch.writer,
+      q: batch.seq,
+      o: this.#id,
+      r: renewalsOf(batch.renewals),
+      a: batch.asks.map((ask) => askOf(ask, this.#floors.of(ask))),
+    })
+    const onlyAdds = body.s.length === 1 && body.s[0]!.k === 'i' && batch.renewals.length + batch.asks.length === 0
+    for (let tries = 1; ; tries++) {
+      try {
+        const answer = (onlyAdds ? await this.#call('add_v1', [text]) : null) ?? (await this.#call('commit_v1', [text]))
+        return JSON.parse(answer!) as Answer
+      } catch (error) {
+        const { cause } = error as { cause?: unknown }
+        if (stateOf(cause ?? error) === 'MR004') throw behind(batch, cause ?? error)
+        if (!isPassing(cause) || tries >= TRIES) throw error
+      }
+    }
+  }
+
+  #bodyOf(
+    batch: Pick<Batch, 'groups'>,
+    lanes: LaneFinder = this.#lanes.find,
+  ): { readonly s: ReturnType<typeof stepsOf>; readonly now?: Time } {
+    const now = this.#now()
+    return { s: stepsOf(batch.groups, lanes, this.#minted.take), ...(now !== null && { now }) }
+  }
+
+  /** Sends groups within a user's transaction. What they have to tell comes back once that has been committed. */
+  async #commitWithin(batch: Batch, tx: Tx): Promise<Receipt> {
+    const { standing } = this.#opened ?? (await this.#open())
+    if (this.#feed.isNew) await this.#feed.announce()
+    const lanes = await this.#lanes.within(tx, newLanes(batch))
+    const body = { ...this.#bodyOf(batch, lanes), tx: true, store: standing.id, o: '', r: [], a: [] }
+    const text = await this.#call('commit_v1', [JSON.stringify(body)], tx)
+    return this.#receipt(batch, JSON.parse(text!) as Answer, true)
+  }
+
+  async #receipt(batch: Batch, answer: Answer, within = false): Promise<Receipt> {
+    const lanes = new Set<number>()
+    for (const rows of answer.asks) {
+      for (const row of rows) if (typeof row[0] === 'number') lanes.add(row[0])
+    }
+    await this.#lanes.recognise(lanes)
+    const receipt = receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane })
+    if (within) return receipt
+    this.#floors.placed(answer.places)
+    for (const [at, ask] of batch.asks.entries()) {
+      this.#floors.claimed(ask, answer.asks[at]!)
+      for (const queue of ask.queues) this.#lanes.queues.add(queue)
+    }
+    this.#feed.publish(answer, answer.events)
+    return receipt
+  }
+
+  /** The answer to a batch that was applied before: what it does not hold is read again. */
+  async #again(batch: Batch, answer: Answer): Promise<Receipt> {
+    const ids = wantedBy(answer)
+    const standing = new Map<string, JobRecord>()
+    for (const job of ids.length === 0 ? [] : await this.get(ids)) if (job !== undefined) standing.set(job.id, job)
+    const claimed = new Map<string, JobRecord[]>()
+    if (typeof answer.claim === 'number') {
+      const rows = await this.#ask<readonly (readonly [string, RecordRow])[]>('claimed_v1', answer.claim)
+      for (const [worker, row] of rows) {
+        const jobs = claimed.get(worker) ?? []
+        jobs.push(recordOf(row, this.#settings))
+        claimed.set(worker, jobs)
+      }
+    }
+    const reader = { settings: this.#settings, lane: this.#lanes.lane }
+    const receipt = receiptOf(batch, { ...answer, asks: [] }, reader, standing)
+    const asks = batch.asks.map(({ worker }) => {
+      const jobs = claimed.get(worker) ?? []
+      claimed.delete(worker)
+      return jobs
+    })
+    return { ...receipt, asks }
+  }
+
+  #keep(receipt: Receipt): void {
+    this.#receipts.delete(receipt.writer)
+    this.#receipts.set(receipt.writer, receipt)
+    if (this.#receipts.size <= KEPT) return
+    const [oldest] = this.#receipts.keys()
+    this.#receipts.delete(oldest!)
+  }
+
+  #feedSource(): FeedSource {
+    return {
+      announce: async (present, events) => {
+        const { driver } = this.#opened ?? (await this.#open())
+        if (this.#feed.watched) await this.#listen(driver)
+        return this.#presence(driver, present, events)
+      },
+      events: async (after) => JSON.parse((await this.#call('events_v1', [after, this.#options.ring]))!) as never,
+    }
+  }
+
+  async #presence(driver: Driver, present: Millis, events: Millis): Promise<{ event: number; floor: number }> {
+    const call = callOf(this.#schema, 'watch_v1', [this.#id, present, events, this.#now()])
+    return JSON.parse((await driver.call(call))!) as { event: number; floor: number }
+  }
+
+  /** Tells the other processes that somebody watches here. */
+  async #announce(): Promise<void> {
+    try {
+      if (this.#feed.isNew) await this.#feed.announce()
+    } catch {
+      // Whoever uses the store hears of it there; a commit announces before anything else.
+      if (!this.#closed && this.#feed.isNew) this.#stops.push(this.runtime.timer(1_000, () => void this.#announce()))
+    }
+  }
+
+  /** Listens, from when this resolves on. */
+  async #listen(driver: Driver): Promise<void> {
+    if (this.#wire !== undefined || this.#closed) return this.#wire?.ready
+    this.#wire = new Wire(driver, channelOf(this.#schema), this.runtime, {
+      heard: (payload) => this.#hear(payload),
+      missed: () => {
+        if (!this.#feed.watched) return
+        this.#floors.drop()
+        this.#feed.publish({ work: [...this.#lanes.queues], due: [], revoked: [] }, 1)
+      },
+    })
+    this.#every(PRESENT_EVERY, async () => {
+      if (this.#feed.watched) await this.#feed.announce()
+    })
+    await this.#wire.ready
+  }
+
+  /** Another process, or a transaction, has told something. */
+  #hear(payload: string): void {
+    let told: Hints & Pick<Answer, 'events' | 'places'> & { readonly from: string; readonly much?: true }
+    try {
+      told = JSON.parse(payload) as typeof told
+    } catch {
+      return // somebody else's word on this channel
+    }
+    if (told.from === this.#id) return
+    if (told.much === true) this.#floors.drop()
+    else this.#floors.placed(told.places)
+    this.#feed.publish({ work: told.work, due: told.due, revoked: told.revoked }, told.events)
+  }
+
+  /** A watcher has left; with the last one, so does this process. */
+  #left(): void {
+    if (this.#feed.watched || this.#closed || this.#opened === undefined) return
+    this.#feed.announce().catch(() => {})
+  }
+}
+
+function behind({ writer, seq }: Batch, cause: unknown): MillraceError {
+  const { detail } = cause as { detail?: string }
+  const last = Number(detail)
+  const message = `Writer ${writer} sent batch ${seq} after batch ${last} was applied; it was not applied.`
+  return new MillraceError('WRITER_BEHIND', message, { details: { writer, seq, last }, cause })
+}

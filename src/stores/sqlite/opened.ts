@@ -1,0 +1,175 @@
+// stores/sqlite/opened.ts: the store's own connection, once it is open: its transactions, and what is remembered between them.
+import { statSync } from 'node:fs'
+import type { Millis } from '../../job/job.js'
+import type { Runtime } from '../../store/runtime.js'
+import type { Batch, Receipt } from '../../store/store.js'
+import type { Database } from './driver.js'
+import { busyHere, gone } from './failures.js'
+import type { Feed } from './feed.js'
+import { lister } from './find.js'
+import type { Lister } from './find.js'
+import { Ground } from './ground.js'
+import { reduce } from './reduce.js'
+import { prepareAll } from './statements.js'
+import { Transaction } from './transaction.js'
+import type { Held } from './transaction.js'
+import { wake } from './wake.js'
+import { Writers } from './writers.js'
+
+/** Another's commits within this time mean that the file is shared just now. */
+const COMPANY: Millis = 200
+
+/** Time at the file after which a handle in company lets the others go first, and for how long. */
+const TURN: Millis = 10
+const YIELD: Millis = 2
+
+/** How often, at most, to look whether the file is still there: a look costs as much as a small statement. */
+const GLANCE: Millis = 10
+
+/** What is read from. */
+export interface Reading {
+  readonly ground: Ground
+  readonly list: Lister
+}
+
+/** A connection of the store's own. */
+export class Opened implements Reading {
+  readonly db: Database
+  readonly ground: Ground
+  readonly list: Lister
+  readonly #runtime: Runtime
+  /** The file's own number, by which it is known if another takes its name. */
+  readonly #file: string | undefined
+  readonly #held: Held = new Map()
+  readonly #writers = new Writers()
+  /** When another handle was last seen to write, and how long this one has been at the file since it let others go first. */
+  #company = -Infinity
+  #atFile: Millis = 0
+  /** When it was last seen that the file is still there. */
+  #looked = -Infinity
+  #suspect = false
+
+  constructor(db: Database, runtime: Runtime) {
+    this.db = db
+    this.#runtime = runtime
+    this.ground = new Ground(prepareAll(db))
+    this.list = lister((text) => db.prepare(text))
+    this.#file = db.path === undefined ? undefined : fileNumber(db.path)
+  }
+
+  get path(): string | undefined {
+    return this.db.path
+  }
+
+  /** Whether it has been at the file for long. */
+  get isTired(): boolean {
+    return this.#atFile >= TURN
+  }
+
+  /** Lets others at the file, if there are any: whoever comes back at once would always be first. */
+  async rest(): Promise<void> {
+    this.#atFile = 0
+    const runtime = this.#runtime
+    if (runtime.elapsed() - this.#company > COMPANY) return
+    await new Promise<void>((resolve) => void runtime.timer(1 + runtime.random() * YIELD, resolve))
+  }
+
+  /** Looks now and then whether the file is still there. */
+  glance(): void {
+    const now = this.#runtime.elapsed()
+    if (this.#file === undefined || now - this.#looked < GLANCE) return
+    if (fileNumber(this.path!) !== this.#file) throw gone(this.path!)
+    this.#looked = now
+  }
+
+  /** Others may have written through this very connection, which does not show by itself. */
+  suspect(): void {
+    this.#suspect = true
+  }
+
+  /** One transaction. What it throws has been undone. */
+  transaction<T>(work: () => T): T {
+    const { db, ground } = this
+    this.#refuseNested()
+    const { sql } = ground
+    const began = this.#runtime.elapsed()
+    this.glance()
+    sql.begin.run()
+    try {
+      const seen = ground.refresh()
+      if (seen !== 'same') this.#writers.suspect()
+      if (seen === 'changed') this.#company = this.#runtime.elapsed()
+      const answer = work()
+      sql.commit.run()
+      return answer
+    } catch (error) {
+      if (db.inTransaction) sql.rollback.run()
+      ground.forget()
+      this.#held.clear()
+      throw error
+    } finally {
+      this.#atFile += this.#runtime.elapsed() - began
+    }
+  }
+
+  /** Applies a batch, and tells those who listen. */
+  commit(batch: Batch, feed: Feed): Receipt {
+    const { ground } = this
+    let wakes = false
+    let done: Transaction | undefined
+    const receipt = this.transaction(() => {
+      const before = this.#writers.replay(ground, batch)
+      if (before !== undefined) return before
+      const now = this.#runtime.now()
+      done = new Transaction(ground, this.#held, now, feed.recording(ground, now))
+      const answer = reduce(done, batch)
+      wakes = feed.record(done)
+      done.keep()
+      return answer
+    })
+    if (done === undefined) return receipt
+    this.#writers.keep(receipt)
+    if (wakes && this.path !== undefined) wake(this.path)
+    try {
+      feed.publish(ground, done.news)
+    } catch {
+      // It is durable, whatever can be read now: what there was to tell is read again when next looked for.
+    }
+    return receipt
+  }
+
+  /** Reads everything as it is at one moment. */
+  snapshot<T>(work: () => T): T {
+    const { db, ground } = this
+    this.#refuseNested()
+    ground.sql.beginRead.run()
+    try {
+      return work()
+    } finally {
+      if (db.inTransaction) ground.sql.rollback.run() // there is nothing to keep; and some failures have ended it by themselves
+    }
+  }
+
+  /** Reads what others have told; the numbers of the file are read anew. Answers whether there was anything. */
+  lookAround(feed: Feed): boolean {
+    return this.snapshot(() => {
+      if (this.ground.refresh() !== 'same') this.#writers.suspect()
+      return feed.look(this.ground)
+    })
+  }
+
+  #refuseNested(): void {
+    if (this.db.inTransaction) throw busyHere('A transaction is open on this connection.')
+    if (!this.#suspect) return
+    this.#suspect = false
+    this.ground.forget()
+    this.#held.clear()
+    this.#writers.suspect()
+  }
+}
+
+/** What identifies a file beyond its name; nothing where it is gone. */
+function fileNumber(path: string): string | undefined {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  return stat && `${stat.dev}:${stat.ino}`
+}

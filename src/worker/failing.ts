@@ -1,0 +1,58 @@
+// worker/failing.ts: what a failure of a handler comes to: whether it is worth another attempt, and when.
+import { describeError, isUnrecoverable } from '../job/failure.js'
+import type { JobRecord, Millis } from '../job/job.js'
+import type { Outcome } from '../job/lifecycle.js'
+import { backoffDelay, defaultBackoff } from '../job/retry.js'
+import type { Desk } from '../queue/desk.js'
+import { Job } from '../queue/job.js'
+import type { ParsedHandler, Settings } from './options.js'
+
+/** Whose failure it is, and who decides. */
+export interface Failing {
+  readonly record: JobRecord
+  readonly handler: ParsedHandler
+  readonly desk: Desk
+  readonly settings: Settings
+  /** A callback of the user's threw. */
+  misbehaved(what: string, cause: unknown): void
+}
+
+/** Whether the worker's rule thinks a failure worth another attempt. */
+export function worthRetrying({ record, desk, settings, misbehaved }: Failing, error: unknown): boolean {
+  if (isUnrecoverable(error)) return false
+  const { retryable } = settings
+  if (retryable === undefined) return true
+  try {
+    const answer: unknown = retryable(error, new Job(desk, record))
+    if (isThenable(answer)) {
+      answer.then(undefined, () => {})
+      throw new TypeError("it answered a promise; it must answer 'retry' or 'fatal' at once")
+    }
+    return answer !== 'fatal'
+  } catch (cause) {
+    misbehaved('retryable', cause)
+    return true
+  }
+}
+
+/** The outcome of a failed attempt. */
+export function failure(failing: Failing, error: unknown, retryable: boolean): Outcome {
+  return { kind: 'threw', error: describeError(error), retryable, retryIn: retryable ? backoff(failing, error) : 0 }
+}
+
+/** A strategy that is missing or throws costs the job nothing but its formula: the default takes its place. */
+function backoff({ record, handler, desk, settings, misbehaved }: Failing, error: unknown): Millis {
+  const { random } = desk.connection.runtime
+  try {
+    const formula = record.backoff ?? handler.backoff ?? defaultBackoff
+    return backoffDelay(formula, record.attempt, random, settings.custom, error)
+  } catch (cause) {
+    misbehaved('backoff', cause)
+    return backoffDelay(defaultBackoff, record.attempt, random)
+  }
+}
+
+/** Whether something can be waited for. */
+export function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return typeof value === 'object' && value !== null && typeof (value as { then?: unknown }).then === 'function'
+}

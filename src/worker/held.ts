@@ -1,0 +1,86 @@
+// worker/held.ts: a transaction that stays open until it is told how to end.
+import { OpenTransaction, outside } from '../store/ambient.js'
+import type { Group, Store, Tx, Verdict } from '../store/store.js'
+
+/** How a transaction ended. */
+export type End =
+  | { readonly kind: 'committed' }
+  /** Its last group was refused, so that it was rolled back. */
+  | { readonly kind: 'refused'; readonly verdict: Verdict & { ok: false } }
+  /** The store failed: it may have been committed, or not. */
+  | { readonly kind: 'unknown'; readonly error: unknown }
+
+/** What a transaction waits for: its last group, if any. */
+interface Orders {
+  readonly told: Promise<Group | undefined>
+  commit(last: Group | undefined): void
+  breakOff(reason: unknown): void
+}
+
+/** A transaction between its beginning and its end. */
+export class Held {
+  readonly open: OpenTransaction
+  /** Rejects as soon as it is rolled back, with the reason. */
+  readonly broken: Promise<never>
+  readonly #orders: Orders
+  readonly #ended: Promise<End>
+
+  /** Begins one; waits for its turn where only one can be open. `opened` is called in the very moment in which it is. */
+  static begin(store: Store, opened: (held: Held) => void): Promise<Held> {
+    return new Promise((resolve, reject) => {
+      let conclude = (_end: End): void => {}
+      // A promise of its own, since the work may begin before `transact` has returned.
+      const ended = new Promise<End>((fulfil) => (conclude = fulfil))
+      let verdict: Verdict | undefined
+      const work = async (tx: Tx): Promise<void> => {
+        const open = new OpenTransaction(store, tx)
+        const orders = takeOrders()
+        const held = new Held(open, orders, ended)
+        opened(held)
+        resolve(held)
+        const last = await orders.told
+        if (last !== undefined) [verdict] = await open.commit([last])
+        if (verdict?.ok === false) throw new Error('The last group was refused.')
+      }
+      outside(() => store.transact!(work)).then(
+        () => conclude({ kind: 'committed' }),
+        (error: unknown) => {
+          conclude(verdict?.ok === false ? { kind: 'refused', verdict } : { kind: 'unknown', error })
+          reject(error) // heard only if it never began
+        },
+      )
+    })
+  }
+
+  private constructor(open: OpenTransaction, orders: Orders, ended: Promise<End>) {
+    this.open = open
+    this.#orders = orders
+    this.#ended = ended
+    this.broken = orders.told.then(() => new Promise<never>(() => {}))
+    this.broken.catch(() => {})
+  }
+
+  /** Commits it, with a last group if one is given: if that is refused, it is rolled back instead. */
+  commit(last: Group | undefined): Promise<End> {
+    this.open.end() // nothing joins it any more
+    this.#orders.commit(last)
+    return this.#ended
+  }
+
+  /** Rolls it back, whatever is under way in it; resolves when that is done. */
+  async rollBack(reason: unknown): Promise<void> {
+    this.open.end()
+    this.#orders.breakOff(reason)
+    await this.#ended
+  }
+}
+
+function takeOrders(): Orders {
+  let commit: Orders['commit'] = () => {}
+  let breakOff: Orders['breakOff'] = () => {}
+  const told = new Promise<Group | undefined>((fulfil, fail) => {
+    commit = fulfil
+    breakOff = fail
+  })
+  return { told, commit, breakOff }
+}

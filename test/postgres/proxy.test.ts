@@ -1,0 +1,135 @@
+import { once } from 'node:events'
+import { connect, createServer } from 'node:net'
+import type { AddressInfo, Server, Socket } from 'node:net'
+import { afterEach, beforeEach, expect, it } from 'vitest'
+import { startProxy } from './proxy.js'
+import type { Proxy } from './proxy.js'
+
+let echo: Server
+let proxy: Proxy
+const made: Socket[] = []
+/** The server's ends of the connections it has taken. */
+let taken: Socket[] = []
+
+beforeEach(async () => {
+  taken = []
+  echo = createServer((socket) => {
+    taken.push(socket)
+    socket.on('error', () => {})
+    socket.pipe(socket)
+  })
+  echo.listen(0, '127.0.0.1')
+  await once(echo, 'listening')
+  proxy = await startProxy((echo.address() as AddressInfo).port)
+})
+
+afterEach(() => {
+  for (const each of made.splice(0)) each.destroy()
+  proxy.close()
+  for (const each of taken) each.destroy()
+  echo.close()
+})
+
+async function dial(): Promise<Socket> {
+  const socket = connect(proxy.port, '127.0.0.1')
+  made.push(socket)
+  await once(socket, 'connect')
+  socket.on('error', () => {})
+  return socket
+}
+
+/** Says something and waits for as many bytes to come back. */
+async function said(socket: Socket, text: string): Promise<string> {
+  socket.write(text)
+  let heard = ''
+  while (heard.length < text.length) heard += String((await once(socket, 'data'))[0])
+  return heard
+}
+
+/** What arrives from now on. */
+function hearing(socket: Socket): () => string {
+  let heard = ''
+  socket.on('data', (bytes) => (heard += String(bytes)))
+  return () => heard
+}
+
+it('passes what both sides say, and their end', async () => {
+  const socket = await dial()
+  expect(await said(socket, 'hello')).toBe('hello')
+  socket.end()
+  await once(socket, 'close')
+  expect(proxy.connections).toBe(0)
+})
+
+it('delays, and keeps the order when the delay shrinks', async () => {
+  const socket = await dial()
+  await said(socket, 'first')
+  const heard = hearing(socket)
+  const began = performance.now()
+  proxy.delay(60)
+  socket.write('slow ')
+  await once(taken[0]!, 'data')
+  expect(performance.now() - began).toBeGreaterThanOrEqual(60) // a lower bound: no machine is too slow for it
+  proxy.delay(1)
+  socket.write('quick')
+  while (heard() !== 'slow quick') await once(socket, 'data')
+})
+
+it('freezes without a sign: what is said arrives nowhere until it passes again', async () => {
+  const socket = await dial()
+  await said(socket, 'before')
+  proxy.freeze()
+  await new Promise((done) => socket.write('during', done)) // the kernel takes it, as of any living peer
+  const other = await dial() // and this, too
+  await new Promise((done) => other.write('newcomer', done))
+
+  const both = [once(socket, 'data'), once(other, 'data')]
+  await proxy.pass()
+  expect((await Promise.all(both)).map(([bytes]) => String(bytes))).toEqual(['during', 'newcomer'])
+})
+
+it('can freeze standing connections alone, and hides the end of one from its other side', async () => {
+  const socket = await dial()
+  await said(socket, 'before')
+  let noticed = false
+  taken[0]!.on('close', () => (noticed = true))
+  const heard = hearing(socket)
+  proxy.freeze('standing')
+  await new Promise((done) => socket.write('during', done))
+  expect(await said(await dial(), 'newcomer')).toBe('newcomer')
+  expect(heard()).toBe('')
+  socket.destroy()
+  await once(socket, 'close')
+  expect(await said(await dial(), 'later')).toBe('later')
+  expect(noticed).toBe(false)
+
+  const closed = once(taken[0]!, 'close')
+  await proxy.pass()
+  await closed
+})
+
+it('cuts both sides with a reset, and takes new connections', async () => {
+  const socket = await dial()
+  await said(socket, 'before')
+  const resets = [once(socket, 'error'), once(taken[0]!, 'error')]
+  proxy.cut()
+  const errors = (await Promise.all(resets)).flat()
+  expect(errors).toMatchObject([{ code: 'ECONNRESET' }, { code: 'ECONNRESET' }])
+  expect(await said(await dial(), 'after')).toBe('after')
+})
+
+it('refuses new connections, leaves the standing alone, and takes them again on the same port', async () => {
+  const socket = await dial()
+  await said(socket, 'before')
+  proxy.refuse()
+  await expect(dial()).rejects.toMatchObject({ code: 'ECONNREFUSED' })
+  expect(await said(socket, 'still here')).toBe('still here')
+  await proxy.pass()
+  expect(await said(await dial(), 'after')).toBe('after')
+})
+
+it('puts itself into an address', () => {
+  expect(proxy.through('postgres://me:secret@127.0.0.1:5432/db')).toBe(
+    `postgres://me:secret@127.0.0.1:${proxy.port}/db`,
+  )
+})

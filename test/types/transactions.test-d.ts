@@ -1,0 +1,154 @@
+// Which transactions a queue offers follows from its store.
+import { Queue, Worker } from 'millrace'
+import type { GivenBy, InTransaction, JobOf, SqlTransaction, Store, TakenBy } from 'millrace'
+import type { BetterSQLite3Database } from 'drizzle-orm/better-sqlite3'
+import type { Kysely } from 'kysely'
+import { memory } from 'millrace/memory'
+import { sqlite } from 'millrace/sqlite'
+import type { SqliteHandle, SqliteTransaction, SqliteTx } from 'millrace/sqlite'
+import { describe, expectTypeOf, test } from 'vitest'
+import { jobs, store, untyped } from './jobs.js'
+
+/** A handle of a driver, which has more than the store needs. */
+interface OwnHandle extends SqliteHandle {
+  pragma(text: string): unknown
+}
+declare const handle: OwnHandle
+
+const onFile = new Queue('main', { store: sqlite('jobs.db'), jobs })
+const onHandle = new Queue('main', { store: sqlite(handle), jobs })
+const inMemory = new Queue('main', { store: memory(), jobs })
+
+describe('the store', () => {
+  test('says what its transactions are', () => {
+    expectTypeOf(sqlite('jobs.db')).toEqualTypeOf<Store<SqliteTransaction, SqliteTx>>()
+    expectTypeOf(sqlite(handle)).toEqualTypeOf<Store<OwnHandle, SqliteTx>>()
+    expectTypeOf(memory()).toEqualTypeOf<Store<never>>()
+    expectTypeOf<GivenBy<Store<OwnHandle, SqliteTx>>>().toEqualTypeOf<OwnHandle>()
+    expectTypeOf<TakenBy<Store<OwnHandle, SqliteTx>>>().toEqualTypeOf<SqliteTx>()
+    expectTypeOf<TakenBy<Store<never>>>().toEqualTypeOf<never>()
+    expectTypeOf<TakenBy<Store>>().toEqualTypeOf<unknown>()
+  })
+
+  test('passes for any store', () => {
+    const any = (each: Store): Store => each
+    any(memory())
+    any(sqlite('jobs.db'))
+    any(sqlite(handle))
+  })
+})
+
+describe('a queue', () => {
+  test('is inferred from its store and its jobs', () => {
+    expectTypeOf(onFile).toEqualTypeOf<Queue<typeof jobs, Store<SqliteTransaction, SqliteTx>>>()
+    expectTypeOf(onFile.store).toEqualTypeOf<Store<SqliteTransaction, SqliteTx>>()
+    expectTypeOf(new Queue('q', { store })).toEqualTypeOf<Queue>()
+  })
+
+  test('passes for any queue, and its workers are inferred as before', () => {
+    const any = (each: Queue): string => each.name
+    any(onFile)
+    any(onHandle)
+    any(inMemory)
+    new Worker(onFile, {
+      charge: (job) => {
+        expectTypeOf(job.data).toEqualTypeOf<{ cents: number }>()
+        return { receipt: 'r' }
+      },
+    })
+    new Worker(inMemory, { sweep: () => 5 })
+  })
+})
+
+describe('tx', () => {
+  const adapter: SqlTransaction = { execute: () => [] }
+
+  test('is whatever the store takes', () => {
+    void onFile.add('charge', { cents: 5 }, { tx: handle, delay: '5s' })
+    void onFile.add('sweep', undefined, { tx: adapter })
+    void onFile.addBulk([{ name: 'sweep' }], { tx: handle })
+    void onFile.get('id', { tx: handle })
+    void onFile.list({ state: 'failed', tx: handle })
+    void onFile.cancel('id', { tx: handle })
+    void onFile.retry({ name: 'charge' }, { tx: adapter })
+    void onFile.promote('id', { tx: handle })
+    void onFile.remove({}, { tx: handle })
+    void onFile.update('id', { priority: 1 }, { tx: handle })
+    void onFile.update({ name: 'charge' }, { data: { cents: 6 } }, { tx: handle })
+    void onFile.pause('charge', { tx: handle })
+    void onFile.resume(undefined, { tx: handle })
+    expectTypeOf(onFile.add('charge', { cents: 5 }, { tx: handle })).resolves.toEqualTypeOf<
+      JobOf<typeof jobs, 'charge'>
+    >()
+    expectTypeOf(onFile.cancel({}, { tx: handle })).resolves.toEqualTypeOf<number>()
+  })
+
+  test('may be a transaction of Drizzle or Kysely, and not these themselves', () => {
+    const orm = null! as Kysely<{ users: { name: string } }>
+    void orm.transaction().execute((trx) => onFile.add('sweep', undefined, { tx: trx }))
+    const drizzle = null! as BetterSQLite3Database
+    drizzle.transaction((tx) => void onFile.cancel('id', { tx }))
+    // @ts-expect-error no transaction is open on it
+    void onFile.add('sweep', undefined, { tx: orm })
+  })
+
+  test('is nothing else', () => {
+    // @ts-expect-error a path is no transaction
+    void onFile.add('charge', { cents: 5 }, { tx: 'jobs.db' })
+    // @ts-expect-error it has nothing to write with
+    void onFile.cancel('id', { tx: {} })
+    // @ts-expect-error it is `tx`
+    void onFile.cancel('id', { txn: handle })
+    // @ts-expect-error one job of many has no transaction of its own
+    void onFile.addBulk([{ name: 'sweep', options: { tx: handle } }])
+  })
+
+  test('is not offered where the store has none', () => {
+    // @ts-expect-error memory has no transactions
+    void inMemory.add('charge', { cents: 5 }, { tx: handle })
+    // @ts-expect-error memory has no transactions
+    void inMemory.addBulk([{ name: 'sweep' }], { tx: handle })
+    // @ts-expect-error memory has no transactions
+    void inMemory.cancel('id', { tx: handle })
+    // @ts-expect-error memory has no transactions
+    void inMemory.cancel('id', {})
+    // @ts-expect-error memory has no transactions
+    void inMemory.update('id', { priority: 1 }, { tx: handle })
+    // @ts-expect-error memory has no transactions
+    void inMemory.pause('charge', { tx: handle })
+    // @ts-expect-error memory has no transactions
+    void inMemory.list({ tx: handle })
+    // @ts-expect-error memory has no transactions
+    void inMemory.get('id', { tx: handle })
+  })
+
+  test('is anything where the store is not known', () => {
+    void untyped.add('anything', {}, { tx: 5 })
+    void untyped.cancel('id', { tx: handle })
+    const options: InTransaction = { tx: handle }
+    void untyped.get('id', options)
+  })
+})
+
+describe('queue.transaction', () => {
+  test('gives what the store gives, and answers what the work answers', () => {
+    void onFile.transaction(async (tx) => {
+      expectTypeOf(tx).toEqualTypeOf<SqliteTransaction>()
+      tx.prepare('INSERT INTO own VALUES (?, ?)').run('a', 1)
+      await onFile.add('sweep', undefined, { tx })
+    })
+    void onHandle.transaction(async (tx) => {
+      expectTypeOf(tx).toEqualTypeOf<OwnHandle>()
+      tx.pragma('foreign_keys')
+    })
+    expectTypeOf(onFile.transaction(async () => 5)).resolves.toEqualTypeOf<number>()
+    // @ts-expect-error it takes a function
+    void onFile.transaction({})
+  })
+
+  test('has nothing to give where the store has no transactions', () => {
+    void inMemory.transaction(async (tx) => {
+      expectTypeOf(tx).toEqualTypeOf<never>()
+    })
+  })
+})
