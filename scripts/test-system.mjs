@@ -61,7 +61,7 @@ add('test/system', runVitest(process.execPath, ['--config', 'vitest.system.confi
 console.log(`\n=== PostgreSQL ${oldest}`)
 if (fetchPostgres(oldest)) {
   process.env.MILLRACE_POSTGRES = String(oldest)
-  const parts = ['test/postgres', 'test/conformance/postgres', 'test/faults/postgres', '--typecheck.enabled=false']
+  const parts = ['test/postgres', 'test/conformance/postgres', '--typecheck.enabled=false']
   add(`PostgreSQL ${oldest}`, runVitest(process.execPath, parts))
   delete process.env.MILLRACE_POSTGRES
 } else {

@@ -9,8 +9,10 @@ import type { Store } from './store.js'
 export interface Connection {
   readonly store: Store
   readonly runtime: Runtime
-  /** Adds, settlements, notes and asks. */
+  /** Adds, settlements and notes. */
   readonly main: Lane
+  /** Asks: with the rest, so that one round trip does both; by themselves where a store works on several batches at once. */
+  readonly asks: Lane
   /** Renewals and signs of life, so that a slow batch never costs a lease. */
   readonly renewals: Lane
   /** Resolves when the store is open; opens it the first time. */
@@ -55,10 +57,13 @@ function create(store: Store): Connection {
       return store.commit(batch)
     },
   }
+  const size = store.can.portion === undefined ? {} : { size: store.can.portion }
+  const main = new Lane(gate, runtime, writer, size)
   return {
     store,
     runtime,
-    main: new Lane(gate, runtime, writer, store.can.portion === undefined ? {} : { size: store.can.portion }),
+    main,
+    asks: store.can.parallel === true ? new Lane(gate, runtime, `${writer}/asks`) : main,
     renewals: new Lane(gate, runtime, `${writer}/renewals`),
     ready,
   }

@@ -91,7 +91,7 @@ export class Intake {
   #ahead(): number {
     const { slots, connection } = this.#host
     const { ahead } = slots
-    const target = Math.min(this.pace.target(connection.main.trip), connection.store.can.portion ?? Infinity)
+    const target = Math.min(this.pace.target(connection.asks.trip), connection.store.can.portion ?? Infinity)
     // Others' free slots come first: nothing is leased ahead once the queue has run short.
     return this.#short || ahead > target / 2 ? 0 : target - ahead
   }
@@ -101,7 +101,7 @@ export class Intake {
     const asked = connection.runtime.elapsed()
     let jobs: readonly JobRecord[]
     try {
-      jobs = await connection.main.ask({ worker: id, queues, handles: settings.handles, want, ahead })
+      jobs = await connection.asks.ask({ worker: id, queues, handles: settings.handles, want, ahead })
       this.#failures = 0
       this.#short = jobs.length < want + ahead
       this.#dry = jobs.length < want && !this.#again

@@ -28,7 +28,7 @@ export interface SettlementHost {
   caughtUp(): void
 }
 
-/** More settlements than this on their way, and no further jobs are taken: claims must not outrun what they come to. */
+/** More settlements than this on their way (or than a batch holds), and no further jobs are taken: claims must not outrun what they come to. */
 const MANY = 500
 
 /** The wait before a settlement whose answer never came is sent again. */
@@ -37,12 +37,16 @@ const AGAIN: Millis = 250
 /** Outcomes on their way to the store. */
 export class Settlements {
   readonly #host: SettlementHost
+  readonly #many: number
   #open = 0
   #given = false
+  /** The error told last. */
+  #told: unknown
   #idle: (() => void)[] = []
 
   constructor(host: SettlementHost) {
     this.#host = host
+    this.#many = Math.max(MANY, host.connection.store.can.portion ?? 0)
   }
 
   /** Sends an outcome, unless the job was lost through our own sleep. */
@@ -78,12 +82,12 @@ export class Settlements {
 
   /** Whether so many are on their way that no further jobs should be taken. */
   get behind(): boolean {
-    return this.#open > MANY
+    return this.#open > this.#many
   }
 
   #close(): void {
     this.#open--
-    if (this.#open === MANY) this.#host.caughtUp()
+    if (this.#open === this.#many) this.#host.caughtUp()
     if (this.#open === 0) for (const done of this.#idle.splice(0)) done()
   }
 
@@ -97,7 +101,7 @@ export class Settlements {
   /** No answer came: it may have landed, or not. */
   unanswered(attempt: Attempt, outcome: Outcome, error: unknown): void {
     attempt.unsure = true
-    this.#host.failed(error)
+    if (error !== this.#told) this.#host.failed((this.#told = error)) // once for all that left in one batch
     this.#again(attempt, outcome)
   }
 

@@ -50,14 +50,14 @@ let programs = ''
 
 /**
  * A fresh folder for each test, and programs that can be started there; those that are left are ended before it is
- * removed. Answers the path of a name in it.
+ * removed, or after all tests. Answers the path of a name in it.
  */
-export function scene(): (name?: string) => string {
+export function scene(ending: typeof afterEach | typeof afterAll = afterEach): (name?: string) => string {
   beforeAll(() => {
     programs = compile()
   })
   const path = freshFolder()
-  afterEach(endAll)
+  ending(endAll)
   afterAll(() => rmSync(programs, { recursive: true }))
   return path
 }

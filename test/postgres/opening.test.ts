@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { Client, Pool } from 'pg'
 import postgresJs from 'postgres'
+import type { Sql } from 'postgres'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { Queue } from 'millrace'
 import type { Store } from 'millrace'
@@ -20,7 +21,7 @@ import { newRole, rows, run } from './sql.js'
 
 scene()
 
-const opened = (url: string | object, options?: PostgresOptions): Store => closing(postgres(url, options))
+const opened = (target: string | Pool | Sql, options?: PostgresOptions): Store => closing(postgres(target, options))
 
 /** Adds a job in one store, and has it done by a worker on another that is woken for it. */
 async function works(store: Store, other: Store = store): Promise<void> {

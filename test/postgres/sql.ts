@@ -1,6 +1,7 @@
 // Connections of the tests' own, beside those of a store, and roles to connect as; all gone after each test.
 import { Client } from 'pg'
 import { afterEach } from 'vitest'
+import type { Store } from '../../src/store/store.js'
 import { newSchema, sharedServer } from './shared.js'
 
 const clients: Client[] = []
@@ -46,4 +47,9 @@ export async function newRole(url: string): Promise<{ readonly name: string; rea
   theirs.username = name
   theirs.password = 'secret'
   return { name, url: theirs.href }
+}
+
+/** Resolves when all others know who watches through a store: a commit through it says so first. */
+export async function announced(store: Store): Promise<void> {
+  await store.commit({ writer: newSchema(), seq: 1, groups: [], renewals: [], asks: [] })
 }

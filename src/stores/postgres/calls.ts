@@ -4,6 +4,21 @@ import { quoted } from './migrate.js'
 
 /** What each function takes. */
 const takes = {
+  add_one_v1: [
+    'text',
+    'bigint',
+    'text',
+    'int',
+    'int',
+    'text',
+    'bigint',
+    'boolean',
+    'bigint',
+    'text',
+    'text',
+    'text',
+    'bigint',
+  ],
   add_v1: ['jsonb'],
   claimed_v1: ['bigint'],
   commit_v1: ['jsonb'],

@@ -57,7 +57,10 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       const listening = await within(
         sql.listen(channel, ear.heard, () => {
           // It has found its connection lost and opened another: what was told meanwhile is to be read.
-          if (began++ > 0 && !over) ear.lost(new Error('The connection that listens was lost.'))
+          if (began++ === 0 || over) return
+          over = true
+          listening.unlisten().catch(() => {}) // whoever is told so listens anew
+          ear.lost(new Error('The connection that listens was lost.'))
         }),
       )
       return {

@@ -1,15 +1,17 @@
 // stores/postgres/failures.ts: what the server's errors mean, and how a user is told.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 
+/** A code of the server's; those of Prisma's own look alike, but for their first digit. */
+const serversCode = /^(?!P[1-9])[0-9A-Z]{5}$/
+
 /** The server's own code for an error, where it gave one. */
 export function stateOf(error: unknown): string | undefined {
   if (typeof error !== 'object' || error === null) return undefined
-  const { code } = error as { code?: unknown }
-  if (typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code)) return code
+  const { code, originalCode, cause, meta } = error as Record<'code' | 'originalCode' | 'cause' | 'meta', unknown>
+  for (const each of [code, originalCode]) if (typeof each === 'string' && serversCode.test(each)) return each
   // Prisma and others wrap it.
-  const { cause, meta } = error as { cause?: unknown; meta?: { code?: unknown } }
-  if (typeof meta?.code === 'string' && /^[0-9A-Z]{5}$/.test(meta.code)) return meta.code
-  return cause === undefined || cause === error ? undefined : stateOf(cause)
+  const { driverAdapterError } = (meta ?? {}) as { driverAdapterError?: unknown }
+  return stateOf(meta) ?? stateOf(driverAdapterError) ?? (cause === error ? undefined : stateOf(cause))
 }
 
 /** Whether a prepared statement was not where it was prepared: a pooler mixes connections. */

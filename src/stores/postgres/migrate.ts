@@ -3,10 +3,7 @@ import { MillraceError } from '../../job/errors.js'
 import type { Driver } from './connection.js'
 import { isMissing } from './failures.js'
 import { functions } from './functions.js'
-import { OLDEST, schema as tables, VERSION } from './schema.js'
-
-/** What leads from one version to the next, the oldest first. */
-const steps: readonly { readonly from: number; readonly sql: string }[] = []
+import { OLDEST, schema as tables, steps, VERSION } from './schema.js'
 
 /** A name as SQL writes it. */
 export function quoted(name: string): string {
@@ -34,7 +31,7 @@ export function migrationSql(options: { readonly schema?: string; readonly from?
   const { schema = 'millrace', from = 0 } = options
   if (from === 0) return named(tables + functions, schema)
   const wanted = steps.filter((step) => step.from >= from).map(({ sql }) => sql)
-  return named(`${wanted.join('')}update {S}.meta set version = ${VERSION}, oldest = ${OLDEST};\n`, schema)
+  return named(`${wanted.join('')}${functions}update {S}.meta set version = ${VERSION}, oldest = ${OLDEST};\n`, schema)
 }
 
 /** What stands in the database. */

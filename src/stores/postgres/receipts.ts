@@ -121,3 +121,27 @@ export function wantedBy({ groups, renewals }: Answer): readonly string[] {
   for (const [, , id, job] of renewals) if (job === 1) ids.push(id)
   return ids
 }
+
+/** What a notification tells. */
+type Told = Pick<Answer, 'events' | 'work' | 'due' | 'revoked' | 'places'> & {
+  /** The process that tells it; empty for a transaction. */
+  readonly from: string
+  /** There was more than fits. */
+  readonly much?: true
+}
+
+/** What is in a notification; nothing, if it was not sent by a commit. */
+export function toldIn(payload: string): Told | undefined {
+  let told: Partial<Told> | null
+  try {
+    told = JSON.parse(payload) as Partial<Told> | null
+  } catch {
+    return undefined
+  }
+  if (typeof told?.from !== 'string' || typeof told.events !== 'number') return undefined
+  const { from, events, work, due, revoked, places } = told
+  const lists = [work, due, revoked, places]
+  return lists.every(Array.isArray)
+    ? (told as Told)
+    : { from, events, much: true, work: [], due: [], revoked: [], places: [] }
+}

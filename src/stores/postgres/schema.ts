@@ -1,7 +1,7 @@
 // stores/postgres/schema.ts: the whole schema as it is today. `{S}` stands for its name.
 
 /** The version of `schema`; up by one with every step. */
-export const VERSION = 1
+export const VERSION = 2
 
 /** The oldest version of the library that can work with it. */
 export const OLDEST = 1
@@ -10,8 +10,7 @@ export const OLDEST = 1
  * Everything Millrace keeps in a database, in a schema of its own. Times are milliseconds since 1970. JSON is text: it
  * reads back exactly as it was written. Names compare by their bytes, whatever the database's language.
  *
- * No table but `job` has an index that an update touches, so that what is written again and again (tallies, writers)
- * stays in its page. `job` is vacuumed early, since every step of a job's life leaves an old row behind.
+ * No table but `job` has an index that an update touches, so that what is written again and again stays in its page. `job` is vacuumed early, since every step of a job's life leaves an old row behind.
  */
 export const schema = `
 -- It may be there already, made for a role that can make none.
@@ -91,8 +90,8 @@ create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' 
 create index job_list on {S}.job (queue, state, seq) where state <> 'active';
 create index job_due on {S}.job (queue, due_at) where due_at is not null and state <> 'active';
 create index job_leased on {S}.job (queue, due_at) where state = 'active';
-create index job_chain on {S}.job (chain) where chain is not null;
-create index job_parent on {S}.job (parent) where parent is not null;
+create index job_chain on {S}.job (chain, seq) where chain is not null;
+create index job_parent on {S}.job (parent, seq) where parent is not null;
 create index job_schedule on {S}.job (queue, seq) where kind = 'schedule';
 
 create table {S}.log (
@@ -142,22 +141,15 @@ create table {S}.cell (
   at      bigint not null
 );
 
--- Numbers kept so that nobody has to count: jobs of a lane by state, and ('+added' and so on) what has happened in a
--- queue. Each writer counts in rows of its own, so that none is waited for; those of writers long gone are added up.
-create table {S}.tally (
-  writer text collate "C" not null,
-  of     int not null,                      -- the lane or queue
-  what   text collate "C" not null,
-  n      bigint not null,
-  primary key (writer, of, what)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-
--- The last batch of each writer, with its answer, so that one sent again is answered and not applied.
+-- The last batch of each writer, with its answer, so that one sent again is answered and not applied. And numbers kept so
+-- that nobody has to count: jobs of a lane by state ('12 waiting'), and what has happened in a queue ('3 +added'). Each
+-- writer counts for itself, so that none is waited for; those of writers long gone are added up under ''.
 create table {S}.writer (
   id      text collate "C" primary key,
   seq     bigint not null,
   at      bigint not null,
-  receipt text not null
+  receipt text not null,
+  counts  jsonb not null default '{}'
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
 -- Processes that watch, for as long as they are there; and until when events are to be recorded for them.
@@ -188,3 +180,18 @@ create view {S}.jobs as
 insert into {S}.meta (version, oldest) values (${VERSION}, ${OLDEST});
 select nextval('{S}.fence');
 `
+
+/** What leads from one version to the next, the oldest first; the functions of this version come after them. */
+export const steps: readonly { readonly from: number; readonly sql: string }[] = [
+  {
+    from: 1, // counts had a table of their own, with a row for each
+    sql: `
+alter table {S}.writer add column counts jsonb not null default '{}';
+insert into {S}.writer (id, seq, at, receipt, counts)
+  select '', 0, 0, '', coalesce(jsonb_object_agg(y.of || ' ' || y.what, y.n), '{}')
+  from (select of, what, sum(n) as n from {S}.tally group by of, what) y
+  on conflict (id) do update set counts = excluded.counts;
+drop table {S}.tally;
+`,
+  },
+]

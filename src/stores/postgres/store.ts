@@ -10,7 +10,7 @@ import { checkTarget, openDriver } from './driver.js'
 import type { Driver, Value } from './connection.js'
 import { isMissing, isPassing, stateOf, toStoreError } from './failures.js'
 import { Feed, PRESENT_EVERY } from './feed.js'
-import type { FeedSource, Hints } from './feed.js'
+import type { FeedSource } from './feed.js'
 import { Floors } from './floors.js'
 import { Lanes } from './lanes.js'
 import { channelOf, prepare } from './migrate.js'
@@ -23,7 +23,7 @@ import { askOf, newLanes, renewalsOf, stepsOf } from './plan.js'
 import type { LaneFinder } from './plan.js'
 import { asked, detailsOf, dueOf, pageOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, TallyAnswer } from './read.js'
-import { receiptOf, wantedBy } from './receipts.js'
+import { receiptOf, toldIn, wantedBy } from './receipts.js'
 import type { Answer } from './receipts.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
@@ -38,10 +38,19 @@ const PORTION = 2_000
 const KEPT = 100
 
 /** How often what was left behind is tidied up by a process. */
-const TIDY_EVERY: Millis = 300_000
+const TIDY_EVERY: Millis = 30_000
 
 /** How often a batch is sent again at once when somebody's lock, or a deadlock, was in its way. */
 const TRIES = 3
+
+/** What PostgreSQL says where a key is taken. */
+const UNIQUE_VIOLATION = '23505'
+
+/** The steps that a batch comes to, and the time where it is not the server's. */
+interface Body {
+  readonly s: ReturnType<typeof stepsOf>
+  readonly now?: Time
+}
 
 /** What an open store has. */
 interface Opened {
@@ -69,7 +78,7 @@ export function postgres(target: unknown, options: PostgresOptions = {}): Store<
 
 class PostgresStore implements Store {
   readonly name = 'postgres'
-  readonly can = { transactions: true, share: 'network', portion: PORTION } as const
+  readonly can = { transactions: true, share: 'network', portion: PORTION, parallel: true } as const
   readonly runtime: Runtime
   readonly #target: unknown
   readonly #schema: string
@@ -250,6 +259,8 @@ class PostgresStore implements Store {
   }
 
   async #ask<T>(name: FunctionName, value: Value, tx?: Tx): Promise<T> {
+    // Whoever watches and then reads is told of all that comes after what was read.
+    if (tx === undefined && this.#feed.isNew) await this.#feed.announce()
     return JSON.parse((await this.#call(name, [value], tx))!) as T
   }
 
@@ -264,10 +275,9 @@ class PostgresStore implements Store {
       r: renewalsOf(batch.renewals),
       a: batch.asks.map((ask) => askOf(ask, this.#floors.of(ask))),
     })
-    const onlyAdds = body.s.length === 1 && body.s[0]!.k === 'i' && batch.renewals.length + batch.asks.length === 0
     for (let tries = 1; ; tries++) {
       try {
-        const answer = (onlyAdds ? await this.#call('add_v1', [text]) : null) ?? (await this.#call('commit_v1', [text]))
+        const answer = (await this.#shortly(batch, body, text)) ?? (await this.#call('commit_v1', [text]))
         return JSON.parse(answer!) as Answer
       } catch (error) {
         const { cause } = error as { cause?: unknown }
@@ -277,10 +287,22 @@ class PostgresStore implements Store {
     }
   }
 
-  #bodyOf(
-    batch: Pick<Batch, 'groups'>,
-    lanes: LaneFinder = this.#lanes.find,
-  ): { readonly s: ReturnType<typeof stepsOf>; readonly now?: Time } {
+  /** Sends a batch that does nothing but add jobs alike the shortest way; answers nothing if that is not for it. */
+  async #shortly(batch: Batch, { s: steps, now }: Body, text: string): Promise<string | null> {
+    const [step] = steps
+    if (steps.length !== 1 || step?.k !== 'i' || batch.renewals.length + batch.asks.length > 0) return null
+    if (step.n.length > 1 || step.guard || step.ra || step.ri) return this.#call('add_v1', [text])
+    const { q, l, qn, p, lifo, at, s, id, d } = step
+    try {
+      const values = [batch.writer, batch.seq, this.#id, q, l, qn, p, String(lifo), at, s, id[0]!, d[0]!, now ?? null]
+      return await this.#call('add_one_v1', values)
+    } catch (error) {
+      if (stateOf((error as { cause?: unknown }).cause ?? error) === UNIQUE_VIOLATION) return null
+      throw error
+    }
+  }
+
+  #bodyOf(batch: Pick<Batch, 'groups'>, lanes: LaneFinder = this.#lanes.find): Body {
     const now = this.#now()
     return { s: stepsOf(batch.groups, lanes, this.#minted.take), ...(now !== null && { now }) }
   }
@@ -389,16 +411,12 @@ class PostgresStore implements Store {
 
   /** Another process, or a transaction, has told something. */
   #hear(payload: string): void {
-    let told: Hints & Pick<Answer, 'events' | 'places'> & { readonly from: string; readonly much?: true }
-    try {
-      told = JSON.parse(payload) as typeof told
-    } catch {
-      return // somebody else's word on this channel
-    }
-    if (told.from === this.#id) return
+    const told = toldIn(payload)
+    if (told === undefined || told.from === this.#id) return // one's own, or somebody else's word on this channel
     if (told.much === true) this.#floors.drop()
     else this.#floors.placed(told.places)
-    this.#feed.publish({ work: told.work, due: told.due, revoked: told.revoked }, told.events)
+    const work = told.much === true ? [...this.#lanes.queues] : told.work // it did not fit: all are looked at
+    this.#feed.publish({ work, due: told.due, revoked: told.revoked }, told.events)
   }
 
   /** A watcher has left; with the last one, so does this process. */

@@ -177,8 +177,10 @@ function wrongKind(got: string): MillraceError {
 /** What an error within a user's transaction means. */
 export function toTransactionError(error: unknown, schema: string): unknown {
   const state = stateOf(error)
-  if (state === undefined && error instanceof Error && /^Transaction is already /.test(error.message)) {
-    return ended(error) // Kysely knows by itself
+  if (state === undefined && error instanceof Error) {
+    // Kysely and Prisma know by themselves.
+    const { code, message } = error as { code?: unknown; message: string }
+    if (code === 'P2028' || message.startsWith('Transaction is already ')) return ended(error)
   }
   if (state === '25P02') {
     return new MillraceError(

@@ -2,13 +2,13 @@
 
 /** What options may be, checked as `queue/options.ts` does. What is wrong is refused with 22023. */
 const checks = `
-create function {S}.v1_check(fine boolean, complaint text) returns void language plpgsql immutable as $$
+create or replace function {S}.v1_check(fine boolean, complaint text) returns void language plpgsql immutable as $$
 begin
   if fine is not true then raise exception 'millrace.add_job: %', complaint using errcode = '22023'; end if;
 end $$;
 
 -- A name: 1 to 255 printable characters.
-create function {S}.v1_name(said text, what text) returns text language plpgsql immutable as $$
+create or replace function {S}.v1_name(said text, what text) returns text language plpgsql immutable as $$
 begin
   perform {S}.v1_check(length(said) between 1 and 255 and said !~ '[\\u0001-\\u001f\\u007f-\\u009f]',
     format('the %s must be 1 to 255 printable characters, not %s', what, coalesce(to_json(said)::text, 'nothing')));
@@ -16,7 +16,7 @@ begin
 end $$;
 
 -- Refuses what nobody reads.
-create function {S}.v1_known(said jsonb, known text[], field text) returns void language plpgsql immutable as $$
+create or replace function {S}.v1_known(said jsonb, known text[], field text) returns void language plpgsql immutable as $$
 declare
   o text;
 begin
@@ -27,7 +27,7 @@ begin
 end $$;
 
 -- A duration in milliseconds, of which fractions are rounded up.
-create function {S}.v1_millis(said jsonb, field text, lowest int default 0) returns bigint language plpgsql immutable as $$
+create or replace function {S}.v1_millis(said jsonb, field text, lowest int default 0) returns bigint language plpgsql immutable as $$
 declare
   ms numeric;
   length interval;
@@ -49,7 +49,7 @@ begin
 end $$;
 
 -- One of some words, or what stands for none.
-create function {S}.v1_word(said jsonb, words text[], field text) returns text language plpgsql immutable as $$
+create or replace function {S}.v1_word(said jsonb, words text[], field text) returns text language plpgsql immutable as $$
 begin
   perform {S}.v1_check(said is null or (jsonb_typeof(said) = 'string' and said #>> '{}' = any (words)),
     format('%s must be one of %s, not %s', field, array_to_string(words, ', '), said));
@@ -57,7 +57,7 @@ begin
 end $$;
 
 -- A whole number within bounds.
-create function {S}.v1_whole(said jsonb, lowest bigint, highest bigint, otherwise bigint, field text) returns bigint language plpgsql immutable as $$
+create or replace function {S}.v1_whole(said jsonb, lowest bigint, highest bigint, otherwise bigint, field text) returns bigint language plpgsql immutable as $$
 declare
   n numeric;
 begin
@@ -67,7 +67,7 @@ begin
   return n;
 end $$;
 
-create function {S}.v1_backoff(said jsonb) returns jsonb language plpgsql immutable as $$
+create or replace function {S}.v1_backoff(said jsonb) returns jsonb language plpgsql immutable as $$
 declare
   kind text;
   made jsonb;
@@ -95,7 +95,7 @@ begin
 end $$;
 
 -- When it is to run: {"ri": from now} or {"ra": a date}.
-create function {S}.v1_when(delay jsonb, run_at jsonb) returns jsonb language plpgsql stable as $$
+create or replace function {S}.v1_when(delay jsonb, run_at jsonb) returns jsonb language plpgsql stable as $$
 declare
   at numeric;
 begin
@@ -113,7 +113,7 @@ begin
 end $$;
 
 -- What it waits for: [[id, policy], …]; nothing for nothing.
-create function {S}.v1_after(said jsonb, otherwise jsonb) returns jsonb language plpgsql immutable as $$
+create or replace function {S}.v1_after(said jsonb, otherwise jsonb) returns jsonb language plpgsql immutable as $$
 declare
   fallback text := {S}.v1_word(otherwise, '{fail,ignore,remove}', 'onChildFailure');
   edges jsonb := '[]';
@@ -130,7 +130,7 @@ begin
 end $$;
 
 -- A new id: the time, then chance (UUIDv7).
-create function {S}.v1_id() returns text language sql volatile as $$
+create or replace function {S}.v1_id() returns text language sql volatile as $$
   select left(y.t, 8) || '-' || right(y.t, 4) || '-7' || substr(y.u, 16, 3) || '-' || substr(y.u, 20)
   from (select lpad(to_hex(floor(extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') as t, gen_random_uuid()::text as u) y
 $$;
@@ -142,7 +142,7 @@ $$;
  * the id or the dedup key is taken. An option that is null is one that was not given.
  */
 export const addJob = `${checks}
-create function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile as $$
+create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile as $$
 declare
   said jsonb := '{}';
   word text;

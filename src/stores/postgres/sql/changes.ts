@@ -2,15 +2,18 @@
 
 /** What a group has to lock besides its own jobs: the dependents of chains that it ends. */
 const lockDependents = `
-      if exists (select 1 from jsonb_array_elements(s->'x') e join edge d on d.chain = e.value->>'chain' and d.state = 'open'
+      -- Laterally, so that edges are looked up by their chain however many there are.
+      if exists (select 1 from jsonb_array_elements(s->'x') e
+                 cross join lateral (select 1 from edge d where d.chain = e.value->>'chain' and d.state = 'open' limit 1) d
                  where e.value->>'k' = 'r') then
         select count(*) into found_n from jsonb_array_elements(s->'x') e
-          join edge d on d.chain = e.value->>'chain' and d.state = 'open' join job j on j.id = d.dependent
+          cross join lateral (select d.dependent from edge d where d.chain = e.value->>'chain' and d.state = 'open' offset 0) d
+          cross join lateral (select 1 from job o where o.id = d.dependent offset 0) j
           where e.value->>'k' = 'r';
-        select count(*) into got from (
-          select 1 from jsonb_array_elements(s->'x') e
-          join edge d on d.chain = e.value->>'chain' and d.state = 'open' join job j on j.id = d.dependent
-          where e.value->>'k' = 'r' order by j.id for update of j skip locked) y;
+        select count(*) into got from jsonb_array_elements(s->'x') e
+          cross join lateral (select d.dependent from edge d where d.chain = e.value->>'chain' and d.state = 'open' offset 0) d
+          cross join lateral (select 1 from job o where o.id = d.dependent for update skip locked) j
+          where e.value->>'k' = 'r';
         if got < found_n then
           why := 'busy'; over := s->'x'->0->>'id';
         end if;
@@ -47,16 +50,20 @@ const insert = `
             chains := chains || chain_id;
             -- Whoever ends the chain locks its last job, and either sees this edge or is told to try again.
             select count(*), count(*) filter (where j.state in ('waiting', 'delayed', 'waiting-children', 'active')) into found_n, got
-              from job j where j.chain = chain_id or j.id = chain_id;
+              from (select c.id from job c where c.chain = chain_id union all select chain_id) y(id)
+              cross join lateral (select o.state from job o where o.id = y.id offset 0) j;
             if got > 0 then
               select count(*) into got_ahead from (
-                select 1 from job j where (j.chain = chain_id or j.id = chain_id)
-                  and j.state in ('waiting', 'delayed', 'waiting-children', 'active') order by j.id for share skip locked) y;
+                select 1 from (select c.id from job c where c.chain = chain_id union all select chain_id) y(id)
+                  cross join lateral (select 1 from job o where o.id = y.id
+                    and o.state in ('waiting', 'delayed', 'waiting-children', 'active') for share skip locked) j) y;
               if got_ahead < got then why := 'busy'; over := x->>'id'; exit; end if;
               edge_state := 'open';
             else
               select case j.state when 'completed' then 'ended' else 'broken' end into edge_state
-                from job j where j.chain = chain_id or j.id = chain_id order by j.chain_index desc, j.seq desc limit 1;
+                from (select c.id from job c where c.chain = chain_id union all select chain_id) y(id)
+                cross join lateral (select o.state, o.chain_index, o.seq from job o where o.id = y.id offset 0) j
+                order by j.chain_index desc, j.seq desc limit 1;
             end if;
             if edge_state <> 'ended' then a.pending := a.pending + 1; end if;
             if edge_state = 'broken' then a.broken_at := t; end if;
@@ -271,10 +278,11 @@ const note = `
 const release = `
         -- Its dependents were locked before anything was written.
         if exists (select 1 from edge where chain = x->>'chain' and state = 'open') and not exists (
-          select 1 from job o where (o.chain = x->>'chain' or o.id = x->>'chain')
-            and o.state in ('waiting', 'delayed', 'waiting-children', 'active'))
+          select 1 from job o where o.chain = x->>'chain' and o.state in ('waiting', 'delayed', 'waiting-children', 'active')
+          union all
+          select 1 from job o where o.id = x->>'chain' and o.state in ('waiting', 'delayed', 'waiting-children', 'active'))
         then
-          for e in select d.dependent, d.place from edge d join job o on o.id = d.dependent
+          for e in select d.dependent, d.place from edge d cross join lateral (select o.seq from job o where o.id = d.dependent offset 0) o
                    where d.chain = x->>'chain' and d.state = 'open' order by o.seq loop
             update edge set state = case x->>'outcome' when 'completed' then 'ended' else 'broken' end
               where dependent = e.dependent and place = e.place;

@@ -10,7 +10,7 @@ import { completions, newJobs, renewals } from './runs.js'
  * The settings make its plans independent of statistics: a table just filled and never analysed is as fast.
  */
 export const commit = `
-create function {S}.commit_v1(b jsonb) returns text language plpgsql volatile
+create or replace function {S}.commit_v1(b jsonb) returns text language plpgsql volatile
   set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
   set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'
 as $millrace$
@@ -18,7 +18,7 @@ as $millrace$
 declare
   t bigint := coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000));
   within boolean := b ? 'tx';
-  recording boolean; listened boolean;
+  held text; recording boolean; listened boolean;
   last_seq bigint; last_receipt text;
   claim_no bigint; fence_now bigint; fence_from bigint; fence_top bigint := 0; place bigint;
   -- What there is to count and to tell.
@@ -46,6 +46,8 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
       raise exception 'isolation %', current_setting('transaction_isolation') using errcode = 'MR003';
     end if;
+    -- Whoever begins to watch waits for the commits under way, which do not record for him yet; and they, shortly, for him.
+    held := pg_advisory_xact_lock_shared(hashtextextended('{S}:recording', 0))::text;
     -- The writer first: a batch that was sent before, and is still under way, is waited for.
     perform pg_advisory_xact_lock(hashtextextended('{S}:writer:' || (b->>'w'), 0));
     select w.seq, w.receipt into last_seq, last_receipt from writer w where w.id = b->>'w';
@@ -59,7 +61,8 @@ begin
   if b ? 'store' and not exists (select 1 from meta where id = (b->>'store')::uuid) then
     raise exception 'another database' using errcode = 'MR005';
   end if;
-  select coalesce(bool_or(p.events_until > t), false), coalesce(bool_or(p.until > t and (within or p.id <> b->>'o')), false)
+  -- A user's transaction may end long after this, and somebody may watch by then: it records in any case.
+  select within or coalesce(bool_or(p.events_until > t), false), coalesce(bool_or(p.until > t and (within or p.id <> b->>'o')), false)
     into recording, listened from peer p;
   select last_value into fence_now from fence;
   if jsonb_array_length(b->'a') > 0 then claim_no := nextval('{S}.claim'); end if;
@@ -107,12 +110,6 @@ begin
   end if;
 
   -- What follows from all of it.
-  if cardinality(c_of) > 0 then
-    insert into tally as y (writer, of, what, n)
-      select case when within then 'tx ' || gen_random_uuid() else b->>'w' end, z.of, z.what, sum(z.n)
-      from unnest(c_of, c_what, c_n) z(of, what, n) group by z.of, z.what having sum(z.n) <> 0 order by z.of, z.what
-      on conflict (writer, of, what) do update set n = y.n + excluded.n;
-  end if;
   work := '';
   due := '';
   if cardinality(w_lane) > 0 or cardinality(credited) > 0 or cardinality(bounded) > 0 or (cardinality(claimed) > 0 and recording) then
@@ -161,25 +158,28 @@ begin
         case when octet_length(work) < 7000 then work else '' end) end || '}');
   end if;
   if not within then
-    insert into writer values (b->>'w', (b->>'q')::bigint, t, format('{"again":true,"now":%s,"groups":[%s],"renewals":[%s],"claim":%s}', t,
-        array_to_string(g_short, ','), array_to_string(r_short, ','), coalesce(claim_no::text, 'null')))
-      on conflict (id) do update set seq = excluded.seq, at = excluded.at, receipt = excluded.receipt;
+    insert into writer as w values (b->>'w', (b->>'q')::bigint, t, format('{"again":true,"now":%s,"groups":[%s],"renewals":[%s],"claim":%s}', t,
+        array_to_string(g_short, ','), array_to_string(r_short, ','), coalesce(claim_no::text, 'null')), v1_counted('{}', c_of, c_what, c_n))
+      on conflict (id) do update set seq = excluded.seq, at = excluded.at, receipt = excluded.receipt,
+        counts = case when cardinality(c_of) = 0 then w.counts else v1_counted(w.counts, c_of, c_what, c_n) end;
+  elsif cardinality(c_of) > 0 then
+    insert into writer values ('tx ' || gen_random_uuid(), 0, t, '', v1_counted('{}', c_of, c_what, c_n));
   end if;
   return format('{"now":%s,"groups":[%s],"renewals":[%s],"asks":[%s],%s}', t, array_to_string(g_out, ','), array_to_string(r_out, ','),
     array_to_string(a_out, ','), hints);
 end $millrace$;
 
 -- The number of jobs in a queue that nobody has begun, with what a commit under way has done to it.
-create function {S}.v1_backlog(of_queue int, c_of int[], c_what text[], c_n int[]) returns numeric language sql volatile as $$
-  select coalesce(sum(y.n), 0) from {S}.lane l join lateral (
-    select t.n from {S}.tally t where t.of = l.id and t.what in ('waiting', 'delayed', 'waiting-children')
+create or replace function {S}.v1_backlog(of_queue int, c_of int[], c_what text[], c_n int[]) returns numeric language sql volatile as $$
+  select coalesce(sum(y.n), 0) from (
+    select z.of, z.what, z.n from {S}.v1_counts() z
     union all
-    select z.n from unnest(c_of, c_what, c_n) z(of, what, n) where z.of = l.id and z.what in ('waiting', 'delayed', 'waiting-children')
-  ) y on true where l.queue = of_queue
+    select z.of, z.what, z.n from unnest(c_of, c_what, c_n) z(of, what, n)
+  ) y join {S}.lane l on l.id = y.of where l.queue = of_queue and y.what in ('waiting', 'delayed', 'waiting-children')
 $$;
 
 -- One group of a run, as a group by itself.
-create function {S}.v1_alone(s jsonb, i int) returns jsonb language sql immutable as $$
+create or replace function {S}.v1_alone(s jsonb, i int) returns jsonb language sql immutable as $$
   select case s->>'k'
     when 'c' then jsonb_build_object('k', 'g', 'n', s->'n'->i, 'x', jsonb_build_array(
       jsonb_build_object('k', 'm', 'id', s->'id'->i, 'f', s->'f'->i, 'to', 'completed', 'held', true,

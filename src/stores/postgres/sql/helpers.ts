@@ -2,7 +2,7 @@
 
 /** The record of a job as an array, in the order that `rows.ts` reads. */
 export const helpers = `
-create function {S}.v1_record(j {S}.job) returns json language sql stable as $$
+create or replace function {S}.v1_record(j {S}.job) returns json language sql stable as $$
   select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
     j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
     j.chain_index, j.parent, j.pending, j.stalls, j.ahead, j.data, j.settings, j.dedup, j.progress, j.result, j.error,
@@ -11,14 +11,14 @@ create function {S}.v1_record(j {S}.job) returns json language sql stable as $$
 $$;
 
 -- A job just claimed: in short, if nothing has happened to it before.
-create function {S}.v1_claimed(j {S}.job) returns text language sql stable as $$
+create or replace function {S}.v1_claimed(j {S}.job) returns text language sql stable as $$
   select case when j.touched then {S}.v1_record(j)::text
     else json_build_array(j.lane, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.lease_until, j.ahead, j.created_at,
       j.data, j.settings, j.dedup)::text end
 $$;
 
 -- What a cell says; nothing, where it is not there or is not an object, for a commit must not fail over a setting.
-create function {S}.v1_cell(name text) returns jsonb language plpgsql stable as $$
+create or replace function {S}.v1_cell(name text) returns jsonb language plpgsql stable as $$
 declare
   said text;
   parsed jsonb;
@@ -34,14 +34,14 @@ begin
 end $$;
 
 -- Whether a limit bounds leases, of the queue or of a name.
-create function {S}.v1_limited(bound jsonb) returns boolean language sql immutable as $$
+create or replace function {S}.v1_limited(bound jsonb) returns boolean language sql immutable as $$
   select bound->>'concurrency' is not null
     or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'names') = 'object' then bound->'names' else '{}' end) e
                where e.value->>'concurrency' is not null)
 $$;
 
 -- When a job next wants attention, by its other times.
-create function {S}.v1_due(j {S}.job) returns bigint language sql immutable as $$
+create or replace function {S}.v1_due(j {S}.job) returns bigint language sql immutable as $$
   select case j.state
     when 'delayed' then j.run_at
     when 'active' then j.lease_until
@@ -52,7 +52,7 @@ create function {S}.v1_due(j {S}.job) returns bigint language sql immutable as $
 $$;
 
 -- The event of the state that a job has entered.
-create function {S}.v1_entered(j {S}.job, t bigint) returns text language sql stable as $$
+create or replace function {S}.v1_entered(j {S}.job, t bigint) returns text language sql stable as $$
   select json_strip_nulls(json_build_object('type', j.state, 'id', j.id, 'queue', l.queue, 'name', l.name, 'at', t,
     'attempt', case when j.state in ('active', 'completed', 'failed') then j.attempt end,
     'worker', case when j.state = 'active' then j.worker end,
@@ -63,7 +63,7 @@ create function {S}.v1_entered(j {S}.job, t bigint) returns text language sql st
 $$;
 
 -- Something else that happened to a job.
-create function {S}.v1_told(what text, j {S}.job, t bigint, holder text) returns text language sql stable as $$
+create or replace function {S}.v1_told(what text, j {S}.job, t bigint, holder text) returns text language sql stable as $$
   select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'queue', l.queue, 'name', l.name, 'at', t,
     'attempt', case when what = 'retrying' then j.attempt end,
     'worker', case when what = 'stalled' then holder end,
@@ -74,7 +74,7 @@ create function {S}.v1_told(what text, j {S}.job, t bigint, holder text) returns
 $$;
 
 -- Whether a queue has jobs waiting; \`places\` says, by lane, from where on to look.
-create function {S}.v1_waiting(of int, places jsonb) returns boolean language sql volatile as $$
+create or replace function {S}.v1_waiting(of int, places jsonb) returns boolean language sql volatile as $$
   select exists (
     select 1 from {S}.lane l cross join lateral (
       select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job'
@@ -82,5 +82,17 @@ create function {S}.v1_waiting(of int, places jsonb) returns boolean language sq
                                    coalesce((places->(l.id::text)->>1)::bigint, -9223372036854775808))
       limit 1
     ) w where l.queue = of)
+$$;
+
+-- Counts, with what a commit has counted.
+create or replace function {S}.v1_counted(had jsonb, c_of int[], c_what text[], c_n int[]) returns jsonb language sql immutable as $$
+  select had || coalesce(jsonb_object_agg(y.k, coalesce((had->>y.k)::bigint, 0) + y.n), '{}')
+  from (select z.of || ' ' || z.what as k, sum(z.n) as n from unnest(c_of, c_what, c_n) z(of, what, n) group by 1) y
+$$;
+
+-- All counts, by whose they are.
+create or replace function {S}.v1_counts() returns table (of int, what text, n numeric) language sql stable as $$
+  select split_part(e.key, ' ', 1)::int, split_part(e.key, ' ', 2), sum(e.value::bigint)
+  from {S}.writer w cross join lateral jsonb_each_text(w.counts) e group by 1, 2
 $$;
 `

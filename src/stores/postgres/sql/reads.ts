@@ -8,18 +8,18 @@ const clock = `coalesce(clock, floor(extract(epoch from clock_timestamp()) * 100
 
 /** Reading. */
 export const reads = `
-create function {S}.get_v1(ids jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.get_v1(ids jsonb) returns text language sql stable ${settings} as $$
   select coalesce('[' || string_agg(coalesce(v1_record(j)::text, 'null'), ',' order by i.ordinality) || ']', '[]')
   from jsonb_array_elements_text(ids) with ordinality i left join lateral (select * from job o where o.id = i.value) j on true
 $$;
 
 -- Jobs claimed by one commit and still held: the answer to a batch that was sent again.
-create function {S}.claimed_v1(number bigint) returns text language sql stable ${settings} as $$
+create or replace function {S}.claimed_v1(number bigint) returns text language sql stable ${settings} as $$
   select coalesce('[' || string_agg(json_build_array(j.worker, v1_record(j))::text, ',' order by j.ahead, j.priority, j.ord) || ']', '[]')
   from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j
 $$;
 
-create function {S}.find_v1(asked jsonb) returns text language plpgsql stable ${settings} as $$
+create or replace function {S}.find_v1(asked jsonb) returns text language plpgsql stable ${settings} as $$
 declare
   up boolean := coalesce(asked->>'order', 'oldest') <> 'newest';
   edge text := case when up then '>' else '<' end;
@@ -34,8 +34,8 @@ begin
   if asked ? 'queue' then wanted := wanted || ' and j.queue in (select q.id from queue q where q.name = $1->>''queue'')'; end if;
   if asked ? 'parent' then wanted := wanted || ' and j.parent = $1->>''parent'''; end if;
   if asked ? 'chain' then
-    source := format('select * from (select * from job j where j.chain = $1->>''chain'' union all '
-      'select * from job j where j.id = $1->>''chain'' and j.chain is null) j where %s order by j.seq %s limit $3', wanted, way);
+    source := format('(select * from job j where j.chain = $1->>''chain'' and %1$s order by j.seq %2$s limit $3) union all '
+      '(select * from job j where j.id = $1->>''chain'' and j.chain is null and %1$s)', wanted, way);
   elsif asked ? 'parent' then
     source := format('select * from job j where %s order by j.seq %s limit $3', wanted, way);
   elsif asked->>'kind' = 'schedule' then
@@ -56,7 +56,7 @@ begin
   return answer;
 end $$;
 
-create function {S}.details_v1(asked jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.details_v1(asked jsonb) returns text language sql stable ${settings} as $$
   select json_build_object(
     'jobs', (select coalesce(json_agg(json_build_object(
         'id', i.value,
@@ -73,19 +73,20 @@ create function {S}.details_v1(asked jsonb) returns text language sql stable ${s
         or (asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under')))::text
 $$;
 
-create function {S}.tally_v1(asked jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.tally_v1(asked jsonb) returns text language sql stable ${settings} as $$
+  with counts as materialized (select * from v1_counts())
   select coalesce(json_agg(json_build_object('queue', q.name,
     'names', (select coalesce(json_agg(json_build_array(y.name, y.what, y.n)), '[]') from (
-      select l.name, z.what, sum(z.n) as n from lane l join tally z on z.of = l.id and z.what not like '+%' where l.queue = q.id group by 1, 2) y),
+      select l.name, z.what, sum(z.n) as n from counts z join lane l on l.id = z.of where z.what not like '+%' and l.queue = q.id group by 1, 2) y),
     'orphans', (select coalesce(json_agg(json_build_array(y.name, y.n)), '[]') from (
       select l.name, count(*) as n from lane l join orphan o on o.lane = l.id where l.queue = q.id group by 1) y),
     'life', (select coalesce(json_object_agg(y.what, y.n), '{}') from (
-      select substr(z.what, 2) as what, sum(z.n) as n from tally z where z.of = q.id and z.what like '+%' group by 1) y)
+      select substr(z.what, 2) as what, sum(z.n) as n from counts z where z.of = q.id and z.what like '+%' group by 1) y)
   ) order by q.id), '[]')::text
   from queue q where asked is null or asked ? q.name
 $$;
 
-create function {S}.due_v1(asked jsonb, clock bigint) returns text language plpgsql stable ${settings} as $$
+create or replace function {S}.due_v1(asked jsonb, clock bigint) returns text language plpgsql stable ${settings} as $$
 declare
   t bigint := ${clock};
   most int := (asked->>'limit')::int;
@@ -119,7 +120,7 @@ end $$;
 
 -- The numbers of lanes, made if need be, in a transaction of their own. One that somebody's open transaction is making (only
 -- add_job does, \`held\`) is not waited for: it has no number yet.
-create function {S}.lanes_v1(asked jsonb, held boolean) returns text language plpgsql volatile ${settings} as $$
+create or replace function {S}.lanes_v1(asked jsonb, held boolean) returns text language plpgsql volatile ${settings} as $$
 declare
   answer text := '';
   e record;
@@ -156,7 +157,7 @@ begin
   return '[' || substr(answer, 2) || ']';
 end $$;
 
-create function {S}.lane_v1(ids jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.lane_v1(ids jsonb) returns text language sql stable ${settings} as $$
   select coalesce(json_agg(json_build_array(l.id, q.name, l.name, l.version)), '[]')::text
   from lane l join queue q on q.id = l.queue where ids ? l.id::text
 $$;
@@ -166,7 +167,7 @@ $$;
 export const watching = `
 -- Numbers the events that have come to light, in order, and answers those after a number. Who numbers locks the count, so
 -- that readers see numbers in order and without gaps.
-create function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
+create or replace function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
 declare
   m meta;
   e record;
@@ -192,13 +193,21 @@ end $$;
 
 -- Says that a process watches, until when, and until when events are to be recorded for it. Where nothing was recorded until
 -- now, nobody can resume from before here.
-create function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
+create or replace function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
 declare
   t bigint := ${clock};
   m meta;
 begin
   select * into m from meta for update;
   if events > 0 and not exists (select 1 from peer where events_until > t) then
+    begin
+      -- Commits under way record nothing, and whoever looks at a job next would wait for its end in vain. Users' transactions
+      -- record in any case, and are not waited for.
+      perform set_config('lock_timeout', '1s', true);
+      perform pg_advisory_xact_lock(hashtextextended('{S}:recording', 0));
+    exception when lock_not_available then
+      null;
+    end;
     update meta set event = m.event + 1, floor = m.event + 1 returning * into m;
     delete from event where last is not null;
   end if;
@@ -210,19 +219,26 @@ begin
 end $$;
 
 -- Adds up what writers long gone have counted, forgets them, and what was found to be over.
-create function {S}.tidy_v1(clock bigint) returns void language plpgsql volatile ${settings} as $$
+create or replace function {S}.tidy_v1(clock bigint) returns void language plpgsql volatile ${settings} as $$
 declare
   t bigint := ${clock};
 begin
   if not pg_try_advisory_xact_lock(hashtextextended('{S}:tidy', 0)) then return; end if;
+  -- The counts of transactions, and of writers silent for long, which are forgotten.
   with gone as (
-    delete from tally y where y.writer <> '' and not exists (select 1 from writer w where w.id = y.writer and w.at > t - 600000) returning *
-  ), had as (
-    delete from tally y where y.writer = '' returning *
+    delete from writer w where w.id in (
+      select y.id from writer y where y.id <> '' and (y.at <= t - 600000 or y.id like 'tx %') for update skip locked) returning w.counts
+  ), entries as (
+    select e.key, sum(e.value::bigint) as n from gone cross join lateral jsonb_each_text(gone.counts) e group by e.key
   )
-  insert into tally select '', z.of, z.what, sum(z.n) from (select * from gone union all select * from had) z
-    group by z.of, z.what having sum(z.n) <> 0;
-  delete from writer where at <= t - 600000;
+  insert into writer as w (id, seq, at, receipt, counts)
+    select '', 0, 0, '', jsonb_object_agg(x.key, x.n) from entries x having count(*) > 0
+    on conflict (id) do update set counts = w.counts || (
+      select jsonb_object_agg(e.key, e.value::bigint + coalesce((w.counts->>e.key)::bigint, 0)) from jsonb_each_text(excluded.counts) e);
   delete from key where key in (select y.key from key y where y.until <= t limit 10000 for update skip locked);
+  -- What transactions recorded for nobody.
+  if not exists (select 1 from peer where events_until > t) then
+    delete from event where serial in (select y.serial from event y order by y.serial limit 10000 for update skip locked);
+  end if;
 end $$;
 `

@@ -99,7 +99,7 @@ export const completions = `
       locked := '{}';
       if exists (select 1 from edge e where e.state = 'open') then
         select coalesce(array_agg(y.id), '{}') into locked from jsonb_array_elements_text(s->'id') y(id)
-          where exists (select 1 from edge e where e.chain = y.id and e.state = 'open');
+          cross join lateral (select 1 from edge e where e.chain = y.id and e.state = 'open' limit 1) z;
       end if;
       begin
         -- Nobody holds these rows in almost all cases: they are written at once, and whoever does is not waited for.
@@ -110,7 +110,18 @@ export const completions = `
           returning j.id, j.lane, case when recording then v1_entered(j, t) end as entered
         )
         ${counted}
-      exception when lock_not_available or deadlock_detected then
+        -- Whoever adds a dependent locks what it waits for: by now that is either done, and seen here, or told to try again.
+        if got > 0 and exists (select 1 from edge e where e.state = 'open') and exists (select 1 from unnest(ids_in) y(id)
+          cross join lateral (select 1 from edge e where e.chain = y.id and e.state = 'open' limit 1) z)
+        then
+          raise exception using errcode = 'MR006';
+        end if;
+      exception when lock_not_available or deadlock_detected or sqlstate 'MR006' then
+        select coalesce(array_agg(y.id), '{}') into ids_in from jsonb_array_elements_text(s->'id') y(id)
+          cross join lateral (select 1 from job o where o.id = y.id for update skip locked) z;
+        select coalesce(array_agg(y.id), '{}') into locked from jsonb_array_elements_text(s->'id') y(id)
+          left join lateral (select true as open from edge e where e.chain = y.id and e.state = 'open' limit 1) z on true
+          where z.open or y.id <> all (ids_in);
         with x as (${ended}), mine as materialized (
           select j.ctid, x.result from x cross join lateral (
             select o.ctid, o.fence, o.lease_until, o.dedup, o.chain, o.kind from job o where o.id = x.id for update skip locked) j
@@ -121,7 +132,7 @@ export const completions = `
         )
         ${counted}
       end;
-      perform set_config('lock_timeout', '10s', true);
+      perform set_config('lock_timeout', '5s', true);
       if got > 0 then
         ev := ev || coalesce(told, '{}');
         for r in select y.lane, l.queue, y.n from (select z.lane, count(*)::int as n from unnest(lanes_in) z(lane) group by 1) y join lane l on l.id = y.lane loop

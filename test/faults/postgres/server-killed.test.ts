@@ -1,0 +1,32 @@
+// The server dies and comes back, again and again, in the middle of a busy run.
+import { afterEach, expect, test } from 'vitest'
+import type { Server } from '../../postgres/server.js'
+import { ownServer } from '../../postgres/shared.js'
+import { scene } from '../processes.js'
+import { busyRun } from './busy.js'
+
+const path = scene()
+let server: Server | undefined
+
+afterEach(async () => {
+  await server?.close()
+  server = undefined
+})
+
+test(
+  'a server that is killed five times under load costs no job, no settlement and no effect',
+  { timeout: 180_000 },
+  async () => {
+    server = await ownServer()
+    const run = await busyRun({ url: server.url, ledger: path('ledger') })
+    for (let kill = 0; kill < 5; kill++) {
+      await run.more(200)
+      const trouble = run.trouble()
+      await server.kill()
+      expect((await trouble).message).not.toBe('')
+      await server.start()
+    }
+    await run.more(200)
+    await run.finish()
+  },
+)

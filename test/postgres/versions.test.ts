@@ -1,0 +1,125 @@
+// The version before this one, kept as the package it was, and this one work side by side on the schema of this one.
+import { execFileSync, spawn } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { afterEach, expect, test } from 'vitest'
+import { Queue, Worker } from '../../src/index.js'
+import { postgres } from '../../src/postgres.js'
+import { VERSION } from '../../src/stores/postgres/schema.js'
+import { closing } from '../setup.js'
+import { newSchema, sharedServer } from './shared.js'
+import { rows as query } from './sql.js'
+
+const root = join(dirname(fileURLToPath(import.meta.url)), '../..')
+const JOBS = 300
+
+/** A program of the older version: it adds jobs, and when told so works and adds more. */
+const program = `
+import { createInterface } from 'node:readline'
+import { Queue, Worker } from 'millrace'
+import { postgres } from 'millrace/postgres'
+
+const [url, schema, jobs] = process.argv.slice(2)
+const store = postgres(url, { schema })
+const queue = new Queue('shared', { store })
+const add = (from) => queue.addBulk(Array.from({ length: Number(jobs) }, (_, at) => ({ name: 'chore', data: from + at })))
+await add(0)
+console.log('added')
+createInterface({ input: process.stdin }).once('line', async () => {
+  const worker = new Worker(queue, { chore: async () => 'old' }, { concurrency: 5 })
+  worker.on('error', ({ error }) => console.log('error ' + error.message))
+  for (let at = 0; at < 20; at++) await queue.add('chore', at)
+  await add(1000)
+  console.log('fed')
+  createInterface({ input: process.stdin }).once('line', async () => {
+    await worker.close()
+    await queue.close()
+    await store.close()
+    process.exit(0)
+  })
+})
+`
+
+const folders: string[] = []
+const processes: ChildProcess[] = []
+
+afterEach(() => {
+  for (const process of processes.splice(0)) process.kill('SIGKILL')
+  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true })
+})
+
+/** A folder in which the older package is installed. */
+function installed(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-older-'))
+  folders.push(folder)
+  const modules = join(folder, 'node_modules')
+  mkdirSync(join(modules, 'millrace'), { recursive: true })
+  const archive = join(root, 'test/fixtures/millrace-0.1.0.tgz')
+  execFileSync('tar', ['-xzf', archive, '-C', join(modules, 'millrace'), '--strip-components=1'])
+  symlinkSync(join(root, 'node_modules/pg'), join(modules, 'pg'))
+  symlinkSync(join(root, 'node_modules/@standard-schema'), join(modules, '@standard-schema'))
+  writeFileSync(join(folder, 'package.json'), '{ "type": "module" }')
+  writeFileSync(join(folder, 'program.js'), program)
+  return folder
+}
+
+test('an older and a newer version share a schema that the newer one has led on, under load', async () => {
+  const url = await sharedServer()
+  const schema = newSchema()
+  const older = spawn(process.execPath, ['program.js', url, schema, String(JOBS)], {
+    cwd: installed(),
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  processes.push(older)
+  const said: string[] = []
+  const waiting = new Map<string, () => void>()
+  createInterface({ input: older.stdout }).on('line', (line) => {
+    said.push(line)
+    waiting.get(line)?.()
+  })
+  const heard = (line: string): Promise<void> =>
+    said.includes(line) ? Promise.resolve() : new Promise((resolve) => waiting.set(line, resolve))
+  const ended = new Promise<number | null>((resolve) => older.once('exit', resolve))
+
+  await heard('added')
+  const version = async (): Promise<number> =>
+    (await query<{ version: number }>(url, `select version from ${schema}.meta`))[0]!.version
+  expect(await version()).toBe(1)
+
+  const store = closing(postgres(url, { schema }))
+  await store.open()
+  expect(await version()).toBe(VERSION)
+  const queue = closing(new Queue('shared', { store }))
+  const worker = closing(new Worker(queue, { chore: async () => 'new' }, { concurrency: 5 }))
+  older.stdin.write('go\n')
+  const total = 3 * JOBS + 20
+  const all = new Promise<void>((resolve) => {
+    let completed = 0
+    queue.on('completed', () => {
+      if (++completed === total) resolve()
+    })
+  })
+  await queue.addBulk(Array.from({ length: JOBS }, (_, at) => ({ name: 'chore', data: at })))
+  await heard('fed')
+  await all
+  await worker.close()
+  older.stdin.write('end\n')
+  expect(await ended).toBe(0)
+
+  expect(said.filter((line) => line.startsWith('error'))).toEqual([])
+  const [tally] = await store.tally(['shared'])
+  expect(tally).toMatchObject({ names: { chore: { completed: total } }, lifetime: { added: total, completed: total } })
+  const rows = await query<{ attempt: number; result: string; n: number }>(
+    url,
+    `select attempt, result, count(*)::int as n from ${schema}.job group by 1, 2 order by 2`,
+  )
+  expect(rows.map(({ attempt, result }) => [attempt, result])).toEqual([
+    [1, '"new"'],
+    [1, '"old"'],
+  ])
+  expect(rows.reduce((sum, { n }) => sum + n, 0)).toBe(total)
+})
