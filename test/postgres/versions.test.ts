@@ -93,6 +93,9 @@ test('an older and a newer version share a schema that the newer one has led on,
   const store = closing(postgres(url, { schema }))
   await store.open()
   expect(await version()).toBe(VERSION)
+  const fresh = newSchema()
+  await closing(postgres(url, { schema: fresh })).open()
+  expect(await shapeOf(url, schema)).toEqual(await shapeOf(url, fresh))
   const queue = closing(new Queue('shared', { store }))
   const worker = closing(new Worker(queue, { chore: async () => 'new' }, { concurrency: 5 }))
   older.stdin.write('go\n')
@@ -123,3 +126,18 @@ test('an older and a newer version share a schema that the newer one has led on,
   ])
   expect(rows.reduce((sum, { n }) => sum + n, 0)).toBe(total)
 })
+
+/** Columns, indexes and functions of a schema, without its name. */
+async function shapeOf(url: string, schema: string): Promise<readonly string[]> {
+  const found = await query<{ what: string }>(
+    url,
+    `select format('%s.%s %s %s', table_name, column_name, data_type, is_nullable) as what from information_schema.columns
+       where table_schema = $1
+     union all select indexdef from pg_indexes where schemaname = $1
+     union all select pg_get_functiondef(p.oid) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = $1
+     union all select format('%s %s', c.relname, c.reloptions) from pg_class c join pg_namespace n on n.oid = c.relnamespace
+       where n.nspname = $1 and c.relkind = 'r'`,
+    [schema],
+  )
+  return found.map(({ what }) => what.replaceAll(schema, 'S')).toSorted()
+}

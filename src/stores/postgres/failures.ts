@@ -1,5 +1,6 @@
 // stores/postgres/failures.ts: what the server's errors mean, and how a user is told.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
+import type { Batch } from '../../store/store.js'
 
 /** A code of the server's; those of Prisma's own look alike, but for their first digit. */
 const serversCode = /^(?!P[1-9])[0-9A-Z]{5}$/
@@ -81,4 +82,17 @@ export function toStoreError(error: unknown, schema: string): unknown {
     default:
       return error
   }
+}
+
+/** Whether an id was taken. */
+export function isTaken(error: unknown): boolean {
+  return stateOf((error as { cause?: unknown }).cause ?? error) === '23505'
+}
+
+/** How a writer is told that a later batch of its has been applied. */
+export function behind({ writer, seq }: Batch, cause: unknown): MillraceError {
+  const { detail } = cause as { detail?: string }
+  const last = Number(detail)
+  const message = `Writer ${writer} sent batch ${seq} after batch ${last} was applied; it was not applied.`
+  return new MillraceError('WRITER_BEHIND', message, { details: { writer, seq, last }, cause })
 }

@@ -1,8 +1,10 @@
 // stores/postgres/plan.ts: a batch as the function `commit_v1` takes it: groups alike in runs, the rest one by one.
 import type { Change, Insert, Move, MoveFields, NewJob, When } from '../../job/change.js'
+import type { Time } from '../../job/job.js'
 import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
 import { mayTurn } from '../apply.js'
 import { settingsOf } from '../settings.js'
+import type { Value } from './connection.js'
 
 /** The numbers of a lane and of its queue. */
 export interface LaneNumbers {
@@ -162,7 +164,8 @@ function extend(run: NewRun, { id, data, run: when }: NewJob, n: number, own: Ow
   run.n.push(n)
   run.id.push(id)
   run.d.push(data ?? null)
-  if (when !== undefined) 'at' in when ? run.ra!.push(Math.floor(when.at)) : run.ri!.push(Math.floor(when.in))
+  if (when !== undefined && 'at' in when) run.ra!.push(Math.floor(when.at))
+  else if (when !== undefined) run.ri!.push(Math.floor(when.in))
   if (!own(id)) run.guard = true
 }
 
@@ -310,4 +313,25 @@ export function newLanes(batch: Pick<Batch, 'groups'>): readonly NewJob[] {
     }
   }
   return jobs
+}
+
+/** The steps that a batch comes to, and the time where it is not the server's. */
+export interface Body {
+  readonly s: readonly Step[]
+  readonly now?: Time
+}
+
+/** The call by which a batch is sent that does nothing but add jobs alike; none for all others. */
+export function shortWay(
+  batch: Batch,
+  { s: steps, now }: Body,
+  origin: string,
+  text: string,
+): { readonly name: 'add_one_v1' | 'add_v1'; readonly values: readonly Value[] } | undefined {
+  const [step] = steps
+  if (steps.length !== 1 || step?.k !== 'i' || batch.renewals.length + batch.asks.length > 0) return undefined
+  if (step.n.length > 1 || step.guard || step.ra || step.ri) return { name: 'add_v1', values: [text] }
+  const { q, l, qn, p, lifo, at, s, id, d } = step
+  const values = [batch.writer, batch.seq, origin, q, l, qn, p, String(lifo), at, s, id[0]!, d[0]!, now ?? null]
+  return { name: 'add_one_v1', values }
 }

@@ -92,7 +92,7 @@ function insertedOf(
     })
   }
   return each[2].flatMap((row) => {
-    if (typeof row !== 'string') return [recordOf(row as RecordRow, settings)]
+    if (typeof row !== 'string') return [recordOf(row, settings)]
     const job = standing?.get(row)
     return job === undefined ? [] : [job]
   })
@@ -112,7 +112,7 @@ function refused(
 }
 
 /** The ids of jobs that an answer given again speaks of and does not hold. */
-export function wantedBy({ groups, renewals }: Answer): readonly string[] {
+function wantedBy({ groups, renewals }: Answer): readonly string[] {
   const ids: string[] = []
   for (const each of groups) {
     if (each[0] === 'x' && each[4] === 1) ids.push(each[3])
@@ -144,4 +144,33 @@ export function toldIn(payload: string): Told | undefined {
   return lists.every(Array.isArray)
     ? (told as Told)
     : { from, events, much: true, work: [], due: [], revoked: [], places: [] }
+}
+
+/** What a receipt that is given again reads anew. */
+interface ReplaySource {
+  get(ids: readonly string[]): Promise<readonly (JobRecord | undefined)[]>
+  /** The jobs that one commit claimed and that are still held, with who holds them. */
+  claimed(number: number): Promise<readonly (readonly [worker: string, row: RecordRow])[]>
+}
+
+/** The answer to a batch that was applied before: what it does not hold is read again. */
+export async function replayOf(batch: Batch, answer: Answer, reader: Reader, source: ReplaySource): Promise<Receipt> {
+  const ids = wantedBy(answer)
+  const standing = new Map<string, JobRecord>()
+  for (const job of ids.length === 0 ? [] : await source.get(ids)) if (job !== undefined) standing.set(job.id, job)
+  const claimed = new Map<string, JobRecord[]>()
+  if (typeof answer.claim === 'number') {
+    for (const [worker, row] of await source.claimed(answer.claim)) {
+      const jobs = claimed.get(worker) ?? []
+      jobs.push(recordOf(row, reader.settings))
+      claimed.set(worker, jobs)
+    }
+  }
+  const receipt = receiptOf(batch, { ...answer, asks: [] }, reader, standing)
+  const asks = batch.asks.map(({ worker }) => {
+    const jobs = claimed.get(worker) ?? []
+    claimed.delete(worker)
+    return jobs
+  })
+  return { ...receipt, asks }
 }

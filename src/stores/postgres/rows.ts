@@ -1,5 +1,5 @@
 // stores/postgres/rows.ts: job records as the functions of the schema write them, in arrays.
-import type { AttemptError, JobKind, JobState } from '../../job/job.js'
+import type { AttemptError, Dedup, ErrorInfo, JobKind, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
 import type { Settings } from '../settings.js'
 
@@ -20,8 +20,7 @@ const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
 
 const time = (value: Cell | undefined): number | undefined => (value === null ? undefined : (value as number))
 const text = (value: Cell | undefined): string | undefined => (value === null ? undefined : (value as string))
-const parsed = <T>(value: Cell | undefined): T | undefined =>
-  value === null ? undefined : (JSON.parse(value as string) as T)
+const parsed = (value: Cell | undefined): unknown => (value === null ? undefined : JSON.parse(value as string))
 
 /** The record in a row of `v1_record`. */
 export function recordOf(row: RecordRow, settings: Settings): Draft {
@@ -57,11 +56,11 @@ export function recordOf(row: RecordRow, settings: Settings): Draft {
     pending: row[23] as number,
     stalls: row[24] as number,
     ahead: row[25] as boolean,
-    dedup: parsed(row[28]),
+    dedup: parsed(row[28]) as Dedup | undefined,
     keep,
     progress: text(row[29]),
     result: text(row[30]),
-    error: parsed(row[31]),
+    error: parsed(row[31]) as ErrorInfo | undefined,
     errors: errors === null ? NO_ERRORS : errors.map((each) => JSON.parse(each) as AttemptError),
     createdAt: row[33] as number,
     startedAt: time(row[34]),
@@ -108,7 +107,7 @@ export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: numbe
     pending: 0,
     stalls: 0,
     ahead: row[8] as boolean,
-    dedup: parsed(row[12]),
+    dedup: parsed(row[12]) as Dedup | undefined,
     keep,
     progress: undefined,
     result: undefined,

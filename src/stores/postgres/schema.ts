@@ -184,7 +184,7 @@ select nextval('{S}.fence');
 /** What leads from one version to the next, the oldest first; the functions of this version come after them. */
 export const steps: readonly { readonly from: number; readonly sql: string }[] = [
   {
-    from: 1, // counts had a table of their own, with a row for each
+    from: 1, // counts had a table of their own, with a row for each; chains and children were not in order
     sql: `
 alter table {S}.writer add column counts jsonb not null default '{}';
 insert into {S}.writer (id, seq, at, receipt, counts)
@@ -192,6 +192,10 @@ insert into {S}.writer (id, seq, at, receipt, counts)
   from (select of, what, sum(n) as n from {S}.tally group by of, what) y
   on conflict (id) do update set counts = excluded.counts;
 drop table {S}.tally;
+drop index {S}.job_chain;
+drop index {S}.job_parent;
+create index job_chain on {S}.job (chain, seq) where chain is not null;
+create index job_parent on {S}.job (parent, seq) where parent is not null;
 `,
   },
 ]

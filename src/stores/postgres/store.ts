@@ -1,6 +1,6 @@
 // stores/postgres/store.ts: the store in PostgreSQL. A commit is one call of a function in the database.
 import { MillraceError } from '../../job/errors.js'
-import type { JobRecord, Millis, Time } from '../../job/job.js'
+import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
 import { Settings } from '../settings.js'
@@ -8,7 +8,7 @@ import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './driver.js'
 import type { Driver, Value } from './connection.js'
-import { isMissing, isPassing, stateOf, toStoreError } from './failures.js'
+import { behind, isMissing, isPassing, isTaken, stateOf, toStoreError } from './failures.js'
 import { Feed, PRESENT_EVERY } from './feed.js'
 import type { FeedSource } from './feed.js'
 import { Floors } from './floors.js'
@@ -19,11 +19,12 @@ import { checkOptions } from './options.js'
 import type { CheckedOptions, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
 import { inTime } from './patience.js'
 import { Minted } from './minted.js'
-import { askOf, newLanes, renewalsOf, stepsOf } from './plan.js'
+import { askOf, newLanes, renewalsOf, shortWay, stepsOf } from './plan.js'
+import type { Body } from './plan.js'
 import type { LaneFinder } from './plan.js'
 import { asked, detailsOf, dueOf, pageOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, TallyAnswer } from './read.js'
-import { receiptOf, toldIn, wantedBy } from './receipts.js'
+import { receiptOf, toldIn, replayOf } from './receipts.js'
 import type { Answer } from './receipts.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
@@ -43,15 +44,6 @@ const TIDY_EVERY: Millis = 30_000
 /** How often a batch is sent again at once when somebody's lock, or a deadlock, was in its way. */
 const TRIES = 3
 
-/** What PostgreSQL says where a key is taken. */
-const UNIQUE_VIOLATION = '23505'
-
-/** The steps that a batch comes to, and the time where it is not the server's. */
-interface Body {
-  readonly s: ReturnType<typeof stepsOf>
-  readonly now?: Time
-}
-
 /** What an open store has. */
 interface Opened {
   readonly driver: Driver
@@ -63,11 +55,14 @@ interface Opened {
  * `Pool` of `pg`, or a client of `postgres`, and keeps everything in a schema of its own.
  */
 export function postgres(url: string, options?: PostgresOptions): Store<PgTransaction, PostgresTransaction>
+/** The same, on a `Pool` of `pg`; `queue.transaction` gives its clients. */
 export function postgres<Client>(
   pool: PgPoolLike<Client>,
   options?: PostgresOptions,
 ): Store<Client, PostgresTransaction>
+/** The same, on a client of `postgres`; `queue.transaction` gives its transactions. */
 export function postgres(sql: PostgresJsLike, options?: PostgresOptions): Store<PostgresJsSql, PostgresTransaction>
+/** The same, on any of these. */
 export function postgres(
   target: string | PgPoolLike<unknown> | PostgresJsLike,
   options?: PostgresOptions,
@@ -129,7 +124,7 @@ class PostgresStore implements Store {
     if (this.#feed.isNew) await this.#feed.announce()
     await this.#lanes.know(newLanes(batch))
     const answer = await this.#send(batch)
-    const receipt = answer.again === true ? await this.#again(batch, answer) : await this.#receipt(batch, answer)
+    const receipt = answer.again === true ? await this.#replayed(batch, answer) : await this.#receipt(batch, answer)
     this.#keep(receipt)
     return receipt
   }
@@ -288,16 +283,13 @@ class PostgresStore implements Store {
   }
 
   /** Sends a batch that does nothing but add jobs alike the shortest way; answers nothing if that is not for it. */
-  async #shortly(batch: Batch, { s: steps, now }: Body, text: string): Promise<string | null> {
-    const [step] = steps
-    if (steps.length !== 1 || step?.k !== 'i' || batch.renewals.length + batch.asks.length > 0) return null
-    if (step.n.length > 1 || step.guard || step.ra || step.ri) return this.#call('add_v1', [text])
-    const { q, l, qn, p, lifo, at, s, id, d } = step
+  async #shortly(batch: Batch, body: Body, text: string): Promise<string | null> {
+    const way = shortWay(batch, body, this.#id, text)
+    if (way === undefined) return null
     try {
-      const values = [batch.writer, batch.seq, this.#id, q, l, qn, p, String(lifo), at, s, id[0]!, d[0]!, now ?? null]
-      return await this.#call('add_one_v1', values)
+      return await this.#call(way.name, way.values)
     } catch (error) {
-      if (stateOf((error as { cause?: unknown }).cause ?? error) === UNIQUE_VIOLATION) return null
+      if (isTaken(error)) return null
       throw error
     }
   }
@@ -334,28 +326,12 @@ class PostgresStore implements Store {
     return receipt
   }
 
-  /** The answer to a batch that was applied before: what it does not hold is read again. */
-  async #again(batch: Batch, answer: Answer): Promise<Receipt> {
-    const ids = wantedBy(answer)
-    const standing = new Map<string, JobRecord>()
-    for (const job of ids.length === 0 ? [] : await this.get(ids)) if (job !== undefined) standing.set(job.id, job)
-    const claimed = new Map<string, JobRecord[]>()
-    if (typeof answer.claim === 'number') {
-      const rows = await this.#ask<readonly (readonly [string, RecordRow])[]>('claimed_v1', answer.claim)
-      for (const [worker, row] of rows) {
-        const jobs = claimed.get(worker) ?? []
-        jobs.push(recordOf(row, this.#settings))
-        claimed.set(worker, jobs)
-      }
-    }
+  #replayed(batch: Batch, answer: Answer): Promise<Receipt> {
     const reader = { settings: this.#settings, lane: this.#lanes.lane }
-    const receipt = receiptOf(batch, { ...answer, asks: [] }, reader, standing)
-    const asks = batch.asks.map(({ worker }) => {
-      const jobs = claimed.get(worker) ?? []
-      claimed.delete(worker)
-      return jobs
+    return replayOf(batch, answer, reader, {
+      get: (ids) => this.get(ids),
+      claimed: (number) => this.#ask('claimed_v1', number),
     })
-    return { ...receipt, asks }
   }
 
   #keep(receipt: Receipt): void {
@@ -424,11 +400,4 @@ class PostgresStore implements Store {
     if (this.#feed.watched || this.#closed || this.#opened === undefined) return
     this.#feed.announce().catch(() => {})
   }
-}
-
-function behind({ writer, seq }: Batch, cause: unknown): MillraceError {
-  const { detail } = cause as { detail?: string }
-  const last = Number(detail)
-  const message = `Writer ${writer} sent batch ${seq} after batch ${last} was applied; it was not applied.`
-  return new MillraceError('WRITER_BEHIND', message, { details: { writer, seq, last }, cause })
 }

@@ -9,13 +9,13 @@ import { quoted } from './migrate.js'
 /** A client of `pg` in a transaction. */
 export interface PgTransaction {
   /** Runs a statement, and answers its rows. */
-  query<Row = Record<string, unknown>>(text: string, values?: unknown[]): Promise<{ readonly rows: Row[] }>
+  query(text: string, values?: unknown[]): Promise<{ readonly rows: Record<string, unknown>[] }>
 }
 
 /** A transaction of `postgres`, as `sql.begin` gives it. */
 export interface PostgresJsSql {
   /** Runs a statement, and answers its rows. */
-  unsafe<Row = Record<string, unknown>>(text: string, values?: never[]): PromiseLike<readonly Row[]>
+  unsafe(text: string, values?: never[]): PromiseLike<readonly Record<string, unknown>[]>
   /** Begins a savepoint. */
   savepoint: unknown
 }
