@@ -204,12 +204,10 @@ class PostgresStore implements Store {
   }
 
   async #openNow(): Promise<Opened> {
-    const { timer } = this.runtime
-    const options = { patience: this.#options.patience, connections: this.#options.connections, timer }
-    const driver = await openDriver(this.#target, options)
+    const { patience, connections } = this.#options
+    const driver = await openDriver(this.#target, { patience, connections, timer: this.runtime.timer })
     try {
-      const standing = await prepare(driver, this.#schema, this.#options.migrate)
-      const opened = { driver, standing }
+      const opened = { driver, standing: await prepare(driver, this.#schema, this.#options.migrate) }
       if (!this.#closed) this.#opened = opened
       this.#every(TIDY_EVERY, () => this.#call('tidy_v1', [this.#now()]))
       return opened
@@ -337,9 +335,7 @@ class PostgresStore implements Store {
   #keep(receipt: Receipt): void {
     this.#receipts.delete(receipt.writer)
     this.#receipts.set(receipt.writer, receipt)
-    if (this.#receipts.size <= KEPT) return
-    const [oldest] = this.#receipts.keys()
-    this.#receipts.delete(oldest!)
+    if (this.#receipts.size > KEPT) this.#receipts.delete([...this.#receipts.keys()][0]!)
   }
 
   #feedSource(): FeedSource {

@@ -1,7 +1,7 @@
 // stores/sqlite/rows.ts: job records to rows and back.
-import type { AttemptError, ErrorInfo, JobKind, JobRecord, JobState, KeepByState, Millis } from '../../job/job.js'
-import type { Backoff } from '../../job/retry.js'
+import type { AttemptError, ErrorInfo, JobKind, JobRecord, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
+import type { Settings } from '../settings.js'
 import type { SqlRow, Value } from './driver.js'
 
 /** The queue, name and version that jobs share. Its number never changes. */
@@ -27,37 +27,6 @@ export function nullable<T extends Value>(value: T | undefined): T | null {
   return value === undefined ? null : value
 }
 
-/** What a job carries besides its data, in one text. */
-interface Carried {
-  readonly backoff?: Backoff
-  readonly timeout?: Millis
-  readonly keep?: KeepByState
-}
-
-const NOTHING: Carried = Object.freeze({})
-
-/** The text of what a job carries; nothing for most. */
-export function settingsOf({ backoff, timeout, keep }: Pick<JobRecord, keyof Carried>): string | null {
-  if (backoff === undefined && timeout === undefined && keep === undefined) return null
-  return JSON.stringify({ backoff, timeout, keep })
-}
-
-/** Settings by their texts, as far as they repeat; begins anew when there are many. */
-export class Settings {
-  readonly #known = new Map<string, Carried>()
-
-  parse(text: Value): Carried {
-    if (text === null) return NOTHING
-    let known = this.#known.get(text as string)
-    if (known === undefined) {
-      known = JSON.parse(text as string) as Carried
-      if (this.#known.size >= 1_000) this.#known.clear()
-      this.#known.set(text as string, known)
-    }
-    return known
-  }
-}
-
 /** Data longer than this lies beside its job, so that the job's row stays light. */
 const LIGHT = 400
 
@@ -77,7 +46,7 @@ export function recordOf(
   errors: (seq: number) => readonly AttemptError[],
 ): Draft {
   const id = row[1] as string
-  const { backoff, timeout, keep } = settings.parse(row[32]!)
+  const { backoff, timeout, keep } = settings.parse(row[32] as string | null)
   return {
     id,
     kind: row[3] as JobKind,
@@ -122,7 +91,7 @@ export function recordOf(
 /** The record in a row of `laneHead`, of a job that nothing has happened to yet. */
 export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
   const id = row[1] as string
-  const { backoff, timeout, keep } = settings.parse(row[10]!)
+  const { backoff, timeout, keep } = settings.parse(row[10] as string | null)
   return {
     id,
     kind: 'job',
