@@ -7,7 +7,7 @@ import type { Connection } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import { refuseWithout } from './transactions.js'
-import type { Details, DetailsQuery, Group, Page, Query, QueueTally, Store, Tx, Verdict } from '../store/store.js'
+import type { Details, DetailsQuery, Group, Page, Query, QueueTally, Tx, Verdict } from '../store/store.js'
 
 /** A way to the store. Within a synchronous transaction its answers are there at once; see store/stepwise.ts. */
 export interface Way {
@@ -30,9 +30,9 @@ export function wayfinder(connection: Connection): (tx?: Tx) => Way {
     const open = openTransaction(store)
     if (tx !== undefined) {
       refuseWithout(store)
-      return within(store, tx, open?.tx === tx ? open : undefined)
+      return within(connection, tx, open?.tx === tx ? open : undefined)
     }
-    if (open !== undefined) return within(store, open.tx, open)
+    if (open !== undefined) return within(connection, open.tx, open)
     const opening = openingTransaction(store)
     return opening === undefined ? outside : afterwards(opening, find)
   }
@@ -80,13 +80,25 @@ function afterwards(opening: Promise<void>, then: () => Way): Way {
   }
 }
 
-function within(store: Store, tx: Tx, open?: OpenTransaction): Way {
+function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction): Way {
   const commitAll = function* (groups: readonly Group[]): Steps<readonly Verdict[]> {
     // Or it would belong to a savepoint of somebody else.
     for (let nested = open?.busy; nested !== undefined; nested = open?.busy) yield* step(nested)
-    const receipt = yield* step(commitWithin(store, tx, groups))
-    for (const verdict of receipt.groups) refuseBusy(verdict)
-    return receipt.groups
+    const verdicts = [...(yield* step(commitWithin(store, tx, groups))).groups]
+    for (let tries = 1; ; tries++) {
+      const busy = verdicts.flatMap((verdict, at) => (!verdict.ok && verdict.why === 'busy' ? [at] : []))
+      if (busy.length === 0) return verdicts
+      if (tries === BUSY_TRIES) refuseBusy(verdicts[busy[0]!]!)
+      yield* step(new Promise<void>((resolve) => void runtime.timer(BUSY_PAUSE, resolve)))
+      const again = yield* step(
+        commitWithin(
+          store,
+          tx,
+          busy.map((at) => groups[at]!),
+        ),
+      )
+      for (const [at, verdict] of again.groups.entries()) verdicts[busy[at]!] = verdict
+    }
   }
   const commit = function* (group: Group): Steps<Verdict> {
     return (yield* commitAll([group]))[0]!
@@ -105,7 +117,11 @@ function within(store: Store, tx: Tx, open?: OpenTransaction): Way {
   }
 }
 
-/** Outside of a transaction a batch tries again; inside, only its owner can, by ending it. */
+/** How often, and how long apart, a group is sent that meets a row which somebody else's commit holds for a moment. */
+const BUSY_TRIES = 25
+const BUSY_PAUSE = 20
+
+/** It is held for longer than a moment, by an open transaction: only the owner of this one can go on, by ending it. */
 function refuseBusy(verdict: Verdict): void {
   if (verdict.ok || verdict.why !== 'busy') return
   throw new MillraceError(

@@ -26,7 +26,7 @@ export class Held {
   readonly #ended: Promise<End>
 
   /** Begins one; waits for its turn where only one can be open. `opened` is called in the very moment in which it is. */
-  static begin(store: Store, opened: (held: Held) => void): Promise<Held> {
+  static begin(store: Store, again: () => Promise<boolean>, opened: (held: Held) => void): Promise<Held> {
     return new Promise((resolve, reject) => {
       let conclude = (_end: End): void => {}
       // A promise of its own, since the work may begin before `transact` has returned.
@@ -39,7 +39,10 @@ export class Held {
         opened(held)
         resolve(held)
         const last = await orders.told
-        if (last !== undefined) [verdict] = await open.commit([last])
+        // `busy`: somebody else's commit holds a dependent or a key for a moment. Nothing of the group was written.
+        if (last !== undefined)
+          do [verdict] = await open.commit([last])
+          while (!verdict!.ok && verdict!.why === 'busy' && (await again()))
         if (verdict?.ok === false) throw new Error('The last group was refused.')
       }
       outside(() => store.transact!(work)).then(

@@ -91,6 +91,7 @@ export class Leases {
    */
   mustEnd(own: Leased): Millis {
     let soonest = own.leaseEnds - own.handler.lease * LAST_PART
+    if (this.#host.connection.store.can.parallel === true) return soonest // renewals of the others go on beside it
     for (const peer of this.#peers()) {
       for (const { leaseEnds, handler, busy } of peer.#host.held()) {
         if (busy) continue
@@ -103,7 +104,9 @@ export class Leases {
 
   /** How long, at least, no lease can come so near its end: most transactions are over by then. */
   spare(own: Leased): Millis {
-    let least = own.leaseEnds - own.handler.lease * LAST_PART - this.#host.connection.runtime.elapsed()
+    const { runtime, store } = this.#host.connection
+    let least = own.leaseEnds - own.handler.lease * LAST_PART - runtime.elapsed()
+    if (store.can.parallel === true) return Math.max(1, least)
     for (const { shortest, renewEvery } of Array.from(this.#peers(), (peer) => peer.#host)) {
       least = Math.min(least, renewEvery, shortest * (1 - LAST_PART) - renewEvery)
     }

@@ -199,7 +199,7 @@ export class Transacting {
     const { record } = this.#attempt
     const aboutNext = verdict.id !== record.id || verdict.why === 'duplicate' || verdict.why === 'full'
     if (aboutNext && continuation !== undefined) return cannotContinue(record, continuation, verdict)
-    const stillOurs = verdict.job?.fence === record.fence && verdict.job.state === 'active'
+    const stillOurs = verdict.why === 'busy' || (verdict.job?.fence === record.fence && verdict.job.state === 'active')
     return stillOurs ? tooLong(record) : undefined
   }
 
@@ -288,10 +288,14 @@ export class Transacting {
     if (quiet !== undefined) await quiet
     if (this.#isTired()) await this.#host.leases().renew(this.#attempt)
     for (let renewed = false; ; renewed = true) {
-      const held = await Held.begin(this.#connection.store, (opened) => {
-        this.place.open = this.#inner = opened.open
-        this.#watch(opened)
-      })
+      const held = await Held.begin(
+        this.#connection.store,
+        () => this.#again(),
+        (opened) => {
+          this.place.open = this.#inner = opened.open
+          this.#watch(opened)
+        },
+      )
       const verdict = await this.#lock(held)
       if (verdict?.ok === true) return held
       this.#stopWatching()
@@ -306,6 +310,13 @@ export class Transacting {
       }
       await this.#host.leases().renew(this.#attempt) // it ran out, and nobody has taken the job
     }
+  }
+
+  /** Waits a moment; answers whether there is time for another try. */
+  async #again(): Promise<boolean> {
+    const { runtime } = this.#connection
+    await new Promise<void>((resolve) => void runtime.timer(LOCK_AGAIN, resolve))
+    return this.#cut === undefined && runtime.elapsed() < this.#host.leases().mustEnd(this.#attempt)
   }
 
   /** Whether much of the lease is over, so that a transaction would have little time. */

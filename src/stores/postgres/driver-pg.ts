@@ -57,6 +57,9 @@ export async function pgDriver(target: string | PgPool, options: DriverOptions):
   return new PgDriver(pool, true, options)
 }
 
+/** Connections of a pool that transactions leave to the rest: for a batch, for asks, for renewals. */
+const KEPT_FREE = 3
+
 class PgDriver implements Driver<PgClient> {
   readonly name = 'pg'
   readonly #pool: PgPool
@@ -65,6 +68,9 @@ class PgDriver implements Driver<PgClient> {
   /** Behind a pooler that mixes connections, a prepared statement is not where it was prepared. */
   #prepares = true
   #savepoints = 0
+  /** Transactions that are open, and those that wait for one to end. */
+  #transacting = 0
+  readonly #turns: (() => void)[] = []
   /** How many savepoints are open on a client. */
   readonly #nested = new WeakMap<PgClient, number>()
 
@@ -100,7 +106,21 @@ class PgDriver implements Driver<PgClient> {
     })
   }
 
+  /** Batches and renewals keep connections for themselves, however many transactions there are. */
   async transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
+    const { max = 10 } = this.#pool.options as { max?: number }
+    if (this.#transacting >= Math.max(1, max - KEPT_FREE)) await new Promise<void>((go) => this.#turns.push(go))
+    else this.#transacting++
+    try {
+      return await this.#transact(work)
+    } finally {
+      const next = this.#turns.shift()
+      if (next === undefined) this.#transacting--
+      else next()
+    }
+  }
+
+  async #transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
     const client = await this.#connect()
     let broken = false
     const fail = (): void => void (broken = true)
@@ -108,12 +128,14 @@ class PgDriver implements Driver<PgClient> {
     try {
       await this.#within(client.query('BEGIN ISOLATION LEVEL READ COMMITTED'))
       const answer = await work(client)
-      await this.#within(client.query('COMMIT'))
+      const { command } = (await this.#within(client.query('COMMIT'))) as { command?: string }
+      if (command === 'ROLLBACK') throw spoilt() // said without an error
       return answer
     } catch (error) {
-      if (error instanceof NoAnswer) fail()
+      // Broken off: somebody is at work in it who must not write with it any more. No ROLLBACK then: what is asked next would
+      // stand behind it in the client's queue, and run outside of any transaction before the connection is closed.
+      if (error instanceof NoAnswer || this.#nested.has(client)) fail()
       else await this.#within(client.query('ROLLBACK')).catch(fail)
-      if (this.#nested.has(client)) fail() // broken off: somebody is at work in it who must not write with it any more
       throw error
     } finally {
       client.removeListener('error', fail)
@@ -206,6 +228,13 @@ class PgDriver implements Driver<PgClient> {
     const { patience, timer } = this.#options
     return inTime(asked, patience, timer)
   }
+}
+
+function spoilt(): MillraceError {
+  return new MillraceError(
+    'TRANSACTION_ENDED',
+    'A statement in this transaction failed and its error was not passed on, so that PostgreSQL rolled all of it back. Nothing was written; let the error reach queue.transaction, or run what may fail in one inside it, which is a savepoint.',
+  )
 }
 
 /** Whether the server itself has answered with an error, so that the connection is sound. */

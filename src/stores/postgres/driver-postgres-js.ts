@@ -1,4 +1,5 @@
 // stores/postgres/driver-postgres-js.ts: the driver `postgres` (postgres.js), on the user's own client.
+import { MillraceError } from '../../job/errors.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isUnpreparable } from './failures.js'
 
@@ -49,8 +50,8 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
         for (const statement of statements) await tx.unsafe(statement)
       })
     },
-    transact: (work) => sql.begin('isolation level read committed', work),
-    savepoint: (tx, work) => tx.savepoint(work),
+    transact: (work) => sql.begin('isolation level read committed', (tx) => whileOpen(tx, work)),
+    savepoint: (tx, work) => tx.savepoint((inner) => whileOpen(inner, work, tx)),
     async listen(channel: string, ear: Ear): Promise<Listening> {
       let began = 0
       let over = false
@@ -72,5 +73,43 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       }
     },
     close: async () => {},
+  }
+}
+
+/** Whether each transaction that was given out is over. */
+const over = new WeakMap<object, () => boolean>()
+
+/**
+ * Gives work a transaction that refuses whatever is asked once the work is over, or broken off: postgres.js would run it on
+ * the same connection, outside of any transaction or inside the next one.
+ */
+async function whileOpen<T>(
+  tx: PostgresJsTransaction,
+  work: (tx: PostgresJsTransaction) => Promise<T>,
+  around?: PostgresJsTransaction,
+): Promise<T> {
+  let ended = false
+  const isOver = (): boolean => ended || (around !== undefined && over.get(around)?.() === true)
+  const call = (run: () => unknown): unknown => {
+    if (!isOver()) return run()
+    throw new MillraceError(
+      'TRANSACTION_ENDED',
+      'This transaction has ended. Nothing was written; await every call made with it.',
+    )
+  }
+  const guarded = new Proxy(tx as unknown as (...args: unknown[]) => unknown, {
+    apply: (target, self, args) => call(() => Reflect.apply(target, self, args)),
+    get: (target, key) => {
+      const value: unknown = Reflect.get(target, key)
+      return typeof value === 'function'
+        ? (...args: unknown[]) => call(() => Reflect.apply(value, target, args))
+        : value
+    },
+  }) as unknown as PostgresJsTransaction
+  over.set(guarded, isOver)
+  try {
+    return await work(guarded)
+  } finally {
+    ended = true
   }
 }

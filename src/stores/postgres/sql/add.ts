@@ -11,7 +11,8 @@ create or replace function {S}.add_one_v1(by text, number bigint, origin text, o
 #variable_conflict use_variable
 declare
   answer text;
-  held text := pg_advisory_xact_lock_shared(hashtextextended('{S}:recording', 0))::text;
+  held text := pg_advisory_xact_lock_shared(hashtextextended('{S}:recording', 0))::text
+    || pg_advisory_xact_lock(hashtextextended('{S}:writer:' || by, 0))::text;
 begin
   with n as materialized (
     select c.t, case when newest then -1 - c.place else c.place end as ord, c.place,

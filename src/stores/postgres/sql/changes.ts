@@ -11,13 +11,16 @@ const lockDependents = `
           cross join lateral (select d.dependent from edge d where d.chain = e.value->>'chain' and d.state = 'open' offset 0) d
           cross join lateral (select 1 from job o where o.id = d.dependent offset 0) j
           where e.value->>'k' = 'r';
+        begin -- all or none: two transactions that hold some each would keep each other waiting until they end
         select count(*) into got from jsonb_array_elements(s->'x') e
           cross join lateral (select d.dependent from edge d where d.chain = e.value->>'chain' and d.state = 'open' offset 0) d
           cross join lateral (select 1 from job o where o.id = d.dependent for update skip locked) j
           where e.value->>'k' = 'r';
         if got < found_n then
-          why := 'busy'; over := s->'x'->0->>'id';
+          why := 'busy'; over := s->'x'->0->>'id'; raise exception using errcode = 'MR001';
         end if;
+        exception when sqlstate 'MR001' then null;
+        end;
       end if;
 `
 
@@ -151,6 +154,10 @@ const note = `
 `
 
 const release = `
+        -- An older snapshot does not show who has come to wait since: the row that those locked was not changed.
+        if within and current_setting('transaction_isolation') <> 'read committed' then
+          raise exception 'isolation %', current_setting('transaction_isolation') using errcode = 'MR003';
+        end if;
         -- Its dependents were locked before anything was written.
         if exists (select 1 from edge where chain = x->>'chain' and state = 'open') and not exists (
           select 1 from job o where o.chain = x->>'chain' and o.state in ('waiting', 'delayed', 'waiting-children', 'active')
