@@ -276,3 +276,70 @@ describe('on PostgreSQL, many jobs at once', () => {
     expect(children.map(({ data }) => data as string).toSorted()).toEqual(ids)
   })
 })
+
+describe('on PostgreSQL, transactions that meet or fail', () => {
+  it('let children of one parent settle together, each in a transaction of its own', async () => {
+    const { queue, worker, write, effects } = scene()
+    const children = await queue.addBulk(
+      Array.from({ length: 30 }, (_, at) => ({ name: 'child', data: at, options: { attempts: 1 } })),
+    )
+    const parents = [
+      await queue.add('parent', 'first', { after: children }),
+      await queue.add('parent', 'second', { after: children }),
+    ]
+    worker(
+      {
+        child: async (job, ctx) => ctx.complete(async ({ tx }) => write(tx, `child ${String(job.data)}`)),
+        parent: async (job) => job.data,
+      },
+      { concurrency: 6 },
+    )
+    expect(await Promise.all(parents.map((parent) => parent.result({ timeout: '30s' })))).toEqual(['first', 'second'])
+    expect(await effects()).toHaveLength(30)
+    expect(await queue.counts()).toMatchObject({ completed: 32, failed: 0 })
+  })
+
+  it('are told of when a statement spoilt them, though its error was swallowed', async () => {
+    const { queue } = scene()
+    const spoilt = queue.transaction(async (tx) => {
+      await queue.add('lost', null)
+      await tx.query('select 1 / 0').catch(() => {})
+    })
+    await expect(spoilt).rejects.toMatchObject({ code: 'TRANSACTION_ENDED' })
+    expect((await queue.list()).jobs).toEqual([])
+  })
+
+  it('can be given wrapped anew for each of several calls at once', async () => {
+    const { queue } = scene()
+    const client = await pool.connect()
+    try {
+      await client.query('begin')
+      const wrapped = (): {
+        execute(sql: string, params: readonly unknown[]): Promise<readonly Record<string, unknown>[]>
+      } => ({
+        execute: async (sql, params) => (await client.query(sql, [...params])).rows as Record<string, unknown>[],
+      })
+      await Promise.all([1, 2, 3].map((at) => queue.add('job', at, { tx: wrapped() as never })))
+      await client.query('commit')
+      expect((await queue.list()).jobs).toHaveLength(3)
+    } finally {
+      client.release()
+    }
+  })
+
+  it('may not release dependents from an older snapshot, which does not show them', async () => {
+    const { queue } = scene()
+    const first = await queue.add('first', null)
+    const client = await pool.connect()
+    try {
+      await client.query('begin isolation level repeatable read')
+      await client.query('select 1 from effects limit 1')
+      const second = await queue.add('second', null, { after: first })
+      await expect(queue.cancel(first.id, { tx: client })).rejects.toThrow(/read committed/)
+      await client.query('rollback')
+      expect((await second.refresh())?.state).toBe('waiting-children')
+    } finally {
+      client.release()
+    }
+  })
+})

@@ -105,9 +105,10 @@ export class Transactions {
       const answer = await marked(known)
       if (answer !== NOWHERE) return answer
     }
-    const mark = this.#id()
+    // One that stands stays: the same transaction may be given wrapped in one object after the other.
+    const marking = `select set_config('millrace.tx', coalesce(nullif(current_setting('millrace.tx', true), ''), $1), true)`
+    const mark = (await ask({ name: '', text: marking, values: [this.#id()] }))!
     this.#marks.set(tx, mark)
-    await ask({ name: '', text: `select set_config('millrace.tx', $1, true)`, values: [mark] })
     const answer = await marked(mark)
     if (answer !== NOWHERE) return answer
     throw ended()
