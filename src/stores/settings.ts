@@ -1,4 +1,5 @@
 // stores/settings.ts: what a job carries besides its data, in one text; most jobs of a name carry the same.
+import type { NewJob } from '../job/change.js'
 import type { JobRecord, KeepByState, Millis } from '../job/job.js'
 import type { Backoff } from '../job/retry.js'
 
@@ -15,6 +16,20 @@ const NOTHING: Carried = Object.freeze({})
 export function settingsOf({ backoff, timeout, keep }: Pick<JobRecord, keyof Carried>): string | null {
   if (backoff === undefined && timeout === undefined && keep === undefined) return null
   return JSON.stringify({ backoff, timeout, keep })
+}
+
+/** Whether two new jobs differ in no more than id, data, time and what links them to others. */
+export function isAlike(a: NewJob, b: NewJob): boolean {
+  return (
+    a.name === b.name &&
+    a.queue === b.queue &&
+    a.version === b.version &&
+    a.priority === b.priority &&
+    a.lifo === b.lifo &&
+    a.attempts === b.attempts &&
+    a.timeout === b.timeout &&
+    ((a.backoff === b.backoff && a.keep === b.keep) || settingsOf(a) === settingsOf(b))
+  )
 }
 
 /** Settings by their texts, as far as they repeat; begins anew when there are many. */

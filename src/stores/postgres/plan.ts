@@ -3,7 +3,7 @@ import type { Change, Insert, Move, MoveFields, NewJob, When } from '../../job/c
 import type { Time } from '../../job/job.js'
 import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
 import { mayTurn } from '../apply.js'
-import { settingsOf } from '../settings.js'
+import { isAlike, settingsOf } from '../settings.js'
 import type { Value } from './connection.js'
 
 /** The numbers of a lane and of its queue. */
@@ -78,7 +78,14 @@ export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): 
     const last = steps.at(-1)
     const job = plainInsert(group)
     if (job !== undefined) {
-      if (last?.k === 'i' && first !== undefined && isAlike(first, job) && !ids.has(job.id)) extend(last, job, n, own)
+      if (
+        last?.k === 'i' &&
+        first !== undefined &&
+        isAlike(first, job) &&
+        kindOf(first.run) === kindOf(job.run) &&
+        !ids.has(job.id)
+      )
+        extend(last, job, n, own)
       else {
         steps.push(newRun(job, n, lanes(job)!, own))
         ids = new Set()
@@ -120,20 +127,6 @@ function plainInsert(group: Group): NewJob | undefined {
     job.chainId === job.id &&
     job.chainIndex === 0
   return plain ? job : undefined
-}
-
-function isAlike(a: NewJob, b: NewJob): boolean {
-  return (
-    a.name === b.name &&
-    a.queue === b.queue &&
-    a.version === b.version &&
-    a.priority === b.priority &&
-    a.lifo === b.lifo &&
-    a.attempts === b.attempts &&
-    a.timeout === b.timeout &&
-    kindOf(a.run) === kindOf(b.run) &&
-    ((a.backoff === b.backoff && a.keep === b.keep) || settingsOf(a) === settingsOf(b))
-  )
 }
 
 function kindOf(when: When | undefined): 'at' | 'in' | undefined {

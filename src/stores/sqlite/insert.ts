@@ -4,7 +4,7 @@ import { isFinished } from '../../job/job.js'
 import type { Edge, FinishedState, JobRecord, JobState } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
 import { born, edgeTo } from '../apply.js'
-import { settingsOf } from '../settings.js'
+import { isAlike, settingsOf } from '../settings.js'
 import { duplicate, missing } from '../verdicts.js'
 import type { Value } from './driver.js'
 import { isConstraint } from './failures.js'
@@ -147,18 +147,8 @@ export function isPlain({ job, edges }: Insert): boolean {
 }
 
 /** Whether two plain jobs differ in no more than id and data. */
-export function isAlike(a: NewJob, b: NewJob): boolean {
-  return (
-    a.name === b.name &&
-    a.queue === b.queue &&
-    a.version === b.version &&
-    a.priority === b.priority &&
-    a.lifo === b.lifo &&
-    a.attempts === b.attempts &&
-    a.timeout === b.timeout &&
-    isBulky(a.data) === isBulky(b.data) &&
-    ((a.backoff === b.backoff && a.keep === b.keep) || settingsOf(a) === settingsOf(b))
-  )
+export function isSame(a: NewJob, b: NewJob): boolean {
+  return isAlike(a, b) && isBulky(a.data) === isBulky(b.data)
 }
 
 /**

@@ -6,7 +6,7 @@ import { mayTurn } from '../apply.js'
 import { LANDED } from '../verdicts.js'
 import { claim } from './claim.js'
 import { complete, completionsFrom } from './complete.js'
-import { insert, insertAlike, isAlike, isPlain } from './insert.js'
+import { insert, insertAlike, isSame, isPlain } from './insert.js'
 import { sweepKeys } from './keys.js'
 import { move } from './move.js'
 import { note } from './note.js'
@@ -76,7 +76,7 @@ function newJobsAlike(count: number, change: (at: number) => Change | undefined)
   for (let at = 0; at < count; at++) {
     const next = change(at)
     if (next?.kind !== 'insert' || !isPlain(next)) break
-    if (jobs.length > 0 && !isAlike(jobs[0]!, next.job)) break
+    if (jobs.length > 0 && !isSame(jobs[0]!, next.job)) break
     jobs.push(next.job)
   }
   return jobs

@@ -149,7 +149,7 @@ function manyLanes(): string {
           ) x order by x.priority, x.ord
         loop
           exit when want + more = 0;
-          continue when stopped @> array[c.at];
+          continue when stopped @> array[c.at] or (k ? 'floors' and not floored and c.ctid = any (tids)); -- taken above the floor
           exhausted := false;
           if a_max[c.at] <= 0 or a_free[c.at] <= 0
             or want = 0 and (a_max[c.at] is not null or a_free[c.at] is not null or c.stalls > 0 or coalesce(c.attempts, 2) <= 1)
