@@ -39,6 +39,7 @@ function installDebian(name) {
 console.log('\n=== build')
 let ok = run('npm', ['run', '--silent', 'build'])
 const total = { passed: 0, failed: ok ? 0 : 1 }
+const failures = []
 
 /** Counts what could not be had as a failure. */
 function missing(what) {
@@ -52,6 +53,7 @@ function add(what, result) {
   console.log(`${what}: ${result.passed} passed, ${result.failed} failed, ${result.skipped} skipped`)
   total.passed += result.passed
   total.failed += result.failed
+  failures.push(...result.failures.map((each) => `${what}: ${each}`))
   ok &&= result.ok
 }
 
@@ -122,5 +124,7 @@ for (const line of built ? lines : []) {
   }
 }
 
+// Once more, where it is not scrolled away.
+for (const each of failures) console.log(`\nFAILED in ${each}`)
 console.log(`${total.passed} passed, ${total.failed} failed`)
 process.exit(ok ? 0 : 1)

@@ -23,7 +23,8 @@ for (const [name, command] of steps) {
 }
 
 console.log('\n=== tests: vitest run')
-const { ok, passed, failed, skipped } = runVitest()
+const { ok, passed, failed, skipped, failures } = runVitest()
+for (const each of failures) console.log(`\nFAILED in ${each}`)
 if (skipped > 0) console.log(`${skipped} skipped`)
 console.log(`${passed} passed, ${failed} failed`)
 process.exit(ok ? 0 : 1)

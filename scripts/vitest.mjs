@@ -2,12 +2,12 @@
 import { spawnSync } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { delimiter, dirname, join } from 'node:path'
+import { delimiter, dirname, join, relative } from 'node:path'
 
 /**
  * @param {string} node the Node binary to run on
  * @param {readonly string[]} options further options of vitest
- * @returns {{ ok: boolean, passed: number, failed: number, skipped: number }}
+ * @returns {{ ok: boolean, passed: number, failed: number, skipped: number, failures: readonly string[] }}
  */
 export function runVitest(node = process.execPath, options = []) {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-report-'))
@@ -37,13 +37,24 @@ function count(report, ok) {
   try {
     result = JSON.parse(readFileSync(report, 'utf8'))
   } catch {
-    return { ok: false, passed: 0, failed: 1, skipped: 0 }
+    return { ok: false, passed: 0, failed: 1, skipped: 0, failures: ['vitest itself: it left no report'] }
   }
+  const failures = result.testResults.flatMap(told)
   const broken = result.testResults.filter(
     (file) => file.status === 'failed' && !file.assertionResults.some((test) => test.status === 'failed'),
   ).length
   const passed = result.numPassedTests
   const failed = result.numFailedTests + broken
   const skipped = result.numPendingTests + (result.numTodoTests ?? 0)
-  return ok ? { ok: failed === 0 && passed > 0, passed, failed, skipped } : { ok, passed, failed: failed || 1, skipped }
+  if (ok) return { ok: failed === 0 && passed > 0, passed, failed, skipped, failures }
+  return { ok, passed, failed: failed || 1, skipped, failures }
+}
+
+/** What failed in a file, and what was said of it. */
+function told({ name, status, message, assertionResults }) {
+  if (status !== 'failed') return []
+  const file = relative(process.cwd(), name)
+  const failed = assertionResults.filter((test) => test.status === 'failed')
+  if (failed.length === 0) return [`${file}\n${message}`]
+  return failed.map((test) => `${file} > ${test.fullName}\n${test.failureMessages.join('\n').slice(0, 2_000)}`)
 }
