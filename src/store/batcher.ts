@@ -11,6 +11,8 @@ import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './stor
 export interface LaneOptions {
   /** Changes a batch holds at most; a single larger group travels alone. Default 500. */
   readonly size?: number
+  /** Whether a full batch follows at once, without a turn of the event loop between: where the store works elsewhere. Default false. */
+  readonly eager?: boolean
   /** How often a batch without an answer is sent again before its callers are told. Default 5. */
   readonly replays?: number
   /** How often a group refused as busy is sent again before its caller is told. Default 40, about ten seconds. */
@@ -93,7 +95,7 @@ export class Lane {
       runtime.defer(() => {
         throw error
       })
-    this.#options = { size: 500, replays: 5, busyTries: 40, broken, ...options }
+    this.#options = { size: 500, eager: false, replays: 5, busyTries: 40, broken, ...options }
   }
 
   /** How long the store has lately taken to answer a batch. */
@@ -175,8 +177,19 @@ export class Lane {
       return this.#goOn()
     }
     this.#inFlight = false
+    if (this.#isFull()) {
+      // The next one leaves first: those who are answered may have much to do, and the store nothing.
+      void this.#send()
+      this.#runtime.defer(() => this.#answer(receipt, taken, renewals, asks))
+      return
+    }
     this.#answer(receipt, taken, renewals, asks)
     this.#goOn()
+  }
+
+  /** Whether there is no use in waiting for more. */
+  #isFull(): boolean {
+    return this.#options.eager && !this.#scheduled && this.#groups.length - this.#head >= this.#options.size
   }
 
   #goOn(): void {

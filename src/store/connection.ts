@@ -57,13 +57,13 @@ function create(store: Store): Connection {
       return store.commit(batch)
     },
   }
-  const size = store.can.portion === undefined ? {} : { size: store.can.portion }
-  const main = new Lane(gate, runtime, writer, size)
+  const { portion, parallel: eager = false } = store.can
+  const main = new Lane(gate, runtime, writer, { eager, ...(portion !== undefined && { size: portion }) })
   return {
     store,
     runtime,
     main,
-    asks: store.can.parallel === true ? new Lane(gate, runtime, `${writer}/asks`) : main,
+    asks: eager ? new Lane(gate, runtime, `${writer}/asks`) : main,
     renewals: new Lane(gate, runtime, `${writer}/renewals`),
     ready,
   }

@@ -90,10 +90,13 @@ export class Intake {
   /** Asked for in portions of at least half of what is to be held, so that asks stay few. */
   #ahead(): number {
     const { slots, connection } = this.#host
+    const { portion = Infinity, parallel } = connection.store.can
     const { ahead } = slots
-    const target = Math.min(this.pace.target(connection.asks.trip), connection.store.can.portion ?? Infinity)
+    // Where asks go beside the rest, there is more under way at any moment.
+    const most = parallel === true ? 2 * portion : portion
+    const target = Math.min(this.pace.target(connection.asks.trip), parallel === true ? 2 * most : most)
     // Others' free slots come first: nothing is leased ahead once the queue has run short.
-    return this.#short || ahead > target / 2 ? 0 : target - ahead
+    return this.#short || ahead > target / 2 ? 0 : Math.min(target - ahead, most)
   }
 
   async #ask(want: number, ahead: number): Promise<void> {

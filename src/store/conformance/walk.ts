@@ -106,6 +106,7 @@ function randomStep(dice: Dice): WalkStep {
   if (roll < 6) return { step: 'upkeep' }
   if (roll < 7) return { step: 'replay', writer: dice.among([0, 1]) }
   if (roll < 8 && dice.chance(0.4)) return crowdedStep(dice)
+  if (roll < 9 && dice.chance(0.4)) return askingStep(dice)
   return {
     step: 'batch',
     writer: dice.among([0, 1]),
@@ -134,8 +135,14 @@ function crowdedStep(dice: Dice): WalkStep {
     writer: dice.among([0, 1]),
     groups: adding ? (together ? [adds] : adds.map((add) => [add])) : ends,
     renewals: [],
-    asks: [{ ...randomAsk(dice), want: dice.below(60) }],
+    asks: dice.chance(0.5) ? [{ ...randomAsk(dice), want: dice.below(60) }] : [],
   }
+}
+
+/** One worker asks for many, and nothing else happens. */
+function askingStep(dice: Dice): WalkStep {
+  const ask = { ...randomAsk(dice), want: dice.below(20), ahead: dice.below(40) }
+  return { step: 'batch', writer: dice.among([0, 1]), groups: [], renewals: [], asks: [ask] }
 }
 
 function randomGroup(dice: Dice): readonly WalkAct[] {

@@ -2,24 +2,17 @@
 import type { Call, Value } from './connection.js'
 import { quoted } from './migrate.js'
 
+/** Writer and number, origin, queue and lane, the queue's name, what jobs alike share, their ids and data, the time. */
+const added = [
+  ...['text', 'bigint', 'text', 'int', 'int', 'text'],
+  ...['bigint', 'boolean', 'bigint', 'text', 'text', 'text', 'bigint'],
+]
+
 /** What each function takes. */
 const takes = {
-  add_one_v1: [
-    'text',
-    'bigint',
-    'text',
-    'int',
-    'int',
-    'text',
-    'bigint',
-    'boolean',
-    'bigint',
-    'text',
-    'text',
-    'text',
-    'bigint',
-  ],
-  add_v1: ['jsonb'],
+  add_one_v1: added,
+  add_v2: added,
+  claim_v2: ['text', 'bigint', 'text', 'text', 'text', 'text', 'bigint', 'int', 'int', 'jsonb', 'bigint'],
   claimed_v1: ['bigint'],
   commit_v1: ['jsonb'],
   details_v1: ['jsonb'],
@@ -32,7 +25,7 @@ const takes = {
   tally_v1: ['jsonb'],
   tidy_v1: ['bigint'],
   watch_v1: ['text', 'bigint', 'bigint', 'bigint'],
-} as const
+} as const satisfies Record<string, readonly string[]>
 
 /** A function of the schema. */
 export type FunctionName = keyof typeof takes

@@ -84,11 +84,6 @@ export function toStoreError(error: unknown, schema: string): unknown {
   }
 }
 
-/** Whether an id was taken. */
-export function isTaken(error: unknown): boolean {
-  return stateOf((error as { cause?: unknown }).cause ?? error) === '23505'
-}
-
 /** How a writer is told that a later batch of its has been applied. */
 export function behind({ writer, seq }: Batch, cause: unknown): MillraceError {
   const { detail } = cause as { detail?: string }

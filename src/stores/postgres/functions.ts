@@ -1,9 +1,10 @@
 // stores/postgres/functions.ts: every function of the schema. They are versioned by name: a newer library adds its own beside.
 import { add } from './sql/add.js'
 import { addJob } from './sql/add-job.js'
+import { claims } from './sql/claims.js'
 import { commit } from './sql/commit.js'
 import { helpers } from './sql/helpers.js'
 import { reads, watching } from './sql/reads.js'
 
 /** What the statements of the store call. */
-export const functions = `${helpers}${commit}${add}${reads}${watching}${addJob}`
+export const functions = `${helpers}${commit}${claims}${add}${reads}${watching}${addJob}`

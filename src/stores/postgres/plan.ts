@@ -4,7 +4,7 @@ import type { Time } from '../../job/job.js'
 import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
 import { mayTurn } from '../apply.js'
 import { isAlike, settingsOf } from '../settings.js'
-import type { Value } from './connection.js'
+import { UNIT } from './rows.js'
 
 /** The numbers of a lane and of its queue. */
 export interface LaneNumbers {
@@ -59,7 +59,7 @@ interface Busy {
   readonly id: string
 }
 
-type Step = NewRun | EndRun | OneGroup | Busy
+export type Step = NewRun | EndRun | OneGroup | Busy
 
 /** Whether an id is one that nobody else can be adding at the same time. */
 type Own = (id: string) => boolean
@@ -314,17 +314,18 @@ export interface Body {
   readonly now?: Time
 }
 
-/** The call by which a batch is sent that does nothing but add jobs alike; none for all others. */
-export function shortWay(
-  batch: Batch,
-  { s: steps, now }: Body,
-  origin: string,
-  text: string,
-): { readonly name: 'add_one_v1' | 'add_v1'; readonly values: readonly Value[] } | undefined {
-  const [step] = steps
-  if (steps.length !== 1 || step?.k !== 'i' || batch.renewals.length + batch.asks.length > 0) return undefined
-  if (step.n.length > 1 || step.guard || step.ra || step.ri) return { name: 'add_v1', values: [text] }
-  const { q, l, qn, p, lifo, at, s, id, d } = step
-  const values = [batch.writer, batch.seq, origin, q, l, qn, p, String(lifo), at, s, id[0]!, d[0]!, now ?? null]
-  return { name: 'add_one_v1', values }
+/** A body as `commit_v1` takes it: of ends, which are many and alike, ids and results travel as one text each. */
+export function written({ s, ...rest }: Body): object {
+  return { ...rest, s: s.map((step) => (step.k === 'c' ? packed(step) : step)) }
+}
+
+function packed({ k, n, id, f, r }: EndRun): object {
+  const [first, last] = [n[0]!, n.at(-1)!]
+  return {
+    k,
+    n: last - first === n.length - 1 ? first : n,
+    id: id.join(UNIT),
+    f: f.every((fence) => fence === f[0]) ? f[0] : f.join(','),
+    ...(r.some((result) => result !== null) && { r: r.map((result) => result ?? '').join(UNIT) }),
+  }
 }

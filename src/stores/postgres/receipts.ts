@@ -5,13 +5,15 @@ import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../
 import { born } from '../apply.js'
 import type { Settings } from '../settings.js'
 import { LANDED } from '../verdicts.js'
-import { claimedOf, recordOf } from './rows.js'
+import { claimedOf, claimsOf, recordOf } from './rows.js'
 import type { Lane, RecordRow } from './rows.js'
 
 /** Groups that have more to say than that they landed. */
 type GroupAnswer =
   /** Each inserted one job: their groups, places, and the fence they began at. */
   | readonly ['i', readonly number[], readonly number[], number]
+  /** All of them inserted one job each: how many, the first place, whether the newest goes first, and the fence. */
+  | readonly ['I', number, number, 0 | 1, number]
   /** One group, and place, fence and edges of each job that it inserted. */
   | readonly ['g', number, readonly (readonly [number, number, string])[]]
   /** One group, and the jobs that it inserted; or, where the answer is given again, their ids. */
@@ -38,6 +40,12 @@ export interface Answer {
   readonly places: readonly (readonly [number, number, number])[]
 }
 
+/** The answer in a text. */
+export function answerOf(text: string): Answer {
+  const answer = JSON.parse(text) as Omit<Answer, 'asks'> & { asks?: readonly Parameters<typeof claimsOf>[0][] }
+  return { ...answer, asks: (answer.asks ?? []).map(claimsOf) }
+}
+
 /** What reading an answer needs to know. */
 export interface Reader {
   readonly settings: Settings
@@ -62,12 +70,19 @@ export function receiptOf(
         const { job } = batch.groups[n]![0] as Insert
         groups[n] = { ok: true, inserted: [born(job, undefined, { next: () => ords[at]! }, fence, now)] }
       }
+    } else if (each[0] === 'I') {
+      const [, count, first, newest, fence] = each
+      for (let n = 0; n < count; n++) {
+        const { job } = batch.groups[n]![0] as Insert
+        const ord = newest === 1 ? -1 - (first + n) : first + n
+        groups[n] = { ok: true, inserted: [born(job, undefined, { next: () => ord }, fence, now)] }
+      }
     } else if (each[0] === 'x') groups[each[1]] = refused(each[2], each[3], each[4], reader, standing)
     else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, now, reader, standing) }
   }
   const renewals: Verdict[] = batch.renewals.map(() => LANDED)
   for (const [n, why, id, job] of answer.renewals) renewals[n] = refused(why, id, job, reader, standing)
-  const asks = (answer.asks ?? []).map((rows, at) =>
+  const asks = answer.asks.map((rows, at) =>
     rows.map((row) => {
       if (typeof row[0] === 'string') return recordOf(row, reader.settings)
       return claimedOf(row, reader.lane(row[0] as number), batch.asks[at]!.worker, now, reader.settings)

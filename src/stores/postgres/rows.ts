@@ -11,6 +11,11 @@ export interface Lane {
   readonly version: number
 }
 
+/** Between values in a text; no id and no JSON holds it. */
+export const UNIT = '\u001F'
+/** Between rows in a text. */
+const ROW = '\u001E'
+
 type Cell = string | number | boolean | null | readonly string[]
 
 /** A whole record, in the order of `v1_record`. */
@@ -71,6 +76,38 @@ export function recordOf(row: RecordRow, settings: Settings): Draft {
 /** The place of a record in the order of insertion. */
 export function seqOf(row: RecordRow): number {
   return row[36] as number
+}
+
+/** What `claim_v2` answers to an ask. */
+export interface PackedClaims {
+  /** How many of them were to start at once. */
+  readonly first: number
+  /** When leases end, by lane. */
+  readonly until: Readonly<Record<string, number>>
+  /** A row for each, with lane, id, priority, place, fence, attempt, attempts, time of creation, data, settings, dedup. */
+  readonly rows: string
+  /** Whole records of those that something had happened to before. */
+  readonly whole: readonly RecordRow[]
+}
+
+/** A row as `v1_claimed` writes it, of a job that nothing had happened to before it was claimed; or a whole one. */
+export function claimsOf(claims: readonly RecordRow[] | PackedClaims): readonly RecordRow[] {
+  if (!isPacked(claims)) return claims
+  const { first, until, rows, whole } = claims
+  if (rows === '') return []
+  const records = new Map(whole.map((row) => [row[0] as string, row]))
+  return rows.split(ROW).map((text, at) => {
+    const [lane, id, priority, ord, fence, attempt, attempts, created, data, settings, dedup] = text.split(UNIT)
+    const record = records.size === 0 ? undefined : records.get(id!)
+    if (record !== undefined) return record
+    const numbers = [Number(fence), Number(attempt), attempts === '' ? null : Number(attempts), until[lane!]!]
+    const bodies = [data === '' ? null : data!, settings === '' ? null : settings!, dedup === '' ? null : dedup!]
+    return [Number(lane), id!, Number(priority), Number(ord), ...numbers, at >= first, Number(created), ...bodies]
+  })
+}
+
+function isPacked(claims: readonly RecordRow[] | PackedClaims): claims is PackedClaims {
+  return 'rows' in claims
 }
 
 /** The record in a row of `v1_claimed`, of a job that nothing had happened to before it was claimed. */

@@ -8,7 +8,7 @@ import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './driver.js'
 import type { Driver, Value } from './connection.js'
-import { behind, isMissing, isPassing, isTaken, stateOf, toStoreError } from './failures.js'
+import { behind, isMissing, isPassing, stateOf, toStoreError } from './failures.js'
 import { Feed, PRESENT_EVERY } from './feed.js'
 import type { FeedSource } from './feed.js'
 import { Floors } from './floors.js'
@@ -19,21 +19,22 @@ import { checkOptions } from './options.js'
 import type { CheckedOptions, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
 import { inTime } from './patience.js'
 import { Minted } from './minted.js'
-import { askOf, newLanes, renewalsOf, shortWay, stepsOf } from './plan.js'
+import { askOf, newLanes, renewalsOf, stepsOf, written } from './plan.js'
 import type { Body } from './plan.js'
 import type { LaneFinder } from './plan.js'
 import { asked, detailsOf, dueOf, pageOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, TallyAnswer } from './read.js'
-import { receiptOf, toldIn, replayOf } from './receipts.js'
+import { answerOf, receiptOf, toldIn, replayOf } from './receipts.js'
 import type { Answer } from './receipts.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
 import { toTransactionError, Transactions } from './transactions.js'
 import type { PgTransaction, PostgresJsSql, PostgresTransaction } from './transactions.js'
+import { Ways } from './ways.js'
 import { Wire } from './wire.js'
 
 /** Changes in a batch, and jobs claimed with it beyond free slots: from here on, little is won with more. */
-const PORTION = 2_000
+const PORTION = 1_000
 
 /** Receipts that are kept for batches sent again. */
 const KEPT = 100
@@ -84,6 +85,7 @@ class PostgresStore implements Store {
   readonly #settings = new Settings()
   readonly #floors = new Floors()
   readonly #minted = new Minted()
+  readonly #ways: Ways
   readonly #transactions: Transactions
   readonly #receipts = new Map<string, Receipt>()
   #opening: Promise<Opened> | undefined
@@ -102,6 +104,7 @@ class PostgresStore implements Store {
     this.#schema = checked.schema
     this.runtime = { ...runtime, id: () => this.#minted.keep(runtime.id()) }
     this.#id = runtime.id()
+    this.#ways = new Ways(this.#id, (ask) => this.#floors.of(ask))
     this.#transactions = new Transactions(() => runtime.id())
     this.#feed = new Feed(this.#feedSource())
     this.#lanes = new Lanes({
@@ -260,18 +263,11 @@ class PostgresStore implements Store {
   /** Sends a batch; where a lock was in its way for too long, or two waited for each other, again. */
   async #send(batch: Batch): Promise<Answer> {
     const body = this.#bodyOf(batch)
-    const text = JSON.stringify({
-      ...body,
-      w: batch.writer,
-      q: batch.seq,
-      o: this.#id,
-      r: renewalsOf(batch.renewals),
-      a: batch.asks.map((ask) => askOf(ask, this.#floors.of(ask))),
-    })
     for (let tries = 1; ; tries++) {
       try {
-        const answer = (await this.#shortly(batch, body, text)) ?? (await this.#call('commit_v1', [text]))
-        return JSON.parse(answer!) as Answer
+        const short = await this.#ways.go(batch, body, (way) => this.#call(way.name, way.values))
+        const text = short ?? (await this.#call('commit_v1', [this.#textOf(batch, body)]))
+        return answerOf(text!)
       } catch (error) {
         const { cause } = error as { cause?: unknown }
         if (stateOf(cause ?? error) === 'MR004') throw behind(batch, cause ?? error)
@@ -280,16 +276,15 @@ class PostgresStore implements Store {
     }
   }
 
-  /** Sends a batch that does nothing but add jobs alike the shortest way; answers nothing if that is not for it. */
-  async #shortly(batch: Batch, body: Body, text: string): Promise<string | null> {
-    const way = shortWay(batch, body, this.#id, text)
-    if (way === undefined) return null
-    try {
-      return await this.#call(way.name, way.values)
-    } catch (error) {
-      if (isTaken(error)) return null
-      throw error
-    }
+  #textOf(batch: Batch, body: Body): string {
+    return JSON.stringify({
+      ...written(body),
+      w: batch.writer,
+      q: batch.seq,
+      o: this.#id,
+      r: renewalsOf(batch.renewals),
+      a: batch.asks.map((ask) => askOf(ask, this.#floors.of(ask))),
+    })
   }
 
   #bodyOf(batch: Pick<Batch, 'groups'>, lanes: LaneFinder = this.#lanes.find): Body {
@@ -302,9 +297,9 @@ class PostgresStore implements Store {
     const { standing } = this.#opened ?? (await this.#open())
     if (this.#feed.isNew) await this.#feed.announce()
     const lanes = await this.#lanes.within(tx, newLanes(batch))
-    const body = { ...this.#bodyOf(batch, lanes), tx: true, store: standing.id, o: '', r: [], a: [] }
+    const body = { ...written(this.#bodyOf(batch, lanes)), tx: true, store: standing.id, o: '', r: [], a: [] }
     const text = await this.#call('commit_v1', [JSON.stringify(body)], tx)
-    return this.#receipt(batch, JSON.parse(text!) as Answer, true)
+    return this.#receipt(batch, answerOf(text!), true)
   }
 
   async #receipt(batch: Batch, answer: Answer, within = false): Promise<Receipt> {

@@ -1,6 +1,7 @@
 // stores/postgres/sql/commit.ts: one commit, in one round trip: groups in order, then renewals, then asks.
 import { changes } from './changes.js'
 import { claim } from './claim.js'
+import { steady } from './quick.js'
 import { completions, newJobs, renewals } from './runs.js'
 
 /**
@@ -11,8 +12,7 @@ import { completions, newJobs, renewals } from './runs.js'
  */
 export const commit = `
 create or replace function {S}.commit_v1(b jsonb) returns text language plpgsql volatile
-  set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
-  set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'
+  ${steady}
 as $millrace$
 #variable_conflict use_column
 declare
@@ -34,7 +34,7 @@ declare
   why text; over text; stands text; born text[]; born_ids text[]; edges text; chains text[]; policies text[]; edge_states text[];
   edge_state text; chain_id text; dedup_key text; was_done boolean; ends boolean; goes_on boolean;
   found_n int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; queues int[]; locked text[]; loose int[];
-  ords bigint[]; ids_in text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
+  ords bigint[]; ids_in text[]; end_ids text[]; fences text[]; results text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
   -- One ask.
   k jsonb; l record; c record; want int; more int; lanes int; floored boolean; exhausted boolean; all_ok boolean;
   tids tid[]; aheads boolean[]; leases bigint[]; new_tids tid[]; new_aheads boolean[]; stopped int[]; claims text[];
@@ -98,7 +98,10 @@ begin
     continue when loose = '{}';
     whole := s;
     foreach i in array coalesce(loose, '{0}') loop
-      if loose is not null then s := v1_alone(whole, i); end if;
+      if loose is not null then
+        s := case when whole->>'k' = 'i' then v1_alone(whole, i) else v1_end(case jsonb_typeof(whole->'n') when 'number' then (whole->>'n')::int + i else (whole->'n'->>i)::int end, end_ids[i + 1],
+          coalesce(fences[i + 1], whole->>'f')::bigint, results[i + 1]) end;
+      end if;
       ${changes}
     end loop;
   end loop;
@@ -178,18 +181,20 @@ create or replace function {S}.v1_backlog(of_queue int, c_of int[], c_what text[
   ) y join {S}.lane l on l.id = y.of where l.queue = of_queue and y.what in ('waiting', 'delayed', 'waiting-children')
 $$;
 
--- One group of a run, as a group by itself.
+-- One new job of a run, as a group by itself.
 create or replace function {S}.v1_alone(s jsonb, i int) returns jsonb language sql immutable as $$
-  select case s->>'k'
-    when 'c' then jsonb_build_object('k', 'g', 'n', s->'n'->i, 'x', jsonb_build_array(
-      jsonb_build_object('k', 'm', 'id', s->'id'->i, 'f', s->'f'->i, 'to', 'completed', 'held', true,
-        'set', case when s->'r'->>i is null then '{}' else jsonb_build_object('result', s->'r'->i) end),
-      jsonb_build_object('k', 'r', 'chain', s->'id'->i, 'outcome', 'completed')))
-    else jsonb_build_object('k', 'g', 'n', s->'n'->i, 'x', jsonb_build_array(
-      (s - array['k', 'n', 'id', 'd', 'ra', 'ri', 'guard']) || jsonb_build_object('k', 'i', 'id', s->'id'->i, 'd', s->'d'->i, 'ci', 0, 'kind', 'job',
-        'state', case when s ? 'ra' or s ? 'ri' then 'delayed' else 'waiting' end)
-        || case when s ? 'ra' then jsonb_build_object('ra', s->'ra'->i) else '{}' end
-        || case when s ? 'ri' then jsonb_build_object('ri', s->'ri'->i) else '{}' end))
-  end
+  select jsonb_build_object('k', 'g', 'n', s->'n'->i, 'x', jsonb_build_array(
+    (s - array['k', 'n', 'id', 'd', 'ra', 'ri', 'guard']) || jsonb_build_object('k', 'i', 'id', s->'id'->i, 'd', s->'d'->i, 'ci', 0, 'kind', 'job',
+      'state', case when s ? 'ra' or s ? 'ri' then 'delayed' else 'waiting' end)
+      || case when s ? 'ra' then jsonb_build_object('ra', s->'ra'->i) else '{}' end
+      || case when s ? 'ri' then jsonb_build_object('ri', s->'ri'->i) else '{}' end))
+$$;
+
+-- One end of a run, as a group by itself.
+create or replace function {S}.v1_end(n int, id text, fence bigint, result text) returns jsonb language sql immutable as $$
+  select jsonb_build_object('k', 'g', 'n', n, 'x', jsonb_build_array(
+    jsonb_build_object('k', 'm', 'id', id, 'f', fence, 'to', 'completed', 'held', true,
+      'set', case when result is null then '{}' else jsonb_build_object('result', result) end),
+    jsonb_build_object('k', 'r', 'chain', id, 'outcome', 'completed')))
 $$;
 `

@@ -1,0 +1,81 @@
+// stores/postgres/ways.ts: the shortest way for a batch: most do nothing but add jobs alike, or ask for jobs once.
+import type { Ask, Batch } from '../../store/store.js'
+import type { FunctionName } from './calls.js'
+import type { Value } from './connection.js'
+import { stateOf } from './failures.js'
+import type { Body } from './plan.js'
+import { UNIT } from './rows.js'
+
+/** A call that does all that a batch asks for. */
+interface Way {
+  readonly name: Extract<FunctionName, 'add_one_v1' | 'add_v2' | 'claim_v2'>
+  readonly values: readonly Value[]
+}
+
+/** How many batches go the long way after one for which the short way was none: what was in its way mostly stays. */
+const DETOUR = 20
+
+/** The short ways of one process. */
+export class Ways {
+  readonly #origin: string
+  readonly #floors: (ask: Ask) => object | undefined
+  /** Batches that still go the long way. */
+  readonly #detours = { add: 0, claim: 0 }
+
+  constructor(origin: string, floors: (ask: Ask) => object | undefined) {
+    this.#origin = origin
+    this.#floors = floors
+  }
+
+  /** Sends a batch by a short way, and answers what that does; nothing if there is none for it. */
+  async go(batch: Batch, body: Body, call: (way: Way) => Promise<string | null>): Promise<string | null> {
+    const way = this.#adding(batch, body) ?? this.#claiming(batch, body)
+    if (way === undefined) return null
+    const kind = way.name === 'claim_v2' ? 'claim' : 'add'
+    if (this.#detours[kind] > 0) {
+      this.#detours[kind]--
+      return null
+    }
+    try {
+      const answer = await call(way)
+      if (answer === null) this.#detours[kind] = DETOUR
+      return answer
+    } catch (error) {
+      if (!isNoWay(error)) throw error
+      this.#detours[kind] = DETOUR
+      return null
+    }
+  }
+
+  #adding(batch: Batch, { s: steps, now }: Body): Way | undefined {
+    const [step] = steps
+    if (steps.length !== 1 || step?.k !== 'i' || batch.renewals.length + batch.asks.length > 0) return undefined
+    if (step.guard || step.ra || step.ri) return undefined
+    const { q, l, qn, p, lifo, at, s, id, d } = step
+    const [ids, data] = id.length === 1 ? [id[0]!, d[0]!] : [id.join(UNIT), d.map((each) => each ?? '').join(UNIT)]
+    const values = [batch.writer, batch.seq, this.#origin, q, l, qn, p, String(lifo), at, s, ids, data, now ?? null]
+    return { name: id.length === 1 ? 'add_one_v1' : 'add_v2', values }
+  }
+
+  #claiming({ writer, seq, groups, renewals, asks }: Batch, { now }: Body): Way | undefined {
+    const [ask] = asks
+    if (ask === undefined || asks.length > 1 || groups.length + renewals.length > 0) return undefined
+    const { worker, queues, handles, want, ahead } = ask
+    if (handles.some(({ versions }) => versions !== undefined)) return undefined
+    const named = handles.filter(({ name }) => name !== undefined)
+    const names = named.map(({ name }) => name).join(UNIT)
+    const leases = named.map(({ lease }) => lease).join(',')
+    const other = handles.find(({ name }) => name === undefined)?.lease ?? null
+    const floors = this.#floors(ask)
+    const below = floors === undefined ? null : JSON.stringify(floors)
+    const wanted = [Math.max(0, want), Math.max(0, ahead)]
+    const values = [writer, seq, worker, queues.join(UNIT), names, leases, other, ...wanted, below, now ?? null]
+    return { name: 'claim_v2', values }
+  }
+}
+
+/** Whether an error says that a short way was none, and that nothing was written: an id is taken, or a job not alike. */
+function isNoWay(error: unknown): boolean {
+  const state = stateOf((error as { cause?: unknown }).cause ?? error)
+  return state === '23505' || state === 'MR006'
+}
