@@ -5,7 +5,7 @@ import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../
 import { born } from '../apply.js'
 import type { Settings } from '../settings.js'
 import { LANDED } from '../verdicts.js'
-import { claimedOf, claimsOf, recordOf } from './rows.js'
+import { claimedOf, claimsOf, parted, recordOf } from './rows.js'
 import type { Lane, RecordRow } from './rows.js'
 
 /** Groups that have more to say than that they landed. */
@@ -42,8 +42,11 @@ export interface Answer {
 
 /** The answer in a text. */
 export function answerOf(text: string): Answer {
-  const answer = JSON.parse(text) as Omit<Answer, 'asks'> & { asks?: readonly Parameters<typeof claimsOf>[0][] }
-  return { ...answer, asks: (answer.asks ?? []).map(claimsOf) }
+  const [json, rows] = parted(text)
+  const answer = JSON.parse(json) as Answer
+  if (rows === undefined) return answer.asks === undefined ? { ...answer, asks: [] } : answer
+  const [claims] = answer.asks as unknown as [Parameters<typeof claimsOf>[0]]
+  return { ...answer, asks: [claimsOf(claims, rows)] }
 }
 
 /** What reading an answer needs to know. */

@@ -15,6 +15,8 @@ export interface Lane {
 export const UNIT = '\u001F'
 /** Between rows in a text. */
 const ROW = '\u001E'
+/** Between an answer and its rows. */
+const GROUP = '\u001D'
 
 type Cell = string | number | boolean | null | readonly string[]
 
@@ -78,36 +80,52 @@ export function seqOf(row: RecordRow): number {
   return row[36] as number
 }
 
-/** What `claim_v2` answers to an ask. */
-export interface PackedClaims {
+/** What `claim_v2` answers to an ask, before the rows of its jobs. */
+interface Claims {
   /** How many of them were to start at once. */
   readonly first: number
-  /** When leases end, by lane. */
-  readonly until: Readonly<Record<string, number>>
-  /** A row for each, with lane, id, priority, place, fence, attempt, attempts, time of creation, data, settings, dedup. */
-  readonly rows: string
+  /** The lanes that were asked for, and when leases end in each. */
+  readonly lanes: readonly number[]
+  readonly until: readonly number[]
   /** Whole records of those that something had happened to before. */
   readonly whole: readonly RecordRow[]
 }
 
-/** A row as `v1_claimed` writes it, of a job that nothing had happened to before it was claimed; or a whole one. */
-export function claimsOf(claims: readonly RecordRow[] | PackedClaims): readonly RecordRow[] {
-  if (!isPacked(claims)) return claims
-  const { first, until, rows, whole } = claims
-  if (rows === '') return []
-  const records = new Map(whole.map((row) => [row[0] as string, row]))
-  return rows.split(ROW).map((text, at) => {
-    const [lane, id, priority, ord, fence, attempt, attempts, created, data, settings, dedup] = text.split(UNIT)
-    const record = records.size === 0 ? undefined : records.get(id!)
-    if (record !== undefined) return record
-    const numbers = [Number(fence), Number(attempt), attempts === '' ? null : Number(attempts), until[lane!]!]
-    const bodies = [data === '' ? null : data!, settings === '' ? null : settings!, dedup === '' ? null : dedup!]
-    return [Number(lane), id!, Number(priority), Number(ord), ...numbers, at >= first, Number(created), ...bodies]
-  })
+/** An answer that is followed by the rows of jobs, in JSON and as rows; or else the JSON alone. */
+export function parted(text: string): readonly [json: string, rows?: string] {
+  const end = text.lastIndexOf(GROUP)
+  return end < 0 ? [text] : [text.slice(0, end), text.slice(end + 1)]
 }
 
-function isPacked(claims: readonly RecordRow[] | PackedClaims): claims is PackedClaims {
-  return 'rows' in claims
+/**
+ * The jobs that `claim_v2` answers with: rows as `v1_claimed` writes them, of those that nothing had happened to before they
+ * were claimed, and whole ones. Each has lane, id, priority, place, fence, attempt, attempts, time of creation, data, settings, dedup.
+ */
+export function claimsOf({ first, lanes, until, whole }: Claims, rows: string): readonly RecordRow[] {
+  if (rows === '') return []
+  const records = whole.length === 0 ? undefined : new Map(whole.map((row) => [row[0] as string, row]))
+  return rows.split(ROW).map((text, at) => {
+    const [lane, id, priority, ord, fence, attempt, attempts, created, data, settings, dedup] = text.split(
+      UNIT,
+    ) as string[]
+    const record = records?.get(id!)
+    if (record !== undefined) return record
+    return [
+      +lane!,
+      id!,
+      +priority!,
+      +ord!,
+      +fence!,
+      +attempt!,
+      attempts === '' ? null : +attempts!,
+      until[lanes.indexOf(+lane!)]!,
+      at >= first,
+      +created!,
+      data === '' ? null : data!,
+      settings === '' ? null : settings!,
+      dedup === '' ? null : dedup!,
+    ]
+  })
 }
 
 /** The record in a row of `v1_claimed`, of a job that nothing had happened to before it was claimed. */

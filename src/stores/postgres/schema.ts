@@ -7,6 +7,73 @@ export const VERSION = 2
 export const OLDEST = 1
 
 /**
+ * Jobs. What every row has, and is as long in each, comes first: PostgreSQL finds it without looking at what lies before.
+ * Each step of a job's life adds an entry to the key, next to the ones before it: its pages are filled to less than half.
+ */
+const jobTable = `
+create table {S}.job (
+  seq         bigint not null,              -- the order of insertion
+  priority    bigint not null,              -- lower goes first
+  ord         bigint not null,              -- place within a priority; below zero for last in, first out
+  fence       bigint not null,              -- up by one with every move
+  created_at  bigint not null,
+  queue       int not null,
+  lane        int not null,
+  attempt     int not null default 0,
+  chain_index int not null default 0,
+  pending     int not null default 0,       -- dependencies that are open or broken
+  stalls      int not null default 0,
+  stale       boolean not null default false,
+  ahead       boolean not null default false,
+  touched     boolean not null default false, -- something has happened to it besides being added and claimed
+  state       text collate "C" not null,    -- waiting, delayed, waiting-children, active, completed, failed, cancelled
+  kind        text collate "C" not null default 'job',  -- job, schedule
+  id          text collate "C" constraint job_pkey primary key with (fillfactor = 40),
+  attempts    bigint,                       -- empty: no bound
+  due_at      bigint,                       -- when it next wants attention
+  lease_until bigint,
+  claim       bigint,                       -- the commit that claimed it
+  started_at  bigint,
+  finished_at bigint,
+  worker      text,
+  data        text,
+  run_at      bigint,
+  broken_at   bigint,                       -- a dependency ended badly, and nobody has decided
+  stale_at    bigint,
+  delete_at   bigint,
+  chain       text collate "C",             -- the id of its chain's first job; empty: its own
+  parent      text collate "C",
+  settings    text,                         -- backoff, timeout, keep
+  dedup       text,
+  progress    text,
+  result      text,
+  error       text,
+  errors      text[]                        -- failed attempts, the last fifty
+) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+        autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1);
+`
+
+const jobIndexes = `
+create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' and kind = 'job';
+create index job_list on {S}.job (queue, state, seq) where state <> 'active';
+create index job_due on {S}.job (queue, due_at) where due_at is not null and state <> 'active';
+create index job_leased on {S}.job (queue, due_at) where state = 'active';
+create index job_chain on {S}.job (chain, seq) where chain is not null;
+create index job_parent on {S}.job (parent, seq) where parent is not null;
+create index job_schedule on {S}.job (queue, seq) where kind = 'schedule';
+`
+
+const jobView = `
+-- For people: every job with its names in words.
+create view {S}.jobs as
+  select j.seq, j.id, q.name as queue, l.name as name, l.version, j.kind, j.state, j.priority, j.attempt, j.attempts,
+         j.data, j.result, j.error, j.progress, j.worker, to_timestamp(j.created_at / 1000.0) as created,
+         to_timestamp(j.run_at / 1000.0) as runs, to_timestamp(j.started_at / 1000.0) as started,
+         to_timestamp(j.finished_at / 1000.0) as finished
+  from {S}.job j join {S}.queue q on q.id = j.queue join {S}.lane l on l.id = j.lane;
+`
+
+/**
  * Everything Millrace keeps in a database, in a schema of its own. Times are milliseconds since 1970. JSON is text: it
  * reads back exactly as it was written. Names compare by their bytes, whatever the database's language.
  *
@@ -46,54 +113,7 @@ create sequence {S}.place;                  -- the order of insertion, and place
 create sequence {S}.claim;                  -- commits that claimed jobs
 create sequence {S}.fence minvalue 0 start 0; -- the highest fence that a job had when it was removed
 
-create table {S}.job (
-  id          text collate "C" primary key,
-  seq         bigint not null,              -- the order of insertion
-  queue       int not null,
-  lane        int not null,
-  kind        text collate "C" not null default 'job',  -- job, schedule
-  state       text collate "C" not null,    -- waiting, delayed, waiting-children, active, completed, failed, cancelled
-  priority    bigint not null,              -- lower goes first
-  ord         bigint not null,              -- place within a priority; below zero for last in, first out
-  fence       bigint not null,              -- up by one with every move
-  attempt     int not null default 0,
-  attempts    bigint,                       -- empty: no bound
-  worker      text,
-  claim       bigint,                       -- the commit that claimed it
-  run_at      bigint,
-  lease_until bigint,
-  broken_at   bigint,                       -- a dependency ended badly, and nobody has decided
-  stale_at    bigint,
-  stale       boolean not null default false,
-  delete_at   bigint,
-  due_at      bigint,                       -- when it next wants attention
-  chain       text collate "C",             -- the id of its chain's first job; empty: its own
-  chain_index int not null default 0,
-  parent      text collate "C",
-  pending     int not null default 0,       -- dependencies that are open or broken
-  stalls      int not null default 0,
-  ahead       boolean not null default false,
-  touched     boolean not null default false, -- something has happened to it besides being added and claimed
-  data        text,
-  settings    text,                         -- backoff, timeout, keep
-  dedup       text,
-  progress    text,
-  result      text,
-  error       text,
-  errors      text[],                       -- failed attempts, the last fifty
-  created_at  bigint not null,
-  started_at  bigint,
-  finished_at bigint
-) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
-        autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1);
-create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' and kind = 'job';
-create index job_list on {S}.job (queue, state, seq) where state <> 'active';
-create index job_due on {S}.job (queue, due_at) where due_at is not null and state <> 'active';
-create index job_leased on {S}.job (queue, due_at) where state = 'active';
-create index job_chain on {S}.job (chain, seq) where chain is not null;
-create index job_parent on {S}.job (parent, seq) where parent is not null;
-create index job_schedule on {S}.job (queue, seq) where kind = 'schedule';
-
+${jobTable}${jobIndexes}
 create table {S}.log (
   job     text collate "C" not null,
   n       int not null,
@@ -169,14 +189,7 @@ create table {S}.event (
 create index event_new on {S}.event (serial) where last is null;
 create index event_last on {S}.event (last);
 
--- For people: every job with its names in words.
-create view {S}.jobs as
-  select j.seq, j.id, q.name as queue, l.name as name, l.version, j.kind, j.state, j.priority, j.attempt, j.attempts,
-         j.data, j.result, j.error, j.progress, j.worker, to_timestamp(j.created_at / 1000.0) as created,
-         to_timestamp(j.run_at / 1000.0) as runs, to_timestamp(j.started_at / 1000.0) as started,
-         to_timestamp(j.finished_at / 1000.0) as finished
-  from {S}.job j join {S}.queue q on q.id = j.queue join {S}.lane l on l.id = j.lane;
-
+${jobView}
 insert into {S}.meta (version, oldest) values (${VERSION}, ${OLDEST});
 select nextval('{S}.fence');
 `
@@ -184,7 +197,7 @@ select nextval('{S}.fence');
 /** What leads from one version to the next, the oldest first; the functions of this version come after them. */
 export const steps: readonly { readonly from: number; readonly sql: string }[] = [
   {
-    from: 1, // counts had a table of their own, with a row for each; chains and children were not in order
+    from: 1, // counts had a table of their own, with a row for each; the columns of jobs had another order
     sql: `
 alter table {S}.writer add column counts jsonb not null default '{}';
 insert into {S}.writer (id, seq, at, receipt, counts)
@@ -192,10 +205,17 @@ insert into {S}.writer (id, seq, at, receipt, counts)
   from (select of, what, sum(n) as n from {S}.tally group by of, what) y
   on conflict (id) do update set counts = excluded.counts;
 drop table {S}.tally;
-drop index {S}.job_chain;
-drop index {S}.job_parent;
-create index job_chain on {S}.job (chain, seq) where chain is not null;
-create index job_parent on {S}.job (parent, seq) where parent is not null;
-`,
+drop view {S}.jobs;
+alter table {S}.job rename to before;
+alter index {S}.job_pkey rename to before_pkey;
+${jobTable}
+insert into {S}.job (seq, priority, ord, fence, created_at, queue, lane, attempt, chain_index, pending, stalls, stale, ahead, touched, state, kind, id,
+    attempts, due_at, lease_until, claim, started_at, finished_at, worker, data, run_at, broken_at, stale_at, delete_at, chain, parent, settings, dedup,
+    progress, result, error, errors)
+  select seq, priority, ord, fence, created_at, queue, lane, attempt, chain_index, pending, stalls, stale, ahead, touched, state, kind, id,
+    attempts, due_at, lease_until, claim, started_at, finished_at, worker, data, run_at, broken_at, stale_at, delete_at, chain, parent, settings, dedup,
+    progress, result, error, errors from {S}.before;
+drop table {S}.before cascade; -- and what is made of its rows: the functions come after
+${jobIndexes}${jobView}`,
   },
 ]

@@ -63,15 +63,21 @@ export class Ways {
     const { worker, queues, handles, want, ahead } = ask
     if (handles.some(({ versions }) => versions !== undefined)) return undefined
     const named = handles.filter(({ name }) => name !== undefined)
-    const names = named.map(({ name }) => name).join(UNIT)
-    const leases = named.map(({ lease }) => lease).join(',')
+    const bounds = queues.flatMap((queue) => [`pause:${queue}`, `limit:${queue}`])
+    const names = arrayOf(named.map(({ name }) => name!))
+    const leases = arrayOf(named.map(({ lease }) => String(Math.floor(lease))))
     const other = handles.find(({ name }) => name === undefined)?.lease ?? null
     const floors = this.#floors(ask)
     const below = floors === undefined ? null : JSON.stringify(floors)
-    const wanted = [Math.max(0, want), Math.max(0, ahead)]
-    const values = [writer, seq, worker, queues.join(UNIT), names, leases, other, ...wanted, below, now ?? null]
+    const asked = [arrayOf(queues), arrayOf(bounds), names, leases, other, Math.max(0, want), Math.max(0, ahead)]
+    const values = [writer, seq, worker, ...asked, below, now ?? null]
     return { name: 'claim_v2', values }
   }
+}
+
+/** Texts as PostgreSQL reads an array. */
+function arrayOf(texts: readonly string[]): string {
+  return `{${texts.map((text) => `"${text.replaceAll(/["\\]/g, '\\$&')}"`).join(',')}}`
 }
 
 /** Whether an error says that a short way was none, and that nothing was written: an id is taken, or a job not alike. */

@@ -81,7 +81,7 @@ begin
   end if;
   lowest := case when newest then -1 - last else started + 1 end;
   c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
-  ${kept('groups', "'null'")}
+  ${kept('by', 'number', 'groups', "''", "'null'")}
   hints := format('"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', to_json(queue_name), of_lane, first, lowest);
   if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
   return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);

@@ -1,7 +1,7 @@
 // stores/postgres/sql/commit.ts: one commit, in one round trip: groups in order, then renewals, then asks.
 import { changes } from './changes.js'
 import { claim } from './claim.js'
-import { steady } from './quick.js'
+import { kept, steady } from './quick.js'
 import { completions, newJobs, renewals } from './runs.js'
 
 /**
@@ -161,10 +161,7 @@ begin
         case when octet_length(work) < 7000 then work else '' end) end || '}');
   end if;
   if not within then
-    insert into writer as w values (b->>'w', (b->>'q')::bigint, t, format('{"again":true,"now":%s,"groups":[%s],"renewals":[%s],"claim":%s}', t,
-        array_to_string(g_short, ','), array_to_string(r_short, ','), coalesce(claim_no::text, 'null')), v1_counted('{}', c_of, c_what, c_n))
-      on conflict (id) do update set seq = excluded.seq, at = excluded.at, receipt = excluded.receipt,
-        counts = case when cardinality(c_of) = 0 then w.counts else v1_counted(w.counts, c_of, c_what, c_n) end;
+    ${kept("b->>'w'", "(b->>'q')::bigint", "array_to_string(g_short, ',')", "array_to_string(r_short, ',')", "coalesce(claim_no::text, 'null')")}
   elsif cardinality(c_of) > 0 then
     insert into writer values ('tx ' || gen_random_uuid(), 0, t, '', v1_counted('{}', c_of, c_what, c_n));
   end if;

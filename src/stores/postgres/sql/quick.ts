@@ -5,6 +5,9 @@ export const UNIT = 'chr(31)'
 /** Separates rows in a text. */
 export const ROW = 'chr(30)'
 
+/** Separates an answer from the rows that follow it: as a part of its JSON, every quote in them would be written twice. */
+export const GROUP = 'chr(29)'
+
 /** The settings of every function that writes: they make its plans independent of statistics. */
 export const steady = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'`
@@ -22,10 +25,18 @@ export const refused = `(select w.seq from writer w where w.id = by) >= number
 /** Whether somebody watches events: those are recorded the long way. */
 export const recorded = `exists (select 1 from peer y where y.events_until > t)`
 
-/** Keeps the answer, for a batch that is sent again, with what it counted. */
-export function kept(groups: string, claim: string): string {
+/** What a writer counts, with what the commit has counted in `c_of`, `c_what` and `c_n`. In place: as a function it would be planned anew. */
+function counted(had: string): string {
+  return `${had} || coalesce((select jsonb_object_agg(y.k, coalesce((${had}->>y.k)::bigint, 0) + y.n)
+        from (select z.of || ' ' || z.what as k, sum(z.n) as n from unnest(c_of, c_what, c_n) z(of, what, n) group by 1) y), '{}')`
+}
+
+/** Keeps the answer to a batch in the writer's row, in case it is sent again, and what it counted. */
+export function kept(writer: string, number: string, groups: string, renewals: string, claim: string): string {
+  const receipt = `format('{"again":true,"now":%s,"groups":[%s],"renewals":[%s],"claim":%s}', t, ${groups}, ${renewals}, ${claim})`
   return `
-  insert into writer as w values (by, number, t, format('{"again":true,"now":%s,"groups":[%s],"renewals":[],"claim":%s}', t, ${groups}, ${claim}),
-      v1_counted('{}', c_of, c_what, c_n))
-    on conflict (id) do update set seq = excluded.seq, at = excluded.at, receipt = excluded.receipt, counts = v1_counted(w.counts, c_of, c_what, c_n);`
+  update writer w set seq = ${number}, at = t, receipt = ${receipt}, counts = ${counted('w.counts')} where w.id = ${writer};
+  if not found then
+    insert into writer (id, seq, at, receipt, counts) values (${writer}, ${number}, t, ${receipt}, ${counted("'{}'::jsonb")});
+  end if;`
 }
