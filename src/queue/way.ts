@@ -6,6 +6,7 @@ import type { OpenTransaction } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
+import { portionsOf } from '../store/weight.js'
 import { refuseWithout } from './transactions.js'
 import type { Details, DetailsQuery, Group, Page, Query, QueueTally, Tx, Verdict } from '../store/store.js'
 
@@ -81,23 +82,22 @@ function afterwards(opening: Promise<void>, then: () => Way): Way {
 }
 
 function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction): Way {
+  const sendAll = function* (groups: readonly Group[]): Steps<Verdict[]> {
+    const verdicts: Verdict[] = []
+    for (const portion of portionsOf(groups)) verdicts.push(...(yield* step(commitWithin(store, tx, portion))).groups)
+    return verdicts
+  }
   const commitAll = function* (groups: readonly Group[]): Steps<readonly Verdict[]> {
     // Or it would belong to a savepoint of somebody else.
     for (let nested = open?.busy; nested !== undefined; nested = open?.busy) yield* step(nested)
-    const verdicts = [...(yield* step(commitWithin(store, tx, groups))).groups]
+    const verdicts = yield* sendAll(groups)
     for (let tries = 1; ; tries++) {
       const busy = verdicts.flatMap((verdict, at) => (!verdict.ok && verdict.why === 'busy' ? [at] : []))
       if (busy.length === 0) return verdicts
       if (tries === BUSY_TRIES) refuseBusy(verdicts[busy[0]!]!)
       yield* step(new Promise<void>((resolve) => void runtime.timer(BUSY_PAUSE, resolve)))
-      const again = yield* step(
-        commitWithin(
-          store,
-          tx,
-          busy.map((at) => groups[at]!),
-        ),
-      )
-      for (const [at, verdict] of again.groups.entries()) verdicts[busy[at]!] = verdict
+      const again = yield* sendAll(busy.map((at) => groups[at]!))
+      for (const [at, verdict] of again.entries()) verdicts[busy[at]!] = verdict
     }
   }
   const commit = function* (group: Group): Steps<Verdict> {

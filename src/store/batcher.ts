@@ -6,11 +6,14 @@ import type { JobRecord, Millis } from '../job/job.js'
 import { outside } from './ambient.js'
 import type { Runtime } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
+import { BATCH_BYTES, bytesOf, weightOf } from './weight.js'
 
 /** How a lane behaves. */
 export interface LaneOptions {
   /** Changes a batch holds at most; a single larger group travels alone. Default 500. */
   readonly size?: number
+  /** Bytes of JSON that a batch holds at most, about; a single larger group travels alone. Default 8 MiB. */
+  readonly bytes?: number
   /** How often a batch without an answer is sent again before its callers are told. Default 5. */
   readonly replays?: number
   /** How often a group refused as busy is sent again before its caller is told. Default 40, about ten seconds. */
@@ -49,6 +52,7 @@ interface Waiter<Request, Answer> {
 const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'STORE_CLOSED',
   'WRITER_BEHIND',
+  'DATA_TOO_LARGE',
   'MISSING_DRIVER',
   'SCHEMA_TOO_NEW',
   'DATABASE_PATH_MISSING',
@@ -93,7 +97,7 @@ export class Lane {
       runtime.defer(() => {
         throw error
       })
-    this.#options = { size: 500, replays: 5, busyTries: 40, broken, ...options }
+    this.#options = { size: 500, bytes: BATCH_BYTES, replays: 5, busyTries: 40, broken, ...options }
   }
 
   /** How long the store has lately taken to answer a batch. */
@@ -188,6 +192,7 @@ export class Lane {
     const taken: Waiting[] = []
     const groups: Group[] = []
     let changes = 0
+    let bytes = 0
     for (; this.#head < this.#groups.length; this.#head++) {
       const waiting = this.#groups[this.#head]!
       let group: Group
@@ -199,12 +204,14 @@ export class Lane {
         continue
       }
       const weight = weightOf(group)
-      if (changes > 0 && changes + weight > this.#options.size) {
+      const length = bytesOf(group)
+      if (changes > 0 && (changes + weight > this.#options.size || bytes + length > this.#options.bytes)) {
         this.#compact()
         return { taken, groups }
       }
       this.#groups[this.#head] = undefined
       changes += weight
+      bytes += length
       taken.push(waiting)
       groups.push(group)
     }
@@ -312,13 +319,6 @@ export class Lane {
 /** Whether an error is told as it is, whatever came before: the store is closed, or has moved on. */
 function isFinal({ code }: MillraceError): boolean {
   return code === 'STORE_CLOSED' || code === 'WRITER_BEHIND'
-}
-
-/** What a group adds to a batch: its changes, but for releases, which find nobody waiting in most cases. */
-function weightOf(group: Group): number {
-  let weight = 0
-  for (const { kind } of group) if (kind !== 'release') weight++
-  return Math.max(1, weight)
 }
 
 /** The error for a store that did not answer. */

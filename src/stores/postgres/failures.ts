@@ -67,6 +67,11 @@ export function toStoreError(error: unknown, schema: string): unknown {
         'DATABASE_FULL',
         `The disk of PostgreSQL is full (${said(error)}). Nothing was written; free some space.`,
       )
+    case '54000':
+      return fail(
+        'DATA_TOO_LARGE',
+        `PostgreSQL takes no more than 256 MiB at once (${said(error)}). Nothing was written; keep the bulk elsewhere and send a reference to it.`,
+      )
     case '55P03':
     case '40P01':
     case '40001':
