@@ -182,8 +182,9 @@ export const errorCatalogue = {
     remedy: "Pass what the message lists: the driver's own handle or client, or an object with `execute(sql, params)`.",
   },
   TRANSACTION_ENDED: {
-    summary: 'What was given as `tx` has no transaction open: it was committed or rolled back, or never begun.',
-    remedy: 'Begin it first, and await every call made with it before it ends.',
+    summary:
+      'A call came for a transaction that is not open: what was given as `tx` was committed, rolled back or never begun, or the code that made the call was begun inside one that has ended.',
+    remedy: 'Begin it first, and await every call made in it before it ends; begin outside what is to outlive it.',
   },
   OTHER_DATABASE: {
     summary: 'What was given as `tx` is a transaction on another database than the one this store is in.',

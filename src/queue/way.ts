@@ -1,7 +1,7 @@
 // queue/way.ts: the way that a call takes to the store: with the next batch, or within a transaction.
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
-import { commitWithin, openTransaction, openingTransaction } from '../store/ambient.js'
+import { commitWithin, joinedTransaction, openingTransaction } from '../store/ambient.js'
 import type { OpenTransaction } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
@@ -28,10 +28,10 @@ export function wayfinder(connection: Connection): (tx?: Tx) => Way {
   const { store } = connection
   const outside = batched(connection)
   const find = (tx?: Tx): Way => {
-    const open = openTransaction(store)
+    const open = joinedTransaction(store, tx)
     if (tx !== undefined) {
       refuseWithout(store)
-      return within(connection, tx, open?.tx === tx ? open : undefined)
+      return within(connection, tx, open)
     }
     if (open !== undefined) return within(connection, open.tx, open)
     const opening = openingTransaction(store)
@@ -82,9 +82,16 @@ function afterwards(opening: Promise<void>, then: () => Way): Way {
 }
 
 function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction): Way {
+  /** Asks the store; whoever ends the transaction waits for the answer. */
+  const ask = <T>(call: () => Promise<T>): Promise<T> => {
+    open?.refuseEnded()
+    return open === undefined ? call() : open.during(call())
+  }
   const sendAll = function* (groups: readonly Group[]): Steps<Verdict[]> {
     const verdicts: Verdict[] = []
-    for (const portion of portionsOf(groups)) verdicts.push(...(yield* step(commitWithin(store, tx, portion))).groups)
+    for (const portion of portionsOf(groups)) {
+      verdicts.push(...(yield* step(ask(() => commitWithin(store, tx, portion)))).groups)
+    }
     return verdicts
   }
   const commitAll = function* (groups: readonly Group[]): Steps<readonly Verdict[]> {
@@ -104,16 +111,16 @@ function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction):
     return (yield* commitAll([group]))[0]!
   }
   const get = function* (id: string): Steps<JobRecord | undefined> {
-    return (yield* step(store.get([id], tx)))[0]
+    return (yield* step(ask(() => store.get([id], tx))))[0]
   }
   return {
     within: true,
     commit: (group) => stepwise(commit(group)),
     commitAll: (groups) => stepwise(commitAll(groups)),
     get: (id) => stepwise(get(id)),
-    find: (query) => store.find(query, tx),
-    details: (query) => store.details(query, tx),
-    tally: (queue) => store.tally([queue], tx),
+    find: (query) => ask(() => store.find(query, tx)),
+    details: (query) => ask(() => store.details(query, tx)),
+    tally: (queue) => ask(() => store.tally([queue], tx)),
   }
 }
 
