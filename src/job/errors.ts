@@ -203,6 +203,12 @@ export const errorCatalogue = {
     remedy:
       'Keep slow work out of `ctx.prepare` and `ctx.complete` and after the latter, end the handler soon after it, or lengthen `lease`.',
   },
+  OWN_JOB: {
+    summary:
+      'Inside the transaction in which a handler settles its job, that same job was to be cancelled, removed or completed.',
+    remedy:
+      'Throw an `UnrecoverableError` to fail the job for good, return to complete it, or cancel it outside of `ctx.prepare` and `ctx.complete`.',
+  },
   CALLED_OUT_OF_ORDER: {
     summary:
       'One of `prepare`, `complete`, `add` and `continueWith` was called twice, too late, or before what must come first.',

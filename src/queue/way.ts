@@ -95,6 +95,7 @@ function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction):
     return verdicts
   }
   const commitAll = function* (groups: readonly Group[]): Steps<readonly Verdict[]> {
+    open?.refuseOwn(groups)
     // Or it would belong to a savepoint of somebody else.
     for (let nested = open?.busy; nested !== undefined; nested = open?.busy) yield* step(nested)
     const verdicts = yield* sendAll(groups)

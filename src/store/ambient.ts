@@ -9,6 +9,8 @@ export class OpenTransaction {
   readonly tx: Tx
   /** The one that was open where this one was made: on another store, or the one that this is a savepoint of. */
   readonly outer: OpenTransaction | undefined
+  /** The job that it will settle by itself, which nothing else may move inside of it. */
+  settles: string | undefined
   #ended = false
   /** The savepoints inside it, one after the other: two that overlap would end each other. */
   #nested: Promise<unknown> | undefined
@@ -39,6 +41,19 @@ export class OpenTransaction {
       'TRANSACTION_ENDED',
       'The code that made this call was begun inside a transaction that has ended since. Nothing was done; await the call inside the transaction, or begin what makes it outside.',
     )
+  }
+
+  /** Refuses groups that would move the job which this transaction, or one around it, settles by itself. */
+  refuseOwn(groups: readonly Group[], on = this.store): void {
+    const id = this.store === on ? this.settles : undefined
+    if (id !== undefined && groups.some((group) => group.some((each) => each.kind === 'move' && each.id === id))) {
+      throw new MillraceError(
+        'OWN_JOB',
+        `Job ${id} cannot be cancelled, removed or completed inside the transaction in which its own handler settles it. Throw an UnrecoverableError to fail it for good, or cancel it outside of ctx.prepare and ctx.complete.`,
+        { details: { id } },
+      )
+    }
+    this.outer?.refuseOwn(groups, on)
   }
 
   /** Keeps count of a call made in it. */

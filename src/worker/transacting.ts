@@ -294,6 +294,7 @@ export class Transacting {
         () => this.#again(),
         (opened) => {
           this.place.open = this.#inner = opened.open
+          opened.open.settles = this.#attempt.record.id
           this.#watch(opened)
         },
       )
