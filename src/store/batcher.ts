@@ -61,6 +61,7 @@ const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_INVALID',
   'DATABASE_FULL',
   'DATABASE_LOCKED',
+  'TRANSACTION_STALE',
   'DATABASE_CORRUPT',
   'DATABASE_GONE',
   'DATABASE_FORBIDDEN',

@@ -1,6 +1,7 @@
 // stores/postgres/failures.ts: what the server's errors mean, and how a user is told.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 import type { Batch } from '../../store/store.js'
+import { wrongLevel } from './isolation.js'
 
 /** A code of the server's; those of Prisma's own look alike, but for their first digit. */
 const serversCode = /^(?!P[1-9])[0-9A-Z]{5}$/
@@ -72,21 +73,27 @@ export function toStoreError(error: unknown, schema: string): unknown {
         'DATA_TOO_LARGE',
         `PostgreSQL takes no more than 256 MiB at once (${said(error)}). Nothing was written; keep the bulk elsewhere and send a reference to it.`,
       )
+    case '40001':
+      return fail(
+        'TRANSACTION_STALE',
+        `Others have written since this transaction began, so that PostgreSQL cannot go on with it (${said(error)}). Nothing was written; roll it back and run it again, or begin it at read committed.`,
+      )
     case '55P03':
     case '40P01':
-    case '40001':
       return fail(
         'DATABASE_LOCKED',
         `Somebody's open transaction holds what this write needs (${said(error)}). Nothing was written; end that transaction, and try again.`,
       )
     case 'MR003':
-      return fail(
-        'INVALID_OPTION',
-        `The database gives connections the ${said(error)} level; Millrace needs read committed. Set default_transaction_isolation for this user or pool.`,
-      )
+      return wrongLevel(levelIn(error), error)
     default:
       return error
   }
+}
+
+/** The level of isolation that a function of the schema has found and cannot work at. */
+export function levelIn(error: unknown): string {
+  return said(error).replace('isolation ', '')
 }
 
 /** Whether an id was taken. */
