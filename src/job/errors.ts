@@ -205,6 +205,12 @@ export const errorCatalogue = {
     remedy:
       'Keep slow work out of `ctx.prepare` and `ctx.complete` and after the latter, end the handler soon after it, or lengthen `lease`.',
   },
+  TRANSACTION_TOO_LARGE: {
+    summary:
+      "A transaction needs more locks than the server has room for: every id and every deduplication key of a user's own takes one until its end.",
+    remedy:
+      'Roll it back and add fewer such jobs in one transaction, leave ids to Millrace, or raise `max_locks_per_transaction` of the server.',
+  },
   OWN_JOB: {
     summary:
       'Inside the transaction in which a handler settles its job, that same job was to be cancelled, removed or completed.',

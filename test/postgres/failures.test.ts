@@ -1,7 +1,9 @@
 // What the server says, as users are told it.
-import { describe, expect, test } from 'vitest'
-import { MillraceError } from 'millrace'
+import { describe, expect, onTestFinished, test } from 'vitest'
+import { MillraceError, Queue } from 'millrace'
+import { postgres } from 'millrace/postgres'
 import { toStoreError } from '../../src/stores/postgres/failures.js'
+import { ownServer } from './shared.js'
 
 /** An error as drivers give it. */
 const said = (code: string, message: string): Error => Object.assign(new Error(message), { code })
@@ -25,4 +27,23 @@ describe('an error of the server’s', () => {
     const cause = said('22000', 'data exception')
     expect(toStoreError(cause, 'millrace')).toBe(cause)
   })
+})
+
+test('a transaction with more ids of the user’s own than there is room for locks is told what to do', async () => {
+  const server = await ownServer({ settings: { max_locks_per_transaction: 10, max_connections: 20, fsync: 'off' } })
+  onTestFinished(() => server.close())
+  const store = postgres(server.url)
+  onTestFinished(() => store.close())
+  const queue = new Queue('work', { store, logger: false })
+  const many = (count: number, own: boolean): { name: string; data: number; options: object }[] =>
+    Array.from({ length: count }, (_, n) => ({ name: 'chore', data: n, options: own ? { id: `own-${n}` } : {} }))
+  const doomed = queue.transaction(() => queue.addBulk(many(5_000, true)))
+  await expect(doomed).rejects.toMatchObject({
+    code: 'TRANSACTION_TOO_LARGE',
+    message: expect.stringContaining('raise max_locks_per_transaction') as string,
+    cause: { code: '53200' },
+  })
+  expect((await queue.counts()).waiting).toBe(0)
+  await queue.transaction(() => queue.addBulk(many(5_000, false)))
+  expect((await queue.counts()).waiting).toBe(5_000)
 })

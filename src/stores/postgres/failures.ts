@@ -68,6 +68,11 @@ export function toStoreError(error: unknown, schema: string): unknown {
         'DATABASE_FULL',
         `The disk of PostgreSQL is full (${said(error)}). Nothing was written; free some space.`,
       )
+    case '53200':
+      return fail(
+        'TRANSACTION_TOO_LARGE',
+        `PostgreSQL has no room left for the locks of this transaction (${said(error)}): every id and dedup key of your own takes one. Nothing was written; roll it back and add fewer at once, or raise max_locks_per_transaction.`,
+      )
     case '54000':
       return fail(
         'DATA_TOO_LARGE',
