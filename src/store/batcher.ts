@@ -4,6 +4,7 @@ import type { ErrorCode } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { outside } from './ambient.js'
+import { Outage } from './outage.js'
 import type { Runtime } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
 import { BATCH_BYTES, bytesOf, weightOf } from './weight.js'
@@ -20,6 +21,8 @@ export interface LaneOptions {
   readonly busyTries?: number
   /** Told of a caller that threw, which none may. Default: thrown once more, where nobody catches it. */
   readonly broken?: (error: unknown) => void
+  /** Told of batches that are sent again, together with other lanes to the same store. Default: one of its own. */
+  readonly outage?: Outage
 }
 
 /** Told what became of a group. */
@@ -98,7 +101,15 @@ export class Lane {
       runtime.defer(() => {
         throw error
       })
-    this.#options = { size: 500, bytes: BATCH_BYTES, replays: 5, busyTries: 40, broken, ...options }
+    this.#options = {
+      size: 500,
+      bytes: BATCH_BYTES,
+      replays: 5,
+      busyTries: 40,
+      broken,
+      outage: new Outage(store),
+      ...options,
+    }
   }
 
   /** How long the store has lately taken to answer a batch. */
@@ -235,6 +246,7 @@ export class Lane {
       const sent = this.#runtime.elapsed()
       try {
         const receipt = await this.#store.commit(batch)
+        this.#options.outage.answered(sent)
         const took = this.#runtime.elapsed() - sent
         this.#trip = this.#trip === 0 ? took : (3 * this.#trip + took) / 4
         return receipt
@@ -245,6 +257,7 @@ export class Lane {
         }
         unsure = true
         if (tries >= this.#options.replays) throw unavailable(this.#store, error)
+        this.#options.outage.failed(error, this.#runtime.elapsed())
         await this.#pause(25 * 2 ** tries)
       }
     }

@@ -256,7 +256,12 @@ export class Worker<
     }
     if (this.#isClosing()) return
     this.#started = true
-    this.#unwatch = this.#connection.store.watch({}, (notice) => outside(() => this.#heard(notice)))
+    const unwatch = this.#connection.store.watch({}, (notice) => outside(() => this.#heard(notice)))
+    const unheard = this.#connection.outage.on((error) => this.#emitter.error(error))
+    this.#unwatch = () => {
+      unwatch()
+      unheard()
+    }
     this.#leases.start()
     this.#upkeep.start()
     if (this.#state === 'running') this.#intake.start()
