@@ -16,6 +16,12 @@ export function stateOf(error: unknown): string | undefined {
   return stateOf(meta) ?? stateOf(driverAdapterError) ?? (cause === error ? undefined : stateOf(cause))
 }
 
+/** Whether the server itself has answered with an error, so that the connection is sound. */
+export function isServersWord(error: unknown): boolean {
+  const { code, severity } = error as { code?: unknown; severity?: unknown }
+  return typeof code === 'string' && code.length === 5 && severity !== 'FATAL'
+}
+
 /** Whether a prepared statement was not where it was prepared: a pooler mixes connections. */
 export function isUnpreparable(error: unknown): boolean {
   const state = stateOf(error)
