@@ -182,16 +182,19 @@ export const errorCatalogue = {
     remedy: "Pass what the message lists: the driver's own handle or client, or an object with `execute(sql, params)`.",
   },
   TRANSACTION_ENDED: {
-    summary: 'What was given as `tx` has no transaction open: it was committed or rolled back, or never begun.',
-    remedy: 'Begin it first, and await every call made with it before it ends.',
+    summary:
+      'A call came for a transaction that is not open: what was given as `tx` was committed, rolled back or never begun, or the code that made the call was begun inside one that has ended.',
+    remedy: 'Begin it first, and await every call made in it before it ends; begin outside what is to outlive it.',
   },
   OTHER_DATABASE: {
     summary: 'What was given as `tx` is a transaction on another database than the one this store is in.',
     remedy: "Pass a transaction on the store's own database, or give the queue a store on the other one.",
   },
   TRANSACTION_STALE: {
-    summary: 'A transaction that began by reading cannot write any more, because others have written since.',
-    remedy: 'Begin it with `BEGIN IMMEDIATE`, roll this one back, and run it again.',
+    summary:
+      'A transaction works from an older state of the database than others have written since, and cannot write any more.',
+    remedy:
+      'Roll it back and run it again. On SQLite, begin it with `BEGIN IMMEDIATE`; on PostgreSQL, at read committed.',
   },
   IN_TRANSACTION: {
     summary: 'A call that waits for other work was made inside a transaction which that work itself would wait for.',
@@ -201,6 +204,18 @@ export const errorCatalogue = {
     summary: "A handler's transaction came so near the end of a lease that it was rolled back; the attempt failed.",
     remedy:
       'Keep slow work out of `ctx.prepare` and `ctx.complete` and after the latter, end the handler soon after it, or lengthen `lease`.',
+  },
+  TRANSACTION_TOO_LARGE: {
+    summary:
+      "A transaction needs more locks than the server has room for: every id and every deduplication key of a user's own takes one until its end.",
+    remedy:
+      'Roll it back and add fewer such jobs in one transaction, leave ids to Millrace, or raise `max_locks_per_transaction` of the server.',
+  },
+  OWN_JOB: {
+    summary:
+      'Inside the transaction in which a handler settles its job, that same job was to be cancelled, removed or completed.',
+    remedy:
+      'Throw an `UnrecoverableError` to fail the job for good, return to complete it, or cancel it outside of `ctx.prepare` and `ctx.complete`.',
   },
   CALLED_OUT_OF_ORDER: {
     summary:
@@ -216,43 +231,49 @@ export const errorCatalogue = {
     remedy: 'Call `await store.open()` before the transaction begins.',
   },
 
-  // What a database file can be.
+  // What a database can be: a file of SQLite, or a server.
   MISSING_DRIVER: {
-    summary: 'No driver for SQLite could be loaded, or not the one that was asked for.',
-    remedy: 'Install one with `npm install @photostructure/sqlite@1`, or use Node 22.13 or later, which has its own.',
+    summary: 'No driver for the database could be loaded, or not the one that was asked for.',
+    remedy:
+      'Install the one that the message names: `pg` for PostgreSQL; for SQLite `@photostructure/sqlite@1`, or use Node 22.13 or later, which has its own.',
   },
   DATABASE_PATH_MISSING: {
-    summary: 'The folder that the database file should be in does not exist.',
+    summary: 'The folder that the database file of SQLite should be in does not exist.',
     remedy: 'Create the folder, or correct the path; only the file itself is created.',
   },
   DATABASE_IS_DIRECTORY: {
-    summary: 'The path of the database file leads to a folder.',
+    summary: 'The path of the database file of SQLite leads to a folder.',
     remedy: "Give the path of a file, such as that folder's path with `jobs.db` added.",
   },
   DATABASE_NOT_WRITABLE: {
-    summary: 'The database file or its folder cannot be written to, or the handle given was opened read-only.',
+    summary:
+      'The database takes no writes: its file, folder or handle is read-only, or its server is, as a standby. Nothing was written.',
     remedy:
-      'Give this process write access to the file and to its folder, where the log of the database lies beside it.',
+      'Give this process write access to the file and to its folder, where the log lies beside it; or connect to the primary server.',
   },
   DATABASE_INVALID: {
     summary: 'The file is not an SQLite database, or is encrypted, or does not hold what Millrace keeps in one.',
     remedy: 'Correct the path, or move that file away; Millrace has not touched it.',
   },
   DATABASE_FULL: {
-    summary: 'The disk is full, or the database has reached the size it is allowed; what was being written was not.',
-    remedy: 'Make room; nothing was half-written, and the same call succeeds once there is space.',
+    summary:
+      'The disk of the database is full, or the database has reached the size it is allowed; what was being written was not.',
+    remedy:
+      'Make room where the file or the server is; nothing was half-written, and the same call succeeds once there is space.',
   },
   DATABASE_LOCKED: {
-    summary: 'Another program kept the database file locked for longer than the patience given; nothing was written.',
-    remedy: 'Find the program that holds a transaction open on the file, let it end, and try again.',
+    summary:
+      'Others kept what a write needs locked for longer than it could wait: the file of SQLite, or rows and tables on a server. Nothing was written.',
+    remedy: 'Find the program that holds a transaction open, let it end, and try again; keep transactions short.',
   },
   DATABASE_CORRUPT: {
-    summary: 'The database file is damaged.',
+    summary: 'The database file of SQLite is damaged.',
     remedy:
       'Stop what uses the file, keep a copy of it, and restore a backup; docs/backup.md says what else can be tried.',
   },
   DATABASE_FORBIDDEN: {
-    summary: 'The database does not let this user in, or does not let it do what the store needs. Nothing was written.',
+    summary:
+      'The database server does not let this user in, or does not let it do what the store needs. Nothing was written.',
     remedy: 'Check the user, its password and its rights on the schema of the store; work goes on once they are right.',
   },
   DATABASE_MISSING: {
@@ -265,11 +286,11 @@ export const errorCatalogue = {
     remedy: 'Run the SQL that `migrationSql()` gives as the owner of the schema, or leave `migrate` on.',
   },
   DATABASE_GONE: {
-    summary: 'The database file was deleted or replaced while it was open.',
+    summary: 'The database file of SQLite was deleted or replaced while it was open.',
     remedy: 'Put the file back and restart what uses it; stop it first before moving or restoring a database.',
   },
   DATABASE_FAILED: {
-    summary: 'The database could not read or write its file for a reason that has no code of its own.',
+    summary: 'SQLite could not read or write its database file for a reason that has no code of its own.',
     remedy: "Look at the driver's own error in `cause`; check the disk, and that the file is on a local one.",
   },
   SCHEMA_TOO_NEW: {

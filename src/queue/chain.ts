@@ -84,7 +84,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job> {
         try {
           return await new Completion(this.#host, this.id, given).run(run)
         } finally {
-          open.end()
+          await open.over()
         }
       })
     }

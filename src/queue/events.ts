@@ -4,6 +4,7 @@ import { describeError } from '../job/failure.js'
 import type { ErrorInfo, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { nearest } from '../job/names.js'
+import { outside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../store/store.js'
 
@@ -189,14 +190,17 @@ export class Emitter {
       if (event.type === 'error') this.#log(event.error)
       return
     }
-    for (const listener of [...listeners]) {
-      try {
-        const answer = listener(event as never)
-        if (answer instanceof Promise) answer.catch((cause: unknown) => this.#report(event, cause))
-      } catch (cause) {
-        this.#report(event, cause)
+    // What a listener does is its own, whatever transaction the code is inside of that gave it something to hear.
+    outside(() => {
+      for (const listener of [...listeners]) {
+        try {
+          const answer = listener(event as never)
+          if (answer instanceof Promise) answer.catch((cause: unknown) => this.#report(event, cause))
+        } catch (cause) {
+          this.#report(event, cause)
+        }
       }
-    }
+    })
   }
 
   /** A blocked event loop is a warning: the jobs it cost run again. */

@@ -15,10 +15,11 @@ import type { Prepared } from './adding.js'
 import { Chain } from './chain.js'
 import type { InputOf, JobDefinition, JobDefinitions, NameOf, ResultOf } from './define.js'
 import { Desk } from './desk.js'
-import { Emitter, checkListener, publicEvent, safeLogger } from './events.js'
+import { Emitter, checkListener, safeLogger } from './events.js'
 import type { EventType, Listener, Logger } from './events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
+import { hear } from './hearing.js'
 import { listQuery } from './filter.js'
 import type { JobFilter, ListOptions } from './filter.js'
 import { Job } from './job.js'
@@ -320,10 +321,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#refuseClosed()
     checkListener(type, listener)
     const stop = this.#emitter.on(type, listener)
-    this.#watching ??= this.#desk.feed.all((event) => {
-      if (event === undefined) this.#emitter.error(eventsMissed(this.name))
-      else if (event.queue === this.name && this.#emitter.has(event.type)) this.#emitter.emit(publicEvent(event))
-    })
+    this.#watching ??= hear(this.name, this.#desk, this.#emitter)
     return () => {
       stop()
       if (this.#emitter.size > 0) return
@@ -386,12 +384,4 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   #refuseClosed(): void {
     if (this.#closed) throw new MillraceError('QUEUE_CLOSED', `Queue '${this.name}' has been closed; make a new one.`)
   }
-}
-
-function eventsMissed(queue: string): MillraceError {
-  return new MillraceError(
-    'EVENTS_MISSED',
-    `Listeners of queue '${queue}' missed events: this process was too slow to read them, or asleep. Look at the jobs themselves.`,
-    { details: { queue } },
-  )
 }

@@ -1,7 +1,7 @@
 // queue/transactions.ts: how a call names its transaction, and `queue.transaction` itself.
 import { MillraceError } from '../job/errors.js'
 import { refuseUnknown } from '../job/names.js'
-import { OpenTransaction, openTransaction, runInside } from '../store/ambient.js'
+import { OpenTransaction, joinedTransaction, openTransaction, runInside } from '../store/ambient.js'
 import { connect } from '../store/connection.js'
 import type { GivenBy, Store, TakenBy, Tx } from '../store/store.js'
 
@@ -84,11 +84,11 @@ export async function transactionOn<S extends Store, T>(
       try {
         return await work(tx)
       } finally {
-        own.end()
+        await own.over()
       }
     })
   }
-  const outer = openTransaction(store)
+  const outer = joinedTransaction(store)
   if (outer === undefined) await connect(store).ready()
   const answer = await (outer === undefined ? store.transact!(inside) : outer.nest(inside))
   open?.committed()

@@ -1,11 +1,12 @@
 // queue/way.ts: the way that a call takes to the store: with the next batch, or within a transaction.
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
-import { commitWithin, openTransaction, openingTransaction } from '../store/ambient.js'
+import { commitWithin, joinedTransaction, openingTransaction } from '../store/ambient.js'
 import type { OpenTransaction } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
+import { portionsOf } from '../store/weight.js'
 import { refuseWithout } from './transactions.js'
 import type { Details, DetailsQuery, Group, Page, Query, QueueTally, Tx, Verdict } from '../store/store.js'
 
@@ -27,10 +28,10 @@ export function wayfinder(connection: Connection): (tx?: Tx) => Way {
   const { store } = connection
   const outside = batched(connection)
   const find = (tx?: Tx): Way => {
-    const open = openTransaction(store)
+    const open = joinedTransaction(store, tx)
     if (tx !== undefined) {
       refuseWithout(store)
-      return within(connection, tx, open?.tx === tx ? open : undefined)
+      return within(connection, tx, open)
     }
     if (open !== undefined) return within(connection, open.tx, open)
     const opening = openingTransaction(store)
@@ -81,39 +82,46 @@ function afterwards(opening: Promise<void>, then: () => Way): Way {
 }
 
 function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction): Way {
+  /** Asks the store; whoever ends the transaction waits for the answer. */
+  const ask = <T>(call: () => Promise<T>): Promise<T> => {
+    open?.refuseEnded()
+    return open === undefined ? call() : open.during(call())
+  }
+  const sendAll = function* (groups: readonly Group[]): Steps<Verdict[]> {
+    const verdicts: Verdict[] = []
+    for (const portion of portionsOf(groups)) {
+      verdicts.push(...(yield* step(ask(() => commitWithin(store, tx, portion)))).groups)
+    }
+    return verdicts
+  }
   const commitAll = function* (groups: readonly Group[]): Steps<readonly Verdict[]> {
+    open?.refuseOwn(groups)
     // Or it would belong to a savepoint of somebody else.
     for (let nested = open?.busy; nested !== undefined; nested = open?.busy) yield* step(nested)
-    const verdicts = [...(yield* step(commitWithin(store, tx, groups))).groups]
+    const verdicts = yield* sendAll(groups)
     for (let tries = 1; ; tries++) {
       const busy = verdicts.flatMap((verdict, at) => (!verdict.ok && verdict.why === 'busy' ? [at] : []))
       if (busy.length === 0) return verdicts
       if (tries === BUSY_TRIES) refuseBusy(verdicts[busy[0]!]!)
       yield* step(new Promise<void>((resolve) => void runtime.timer(BUSY_PAUSE, resolve)))
-      const again = yield* step(
-        commitWithin(
-          store,
-          tx,
-          busy.map((at) => groups[at]!),
-        ),
-      )
-      for (const [at, verdict] of again.groups.entries()) verdicts[busy[at]!] = verdict
+      const again = yield* sendAll(busy.map((at) => groups[at]!))
+      for (const [at, verdict] of again.entries()) verdicts[busy[at]!] = verdict
     }
   }
   const commit = function* (group: Group): Steps<Verdict> {
     return (yield* commitAll([group]))[0]!
   }
   const get = function* (id: string): Steps<JobRecord | undefined> {
-    return (yield* step(store.get([id], tx)))[0]
+    return (yield* step(ask(() => store.get([id], tx))))[0]
   }
   return {
     within: true,
     commit: (group) => stepwise(commit(group)),
     commitAll: (groups) => stepwise(commitAll(groups)),
     get: (id) => stepwise(get(id)),
-    find: (query) => store.find(query, tx),
-    details: (query) => store.details(query, tx),
-    tally: (queue) => store.tally([queue], tx),
+    find: (query) => ask(() => store.find(query, tx)),
+    details: (query) => ask(() => store.details(query, tx)),
+    tally: (queue) => ask(() => store.tally([queue], tx)),
   }
 }
 

@@ -9,9 +9,13 @@ export class OpenTransaction {
   readonly tx: Tx
   /** The one that was open where this one was made: on another store, or the one that this is a savepoint of. */
   readonly outer: OpenTransaction | undefined
+  /** The job that it will settle by itself, which nothing else may move inside of it. */
+  settles: string | undefined
   #ended = false
   /** The savepoints inside it, one after the other: two that overlap would end each other. */
   #nested: Promise<unknown> | undefined
+  /** Calls that were made in it and have no answer yet. */
+  readonly #calls = new Set<Promise<unknown>>()
   readonly #told: (() => void)[] = []
 
   constructor(store: Store, tx: Tx) {
@@ -20,7 +24,7 @@ export class OpenTransaction {
     this.outer = places.getStore()?.open
   }
 
-  /** Whether it has ended: calls that come later go their usual way. */
+  /** Whether it has ended: calls that come later are refused. */
   get ended(): boolean {
     return this.#ended
   }
@@ -28,6 +32,45 @@ export class OpenTransaction {
   /** It is about to be committed or rolled back: nothing joins it any more. */
   end(): void {
     this.#ended = true
+  }
+
+  /** Refuses what comes when it has ended. */
+  refuseEnded(): void {
+    if (!this.#ended) return
+    throw new MillraceError(
+      'TRANSACTION_ENDED',
+      'The code that made this call was begun inside a transaction that has ended since. Nothing was done; await the call inside the transaction, or begin what makes it outside.',
+    )
+  }
+
+  /** Refuses groups that would move the job which this transaction, or one around it, settles by itself. */
+  refuseOwn(groups: readonly Group[], on = this.store): void {
+    const id = this.store === on ? this.settles : undefined
+    if (id !== undefined && groups.some((group) => group.some((each) => each.kind === 'move' && each.id === id))) {
+      throw new MillraceError(
+        'OWN_JOB',
+        `Job ${id} cannot be cancelled, removed or completed inside the transaction in which its own handler settles it. Throw an UnrecoverableError to fail it for good, or cancel it outside of ctx.prepare and ctx.complete.`,
+        { details: { id } },
+      )
+    }
+    this.outer?.refuseOwn(groups, on)
+  }
+
+  /** Keeps count of a call made in it. */
+  during<T>(call: Promise<T>): Promise<T> {
+    this.#calls.add(call)
+    const over = (): void => void this.#calls.delete(call)
+    call.then(over, over)
+    return call
+  }
+
+  /**
+   * Nothing joins it any more, and what has joined it, whether or not anybody waits for that, has its answer: sent after
+   * the end, it would run outside of any transaction, or within the next one on the same connection.
+   */
+  async over(): Promise<void> {
+    this.end()
+    if (this.#calls.size > 0) await Promise.allSettled(this.#calls)
   }
 
   /** Tells once it has been committed; never if it is rolled back. */
@@ -52,7 +95,15 @@ export class OpenTransaction {
   /** Sends groups within it. Where the driver is synchronous, they are written before this returns. */
   async commit(groups: readonly Group[]): Promise<readonly Verdict[]> {
     while (this.#nested !== undefined) await this.#nested
-    return (await commitWithin(this.store, this.tx, groups)).groups
+    this.refuseEnded()
+    return (await this.during(commitWithin(this.store, this.tx, groups))).groups
+  }
+
+  /** Sends its last group, when all that has joined it is over. */
+  async conclude(last: Group): Promise<Verdict> {
+    await this.over()
+    while (this.#nested !== undefined) await this.#nested
+    return (await commitWithin(this.store, this.tx, [last])).groups[0]!
   }
 
   /** Runs work in a savepoint of it, after those that are open. */
@@ -91,6 +142,18 @@ export function openTransaction(store: Store): OpenTransaction | undefined {
     if (open.store === store && !open.ended) return open
   }
   return undefined
+}
+
+/**
+ * The transaction on this store that a call made now joins: the one that the calling code is inside of, if the call names
+ * none or that one. Refused where it has ended, or is about to: nobody could say whether what is written should stand.
+ */
+export function joinedTransaction(store: Store, named?: Tx): OpenTransaction | undefined {
+  let open = places.getStore()?.open
+  while (open !== undefined && open.store !== store) open = open.outer
+  if (named !== undefined && open?.tx !== named) return undefined
+  open?.refuseEnded()
+  return open
 }
 
 /** Resolves when the transaction on this store that the code running now is about to be inside of is open, or is not to be. */

@@ -4,8 +4,10 @@ import type { ErrorCode } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { outside } from './ambient.js'
+import { Outage } from './outage.js'
 import type { Runtime } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
+import { BATCH_BYTES, bytesOf, weightOf } from './weight.js'
 
 /** How a lane behaves. */
 export interface LaneOptions {
@@ -13,12 +15,16 @@ export interface LaneOptions {
   readonly size?: number
   /** Whether a full batch follows at once, without a turn of the event loop between: where the store works elsewhere. Default false. */
   readonly eager?: boolean
+  /** Bytes of JSON that a batch holds at most, about; a single larger group travels alone. Default 8 MiB. */
+  readonly bytes?: number
   /** How often a batch without an answer is sent again before its callers are told. Default 5. */
   readonly replays?: number
   /** How often a group refused as busy is sent again before its caller is told. Default 40, about ten seconds. */
   readonly busyTries?: number
   /** Told of a caller that threw, which none may. Default: thrown once more, where nobody catches it. */
   readonly broken?: (error: unknown) => void
+  /** Told of batches that are sent again, together with other lanes to the same store. Default: one of its own. */
+  readonly outage?: Outage
 }
 
 /** Told what became of a group. */
@@ -51,6 +57,7 @@ interface Waiter<Request, Answer> {
 const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'STORE_CLOSED',
   'WRITER_BEHIND',
+  'DATA_TOO_LARGE',
   'MISSING_DRIVER',
   'SCHEMA_TOO_NEW',
   'DATABASE_PATH_MISSING',
@@ -59,6 +66,7 @@ const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_INVALID',
   'DATABASE_FULL',
   'DATABASE_LOCKED',
+  'TRANSACTION_STALE',
   'DATABASE_CORRUPT',
   'DATABASE_GONE',
   'DATABASE_FORBIDDEN',
@@ -95,7 +103,16 @@ export class Lane {
       runtime.defer(() => {
         throw error
       })
-    this.#options = { size: 500, eager: false, replays: 5, busyTries: 40, broken, ...options }
+    this.#options = {
+      size: 500,
+      bytes: BATCH_BYTES,
+      eager: false,
+      replays: 5,
+      busyTries: 40,
+      broken,
+      outage: new Outage(store),
+      ...options,
+    }
   }
 
   /** How long the store has lately taken to answer a batch. */
@@ -201,6 +218,7 @@ export class Lane {
     const taken: Waiting[] = []
     const groups: Group[] = []
     let changes = 0
+    let bytes = 0
     for (; this.#head < this.#groups.length; this.#head++) {
       const waiting = this.#groups[this.#head]!
       let group: Group
@@ -212,12 +230,14 @@ export class Lane {
         continue
       }
       const weight = weightOf(group)
-      if (changes > 0 && changes + weight > this.#options.size) {
+      const length = bytesOf(group)
+      if (changes > 0 && (changes + weight > this.#options.size || bytes + length > this.#options.bytes)) {
         this.#compact()
         return { taken, groups }
       }
       this.#groups[this.#head] = undefined
       changes += weight
+      bytes += length
       taken.push(waiting)
       groups.push(group)
     }
@@ -240,6 +260,7 @@ export class Lane {
       const sent = this.#runtime.elapsed()
       try {
         const receipt = await this.#store.commit(batch)
+        this.#options.outage.answered(sent)
         const took = this.#runtime.elapsed() - sent
         this.#trip = this.#trip === 0 ? took : (3 * this.#trip + took) / 4
         return receipt
@@ -250,6 +271,7 @@ export class Lane {
         }
         unsure = true
         if (tries >= this.#options.replays) throw unavailable(this.#store, error)
+        this.#options.outage.failed(error, this.#runtime.elapsed())
         await this.#pause(25 * 2 ** tries)
       }
     }
@@ -325,13 +347,6 @@ export class Lane {
 /** Whether an error is told as it is, whatever came before: the store is closed, or has moved on. */
 function isFinal({ code }: MillraceError): boolean {
   return code === 'STORE_CLOSED' || code === 'WRITER_BEHIND'
-}
-
-/** What a group adds to a batch: its changes, but for releases, which find nobody waiting in most cases. */
-function weightOf(group: Group): number {
-  let weight = 0
-  for (const { kind } of group) if (kind !== 'release') weight++
-  return Math.max(1, weight)
 }
 
 /** The error for a store that did not answer. */

@@ -1,6 +1,7 @@
 // store/connection.ts: what queues and workers of one process share on a store: its lanes and its opening.
 import { Lane } from './batcher.js'
 import type { Committer } from './batcher.js'
+import { Outage } from './outage.js'
 import { systemRuntime } from './runtime.js'
 import type { Runtime } from './runtime.js'
 import type { Store } from './store.js'
@@ -15,6 +16,8 @@ export interface Connection {
   readonly asks: Lane
   /** Renewals and signs of life, so that a slow batch never costs a lease. */
   readonly renewals: Lane
+  /** Tells that the store has failed where nobody else is told, because what was sent is sent again. */
+  readonly outage: Outage
   /** Resolves when the store is open; opens it the first time. */
   ready(): Promise<void>
 }
@@ -57,14 +60,16 @@ function create(store: Store): Connection {
       return store.commit(batch)
     },
   }
+  const outage = new Outage(store)
   const { portion, parallel: eager = false } = store.can
-  const main = new Lane(gate, runtime, writer, { eager, ...(portion !== undefined && { size: portion }) })
+  const main = new Lane(gate, runtime, writer, { eager, outage, ...(portion !== undefined && { size: portion }) })
   return {
     store,
     runtime,
     main,
-    asks: eager ? new Lane(gate, runtime, `${writer}/asks`) : main,
-    renewals: new Lane(gate, runtime, `${writer}/renewals`),
+    asks: eager ? new Lane(gate, runtime, `${writer}/asks`, { outage }) : main,
+    renewals: new Lane(gate, runtime, `${writer}/renewals`, { outage }),
+    outage,
     ready,
   }
 }

@@ -13,7 +13,7 @@ import type { Desk } from '../queue/desk.js'
 import { Job } from '../queue/job.js'
 import type { Adder } from '../queue/adding.js'
 import type { Successors } from '../queue/successors.js'
-import { leaveTo, openTransaction, placeNow, runInside } from '../store/ambient.js'
+import { joinedTransaction, leaveTo, placeNow, runInside } from '../store/ambient.js'
 import type { OpenTransaction } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import type { Verdict } from '../store/store.js'
@@ -212,7 +212,7 @@ export class Attempt {
     const work = this.#transacting
     if (work?.opening !== undefined) return work.opening.then(() => this.note(progress, line))
     const { store, main } = this.#host.desk.connection
-    const open = work === undefined ? openTransaction(store) : work.joined
+    const open = work === undefined ? joinedTransaction(store) : work.joined
     if (open !== undefined) return this.#noteWithin(open, progress, line)
     const noted = (said: JsonText | undefined, verdict: Verdict): void => this.#host.noted(this, said, verdict)
     this.#notes ??= new Notes(this.record, main, noted, () => this.notOurs())

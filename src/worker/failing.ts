@@ -1,4 +1,5 @@
 // worker/failing.ts: what a failure of a handler comes to: whether it is worth another attempt, and when.
+import { isMillraceError } from '../job/errors.js'
 import { describeError, isUnrecoverable } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import type { Outcome } from '../job/lifecycle.js'
@@ -19,7 +20,8 @@ export interface Failing {
 
 /** Whether the worker's rule thinks a failure worth another attempt. */
 export function worthRetrying({ record, desk, settings, misbehaved }: Failing, error: unknown): boolean {
-  if (isUnrecoverable(error)) return false
+  // Who wishes for the end of the own job would wish for it the next time as well.
+  if (isUnrecoverable(error) || isMillraceError(error, 'OWN_JOB')) return false
   const { retryable } = settings
   if (retryable === undefined) return true
   try {

@@ -41,8 +41,9 @@ export class Held {
         const last = await orders.told
         // `busy`: somebody else's commit holds a dependent or a key for a moment. Nothing of the group was written.
         if (last !== undefined)
-          do [verdict] = await open.commit([last])
-          while (!verdict!.ok && verdict!.why === 'busy' && (await again()))
+          do verdict = await open.conclude(last)
+          while (!verdict.ok && verdict.why === 'busy' && (await again()))
+        else await open.over()
         if (verdict?.ok === false) throw new Error('The last group was refused.')
       }
       outside(() => store.transact!(work)).then(

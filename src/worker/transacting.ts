@@ -8,7 +8,7 @@ import { oneOf } from '../queue/options.js'
 import type { Adder } from '../queue/adding.js'
 import type { Desk } from '../queue/desk.js'
 import { Successors, cannotContinue, outOfOrder } from '../queue/successors.js'
-import { OpenTransaction, enter, openTransaction, refuseInside, runInside } from '../store/ambient.js'
+import { OpenTransaction, enter, joinedTransaction, refuseInside, runInside } from '../store/ambient.js'
 import type { Place } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
@@ -103,7 +103,7 @@ export class Transacting {
 
   /** The transaction that a call of the handler joins. */
   get joined(): OpenTransaction | undefined {
-    return openTransaction(this.#connection.store) ?? (this.#inner?.ended === false ? this.#inner : undefined)
+    return joinedTransaction(this.#connection.store) ?? (this.#inner?.ended === false ? this.#inner : undefined)
   }
 
   /** Resolves when the transaction that is being opened is open, or is not to be; undefined where none is. */
@@ -176,6 +176,7 @@ export class Transacting {
   /** Settles within the transaction and commits it. */
   async settle(group: Group): Promise<End> {
     this.#stopWatching()
+    this.place.open = undefined // the handler's own code outlives it
     // What became of one that does not answer is found out by its fence.
     const late: End = { kind: 'unknown', error: tooLong(this.#attempt.record) }
     const end = await this.#inTime(this.#held!.commit(group), late)
@@ -214,8 +215,8 @@ export class Transacting {
   #track<T>(call: string, work: () => Promise<T>): Promise<T> {
     const { store } = this.#connection
     if (store.can.transactions) {
-      const open = openTransaction(store)
       try {
+        const open = joinedTransaction(store)
         if (open !== this.#held?.open && open !== this.#inner) refuseInside(store, call)
       } catch (error) {
         return Promise.reject(error)
@@ -249,7 +250,7 @@ export class Transacting {
     this.#inner = open
     try {
       const value = await runInside({ open }, () => work({ tx }))
-      open.end()
+      await open.over()
       open.committed()
       return value
     } finally {
@@ -293,6 +294,7 @@ export class Transacting {
         () => this.#again(),
         (opened) => {
           this.place.open = this.#inner = opened.open
+          opened.open.settles = this.#attempt.record.id
           this.#watch(opened)
         },
       )
@@ -368,6 +370,7 @@ export class Transacting {
     const held = this.#held
     if (held === undefined) return
     this.#stopWatching()
+    this.place.open = undefined // the handler's own code outlives it
     const end = await held.commit(undefined)
     this.#close(end.kind === 'committed')
     this.#renewIfTired()

@@ -9,7 +9,7 @@ import { Emitter, checkListener, safeLogger } from '../queue/events.js'
 import type { Listener } from '../queue/events.js'
 import { Queue } from '../queue/queue.js'
 import type { AnyJobs } from '../queue/queue.js'
-import { refuseInside } from '../store/ambient.js'
+import { outside, refuseInside } from '../store/ambient.js'
 import { unavailable } from '../store/batcher.js'
 import { connect } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
@@ -158,7 +158,8 @@ export class Worker<
       claimed: (records, asked) => this.#floor.claimed(records, asked),
       failed: (error) => this.#failed(error),
     })
-    if (options.autorun ?? true) runtime.defer(() => this.#autorun())
+    // It lives longer than a transaction that it may have been made in.
+    if (options.autorun ?? true) outside(() => runtime.defer(() => this.#autorun()))
   }
 
   /** Starts to take jobs; resolves when it is registered. Called by itself unless `autorun` is false. */
@@ -166,7 +167,12 @@ export class Worker<
     if (this.#state === 'closing' || this.#state === 'closed') {
       return Promise.reject(new MillraceError('WORKER_CLOSED', 'This worker has been closed; make a new one.'))
     }
-    this.#starting ??= this.#start()
+    try {
+      refuseInside(this.#connection.store, 'worker.run()')
+    } catch (error) {
+      return Promise.reject(error)
+    }
+    this.#starting ??= outside(() => this.#start())
     return this.#starting
   }
 
@@ -183,8 +189,10 @@ export class Worker<
     if (this.#state !== 'paused') return
     this.#state = 'running'
     if (!this.#started) return
-    this.#announce('running')
-    this.#intake.start()
+    outside(() => {
+      this.#announce('running')
+      this.#intake.start()
+    })
   }
 
   /** Adds a middleware inside those there are; jobs that start from now on pass through it. */
@@ -218,13 +226,15 @@ export class Worker<
     } catch (error) {
       return Promise.reject(error)
     }
-    this.#closing ??= closeWorker(patience, {
-      runtime: this.#connection.runtime,
-      slots: this.#floor.slots,
-      settlements: this.#floor.settlements,
-      stopTaking: () => this.#stopTaking(),
-      stopped: () => this.#stopped(),
-    })
+    this.#closing ??= outside(() =>
+      closeWorker(patience, {
+        runtime: this.#connection.runtime,
+        slots: this.#floor.slots,
+        settlements: this.#floor.settlements,
+        stopTaking: () => this.#stopTaking(),
+        stopped: () => this.#stopped(),
+      }),
+    )
     return this.#closing
   }
 
@@ -246,7 +256,12 @@ export class Worker<
     }
     if (this.#isClosing()) return
     this.#started = true
-    this.#unwatch = this.#connection.store.watch({}, (notice) => this.#heard(notice))
+    const unwatch = this.#connection.store.watch({}, (notice) => outside(() => this.#heard(notice)))
+    const unheard = this.#connection.outage.on((error) => this.#emitter.error(error))
+    this.#unwatch = () => {
+      unwatch()
+      unheard()
+    }
     this.#leases.start()
     this.#upkeep.start()
     if (this.#state === 'running') this.#intake.start()

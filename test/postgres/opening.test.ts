@@ -252,14 +252,38 @@ describe('the schema', () => {
     }
   })
 
-  test('is refused where connections begin transactions at another isolation level', async () => {
+  test('is told at once where a user’s connections begin transactions at another isolation level', async () => {
+    const url = withSettings(await newDatabase(), '-c default_transaction_isolation=serializable')
+    const pool = new Pool({ connectionString: url })
+    const sql = postgresJs(url, { onnotice: () => {} })
+    onTestFinished(async () => void (await Promise.all([pool.end(), sql.end()])))
+    for (const target of [pool, sql]) {
+      expect(await refusal(opened(target).open())).toMatchObject({
+        code: 'INVALID_OPTION',
+        message: expect.stringMatching(/'serializable'.* needs read committed\. Set default_transaction_isolation/),
+      })
+    }
+  })
+
+  test('is worked on at the level that is needed where the store opens the connections', async () => {
     const url = await newDatabase()
-    await opened(url).open()
-    const store = opened(withSettings(url, '-c default_transaction_isolation=serializable'))
+    const { pathname } = new URL(url)
+    await run(url, `alter database ${pathname.slice(1)} set default_transaction_isolation = 'repeatable read'`)
+    await works(opened(url))
+    await works(opened(withSettings(url, '-c default_transaction_isolation=serializable -c lock_timeout=5s')))
+  })
+
+  test('is told where the level is changed under a user’s pool', async () => {
+    const url = await newDatabase()
+    const pool = new Pool({ connectionString: url, max: 1 })
+    onTestFinished(() => pool.end())
+    const store = opened(pool)
+    await store.open()
+    await pool.query('set default_transaction_isolation = serializable')
     const batch = { writer: 'w', seq: 1, groups: [], renewals: [], asks: [] }
     expect(await refusal(store.commit(batch))).toMatchObject({
       code: 'INVALID_OPTION',
-      message: expect.stringContaining('read committed'),
+      message: expect.stringContaining("'serializable', and Millrace needs read committed"),
     })
   })
 })

@@ -108,6 +108,21 @@ it('can freeze standing connections alone, and hides the end of one from its oth
   await closed
 })
 
+it('mutes standing connections: what is said arrives, and the answer is held', async () => {
+  const socket = await dial()
+  await said(socket, 'before')
+  const heard = hearing(socket)
+  proxy.mute()
+  const arrived = once(taken[0]!, 'data')
+  socket.write('during')
+  expect(String((await arrived)[0])).toBe('during')
+  expect(await said(await dial(), 'newcomer')).toBe('newcomer')
+  expect(heard()).toBe('')
+  const answer = once(socket, 'data')
+  await proxy.pass()
+  expect(String((await answer)[0])).toBe('during')
+})
+
 it('cuts both sides with a reset, and takes new connections', async () => {
   const socket = await dial()
   await said(socket, 'before')

@@ -19,6 +19,8 @@ export interface Proxy {
    * of one side does not reach the other. With `standing`, connections made from now on pass.
    */
   freeze(which?: 'all' | 'standing'): void
+  /** On standing connections, what the server says goes no further, while all that is said to it arrives. */
+  mute(): void
   /** Resets all standing connections, towards both sides. */
   cut(): void
   /** Refuses new connections; those that stand are left alone. */
@@ -31,6 +33,7 @@ export interface Proxy {
 /** One connection: two sockets, and what is on its way. */
 interface Link {
   frozen: boolean
+  muted: boolean
   readonly ends: readonly [Socket, Socket]
   pump(): void
 }
@@ -43,8 +46,9 @@ export async function startProxy(to: number): Promise<Proxy> {
 
   const listener = createServer({ allowHalfOpen: true }, (near) => {
     const far = connect({ port: to, host: '127.0.0.1', allowHalfOpen: true })
-    const link: Link = { frozen, ends: [near, far], pump: () => lanes.forEach((lane) => lane()) }
-    const lanes = [carry(near, far, link, () => late), carry(far, near, link, () => late)]
+    const link: Link = { frozen, muted: false, ends: [near, far], pump: () => lanes.forEach((lane) => lane()) }
+    const isHeld = [() => link.frozen, () => link.frozen || link.muted] as const
+    const lanes = [carry(near, far, isHeld[0], () => late), carry(far, near, isHeld[1], () => late)]
     links.add(link)
     for (const each of link.ends) {
       each.setNoDelay(true)
@@ -76,7 +80,7 @@ export async function startProxy(to: number): Promise<Proxy> {
       frozen = false
       late = 0
       for (const link of links) {
-        link.frozen = false
+        link.frozen = link.muted = false
         if (link.ends.some((each) => each.destroyed)) cut(link)
         else link.pump()
       }
@@ -89,6 +93,7 @@ export async function startProxy(to: number): Promise<Proxy> {
       frozen = which === 'all'
       for (const link of links) link.frozen = true
     },
+    mute: () => links.forEach((link) => (link.muted = true)),
     cut: () => links.forEach(cut),
     refuse: stopListening,
     through: (url) => {
@@ -104,7 +109,7 @@ export async function startProxy(to: number): Promise<Proxy> {
 }
 
 /** Carries bytes one way; answers what sends on as much as may go by now. */
-function carry(from: Socket, to: Socket, link: Link, late: () => number): () => void {
+function carry(from: Socket, to: Socket, isHeld: () => boolean, late: () => number): () => void {
   const held: { readonly due: number; readonly bytes: Buffer | undefined }[] = []
   const arrived = (bytes?: Buffer): void => {
     const wait = late()
@@ -113,7 +118,7 @@ function carry(from: Socket, to: Socket, link: Link, late: () => number): () => 
     else pump()
   }
   const pump = (): void => {
-    while (!link.frozen && held[0] && held[0].due <= performance.now()) {
+    while (!isHeld() && held[0] && held[0].due <= performance.now()) {
       const { bytes } = held.shift()!
       if (bytes) to.write(bytes)
       else to.end()

@@ -348,6 +348,19 @@ describe('every other write', () => {
   })
 })
 
+test('a transaction that works from an older snapshot is told to be run again', async () => {
+  const { queue } = setUp()
+  const { id } = await queue.add('chore', 1)
+  const doomed = withClient(async (tx) => {
+    await tx.query('set transaction isolation level repeatable read')
+    await tx.query('select 1 from own')
+    await queue.update(id, { priority: 1 })
+    await queue.update(id, { priority: 2 }, { tx })
+  })
+  await expect(doomed).rejects.toMatchObject({ code: 'TRANSACTION_STALE', cause: { code: '40001' } })
+  expect(await queue.get(id)).toMatchObject({ priority: 1 })
+})
+
 describe('queue.transaction', () => {
   const targets: readonly (readonly [string, () => string | Pool | postgresJs.Sql])[] = [
     ['a URL', () => url],

@@ -7,6 +7,8 @@ import { postgres } from 'millrace/postgres'
 import { Driver, ask } from '../../src/store/conformance/driver.js'
 import { complete, insert, put } from '../../src/store/conformance/making.js'
 import { systemRuntime } from '../../src/store/runtime.js'
+import type { Listening } from '../../src/stores/postgres/connection.js'
+import { openDriver } from '../../src/stores/postgres/driver.js'
 import type { Runtime } from '../../src/store/runtime.js'
 import { closing, mailbox, newQueue, newWorker } from '../setup.js'
 import { startProxy } from './proxy.js'
@@ -137,6 +139,32 @@ describe('the connection that listens', () => {
     expect(await next()).toBe(3)
     proxy.freeze()
     await store.close()
+  })
+
+  test.each(['pg', 'postgres.js'])('that is half open is given up and made anew with %s', async (which) => {
+    const url = await newDatabase()
+    const proxy = await startProxy(Number(new URL(url).port))
+    const sql = postgresJs(proxy.through(url), { max: 2, onnotice: () => {} })
+    onTestFinished(() => sql.end({ timeout: 0 }))
+    const { timer } = systemRuntime()
+    const driver = await openDriver(which === 'pg' ? proxy.through(url) : sql, { patience: 300, connections: 2, timer })
+    onTestFinished(() => driver.close())
+    onTestFinished(() => proxy.close())
+    const heard = mailbox<string>()
+    const lost = mailbox<unknown>()
+    const listen = (): Promise<Listening> => driver.listen('ears', { heard: heard.put, lost: lost.put })
+    const say = { name: '', text: 'select pg_notify($1, $2)::text', values: ['ears', 'hello'] }
+
+    const first = await listen()
+    await first.call(say)
+    expect(await heard.next()).toBe('hello')
+    proxy.freeze('standing')
+    await expect(first.call(say)).rejects.toThrow('did not answer within 300 ms')
+    expect(await lost.next()).toBeInstanceOf(Error)
+    const second = await listen()
+    await second.call(say)
+    expect(await heard.next()).toBe('hello')
+    await second.close()
   })
 
   test('that carries nothing, as behind some poolers, is done without', async () => {

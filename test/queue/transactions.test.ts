@@ -255,18 +255,6 @@ describe.each(Object.entries(stores))('a transaction %s', (where, make) => {
     expect(await standing.refresh()).toMatchObject({ state: 'cancelled' })
   })
 
-  it('lets calls that come after it go their usual way', async () => {
-    const { queue } = setUp()
-    let late: Promise<unknown> | undefined
-    const go = gate()
-    await queue.transaction(async () => {
-      late = go.promise.then(() => queue.add('send', 'late'))
-    })
-    go.open()
-    await late
-    expect(await data(queue)).toEqual(['late'])
-  })
-
   it('that the work ends by itself is told, and the next one is not harmed', async () => {
     const { queue } = setUp()
     const ended = queue.transaction(async (tx) => {

@@ -335,7 +335,10 @@ describe('on PostgreSQL, transactions that meet or fail', () => {
       await client.query('begin isolation level repeatable read')
       await client.query('select 1 from effects limit 1')
       const second = await queue.add('second', null, { after: first })
-      await expect(queue.cancel(first.id, { tx: client })).rejects.toThrow(/read committed/)
+      await expect(queue.cancel(first.id, { tx: client })).rejects.toMatchObject({
+        code: 'INVALID_TRANSACTION',
+        message: expect.stringMatching(/'repeatable read'.* at read committed/) as string,
+      })
       await client.query('rollback')
       expect((await second.refresh())?.state).toBe('waiting-children')
     } finally {

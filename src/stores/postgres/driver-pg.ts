@@ -1,7 +1,8 @@
 // stores/postgres/driver-pg.ts: the driver `pg`, on a URL or on the user's own pool.
 import { MillraceError } from '../../job/errors.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
-import { isUnpreparable } from './failures.js'
+import { isServersWord, isUnpreparable } from './failures.js'
+import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation.js'
 import { quoted } from './migrate.js'
 import { NoAnswer, inTime } from './patience.js'
 
@@ -42,12 +43,24 @@ async function loadPg(): Promise<{ Pool: new (options: object) => PgPool }> {
   }
 }
 
-/** Connections by `pg`. */
+/** Connections by `pg`: at the level of isolation that is needed, if they are the store's own. */
 export async function pgDriver(target: string | PgPool, options: DriverOptions): Promise<Driver<PgClient>> {
-  if (typeof target !== 'string') return new PgDriver(target, false, options)
+  if (typeof target !== 'string') return needReadCommitted(new PgDriver(target, false, options))
+  const driver = await ownDriver(target, options)
+  try {
+    if (await isReadCommitted(driver)) return driver
+  } catch (error) {
+    await driver.close().catch(() => {})
+    throw error
+  }
+  await driver.close()
+  return ownDriver(atReadCommitted(target), options)
+}
+
+async function ownDriver(url: string, options: DriverOptions): Promise<PgDriver> {
   const { Pool } = await loadPg()
   const pool = new Pool({
-    connectionString: target,
+    connectionString: url,
     max: options.connections,
     connectionTimeoutMillis: options.patience,
     keepAlive: true,
@@ -235,10 +248,4 @@ function spoilt(): MillraceError {
     'TRANSACTION_ENDED',
     'A statement in this transaction failed and its error was not passed on, so that PostgreSQL rolled all of it back. Nothing was written; let the error reach queue.transaction, or run what may fail in one inside it, which is a savepoint.',
   )
-}
-
-/** Whether the server itself has answered with an error, so that the connection is sound. */
-function isServersWord(error: unknown): boolean {
-  const { code, severity } = error as { code?: unknown; severity?: unknown }
-  return typeof code === 'string' && code.length === 5 && severity !== 'FATAL'
 }

@@ -1,7 +1,9 @@
 // stores/postgres/driver-postgres-js.ts: the driver `postgres` (postgres.js), on the user's own client.
 import { MillraceError } from '../../job/errors.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
-import { isUnpreparable } from './failures.js'
+import { isServersWord, isUnpreparable } from './failures.js'
+import { quoted } from './migrate.js'
+import { NoAnswer, inTime } from './patience.js'
 
 type Row = Readonly<Record<string, unknown>>
 
@@ -13,38 +15,47 @@ export interface PostgresJsTransaction {
 
 /** What the store needs of a client of `postgres`. */
 export interface PostgresJs extends PostgresJsTransaction {
+  /** What it was made with, parsed. */
+  readonly options: object
   begin<T>(options: string, work: (sql: PostgresJsTransaction) => Promise<T>): Promise<T>
-  listen(channel: string, heard: (payload: string) => void, began?: () => void): Promise<{ unlisten(): Promise<void> }>
+  end(options: { timeout: number }): Promise<void>
+}
+
+/** Makes a client with the options of another: the one that `postgres` opens by itself to listen cannot be closed. */
+async function another(sql: PostgresJs, options: object): Promise<PostgresJs> {
+  try {
+    const { default: make } = (await import('postgres')) as unknown as { default: (options: object) => PostgresJs }
+    return make({ ...sql.options, ...options })
+  } catch (cause) {
+    throw new MillraceError(
+      'MISSING_DRIVER',
+      "The package 'postgres' cannot be loaded here, as it must to listen. Install it: npm install postgres",
+      { cause },
+    )
+  }
 }
 
 /** Connections by `postgres`. It finds lost connections and opens others by itself. */
 export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOptions): Driver<PostgresJsTransaction> {
   let prepares = true
 
-  const ask = async ({ text, values }: Call): Promise<string | null> => {
-    const [row] = await sql.unsafe(text, values, { prepare: prepares })
+  const within = <T>(asked: Promise<T>): Promise<T> => inTime(asked, patience, timer)
+  const ask = async (on: PostgresJs, { text, values }: Call, prepare: boolean): Promise<string | null> => {
+    const [row] = await within(on.unsafe(text, values, { prepare }))
     return row === undefined ? null : ((Object.values(row)[0] as string | null) ?? null)
-  }
-  const within = <T>(asked: Promise<T>): Promise<T> => {
-    let stop = (): void => {}
-    return new Promise<T>((resolve, reject) => {
-      stop = timer(patience, () => reject(new Error(`PostgreSQL did not answer within ${patience} ms.`)))
-      asked.then(resolve, reject)
-    }).finally(() => stop())
-  }
-  const call = async (asked: Call): Promise<string | null> => {
-    try {
-      return await within(ask(asked))
-    } catch (error) {
-      if (!prepares || !isUnpreparable(error)) throw error
-      prepares = false
-      return within(ask(asked))
-    }
   }
 
   return {
     name: 'postgres',
-    call,
+    async call(asked) {
+      try {
+        return await ask(sql, asked, prepares)
+      } catch (error) {
+        if (!prepares || !isUnpreparable(error)) throw error
+        prepares = false
+        return ask(sql, asked, prepares)
+      }
+    },
     async script(statements) {
       await sql.begin('isolation level read committed', async (tx) => {
         for (const statement of statements) await tx.unsafe(statement)
@@ -53,22 +64,41 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     transact: (work) => sql.begin('isolation level read committed', (tx) => whileOpen(tx, work)),
     savepoint: (tx, work) => tx.savepoint((inner) => whileOpen(inner, work, tx)),
     async listen(channel: string, ear: Ear): Promise<Listening> {
-      let began = 0
       let over = false
-      const listening = await within(
-        sql.listen(channel, ear.heard, () => {
-          // It has found its connection lost and opened another: what was told meanwhile is to be read.
-          if (began++ === 0 || over) return
-          over = true
-          listening.unlisten().catch(() => {}) // whoever is told so listens anew
-          ear.lost(new Error('The connection that listens was lost.'))
-        }),
-      )
+      const own = await another(sql, {
+        max: 1,
+        idle_timeout: null,
+        max_lifetime: null,
+        fetch_types: false,
+        onnotify: (_channel: string, payload: string) => ear.heard(payload),
+        onclose: () => lose(new NoAnswer('The connection that listens was closed.')),
+      })
+      const end = (): Promise<void> => own.end({ timeout: 0 }).catch(() => {})
+      const lose = (error: unknown): void => {
+        if (over) return
+        over = true
+        void end()
+        ear.lost(error)
+      }
+      try {
+        await within(own.unsafe(`listen ${quoted(channel)}`))
+      } catch (error) {
+        over = true
+        void end()
+        throw error
+      }
       return {
-        call,
-        close: async () => {
+        call: async (asked) => {
+          try {
+            return await ask(own, asked, false)
+          } catch (error) {
+            if (!isServersWord(error)) lose(error)
+            throw error
+          }
+        },
+        close: () => {
           over = true
-          await within(listening.unlisten()).catch(() => {})
+          return end()
         },
       }
     },

@@ -3,11 +3,12 @@ import { MillraceError } from '../../job/errors.js'
 import type { Driver, DriverOptions } from './connection.js'
 import { pgDriver } from './driver-pg.js'
 import { postgresJsDriver } from './driver-postgres-js.js'
+import { needReadCommitted } from './isolation.js'
 
 /** A URL, a pool of `pg`, or a client of `postgres`: made into a driver when first used. */
 export async function openDriver(target: unknown, options: DriverOptions): Promise<Driver> {
   if (typeof target === 'string' || isPool(target)) return pgDriver(target as never, options)
-  if (isPostgresJs(target)) return postgresJsDriver(target as never, options)
+  if (isPostgresJs(target)) return needReadCommitted(postgresJsDriver(target as never, options))
   throw invalidTarget(target)
 }
 

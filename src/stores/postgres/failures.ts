@@ -1,6 +1,7 @@
 // stores/postgres/failures.ts: what the server's errors mean, and how a user is told.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 import type { Batch } from '../../store/store.js'
+import { wrongLevel } from './isolation.js'
 
 /** A code of the server's; those of Prisma's own look alike, but for their first digit. */
 const serversCode = /^(?!P[1-9])[0-9A-Z]{5}$/
@@ -13,6 +14,12 @@ export function stateOf(error: unknown): string | undefined {
   // Prisma and others wrap it.
   const { driverAdapterError } = (meta ?? {}) as { driverAdapterError?: unknown }
   return stateOf(meta) ?? stateOf(driverAdapterError) ?? (cause === error ? undefined : stateOf(cause))
+}
+
+/** Whether the server itself has answered with an error, so that the connection is sound. */
+export function isServersWord(error: unknown): boolean {
+  const { code, severity } = error as { code?: unknown; severity?: unknown }
+  return typeof code === 'string' && code.length === 5 && severity !== 'FATAL'
 }
 
 /** Whether a prepared statement was not where it was prepared: a pooler mixes connections. */
@@ -67,21 +74,37 @@ export function toStoreError(error: unknown, schema: string): unknown {
         'DATABASE_FULL',
         `The disk of PostgreSQL is full (${said(error)}). Nothing was written; free some space.`,
       )
+    case '53200':
+      return fail(
+        'TRANSACTION_TOO_LARGE',
+        `PostgreSQL has no room left for the locks of this transaction (${said(error)}): every id and dedup key of your own takes one. Nothing was written; roll it back and add fewer at once, or raise max_locks_per_transaction.`,
+      )
+    case '54000':
+      return fail(
+        'DATA_TOO_LARGE',
+        `PostgreSQL takes no more than 256 MiB at once (${said(error)}). Nothing was written; keep the bulk elsewhere and send a reference to it.`,
+      )
+    case '40001':
+      return fail(
+        'TRANSACTION_STALE',
+        `Others have written since this transaction began, so that PostgreSQL cannot go on with it (${said(error)}). Nothing was written; roll it back and run it again, or begin it at read committed.`,
+      )
     case '55P03':
     case '40P01':
-    case '40001':
       return fail(
         'DATABASE_LOCKED',
         `Somebody's open transaction holds what this write needs (${said(error)}). Nothing was written; end that transaction, and try again.`,
       )
     case 'MR003':
-      return fail(
-        'INVALID_OPTION',
-        `The database gives connections the ${said(error)} level; Millrace needs read committed. Set default_transaction_isolation for this user or pool.`,
-      )
+      return wrongLevel(levelIn(error), error)
     default:
       return error
   }
+}
+
+/** The level of isolation that a function of the schema has found and cannot work at. */
+export function levelIn(error: unknown): string {
+  return said(error).replace('isolation ', '')
 }
 
 /** How a writer is told that a later batch of its has been applied. */

@@ -3,28 +3,8 @@ import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, StoreEvent, WatchOptions } from '../../store/store.js'
 import { storedEvent } from '../announce.js'
-
-/** How long events are recorded after the last watcher of events has left, so that one who comes back can resume. */
-const LINGER: Millis = 600_000
-
-/** How long a process counts as watching without a sign of life, and how often it gives one. */
-const PRESENT_FOR: Millis = 90_000
-export const PRESENT_EVERY: Millis = 30_000
-
-const NO_EVENTS: readonly StoreEvent[] = Object.freeze([])
-
-/** What is told besides events. */
-export type Hints = Pick<Notice, 'work' | 'due' | 'revoked'>
-
-const NO_HINTS: Hints = Object.freeze({ work: [], due: [], revoked: [] })
-
-interface Watcher {
-  readonly listener: (notice: Notice) => void
-  readonly events: boolean
-  readonly from: string | undefined
-  /** Events up to this number are not for it; undefined until the others know of it. */
-  since: number | undefined
-}
+import { LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
+import type { Hints, Watcher } from '../listeners.js'
 
 /** What the feed asks the database. */
 export interface FeedSource {
@@ -41,7 +21,7 @@ export interface FeedSource {
 /** The watchers of one process. */
 export class Feed {
   readonly #source: FeedSource
-  readonly #watchers = new Set<Watcher>()
+  readonly #listeners = new Listeners()
   /** The last event that was told here. */
   #position: number | undefined
   /** The last look that was begun; another is begun when it has ended. */
@@ -55,32 +35,22 @@ export class Feed {
 
   /** Whether anybody watches here. */
   get watched(): boolean {
-    return this.#watchers.size > 0
+    return this.#listeners.any
   }
 
   /** Whether the others have to be told who watches here before the next commit. */
   get isNew(): boolean {
-    for (const { since } of this.#watchers) if (since === undefined) return true
-    return false
-  }
-
-  get #recorded(): boolean {
-    for (const { events } of this.#watchers) if (events) return true
-    return false
+    return this.#listeners.anyNew
   }
 
   /** Begins to tell a listener about commits. */
-  watch({ events = false, from }: WatchOptions, listener: (notice: Notice) => void, left: () => void): Stop {
-    const watcher: Watcher = { listener, events, from, since: undefined }
-    this.#watchers.add(watcher)
-    return () => {
-      if (this.#watchers.delete(watcher)) left()
-    }
+  watch(options: WatchOptions, listener: (notice: Notice) => void, left: () => void): Stop {
+    return this.#listeners.add(options, listener, left)
   }
 
   /** Lets all of them go. */
   close(): void {
-    this.#watchers.clear()
+    this.#listeners.clear()
   }
 
   /** Tells the others who watches here, and finds out where new watchers begin; one at a time. */
@@ -95,8 +65,8 @@ export class Feed {
   }
 
   async #announce(): Promise<void> {
-    const fresh = [...this.#watchers].filter(({ since }) => since === undefined)
-    const events = this.#recorded
+    const fresh = this.#listeners.fresh()
+    const events = this.#listeners.anyEvents
     const { event, floor } = await this.#source.announce(
       this.watched ? PRESENT_FOR : 0,
       events ? PRESENT_FOR + LINGER : 0,
@@ -110,7 +80,7 @@ export class Feed {
     else if (this.#position === undefined) this.#position = event
     if (this.#position !== undefined && this.#position < floor) {
       this.#position = event // it slept, and nothing was recorded for it meanwhile
-      this.#tell(NO_HINTS, NO_EVENTS, true)
+      this.#listeners.tell(NO_HINTS, NO_EVENTS, true)
     }
     const position = this.#position ?? event
     for (const watcher of fresh) {
@@ -124,13 +94,13 @@ export class Feed {
     const after = /^\d+$/.test(from) ? Number(from) : -1
     const { gap, rows } = await this.#source.events(after > upTo ? -1 : after)
     const events = eventsOf(rows).filter(({ cursor }) => Number(cursor) <= upTo && (gap || Number(cursor) > after))
-    if (gap || events.length > 0) queueMicrotask(() => this.#call(watcher, { ...NO_HINTS, events, gap }))
+    if (gap || events.length > 0) queueMicrotask(() => this.#listeners.call(watcher, { ...NO_HINTS, events, gap }))
   }
 
   /** Tells what a commit through this process had to tell, soon. */
   publish(hints: Hints, events: number): void {
     if (!this.watched) return
-    if (hints.work.length + hints.due.length + hints.revoked.length > 0) this.#tell(hints, NO_EVENTS, false)
+    if (hints.work.length + hints.due.length + hints.revoked.length > 0) this.#listeners.tell(hints, NO_EVENTS, false)
     if (events > 0) this.look()
   }
 
@@ -155,33 +125,7 @@ export class Feed {
     const { last, gap, rows } = await this.#source.events(after)
     const events = eventsOf(rows).filter(({ cursor }) => gap || Number(cursor) > after)
     this.#position = gap ? last : Math.max(last, after)
-    if (events.length > 0 || gap) this.#tell(NO_HINTS, events, gap)
-  }
-
-  #tell(hints: Hints, events: readonly StoreEvent[], gap: boolean): void {
-    const hinted = hints.work.length + hints.due.length + hints.revoked.length > 0
-    const hintsOnly: Notice = { ...hints, events: NO_EVENTS, gap: false }
-    const watchers = [...this.#watchers].filter(({ since }) => since !== undefined || hinted)
-    queueMicrotask(() => {
-      for (const watcher of watchers) {
-        if (!watcher.events || (events.length === 0 && !gap)) {
-          if (hinted) this.#call(watcher, hintsOnly)
-          continue
-        }
-        const since = watcher.since ?? Infinity
-        const rest = events.filter(({ cursor }) => Number(cursor) > since)
-        if (hinted || rest.length > 0 || gap) this.#call(watcher, { ...hints, events: rest, gap })
-      }
-    })
-  }
-
-  #call(watcher: Watcher, notice: Notice): void {
-    if (!this.#watchers.has(watcher)) return
-    try {
-      watcher.listener(notice)
-    } catch {
-      // A listener answers for itself; the others must hear of the commit all the same.
-    }
+    if (events.length > 0 || gap) this.#listeners.tell(NO_HINTS, events, gap)
   }
 }
 

@@ -105,9 +105,7 @@ export function claimsOf({ first, lanes, until, whole }: Claims, rows: string): 
   if (rows === '') return []
   const records = whole.length === 0 ? undefined : new Map(whole.map((row) => [row[0] as string, row]))
   return rows.split(ROW).map((text, at) => {
-    const [lane, id, priority, ord, fence, attempt, attempts, created, data, settings, dedup] = text.split(
-      UNIT,
-    ) as string[]
+    const [lane, id, priority, ord, fence, attempt, attempts, created, data, settings, dedup] = text.split(UNIT)
     const record = records?.get(id!)
     if (record !== undefined) return record
     return [

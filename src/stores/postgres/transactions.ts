@@ -3,7 +3,7 @@ import { MillraceError } from '../../job/errors.js'
 import type { SqlTransaction } from '../../store/sql.js'
 import type { Call } from './connection.js'
 import { isPool } from './driver.js'
-import { isMissing, stateOf } from './failures.js'
+import { isMissing, levelIn, stateOf } from './failures.js'
 import { quoted } from './migrate.js'
 
 /** A client of `pg` in a transaction. */
@@ -187,6 +187,13 @@ export function toTransactionError(error: unknown, schema: string): unknown {
     return new MillraceError(
       'TRANSACTION_ENDED',
       'A statement in this transaction has failed before, so that PostgreSQL takes no more. Nothing was written; roll it back, or begin again from a savepoint.',
+      { cause: error },
+    )
+  }
+  if (state === 'MR003') {
+    return new MillraceError(
+      'INVALID_TRANSACTION',
+      `tx is at the isolation level '${levelIn(error)}', which does not show who has come to wait for this job. Nothing was written; end jobs in a transaction at read committed.`,
       { cause: error },
     )
   }

@@ -1,43 +1,23 @@
 // stores/sqlite/feed.ts: who is told what after a commit, through this handle or another on the same file.
-import type { Millis, Time } from '../../job/job.js'
+import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, Revoked, StoreEvent, WatchOptions } from '../../store/store.js'
 import { storedEvent } from '../announce.js'
+import { LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
+import type { Hints, Watcher } from '../listeners.js'
 import type { Ground } from './ground.js'
 import type { News } from './news.js'
 import type { Transaction } from './transaction.js'
 
-/** How long events are recorded after the last watcher of events has left, so that one who comes back can resume. */
-const LINGER: Millis = 600_000
-
-/** How long a handle counts as watching without a sign of life, and how often it gives one. */
-const PRESENT_FOR: Millis = 90_000
-export const PRESENT_EVERY: Millis = 30_000
-
 /** Notices kept for handles that are slow to read them. */
 const NOTICES = 1_000
-
-const NO_EVENTS: readonly StoreEvent[] = Object.freeze([])
-
-/** What a notice to other handles says. */
-type Hints = Pick<Notice, 'work' | 'due' | 'revoked'>
-
-const NO_HINTS: Hints = Object.freeze({ work: [], due: [], revoked: [] })
-
-interface Watcher {
-  readonly listener: (notice: Notice) => void
-  readonly events: boolean
-  readonly from: string | undefined
-  /** Events up to this number are not for it; undefined until a transaction has found out. */
-  since: number | undefined
-}
 
 /** The watchers of one handle. */
 export class Feed {
   /** This handle among those on the file. */
   readonly #id: string
   readonly #ring: number
-  readonly #watchers = new Set<Watcher>()
+  readonly #listeners = new Listeners()
   /** The last event that was told here, and the last notice of another handle that was read. */
   #position: number | undefined
   #notice: number | undefined
@@ -51,33 +31,22 @@ export class Feed {
 
   /** Whether anybody watches here. */
   get watched(): boolean {
-    return this.#watchers.size > 0
+    return this.#listeners.any
   }
 
   /** Whether the others have to be told who watches here before the next commit. */
   get isNew(): boolean {
-    for (const { since } of this.#watchers) if (since === undefined) return true
-    return false
-  }
-
-  /** Whether anybody watches events here. */
-  get #recorded(): boolean {
-    for (const { events } of this.#watchers) if (events) return true
-    return false
+    return this.#listeners.anyNew
   }
 
   /** Begins to tell a listener about commits, from the next transaction on. */
-  watch({ events = false, from }: WatchOptions, listener: (notice: Notice) => void, left: () => void): Stop {
-    const watcher: Watcher = { listener, events, from, since: undefined }
-    this.#watchers.add(watcher)
-    return () => {
-      if (this.#watchers.delete(watcher)) left()
-    }
+  watch(options: WatchOptions, listener: (notice: Notice) => void, left: () => void): Stop {
+    return this.#listeners.add(options, listener, left)
   }
 
   /** Lets all of them go. */
   close(): void {
-    this.#watchers.clear()
+    this.#listeners.clear()
   }
 
   /**
@@ -86,7 +55,7 @@ export class Feed {
    */
   announce(ground: Ground, now: Time): () => void {
     const { sql } = ground
-    const events = this.#recorded
+    const events = this.#listeners.anyEvents
     const until = this.watched ? now + PRESENT_FOR : now
     const known = { until, eventsUntil: events ? until + LINGER : Math.min(this.#known.eventsUntil, now + LINGER) }
     if (events && ground.numbers.unrecorded > 0) {
@@ -97,7 +66,7 @@ export class Feed {
     sql.setPeer.run(this.#id, known.until, Math.max(known.eventsUntil, 0))
     ground.forgetPeers()
     const { event, floor, notice } = ground.numbers
-    const fresh = [...this.#watchers].filter(({ since }) => since === undefined)
+    const fresh = this.#listeners.fresh()
     const missed = fresh.map((watcher) => this.#missed(ground, watcher))
     return () => {
       this.#known = known
@@ -105,12 +74,12 @@ export class Feed {
       if (events) this.#position ??= event
       if (this.#position !== undefined && this.#position < floor) {
         this.#position = event // it slept, or its clock was set: nothing was recorded for it meanwhile
-        this.#tell(NO_HINTS, NO_EVENTS, true)
+        this.#listeners.tell(NO_HINTS, NO_EVENTS, true)
       }
       for (const [at, watcher] of fresh.entries()) {
         watcher.since = event
         const told = missed[at]
-        if (told !== undefined) queueMicrotask(() => this.#call(watcher, told))
+        if (told !== undefined) queueMicrotask(() => this.#listeners.call(watcher, told))
       }
       if (!events) this.#position = undefined
     }
@@ -147,7 +116,7 @@ export class Feed {
 
   /** Whether a commit made now should record its events. */
   recording(ground: Ground, now: Time): boolean {
-    return this.#recorded || ground.peers.some(({ eventsUntil }) => eventsUntil > now)
+    return this.#listeners.anyEvents || ground.peers.some(({ eventsUntil }) => eventsUntil > now)
   }
 
   /** Writes what a commit has to tell into the file, for other handles and for those who resume. Tells whether to wake them. */
@@ -174,12 +143,12 @@ export class Feed {
     if (!this.watched || !news.any) return
     const hints = hintsOf(news)
     const first = news.events[0]
-    if (first === undefined || this.#position === undefined) return this.#tell(hints, NO_EVENTS, false)
+    if (first === undefined || this.#position === undefined) return this.#listeners.tell(hints, NO_EVENTS, false)
     // Others may have told something before this, which has to come first.
     if (Number(first.cursor) !== this.#position + 1) this.look(ground, hints)
     else {
       this.#position = Number(news.events.at(-1)!.cursor)
-      this.#tell(hints, news.events, false)
+      this.#listeners.tell(hints, news.events, false)
     }
   }
 
@@ -207,37 +176,8 @@ export class Feed {
       else if (gap) this.#position = ground.numbers.event
     }
     const any = work.size + due.length + revoked.length + events.length > 0 || gap
-    if (any) this.#tell({ work: [...work], due, revoked }, events, gap)
+    if (any) this.#listeners.tell({ work: [...work], due, revoked }, events, gap)
     return any
-  }
-
-  #tell(hints: Hints, events: readonly StoreEvent[], gap: boolean): void {
-    const hinted = hints.work.length + hints.due.length + hints.revoked.length > 0
-    const first = events.length === 0 ? 0 : Number(events[0]!.cursor)
-    const notice: Notice = { ...hints, events, gap }
-    const hintsOnly: Notice = { ...hints, events: NO_EVENTS, gap: false }
-    queueMicrotask(() => {
-      for (const watcher of this.#watchers) {
-        if (watcher.since === undefined) continue
-        if (!watcher.events || (events.length === 0 && !gap)) {
-          if (hinted) this.#call(watcher, hintsOnly)
-        } else if (watcher.since < first || gap) this.#call(watcher, notice)
-        else {
-          const { since } = watcher
-          const rest = events.filter(({ cursor }) => Number(cursor) > since)
-          if (hinted || rest.length > 0) this.#call(watcher, { ...hints, events: rest, gap: false })
-        }
-      }
-    })
-  }
-
-  #call(watcher: Watcher, notice: Notice): void {
-    if (!this.#watchers.has(watcher)) return
-    try {
-      watcher.listener(notice)
-    } catch {
-      // A listener answers for itself; the others must hear of the commit all the same.
-    }
   }
 }
 

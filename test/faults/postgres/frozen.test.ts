@@ -1,5 +1,5 @@
 // A network that says nothing any more: connections stand, bytes are taken, and no answer ever comes.
-import { afterEach, test } from 'vitest'
+import { afterEach, expect, test } from 'vitest'
 import { Queue, Worker } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
 import { startProxy } from '../../postgres/proxy.js'
@@ -108,3 +108,22 @@ test(
     await after
   },
 )
+
+test('what is healed by sending again is told of all the same, once by the queue and by the worker', async () => {
+  const url = await newDatabase()
+  const between = await inFrontOf(url)
+  const store = closing(postgres(between.through(url), { patience: 500, connections: 1 }))
+  const queue = closing(new Queue('work', { store, logger: false }))
+  const worker = closing(new Worker(queue, (job) => job.data, { autorun: false, logger: false }))
+  await worker.run()
+  const told: string[] = []
+  queue.on('error', ({ error }) => void told.push(error.message))
+  worker.on('error', ({ error }) => void told.push(error.message))
+  await (await queue.add('chore')).result()
+  expect(told).toEqual([])
+  between.freeze('standing')
+  const added = await queue.add('chore', 'late')
+  expect(await added.result()).toBe('late')
+  const message = expect.stringMatching(/The postgres store failed \(.*\)\. What was sent is sent again/) as string
+  expect(told).toEqual([message, message])
+})

@@ -1,4 +1,5 @@
 // stores/postgres/sql/claim.ts: the part of a commit that answers asks, by merging the heads of the lanes that a worker handles.
+import { fitting, LARGE } from './quick.js'
 
 /**
  * One ask, in `k`: the worker, the queues, what it handles (`[name, versions, lease]`, in order), how many jobs it wants
@@ -31,6 +32,14 @@ export const claim = `
     end loop;
 
     claims := null;
+    if exists (select 1 from unnest(tids) u(tid) cross join lateral (select 1 from job o where o.ctid = u.tid and octet_length(o.data) > ${LARGE} offset 0) x) then
+      ${fitting}
+      if fit_n < cardinality(tids) then
+        -- The rest is for another ask, and whoever asked is told so.
+        tids := tids[1:fit_n]; aheads := aheads[1:fit_n]; leases := leases[1:fit_n];
+        cut := cut || array(select jsonb_array_elements_text(k->'queues'));
+      end if;
+    end if;
     if cardinality(tids) > 0 then
       with up as (
         update job j set state = 'active', fence = j.fence + 1, attempt = j.attempt + 1, worker = k->>'worker', claim = claim_no,

@@ -1,5 +1,5 @@
 // stores/postgres/sql/claims.ts: the shortest way to jobs, for one ask and nothing else, from queues without pauses and limits.
-import { declared, GROUP, kept, recorded, refused, ROW, steady, UNIT } from './quick.js'
+import { declared, fitting, GROUP, kept, LARGE, recorded, refused, ROW, steady, UNIT } from './quick.js'
 
 /** What is read of a job that is claimed. */
 const read = `j.ctid, j.id, j.lane, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.touched, j.created_at, j.data,
@@ -18,17 +18,28 @@ const fromMany = `
         select j.* from unnest(tids) y(tid) cross join lateral (
           select ${read} from job j where j.ctid = y.tid and ${waits} for update skip locked) j`
 
-/** Takes what was locked, in order: a row of text for each. One that may not be leased ahead is left to the long way. */
-function take(source: string): string {
+/** A row of text for each, in order; what is large is left out at first. */
+function take(source: string, data: string): string {
   return `
       select array_agg(x.ctid), count(*),
              string_agg(concat_ws(${UNIT}, x.lane, x.id, x.priority, x.ord, x.fence + 1, x.attempt + 1, coalesce(x.attempts::text, ''), x.created_at,
-               coalesce(x.data, ''), coalesce(x.settings, ''), coalesce(x.dedup, '')), ${ROW}),
-             bool_or(x.stalls > 0 or x.attempts <= 1), array_agg(x.id) filter (where x.touched)
-        into tids, got, said, unfit, whole
-        from (${source}) x;
-      if unfit and more > 0 then raise exception using errcode = 'MR006'; end if;`
+               coalesce(${data}, ''), coalesce(x.settings, ''), coalesce(x.dedup, '')), ${ROW}),
+             bool_or(x.stalls > 0 or x.attempts <= 1), array_agg(x.id) filter (where x.touched), bool_or(octet_length(x.data) > ${LARGE})
+        into tids, got, said, unfit, whole, large
+        from (${source}) x;`
 }
+
+const small = `case when octet_length(x.data) <= ${LARGE} then x.data end`
+
+/** Takes what was locked. One that may not be leased ahead is left to the long way; what an answer cannot hold, to another ask. */
+const settle = `
+      if unfit and more > 0 then raise exception using errcode = 'MR006'; end if;
+      if large then
+        ${fitting}
+        cut := cut or fit_n < got;
+        tids := tids[1:fit_n];
+        ${take(fromMany, 'x.data')}
+      end if;`
 
 /** Writes that what was taken is leased, some of it ahead; a lease depends on the lane. */
 function lease(until: string): string {
@@ -56,7 +67,7 @@ as $millrace$
 declare
   ${declared}
   refused boolean; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; said text; whole text[]; got int;
-  found_n int; unfit boolean; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
+  found_n int; fit_n int; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
   c_of int[]; c_what text[]; c_n int[];
 begin
   -- Whoever writes a pause or a limit of a queue waits for the claims under way; claims do not wait for them.
@@ -81,12 +92,14 @@ begin
                                        coalesce(last_o, case when floored then (floors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'))
           order by j.priority, j.ord limit want + more) x
         order by x.priority, x.ord limit want + more) z;
-      ${take(fromMany)}
+      ${take(fromMany, small)}
+      ${settle}
     else
       last_p := coalesce(case when floored then (floors->(lanes[1]::text)->>0)::bigint end, '-9223372036854775808');
       last_o := coalesce(case when floored then (floors->(lanes[1]::text)->>1)::bigint end, '-9223372036854775808');
-      ${take(fromOne)}
+      ${take(fromOne, small)}
       found_n := got;
+      ${settle}
     end if;
     if got > 0 then
       if claim_no is null then claim_no := nextval('{S}.claim'); end if;
@@ -105,7 +118,7 @@ begin
       rows_out := concat_ws(${ROW}, rows_out, said);
       if whole is not null then whole_ids := whole_ids || whole; end if;
     end if;
-    exit when want + more = 0;
+    exit when want + more = 0 or cut;
     continue when found_n > got; -- others hold some of what was read: what lies behind is read, too
     exit when not floored;
     floored := false; -- what lies below may be new
@@ -118,7 +131,7 @@ begin
   if claim_no is not null then
     ${kept('by', 'number', "''", "''", 'claim_no')}
   end if;
-  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":0,"work":[],"due":[],"revoked":[],"places":[]}',
-    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records) || ${GROUP} || coalesce(rows_out, '');
+  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":0,"work":%s,"due":[],"revoked":[],"places":[]}',
+    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, case when cut then to_json(queue_names) else '[]' end) || ${GROUP} || coalesce(rows_out, '');
 end $millrace$;
 `

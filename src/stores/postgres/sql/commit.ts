@@ -25,7 +25,7 @@ declare
   c_of int[] := '{}'; c_what text[] := '{}'; c_n int[] := '{}';
   ev text[] := '{}'; rv text[] := '{}'; d_queue int[] := '{}'; d_at bigint[] := '{}';
   w_lane int[] := '{}'; w_p bigint[] := '{}'; w_o bigint[] := '{}'; credited int[] := '{}'; bounded text[] := '{}';
-  claimed int[] := '{}'; seen_at jsonb := '{}';
+  claimed int[] := '{}'; cut text[] := '{}'; seen_at jsonb := '{}'; fit_n int;
   k_ev int; k_rv int; k_c int; k_d int; k_w int; k_cr int; k_b int;
   -- Answers.
   g_out text[] := '{}'; g_short text[] := '{}'; r_out text[] := '{}'; r_short text[] := '{}'; a_out text[] := '{}';
@@ -164,6 +164,10 @@ begin
     ${kept("b->>'w'", "(b->>'q')::bigint", "array_to_string(g_short, ',')", "array_to_string(r_short, ',')", "coalesce(claim_no::text, 'null')")}
   elsif cardinality(c_of) > 0 then
     insert into writer values ('tx ' || gen_random_uuid(), 0, t, '', v1_counted('{}', c_of, c_what, c_n));
+  end if;
+  if cut <> '{}' then
+    hints := format('"events":%s,"work":[%s],"due":[%s],"revoked":[%s],"places":[%s]', cardinality(ev), concat_ws(',', nullif(work, ''), btrim(to_json(cut)::text, '[]')),
+      due, array_to_string(rv, ','), places);
   end if;
   return format('{"now":%s,"groups":[%s],"renewals":[%s],"asks":[%s],%s}', t, array_to_string(g_out, ','), array_to_string(r_out, ','),
     array_to_string(a_out, ','), hints);

@@ -12,6 +12,16 @@ export const GROUP = 'chr(29)'
 export const steady = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'`
 
+/** Data from so many bytes on is looked at before it is read. */
+export const LARGE = 8_192
+
+/** How many of the rows in `tids` an answer can hold: their data comes to some 8 MiB, or it is the first. */
+export const fitting = `
+      select count(*) into fit_n from (
+        select sum(x.size) over (order by u.n) - x.size as before from unnest(tids) with ordinality u(tid, n)
+        cross join lateral (select coalesce(octet_length(o.data), 0) as size from job o where o.ctid = u.tid offset 0) x) y
+        where y.before < 8388608;`
+
 /** What a quick way declares. PL/pgSQL pays for each variable and each expression in every transaction, so they are few. */
 export const declared = `
   t bigint := coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000));

@@ -1,0 +1,89 @@
+// The answer to a commit is lost on its way: it is sent again on another connection, and lands once.
+import postgresJs from 'postgres'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { Queue, Worker } from '../../../src/index.js'
+import type { Job, JobState } from '../../../src/index.js'
+import { postgres } from '../../../src/postgres.js'
+import { startProxy } from '../../postgres/proxy.js'
+import type { Proxy } from '../../postgres/proxy.js'
+import { newDatabase } from '../../postgres/shared.js'
+import { closing, event, gate } from '../../setup.js'
+
+let url = ''
+let proxy: Proxy
+/** As somebody else sees it. */
+let elsewhere: Queue
+
+beforeEach(async () => {
+  url = await newDatabase()
+  elsewhere = closing(new Queue('work', { store: closing(postgres(url)), logger: false }))
+  proxy = await startProxy(Number(new URL(url).port))
+  onTestFinished(() => proxy.close())
+})
+
+/** A queue whose only connection goes through the proxy. */
+function opened(driver: string): Queue {
+  const sql = driver === 'pg' ? undefined : postgresJs(proxy.through(url), { max: 1, onnotice: () => {} })
+  if (sql !== undefined) onTestFinished(() => sql.end({ timeout: 0 }))
+  const store = closing(postgres(sql ?? proxy.through(url), { connections: 1 }))
+  return closing(new Queue('work', { store, logger: false }))
+}
+
+const counts = (): Promise<Record<JobState, number>> => elsewhere.counts()
+
+/** Resolves when so many jobs are in this state: there is nothing that tells. */
+async function there(count: number, state: JobState): Promise<void> {
+  while ((await counts())[state] !== count);
+}
+
+type Add = (queue: Queue, what: string) => Promise<Job | readonly Job[]>
+
+const ways: readonly (readonly [string, number, Add])[] = [
+  ['one plain job', 1, (queue, what) => queue.add('chore', what)],
+  ['one with an id of its own', 1, (queue, what) => queue.add('chore', what, { id: what })],
+  ['one with a dedup key', 1, (queue, what) => queue.add('chore', what, { dedup: { key: what, mode: 'reject' } })],
+  ['several at once', 3, (queue, what) => queue.addBulk([1, 2, 3].map(() => ({ name: 'chore', data: what })))],
+]
+
+describe.each(['pg', 'postgres.js'])('on %s', (driver) => {
+  test.each(ways)('%s, added once, is there once', async (_what, count, add) => {
+    const queue = opened(driver)
+    await add(queue, 'first') // the connection stands, and knows the statement
+    proxy.mute()
+    const adding = add(queue, 'late')
+    await there(2 * count, 'waiting')
+    proxy.cut()
+    const added = [await adding].flat()
+    expect(added.map(({ data, duplicate, state }) => [data, duplicate, state])).toEqual(
+      added.map(() => ['late', false, 'waiting']),
+    )
+    expect((await counts()).waiting).toBe(2 * count)
+    expect(new Set(added.map(({ id }) => id)).size).toBe(count)
+  })
+
+  test('a settlement is made once, and its job is done', async () => {
+    const queue = opened(driver)
+    await queue.add('chore')
+    const go = gate()
+    const worker = closing(
+      new Worker(
+        queue,
+        async ({ attempt }) => {
+          await go.promise
+          return attempt
+        },
+        { logger: false, autorun: false },
+      ),
+    )
+    const active = event(worker, 'active')
+    await worker.run()
+    await active
+    const completed = event(worker, 'completed')
+    proxy.mute()
+    go.open()
+    await there(1, 'completed')
+    proxy.cut()
+    expect(await completed).toMatchObject({ result: 1 })
+    expect(await counts()).toMatchObject({ completed: 1, waiting: 0 })
+  })
+})

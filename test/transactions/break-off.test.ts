@@ -1,0 +1,94 @@
+// A handler's transaction that is broken off at the end of its lease, while a statement of it is under way: nothing of it is
+// written, then or later, whichever driver runs it.
+import { Pool } from 'pg'
+import postgresJs from 'postgres'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { Queue, Worker } from 'millrace'
+import type { Store } from 'millrace'
+import { postgres } from 'millrace/postgres'
+import { newDatabase } from '../postgres/shared.js'
+import { connected, rows } from '../postgres/sql.js'
+import { closing, event, gate } from '../setup.js'
+
+let url = ''
+let pool: Pool
+let sql: postgresJs.Sql
+
+beforeAll(async () => {
+  url = await newDatabase()
+  pool = new Pool({ connectionString: url, max: 6 })
+  pool.on('error', () => {})
+  sql = postgresJs(url, { max: 6, onnotice: () => {} })
+  await pool.query('create table effects (queue text not null, what text not null)')
+})
+
+afterAll(async () => {
+  await pool.end()
+  await sql.end({ timeout: 1 })
+})
+
+/** Writes with what a callback is given, by whichever driver. */
+type Writing = (tx: unknown, queue: string, what: string) => Promise<unknown>
+
+const INSERT = 'insert into effects (queue, what) values ($1, $2)'
+const writings: Readonly<Record<string, Writing>> = {
+  pg: (tx, ...values) => (tx as Pool).query(INSERT, values),
+  'postgres.js': async (tx, ...values) => (tx as postgresJs.TransactionSql).unsafe(INSERT, values),
+}
+
+describe.each(Object.entries(writings))('on %s', (driver, write) => {
+  it.each(['complete', 'prepare'] as const)('ctx.%s leaves nothing', async (call) => {
+    const name = `${driver}-${call}`
+    const store: Store = closing(postgres(driver === 'pg' ? pool : sql))
+    const queue = closing(new Queue(name, { store, logger: false }))
+    const blocked = gate()
+    const statements: Promise<unknown>[] = []
+    const goneOn = gate()
+    const work = async ({ tx }: { tx?: unknown }): Promise<void> => {
+      const first = write(tx, name, 'under way')
+      const second = first.then(() => write(tx, name, 'after it'))
+      const behind = write(tx, name, 'behind it') // which waits in the driver
+      statements.push(first, second, behind)
+      for (const each of statements) each.catch(() => {})
+      blocked.open()
+      await Promise.allSettled(statements)
+      statements.push(write(tx, name, 'when told').catch(() => {}))
+      await Promise.allSettled(statements)
+      goneOn.open()
+    }
+    const brokenOff = gate<unknown>()
+    closing(
+      new Worker(
+        queue,
+        {
+          n: async (_job, ctx) => {
+            const done = call === 'complete' ? ctx.complete(work) : ctx.prepare({ mode: 'staged' }, work)
+            done.catch(brokenOff.open)
+            await done
+          },
+        },
+        { lease: 600, logger: false },
+      ),
+    )
+    // Nobody can write to the table, so that the statement is under way until the lock is given back.
+    const theirs = await connected(url)
+    await theirs.query('begin')
+    await theirs.query('lock table effects in share mode')
+    const failed = event(queue, 'failed')
+    await queue.add('n', 1, { attempts: 1 })
+    await blocked.promise
+    expect(await brokenOff.promise).toMatchObject({ code: 'TRANSACTION_TOO_LONG' })
+    await theirs.query('commit')
+    await goneOn.promise
+    await failed
+    // Had only when whoever has written to the table has ended.
+    await theirs.query('begin')
+    await theirs.query('lock table effects in access exclusive mode')
+    await theirs.query('commit')
+    expect(await rows(url, 'select what from effects where queue = $1', [name])).toEqual([])
+    expect(await queue.counts()).toMatchObject({ failed: 1 })
+    // The connections are sound: the next transaction has nothing of it.
+    await queue.transaction(async (tx) => write(tx, name, 'later'))
+    expect(await rows(url, 'select what from effects where queue = $1', [name])).toEqual([{ what: 'later' }])
+  })
+})
