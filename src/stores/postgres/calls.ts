@@ -43,12 +43,26 @@ const takes = {
 /** A function of the schema. */
 export type FunctionName = keyof typeof takes
 
+/** The statements that call functions, by schema: they are the same every time. */
+const statements = new Map<string, Pick<Call, 'name' | 'text'>>()
+
 /**
  * Calls a function with values in order. They travel as text whatever they are: of a parameter that is JSON, some drivers
  * would make JSON once more. The name holds the schema, since stores may share a pool, and with it prepared statements.
  */
 export function callOf(schema: string, name: FunctionName, values: readonly Value[]): Call {
+  return {
+    ...statementOf(schema, name),
+    values: values.map((value) => (typeof value === 'number' ? String(value) : value)),
+  }
+}
+
+function statementOf(schema: string, name: FunctionName): Pick<Call, 'name' | 'text'> {
+  const key = `${name}:${schema}`
+  const known = statements.get(key)
+  if (known !== undefined) return known
   const places = takes[name].map((type, at) => (type === 'text' ? `$${at + 1}` : `$${at + 1}::text::${type}`))
-  const text = `select ${quoted(schema)}.${name}(${places.join(', ')})::text`
-  return { name: `${name}:${schema}`, text, values: values.map((value) => (value === null ? null : String(value))) }
+  const made = { name: key, text: `select ${quoted(schema)}.${name}(${places.join(', ')})::text` }
+  statements.set(key, made)
+  return made
 }

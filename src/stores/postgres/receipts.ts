@@ -12,8 +12,8 @@ import type { Lane, RecordRow } from './rows.js'
 type GroupAnswer =
   /** Each inserted one job: their groups, places, and the fence they began at. */
   | readonly ['i', readonly number[], readonly number[], number]
-  /** All of them inserted one job each: how many, the first place, whether the newest goes first, and the fence. */
-  | readonly ['I', number, number, 0 | 1, number]
+  /** All of them inserted one job each: how many, where each block of places begins, whether the newest goes first, and the fence. */
+  | readonly ['I', number, readonly number[], 0 | 1, number]
   /** One group, and place, fence and edges of each job that it inserted. */
   | readonly ['g', number, readonly (readonly [number, number, string])[]]
   /** One group, and the jobs that it inserted; or, where the answer is given again, their ids. */
@@ -55,6 +55,9 @@ export interface Reader {
   lane(id: number): Lane
 }
 
+/** Places in a block: the step of the sequence that they come from. */
+const BLOCK = 1_024
+
 const edgeStates: Readonly<Record<string, EdgeState>> = { o: 'open', e: 'ended', b: 'broken' }
 
 /** Makes the receipt; `standing` are jobs that were read for an answer given again. */
@@ -74,10 +77,11 @@ export function receiptOf(
         groups[n] = { ok: true, inserted: [born(job, undefined, { next: () => ords[at]! }, fence, now)] }
       }
     } else if (each[0] === 'I') {
-      const [, count, first, newest, fence] = each
+      const [, count, blocks, newest, fence] = each
       for (let n = 0; n < count; n++) {
         const { job } = batch.groups[n]![0] as Insert
-        const ord = newest === 1 ? -1 - (first + n) : first + n
+        const place = blocks[Math.floor(n / BLOCK)]! + (n % BLOCK)
+        const ord = newest === 1 ? -1 - place : place
         groups[n] = { ok: true, inserted: [born(job, undefined, { next: () => ord }, fence, now)] }
       }
     } else if (each[0] === 'x') groups[each[1]] = refused(each[2], each[3], each[4], reader, standing)

@@ -109,7 +109,7 @@ create table {S}.lane (
   unique (queue, name, version)
 );
 
-create sequence {S}.place;                  -- the order of insertion, and places in line
+create sequence {S}.place increment 1024;   -- the order of insertion, and places in line; who adds many at once takes those between, too
 create sequence {S}.claim;                  -- commits that claimed jobs
 create sequence {S}.fence minvalue 0 start 0; -- the highest fence that a job had when it was removed
 
@@ -205,6 +205,7 @@ insert into {S}.writer (id, seq, at, receipt, counts)
   from (select of, what, sum(n) as n from {S}.tally group by of, what) y
   on conflict (id) do update set counts = excluded.counts;
 drop table {S}.tally;
+alter sequence {S}.place increment 1024;
 drop view {S}.jobs;
 alter table {S}.job rename to before;
 alter index {S}.job_pkey rename to before_pkey;

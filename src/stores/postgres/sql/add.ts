@@ -28,7 +28,7 @@ begin
       and current_setting('transaction_isolation') = 'read committed'
   ), told as materialized (
     insert into {S}.writer as w
-      select by, number, n.t, format('{"again":true,"now":%s,"groups":[["I",1,%s,%s,%s]],"renewals":[],"claim":null}', n.t, n.place, newest::int, n.fence),
+      select by, number, n.t, format('{"again":true,"now":%s,"groups":[["I",1,[%s],%s,%s]],"renewals":[],"claim":null}', n.t, n.place, newest::int, n.fence),
         jsonb_build_object(of_lane || ' waiting', 1, of_queue || ' +added', 1) from n
       on conflict (id) do update set seq = excluded.seq, at = excluded.at, receipt = excluded.receipt,
         counts = w.counts || jsonb_build_object(of_lane || ' waiting', coalesce((w.counts->>(of_lane || ' waiting'))::bigint, 0) + 1,
@@ -40,7 +40,7 @@ begin
       select job_id, n.place, of_queue, of_lane, 'waiting', first, n.ord, n.fence, tries, n.t, said, body from n, told
       returning 1
   )
-  select format('{"now":%s,"groups":[["I",1,%s,%s,%s]],"renewals":[],"asks":[],"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]}', n.t,
+  select format('{"now":%s,"groups":[["I",1,[%s],%s,%s]],"renewals":[],"asks":[],"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]}', n.t,
       n.place, newest::int, n.fence, to_json(queue_name), of_lane, first, n.ord)
     || case when n.listened then pg_notify('{C}', format('{"from":%s,"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]}',
       to_json(origin), to_json(queue_name), of_lane, first, n.ord))::text else '' end
@@ -49,10 +49,7 @@ begin
 end $millrace$;
 `
 
-/**
- * Many jobs alike, with nothing special about them: their ids and data in two texts. Their places come in a row, unless
- * somebody else adds at the same moment; then they are read.
- */
+/** Many jobs alike, with nothing special about them: their ids and data in two texts, their places in blocks of a thousand or so. */
 const many = `
 create or replace function {S}.add_v2(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
   tries bigint, said text, job_ids text, bodies text, clock bigint) returns text language plpgsql volatile
@@ -61,28 +58,24 @@ as $millrace$
 #variable_conflict use_variable
 declare
   ${declared}
-  refused boolean; listened boolean; started bigint; added int; last bigint; fence_from bigint; lowest bigint; ids text[]; groups text; hints text;
+  refused boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text;
   c_of int[]; c_what text[]; c_n int[];
 begin
   select ${refused} or ${recorded} or ${bounded},
-         exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), nextval('{S}.place'), string_to_array(job_ids, ${UNIT})
-    into refused, listened, fence_from, started, ids;
+         exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT})
+    into refused, listened, fence_from, ids;
   if refused then return null; end if;
+  added := cardinality(ids);
+  blocks := array(select nextval('{S}.place') from generate_series(1, added, 1024));
   insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data)
     select x.id, x.place, of_queue, of_lane, 'waiting', first, case when newest then -1 - x.place else x.place end, fence_from, tries, t, said, nullif(x.body, '')
-    from (select y.id, y.body, nextval('{S}.place') as place from unnest(ids, string_to_array(bodies, ${UNIT})) y(id, body) offset 0) x;
-  get diagnostics added = row_count;
-  last := currval('{S}.place');
-  if last - started = added then
-    groups := format('["I",%s,%s,%s,%s]', added, started + 1, newest::int, fence_from);
-  else
-    select format('["i",[%s],[%s],%s]', string_agg((y.n - 1)::text, ',' order by y.n), string_agg(o.ord::text, ',' order by y.n), fence_from) into groups
-      from unnest(ids) with ordinality y(id, n) cross join lateral (select j.ord from job j where j.id = y.id offset 0) o;
-  end if;
-  lowest := case when newest then -1 - last else started + 1 end;
+    from (select y.id, y.body, blocks[(y.n - 1) / 1024 + 1] + (y.n - 1) % 1024 as place
+          from unnest(ids, string_to_array(bodies, ${UNIT})) with ordinality y(id, body, n) offset 0) x;
+  groups := format('["I",%s,[%s],%s,%s]', added, array_to_string(blocks, ','), newest::int, fence_from);
   c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
   ${kept('by', 'number', 'groups', "''", "'null'")}
-  hints := format('"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', to_json(queue_name), of_lane, first, lowest);
+  hints := format('"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', to_json(queue_name), of_lane, first,
+    case when newest then -1024 - blocks[cardinality(blocks)] else blocks[1] end);
   if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
   return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);
 end $millrace$;
