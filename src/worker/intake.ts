@@ -92,11 +92,10 @@ export class Intake {
     const { slots, connection } = this.#host
     const { portion = Infinity, parallel } = connection.store.can
     const { ahead } = slots
-    // Where asks go beside the rest, there is more under way at any moment.
-    const most = parallel === true ? 2 * portion : portion
-    const target = Math.min(this.pace.target(connection.asks.trip), parallel === true ? 2 * most : most)
+    // Where asks go beside the rest, there is another portion under way at any moment.
+    const target = Math.min(this.pace.target(connection.asks.trip), parallel === true ? 2 * portion : portion)
     // Others' free slots come first: nothing is leased ahead once the queue has run short.
-    return this.#short || ahead > target / 2 ? 0 : Math.min(target - ahead, most)
+    return this.#short || ahead > target / 2 ? 0 : Math.min(target - ahead, portion)
   }
 
   async #ask(want: number, ahead: number): Promise<void> {

@@ -28,7 +28,7 @@ export interface SettlementHost {
   caughtUp(): void
 }
 
-/** More settlements than this on their way (or than a batch holds, or four where claims go beside them), and no further jobs are taken: claims must not outrun what they come to. */
+/** More settlements than this on their way (or than a batch holds, or two where claims go beside them), and no further jobs are taken: claims must not outrun what they come to. */
 const MANY = 500
 
 /** The wait before a settlement whose answer never came is sent again. */
@@ -47,7 +47,7 @@ export class Settlements {
   constructor(host: SettlementHost) {
     this.#host = host
     const { portion = 0, parallel } = host.connection.store.can
-    this.#many = Math.max(MANY, parallel === true ? 4 * portion : portion)
+    this.#many = Math.max(MANY, parallel === true ? 2 * portion : portion)
   }
 
   /** Sends an outcome, unless the job was lost through our own sleep. */
