@@ -63,13 +63,13 @@ export class Ways {
     const { worker, queues, handles, want, ahead } = ask
     if (handles.some(({ versions }) => versions !== undefined)) return undefined
     const named = handles.filter(({ name }) => name !== undefined)
-    const bounds = queues.flatMap((queue) => [`pause:${queue}`, `limit:${queue}`])
+    const limits = queues.map((queue) => `limit:${queue}`)
     const names = arrayOf(named.map(({ name }) => name!))
     const leases = arrayOf(named.map(({ lease }) => String(Math.floor(lease))))
     const other = handles.find(({ name }) => name === undefined)?.lease ?? null
     const floors = this.#floors(ask)
     const below = floors === undefined ? null : JSON.stringify(floors)
-    const asked = [arrayOf(queues), arrayOf(bounds), names, leases, other, Math.max(0, want), Math.max(0, ahead)]
+    const asked = [arrayOf(queues), arrayOf(limits), names, leases, other, Math.max(0, want), Math.max(0, ahead)]
     const values = [writer, seq, worker, ...asked, below, now ?? null]
     return { name: 'claim_v2', values }
   }

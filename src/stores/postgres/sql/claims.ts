@@ -1,4 +1,4 @@
-// stores/postgres/sql/claims.ts: the shortest way to jobs, for one ask and nothing else, from queues without pauses and limits.
+// stores/postgres/sql/claims.ts: the shortest way to jobs, for one ask and nothing else, from queues without limits.
 import { declared, fitting, GROUP, kept, LARGE, recorded, refused, ROW, steady, UNIT } from './quick.js'
 
 /** What is read of a job that is claimed. */
@@ -59,7 +59,7 @@ function lease(until: string): string {
  * leaves no trace: if it is sent again, it may find something.
  */
 export const claims = `
-create or replace function {S}.claim_v2(by text, number bigint, worker_id text, queue_names text[], bounds text[], handled text[], leases bigint[],
+create or replace function {S}.claim_v2(by text, number bigint, worker_id text, queue_names text[], limits text[], handled text[], leases bigint[],
   other bigint, want int, more int, floors jsonb, clock bigint) returns text language plpgsql volatile
   ${steady}
 as $millrace$
@@ -75,10 +75,14 @@ begin
     if not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || queue_names[i], 0)) then return null; end if;
   end loop;
   select array_agg(l.id), array_agg(t + coalesce(leases[array_position(handled, l.name)], other)),
-         ${refused} or ${recorded} or exists (select 1 from cell c where c.key = any (bounds))
+         ${refused} or ${recorded} or exists (select 1 from cell c where c.key = any (limits))
     into lanes, untils, refused
-    from queue q cross join lateral (select m.id, m.name from lane m where m.queue = q.id offset 0) l
-    where q.name = any (queue_names) and coalesce(leases[array_position(handled, l.name)], other) is not null;
+    from queue q
+    cross join lateral (select case when exists (select 1 from cell c where c.key = 'pause:' || q.name) then v1_cell('pause:' || q.name) end as said offset 0) pause
+    cross join lateral (select m.id, m.name from lane m where m.queue = q.id offset 0) l
+    where q.name = any (queue_names) and coalesce(leases[array_position(handled, l.name)], other) is not null
+      and (pause.said is null or (pause.said->'all' is distinct from 'true'
+        and not (jsonb_typeof(pause.said->'names') is not distinct from 'array' and pause.said->'names' ? l.name)));
   if refused then return null; end if;
   many := cardinality(lanes) > 1;
   loop
