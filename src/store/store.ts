@@ -243,6 +243,8 @@ export interface Notice {
   /** Times (leases aside) at which something in a queue will be due, sooner than may be known. */
   readonly due: readonly { readonly queue: string; readonly at: Time }[]
   readonly revoked: readonly Revoked[]
+  /** Leases may have been taken away of which nothing was or will be told: whoever holds some finds out by renewing them. */
+  readonly missed?: true
   /** In order and without gaps; empty for watchers of hints alone. */
   readonly events: readonly StoreEvent[]
   /** Events between the cursor asked for and the first one here are no longer held. */

@@ -2,7 +2,7 @@
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
+import type { Batch, Notice, Receipt, Store, Tx } from '../../store/store.js'
 import { PRESENT_EVERY } from '../listeners.js'
 import { Settings } from '../settings.js'
 import { callOf } from './calls.js'
@@ -21,8 +21,7 @@ import type { CheckedOptions, PgPoolLike, PostgresJsLike, PostgresOptions } from
 import { inTime } from './patience.js'
 import { Minted } from './minted.js'
 import { askOf, newLanes, renewalsOf, stepsOf, written } from './plan.js'
-import type { Body } from './plan.js'
-import type { LaneFinder } from './plan.js'
+import type { Body, LaneFinder } from './plan.js'
 import { asked, detailsOf, dueOf, pageOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, TallyAnswer } from './read.js'
 import { answerOf, receiptOf, toldIn, replayOf } from './receipts.js'
@@ -365,11 +364,8 @@ class PostgresStore implements Store {
     if (this.#wire !== undefined || this.#closed) return this.#wire?.ready
     this.#wire = new Wire(driver, channelOf(this.#schema), this.runtime, {
       heard: (payload) => this.#hear(payload),
-      missed: () => {
-        if (!this.#feed.watched) return
-        this.#floors.drop()
-        this.#feed.publish({ work: [...this.#lanes.queues], due: [], revoked: [] }, 1)
-      },
+      look: () => this.#look({}),
+      missed: () => this.#look({ missed: true }), // not at every look: it has all leases renewed
     })
     this.#every(PRESENT_EVERY, async () => {
       if (this.#feed.watched) await this.#feed.announce()
@@ -377,14 +373,20 @@ class PostgresStore implements Store {
     await this.#wire.ready
   }
 
+  /** Something may have been told that was not heard. */
+  #look(what: Pick<Notice, 'missed'>): void {
+    if (!this.#feed.watched) return
+    this.#floors.drop()
+    this.#feed.publish({ work: [...this.#lanes.queues], due: [], revoked: [], ...what }, 1)
+  }
+
   /** Another process, or a transaction, has told something. */
   #hear(payload: string): void {
     const told = toldIn(payload)
     if (told === undefined || told.from === this.#id) return // one's own, or somebody else's word on this channel
-    if (told.much === true) this.#floors.drop()
-    else this.#floors.placed(told.places)
-    const work = told.much === true ? [...this.#lanes.queues] : told.work // it did not fit: all are looked at
-    this.#feed.publish({ work, due: told.due, revoked: told.revoked }, told.events)
+    if (told.much === true) return this.#look({ missed: true }) // it did not fit
+    this.#floors.placed(told.places)
+    this.#feed.publish({ work: told.work, due: told.due, revoked: told.revoked }, told.events)
   }
 
   /** A watcher has left; with the last one, so does this process. */
