@@ -61,14 +61,15 @@ function create(store: Store): Connection {
     },
   }
   const outage = new Outage(store)
-  const { portion, parallel: eager = false } = store.can
-  const main = new Lane(gate, runtime, writer, { eager, outage, ...(portion !== undefined && { size: portion }) })
+  const { portion, tenure, parallel: eager = false } = store.can
+  const shared = { outage, ...(tenure !== undefined && { tenure }) }
+  const main = new Lane(gate, runtime, writer, { ...shared, eager, ...(portion !== undefined && { size: portion }) })
   return {
     store,
     runtime,
     main,
-    asks: eager ? new Lane(gate, runtime, `${writer}/asks`, { outage }) : main,
-    renewals: new Lane(gate, runtime, `${writer}/renewals`, { outage }),
+    asks: eager ? new Lane(gate, runtime, `${writer}/asks`, shared) : main,
+    renewals: new Lane(gate, runtime, `${writer}/renewals`, shared),
     outage,
     ready,
   }

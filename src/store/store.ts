@@ -286,6 +286,8 @@ export interface Store<Given = unknown, Taken = Given> {
     readonly share: 'process' | 'machine' | 'network'
     /** Changes to send at a time, and jobs to ask for beyond free slots, where more would hold up the process. Default 500 changes, and any number of jobs. */
     readonly portion?: number
+    /** Batches after which a writer goes on under another name, where the row of one that writes again and again grows slow. Default: never. */
+    readonly tenure?: number
     /** Batches of different writers are worked on side by side, so that asks need not wait for settlements. Default false. */
     readonly parallel?: boolean
     /** A transaction of its driver may be over before the first turn of the event loop. Default false. */
