@@ -15,6 +15,7 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     globalSetup: ['test/postgres/setup.ts'],
     pool: 'threads',
+    maxWorkers: 2, // most of the time is spent waiting for servers and other processes
     testTimeout: 30_000, // a busy machine starts a server in ten times the usual time
     hookTimeout: 60_000,
     typecheck: {

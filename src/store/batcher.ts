@@ -17,6 +17,8 @@ export interface LaneOptions {
   readonly eager?: boolean
   /** Bytes of JSON that a batch holds at most, about; a single larger group travels alone. Default 8 MiB. */
   readonly bytes?: number
+  /** Batches after which another writer's name is taken. Default: one for all. */
+  readonly tenure?: number
   /** How often a batch without an answer is sent again before its callers are told. Default 5. */
   readonly replays?: number
   /** How often a group refused as busy is sent again before its caller is told. Default 40, about ten seconds. */
@@ -74,13 +76,18 @@ const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'SCHEMA_MISSING',
 ])
 
-/** One stream of batches to a store, under one writer's name, never two at a time. */
+/** One stream of batches to a store, under one writer's name at a time, and never two at a time. */
 export class Lane {
   readonly #store: Committer
   readonly #runtime: Runtime
-  readonly #writer: string
+  readonly #name: string
   readonly #options: Required<LaneOptions>
+  /** Whose batches are sent now, how many names there were before, and the number of the last batch under this one. */
+  #writer: string
+  #before = 0
   #seq = 0
+  /** The last batch was answered. */
+  #sure = true
   #groups: (Waiting | undefined)[] = []
   /** Groups before this place have left, and nothing of them is held here: what a batch drops must be able to die young. */
   #head = 0
@@ -98,6 +105,7 @@ export class Lane {
   constructor(store: Committer, runtime: Runtime, writer: string, options: LaneOptions = {}) {
     this.#store = store
     this.#runtime = runtime
+    this.#name = writer
     this.#writer = writer
     const broken = (error: unknown): void =>
       runtime.defer(() => {
@@ -107,6 +115,7 @@ export class Lane {
       size: 500,
       bytes: BATCH_BYTES,
       eager: false,
+      tenure: Infinity,
       replays: 5,
       busyTries: 40,
       broken,
@@ -182,6 +191,7 @@ export class Lane {
     this.#asks = []
     this.#inFlight = true // before groups are made, which may ask for more and must not start a batch beside this one
     const { taken, groups } = this.#take()
+    if (this.#seq >= this.#options.tenure && this.#sure) this.#rename()
     let receipt: Receipt
     try {
       receipt = await this.#deliver({
@@ -191,8 +201,10 @@ export class Lane {
         renewals: renewals.length === 1 ? renewals[0]!.request : renewals.flatMap((each) => each.request),
         asks: asks.map((each) => each.request),
       })
+      this.#sure = true
     } catch (error) {
       this.#inFlight = false
+      this.#sure = false
       for (const each of taken) this.#fail(each, error)
       for (const each of renewals) each.reject(error)
       for (const each of asks) each.reject(error)
@@ -207,6 +219,15 @@ export class Lane {
     }
     this.#answer(receipt, taken, renewals, asks)
     this.#goOn()
+  }
+
+  /**
+   * Goes on under another name. Never after a batch that nobody knows of: the next one under the same name sees to it that
+   * it cannot land any more.
+   */
+  #rename(): void {
+    this.#writer = `${this.#name}.${++this.#before}`
+    this.#seq = 0
   }
 
   /** Whether there is no use in waiting for more. */

@@ -65,8 +65,9 @@ function create(store: Store): Connection {
     },
   }
   const outage = new Outage(store)
-  const { portion, parallel: eager = false } = store.can
-  const options = { eager, outage, ...(portion !== undefined && { size: portion }) }
+  const { portion, tenure, parallel: eager = false } = store.can
+  const shared = { outage, ...(tenure !== undefined && { tenure }) }
+  const options = { ...shared, eager, ...(portion !== undefined && { size: portion }) }
   const main = new Lane(gate, runtime, writer, options)
   const bulk = eager ? new Lane(gate, runtime, `${writer}/bulk`, options) : main
   return {
@@ -74,8 +75,8 @@ function create(store: Store): Connection {
     runtime,
     main,
     bulk: () => (main.unanswered <= bulk.unanswered ? main : bulk),
-    asks: eager ? new Lane(gate, runtime, `${writer}/asks`, { outage }) : main,
-    renewals: new Lane(gate, runtime, `${writer}/renewals`, { outage }),
+    asks: eager ? new Lane(gate, runtime, `${writer}/asks`, shared) : main,
+    renewals: new Lane(gate, runtime, `${writer}/renewals`, shared),
     outage,
     ready,
     flushed: async () => void (await Promise.all([main.flushed(), bulk.flushed()])),

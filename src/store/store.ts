@@ -243,6 +243,8 @@ export interface Notice {
   /** Times (leases aside) at which something in a queue will be due, sooner than may be known. */
   readonly due: readonly { readonly queue: string; readonly at: Time }[]
   readonly revoked: readonly Revoked[]
+  /** Leases may have been taken away of which nothing was or will be told: whoever holds some finds out by renewing them. */
+  readonly missed?: true
   /** In order and without gaps; empty for watchers of hints alone. */
   readonly events: readonly StoreEvent[]
   /** Events between the cursor asked for and the first one here are no longer held. */
@@ -284,6 +286,8 @@ export interface Store<Given = unknown, Taken = Given> {
     readonly share: 'process' | 'machine' | 'network'
     /** Changes to send at a time, and jobs to ask for beyond free slots, where more would hold up the process. Default 500 changes, and any number of jobs. */
     readonly portion?: number
+    /** Batches after which a writer goes on under another name, where the row of one that writes again and again grows slow. Default: never. */
+    readonly tenure?: number
     /** Batches of different writers are worked on side by side, so that asks need not wait for settlements. Default false. */
     readonly parallel?: boolean
     /** A transaction of its driver may be over before the first turn of the event loop. Default false. */

@@ -11,10 +11,15 @@ export const PRESENT_FOR: Millis = 90_000
 export const PRESENT_EVERY: Millis = 30_000
 
 /** What is told besides events. */
-export type Hints = Pick<Notice, 'work' | 'due' | 'revoked'>
+export type Hints = Pick<Notice, 'work' | 'due' | 'revoked' | 'missed'>
 
 export const NO_EVENTS: readonly StoreEvent[] = Object.freeze([])
 export const NO_HINTS: Hints = Object.freeze({ work: [], due: [], revoked: [] })
+
+/** Whether there is anything to hint at. */
+export function anyHints({ work, due, revoked, missed }: Hints): boolean {
+  return work.length + due.length + revoked.length > 0 || missed === true
+}
 
 /** Whoever watches. */
 export interface Watcher {
@@ -68,7 +73,7 @@ export class Listeners {
 
   /** Tells all of them, soon: hints to everybody, events to those who watch events, from where they began. */
   tell(hints: Hints, events: readonly StoreEvent[], gap: boolean): void {
-    const hinted = hints.work.length + hints.due.length + hints.revoked.length > 0
+    const hinted = anyHints(hints)
     const watchers = [...this.#watchers].filter(({ since }) => since !== undefined || hinted)
     const first = events.length === 0 ? 0 : Number(events[0]!.cursor)
     const notice: Notice = { ...hints, events, gap }

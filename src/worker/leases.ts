@@ -66,6 +66,8 @@ export class Leases {
   #soon: Stop | undefined
   #stopped = false
   #inFlight = false
+  /** Leases may have been taken away since the renewal in flight was sent. */
+  #suspect = false
   /** The last renewal got no answer. */
   #failed = false
 
@@ -123,6 +125,12 @@ export class Leases {
     } catch (error) {
       this.#host.failed(error)
     }
+  }
+
+  /** Leases may have been taken away without a word: finds out at once, by renewing all of them. */
+  check(): void {
+    if (this.#inFlight) this.#suspect = true
+    else void this.#renew()
   }
 
   #peers(): Set<Leases> {
@@ -207,6 +215,9 @@ export class Leases {
       failed(error)
     } finally {
       this.#inFlight = false
+      const again = this.#suspect && !this.#stopped
+      this.#suspect = false
+      if (again) void this.#renew()
     }
   }
 }

@@ -297,6 +297,7 @@ export class Worker<
 
   #heard(notice: Notice): void {
     for (const each of notice.revoked) if (each.worker === this.id) this.#floor.revoked(each)
+    if (notice.missed === true) this.#leases.check()
     for (const { queue, at } of notice.due) if (this.queues.includes(queue)) this.#upkeep.expect(at)
     if (notice.work.some((queue) => this.queues.includes(queue))) this.#intake.wake()
   }

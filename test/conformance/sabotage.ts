@@ -306,6 +306,10 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
     areas: ['hints'],
     wrap: telling((notice) => ({ ...notice, work: [], due: [], revoked: [] })),
   },
+  'tells of the first leases alone that were taken away': {
+    areas: ['hints'],
+    wrap: telling((notice) => ({ ...notice, revoked: notice.revoked.slice(0, 50) })),
+  },
   'says the wrong reason': {
     areas: ['hints'],
     wrap: telling((notice) => ({

@@ -56,3 +56,20 @@ test.each(Object.entries(ways))('%s wakes others when it is committed', async (_
   listener.stop()
   db.close()
 })
+
+test('one who is so slow that notices are gone is told that some went untold', async () => {
+  const { db, store, queue, listener } = await setUp()
+  db.exec('BEGIN IMMEDIATE')
+  await queue.add('send', {}, { tx: db })
+  await queue.add('send', {}, { tx: db })
+  await store.commit({ writer: 'w', seq: 1, groups: [], renewals: [], asks: [] }, db) // all is in the file
+  db.exec('DELETE FROM millrace_notice WHERE n < (SELECT max(n) FROM millrace_notice)')
+  db.exec('COMMIT')
+  await listener.until(() => listener.notices.some(({ missed }) => missed === true), 'it is told')
+  await queue.add('send', {})
+  const told = listener.notices.length
+  await listener.until(() => listener.notices.length > told, 'the next commit is told')
+  expect(listener.notices.at(-1)).not.toHaveProperty('missed')
+  listener.stop()
+  db.close()
+})

@@ -194,6 +194,51 @@ describe('a group that is made late', () => {
   })
 })
 
+describe("a writer's name", () => {
+  const names = (): readonly string[] => store.sent.map(({ batch }) => `${batch.writer} ${batch.seq}`)
+
+  /** Sends a batch and has it answered. */
+  async function landing(id: string): Promise<void> {
+    await send(id)
+    store.last.land()
+    await turn()
+  }
+
+  it('is another after so many batches, which count from 1 again', async () => {
+    lane = open({ tenure: 2 })
+    for (const id of ['a', 'b', 'c', 'd', 'e']) await landing(id)
+    expect(names()).toEqual(['w1 1', 'w1 2', 'w1.1 1', 'w1.1 2', 'w1.2 1'])
+  })
+
+  it('is one for all batches, where nothing is said', async () => {
+    for (let n = 0; n < 600; n++) await landing('a')
+    expect(names().at(-1)).toBe('w1 600')
+  })
+
+  it('stays with a batch that is sent again', async () => {
+    lane = open({ tenure: 1 })
+    await landing('a')
+    await send('b')
+    store.last.fail(new Error('lost'))
+    await turn()
+    await runtime.fire()
+    store.last.land()
+    await turn()
+    await landing('c')
+    expect(names()).toEqual(['w1 1', 'w1.1 1', 'w1.1 1', 'w1.2 1'])
+  })
+
+  it('stays after a batch of which nobody knows, so that it cannot land after the next', async () => {
+    lane = open({ tenure: 1, replays: 0 })
+    await send('a')
+    store.last.fail(new Error('lost'))
+    await turn()
+    await landing('b')
+    await landing('c')
+    expect(names()).toEqual(['w1 1', 'w1 2', 'w1.1 1'])
+  })
+})
+
 describe('an answer', () => {
   it('reaches the caller of each group', async () => {
     const heard = await send('a', 'b', 'c')

@@ -36,7 +36,7 @@ const takes = {
   lane_v1: ['jsonb'],
   lanes_v1: ['jsonb', 'boolean'],
   tally_v1: ['jsonb'],
-  tidy_v1: ['bigint'],
+  tidy_v2: ['bigint'],
   watch_v1: ['text', 'bigint', 'bigint', 'bigint'],
 } as const satisfies Record<string, readonly string[]>
 

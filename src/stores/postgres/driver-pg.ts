@@ -3,6 +3,7 @@ import { MillraceError } from '../../job/errors.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isServersWord, isUnpreparable } from './failures.js'
 import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation.js'
+import { lookout, LOOKS } from './lookout.js'
 import { quoted } from './migrate.js'
 import { NoAnswer, inTime } from './patience.js'
 
@@ -84,6 +85,7 @@ class PgDriver implements Driver<PgClient> {
   /** Transactions that are open, and those that wait for one to end. */
   #transacting = 0
   readonly #turns: (() => void)[] = []
+  readonly #looks = lookout((call) => this.call(call))
   /** How many savepoints are open on a client. */
   readonly #nested = new WeakMap<PgClient, number>()
 
@@ -134,12 +136,13 @@ class PgDriver implements Driver<PgClient> {
   }
 
   async #transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
+    const begin = `BEGIN ISOLATION LEVEL READ COMMITTED${(await this.#looks()) ? `; SELECT ${LOOKS}` : ''}`
     const client = await this.#connect()
     let broken = false
     const fail = (): void => void (broken = true)
     client.on('error', fail) // told to whoever uses it; without a listener it would end the process
     try {
-      await this.#within(client.query('BEGIN ISOLATION LEVEL READ COMMITTED'))
+      await this.#within(client.query(begin))
       const answer = await work(client)
       const { command } = (await this.#within(client.query('COMMIT'))) as { command?: string }
       if (command === 'ROLLBACK') throw spoilt() // said without an error

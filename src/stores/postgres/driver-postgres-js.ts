@@ -2,6 +2,7 @@
 import { MillraceError } from '../../job/errors.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isServersWord, isUnpreparable } from './failures.js'
+import { lookout, LOOKS } from './lookout.js'
 import { quoted } from './migrate.js'
 import { NoAnswer, inTime } from './patience.js'
 
@@ -45,24 +46,47 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     return row === undefined ? null : ((Object.values(row)[0] as string | null) ?? null)
   }
 
+  const call: Driver['call'] = async (asked) => {
+    try {
+      return await ask(sql, asked, prepares)
+    } catch (error) {
+      if (!prepares || !isUnpreparable(error)) throw error
+      prepares = false
+      return ask(sql, asked, prepares)
+    }
+  }
+  const looks = lookout(call)
+
+  /**
+   * Ends the statement that is under way in a transaction which was broken off: the connection stays, and ROLLBACK would
+   * wait behind it. The signal has been sent when this resolves, so that it cannot meet what comes next.
+   */
+  const cancel = async (backend: Promise<readonly Row[]>): Promise<void> => {
+    try {
+      const [row] = await within(backend)
+      await call({ name: '', text: 'select pg_cancel_backend($1::text::int)::text', values: [String(row?.pid)] })
+    } catch {
+      // It is rolled back when the lock is released.
+    }
+  }
+
   return {
     name: 'postgres',
-    async call(asked) {
-      try {
-        return await ask(sql, asked, prepares)
-      } catch (error) {
-        if (!prepares || !isUnpreparable(error)) throw error
-        prepares = false
-        return ask(sql, asked, prepares)
-      }
-    },
+    call,
     async script(statements) {
       await sql.begin('isolation level read committed', async (tx) => {
         for (const statement of statements) await tx.unsafe(statement)
       })
     },
-    transact: (work) => sql.begin('isolation level read committed', (tx) => whileOpen(tx, work)),
-    savepoint: (tx, work) => tx.savepoint((inner) => whileOpen(inner, work, tx)),
+    async transact(work) {
+      const also = (await looks()) ? `, ${LOOKS}` : ''
+      return sql.begin('isolation level read committed', async (tx) => {
+        const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
+        backend.catch(() => {})
+        return whileOpen(tx, work, () => cancel(backend))
+      })
+    },
+    savepoint: (tx, work) => tx.savepoint((inner) => whileInside(tx, inner, work)),
     async listen(channel: string, ear: Ear): Promise<Listening> {
       let over = false
       const own = await another(sql, {
@@ -106,28 +130,66 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   }
 }
 
-/** Whether each transaction that was given out is over. */
-const over = new WeakMap<object, () => boolean>()
+/** A transaction, or a savepoint, that was given out. */
+interface Given {
+  /** Whether it is over, or one around it. */
+  isOver(): boolean
+  /** Savepoints that are open in the whole transaction. */
+  readonly open: { savepoints: number }
+}
 
-/**
- * Gives work a transaction that refuses whatever is asked once the work is over, or broken off: postgres.js would run it on
- * the same connection, outside of any transaction or inside the next one.
- */
+const givens = new WeakMap<object, Given>()
+
+/** Runs work in a transaction; if it is broken off, calls `brokenOff` before it is rolled back. */
 async function whileOpen<T>(
   tx: PostgresJsTransaction,
   work: (tx: PostgresJsTransaction) => Promise<T>,
-  around?: PostgresJsTransaction,
+  brokenOff: () => Promise<void>,
 ): Promise<T> {
   let ended = false
-  const isOver = (): boolean => ended || (around !== undefined && over.get(around)?.() === true)
+  const open = { savepoints: 0 }
+  try {
+    return await work(guarded(tx, { isOver: () => ended, open }))
+  } catch (error) {
+    ended = true
+    if (open.savepoints > 0) await brokenOff()
+    throw error
+  } finally {
+    ended = true
+  }
+}
+
+/** Runs work in a savepoint of a transaction that was given out. */
+async function whileInside<T>(
+  around: PostgresJsTransaction,
+  tx: PostgresJsTransaction,
+  work: (tx: PostgresJsTransaction) => Promise<T>,
+): Promise<T> {
+  let ended = false
+  const outer = givens.get(around)
+  const open = outer?.open ?? { savepoints: 0 }
+  open.savepoints++
+  try {
+    return await work(guarded(tx, { isOver: () => ended || outer?.isOver() === true, open }))
+  } finally {
+    ended = true
+    open.savepoints--
+  }
+}
+
+/**
+ * A transaction that refuses whatever is asked once it is over: postgres.js would run it on the same connection, outside of
+ * any transaction or inside the next one.
+ */
+function guarded(tx: PostgresJsTransaction, given: Given): PostgresJsTransaction {
   const call = (run: () => unknown): unknown => {
-    if (!isOver()) return run()
+    if (!given.isOver()) return run()
     throw new MillraceError(
       'TRANSACTION_ENDED',
       'This transaction has ended. Nothing was written; await every call made with it.',
     )
   }
-  const guarded = new Proxy(tx as unknown as (...args: unknown[]) => unknown, {
+  const proxy = new Proxy(tx as unknown as (...args: unknown[]) => unknown, {
     apply: (target, self, args) => call(() => Reflect.apply(target, self, args)),
     get: (target, key) => {
       const value: unknown = Reflect.get(target, key)
@@ -136,10 +198,6 @@ async function whileOpen<T>(
         : value
     },
   }) as unknown as PostgresJsTransaction
-  over.set(guarded, isOver)
-  try {
-    return await work(guarded)
-  } finally {
-    ended = true
-  }
+  givens.set(proxy, given)
+  return proxy
 }

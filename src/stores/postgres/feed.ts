@@ -3,7 +3,7 @@ import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, StoreEvent, WatchOptions } from '../../store/store.js'
 import { storedEvent } from '../announce.js'
-import { LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
+import { anyHints, LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
 import type { Hints, Watcher } from '../listeners.js'
 
 /** What the feed asks the database. */
@@ -100,7 +100,7 @@ export class Feed {
   /** Tells what a commit through this process had to tell, soon. */
   publish(hints: Hints, events: number): void {
     if (!this.watched) return
-    if (hints.work.length + hints.due.length + hints.revoked.length > 0) this.#listeners.tell(hints, NO_EVENTS, false)
+    if (anyHints(hints)) this.#listeners.tell(hints, NO_EVENTS, false)
     if (events > 0) this.look()
   }
 

@@ -2,7 +2,7 @@
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
+import type { Batch, Notice, Receipt, Store, Tx } from '../../store/store.js'
 import { PRESENT_EVERY } from '../listeners.js'
 import { Settings } from '../settings.js'
 import { callOf } from './calls.js'
@@ -21,11 +21,10 @@ import type { CheckedOptions, PgPoolLike, PostgresJsLike, PostgresOptions } from
 import { inTime } from './patience.js'
 import { Minted } from './minted.js'
 import { askOf, newLanes, renewalsOf, stepsOf, written } from './plan.js'
-import type { Body } from './plan.js'
-import type { LaneFinder } from './plan.js'
+import type { Body, LaneFinder } from './plan.js'
 import { asked, detailsOf, dueOf, pageOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, TallyAnswer } from './read.js'
-import { answerOf, receiptOf, toldIn, replayOf } from './receipts.js'
+import { answerOf, receiptOf, Receipts, replayOf, toldIn } from './receipts.js'
 import type { Answer } from './receipts.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
@@ -37,8 +36,8 @@ import { Wire } from './wire.js'
 /** Changes in a batch, and jobs claimed with it beyond free slots: from here on, little is won with more. */
 const PORTION = 1_000
 
-/** Receipts that are kept for batches sent again. */
-const KEPT = 100
+/** Batches under one writer's name: while a transaction is open anywhere, each leaves an old version of the writer's row behind. */
+const TENURE = 1_000
 
 /** How often what was left behind is tidied up by a process. */
 const TIDY_EVERY: Millis = 30_000
@@ -75,7 +74,7 @@ export function postgres(target: unknown, options: PostgresOptions = {}): Store<
 
 class PostgresStore implements Store {
   readonly name = 'postgres'
-  readonly can = { transactions: true, share: 'network', portion: PORTION, parallel: true } as const
+  readonly can = { transactions: true, share: 'network', portion: PORTION, parallel: true, tenure: TENURE } as const
   readonly runtime: Runtime
   readonly #target: unknown
   readonly #schema: string
@@ -88,7 +87,7 @@ class PostgresStore implements Store {
   readonly #minted = new Minted()
   readonly #ways: Ways
   readonly #transactions: Transactions
-  readonly #receipts = new Map<string, Receipt>()
+  readonly #receipts = new Receipts()
   #opening: Promise<Opened> | undefined
   #opened: Opened | undefined
   #closed = false
@@ -123,13 +122,13 @@ class PostgresStore implements Store {
   async commit(batch: Batch, tx?: Tx): Promise<Receipt> {
     if (tx !== undefined) return this.#commitWithin(batch, tx)
     if (this.#opened === undefined) await this.#open()
-    const kept = this.#receipts.get(batch.writer)
-    if (kept?.seq === batch.seq) return kept
+    const kept = this.#receipts.of(batch)
+    if (kept !== undefined) return kept
     if (this.#feed.isNew) await this.#feed.announce()
     await this.#lanes.know(newLanes(batch))
     const answer = await this.#send(batch)
     const receipt = answer.again === true ? await this.#replayed(batch, answer) : await this.#receipt(batch, answer)
-    this.#keep(receipt)
+    this.#receipts.keep(receipt)
     return receipt
   }
 
@@ -213,7 +212,7 @@ class PostgresStore implements Store {
     try {
       const opened = { driver, standing: await prepare(driver, this.#schema, this.#options.migrate) }
       if (!this.#closed) this.#opened = opened
-      this.#every(TIDY_EVERY, () => this.#call('tidy_v1', [this.#now()]))
+      this.#every(TIDY_EVERY, () => this.#tidy())
       return opened
     } catch (error) {
       await driver.close().catch(() => {})
@@ -233,6 +232,11 @@ class PostgresStore implements Store {
     }
     this.#stops.push(() => {})
     arm()
+  }
+
+  /** Adds up and forgets, a portion at a time, until there is no more. */
+  async #tidy(): Promise<void> {
+    while (!this.#closed && (await this.#call('tidy_v2', [this.#now()])) === 'true');
   }
 
   #now(): number | null {
@@ -328,12 +332,6 @@ class PostgresStore implements Store {
     })
   }
 
-  #keep(receipt: Receipt): void {
-    this.#receipts.delete(receipt.writer)
-    this.#receipts.set(receipt.writer, receipt)
-    if (this.#receipts.size > KEPT) this.#receipts.delete([...this.#receipts.keys()][0]!)
-  }
-
   #feedSource(): FeedSource {
     return {
       announce: async (present, events) => {
@@ -365,11 +363,8 @@ class PostgresStore implements Store {
     if (this.#wire !== undefined || this.#closed) return this.#wire?.ready
     this.#wire = new Wire(driver, channelOf(this.#schema), this.runtime, {
       heard: (payload) => this.#hear(payload),
-      missed: () => {
-        if (!this.#feed.watched) return
-        this.#floors.drop()
-        this.#feed.publish({ work: [...this.#lanes.queues], due: [], revoked: [] }, 1)
-      },
+      look: () => this.#look({}),
+      missed: () => this.#look({ missed: true }), // not at every look: it has all leases renewed
     })
     this.#every(PRESENT_EVERY, async () => {
       if (this.#feed.watched) await this.#feed.announce()
@@ -377,14 +372,20 @@ class PostgresStore implements Store {
     await this.#wire.ready
   }
 
+  /** Something may have been told that was not heard. */
+  #look(what: Pick<Notice, 'missed'>): void {
+    if (!this.#feed.watched) return
+    this.#floors.drop()
+    this.#feed.publish({ work: [...this.#lanes.queues], due: [], revoked: [], ...what }, 1)
+  }
+
   /** Another process, or a transaction, has told something. */
   #hear(payload: string): void {
     const told = toldIn(payload)
     if (told === undefined || told.from === this.#id) return // one's own, or somebody else's word on this channel
-    if (told.much === true) this.#floors.drop()
-    else this.#floors.placed(told.places)
-    const work = told.much === true ? [...this.#lanes.queues] : told.work // it did not fit: all are looked at
-    this.#feed.publish({ work, due: told.due, revoked: told.revoked }, told.events)
+    if (told.much === true) return this.#look({ missed: true }) // it did not fit
+    this.#floors.placed(told.places)
+    this.#feed.publish({ work: told.work, due: told.due, revoked: told.revoked }, told.events)
   }
 
   /** A watcher has left; with the last one, so does this process. */

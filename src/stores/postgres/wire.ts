@@ -21,6 +21,8 @@ export interface WireEvents {
   /** Another process has told something. */
   heard(payload: string): void
   /** Something may have been told that was not heard. */
+  look(): void
+  /** The same, for the last time: from now on everything is heard. */
   missed(): void
 }
 
@@ -122,7 +124,7 @@ export class Wire {
     if (this.#stopPolling !== undefined || this.#closed) return
     const again = (): void => {
       this.#stopPolling = this.#runtime.timer(POLL, () => {
-        this.#events.missed()
+        this.#events.look()
         again()
       })
     }

@@ -3,7 +3,7 @@ import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, Revoked, StoreEvent, WatchOptions } from '../../store/store.js'
 import { storedEvent } from '../announce.js'
-import { LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
+import { anyHints, LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
 import type { Hints, Watcher } from '../listeners.js'
 import type { Ground } from './ground.js'
 import type { News } from './news.js'
@@ -158,7 +158,9 @@ export class Feed {
     const work = new Set(hints.work)
     const due = [...hints.due]
     const revoked: Revoked[] = [...hints.revoked]
-    for (const [n, origin, body] of ground.sql.noticesAfter.all(this.#notice) as [number, string, string][]) {
+    const notices = ground.sql.noticesAfter.all(this.#notice) as [number, string, string][]
+    const missed = notices.length > 0 && notices[0]![0] > this.#notice + 1 // it was so slow that some are gone
+    for (const [n, origin, body] of notices) {
       this.#notice = n
       if (origin === this.#id) continue
       const told = JSON.parse(body) as Hints
@@ -175,8 +177,9 @@ export class Feed {
       if (last !== undefined) this.#position = Number(last.cursor)
       else if (gap) this.#position = ground.numbers.event
     }
-    const any = work.size + due.length + revoked.length + events.length > 0 || gap
-    if (any) this.#listeners.tell({ work: [...work], due, revoked }, events, gap)
+    const told: Hints = { work: [...work], due, revoked, ...(missed && { missed }) }
+    const any = anyHints(told) || events.length > 0 || gap
+    if (any) this.#listeners.tell(told, events, gap)
     return any
   }
 }

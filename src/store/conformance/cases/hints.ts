@@ -135,6 +135,21 @@ export const hints = area('hints', {
     ]),
   ),
 
+  'a commit that takes many leases away tells of each, or that some went untold': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    await d.addMany(200, 'work')
+    const held = await d.claim(200)
+    await listening(h.store, {}, async (listener) => {
+      await d.commit({}) // from here on it is known to watch
+      await other.commit({ groups: held.map((job) => cancel(job)) })
+      await listener.until(
+        () => listener.revoked.length === held.length || listener.notices.some(({ missed }) => missed === true),
+        'the holders of all leases that were taken away can find out',
+      )
+    })
+  },
+
   'a holder whose lease ran out is told that it was lost': async (h) => {
     const d = first(h)
     await listening(h.store, { events: true }, async (listener) => {

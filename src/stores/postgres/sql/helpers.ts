@@ -93,6 +93,7 @@ $$;
 -- All counts, by whose they are.
 create or replace function {S}.v1_counts() returns table (of int, what text, n numeric) language sql stable as $$
   select split_part(e.key, ' ', 1)::int, split_part(e.key, ' ', 2), sum(e.value::bigint)
-  from {S}.writer w cross join lateral jsonb_each_text(w.counts) e group by 1, 2
+  from {S}.writer w cross join lateral jsonb_each_text(w.counts) e
+  where w.counts <> '{}' group by 1, 2
 $$;
 `

@@ -218,27 +218,33 @@ begin
   return json_build_object('now', t, 'event', m.event, 'floor', m.floor)::text;
 end $$;
 
--- Adds up what writers long gone have counted, forgets them, and what was found to be over.
-create or replace function {S}.tidy_v1(clock bigint) returns void language plpgsql volatile ${settings} as $$
+-- Adds up what writers have counted that have been silent for a while, and forgets those silent for long, a thousand at a
+-- time; and forgets what was found to be over. Answers whether there is more.
+create or replace function {S}.tidy_v2(clock bigint) returns boolean language plpgsql volatile ${settings} as $$
 declare
   t bigint := ${clock};
+  quiet text[];
 begin
-  if not pg_try_advisory_xact_lock(hashtextextended('{S}:tidy', 0)) then return; end if;
-  -- The counts of transactions, and of writers silent for long, which are forgotten.
-  with gone as (
-    delete from writer w where w.id in (
-      select y.id from writer y where y.id <> '' and (y.at <= t - 600000 or y.id like 'tx %') for update skip locked) returning w.counts
-  ), entries as (
-    select e.key, sum(e.value::bigint) as n from gone cross join lateral jsonb_each_text(gone.counts) e group by e.key
-  )
+  if not pg_try_advisory_xact_lock(hashtextextended('{S}:tidy', 0)) then return false; end if;
+  -- A writer is remembered long after its counts were added up, in case that its last batch comes once more.
+  quiet := array(select y.id from writer y where y.id <> '' and (y.at <= t - 600000 or y.id like 'tx %' or (y.at <= t - 30000 and y.counts <> '{}'))
+    limit 1000 for update skip locked);
   insert into writer as w (id, seq, at, receipt, counts)
-    select '', 0, 0, '', jsonb_object_agg(x.key, x.n) from entries x having count(*) > 0
+    select '', 0, 0, '', jsonb_object_agg(x.key, x.n) from (
+      select e.key, sum(e.value::bigint) as n from writer y cross join lateral jsonb_each_text(y.counts) e where y.id = any (quiet) group by e.key) x
+    having count(*) > 0
     on conflict (id) do update set counts = w.counts || (
       select jsonb_object_agg(e.key, e.value::bigint + coalesce((w.counts->>e.key)::bigint, 0)) from jsonb_each_text(excluded.counts) e);
+  delete from writer w where w.id = any (quiet) and (w.at <= t - 600000 or w.id like 'tx %');
+  update writer w set counts = '{}' where w.id = any (quiet);
   delete from key where key in (select y.key from key y where y.until <= t limit 10000 for update skip locked);
   -- What transactions recorded for nobody.
   if not exists (select 1 from peer where events_until > t) then
     delete from event where serial in (select y.serial from event y order by y.serial limit 10000 for update skip locked);
   end if;
+  return cardinality(quiet) = 1000;
 end $$;
+
+-- The same, as version 1 of the schema was asked for it.
+create or replace function {S}.tidy_v1(clock bigint) returns void language sql volatile as $$ select {S}.tidy_v2(clock) $$;
 `

@@ -1,0 +1,383 @@
+// The short ways into the database come to the same as the long one, and as the memory store: each batch is sent to all three.
+import { Client, Pool } from 'pg'
+import { expect, onTestFinished, test } from 'vitest'
+import { ask, Driver } from '../../src/store/conformance/driver.js'
+import type { ClaimOptions, Parts } from '../../src/store/conformance/driver.js'
+import {
+  complete,
+  handBack,
+  insert,
+  promote,
+  put,
+  snooze,
+  stumble,
+  update,
+} from '../../src/store/conformance/making.js'
+import type { JobOptions } from '../../src/store/conformance/making.js'
+import { Listener } from '../../src/store/conformance/listening.js'
+import type { JobRecord } from '../../src/job/job.js'
+import { memory } from '../../src/memory.js'
+import { postgres } from '../../src/postgres.js'
+import type { Ask, Group, Receipt, Store } from '../../src/store/store.js'
+import { steppedClock } from '../conformance/clock.js'
+import { closing } from '../setup.js'
+import { newSchema, sharedServer } from './shared.js'
+import { rows, run } from './sql.js'
+
+/** A store whose calls are seen, and whose answers can be lost. */
+interface Seen {
+  readonly store: Store
+  /** The functions that batches were sent to, since last asked. */
+  ways(): readonly string[]
+  /** The next answer of this function is lost. */
+  lose(name: string): void
+}
+
+interface Scene {
+  readonly url: string
+  readonly schema: string
+  readonly short: Seen
+  /** Another process on the same schema. */
+  other(): Store
+  advance(ms: number): Promise<void>
+  /** Inserts of as many jobs, whose ids were made by the store. */
+  jobs(count: number, name: string, options?: JobOptions | ((n: number) => JobOptions)): readonly Group[]
+  /** Sends a batch to all three, and answers its receipt; they must agree, and then stand the same. */
+  send(parts: Parts): Promise<Receipt>
+  claim(want: number, options?: ClaimOptions): Promise<readonly JobRecord[]>
+  /** Sends it in vain, and again, to the store with short ways; to the others once. */
+  sendTwice(parts: Parts, lost: string): Promise<Receipt>
+}
+
+const writes = new Set(['add_one_v1', 'add_v2', 'claim_v2', 'commit_v1'])
+
+function seen(url: string, open: (pool: Pool) => Store): Seen {
+  const called: string[] = []
+  let losing: string | undefined
+  class Spy extends Client {
+    override query(...args: unknown[]): never {
+      const [{ name = '' }] = args as [{ name?: string }]
+      const what = name.split(':')[0]!
+      if (writes.has(what)) called.push(what)
+      const answer = (super.query as (...args: unknown[]) => Promise<unknown>).apply(this, args)
+      if (losing !== what) return answer as never
+      losing = undefined
+      return answer.then(() => Promise.reject(new Error('lost'))) as never
+    }
+  }
+  const pool = new Pool({ connectionString: url, max: 4, Client: Spy })
+  pool.on('error', () => {})
+  onTestFinished(() => pool.end())
+  return { store: open(pool), ways: () => called.splice(0), lose: (name) => void (losing = name) }
+}
+
+/** What must be the same everywhere: all but places, which each store chooses, and who asked. */
+function plain(receipt: Receipt): unknown {
+  const { now, groups, renewals, asks } = receipt
+  return JSON.parse(JSON.stringify({ now, groups, renewals, asks }, (key, value) => (key === 'ord' ? 0 : value)))
+}
+
+/** The same ask, as the short way does not take it. */
+function named(each: Ask): Ask {
+  return { ...each, handles: each.handles.map((handled) => ({ ...handled, versions: [1] })) }
+}
+
+async function everything(store: Store): Promise<unknown> {
+  const { items } = await store.find({ limit: 10_000 })
+  const nonzero = (counts: object): object => Object.fromEntries(Object.entries(counts).filter(([, n]) => n !== 0))
+  const tallies = (await store.tally()).map(({ queue, names, lifetime }) => {
+    const states = Object.entries(names).map(([name, counts]) => [name, nonzero(counts)] as const)
+    return [queue, [Object.fromEntries(states), lifetime]] as const
+  })
+  return JSON.parse(
+    JSON.stringify({ items, tallies: Object.fromEntries(tallies) }, (key, value) => (key === 'ord' ? 0 : value)),
+  )
+}
+
+async function scene(): Promise<Scene> {
+  const url = await sharedServer()
+  const { runtime, advance } = steppedClock()
+  const schema = newSchema()
+  const on = (target: Pool | string, where: string): Store => {
+    return closing(postgres(target as string, { schema: where, runtime, clock: () => runtime.now(), connections: 4 }))
+  }
+  const short = seen(url, (pool) => on(pool, schema))
+  const sides = [short.store, on(url, newSchema()), closing(memory({ runtime }))] as const
+  await Promise.all(sides.map((store) => store.open()))
+  const drivers = sides.map((store) => new Driver(store, 'writer'))
+  const [quick, slow, reference] = drivers as [Driver, Driver, Driver]
+
+  const agree = async (receipt: Receipt, parts: Parts): Promise<Receipt> => {
+    const told = await reference.commit(parts)
+    expect(plain(receipt)).toEqual(plain(told))
+    expect(plain(await slow.commit({ ...parts, asks: (parts.asks ?? []).map(named) }))).toEqual(plain(told))
+    const stands = await everything(reference.store)
+    expect(await everything(slow.store)).toEqual(stands)
+    expect(await everything(quick.store)).toEqual(stands)
+    return receipt
+  }
+  const send: Scene['send'] = async (parts) => agree(await quick.commit(parts), parts)
+  return {
+    url,
+    schema,
+    short,
+    other: () => on(url, schema),
+    advance,
+    jobs: (count, name, options = {}) =>
+      Array.from({ length: count }, (_, n) => {
+        return [insert(short.store.runtime!.id(), name, typeof options === 'function' ? options(n) : options)]
+      }),
+    send,
+    claim: async (want, options = {}) => (await send({ asks: [ask(want, options)] })).asks[0]!,
+    sendTwice: async (parts, lost) => {
+      short.lose(lost)
+      await expect(quick.commit(parts)).rejects.toThrow('lost')
+      return agree(await quick.replay(), parts)
+    },
+  }
+}
+
+const places = ({ groups }: Receipt): readonly number[] =>
+  groups.flatMap((verdict) => (verdict.ok ? verdict.inserted.map(({ ord }) => ord) : []))
+
+test('adds of one and of many, with and without data, first and last in, by priority', async () => {
+  const { jobs, send, short, claim } = await scene()
+  await send({ groups: jobs(1, 'a', { data: { one: 'job' } }) })
+  await send({ groups: jobs(1, 'a', { lifo: true }) })
+  expect(short.ways()).toEqual(['add_one_v1', 'add_one_v1'])
+  await send({ groups: jobs(20, 'a', (n) => (n % 3 === 0 ? {} : { data: n % 3 === 1 ? null : `\u001F${n}"\\` })) })
+  await send({ groups: jobs(20, 'a') })
+  await send({ groups: jobs(20, 'a', (n) => ({ data: n, lifo: true })) })
+  await send({ groups: jobs(20, 'a', (n) => ({ data: n, priority: -3, attempts: Infinity })) })
+  expect(short.ways()).toEqual(['add_v2', 'add_v2', 'add_v2', 'add_v2'])
+  expect(await claim(200)).toHaveLength(82)
+  expect(short.ways()).toEqual(['claim_v2'])
+})
+
+test('adds whose places are not in a row', async () => {
+  const { jobs, send, short, claim, sendTwice, url, schema } = await scene()
+  await send({ groups: jobs(1, 'a') })
+  await run(url, `alter sequence ${schema}.place increment by 3`) // as if others took those between
+  for (const lifo of [false, true]) {
+    const groups = jobs(30, 'a', (n) => ({ data: n, lifo }))
+    const receipt = await send({ groups })
+    const stands = await short.store.get(groups.map(([change]) => (change as { job: { id: string } }).job.id))
+    expect(places(receipt)).toEqual(stands.map((job) => job!.ord))
+  }
+  await sendTwice({ groups: jobs(10, 'a') }, 'add_v2')
+  await claim(100)
+  expect(short.ways()).toContain('claim_v2')
+})
+
+test('adds of two stores at the same moment', async () => {
+  const { short, other } = await scene()
+  const stores = [short.store, other()]
+  await stores[1]!.open()
+  const adding = stores.map(async (store, side) => {
+    const d = new Driver(store, `side ${side}`)
+    for (let round = 0; round < 5; round++) {
+      const ids = Array.from({ length: 300 }, () => store.runtime!.id())
+      const receipt = await d.commit({ groups: ids.map((id) => [insert(id, 'a', { lifo: round % 2 === 1 })]) })
+      const stands = await store.get(ids)
+      expect(places(receipt)).toEqual(stands.map((job) => job!.ord))
+    }
+  })
+  await Promise.all(adding)
+  expect(short.ways()).not.toContain('commit_v1')
+  const claimed = await new Driver(short.store, 'claims').claim(4_000)
+  expect(claimed).toHaveLength(3_000)
+  expect(claimed.map(({ ord }) => ord)).toEqual(claimed.map(({ ord }) => ord).toSorted((a, b) => a - b))
+  expect(await short.store.tally()).toMatchObject([{ names: { a: { active: 3_000 } }, lifetime: { added: 3_000 } }])
+})
+
+test('batches whose answers were lost', async () => {
+  const { jobs, sendTwice, short, send, claim } = await scene()
+  await sendTwice({ groups: jobs(1, 'a', { data: 1 }) }, 'add_one_v1')
+  expect(short.ways()).toEqual(['add_one_v1', 'commit_v1']) // its id may be anybody's now
+  await sendTwice({ groups: jobs(10, 'a', (n) => (n === 3 ? {} : { data: n })) }, 'add_v2')
+  await sendTwice({ groups: jobs(10, 'b', { lifo: true }) }, 'add_v2')
+  await sendTwice({ asks: [ask(3, { ahead: 4 })] }, 'claim_v2')
+  expect(short.ways().slice(-3)).toEqual(['claim_v2', 'claim_v2', 'commit_v1'])
+  await send({ groups: jobs(5, 'c') })
+  await claim(50)
+})
+
+test('claims from one lane and from several, in the order of their priorities, some of them ahead', async () => {
+  const { jobs, send, claim, short } = await scene()
+  for (const name of ['a', 'b', 'c']) {
+    await send({ groups: jobs(30, name, { priority: name.charCodeAt(0) % 2 }) })
+    await send({ groups: jobs(10, name, { lifo: true, data: name }) })
+  }
+  short.ways()
+  expect(await claim(4, { names: ['b'], ahead: 3 })).toHaveLength(7)
+  expect(await claim(0, { names: ['b'], ahead: 3 })).toHaveLength(3)
+  expect(await claim(0)).toEqual([])
+  expect(await claim(2, { names: ['none'] })).toEqual([])
+  expect(await claim(2, { queues: ['nowhere'] })).toEqual([])
+  expect(await claim(10, { ahead: 20 })).toHaveLength(30)
+  expect(await claim(3, { names: ['a', 'c'], ahead: 2, worker: 'another' })).toHaveLength(5)
+  expect(await claim(100, { ahead: 100 })).toHaveLength(75)
+  expect(new Set(short.ways())).toEqual(new Set(['claim_v2']))
+})
+
+test('claims of jobs that were tried before, among others', async () => {
+  const { jobs, send, claim, short, advance } = await scene()
+  await send({ groups: [...jobs(6, 'a', (n) => ({ data: n })), ...jobs(6, 'b')] })
+  const running = await claim(8)
+  const ends = [(job: JobRecord) => stumble(job, 1_000), complete, handBack, (job: JobRecord) => snooze(job, 1_000)]
+  await send({ groups: running.map((job, n) => ends[n % 4]!(job)) })
+  await advance(500)
+  const delayed = (await short.store.get(running.map(({ id }) => id))).filter((job) => job!.state === 'delayed')
+  await send({ groups: delayed.map((job) => promote(job!)) })
+  const { groups } = await send({ groups: jobs(3, 'a') })
+  const [changed] = groups.flatMap((verdict) => (verdict.ok ? verdict.inserted : []))
+  await send({ groups: [update(changed!, { priority: -1, data: '"changed"' })] })
+  short.ways()
+  const again = await claim(5, { ahead: 20 })
+  expect(short.ways()).toEqual(['claim_v2'])
+  expect(again).toHaveLength(13)
+  expect(again.filter(({ attempt, errors }) => attempt === 2 && errors.length === 1)).toHaveLength(2)
+  expect(again[0]).toMatchObject({ id: changed!.id, data: '"changed"' })
+})
+
+test('claims that begin where the last one ended', { timeout: 60_000 }, async () => {
+  const { jobs, send, claim, short, other } = await scene()
+  await send({ groups: jobs(1_000, 'a', { priority: 5 }) })
+  await send({ groups: jobs(800, 'a', { priority: 5 }) })
+  expect(await claim(1_200)).toHaveLength(1_200)
+  expect(await claim(100, { ahead: 50 })).toHaveLength(150)
+  expect(await claim(1, { names: ['a'] })).toHaveLength(1)
+  // Behind the back of this process, which does not watch; its claims find it all the same, once they have reached the end.
+  const below = [insert(other().runtime!.id(), 'a', { priority: 1 })]
+  await new Driver(other(), 'other').commit({ groups: [below] })
+  const rest = await new Driver(short.store, 'last').claim(500)
+  expect(rest).toHaveLength(450)
+  expect(rest.map(({ id }) => id)).toContain(below[0]!.job.id)
+  expect(new Set(rest.map(({ id }) => id)).size).toBe(450)
+  expect(short.ways()).not.toContain('commit_v1')
+})
+
+test('jobs with one attempt are not leased ahead: the long way sees to that, for a while', async () => {
+  const { jobs, send, claim, short } = await scene()
+  await send({ groups: [...jobs(5, 'a'), ...jobs(2, 'a', { attempts: 1 }), ...jobs(40, 'a'), ...jobs(5, 'b')] })
+  short.ways()
+  expect(await claim(3)).toHaveLength(3)
+  expect(short.ways()).toEqual(['claim_v2'])
+  const some = await claim(1, { ahead: 10 })
+  expect(some.filter(({ attempts }) => attempts === 1)).toEqual([])
+  expect(short.ways()).toEqual(['claim_v2', 'commit_v1'])
+  for (let n = 0; n < 20; n++) await claim(1)
+  expect(short.ways()).toEqual(Array.from({ length: 20 }, () => 'commit_v1'))
+  await claim(1)
+  expect(short.ways()).toEqual(['claim_v2'])
+})
+
+test.each([
+  ['a pause', 'pause:mill', { all: false, names: ['a'] }],
+  ['a pause of all', 'pause:mill', { all: true, names: [] }],
+  ['a limit', 'limit:mill', { concurrency: 3, by: 'queue' }],
+  ['a limit of a name', 'limit:mill', { names: { b: { concurrency: 1 } }, by: 'queue' }],
+  ['a bound', 'limit:mill', { backlog: 45, by: 'queue' }],
+])('%s that is set and taken away again', async (_, key, value) => {
+  const { jobs, send, claim, short } = await scene()
+  await send({ groups: jobs(20, 'a') })
+  await send({ groups: jobs(20, 'b') })
+  await claim(2)
+  await send({ groups: [[put(key, value, 0)]] })
+  short.ways()
+  await claim(1, { ahead: 4 })
+  expect(short.ways()).toEqual(['claim_v2', 'commit_v1'])
+  await claim(2)
+  await send({ groups: jobs(5, 'a') })
+  await send({ groups: jobs(5, 'a') })
+  expect(short.ways()).toEqual(['commit_v1', 'add_v2', 'commit_v1', 'commit_v1'])
+  await send({ groups: [[put(key, undefined, 1)]] })
+  for (let n = 0; n < 19; n++) {
+    await claim(1)
+    await send({ groups: jobs(2, 'b') })
+  }
+  expect(new Set(short.ways())).toEqual(new Set(['commit_v1']))
+  await claim(1)
+  await send({ groups: jobs(2, 'b') })
+  expect(short.ways()).toEqual(['claim_v2', 'add_v2'])
+})
+
+test('names and queues of any letters, and several of them', async () => {
+  const { jobs, send, short } = await scene()
+  const words = ['"', '\\', ',', '{}', "it's", '{"a","b"}', 'NULL', 'null', '\\"', ' ', 'ü😀', '%s', '$1', 'a b']
+  for (const queue of words.slice(0, 7)) {
+    for (const name of words) await send({ groups: jobs(2, name, { queue, data: name }) })
+  }
+  expect(new Set(short.ways())).toEqual(new Set(['add_v2']))
+  for (const name of words) {
+    const { asks } = await send({ asks: [ask(4, { queues: words, names: [name], ahead: 2 })] })
+    expect(asks[0]!.map((job) => [job.name, job.data])).toEqual(asks[0]!.map(() => [name, JSON.stringify(name)]))
+    expect(asks[0]).toHaveLength(6)
+  }
+  for (const queue of words.slice(0, 7)) {
+    const { asks } = await send({ asks: [ask(3, { queues: [queue, 'none', queue] })] })
+    expect(asks[0]!.every((job) => job.queue === queue)).toBe(true)
+  }
+  expect(new Set(short.ways())).toEqual(new Set(['claim_v2']))
+})
+
+test('one handler for all names beside some for their own, each with its lease', async () => {
+  const { jobs, send, short } = await scene()
+  for (const name of ['a', 'b', 'c']) await send({ groups: jobs(6, name) })
+  short.ways()
+  const handles = [
+    { name: 'b', lease: 1_000 },
+    { name: undefined, lease: 5_000 },
+    { name: 'c', lease: 9_000 },
+    { name: 'b', lease: 2_000 },
+  ]
+  const { asks, now } = await send({ asks: [ask(6, { handles, ahead: 12 })] })
+  const leases = new Set(asks[0]!.map(({ name, leaseUntil }) => `${name} ${leaseUntil! - now}`))
+  expect(leases).toEqual(new Set(['a 5000', 'b 1000', 'c 9000']))
+  expect(short.ways()).toEqual(['claim_v2'])
+})
+
+test('what happens while somebody watches is recorded', async () => {
+  const { jobs, send, claim, short, other } = await scene()
+  await send({ groups: jobs(2, 'a') })
+  expect(short.ways()).toEqual(['add_v2'])
+  const elsewhere = other()
+  const listener = new Listener(elsewhere, { events: true })
+  await new Driver(elsewhere, 'elsewhere').commit({}) // from here on everybody knows
+  const { groups } = await send({ groups: jobs(3, 'a') })
+  await claim(5)
+  expect(short.ways()).toEqual(['add_v2', 'commit_v1', 'claim_v2', 'commit_v1'])
+  await listener.until(() => listener.all.some(({ type }) => type === 'drained'), 'the end of it is told')
+  expect(listener.all.map(({ type }) => type)).toEqual([
+    ...groups.map(() => 'waiting'),
+    ...Array.from({ length: 5 }, () => 'active'),
+    'drained',
+  ])
+  listener.stop()
+})
+
+test('a claim passes over what others hold, and reads on behind it', async () => {
+  const { jobs, send, short, url, schema } = await scene()
+  for (const name of ['a', 'b']) await send({ groups: jobs(20, name, (n) => ({ data: n })) })
+  short.ways()
+  const theirs = new Client(url)
+  await theirs.connect()
+  onTestFinished(() => theirs.end())
+  await theirs.query('begin')
+  const { rows: held } = await theirs.query<{ id: string }>(
+    `select id from ${schema}.job order by ord limit 15 for update`,
+  )
+  const d = new Driver(short.store, 'claims')
+  for (const [names, count] of [
+    [['a'], 5],
+    [['a', 'b'], 15],
+  ] as const) {
+    const claimed = await d.claim(count, { names })
+    expect(claimed).toHaveLength(count)
+    expect(claimed.filter(({ id }) => held.some((each) => each.id === id))).toEqual([])
+  }
+  await theirs.query('rollback')
+  expect(await d.claim(100)).toHaveLength(20)
+  expect(short.ways()).toEqual(['claim_v2', 'claim_v2', 'claim_v2'])
+  expect(await rows(url, `select count(*)::int as n from ${schema}.job where state = 'active'`)).toEqual([{ n: 40 }])
+})
