@@ -154,17 +154,17 @@ test('adds of one and of many, with and without data, first and last in, by prio
   expect(short.ways()).toEqual(['claim_v2'])
 })
 
-test('adds whose places are not in a row', async () => {
-  const { jobs, send, short, claim, sendTwice, url, schema } = await scene()
+test('adds of more than one block of places', async () => {
+  const { jobs, send, short, claim, sendTwice } = await scene()
   await send({ groups: jobs(1, 'a') })
-  await run(url, `alter sequence ${schema}.place increment by 3`) // as if others took those between
   for (const lifo of [false, true]) {
-    const groups = jobs(30, 'a', (n) => ({ data: n, lifo }))
+    const groups = jobs(2_500, 'a', (n) => ({ data: n, lifo }))
     const receipt = await send({ groups })
     const stands = await short.store.get(groups.map(([change]) => (change as { job: { id: string } }).job.id))
     expect(places(receipt)).toEqual(stands.map((job) => job!.ord))
+    expect(new Set(places(receipt)).size).toBe(2_500)
   }
-  await sendTwice({ groups: jobs(10, 'a') }, 'add_v2')
+  await sendTwice({ groups: jobs(1_100, 'a') }, 'add_v2')
   await claim(100)
   expect(short.ways()).toContain('claim_v2')
 })
@@ -273,8 +273,26 @@ test('jobs with one attempt are not leased ahead: the long way sees to that, for
 })
 
 test.each([
-  ['a pause', 'pause:mill', { all: false, names: ['a'] }],
-  ['a pause of all', 'pause:mill', { all: true, names: [] }],
+  ['a pause', { all: false, names: ['a'] }],
+  ['a pause of all', { all: true, names: [] }],
+  ['a pause that says nothing', { all: false, names: [] }],
+])('%s that is set and taken away again', async (_, value) => {
+  const { jobs, send, claim, short } = await scene()
+  await send({ groups: jobs(20, 'a') })
+  await send({ groups: jobs(20, 'b') })
+  await send({ groups: [[put('pause:mill', value, 0)]] })
+  short.ways()
+  await claim(3, { ahead: 4 })
+  await claim(2, { names: ['a'] })
+  expect(short.ways()).toEqual(['claim_v2', 'claim_v2']) // it passes over what is paused
+  await send({ groups: jobs(5, 'a') })
+  expect(short.ways()).toEqual(['add_v2', 'commit_v1'])
+  await send({ groups: [[put('pause:mill', undefined, 1)]] })
+  await claim(60)
+  expect(short.ways()).toEqual(['commit_v1', 'claim_v2'])
+})
+
+test.each([
   ['a limit', 'limit:mill', { concurrency: 3, by: 'queue' }],
   ['a limit of a name', 'limit:mill', { names: { b: { concurrency: 1 } }, by: 'queue' }],
   ['a bound', 'limit:mill', { backlog: 45, by: 'queue' }],
