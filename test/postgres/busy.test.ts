@@ -5,7 +5,18 @@ import type { AddOptions, Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import type { JobRecord } from '../../src/job/job.js'
 import { Driver, LEASE, ask, renewal } from '../../src/store/conformance/driver.js'
-import { cancel, complete, fail, insert, note, put, remove, retry, update } from '../../src/store/conformance/making.js'
+import {
+  cancel,
+  complete,
+  fail,
+  insert,
+  note,
+  put,
+  remove,
+  retry,
+  stumble,
+  update,
+} from '../../src/store/conformance/making.js'
 import type { JobOptions } from '../../src/store/conformance/making.js'
 import { uuidv7 } from 'uuidv7'
 import type { Group, Receipt, Verdict } from '../../src/store/store.js'
@@ -123,17 +134,34 @@ describe('a job’s row', () => {
     expect(await d.job(held)).toMatchObject({ state: 'cancelled' })
   })
 
-  test('many locked ones in a batch of completions cost the others nothing', async () => {
+  const crowds: readonly (readonly [string, (held: JobRecord) => Group])[] = [
+    ['completions', (held) => complete(held)],
+    ['failures', fail],
+    ['retries', (held) => stumble(held, 1000)],
+    ['notes', (held) => note(held, { progress: 5, logs: ['half'] })],
+  ]
+
+  test.each(crowds)('many locked ones in a batch of %s cost the others nothing', async (_what, change) => {
     await d.addMany(40, 'many', { queue })
-    const running = await d.claim(40, { queues: [queue], names: ['many'] })
-    const odd = running.filter((_, at) => at % 2 === 1)
-    await theirs.query(`select 1 from ${schema}.job where id = any ($1) for update`, [odd.map(({ id }) => id)])
-    const { groups } = await d.commit({ groups: running.map((each) => complete(each)) })
-    expect(groups.map(verdict)).toEqual(running.map((_, at) => (at % 2 === 1 ? 'busy' : 'landed')))
-    await theirs.query('commit')
-    const again = await d.commit({ groups: odd.map((each) => complete(each)) })
-    expect(new Set(again.groups.map(verdict))).toEqual(new Set(['landed']))
+    await manyBusy(await d.claim(40, { queues: [queue], names: ['many'] }), change)
   })
+
+  test.each([
+    ['cancellations', cancel],
+    ['removals', remove],
+  ])('many locked ones in a batch of %s cost the others nothing', async (_what, change) => {
+    await manyBusy(await d.addMany(40, 'many', { queue }), change)
+  })
+
+  async function manyBusy(jobs: readonly JobRecord[], change: (job: JobRecord) => Group): Promise<void> {
+    const odd = jobs.filter((_, at) => at % 2 === 1)
+    await theirs.query(`select 1 from ${schema}.job where id = any ($1) for update`, [odd.map(({ id }) => id)])
+    const { groups } = await d.commit({ groups: jobs.map(change) })
+    expect(groups.map(verdict)).toEqual(jobs.map((_, at) => (at % 2 === 1 ? 'busy' : 'landed')))
+    await theirs.query('commit')
+    const again = await d.commit({ groups: odd.map(change) })
+    expect(again.groups.map(verdict)).toEqual(odd.map(() => 'landed'))
+  }
 })
 
 describe('a lease', () => {
@@ -210,6 +238,38 @@ describe('a dedup key', () => {
     await theirs.query(`select 1 from ${schema}.key where key = $1 for update`, [dedup().dedup.key])
     await onlyBusy(() => complete(held), 'rollback', 'landed')
     expect(verdict(await d.send(job('held', dedup())))).toBe('landed')
+  })
+
+  test('whose row is locked: the ends of many others are not', async () => {
+    const keys = ['k', 'l', 'm'].map((key) => JSON.stringify([queue, key]))
+    await d.commit({ groups: keys.map((key) => job('held', { dedup: { key } })) })
+    const jobs = await d.claim(3, { queues: [queue], names: ['held'] })
+    await theirs.query(`select 1 from ${schema}.key where key = $1 for update`, [keys[1]])
+    const ended = await d.commit({ groups: jobs.map((each) => complete(each)) })
+    expect(ended.groups.map(verdict)).toEqual(['landed', 'busy', 'landed'])
+    const added = await d.commit({ groups: keys.map((key) => job('next', { dedup: { key } })) })
+    expect(added.groups.map(verdict)).toEqual(['landed', 'duplicate', 'landed'])
+  })
+
+  test('that an open transaction takes: the others of a batch are added', async () => {
+    await take()
+    const groups = ['k', 'l', 'k', 'l'].map((key) => job('many', { dedup: { key: JSON.stringify([queue, key]) } }))
+    expect((await d.commit({ groups })).groups.map(verdict)).toEqual(['busy', 'landed', 'busy', 'duplicate'])
+    await theirs.query('rollback')
+    expect((await d.commit({ groups })).groups.map(verdict)).toEqual(['landed', 'duplicate', 'duplicate', 'duplicate'])
+  })
+
+  test('of a job whose id is taken is left to the next of the batch', async () => {
+    const [standing] = await d.land(job('standing'))
+    const same = { queue, ...dedup() }
+    const receipt = await d.commit({
+      groups: [[insert(standing!.id, 'many', same)], job('many', same), job('many', same)],
+    })
+    expect(receipt.groups).toMatchObject([
+      { ok: false, why: 'duplicate', id: standing!.id },
+      { ok: true },
+      { ok: false, why: 'duplicate', id: receipt.groups[1]!.ok && receipt.groups[1]!.inserted[0]!.id },
+    ])
   })
 
   test('that an open transaction frees is held by its job until that commits', async () => {

@@ -219,6 +219,23 @@ test('jobs are settled, one by one and many at once', async () => {
   ).toEqual([])
 })
 
+test('many jobs are settled, moved, removed and noted at once', async () => {
+  const options = { queue: 'two', keep: { failed: { deleteAfter: 0 } } }
+  const groups = Array.from({ length: 60 }, (_, n) => [
+    insert(d.id(), 'c', { ...options, dedup: { key: `many ${n}` } }),
+  ])
+  expect(await misdeeds(() => d.commit({ groups }))).toEqual([])
+  const running = await d.claim(60, { queues: ['two'], names: ['c'] })
+  expect(running).toHaveLength(60)
+  const notes = running.map((job) => note(job, { progress: 5, logs: ['half'] }))
+  expect(await misdeeds(() => d.commit({ groups: notes }))).toEqual([])
+  const settled = running.map((job, n) => (n % 3 === 0 ? stumble(job, 1000) : n % 3 === 1 ? fail(job) : complete(job)))
+  expect(await misdeeds(() => d.commit({ groups: settled }))).toEqual([])
+  const waiting = await store.find({ queue: 'one', states: ['waiting'], limit: 40 })
+  const moved = waiting.items.map((job, n) => (n < 20 ? cancel(job) : remove(job)))
+  expect(await misdeeds(() => d.commit({ groups: moved }))).toEqual([])
+})
+
 test('dependents of one chain are read when it ends, and no others', async () => {
   const active = await standing(1, 'active', 4)
   const dependents = EACH / 10

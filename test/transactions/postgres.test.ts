@@ -9,6 +9,8 @@ import { postgres } from 'millrace/postgres'
 import { closing, collect, event, gate } from '../setup.js'
 import { hearing } from '../faults/hearing.js'
 import { newDatabase } from '../postgres/shared.js'
+import { Driver } from '../../src/store/conformance/driver.js'
+import { complete } from '../../src/store/conformance/making.js'
 import type { Verdict } from '../../src/store/store.js'
 
 type PgStore = Store<PoolClient>
@@ -322,6 +324,24 @@ describe('on PostgreSQL, transactions that meet or fail', () => {
       await Promise.all([1, 2, 3].map((at) => queue.add('job', at, { tx: wrapped() as never })))
       await client.query('commit')
       expect((await queue.list()).jobs).toHaveLength(3)
+    } finally {
+      client.release()
+    }
+  })
+
+  it('may not complete a job that it holds from an older snapshot, either', async () => {
+    const store = closing(postgres(url))
+    const d = new Driver(store, 'snapshot')
+    const first = await d.running('first', { queue: 'snapshot' })
+    const client = await pool.connect()
+    try {
+      await client.query('begin isolation level repeatable read')
+      await client.query('select 1 from effects limit 1')
+      const second = await d.add('second', { queue: 'snapshot', after: [first] })
+      const batch = { writer: 'within', seq: 1, groups: [complete(first)], renewals: [], asks: [] }
+      await expect(store.commit(batch, client)).rejects.toMatchObject({ code: 'INVALID_TRANSACTION' })
+      await client.query('rollback')
+      expect(await d.job(second)).toMatchObject({ state: 'waiting-children' })
     } finally {
       client.release()
     }

@@ -105,7 +105,7 @@ function randomStep(dice: Dice): WalkStep {
   if (roll < 3) return { step: 'advance', minutes: dice.among([1, 1, 2, 5, 10]) }
   if (roll < 6) return { step: 'upkeep' }
   if (roll < 7) return { step: 'replay', writer: dice.among([0, 1]) }
-  if (roll < 8 && dice.chance(0.4)) return crowdedStep(dice)
+  if (roll < 8 && dice.chance(0.8)) return crowdedStep(dice)
   if (roll < 9 && dice.chance(0.4)) return askingStep(dice)
   return {
     step: 'batch',
@@ -116,28 +116,44 @@ function randomStep(dice: Dice): WalkStep {
   }
 }
 
-/** Many at once and all alike: what a store may write in one statement must come to the same as one by one. */
+/** Many at once and much alike: what a store may write in one statement must come to the same as one by one. */
 function crowdedStep(dice: Dice): WalkStep {
   const size = 8 + dice.below(70)
-  const adding = dice.chance(0.6)
-  const [model, first] = [randomAdd(dice), dice.below(100)]
-  const adds = Array.from({ length: size }, (): WalkAct => {
-    const id = dice.chance(0.01) ? dice.oldId() : dice.id()
-    return { ...(model as WalkAct & { act: 'add' }), id, after: [] }
-  })
-  const ends = Array.from({ length: size }, (_, at): readonly WalkAct[] => {
-    const on = ((first + at) % size) / size
-    return [{ act: 'finish', on, old: dice.chance(0.01), value: 0 }]
-  })
-  const together = dice.chance(0.4)
   return {
     step: 'batch',
     writer: dice.among([0, 1]),
-    groups: adding ? (together ? [adds] : adds.map((add) => [add])) : ends,
+    groups: dice.chance(0.5) ? crowdOfAdds(dice, size) : crowdOfChanges(dice, size),
     renewals: [],
-    asks: dice.chance(0.5) ? [{ ...randomAsk(dice), want: dice.below(60) }] : [],
+    asks: dice.chance(0.6) ? [{ ...randomAsk(dice), want: dice.below(60) }] : [],
   }
 }
+
+function crowdOfAdds(dice: Dice, size: number): readonly (readonly WalkAct[])[] {
+  const model = randomAdd(dice) as WalkAct & { act: 'add' }
+  const keys = model.queue !== 'full' && dice.chance(0.4) ? 2 * size : 0
+  const adds = Array.from({ length: size }, (): WalkAct => {
+    // One refusal at a time, as below.
+    const id = keys === 0 && dice.chance(0.01) ? dice.oldId() : dice.id()
+    const key = keys === 0 ? {} : { key: `crowd ${dice.below(keys)}` }
+    return { ...model, id, after: [], ...key }
+  })
+  return dice.chance(0.3) ? [adds] : adds.map((add) => [add])
+}
+
+/** The same for all of them, or something else for each. */
+function crowdOfChanges(dice: Dice, size: number): readonly (readonly WalkAct[])[] {
+  const [first, value, mixed] = [dice.below(100), dice.below(4), dice.chance(0.4)]
+  const same = dice.among(crowding)
+  return Array.from({ length: size }, (_, at): readonly WalkAct[] => {
+    const [on, old] = [((first + at) % size) / size, dice.chance(0.01)]
+    const act = mixed ? dice.among(settling) : same
+    return [act === 'complete' ? { act, on, old } : { act, on, old, value: mixed ? dice.below(4) : value }]
+  })
+}
+
+/** What holders do to their jobs. */
+const settling = ['complete', 'finish', 'fail', 'stumble', 'snooze', 'handBack', 'note'] as const
+const crowding = [...settling, 'finish', 'fail', 'cancel', 'promote', 'remove'] as const
 
 /** One worker asks for many, and nothing else happens. */
 function askingStep(dice: Dice): WalkStep {

@@ -1,10 +1,11 @@
 // stores/postgres/plan.ts: a batch as the function `commit_v1` takes it: groups alike in runs, the rest one by one.
-import type { Change, Insert, Move, MoveFields, NewJob, When } from '../../job/change.js'
+import type { Change, Insert, MoveFields, NewJob, When } from '../../job/change.js'
 import type { Time } from '../../job/job.js'
 import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
 import { mayTurn } from '../apply.js'
 import { isAlike, settingsOf } from '../settings.js'
-import { UNIT } from './rows.js'
+import { addMove, addNote, moveRun, noteRun, packed, plainMove, plainNote } from './runs.js'
+import type { MoveRun, NoteRun } from './runs.js'
 
 /** The numbers of a lane and of its queue. */
 export interface LaneNumbers {
@@ -15,9 +16,9 @@ export interface LaneNumbers {
 /** Finds the numbers of lanes; one that somebody's open transaction is making has none yet. */
 export type LaneFinder = (job: Pick<NewJob, 'queue' | 'name' | 'version'>) => LaneNumbers | undefined
 
-/** New jobs that differ in no more than id, data and time. */
+/** New jobs that differ in no more than id, data and time; and in their dedup keys (`d`), if they have any. */
 interface NewRun {
-  readonly k: 'i'
+  readonly k: 'i' | 'd'
   readonly q: number
   readonly qn: string
   readonly l: number
@@ -30,16 +31,10 @@ interface NewRun {
   readonly d: (string | null)[]
   readonly ra?: number[]
   readonly ri?: number[]
+  /** What they say of their keys, and which have the key of one before them in the run (1). */
+  readonly dd?: string[]
+  readonly u?: (0 | 1)[]
   guard?: true
-}
-
-/** Jobs completed by their holders. */
-interface EndRun {
-  readonly k: 'c'
-  readonly n: number[]
-  readonly id: string[]
-  readonly f: number[]
-  readonly r: (string | null)[]
 }
 
 interface OneGroup {
@@ -59,7 +54,7 @@ interface Busy {
   readonly id: string
 }
 
-export type Step = NewRun | EndRun | OneGroup | Busy
+export type Step = NewRun | MoveRun | NoteRun | OneGroup | Busy
 
 /** Whether an id is one that nobody else can be adding at the same time. */
 type Own = (id: string) => boolean
@@ -68,6 +63,7 @@ type Own = (id: string) => boolean
 export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): readonly Step[] {
   const steps: Step[] = []
   let ids = new Set<string>()
+  let keys = new Set<string>()
   let first: NewJob | undefined
   for (const [n, group] of groups.entries()) {
     const homeless = group.find((change) => change.kind === 'insert' && lanes(change.job) === undefined)
@@ -78,42 +74,59 @@ export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): 
     const last = steps.at(-1)
     const job = plainInsert(group)
     if (job !== undefined) {
+      let run = last
       if (
-        last?.k === 'i' &&
-        first !== undefined &&
-        isAlike(first, job) &&
-        kindOf(first.run) === kindOf(job.run) &&
-        !ids.has(job.id)
-      )
-        extend(last, job, n, own)
-      else {
-        steps.push(newRun(job, n, lanes(job)!, own))
+        (run?.k !== 'i' && run?.k !== 'd') ||
+        first === undefined ||
+        !isAlike(first, job) ||
+        kindOf(first.run) !== kindOf(job.run) ||
+        (first.dedup === undefined) !== (job.dedup === undefined) ||
+        ids.has(job.id)
+      ) {
+        steps.push((run = newRun(job, lanes(job)!)))
         ids = new Set()
+        keys = new Set()
         first = job
       }
+      extend(run, job, n, own)
       ids.add(job.id)
+      if (job.dedup !== undefined) {
+        run.dd!.push(JSON.stringify(job.dedup))
+        run.u!.push(keys.has(job.dedup.key) ? 1 : 0)
+        keys.add(job.dedup.key)
+      }
       continue
     }
     first = undefined
-    const end = plainEnd(group)
-    if (end === undefined) steps.push(oneGroup(group, n, lanes))
-    else {
+    const move = plainMove(group)
+    if (move !== undefined) {
+      const { id } = move.move
       let run = last
-      if (run?.k !== 'c' || ids.has(end.id)) {
-        steps.push((run = { k: 'c', n: [], id: [], f: [], r: [] }))
+      if (run?.k !== 'm' || run.by !== move.by || ids.has(id)) {
+        steps.push((run = moveRun(move.by)))
         ids = new Set()
       }
-      ids.add(end.id)
-      run.n.push(n)
-      run.id.push(end.id)
-      run.f.push(end.fence)
-      run.r.push(end.set.result ?? null)
+      ids.add(id)
+      addMove(run, move, n)
+      continue
     }
+    const note = plainNote(group)
+    if (note === undefined) {
+      steps.push(oneGroup(group, n, lanes))
+      continue
+    }
+    let run = last
+    if (run?.k !== 'n' || ids.has(note.id)) {
+      steps.push((run = noteRun()))
+      ids = new Set()
+    }
+    ids.add(note.id)
+    addNote(run, note, n)
   }
   return steps
 }
 
-/** The one job that a group adds, if there is nothing special about it. */
+/** The one job that a group adds, if there is nothing special about it, but maybe a dedup key. */
 function plainInsert(group: Group): NewJob | undefined {
   const [change] = group
   if (group.length !== 1 || change?.kind !== 'insert') return undefined
@@ -122,7 +135,6 @@ function plainInsert(group: Group): NewJob | undefined {
     edges.length === 0 &&
     job.kind === 'job' &&
     (job.state === 'waiting' ? job.run === undefined : job.state === 'delayed' && job.run !== undefined) &&
-    job.dedup === undefined &&
     job.parentId === undefined &&
     job.chainId === job.id &&
     job.chainIndex === 0
@@ -133,10 +145,10 @@ function kindOf(when: When | undefined): 'at' | 'in' | undefined {
   return when === undefined ? undefined : 'at' in when ? 'at' : 'in'
 }
 
-function newRun(job: NewJob, n: number, { lane, queue }: LaneNumbers, own: Own): NewRun {
-  const { priority: p, lifo, run } = job
-  const made: NewRun = {
-    k: 'i',
+function newRun(job: NewJob, { lane, queue }: LaneNumbers): NewRun {
+  const { priority: p, lifo, run, dedup } = job
+  return {
+    k: dedup === undefined ? 'i' : 'd',
     q: queue,
     qn: job.queue,
     l: lane,
@@ -148,9 +160,8 @@ function newRun(job: NewJob, n: number, { lane, queue }: LaneNumbers, own: Own):
     id: [],
     d: [],
     ...(run !== undefined && ('at' in run ? { ra: [] } : { ri: [] })),
+    ...(dedup !== undefined && { dd: [], u: [] }),
   }
-  extend(made, job, n, own)
-  return made
 }
 
 function extend(run: NewRun, { id, data, run: when }: NewJob, n: number, own: Own): void {
@@ -160,19 +171,6 @@ function extend(run: NewRun, { id, data, run: when }: NewJob, n: number, own: Ow
   if (when !== undefined && 'at' in when) run.ra!.push(Math.floor(when.at))
   else if (when !== undefined) run.ri!.push(Math.floor(when.in))
   if (!own(id)) run.guard = true
-}
-
-/** The end of a job that is nothing more: completed by its holder, with or without a result, alone in its chain. */
-function plainEnd(group: Group): Move | undefined {
-  const [move, release] = group
-  if (group.length !== 2 || move?.kind !== 'move' || release?.kind !== 'release') return undefined
-  if (release.chain !== move.id || release.outcome !== 'completed') return undefined
-  if (move.to !== 'completed' || !move.held || move.why !== undefined || move.closesBroken || move.reaps)
-    return undefined
-  for (const field in move.set) {
-    if (field !== 'result' && move.set[field as keyof MoveFields] !== undefined) return undefined
-  }
-  return move
 }
 
 function oneGroup(group: Group, n: number, lanes: LaneFinder): OneGroup {
@@ -314,18 +312,7 @@ export interface Body {
   readonly now?: Time
 }
 
-/** A body as `commit_v1` takes it: of ends, which are many and alike, ids and results travel as one text each. */
+/** A body as `commit_v1` takes it. */
 export function written({ s, ...rest }: Body): object {
-  return { ...rest, s: s.map((step) => (step.k === 'c' ? packed(step) : step)) }
-}
-
-function packed({ k, n, id, f, r }: EndRun): object {
-  const [first, last] = [n[0]!, n.at(-1)!]
-  return {
-    k,
-    n: last - first === n.length - 1 ? first : n,
-    id: id.join(UNIT),
-    f: f.every((fence) => fence === f[0]) ? f[0] : f.join(','),
-    ...(r.some((result) => result !== null) && { r: r.map((result) => result ?? '').join(UNIT) }),
-  }
+  return { ...rest, s: s.map((step) => (step.k === 'm' || step.k === 'n' ? packed(step) : step)) }
 }

@@ -1,8 +1,11 @@
 // stores/postgres/sql/commit.ts: one commit, in one round trip: groups in order, then renewals, then asks.
 import { changes } from './changes.js'
 import { claim } from './claim.js'
+import { keyedJobs } from './keyed.js'
+import { alone, moves, whose } from './moves.js'
+import { notes } from './notes.js'
 import { kept, steady } from './quick.js'
-import { completions, newJobs, renewals } from './runs.js'
+import { newJobs, renewals } from './runs.js'
 
 /**
  * Applies a batch and answers its receipt, with what there is to tell. Each statement in it sees what the ones before it
@@ -34,7 +37,7 @@ declare
   why text; over text; stands text; born text[]; born_ids text[]; edges text; chains text[]; policies text[]; edge_states text[];
   edge_state text; chain_id text; dedup_key text; was_done boolean; ends boolean; goes_on boolean;
   found_n int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; queues int[]; locked text[]; loose int[];
-  ords bigint[]; ids_in text[]; end_ids text[]; fences text[]; results text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
+  ords bigint[]; ids_in text[]; end_ids text[]; fences text[]; results text[]; verbs text[]; faults text[]; keyed text[]; gone text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
   -- One ask.
   k jsonb; l record; c record; want int; more int; lanes int; floored boolean; exhausted boolean; all_ok boolean;
   tids tid[]; aheads boolean[]; leases bigint[]; new_tids tid[]; new_aheads boolean[]; stopped int[]; claims text[];
@@ -87,11 +90,19 @@ begin
     elsif s->>'k' = 'i' and (v1_cell('limit:' || (s->>'qn')))->>'backlog' is null then
       ${newJobs}
       continue;
-    elsif s->>'k' = 'i' then
+    elsif s->>'k' = 'd' and (v1_cell('limit:' || (s->>'qn')))->>'backlog' is null then
+      ${keyedJobs}
+    elsif s->>'k' in ('i', 'd') then
       -- The same, one by one, because each may be one too many.
       loose := array(select generate_series(0, jsonb_array_length(s->'id') - 1));
-    elsif s->>'k' = 'c' then
-      ${completions}
+    elsif s->>'k' in ('c', 'm', 'n') then
+      ${whose}
+      if within then loose := array(select generate_series(0, cardinality(end_ids) - 1)); -- for there is more to look at
+      elsif s->>'k' = 'n' then
+        ${notes}
+      else
+        ${moves}
+      end if;
     else
       loose := null;
     end if;
@@ -99,8 +110,9 @@ begin
     whole := s;
     foreach i in array coalesce(loose, '{0}') loop
       if loose is not null then
-        s := case when whole->>'k' = 'i' then v1_alone(whole, i) else v1_end(case jsonb_typeof(whole->'n') when 'number' then (whole->>'n')::int + i else (whole->'n'->>i)::int end, end_ids[i + 1],
-          coalesce(fences[i + 1], whole->>'f')::bigint, results[i + 1]) end;
+        s := case whole->>'k' when 'i' then v1_alone(whole, i) when 'd' then v1_alone(whole, i)
+          when 'n' then v1_noted(whole, i, end_ids[i + 1], coalesce(fences[i + 1], whole->>'f')::bigint, results[i + 1])
+          else v1_moved(whole, i, end_ids[i + 1], coalesce(fences[i + 1], whole->>'f')::bigint, coalesce(verbs[i + 1], 'c'), results[i + 1], faults[i + 1]) end;
       end if;
       ${changes}
     end loop;
@@ -185,17 +197,15 @@ $$;
 -- One new job of a run, as a group by itself.
 create or replace function {S}.v1_alone(s jsonb, i int) returns jsonb language sql immutable as $$
   select jsonb_build_object('k', 'g', 'n', s->'n'->i, 'x', jsonb_build_array(
-    (s - array['k', 'n', 'id', 'd', 'ra', 'ri', 'guard']) || jsonb_build_object('k', 'i', 'id', s->'id'->i, 'd', s->'d'->i, 'ci', 0, 'kind', 'job',
+    (s - array['k', 'n', 'id', 'd', 'ra', 'ri', 'guard', 'dd', 'u']) || jsonb_build_object('k', 'i', 'id', s->'id'->i, 'd', s->'d'->i, 'ci', 0, 'kind', 'job',
       'state', case when s ? 'ra' or s ? 'ri' then 'delayed' else 'waiting' end)
       || case when s ? 'ra' then jsonb_build_object('ra', s->'ra'->i) else '{}' end
-      || case when s ? 'ri' then jsonb_build_object('ri', s->'ri'->i) else '{}' end))
+      || case when s ? 'ri' then jsonb_build_object('ri', s->'ri'->i) else '{}' end
+      || case when s ? 'dd' then jsonb_strip_nulls(jsonb_build_object('dedup', s->'dd'->i, 'key', (s->'dd'->>i)::jsonb->'key', 'win', (s->'dd'->>i)::jsonb->'window')) else '{}' end))
 $$;
 
--- One end of a run, as a group by itself.
-create or replace function {S}.v1_end(n int, id text, fence bigint, result text) returns jsonb language sql immutable as $$
-  select jsonb_build_object('k', 'g', 'n', n, 'x', jsonb_build_array(
-    jsonb_build_object('k', 'm', 'id', id, 'f', fence, 'to', 'completed', 'held', true,
-      'set', case when result is null then '{}' else jsonb_build_object('result', result) end),
-    jsonb_build_object('k', 'r', 'chain', id, 'outcome', 'completed')))
+-- The number of a group in a run: those that follow each other have only the first.
+create or replace function {S}.v1_nth(s jsonb, i int) returns int language sql immutable as $$
+  select case jsonb_typeof(s->'n') when 'number' then (s->>'n')::int + i else (s->'n'->>i)::int end
 $$;
-`
+${alone}`

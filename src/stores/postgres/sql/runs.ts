@@ -1,5 +1,4 @@
-// stores/postgres/sql/runs.ts: the parts of a commit that write many groups alike in one statement: new jobs, and plain ends.
-import { UNIT } from './quick.js'
+// stores/postgres/sql/runs.ts: the parts of a commit that write many groups alike in one statement: new jobs, and renewals.
 
 /** Writes the new jobs of a run; answers how many, their places and ids, and when the first is due. */
 function insertRun(conflict: string): string {
@@ -74,92 +73,6 @@ export const newJobs = `
             g_short := g_short || format('["x",%s,"%s",%s,%s]', r.n, why, to_json(r.id), case why when 'busy' then 'null' else '1' end);
           end if;
         end loop;
-      end if;
-`
-
-/** What becomes of a job that is completed. */
-const completed = `state = 'completed', fence = j.fence + 1, lease_until = null, due_at = null, ahead = false, claim = null,
-            finished_at = t, touched = true`
-
-/** Whether a job is held, and nothing has to follow but its end. */
-const plain = "j.lease_until > t and j.dedup is null and j.chain is null and j.kind = 'job'"
-
-/** Each with its fence and its result. */
-const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result from unnest(end_ids, fences, results) y(id, fence, result)
-          where cardinality(locked) = 0 or y.id <> all (locked)`
-
-/** Writes ends; answers how many, which, from which lanes, and what there is to tell. */
-function end(update: string): string {
-  return `
-          with up as (
-            ${update}
-            returning j.id, j.lane, case when recording then v1_entered(j, t) end as entered
-          )
-          select count(*), array_agg(up.id), array_agg(up.lane), array_agg(up.entered) filter (where recording)
-            into got, ids_in, lanes_in, told from up;
-  `
-}
-
-/**
- * Jobs that their holders have completed, with or without a result, in `s`: a group each. Ids and results come as one text,
- * and a fence that is the same for all as a number. Answers in `loose` the places of those that have to be asked one by
- * one: refused, with a dedup key, or waited for.
- */
-export const completions = `
-      loose := '{}';
-      locked := '{}';
-      if jsonb_typeof(s->'id') = 'string' then
-        end_ids := string_to_array(s->>'id', ${UNIT});
-        fences := case when jsonb_typeof(s->'f') = 'number' then '{}' else string_to_array(s->>'f', ',') end;
-        results := coalesce(string_to_array(s->>'r', ${UNIT}, ''), '{}');
-      else -- as version 1 sends them
-        end_ids := array(select jsonb_array_elements_text(s->'id'));
-        fences := array(select jsonb_array_elements_text(s->'f'));
-        results := array(select jsonb_array_elements_text(s->'r'));
-      end if;
-      if exists (select 1 from edge e where e.state = 'open') then
-        select coalesce(array_agg(y.id), '{}') into locked from unnest(end_ids) y(id)
-          cross join lateral (select 1 from edge e where e.chain = y.id and e.state = 'open' limit 1) z;
-      end if;
-      begin
-        -- Nobody holds these rows in almost all cases: they are written at once, and whoever does is not waited for.
-        perform set_config('lock_timeout', '1ms', true);
-        if fences = '{}' and results = '{}' and locked = '{}' then
-          ${end(`update job j set ${completed} where j.id = any (end_ids) and j.fence = (s->>'f')::bigint and ${plain}`)}
-        else
-          ${end(`update job j set ${completed}, result = x.result from (${each}) x where j.id = x.id and j.fence = x.fence and ${plain}`)}
-        end if;
-        -- Whoever adds a dependent locks what it waits for: by now that is either done, and seen here, or told to try again.
-        if got > 0 and exists (select 1 from edge e where e.state = 'open') and exists (select 1 from unnest(ids_in) y(id)
-          cross join lateral (select 1 from edge e where e.chain = y.id and e.state = 'open' limit 1) z)
-        then
-          raise exception using errcode = 'MR006';
-        end if;
-      exception when lock_not_available or deadlock_detected or sqlstate 'MR006' then
-        select coalesce(array_agg(y.id), '{}') into ids_in from unnest(end_ids) y(id)
-          cross join lateral (select 1 from job o where o.id = y.id for update skip locked) z;
-        select coalesce(array_agg(y.id), '{}') into locked from unnest(end_ids) y(id)
-          left join lateral (select true as open from edge e where e.chain = y.id and e.state = 'open' limit 1) z on true
-          where z.open or y.id <> all (ids_in);
-        with mine as materialized (
-          select j.ctid, x.result from (${each}) x cross join lateral (
-            select o.ctid, o.fence, o.lease_until, o.dedup, o.chain, o.kind from job o where o.id = x.id for update skip locked) j
-          where j.fence = x.fence and ${plain}
-        )
-        ${end(`update job j set ${completed}, result = x.result from mine x where j.ctid = x.ctid`).replace('with up', ', up')}
-      end;
-      perform set_config('lock_timeout', '5s', true);
-      if got > 0 then
-        ev := ev || coalesce(told, '{}');
-        for r in select y.lane, l.queue, y.n from (select z.lane, count(*)::int as n from unnest(lanes_in) z(lane) group by 1) y join lane l on l.id = y.lane loop
-          credited := credited || r.queue;
-          c_of := c_of || r.lane || r.lane || r.queue;
-          c_what := c_what || 'active'::text || 'completed'::text || '+completed'::text;
-          c_n := c_n || -r.n || r.n || r.n;
-        end loop;
-      end if;
-      if got < cardinality(end_ids) then
-        select coalesce(array_agg(o.n::int - 1), '{}') into loose from unnest(end_ids) with ordinality o(id, n) where got = 0 or o.id <> all (ids_in);
       end if;
 `
 

@@ -1,0 +1,27 @@
+// stores/postgres/sql/notes.ts: the part of a commit that writes progress and log lines of many jobs in one statement.
+
+/**
+ * Notes by holders, in `s`: a group each. Answers in `loose` the places of those that are refused, to be told one by one why.
+ * Whoever only writes lines leaves the job's row as it is.
+ */
+export const notes = `
+      with mine as materialized (
+        select x.id, x.progress, x.lines, j.ctid, j.attempt
+        from (select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.progress, y.lines
+              from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'l')) y(id, fence, progress, lines)) x
+        cross join lateral (select o.ctid, o.fence, o.lease_until, o.attempt from job o where o.id = x.id for update skip locked) j
+        where j.fence = x.fence and j.lease_until > t
+      ), up as (
+        update job j set progress = x.progress, touched = true from mine x where j.ctid = x.ctid and x.progress is not null
+        returning case when recording then v1_told('progress', j, t, null) end as told
+      ), put as (
+        insert into log (job, n, at, attempt, line)
+        select m.id, coalesce((select max(o.n) from log o where o.job = m.id), 0) + l.n, t, m.attempt, l.line
+        from mine m cross join lateral jsonb_array_elements_text(m.lines) with ordinality l(line, n)
+      )
+      select coalesce((select array_agg(m.id) from mine m), '{}'), (select array_agg(up.told) from up where recording) into ids_in, told;
+      ev := ev || told;
+      if cardinality(ids_in) < cardinality(end_ids) then
+        select coalesce(array_agg(o.n::int - 1), '{}') into loose from unnest(end_ids) with ordinality o(id, n) where o.id <> all (ids_in);
+      end if;
+`
