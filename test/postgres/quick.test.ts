@@ -22,7 +22,7 @@ import type { Ask, Group, Receipt, Store } from '../../src/store/store.js'
 import { steppedClock } from '../conformance/clock.js'
 import { closing } from '../setup.js'
 import { newSchema, sharedServer } from './shared.js'
-import { rows, run } from './sql.js'
+import { rows } from './sql.js'
 
 /** A store whose calls are seen, and whose answers can be lost. */
 interface Seen {
