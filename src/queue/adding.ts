@@ -5,7 +5,7 @@ import type { JobRecord, Keep } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import { create, isDenied, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
-import type { Caller, Lane } from '../store/batcher.js'
+import type { Caller } from '../store/batcher.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Verdict } from '../store/store.js'
@@ -64,20 +64,15 @@ export class Adder {
   /** Sends an add, and makes a handle of what it comes to. */
   send(prepared: Prepared, way: Way = this.#desk.way()): Promise<Job> {
     if (way.within) return stepwise(this.#sending(prepared, way))
-    return this.#submit(prepared, way, this.#desk.connection.main)
-  }
-
-  /** Sends several, in order; within a transaction all at once. */
-  sendAll(prepared: readonly Prepared[], way: Way): Promise<Job[]> {
-    if (way.within) return stepwise(this.#sendingAll(prepared, way))
-    const lane = this.#desk.connection.bulk()
-    return Promise.all(prepared.map((each) => this.#submit(each, way, lane)))
-  }
-
-  #submit(prepared: Prepared, way: Way, lane: Lane): Promise<Job> {
     return new Promise((resolve, reject) => {
-      lane.submit([prepared.insert], new Adding(this, prepared, way, resolve, reject))
+      this.#desk.connection.main.submit([prepared.insert], new Adding(this, prepared, way, resolve, reject))
     })
+  }
+
+  /** Sends several; within a transaction all at once. */
+  sendAll(prepared: readonly Prepared[], way: Way): Promise<Job[]> {
+    if (!way.within) return Promise.all(prepared.map((each) => this.send(each, way)))
+    return stepwise(this.#sendingAll(prepared, way))
   }
 
   *#sendingAll(prepared: readonly Prepared[], way: Way): Steps<Job[]> {

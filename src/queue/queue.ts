@@ -360,7 +360,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#closed = true
     this.#desk.close()
     await Promise.all(this.#waiting)
-    await this.#connection.flushed()
+    await this.#connection.main.flushed()
     this.#watching?.()
     this.#watching = undefined
     this.#emitter.clear()

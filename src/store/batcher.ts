@@ -124,11 +124,6 @@ export class Lane {
     }
   }
 
-  /** Groups that are still to be answered. */
-  get unanswered(): number {
-    return this.#unanswered
-  }
-
   /** How long the store has lately taken to answer a batch. */
   get trip(): Millis {
     return this.#trip

@@ -12,8 +12,6 @@ export interface Connection {
   readonly runtime: Runtime
   /** Adds, settlements and notes. */
   readonly main: Lane
-  /** The lane for jobs that are added together: another than the main one where that is busy and a store works on several batches at once. */
-  bulk(): Lane
   /** Asks: with the rest, so that one round trip does both; by themselves where a store works on several batches at once. */
   readonly asks: Lane
   /** Renewals and signs of life, so that a slow batch never costs a lease. */
@@ -22,8 +20,6 @@ export interface Connection {
   readonly outage: Outage
   /** Resolves when the store is open; opens it the first time. */
   ready(): Promise<void>
-  /** Resolves when everything that was submitted until now has been answered. */
-  flushed(): Promise<void>
 }
 
 /**
@@ -67,18 +63,14 @@ function create(store: Store): Connection {
   const outage = new Outage(store)
   const { portion, tenure, parallel: eager = false } = store.can
   const shared = { outage, ...(tenure !== undefined && { tenure }) }
-  const options = { ...shared, eager, ...(portion !== undefined && { size: portion }) }
-  const main = new Lane(gate, runtime, writer, options)
-  const bulk = eager ? new Lane(gate, runtime, `${writer}/bulk`, options) : main
+  const main = new Lane(gate, runtime, writer, { ...shared, eager, ...(portion !== undefined && { size: portion }) })
   return {
     store,
     runtime,
     main,
-    bulk: () => (main.unanswered <= bulk.unanswered ? main : bulk),
     asks: eager ? new Lane(gate, runtime, `${writer}/asks`, shared) : main,
     renewals: new Lane(gate, runtime, `${writer}/renewals`, shared),
     outage,
     ready,
-    flushed: async () => void (await Promise.all([main.flushed(), bulk.flushed()])),
   }
 }

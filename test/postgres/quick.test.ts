@@ -197,9 +197,21 @@ test('batches whose answers were lost', async () => {
   await sendTwice({ groups: jobs(10, 'a', (n) => (n === 3 ? {} : { data: n })) }, 'add_v2')
   await sendTwice({ groups: jobs(10, 'b', { lifo: true }) }, 'add_v2')
   await sendTwice({ asks: [ask(3, { ahead: 4 })] }, 'claim_v2')
-  expect(short.ways().slice(-3)).toEqual(['claim_v2', 'claim_v2', 'commit_v1'])
+  expect(short.ways().slice(-2)).toEqual(['claim_v2', 'commit_v1'])
   await send({ groups: jobs(5, 'c') })
   await claim(50)
+})
+
+test('a claim that found nothing, was sent again, and comes late after all', async () => {
+  const { jobs, short, other, send } = await scene()
+  await send({ groups: jobs(1, 'b') }) // the lane is there
+  const batch = { writer: 'late', seq: 1, groups: [], renewals: [], asks: [ask(3, { names: ['a'] })] }
+  short.lose('claim_v2')
+  await expect(short.store.commit(batch)).rejects.toThrow('lost')
+  expect((await short.store.commit(batch)).asks).toEqual([[]])
+  await send({ groups: jobs(1, 'a') })
+  expect((await other().commit(batch)).asks).toEqual([[]])
+  expect((await short.store.commit({ ...batch, seq: 2 })).asks[0]).toHaveLength(1)
 })
 
 test('claims from one lane and from several, in the order of their priorities, some of them ahead', async () => {

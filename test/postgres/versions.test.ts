@@ -12,7 +12,7 @@ import { postgres } from '../../src/postgres.js'
 import { VERSION } from '../../src/stores/postgres/schema.js'
 import { closing } from '../setup.js'
 import { newSchema, sharedServer } from './shared.js'
-import { rows as query } from './sql.js'
+import { rows as query, run } from './sql.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '../..')
 const JOBS = 300
@@ -69,26 +69,84 @@ function installed(): string {
   return folder
 }
 
+/** A program of the older version that runs, and what it says. */
+function startOlder(
+  url: string,
+  schema: string,
+): {
+  tell(word: string): void
+  heard(line: string): Promise<void>
+  readonly said: readonly string[]
+  readonly ended: Promise<number | null>
+} {
+  const older = spawn(process.execPath, ['program.js', url, schema, String(JOBS)], {
+    cwd: installed(),
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
+  processes.push(older)
+  const said: string[] = []
+  const waiting = new Map<string, () => void>()
+  createInterface({ input: older.stdout }).on('line', (line) => {
+    said.push(line)
+    waiting.get(line)?.()
+  })
+  return {
+    tell: (word) => void older.stdin.write(`${word}\n`),
+    heard: (line) => (said.includes(line) ? Promise.resolve() : new Promise((go) => waiting.set(line, go))),
+    said,
+    ended: new Promise((resolve) => older.once('exit', resolve)),
+  }
+}
+
+test(
+  'a schema is led on by five processes while the older version works on it, and keeps what others have made of it',
+  { timeout: 120_000 },
+  async () => {
+    const url = await sharedServer()
+    const schema = newSchema()
+    const { tell, heard, said, ended } = startOlder(url, schema)
+    await heard('added')
+    await run(url, `create view ${schema}.mine as select id, state from ${schema}.job`)
+    await run(url, `grant select on ${schema}.job, ${schema}.jobs to pg_monitor`)
+    tell('go')
+    await heard('worked')
+    const stores = Array.from({ length: 5 }, () => closing(postgres(url, { schema })))
+    await Promise.all(stores.map((store) => store.open()))
+    await heard('fed')
+    tell('end')
+    expect(await ended).toBe(0)
+    expect(said.filter((line) => line.startsWith('error'))).toEqual([])
+
+    const queue = closing(new Queue('shared', { store: stores[0]! }))
+    const total = 2 * JOBS + 20
+    const left = total - (await queue.counts()).completed
+    const worker = new Worker(queue, { chore: async () => 'new' }, { concurrency: 5, autorun: false })
+    closing(worker)
+    const all = new Promise<void>((resolve) => {
+      let completed = 0
+      if (left === 0) resolve()
+      worker.on('completed', () => ++completed === left && resolve())
+    })
+    await worker.run()
+    await all
+    expect(await queue.counts()).toMatchObject({ waiting: 0, active: 0, completed: total })
+    const [seen] = await query<{ n: number; job: boolean; jobs: boolean }>(
+      url,
+      `select (select count(*)::int from ${schema}.mine where state = 'completed') as n,
+              has_table_privilege('pg_monitor', '${schema}.job', 'select') as job,
+              has_table_privilege('pg_monitor', '${schema}.jobs', 'select') as jobs`,
+    )
+    expect(seen).toEqual({ n: total, job: true, jobs: true })
+  },
+)
+
 test(
   'an older and a newer version share a schema that the newer one has led on, under load',
   { timeout: 120_000 },
   async () => {
     const url = await sharedServer()
     const schema = newSchema()
-    const older = spawn(process.execPath, ['program.js', url, schema, String(JOBS)], {
-      cwd: installed(),
-      stdio: ['pipe', 'pipe', 'inherit'],
-    })
-    processes.push(older)
-    const said: string[] = []
-    const waiting = new Map<string, () => void>()
-    createInterface({ input: older.stdout }).on('line', (line) => {
-      said.push(line)
-      waiting.get(line)?.()
-    })
-    const heard = (line: string): Promise<void> =>
-      said.includes(line) ? Promise.resolve() : new Promise((resolve) => waiting.set(line, resolve))
-    const ended = new Promise<number | null>((resolve) => older.once('exit', resolve))
+    const { tell, heard, said, ended } = startOlder(url, schema)
 
     await heard('added')
     const version = async (): Promise<number> =>
@@ -110,14 +168,14 @@ test(
       })
     })
     await queue.counts() // from here on all know that somebody watches: no end is missed
-    older.stdin.write('go\n')
+    tell('go')
     await heard('worked')
     const worker = closing(new Worker(queue, { chore: async () => 'new' }, { concurrency: 5 }))
     await queue.addBulk(Array.from({ length: JOBS }, (_, at) => ({ name: 'chore', data: at })))
     await heard('fed')
     await all
     await worker.close()
-    older.stdin.write('end\n')
+    tell('end')
     expect(await ended).toBe(0)
 
     expect(said.filter((line) => line.startsWith('error'))).toEqual([])

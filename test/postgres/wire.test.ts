@@ -297,3 +297,36 @@ describe('notifications', () => {
     expect(await next()).toBeGreaterThan(0)
   })
 })
+
+describe('a worker that appears while something is being added', () => {
+  const slow = `create function millrace.slowly() returns trigger language plpgsql as $$ begin perform pg_sleep(0.25); return null; end $$;
+    create trigger slowly before insert on millrace.job for each statement execute function millrace.slowly()`
+
+  test.each([
+    ['a transaction', (store: Store) => newQueue({ store }).transaction(() => newQueue({ store }).add('job', 1))],
+    ['one job', (store: Store) => newQueue({ store }).add('job', 1)],
+    [
+      'several',
+      (store: Store) =>
+        newQueue({ store }).addBulk([
+          { name: 'job', data: 1 },
+          { name: 'job', data: 2 },
+        ]),
+    ],
+    ['one with an id', (store: Store) => newQueue({ store }).add('job', 1, { id: 'mine' })],
+  ] as const)('hears of it: %s', async (_, add) => {
+    const url = await newDatabase()
+    const first = opened(url)
+    await newQueue({ store: first }).add('job', 0, { delay: '1h' }) // all is there
+    await run(url, slow)
+    const added = add(first)
+    const client = await connected(url)
+    for (;;) {
+      const { rows: sleeping } = await client.query("select 1 from pg_stat_activity where wait_event = 'PgSleep'")
+      if (sleeping.length > 0) break // nothing tells of it
+    }
+    const { next } = await listener(url)
+    await added
+    expect(await next()).toBe(1)
+  })
+})

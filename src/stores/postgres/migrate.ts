@@ -1,9 +1,14 @@
 // stores/postgres/migrate.ts: creates the schema, or leads an older one here, one process at a time.
 import { MillraceError } from '../../job/errors.js'
+import type { Millis } from '../../job/job.js'
 import type { Driver } from './connection.js'
-import { isMissing } from './failures.js'
+import { isMissing, isPassing } from './failures.js'
 import { functions } from './functions.js'
 import { OLDEST, schema as tables, steps, VERSION } from './schema.js'
+
+/** How long a step waits for somebody's lock, and lets others pass between; and how often it tries: for about a minute. */
+const WAIT: Millis = 1_000
+const TRIES = 30
 
 /** A name as SQL writes it. */
 export function quoted(name: string): string {
@@ -57,12 +62,15 @@ async function standing(driver: Driver, schema: string): Promise<Standing | unde
 }
 
 /** Makes sure that the schema is there and of this version; answers what stands there. */
-export async function prepare(driver: Driver, schema: string, migrate: boolean): Promise<Standing> {
+export async function prepare(
+  driver: Driver,
+  schema: string,
+  migrate: boolean,
+  pause: (delay: Millis) => Promise<void>,
+): Promise<Standing> {
   let found = await standing(driver, schema)
   if ((found === undefined || found.version < VERSION) && migrate) {
-    // Whoever comes second finds the work done: it is looked at again once the lock is had.
-    const lock = `select pg_advisory_xact_lock(hashtextextended('millrace:migrate:' || ${literal(schema)}, 0))`
-    await driver.script([lock, guarded(schema)])
+    await lead(driver, schema, pause)
     found = await standing(driver, schema)
   }
   if (found === undefined) {
@@ -84,6 +92,22 @@ export async function prepare(driver: Driver, schema: string, migrate: boolean):
     )
   }
   return found
+}
+
+/**
+ * Makes the schema, or leads it here. Whoever comes second finds the work done: it is looked at again once the lock is had.
+ * Behind somebody's open transaction it does not wait long, since all others would have to wait behind it: it lets them pass, and tries again.
+ */
+async function lead(driver: Driver, schema: string, pause: (delay: Millis) => Promise<void>): Promise<void> {
+  const lock = `select pg_advisory_xact_lock(hashtextextended('millrace:migrate:' || ${literal(schema)}, 0))`
+  for (let tries = 1; ; tries++) {
+    try {
+      return await driver.script([`set local lock_timeout = '${WAIT}ms'`, lock, guarded(schema)])
+    } catch (error) {
+      if (!isPassing(error) || tries >= TRIES) throw error
+      await pause(WAIT)
+    }
+  }
 }
 
 function literal(text: string): string {

@@ -268,7 +268,7 @@ function bounded(attempts: number): number | null {
 }
 
 /** Renewals in rounds, in each of which a job is there once at most, each with its number. */
-export function renewalsOf(renewals: readonly Renewal[]): readonly (readonly unknown[])[] {
+function renewalsOf(renewals: readonly Renewal[]): readonly (readonly unknown[])[] {
   const rounds: unknown[][] = []
   const seen = new Map<string, number>()
   for (const [n, { id, fence, lease, started }] of renewals.entries()) {
@@ -280,7 +280,7 @@ export function renewalsOf(renewals: readonly Renewal[]): readonly (readonly unk
 }
 
 /** An ask, with the places below which nothing is known to wait. */
-export function askOf({ worker, queues, handles, want, ahead }: Ask, floors: object | undefined): object {
+function askOf({ worker, queues, handles, want, ahead }: Ask, floors: object | undefined): object {
   return {
     worker,
     queues,
@@ -315,4 +315,16 @@ export interface Body {
 /** A body as `commit_v1` takes it. */
 export function written({ s, ...rest }: Body): object {
   return { ...rest, s: s.map((step) => (step.k === 'm' || step.k === 'n' ? packed(step) : step)) }
+}
+
+/** A batch as `commit_v1` takes it. */
+export function textOf(batch: Batch, body: Body, origin: string, floors: { of(ask: Ask): object | undefined }): string {
+  return JSON.stringify({
+    ...written(body),
+    w: batch.writer,
+    q: batch.seq,
+    o: origin,
+    r: renewalsOf(batch.renewals),
+    a: batch.asks.map((ask) => askOf(ask, floors.of(ask))),
+  })
 }

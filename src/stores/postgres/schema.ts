@@ -7,10 +7,47 @@ export const VERSION = 2
 export const OLDEST = 1
 
 /**
- * Jobs. What every row has, and is as long in each, comes first: PostgreSQL finds it without looking at what lies before.
- * Each step of a job's life adds an entry to the key, next to the ones before it: its pages are filled to less than half.
+ * Everything Millrace keeps in a database, in a schema of its own. Times are milliseconds since 1970. JSON is text: it
+ * reads back exactly as it was written. Names compare by their bytes, whatever the database's language.
+ *
+ * No table but `job` has an index that an update touches, so that what is written again and again stays in its page. `job` is vacuumed early, since every step of a job's life leaves an old row behind.
  */
-const jobTable = `
+export const schema = `
+-- It may be there already, made for a role that can make none.
+do $$ begin
+  if to_regnamespace('{S}') is null then create schema {S}; end if;
+end $$;
+
+-- One row: the version of all this, and a name of its own by which a transaction on another database is told apart.
+create table {S}.meta (
+  only_one boolean primary key default true check (only_one),
+  version  int not null,
+  oldest   int not null,                    -- the oldest version whose functions are still here
+  id       uuid not null default gen_random_uuid(),
+  event    bigint not null default 0,       -- the last event that has a number
+  floor    bigint not null default 0        -- events up to this one are no longer held
+);
+
+-- Queues, and the lanes in them: one for each name and version. Neither is ever removed, so their numbers can be kept.
+-- Who claims from a queue with limits, or adds to one with a bound on its backlog, locks its row.
+create table {S}.queue (
+  id   int generated always as identity primary key,
+  name text collate "C" not null unique
+);
+create table {S}.lane (
+  id      int generated always as identity primary key,
+  queue   int not null,
+  name    text collate "C" not null,
+  version bigint not null,
+  unique (queue, name, version)
+);
+
+create sequence {S}.place increment 1024;   -- the order of insertion, and places in line; who adds many at once takes those between, too
+create sequence {S}.claim;                  -- commits that claimed jobs
+create sequence {S}.fence minvalue 0 start 0; -- the highest fence that a job had when it was removed
+
+-- What every job has, and is as long in each, comes first: it is found without looking at what lies before. Each step of a
+-- job's life adds an entry to the key, next to the ones before it: its pages are filled to less than half.
 create table {S}.job (
   seq         bigint not null,              -- the order of insertion
   priority    bigint not null,              -- lower goes first
@@ -51,9 +88,6 @@ create table {S}.job (
   errors      text[]                        -- failed attempts, the last fifty
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1);
-`
-
-const jobIndexes = `
 create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' and kind = 'job';
 create index job_list on {S}.job (queue, state, seq) where state <> 'active';
 create index job_due on {S}.job (queue, due_at) where due_at is not null and state <> 'active';
@@ -61,59 +95,7 @@ create index job_leased on {S}.job (queue, due_at) where state = 'active';
 create index job_chain on {S}.job (chain, seq) where chain is not null;
 create index job_parent on {S}.job (parent, seq) where parent is not null;
 create index job_schedule on {S}.job (queue, seq) where kind = 'schedule';
-`
 
-const jobView = `
--- For people: every job with its names in words.
-create view {S}.jobs as
-  select j.seq, j.id, q.name as queue, l.name as name, l.version, j.kind, j.state, j.priority, j.attempt, j.attempts,
-         j.data, j.result, j.error, j.progress, j.worker, to_timestamp(j.created_at / 1000.0) as created,
-         to_timestamp(j.run_at / 1000.0) as runs, to_timestamp(j.started_at / 1000.0) as started,
-         to_timestamp(j.finished_at / 1000.0) as finished
-  from {S}.job j join {S}.queue q on q.id = j.queue join {S}.lane l on l.id = j.lane;
-`
-
-/**
- * Everything Millrace keeps in a database, in a schema of its own. Times are milliseconds since 1970. JSON is text: it
- * reads back exactly as it was written. Names compare by their bytes, whatever the database's language.
- *
- * No table but `job` has an index that an update touches, so that what is written again and again stays in its page. `job` is vacuumed early, since every step of a job's life leaves an old row behind.
- */
-export const schema = `
--- It may be there already, made for a role that can make none.
-do $$ begin
-  if to_regnamespace('{S}') is null then create schema {S}; end if;
-end $$;
-
--- One row: the version of all this, and a name of its own by which a transaction on another database is told apart.
-create table {S}.meta (
-  only_one boolean primary key default true check (only_one),
-  version  int not null,
-  oldest   int not null,                    -- the oldest version whose functions are still here
-  id       uuid not null default gen_random_uuid(),
-  event    bigint not null default 0,       -- the last event that has a number
-  floor    bigint not null default 0        -- events up to this one are no longer held
-);
-
--- Queues, and the lanes in them: one for each name and version. Neither is ever removed, so their numbers can be kept.
--- Who claims from a queue with limits, or adds to one with a bound on its backlog, locks its row.
-create table {S}.queue (
-  id   int generated always as identity primary key,
-  name text collate "C" not null unique
-);
-create table {S}.lane (
-  id      int generated always as identity primary key,
-  queue   int not null,
-  name    text collate "C" not null,
-  version bigint not null,
-  unique (queue, name, version)
-);
-
-create sequence {S}.place increment 1024;   -- the order of insertion, and places in line; who adds many at once takes those between, too
-create sequence {S}.claim;                  -- commits that claimed jobs
-create sequence {S}.fence minvalue 0 start 0; -- the highest fence that a job had when it was removed
-
-${jobTable}${jobIndexes}
 create table {S}.log (
   job     text collate "C" not null,
   n       int not null,
@@ -172,6 +154,15 @@ create table {S}.writer (
   counts  jsonb not null default '{}'
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
+-- What writers of version 1 have counted, and may still count in the moment of the step from it.
+create table {S}.tally (
+  writer text collate "C" not null,
+  of     int not null,                      -- the lane or queue
+  what   text collate "C" not null,
+  n      bigint not null,
+  primary key (writer, of, what)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
 -- Processes that watch, for as long as they are there; and until when events are to be recorded for them.
 create table {S}.peer (
   id           text collate "C" primary key,
@@ -189,7 +180,14 @@ create table {S}.event (
 create index event_new on {S}.event (serial) where last is null;
 create index event_last on {S}.event (last);
 
-${jobView}
+-- For people: every job with its names in words.
+create view {S}.jobs as
+  select j.seq, j.id, q.name as queue, l.name as name, l.version, j.kind, j.state, j.priority, j.attempt, j.attempts,
+         j.data, j.result, j.error, j.progress, j.worker, to_timestamp(j.created_at / 1000.0) as created,
+         to_timestamp(j.run_at / 1000.0) as runs, to_timestamp(j.started_at / 1000.0) as started,
+         to_timestamp(j.finished_at / 1000.0) as finished
+  from {S}.job j join {S}.queue q on q.id = j.queue join {S}.lane l on l.id = j.lane;
+
 insert into {S}.meta (version, oldest) values (${VERSION}, ${OLDEST});
 select nextval('{S}.fence');
 `
@@ -197,26 +195,15 @@ select nextval('{S}.fence');
 /** What leads from one version to the next, the oldest first; the functions of this version come after them. */
 export const steps: readonly { readonly from: number; readonly sql: string }[] = [
   {
-    from: 1, // counts had a table of their own, with a row for each; the columns of jobs had another order
+    from: 1, // counts had a table of their own; chains and children were not in order; jobs had other columns first, and still do
     sql: `
 alter table {S}.writer add column counts jsonb not null default '{}';
-insert into {S}.writer (id, seq, at, receipt, counts)
-  select '', 0, 0, '', coalesce(jsonb_object_agg(y.of || ' ' || y.what, y.n), '{}')
-  from (select of, what, sum(n) as n from {S}.tally group by of, what) y
-  on conflict (id) do update set counts = excluded.counts;
-drop table {S}.tally;
 alter sequence {S}.place increment 1024;
-drop view {S}.jobs;
-alter table {S}.job rename to before;
-alter index {S}.job_pkey rename to before_pkey;
-${jobTable}
-insert into {S}.job (seq, priority, ord, fence, created_at, queue, lane, attempt, chain_index, pending, stalls, stale, ahead, touched, state, kind, id,
-    attempts, due_at, lease_until, claim, started_at, finished_at, worker, data, run_at, broken_at, stale_at, delete_at, chain, parent, settings, dedup,
-    progress, result, error, errors)
-  select seq, priority, ord, fence, created_at, queue, lane, attempt, chain_index, pending, stalls, stale, ahead, touched, state, kind, id,
-    attempts, due_at, lease_until, claim, started_at, finished_at, worker, data, run_at, broken_at, stale_at, delete_at, chain, parent, settings, dedup,
-    progress, result, error, errors from {S}.before;
-drop table {S}.before cascade; -- and what is made of its rows: the functions come after
-${jobIndexes}${jobView}`,
+alter index {S}.job_pkey set (fillfactor = 40);
+drop index {S}.job_chain;
+drop index {S}.job_parent;
+create index job_chain on {S}.job (chain, seq) where chain is not null;
+create index job_parent on {S}.job (parent, seq) where parent is not null;
+`,
   },
 ]

@@ -1,6 +1,7 @@
 // stores/postgres/store.ts: the store in PostgreSQL. A commit is one call of a function in the database.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
+import { unavailable } from '../../store/batcher.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, Notice, Receipt, Store, Tx } from '../../store/store.js'
 import { PRESENT_EVERY } from '../listeners.js'
@@ -18,9 +19,9 @@ import { channelOf, prepare } from './migrate.js'
 import type { Standing } from './migrate.js'
 import { checkOptions } from './options.js'
 import type { CheckedOptions, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
-import { inTime } from './patience.js'
+import { inTime, NoAnswer } from './patience.js'
 import { Minted } from './minted.js'
-import { askOf, newLanes, renewalsOf, stepsOf, written } from './plan.js'
+import { newLanes, stepsOf, textOf, written } from './plan.js'
 import type { Body, LaneFinder } from './plan.js'
 import { asked, detailsOf, dueOf, pageOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, TallyAnswer } from './read.js'
@@ -210,7 +211,7 @@ class PostgresStore implements Store {
     const { patience, connections } = this.#options
     const driver = await openDriver(this.#target, { patience, connections, timer: this.runtime.timer })
     try {
-      const opened = { driver, standing: await prepare(driver, this.#schema, this.#options.migrate) }
+      const opened = { driver, standing: await this.#prepare(driver, this.#options.migrate) }
       if (!this.#closed) this.#opened = opened
       this.#every(TIDY_EVERY, () => this.#tidy())
       return opened
@@ -253,10 +254,19 @@ class PostgresStore implements Store {
       const asked = this.#transactions.call(tx, call, { schema: this.#schema, id: standing.id })
       return await inTime(asked, this.#options.patience, this.runtime.timer)
     } catch (error) {
+      if (error instanceof NoAnswer && tx !== undefined) throw unavailable(this, error)
       if (tx !== undefined) throw toStoreError(toTransactionError(error, this.#schema), this.#schema)
-      if (isMissing(error)) await prepare(driver, this.#schema, false) // which says what stands there now
-      throw toStoreError(error, this.#schema)
+      if (!isMissing(error)) throw toStoreError(error, this.#schema)
+      await this.#prepare(driver, false) // which says what stands there now
     }
+    // Everything is there: another version was being led to this one, and what was under way then was undone.
+    return driver.call(call).catch((error: unknown) => {
+      throw toStoreError(error, this.#schema)
+    })
+  }
+
+  #prepare(driver: Driver, migrate: boolean): Promise<Standing> {
+    return prepare(driver, this.#schema, migrate, (delay) => new Promise((go) => void this.runtime.timer(delay, go)))
   }
 
   async #ask<T>(name: FunctionName, value: Value, tx?: Tx): Promise<T> {
@@ -271,7 +281,8 @@ class PostgresStore implements Store {
     for (let tries = 1; ; tries++) {
       try {
         const short = await this.#ways.go(batch, body, (way) => this.#call(way.name, way.values))
-        const text = short ?? (await this.#call('commit_v1', [this.#textOf(batch, body)]))
+        const text = short ?? (await this.#call('commit_v1', [textOf(batch, body, this.#id, this.#floors)]))
+        this.#ways.answered(batch)
         return answerOf(text!)
       } catch (error) {
         const { cause } = error as { cause?: unknown }
@@ -279,17 +290,6 @@ class PostgresStore implements Store {
         if (!isPassing(cause) || tries >= TRIES) throw error
       }
     }
-  }
-
-  #textOf(batch: Batch, body: Body): string {
-    return JSON.stringify({
-      ...written(body),
-      w: batch.writer,
-      q: batch.seq,
-      o: this.#id,
-      r: renewalsOf(batch.renewals),
-      a: batch.asks.map((ask) => askOf(ask, this.#floors.of(ask))),
-    })
   }
 
   #bodyOf(batch: Pick<Batch, 'groups'>, lanes: LaneFinder = this.#lanes.find): Body {

@@ -21,6 +21,11 @@ export class Ways {
   readonly #floors: (ask: Ask) => object | undefined
   /** Batches that still go the long way. */
   readonly #detours = { add: 0, claim: 0 }
+  /**
+   * Writers whose last batch got no answer. A claim that finds nothing leaves no trace, so that a late original of that batch
+   * could still land after it: these go the long way, which leaves their number in any case.
+   */
+  readonly #unsure = new Set<string>()
 
   constructor(origin: string, floors: (ask: Ask) => object | undefined) {
     this.#origin = origin
@@ -29,7 +34,9 @@ export class Ways {
 
   /** Sends a batch by a short way, and answers what that does; nothing if there is none for it. */
   async go(batch: Batch, body: Body, call: (way: Way) => Promise<string | null>): Promise<string | null> {
-    const way = this.#adding(batch, body) ?? this.#claiming(batch, body)
+    const first = !this.#unsure.has(batch.writer)
+    this.#unsure.add(batch.writer)
+    const way = first ? (this.#adding(batch, body) ?? this.#claiming(batch, body)) : undefined
     if (way === undefined) return null
     const kind = way.name === 'claim_v2' ? 'claim' : 'add'
     if (this.#detours[kind] > 0) {
@@ -45,6 +52,11 @@ export class Ways {
       this.#detours[kind] = DETOUR
       return null
     }
+  }
+
+  /** A batch was answered. */
+  answered(batch: Batch): void {
+    this.#unsure.delete(batch.writer)
   }
 
   #adding(batch: Batch, { s: steps, now }: Body): Way | undefined {

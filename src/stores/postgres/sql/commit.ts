@@ -64,8 +64,8 @@ begin
   if b ? 'store' and not exists (select 1 from meta where id = (b->>'store')::uuid) then
     raise exception 'another database' using errcode = 'MR005';
   end if;
-  -- A user's transaction may end long after this, and somebody may watch by then: it records in any case.
-  select within or coalesce(bool_or(p.events_until > t), false), coalesce(bool_or(p.until > t and (within or p.id <> b->>'o')), false)
+  -- A user's transaction may end long after this, and somebody may watch by then: it records and tells in any case.
+  select within or coalesce(bool_or(p.events_until > t), false), within or coalesce(bool_or(p.until > t and p.id <> b->>'o'), false)
     into recording, listened from peer p;
   select last_value into fence_now from fence;
   if jsonb_array_length(b->'a') > 0 then claim_no := nextval('{S}.claim'); end if;

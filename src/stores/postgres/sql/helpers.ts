@@ -92,8 +92,9 @@ $$;
 
 -- All counts, by whose they are.
 create or replace function {S}.v1_counts() returns table (of int, what text, n numeric) language sql stable as $$
-  select split_part(e.key, ' ', 1)::int, split_part(e.key, ' ', 2), sum(e.value::bigint)
-  from {S}.writer w cross join lateral jsonb_each_text(w.counts) e
-  where w.counts <> '{}' group by 1, 2
+  select y.of, y.what, sum(y.n) from (
+    select split_part(e.key, ' ', 1)::int as of, split_part(e.key, ' ', 2) as what, e.value::bigint as n
+      from {S}.writer w cross join lateral jsonb_each_text(w.counts) e where w.counts <> '{}'
+    union all select t.of, t.what, t.n from {S}.tally t) y group by 1, 2
 $$;
 `

@@ -197,17 +197,21 @@ create or replace function {S}.watch_v1(who text, present bigint, events bigint,
 declare
   t bigint := ${clock};
   m meta;
+  first boolean;
 begin
   select * into m from meta for update;
-  if events > 0 and not exists (select 1 from peer where events_until > t) then
+  first := events > 0 and not exists (select 1 from peer where events_until > t);
+  if first or (present > 0 and not exists (select 1 from peer where id = who and until > t)) then
     begin
-      -- Commits under way record nothing, and whoever looks at a job next would wait for its end in vain. Users' transactions
-      -- record in any case, and are not waited for.
+      -- Commits under way tell and record nothing for whoever is new here, and he would wait in vain for what they have to
+      -- tell. Users' transactions do in any case, and are not waited for.
       perform set_config('lock_timeout', '1s', true);
       perform pg_advisory_xact_lock(hashtextextended('{S}:recording', 0));
     exception when lock_not_available then
       null;
     end;
+  end if;
+  if first then
     update meta set event = m.event + 1, floor = m.event + 1 returning * into m;
     delete from event where last is not null;
   end if;
