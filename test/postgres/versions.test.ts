@@ -69,16 +69,16 @@ function installed(): string {
   return folder
 }
 
-/** A program of the older version that runs, and what it says. */
-function startOlder(
-  url: string,
-  schema: string,
-): {
+/** A program of the older version that has made its schema and runs on it, and what it says. */
+async function startOlder(): Promise<{
+  readonly url: string
+  readonly schema: string
   tell(word: string): void
   heard(line: string): Promise<void>
   readonly said: readonly string[]
   readonly ended: Promise<number | null>
-} {
+}> {
+  const [url, schema] = [await sharedServer(), newSchema()]
   const older = spawn(process.execPath, ['program.js', url, schema, String(JOBS)], {
     cwd: installed(),
     stdio: ['pipe', 'pipe', 'inherit'],
@@ -90,22 +90,18 @@ function startOlder(
     said.push(line)
     waiting.get(line)?.()
   })
-  return {
-    tell: (word) => void older.stdin.write(`${word}\n`),
-    heard: (line) => (said.includes(line) ? Promise.resolve() : new Promise((go) => waiting.set(line, go))),
-    said,
-    ended: new Promise((resolve) => older.once('exit', resolve)),
-  }
+  const heard = (line: string): Promise<void> =>
+    said.includes(line) ? Promise.resolve() : new Promise((go) => waiting.set(line, go))
+  const ended = new Promise<number | null>((resolve) => older.once('exit', resolve))
+  await heard('added')
+  return { url, schema, tell: (word) => void older.stdin.write(`${word}\n`), heard, said, ended }
 }
 
 test(
   'a schema is led on by five processes while the older version works on it, and keeps what others have made of it',
   { timeout: 120_000 },
   async () => {
-    const url = await sharedServer()
-    const schema = newSchema()
-    const { tell, heard, said, ended } = startOlder(url, schema)
-    await heard('added')
+    const { url, schema, tell, heard, said, ended } = await startOlder()
     await run(url, `create view ${schema}.mine as select id, state from ${schema}.job`)
     await run(url, `grant select on ${schema}.job, ${schema}.jobs to pg_monitor`)
     tell('go')
@@ -144,11 +140,7 @@ test(
   'an older and a newer version share a schema that the newer one has led on, under load',
   { timeout: 120_000 },
   async () => {
-    const url = await sharedServer()
-    const schema = newSchema()
-    const { tell, heard, said, ended } = startOlder(url, schema)
-
-    await heard('added')
+    const { url, schema, tell, heard, said, ended } = await startOlder()
     const version = async (): Promise<number> =>
       (await query<{ version: number }>(url, `select version from ${schema}.meta`))[0]!.version
     expect(await version()).toBe(1)

@@ -77,7 +77,7 @@ export class Ways {
     const named = handles.filter(({ name }) => name !== undefined)
     const limits = queues.map((queue) => `limit:${queue}`)
     const names = arrayOf(named.map(({ name }) => name!))
-    const leases = arrayOf(named.map(({ lease }) => String(Math.floor(lease))))
+    const leases = arrayOf(named.map(({ lease }) => String(lease)))
     const other = handles.find(({ name }) => name === undefined)?.lease ?? null
     const floors = this.#floors(ask)
     const below = floors === undefined ? null : JSON.stringify(floors)

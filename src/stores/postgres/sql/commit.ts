@@ -4,7 +4,7 @@ import { claim } from './claim.js'
 import { keyedJobs } from './keyed.js'
 import { alone, moves, whose } from './moves.js'
 import { notes } from './notes.js'
-import { kept, steady } from './quick.js'
+import { counted, kept, steady } from './quick.js'
 import { newJobs, renewals } from './runs.js'
 
 /**
@@ -175,7 +175,7 @@ begin
   if not within then
     ${kept("b->>'w'", "(b->>'q')::bigint", "array_to_string(g_short, ',')", "array_to_string(r_short, ',')", "coalesce(claim_no::text, 'null')")}
   elsif cardinality(c_of) > 0 then
-    insert into writer values ('tx ' || gen_random_uuid(), 0, t, '', v1_counted('{}', c_of, c_what, c_n));
+    insert into writer (id, seq, at, receipt, counts) values ('tx ' || gen_random_uuid(), 0, t, '', ${counted("'{}'::jsonb")});
   end if;
   if cut <> '{}' then
     hints := format('"events":%s,"work":[%s],"due":[%s],"revoked":[%s],"places":[%s]', cardinality(ev), concat_ws(',', nullif(work, ''), btrim(to_json(cut)::text, '[]')),

@@ -84,12 +84,6 @@ create or replace function {S}.v1_waiting(of int, places jsonb) returns boolean 
     ) w where l.queue = of)
 $$;
 
--- Counts, with what a commit has counted.
-create or replace function {S}.v1_counted(had jsonb, c_of int[], c_what text[], c_n int[]) returns jsonb language sql immutable as $$
-  select had || coalesce(jsonb_object_agg(y.k, coalesce((had->>y.k)::bigint, 0) + y.n), '{}')
-  from (select z.of || ' ' || z.what as k, sum(z.n) as n from unnest(c_of, c_what, c_n) z(of, what, n) group by 1) y
-$$;
-
 -- All counts, by whose they are.
 create or replace function {S}.v1_counts() returns table (of int, what text, n numeric) language sql stable as $$
   select y.of, y.what, sum(y.n) from (

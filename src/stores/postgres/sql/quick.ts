@@ -36,7 +36,7 @@ export const refused = `(select w.seq from writer w where w.id = by) >= number
 export const recorded = `exists (select 1 from peer y where y.events_until > t)`
 
 /** What a writer counts, with what the commit has counted in `c_of`, `c_what` and `c_n`. In place: as a function it would be planned anew. */
-function counted(had: string): string {
+export function counted(had: string): string {
   return `${had} || coalesce((select jsonb_object_agg(y.k, coalesce((${had}->>y.k)::bigint, 0) + y.n)
         from (select z.of || ' ' || z.what as k, sum(z.n) as n from unnest(c_of, c_what, c_n) z(of, what, n) group by 1) y), '{}')`
 }
