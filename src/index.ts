@@ -24,7 +24,7 @@ export type { AddOptions, DedupOptions, Dependency, JobDefaults, RetentionOption
 export { Queue } from './queue/queue.js'
 export type { Completing, Inside, PlanArguments, Planned, Planning } from './queue/successors.js'
 export type { JobFilter, ListOptions } from './queue/filter.js'
-export type { AddArguments, AnyJobs, BulkItem, JobOf, JobPage, QueueOptions } from './queue/queue.js'
+export type { AddArguments, AnyJobs, BulkItem, JobOf, JobPage, QueueOptions } from './queue/types.js'
 export type { InTransaction, TransactionArgument, WithTransaction } from './queue/transactions.js'
 export type { Runtime, Stop } from './store/runtime.js'
 export type { SqlRow, SqlTransaction } from './store/sql.js'

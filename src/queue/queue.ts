@@ -13,10 +13,10 @@ import type { GivenBy, Store } from '../store/store.js'
 import { Adder, NO_OPTIONS } from './adding.js'
 import type { Prepared } from './adding.js'
 import { Chain } from './chain.js'
-import type { InputOf, JobDefinition, JobDefinitions, NameOf, ResultOf } from './define.js'
+import type { InputOf, JobDefinitions, NameOf } from './define.js'
 import { Desk } from './desk.js'
 import { Emitter, checkListener, safeLogger } from './events.js'
-import type { EventType, Listener, Logger } from './events.js'
+import type { EventType, Listener } from './events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
 import { hear } from './hearing.js'
@@ -27,61 +27,11 @@ import type { UpdateOptions } from './job.js'
 import { ownJob, removeJobs, updateJobs, wish } from './operations.js'
 import type { Place } from './operations.js'
 import { checkDefaults, defaultOptionNames, parseRetention } from './options.js'
-import type { AddOptions, JobDefaults, RetentionOptions } from './options.js'
+import type { AddOptions } from './options.js'
 import { setPause } from './pauses.js'
 import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
-
-/** Jobs of any name, with any data. */
-export type AnyJobs = Readonly<Record<string, JobDefinition>>
-
-/** How a queue is made. */
-export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> {
-  /** Where its jobs live. */
-  readonly store: S
-  /** The jobs it takes, made by `defineJobs`. Default: any. */
-  readonly jobs?: Jobs
-  /** Defaults for all its jobs; what `job()` and `add` say goes before. Default: those of `JobDefaults`. */
-  readonly defaults?: JobDefaults
-  /** How long its finished jobs are kept. Default: until removed by hand. */
-  readonly retention?: RetentionOptions
-  /** Where warnings and errors go that nobody listens for; `false` for nowhere. Default: the console. */
-  readonly logger?: Logger | false
-  /** The most bytes that a job's data may take as JSON. Default 1 MiB. */
-  readonly maxDataBytes?: number
-}
-
-/** A page of jobs; no `cursor` on the last. */
-export interface JobPage<AJob> {
-  /** The jobs, in the order asked for. */
-  readonly jobs: readonly AJob[]
-  /** Give it to `list` for the next page. */
-  readonly cursor?: string
-}
-
-/** What `add` takes after the name. Data may be left out where undefined is data. */
-export type AddArguments<Input, S extends Store = Store> = undefined extends Input
-  ? [data?: Input, options?: WithTransaction<S, AddOptions>]
-  : [data: Input, options?: WithTransaction<S, AddOptions>]
-
-/** What `add` takes for a name; of a name that may be one of several, what fits all of them. */
-type InputFor<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = (
-  Name extends unknown ? (input: InputOf<Jobs[Name]>) => void : never
-) extends (input: infer Input) => void
-  ? Input
-  : never
-
-/** The handle on a job of one declared name, or of any, told apart by `name`: `JobOf<typeof jobs, 'send-email'>`. */
-export type JobOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
-  ? Job<InputOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name>
-  : never
-
-/** One job for `addBulk`. */
-export type BulkItem<Jobs extends JobDefinitions> = {
-  [Name in NameOf<Jobs>]: undefined extends InputOf<Jobs[Name]>
-    ? { readonly name: Name; readonly data?: InputOf<Jobs[Name]>; readonly options?: AddOptions }
-    : { readonly name: Name; readonly data: InputOf<Jobs[Name]>; readonly options?: AddOptions }
-}[NameOf<Jobs>]
+import type { AddArguments, AnyJobs, BulkItem, InputFor, JobOf, JobPage, QueueOptions } from './types.js'
 
 /** What options that name no transaction come to. */
 const NO_TRANSACTION = { tx: undefined, rest: NO_OPTIONS } as const

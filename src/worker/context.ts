@@ -6,7 +6,7 @@ import type { JsonText } from '../job/json.js'
 import type { JobDefinitions } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
 import type { Completing, Inside } from '../queue/successors.js'
-import type { AnyJobs } from '../queue/queue.js'
+import type { AnyJobs } from '../queue/types.js'
 import type { Store } from '../store/store.js'
 
 /** Why a running handler should stop. */

@@ -1,0 +1,58 @@
+// queue/types.ts: the shapes of a queue's calls, typed by the jobs it takes.
+import type { Store } from '../store/store.js'
+import type { InputOf, JobDefinition, JobDefinitions, NameOf, ResultOf } from './define.js'
+import type { Logger } from './events.js'
+import type { Job } from './job.js'
+import type { AddOptions, JobDefaults, RetentionOptions } from './options.js'
+import type { WithTransaction } from './transactions.js'
+
+/** Jobs of any name, with any data. */
+export type AnyJobs = Readonly<Record<string, JobDefinition>>
+
+/** How a queue is made. */
+export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> {
+  /** Where its jobs live. */
+  readonly store: S
+  /** The jobs it takes, made by `defineJobs`. Default: any. */
+  readonly jobs?: Jobs
+  /** Defaults for all its jobs; what `job()` and `add` say goes before. Default: those of `JobDefaults`. */
+  readonly defaults?: JobDefaults
+  /** How long its finished jobs are kept. Default: until removed by hand. */
+  readonly retention?: RetentionOptions
+  /** Where warnings and errors go that nobody listens for; `false` for nowhere. Default: the console. */
+  readonly logger?: Logger | false
+  /** The most bytes that a job's data may take as JSON. Default 1 MiB. */
+  readonly maxDataBytes?: number
+}
+
+/** A page of jobs; no `cursor` on the last. */
+export interface JobPage<AJob> {
+  /** The jobs, in the order asked for. */
+  readonly jobs: readonly AJob[]
+  /** Give it to `list` for the next page. */
+  readonly cursor?: string
+}
+
+/** What `add` takes after the name. Data may be left out where undefined is data. */
+export type AddArguments<Input, S extends Store = Store> = undefined extends Input
+  ? [data?: Input, options?: WithTransaction<S, AddOptions>]
+  : [data: Input, options?: WithTransaction<S, AddOptions>]
+
+/** What `add` takes for a name; of a name that may be one of several, what fits all of them. */
+export type InputFor<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = (
+  Name extends unknown ? (input: InputOf<Jobs[Name]>) => void : never
+) extends (input: infer Input) => void
+  ? Input
+  : never
+
+/** The handle on a job of one declared name, or of any, told apart by `name`: `JobOf<typeof jobs, 'send-email'>`. */
+export type JobOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
+  ? Job<InputOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name>
+  : never
+
+/** One job for `addBulk`. */
+export type BulkItem<Jobs extends JobDefinitions> = {
+  [Name in NameOf<Jobs>]: undefined extends InputOf<Jobs[Name]>
+    ? { readonly name: Name; readonly data?: InputOf<Jobs[Name]>; readonly options?: AddOptions }
+    : { readonly name: Name; readonly data: InputOf<Jobs[Name]>; readonly options?: AddOptions }
+}[NameOf<Jobs>]
