@@ -54,7 +54,7 @@ test('jobs that are cancelled while the connection that listens is gone', async 
   const ended = await rows<{ ended: number }>(
     url,
     `with ears as (select count(pg_terminate_backend(pid)) as n from pg_stat_activity where datname = current_database()
-         and pid <> pg_backend_pid() and (query ilike 'listen "%' or query like 'select pg_notify($1, $2)%')),
+         and pid <> pg_backend_pid() and (query ilike 'listen "%' or query = $$select 'listening'$$)),
        taken as (update millrace.job set state = 'cancelled', fence = fence + 1, due_at = null, lease_until = null, finished_at = created_at returning 1)
      select (select n from ears)::int as ended, (select count(*) from taken)::int as taken`,
   )

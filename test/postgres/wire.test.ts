@@ -40,7 +40,7 @@ async function listening(url: string, other: readonly number[] = []): Promise<re
   for (;;) {
     const found = await client.query<{ pid: number }>(
       `select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
-         and (query ilike 'listen "%' or query like 'select pg_notify($1, $2)%')`,
+         and (query ilike 'listen "%' or query = $$select 'listening'$$)`,
     )
     const pids = found.rows.map(({ pid }) => pid)
     if (pids.some((pid) => !other.includes(pid))) return pids
@@ -196,7 +196,7 @@ describe('the connection that listens', () => {
       (
         await client.query(
           `select 1 from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
-             and (query ilike 'listen "%' or query like 'select pg_notify($1, $2)%')`,
+             and (query ilike 'listen "%' or query = $$select 'listening'$$)`,
         )
       ).rows.length
     expect(await listeners()).toBe(0)

@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { Client } from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { Queue, Worker } from 'millrace'
+import { Queue, Worker, shutdown } from 'millrace'
 import type { Handler } from 'millrace'
 import { conformanceCases, runCase } from 'millrace/conformance'
 import { postgres } from 'millrace/postgres'
@@ -11,7 +11,7 @@ import { postgresHarness } from '../../conformance/postgres.js'
 import { busyRun } from '../../faults/postgres/busy.js'
 import { scene } from '../../faults/processes.js'
 import { newDatabase, sharedServer } from '../../postgres/shared.js'
-import { addActive, closing, gate } from '../../setup.js'
+import { addActive, closing, gate, mailbox } from '../../setup.js'
 import { startBouncer } from './pgbouncer.js'
 import type { Bouncer } from './pgbouncer.js'
 
@@ -81,6 +81,26 @@ describe('the PostgreSQL store behind it', () => {
     const job = await addActive(queue, 'chore')
     await job.cancel()
     expect(await aborted.promise).toMatchObject({ reason: 'cancelled' })
+  })
+
+  test('who watches is told by looking, though it listens and asks through the very same backend', async () => {
+    const url = await newDatabase()
+    const narrow = await startBouncer(url, { default_pool_size: 1 })
+    try {
+      const here = closing(postgres(narrow.url))
+      const watching = closing(new Queue('work', { store: here, logger: false }))
+      const told = mailbox<string>()
+      watching.on('waiting', ({ id }) => told.put(id))
+      await watching.counts()
+      const queue = closing(new Queue('work', { store: closing(postgres(url)), logger: false }))
+      for (const n of [1, 2, 3]) {
+        const { id } = await queue.add('chore', n)
+        expect(await told.next()).toBe(id)
+      }
+      await shutdown([watching, here])
+    } finally {
+      await narrow.close()
+    }
   })
 
   for (const area of new Set(cases.map((story) => story.area))) {
