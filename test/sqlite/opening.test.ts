@@ -46,7 +46,7 @@ const usual = {
   journal_mode: 'wal',
   synchronous: 2,
   busy_timeout: 0,
-  wal_autocheckpoint: 3000,
+  wal_autocheckpoint: 0,
   journal_size_limit: 67_108_864,
   cache_size: -16_000,
   foreign_keys: 0,

@@ -9,6 +9,7 @@ import type { Feed } from './feed.js'
 import { lister } from './find.js'
 import type { Lister } from './find.js'
 import { Ground } from './ground.js'
+import { Log } from './log.js'
 import { reduce } from './reduce.js'
 import { prepareAll } from './statements.js'
 import { Transaction } from './transaction.js'
@@ -37,6 +38,8 @@ export class Opened implements Reading {
   readonly db: Database
   readonly ground: Ground
   readonly list: Lister
+  /** None in memory. */
+  readonly log: Log | undefined
   readonly #runtime: Runtime
   /** The file's own number, by which it is known if another takes its name. */
   readonly #file: string | undefined
@@ -54,6 +57,7 @@ export class Opened implements Reading {
     this.#runtime = runtime
     this.ground = new Ground(prepareAll(db))
     this.list = lister((text) => db.prepare(text))
+    this.log = db.path === undefined ? undefined : new Log(db.path, this.ground.sql, runtime)
     this.#file = db.path === undefined ? undefined : fileNumber(db.path)
   }
 
@@ -101,6 +105,7 @@ export class Opened implements Reading {
       if (seen === 'changed') this.#company = this.#runtime.elapsed()
       const answer = work()
       sql.commit.run()
+      this.log?.committed()
       return answer
     } catch (error) {
       if (db.inTransaction) sql.rollback.run()

@@ -84,10 +84,13 @@ export async function openDatabase(
   }
 }
 
-/** One more connection to the file of one that is open, for the user's statements: it has the settings of its driver. */
+/**
+ * One more connection to the file of one that is open, for the user's statements: it has the settings of its driver. Its log
+ * is moved by the one that is open.
+ */
 export function openAnother({ handle, path }: Database, synchronous: Synchronous): Database {
   const db = connect(classOf(handle), path!)
-  db.exec(`PRAGMA synchronous = ${synchronous}; PRAGMA wal_autocheckpoint = 3000`)
+  db.exec(`PRAGMA synchronous = ${synchronous}; PRAGMA wal_autocheckpoint = 0`)
   return db
 }
 
@@ -188,7 +191,7 @@ function setUp(db: Database, synchronous: Synchronous): void {
   }
   db.exec(`
     PRAGMA synchronous = ${synchronous};
-    PRAGMA wal_autocheckpoint = 3000;
+    PRAGMA wal_autocheckpoint = 0;
     PRAGMA journal_size_limit = 67108864;
     PRAGMA cache_size = -16000;
     PRAGMA foreign_keys = OFF;

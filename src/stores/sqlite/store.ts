@@ -11,7 +11,6 @@ import { toStoreError } from './failures.js'
 import { Feed } from './feed.js'
 import { find } from './find.js'
 import type { SqliteTransaction, SqliteTx } from './guests.js'
-import { Log } from './log.js'
 import { Opened } from './opened.js'
 import type { Reading } from './opened.js'
 import { checkTarget, openAnother, openDatabase } from './opening.js'
@@ -50,7 +49,6 @@ class SqliteStore implements Store {
   readonly #path: string | undefined
   readonly #settings: Settings
   readonly #feed: Feed
-  readonly #log: Log
   readonly #visits: Visits
   readonly #transactions: Transactions
   #opening: Promise<Opened> | undefined
@@ -68,7 +66,6 @@ class SqliteStore implements Store {
     const share = this.#path === undefined ? 'process' : 'machine'
     this.can = { transactions: true, share, portion: PORTION, synchronous: true } as const
     this.#feed = new Feed(runtime.id(), ring)
-    this.#log = new Log(runtime)
     this.#visits = new Visits(this, new Feed(runtime.id(), ring))
     this.#transactions = new Transactions(runtime, patience, this.#path, () => this.#another())
   }
@@ -90,9 +87,7 @@ class SqliteStore implements Store {
 
   #commit(opened: Opened, batch: Batch): Receipt {
     if (this.#feed.isNew) this.#announceNow(opened)
-    const receipt = opened.commit(batch, this.#feed)
-    if (opened.path !== undefined) this.#log.committed(opened.ground.sql)
-    return receipt
+    return opened.commit(batch, this.#feed)
   }
 
   get: Store['get'] = (ids, tx) => this.#look(({ ground }) => ids.map((id) => ground.byId(id)?.job), tx)
@@ -121,7 +116,10 @@ class SqliteStore implements Store {
       opened.glance()
       if (this.#feed.isNew) this.#announceNow(opened)
     }
-    return this.#transactions.run(work, begin, () => this.visited(true))
+    return this.#transactions.run(work, begin, () => {
+      opened.log?.committed()
+      this.visited(true)
+    })
   }
 
   /** Works in somebody's transaction, where all must be done when this returns if the driver is synchronous. */
@@ -204,12 +202,12 @@ class SqliteStore implements Store {
     this.#feed.close()
     this.visited(true)
     this.#visits.close()
-    this.#log.close()
     this.#stopListening?.()
     const opened = await this.#opening?.catch(() => undefined)
     await this.#transactions.close(opened?.path === undefined ? opened?.db : undefined)
     this.#opened = undefined
     if (opened === undefined) return
+    opened.log?.close()
     try {
       opened.transaction(() => this.#feed.announce(opened.ground, this.runtime.now()))
     } catch {
