@@ -2,10 +2,13 @@
 // written, then or later, whichever driver runs it.
 import { Pool } from 'pg'
 import postgresJs from 'postgres'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
+import { systemRuntime } from '../../src/store/runtime.js'
+import { openDriver } from '../../src/stores/postgres/driver.js'
+import { startProxy } from '../postgres/proxy.js'
 import { newDatabase } from '../postgres/shared.js'
 import { connected, rows } from '../postgres/sql.js'
 import { closing, event, gate } from '../setup.js'
@@ -35,6 +38,42 @@ const writings: Readonly<Record<string, Writing>> = {
   pg: (tx, ...values) => (tx as Pool).query(INSERT, values),
   'postgres.js': async (tx, ...values) => (tx as postgresJs.TransactionSql).unsafe(INSERT, values),
 }
+
+it('a statement of postgres.js that reaches the server late is ended as well', async () => {
+  const proxy = await startProxy(Number(new URL(url).port))
+  onTestFinished(() => proxy.close())
+  const own = postgresJs(proxy.through(url), { max: 2, onnotice: () => {} })
+  onTestFinished(() => own.end({ timeout: 0 }))
+  const driver = await openDriver(own, { patience: 20_000, connections: 2, timer: systemRuntime().timer })
+  const theirs = await connected(url)
+  await theirs.query('begin')
+  await theirs.query('lock table effects in share mode')
+
+  const broken = new Error('broken off')
+  const backend = gate<number>()
+  const transacting = driver.transact(async (tx) => {
+    const inside = driver.savepoint(tx, async (inner) => {
+      const [row] = await (inner as postgresJs.TransactionSql).unsafe('select pg_backend_pid() as pid')
+      proxy.freeze('standing')
+      const late = writings['postgres.js']!(inner, 'late', 'held up')
+      backend.open(row!.pid)
+      await late
+    })
+    inside.catch(() => {})
+    await backend.promise
+    throw broken
+  })
+  transacting.catch(() => {})
+  // The signal comes by another connection, while the statement has not reached the server.
+  const cancels =
+    "select 1 from pg_stat_activity where query like 'select pg_cancel_backend%' and pid <> pg_backend_pid()"
+  const client = await connected(url)
+  while ((await client.query(cancels)).rows.length === 0) await client.query('select pg_sleep(0.02)') // there is nothing that tells
+  await proxy.pass()
+  await expect(transacting).rejects.toBe(broken)
+  await theirs.query('commit')
+  expect(await rows(url, "select what from effects where queue = 'late'")).toEqual([])
+})
 
 describe.each(Object.entries(writings))('on %s', (driver, write) => {
   it.each(['complete', 'prepare'] as const)('ctx.%s leaves nothing', async (call) => {
@@ -67,7 +106,7 @@ describe.each(Object.entries(writings))('on %s', (driver, write) => {
             await done
           },
         },
-        { lease: 600, logger: false },
+        { lease: 2000, logger: false },
       ),
     )
     // Nobody can write to the table, so that the statement is under way until the lock is given back.

@@ -1,10 +1,14 @@
 // stores/postgres/driver-postgres-js.ts: the driver `postgres` (postgres.js), on the user's own client.
 import { MillraceError } from '../../job/errors.js'
+import type { Millis } from '../../job/job.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isServersWord, isUnpreparable } from './failures.js'
 import { lookout, LOOKS } from './lookout.js'
 import { quoted } from './migrate.js'
 import { NoAnswer, inTime } from './patience.js'
+
+/** How long to wait for a statement that was told to end, before it is told again. */
+const AGAIN: Millis = 100
 
 type Row = Readonly<Record<string, unknown>>
 
@@ -58,13 +62,20 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   const looks = lookout(call)
 
   /**
-   * Ends the statement that is under way in a transaction which was broken off: the connection stays, and ROLLBACK would
-   * wait behind it. The signal has been sent when this resolves, so that it cannot meet what comes next.
+   * Ends the statements that are under way in a transaction which was broken off: the connection stays, and ROLLBACK would
+   * wait behind them. One may still be on its way to the server, where a signal that comes before it is forgotten, so it is
+   * sent until all of them have ended. It has been sent when this resolves, so that it cannot meet what comes next.
    */
-  const cancel = async (backend: Promise<readonly Row[]>): Promise<void> => {
+  const cancel = async (tx: PostgresJsTransaction, backend: Promise<readonly Row[]>): Promise<void> => {
+    const ended = (): boolean => true
+    const last = tx.unsafe('select 1').then(ended, ended) // behind all of them
     try {
       const [row] = await within(backend)
-      await call({ name: '', text: 'select pg_cancel_backend($1::text::int)::text', values: [String(row?.pid)] })
+      const signal = { name: '', text: 'select pg_cancel_backend($1::text::int)::text', values: [String(row?.pid)] }
+      for (let waited = 0; waited < patience; waited += AGAIN) {
+        await call(signal)
+        if (await inTime(last, AGAIN, timer).catch(() => false)) return
+      }
     } catch {
       // It is rolled back when the lock is released.
     }
@@ -83,7 +94,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       return sql.begin('isolation level read committed', async (tx) => {
         const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
         backend.catch(() => {})
-        return whileOpen(tx, work, () => cancel(backend))
+        return whileOpen(tx, work, () => cancel(tx, backend))
       })
     },
     savepoint: (tx, work) => tx.savepoint((inner) => whileInside(tx, inner, work)),
