@@ -28,7 +28,7 @@ export interface PgClient {
 export interface PgPool {
   readonly options: object
   readonly Client: new (options: object) => PgClient
-  connect(): Promise<PgClient>
+  connect(connected: (error: Error | undefined, client: PgClient | undefined) => void): unknown
   on(event: 'error', listener: (error: Error) => void): unknown
   end(): Promise<void>
 }
@@ -96,10 +96,9 @@ class PgDriver implements Driver<PgClient> {
   }
 
   async call(call: Call): Promise<string | null> {
-    const client = await this.#connect()
     let broken: unknown
-    const fail = (error: unknown): void => void (broken = error)
-    client.on('error', fail) // told to whoever asked; without a listener it would end the process
+    const fail = (error: unknown): void => void (broken = error) // told to whoever asked
+    const client = await this.#connect(fail)
     try {
       return await this.#ask(client, call)
     } catch (error) {
@@ -137,10 +136,9 @@ class PgDriver implements Driver<PgClient> {
 
   async #transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
     const begin = `BEGIN ISOLATION LEVEL READ COMMITTED${(await this.#looks()) ? `; SELECT ${LOOKS}` : ''}`
-    const client = await this.#connect()
     let broken = false
-    const fail = (): void => void (broken = true)
-    client.on('error', fail) // told to whoever uses it; without a listener it would end the process
+    const fail = (): void => void (broken = true) // told to whoever uses it
+    const client = await this.#connect(fail)
     try {
       await this.#within(client.query(begin))
       const answer = await work(client)
@@ -219,13 +217,27 @@ class PgDriver implements Driver<PgClient> {
     if (this.#own) await this.#pool.end()
   }
 
-  /** A connection of the pool; one that comes too late is given back. */
-  async #connect(): Promise<PgClient> {
-    const connecting = this.#pool.connect()
+  /**
+   * A connection of the pool, and `fail` hears of its errors; one that comes too late is given back. It listens from the very
+   * first moment: a server that is being stopped may say so in one breath with its greeting, and an error that nobody hears
+   * ends the process.
+   */
+  async #connect(fail: (error?: Error) => void): Promise<PgClient> {
+    const connecting = new Promise<PgClient>((resolve, reject) => {
+      this.#pool.connect((error, client) => {
+        client?.on('error', fail)
+        if (client === undefined) reject(error)
+        else resolve(client)
+      })
+    })
     try {
       return await this.#within(connecting)
     } catch (error) {
-      connecting.then((client) => client.release()).catch(() => {})
+      const giveBack = (client: PgClient): void => {
+        client.removeListener('error', fail)
+        client.release()
+      }
+      connecting.then(giveBack).catch(() => {})
       throw error
     }
   }

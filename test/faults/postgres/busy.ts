@@ -147,7 +147,8 @@ export async function busyRun(options: BusyOptions): Promise<Busy> {
       changed()
       await produced
       await until(() => completed.size >= added.size)
-      for (const worker of workers) expect(worker.alive).toBe(true)
+      const gone = workers.filter((each) => !each.alive)
+      expect(await Promise.all(gone.map((each) => each.ended))).toEqual([]) // or it says how
       for (const end of await Promise.all(workers.map((each) => each.finish()))) expect(end).toMatchObject({ code: 0 })
 
       const ids = [...added].toSorted()
