@@ -16,7 +16,7 @@ export default defineConfig({
     globalSetup: ['test/postgres/setup.ts'],
     pool: 'threads',
     maxWorkers: 2, // most of the time is spent waiting for servers and other processes
-    testTimeout: 30_000, // a busy machine starts a server in ten times the usual time
+    testTimeout: 60_000, // on a busy machine all takes ten times as long, and some tests take five seconds
     hookTimeout: 60_000,
     typecheck: {
       enabled: true,
