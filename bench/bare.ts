@@ -61,6 +61,7 @@ function insertOf(id: string, data: string): Insert {
     timeout: undefined,
     run: undefined,
     parentId: undefined,
+    group: undefined,
     dedup: undefined,
     keep: undefined,
     edges: [],

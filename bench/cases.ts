@@ -1,4 +1,6 @@
 // The rows of the SQLite store: what is measured, beside whom, and what must be reached.
+import { composing } from './composing.js'
+import type { Ground } from './composing.js'
 import { footprint } from './footprint.js'
 import { millraceHold, rawHold } from './hold.js'
 import { latencyBetween, latencyWithin } from './latency.js'
@@ -6,7 +8,8 @@ import type { Mode, Way, Weight } from './load.js'
 import type { Case, Contender, Sample, Section, Target } from './measure.js'
 import { raw } from './raw.js'
 import type { Scratch } from './scratch.js'
-import { millrace } from './sqlite.js'
+import { sqliteQueries } from './query.js'
+import { millrace, openStore } from './sqlite.js'
 import type { Backlog, Subject } from './subject.js'
 
 /** What a run measures with. */
@@ -212,6 +215,16 @@ function memory({ scratch, full }: Bench): Case {
   }
 }
 
+function lists({ scratch, full }: Bench): Case {
+  return sqliteQueries(scratch, (path) => openStore(path, 'full'), full ? MILLION : 100_000, full ? '1M' : '100k')
+}
+
+const ground = ({ scratch }: Bench): Ground => ({
+  durability: 'full',
+  places: () => scratch,
+  open: (path) => openStore(path, 'full'),
+})
+
 /** All sections of the SQLite store, everyday ones first. */
 export function sqliteSections(bench: Bench): readonly Section[] {
   const sections: Section[] = [
@@ -221,6 +234,12 @@ export function sqliteSections(bench: Bench): readonly Section[] {
     },
     { name: 'SQLite, synchronous=FULL, by what is there already', cases: backlogs(bench), least: bench.full ? 7 : 3 },
     { name: 'SQLite, synchronous=FULL, memory', cases: [memory(bench)] },
+    { name: 'SQLite, synchronous=FULL, lists and counts', cases: [lists(bench)] },
+    {
+      name: 'SQLite, synchronous=FULL, composition',
+      cases: composing(ground(bench), bench.full ? 100_000 : 40_000),
+      least: 3,
+    },
   ]
   if (bench.full) {
     sections.push({

@@ -19,7 +19,7 @@ export interface Contender {
 }
 
 /** The unit of a figure; of `jobs/s` more is better, of all others less. */
-export type Unit = 'jobs/s' | 'ms' | 'MB' | 'bytes' | 'ratio'
+export type Unit = 'jobs/s' | 'ms' | 'MB' | 'bytes' | 'ratio' | '%'
 
 /** What a figure must reach. */
 export type Target =
@@ -241,7 +241,7 @@ function resultOf(tally: Tally, values: readonly (number | undefined)[]): Result
 /** A figure as it is printed. */
 export function show(value: number, unit: Unit): string {
   if (Number.isNaN(value)) return '–'
-  if (unit === 'ratio') return value.toFixed(2)
+  if (unit === 'ratio' || unit === '%') return value.toFixed(2)
   if (unit === 'ms') return value.toFixed(value < 1 ? 3 : 2)
   if (unit === 'MB') return value.toFixed(1)
   return Math.round(value).toLocaleString('en')

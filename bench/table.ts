@@ -54,6 +54,7 @@ function insertOf(id: string): Insert {
     chainId: id,
     chainIndex: 0,
     parentId: undefined,
+    group: undefined,
     dedup: undefined,
     keep: undefined,
   }

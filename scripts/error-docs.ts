@@ -3,8 +3,8 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import process from 'node:process'
 import { fileURLToPath } from 'node:url'
-import { errorCatalogue } from '../src/job/errors.js'
-import type { ErrorEntry } from '../src/job/errors.js'
+import { errorCatalogue } from '../src/job/catalogue.js'
+import type { ErrorEntry } from '../src/job/catalogue.js'
 
 const page = fileURLToPath(new URL('../docs/errors.md', import.meta.url))
 

@@ -1,27 +1,65 @@
 // index.ts: the front door of millrace: re-exports only.
-export { MillraceError, UnrecoverableError, errorCatalogue, isMillraceError } from './job/errors.js'
-export type { ErrorCode, ErrorEntry } from './job/errors.js'
+export { errorCatalogue } from './job/catalogue.js'
+export type { ErrorEntry } from './job/catalogue.js'
+export { MillraceError, UnrecoverableError, isMillraceError } from './job/errors.js'
+export type { ErrorCode } from './job/errors.js'
 export type { Duration } from './job/duration.js'
-export type { AttemptError, Dedup, ErrorInfo, FailurePolicy, JobState, LogLine } from './job/job.js'
+export type { AttemptError, Dedup, EdgeError, ErrorInfo, FailurePolicy, JobState, LogLine } from './job/job.js'
 export type { BackoffOptions, CustomBackoff } from './job/retry.js'
-export type { Chain, CurrentJob } from './queue/chain.js'
-export { defineJobs, job } from './queue/define.js'
 export type {
+  CatchUp,
+  CronOptions,
+  EveryOptions,
+  Overlap,
+  ScheduleTimes,
+  Timing,
+  TimingOptions,
+} from './job/schedule.js'
+export type { CascadeArgument, CascadeOptions } from './queue/cascade.js'
+export type { Chain, CurrentJob } from './queue/chain.js'
+export { storeCounts } from './queue/counts.js'
+export type { CountOptions, QueueCounts, StateCounts } from './queue/counts.js'
+export { defineJobs, job } from './queue/define.js'
+export { FlowProducer } from './queue/flow.js'
+export type { Flow, FlowJob, FlowJobOptions, FlowProducerOptions } from './queue/flow.js'
+export type { ChainResult, ContinuationOf, DependenciesOf, Ended, EndedOf } from './queue/links.js'
+export type {
+  AfterOf,
   DataOf,
   InputOf,
   JobDefinition,
   JobDefinitions,
   JobOptions,
   NameOf,
+  NextOf,
   ResultOf,
   ReturnOf,
+  Upgrade,
 } from './queue/define.js'
 export type { EventOf, EventType, Listener, Logger, QueueEvent } from './queue/events.js'
 export type { Explanation, Reason } from './queue/explain.js'
 export { Job } from './queue/job.js'
 export type { ResultOptions, UpdateOptions } from './queue/job.js'
-export type { AddOptions, DedupOptions, Dependency, JobDefaults, RetentionOptions } from './queue/options.js'
+export type {
+  BoundOptions,
+  GroupOptions,
+  LimitOptions,
+  Limits,
+  OneGroupOptions,
+  RateOptions,
+  StandingBound,
+  StandingGroupBound,
+} from './queue/limits.js'
+export type {
+  AddOptions,
+  DedupOptions,
+  Dependency,
+  JobDefaults,
+  RepeatOptions,
+  RetentionOptions,
+} from './queue/options.js'
 export { Queue } from './queue/queue.js'
+export type { RunOptions, Schedule, ScheduleOptions } from './queue/schedules.js'
 export type { Completing, Inside, PlanArguments, Planned, Planning } from './queue/successors.js'
 export type { JobFilter, ListOptions } from './queue/filter.js'
 export type { AddArguments, AnyJobs, BulkItem, JobOf, JobPage, QueueOptions } from './queue/types.js'
@@ -29,6 +67,13 @@ export type { InTransaction, TransactionArgument, WithTransaction } from './queu
 export type { Runtime, Stop } from './store/runtime.js'
 export type { SqlRow, SqlTransaction } from './store/sql.js'
 export type { GivenBy, Store, TakenBy } from './store/store.js'
+export type {
+  BatchContext,
+  BatchHandler,
+  BatchHandlerOptions,
+  BatchOptions,
+  BatchedContext,
+} from './worker/batching.js'
 export { JobAbort, middleware } from './worker/context.js'
 export type {
   AbortReason,
@@ -39,7 +84,10 @@ export type {
   Mode,
   PrepareOptions,
 } from './worker/context.js'
+export type { WaitOptions } from './worker/children.js'
 export type {
+  BatchHandlerOf,
+  ContextOf,
   HandledJob,
   Handler,
   HandlerOf,

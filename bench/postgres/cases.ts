@@ -1,15 +1,19 @@
 // The rows of the PostgreSQL store: what is measured, beside whom, and what must be reached.
+import { postgres } from 'millrace/postgres'
 import { Client } from 'pg'
+import { composing } from '../composing.js'
+import type { Ground } from '../composing.js'
 import { latencyBetween } from '../latency.js'
 import type { Way } from '../load.js'
 import type { Case, Contender, Sample, Section, Target } from '../measure.js'
+import { postgresQueries } from '../query.js'
 import type { Places } from '../scratch.js'
 import type { Backlog, Subject } from '../subject.js'
 import { crowd } from './crowd.js'
 import type { Databases } from './databases.js'
 import { raw } from './raw.js'
 import { resident } from './resident.js'
-import { millrace } from './store.js'
+import { millrace, openStore } from './store.js'
 
 /** A peer, and where it keeps its jobs. */
 export interface Peer {
@@ -258,6 +262,22 @@ function backlogs(bench: Bench): readonly Case[] {
   }))
 }
 
+function lists(bench: Bench): Case {
+  const { full, scale } = bench
+  return postgresQueries(
+    () => bench.databases(),
+    openStore,
+    scaled(full ? 1_000_000 : 100_000, scale),
+    full ? '1M' : '100k',
+  )
+}
+
+const ground = (bench: Bench): Ground => ({
+  durability: 'fsync',
+  places: () => bench.databases(),
+  open: (url) => postgres(url),
+})
+
 /** All sections of the PostgreSQL store, everyday ones first. */
 export function postgresSections(bench: Bench): readonly Section[] {
   const sections: Section[] = [
@@ -273,6 +293,8 @@ export function postgresSections(bench: Bench): readonly Section[] {
     },
     { name: 'PostgreSQL, several processes', cases: processes(bench) },
     { name: 'PostgreSQL, memory', cases: [memory(bench)] },
+    { name: 'PostgreSQL, lists and counts', cases: [lists(bench)] },
+    { name: 'PostgreSQL, composition', cases: composing(ground(bench), scaled(40_000, bench.scale)), least: 3 },
   ]
   if (bench.full) sections.push({ name: 'PostgreSQL, by what is there already', cases: backlogs(bench), least: 5 })
   return sections

@@ -3,8 +3,8 @@ import type { Backoff } from './retry.js'
 import type { JsonText } from './json.js'
 import type {
   Dedup,
+  EdgePolicy,
   ErrorInfo,
-  FailurePolicy,
   FinishedState,
   JobKind,
   JobState,
@@ -35,15 +35,17 @@ export interface NewJob {
   readonly chainId: string
   readonly chainIndex: number
   readonly parentId: string | undefined
+  /** Never with `lifo`. */
+  readonly group: string | undefined
   readonly dedup: Dedup | undefined
   readonly keep: KeepByState | undefined
 }
 
-/** A dependency of a new job: on the chain of the job named. */
+/** A dependency of a new job, or one that a running job takes on: on the chain of the job named. */
 export interface NewEdge {
   /** Any job of the chain; one that is neither stored nor inserted earlier in the group is refused as `missing`. */
   readonly on: string
-  readonly policy: FailurePolicy
+  readonly policy: EdgePolicy
 }
 
 /** Adds a job with its edges. Refused as `duplicate` if its id or its dedup key is taken. */
@@ -92,6 +94,11 @@ export interface Move {
   readonly why: 'retrying' | 'stalled' | 'stale' | undefined
   /** Decides all broken edges of the job: they close, and `pending` drops by their number. */
   readonly closesBroken: boolean
+  /**
+   * With `waiting-children`: further chains to wait for, after those that the job has waited for already. As with a new job,
+   * edges to chains that have ended are born so; a chain that it has an edge to gets no other.
+   */
+  readonly waitsFor?: readonly NewEdge[]
   readonly set: MoveFields
 }
 
@@ -112,6 +119,10 @@ export interface Note {
  * This chain has ended. Its open edges close; each dependent is counted down and, at zero, moves on in this very
  * commit; or, if the chain ended badly, is marked broken and due now, its fence going up (a dependent that has finished
  * is only marked, so that a retry finds it broken). Says nothing while a job of the chain is unfinished.
+ *
+ * Edges take along what the last job of the chain returned or failed with. If the chain ended well after it had ended badly
+ * once, and was started over by hand, the edges that this left behind end well, too: a broken one counts down now, a
+ * closed one has been counted.
  */
 export interface Release {
   readonly kind: 'release'

@@ -86,7 +86,7 @@ export interface JobRecord {
   readonly state: JobState
   /** Lower goes first. */
   readonly priority: number
-  /** Place within a priority, given by the store: FIFO counts up from 0, LIFO counts down. */
+  /** Place within a priority, given by the store: FIFO counts up from 0, LIFO counts down; with a group, its turn (`stores/turns.ts`). */
   readonly ord: number
   /** Given by the store; goes up whenever the job is claimed, moved or cancelled; a change made for an older fence is refused. */
   readonly fence: number
@@ -112,6 +112,8 @@ export interface JobRecord {
   readonly chainId: string
   readonly chainIndex: number
   readonly parentId: string | undefined
+  /** Whose job it is, among those who share the queue by turns. */
+  readonly group: string | undefined
   /** Dependencies that have neither ended well nor been decided upon. */
   readonly pending: number
   /** How often its lease ran out. */
@@ -133,8 +135,17 @@ export interface JobRecord {
 /** What happens to a dependent when its dependency fails or is cancelled. */
 export type FailurePolicy = 'fail' | 'ignore' | 'remove'
 
+/**
+ * What an edge says of a failure: the policy and, with `-all`, that what is unfinished behind such edges is cancelled
+ * before the failure of another one of them fails or removes the job.
+ */
+export type EdgePolicy = FailurePolicy | `${FailurePolicy}-all`
+
 /** `open`: not ended. `ended`: ended well. `broken`: ended badly, undecided. `closed`: ended badly, and decided upon. */
 export type EdgeState = 'open' | 'ended' | 'broken' | 'closed'
+
+/** What a dependency failed with; its stack stays with it. */
+export type EdgeError = Omit<ErrorInfo, 'stack'>
 
 /** One job's wait for one chain. */
 export interface Edge {
@@ -142,8 +153,14 @@ export interface Edge {
   readonly dependent: string
   /** The chain it waits for. */
   readonly chain: string
-  readonly policy: FailurePolicy
+  /** The name of the job that was to be waited for: of any job of the chain. */
+  readonly name: string
+  readonly policy: EdgePolicy
   readonly state: EdgeState
+  /** What the last job of the chain returned, of an edge that has ended; it stays when that job is removed. */
+  readonly result: JsonText | undefined
+  /** What it failed with, of an edge that is broken or closed; undefined where it was cancelled or removed. */
+  readonly error: EdgeError | undefined
 }
 
 /** One line that a handler logged. */

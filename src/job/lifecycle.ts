@@ -1,9 +1,12 @@
 // job/lifecycle.ts: every rule about how a job may change. Pure: no clock, no ids, no I/O.
-import type { Change, Insert, Move, MoveFields, NewEdge, NewJob, Note, Release, When } from './change.js'
-import type { Edge, ErrorInfo, FinishedState, JobRecord, Keep, JobState, Millis, Time } from './job.js'
+import type { Change, Insert, NewEdge, NewJob, Note, When } from './change.js'
+import type { Edge, EdgePolicy, ErrorInfo, FailurePolicy, JobRecord, Millis, Time } from './job.js'
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
+import { end, HELD, leave, move, NOTHING } from './moves.js'
 import { copyOf } from './record.js'
+import { SCHEDULE, rescheduled, roundOf, writeProgress } from './rounds.js'
+import type { Refusals } from './rounds.js'
 
 /** How one attempt ended. */
 export type Outcome =
@@ -18,6 +21,8 @@ export type Outcome =
   | { readonly kind: 'threw'; readonly error: ErrorInfo; readonly retryable: boolean; readonly retryIn: Millis }
   /** The handler asked to run again later. */
   | { readonly kind: 'snoozed'; readonly for: Millis }
+  /** The handler asked to run again when these have ended; `also` is inserted before. */
+  | { readonly kind: 'waits'; readonly for: readonly NewEdge[]; readonly also: readonly Insert[] }
   /** A shutdown ended it, or it was leased ahead and never started. */
   | { readonly kind: 'interrupted' }
 
@@ -63,6 +68,7 @@ export function create(spec: JobSpec, chain?: { readonly id: string; readonly in
       chainId: chain?.id ?? spec.id,
       chainIndex: chain?.index ?? 0,
       parentId: spec.parentId,
+      group: spec.group,
       dedup: spec.dedup,
       keep: spec.keep,
     },
@@ -136,14 +142,19 @@ export function settle(job: JobRecord, outcome: Outcome): Change[] {
       return end(job, 'failed', { error: outcome.error }, HELD)
     case 'snoozed':
       return [move(job, 'delayed', { held: true, set: { run: { in: outcome.for }, attempt: job.attempt - 1 } })]
+    case 'waits': {
+      const set = { attempt: job.attempt - 1 }
+      return [...outcome.also, { ...move(job, 'waiting-children', { held: true, set }), waitsFor: outcome.for }]
+    }
     case 'interrupted': // our shutdown is not the job's fault: it gets the attempt back
       return [move(job, 'waiting', { held: true, set: { attempt: job.attempt - 1 } })]
   }
 }
 
-/** Makes a new job the next of another's chain. */
+/** Makes a new job the next of another's chain, and a child of the same parent. */
 export function continueChain(job: JobRecord, { job: next, edges }: Insert): Insert {
-  return { kind: 'insert', job: { ...next, chainId: job.chainId, chainIndex: job.chainIndex + 1 }, edges }
+  const { chainId, parentId } = job
+  return { kind: 'insert', job: { ...next, chainId, chainIndex: job.chainIndex + 1, parentId }, edges }
 }
 
 /**
@@ -152,6 +163,7 @@ export function continueChain(job: JobRecord, { job: next, edges }: Insert): Ins
  */
 export function complete(job: JobRecord, { result, also, continuation }: Returned): Decision {
   if (isFinished(job.state)) return { denied: `is ${job.state}; only an unfinished job can be completed` }
+  if (job.kind === SCHEDULE) return NO_JOB
   return end(job, 'completed', result === undefined ? NOTHING : { result }, {
     closesBroken: job.brokenAt !== undefined,
     chainGoesOn: continuation !== undefined,
@@ -172,7 +184,7 @@ export function due(job: JobRecord, now: Time, edges: readonly Edge[] = []): Cha
   if (job.dueAt === undefined || job.dueAt > now) return []
   switch (job.state) {
     case 'delayed':
-      return [move(job, 'waiting', { place: 'new' })]
+      return job.kind === SCHEDULE ? round(job, now) : [move(job, 'waiting', { place: 'new' })]
     case 'active':
       return leaseRanOut(job)
     case 'waiting-children':
@@ -184,6 +196,28 @@ export function due(job: JobRecord, now: Time, edges: readonly Edge[] = []): Cha
         ? [move(job, 'removed')]
         : [move(job, job.state, { why: 'stale', set: { stale: true } })]
   }
+}
+
+/**
+ * What a due schedule does: its runs and its own next time, in one group, so that no time is lost or doubled whoever dies.
+ * Its own move is the first, so that of many who come together all but one are refused by its fence. A group that the
+ * store refuses for its runs is followed by one without those that were `refused`: nothing stops a schedule but its end.
+ */
+export function round(job: JobRecord, now: Time, refused?: Refusals): Change[] {
+  const { runs, next, progress } = roundOf(job, now, refused)
+  const inserts = runs.map((run) => create({ ...run, edges: [] }))
+  const result = writeProgress(progress)
+  if (next === undefined) return end(job, 'completed', { result }, { next: inserts })
+  return [move(job, 'delayed', { set: { run: { at: next }, result } }), ...inserts]
+}
+
+/** Makes a standing schedule what a new one says, for times to come; the same one changes nothing. */
+export function reschedule(job: JobRecord, by: NewJob, now: Time): Decision {
+  const changed = rescheduled(job, by.data, now)
+  if (changed === undefined) return []
+  if (changed.next === undefined) return { denied: 'has no time left to run at: its end is over' }
+  const set = { data: by.data ?? null, result: writeProgress(changed.progress), run: { at: changed.next } }
+  return changed.ended ? end(job, 'completed', set) : [move(job, 'delayed', { set })]
 }
 
 function leaseRanOut(job: JobRecord): Change[] {
@@ -202,9 +236,10 @@ function leaseRanOut(job: JobRecord): Change[] {
 
 function dependencyBroke(job: JobRecord, edges: readonly Edge[]): Change[] {
   const broken = edges.filter((edge) => edge.state === 'broken')
-  if (broken.length === 0) return []
-  if (broken.some((edge) => edge.policy === 'remove')) return leave(job)
-  const fatal = broken.find((edge) => edge.policy === 'fail')
+  // What is cancelled first breaks its own edge, and with the last one the job is decided upon.
+  if (broken.length === 0 || unneeded(edges).length > 0) return []
+  if (broken.some((edge) => onFailure(edge.policy) === 'remove')) return leave(job)
+  const fatal = broken.find((edge) => onFailure(edge.policy) === 'fail')
   if (fatal === undefined) return [move(job, 'waiting-children', { closesBroken: true })]
   const error: ErrorInfo = {
     name: 'MillraceError',
@@ -214,13 +249,44 @@ function dependencyBroke(job: JobRecord, edges: readonly Edge[]): Change[] {
   return end(job, 'failed', { error }, { closesBroken: true })
 }
 
+/** What the failure of a dependency means. */
+function onFailure(policy: EdgePolicy): FailurePolicy {
+  return (goesWithAll(policy) ? policy.slice(0, -'-all'.length) : policy) as FailurePolicy
+}
+
+function goesWithAll(policy: EdgePolicy): boolean {
+  return policy.endsWith('-all')
+}
+
+/** The chains that are to be cancelled before a job is decided upon that fails, or is removed, with all behind its edges. */
+export function unneeded(edges: readonly Edge[]): readonly string[] {
+  const ends = edges.some(
+    ({ state, policy }) => state === 'broken' && goesWithAll(policy) && onFailure(policy) !== 'ignore',
+  )
+  return ends
+    ? edges.filter(({ state, policy }) => state === 'open' && goesWithAll(policy)).map(({ chain }) => chain)
+    : []
+}
+
 /** Cancels any unfinished job, at once and once. A finished one stays as it is. */
 export function cancel(job: JobRecord): Decision {
+  if (job.kind === SCHEDULE) return NO_JOB
   return isFinished(job.state) ? [] : end(job, 'cancelled', {}, { closesBroken: job.brokenAt !== undefined })
+}
+
+/** Ends a job that has not begun, for a newer one of its group, which has no room for both. */
+export function drop(job: JobRecord): Change[] {
+  const error: ErrorInfo = {
+    name: 'MillraceError',
+    code: 'JOB_DROPPED',
+    message: `Group '${job.group}' was at the bound of its backlog, and a newer job took the place of this one.`,
+  }
+  return end(job, 'cancelled', { error }, { closesBroken: job.brokenAt !== undefined })
 }
 
 /** Starts a failed or cancelled job over, with all its attempts. */
 export function retry(job: JobRecord): Decision {
+  if (job.kind === SCHEDULE) return NO_JOB
   if (job.state !== 'failed' && job.state !== 'cancelled') {
     return { denied: `is ${job.state}; only a failed or cancelled job can be retried` }
   }
@@ -230,6 +296,7 @@ export function retry(job: JobRecord): Decision {
 
 /** Lets a delayed job run now. */
 export function promote(job: JobRecord): Decision {
+  if (job.kind === SCHEDULE) return NO_JOB
   if (job.state === 'waiting') return []
   if (job.state !== 'delayed') return { denied: `is ${job.state}; only a delayed job can be promoted` }
   return [move(job, 'waiting', { place: 'new' })]
@@ -244,6 +311,7 @@ export interface Edit {
 
 /** Changes a job before it runs. A running one takes new data for its next attempt, a failed one for its retry. */
 export function update(job: JobRecord, edit: Edit): Decision {
+  if (job.kind === SCHEDULE) return NO_JOB
   const onlyData = edit.priority === undefined && edit.run === undefined
   if (job.state === 'completed') return { denied: 'is completed; add a new job instead' }
   if (onlyData && edit.data === undefined) return []
@@ -262,7 +330,9 @@ export function update(job: JobRecord, edit: Edit): Decision {
 
 /** Removes a job whatever its state; whoever waits for it learns that it will not end well. */
 export function remove(job: JobRecord): Decision {
-  return leave(job)
+  if (job.kind !== SCHEDULE || isFinished(job.state)) return leave(job)
+  // Its fence goes up first: upkeep that has looked at it must not move one of the same key that comes after it.
+  return [...end(job, 'cancelled', NOTHING), { ...move(job, 'removed'), fence: job.fence + 1 }]
 }
 
 /** Gives a standing job that has not started what a newer one with the same dedup key says; a started one stands. */
@@ -279,73 +349,6 @@ export function note(job: JobRecord, said: { progress?: JsonText; logs?: readonl
   return { kind: 'note', id: job.id, fence: job.fence, held: true, ...said }
 }
 
-interface EndOptions {
-  readonly held?: boolean
-  readonly reaps?: true
-  readonly closesBroken?: boolean
-  readonly chainGoesOn?: boolean
-  readonly next?: readonly Insert[]
+const NO_JOB: Denied = {
+  denied: 'is a schedule, not a job: queue.unschedule ends it, queue.schedule changes it, and its runs are jobs',
 }
-
-/** The plain settlement, by far the most frequent. */
-const HELD: EndOptions = { held: true }
-
-/** A job's end, its successors, the release of its dependents, and its removal if it is not to be kept. */
-function end(job: JobRecord, to: FinishedState, set: MoveFields, options: EndOptions = NO_OPTIONS): Change[] {
-  const keep = job.keep?.[to]
-  // The same as below, without its detours: this runs once for every job.
-  if (keep === undefined && options === HELD) return [move(job, to, { held: true, set }), release(job, to)]
-  const changes: Change[] = [
-    move(job, to, {
-      held: options.held ?? false,
-      reaps: options.reaps,
-      closesBroken: options.closesBroken ?? false,
-      set: keep === undefined ? set : keeping(set, keep),
-    }),
-  ]
-  if (options.next !== undefined && options.next.length > 0) changes.push(...options.next)
-  if (!options.chainGoesOn) changes.push(release(job, to))
-  if (keep?.deleteAfter === 0) changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
-  return changes
-}
-
-/** Spelled out, as in `create`: with retention, this runs once for every job. */
-function keeping(set: MoveFields, keep: Keep): MoveFields {
-  return {
-    stalls: set.stalls,
-    result: set.result,
-    error: set.error,
-    staleIn: keep.staleAfter,
-    deleteIn: keep.deleteAfter,
-  }
-}
-
-function leave(job: JobRecord): Change[] {
-  return isFinished(job.state) ? [move(job, 'removed')] : [move(job, 'removed'), release(job, 'cancelled')]
-}
-
-function release(job: JobRecord, outcome: FinishedState): Release {
-  return { kind: 'release', chain: job.chainId, outcome }
-}
-
-function move(
-  job: JobRecord,
-  to: JobState | 'removed',
-  options: Partial<Pick<Move, 'held' | 'reaps' | 'place' | 'why' | 'closesBroken' | 'set'>> = {},
-): Move {
-  return {
-    kind: 'move',
-    id: job.id,
-    fence: job.fence,
-    to,
-    held: options.held ?? false,
-    reaps: options.reaps,
-    place: options.place ?? 'old',
-    why: options.why,
-    closesBroken: options.closesBroken ?? false,
-    set: options.set ?? NOTHING,
-  }
-}
-
-const NOTHING: MoveFields = {}
-const NO_OPTIONS: EndOptions = {}

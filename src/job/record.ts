@@ -35,6 +35,7 @@ export function copyOf(job: JobRecord): Draft {
     chainId: job.chainId,
     chainIndex: job.chainIndex,
     parentId: job.parentId,
+    group: job.group,
     pending: job.pending,
     stalls: job.stalls,
     ahead: job.ahead,

@@ -1,9 +1,9 @@
 // queue/adding.ts: from a call of `add` to an insert, and from its verdict to a handle.
-import type { Insert, NewJob } from '../job/change.js'
+import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord, Keep } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
-import { create, isDenied, replace } from '../job/lifecycle.js'
+import { create, drop, isDenied, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
 import type { Caller } from '../store/batcher.js'
 import { step, stepwise } from '../store/stepwise.js'
@@ -12,14 +12,30 @@ import type { Verdict } from '../store/store.js'
 import type { JobDefinition, JobDefinitions } from './define.js'
 import type { Desk } from './desk.js'
 import { Job } from './job.js'
+import { whenFull } from './limits.js'
+import { refuseWrongAfter } from './links.js'
 import { parseOptions } from './options.js'
-import type { AddOptions, JobDefaults, ParsedOptions } from './options.js'
+import type { AddOptions, Dependency, JobDefaults, ParsedOptions } from './options.js'
+import { prepareSchedule, standingSchedule } from './schedules.js'
 import type { Way } from './way.js'
 
 /** An add that was checked and only needs to be sent. */
 export interface Prepared {
   readonly insert: Insert
-  readonly mode: ParsedOptions['mode']
+  /** What to do if it stands already; `schedule`: make a standing schedule what this one says. */
+  readonly mode: ParsedOptions['mode'] | 'schedule'
+}
+
+/** What a job is to others, besides what its options say. */
+export interface Kin {
+  /** The job that it is a child of. Default: none. */
+  readonly parentId?: string
+  /** Its id, where it was minted before. Default: by its options. */
+  readonly id?: string
+  /** What it waits for besides. Default: nothing. */
+  readonly children?: readonly NewEdge[]
+  /** The names of those. */
+  readonly names?: readonly string[]
 }
 
 /** No options given. */
@@ -50,13 +66,20 @@ export class Adder {
   }
 
   /** Checks everything about a job to be added; waits only if a schema does. */
-  prepare(name: string, data: unknown, options: AddOptions): Prepared | Promise<Prepared> {
+  prepare(name: string, data: unknown, options: AddOptions, kin?: Kin): Prepared | Promise<Prepared> {
+    if (typeof options === 'object' && options?.repeat !== undefined) {
+      const prepare = this.prepare.bind(this)
+      return prepareSchedule(prepare, name, data, options, this.#desk.connection.runtime.now())
+    }
     const definition = this.definition(name)
     const parsed = this.#options(name, definition, options)
+    if (definition?.after !== undefined) {
+      refuseWrongAfter(name, definition, [...namesIn(options.after), ...(kin?.names ?? [])], 'add')
+    }
     const version = definition?.version ?? 1
     const text = this.#desk.encode(name, data)
-    if (!(text instanceof Promise)) return this.#insert(name, version, text, parsed)
-    const prepared = text.then((each) => this.#insert(name, version, each, parsed))
+    if (!(text instanceof Promise)) return this.#insert(name, version, text, parsed, kin)
+    const prepared = text.then((each) => this.#insert(name, version, each, parsed, kin))
     prepared.catch(() => {}) // one of many may be refused before anybody waits for the others
     return prepared
   }
@@ -115,16 +138,22 @@ export class Adder {
     if (typeof options !== 'object' || options === null || Array.isArray(options)) {
       throw new MillraceError('INVALID_OPTION', `queue.add options must be an object, not ${String(options)}.`)
     }
-    const { input: _input, output: _output, version: _version, ...own } = definition ?? {}
+    const { input: _i, output: _o, version: _v, upgrade: _u, next: _n, after: _a, ...own } = definition ?? {}
     const all = { ...this.#defaults, ...own, ...defined(options) }
     const parsed = parseOptions(all, 'queue.add options', this.#queue, name, this.#retention)
     if (options === NO_OPTIONS) this.#parsed.set(name, parsed)
     return parsed
   }
 
-  #insert(name: string, version: number, data: JsonText | undefined, options: ParsedOptions): Prepared {
+  #insert(
+    name: string,
+    version: number,
+    data: JsonText | undefined,
+    options: ParsedOptions,
+    kin: Kin | undefined,
+  ): Prepared {
     const insert = create({
-      id: options.id ?? this.#desk.connection.runtime.id(),
+      id: kin?.id ?? options.id ?? this.#desk.connection.runtime.id(),
       kind: 'job',
       queue: this.#queue,
       name,
@@ -136,21 +165,20 @@ export class Adder {
       backoff: options.backoff,
       timeout: options.timeout,
       run: options.run,
-      parentId: undefined,
+      parentId: kin?.parentId,
+      group: options.group,
       dedup: options.dedup,
       keep: options.keep,
-      edges: options.edges,
+      edges: kin?.children === undefined ? options.edges : [...options.edges, ...kin.children],
     })
     return { insert, mode: options.mode }
   }
 
-  *#refused(
-    insert: Insert,
-    mode: ParsedOptions['mode'],
-    verdict: Verdict & { readonly ok: false },
-    way: Way,
-  ): Steps<Job> {
+  *#refused(insert: Insert, mode: Prepared['mode'], verdict: Verdict & { readonly ok: false }, way: Way): Steps<Job> {
     const { why, id, job } = verdict
+    if (mode === 'schedule') {
+      return new Job(this.#desk, yield* standingSchedule(this.#desk, insert, verdict, way), { duplicate: true })
+    }
     switch (why) {
       case 'missing':
         throw new MillraceError(
@@ -159,7 +187,7 @@ export class Adder {
           { details: { id } },
         )
       case 'full':
-        throw new MillraceError('QUEUE_FULL', `Queue '${this.#queue}' is at its backlog limit; try again later.`)
+        return yield* this.#full(insert, mode, job, way)
       case 'duplicate':
         break
       default:
@@ -186,6 +214,23 @@ export class Adder {
     return new Job(this.#desk, job, { duplicate: true })
   }
 
+  /** There was no room. Where it is the group's, its oldest job may have to make some. */
+  *#full(insert: Insert, mode: ParsedOptions['mode'], oldest: JobRecord | undefined, way: Way): Steps<Job> {
+    const { group } = insert.job
+    const makesRoom = group !== undefined && (yield* whenFull(way, this.#queue, group)) === 'drop-oldest'
+    const dropped = new Map<string, JobRecord>() // more than one, where the bound was lowered meanwhile
+    let stands = makesRoom ? oldest : undefined
+    while (stands !== undefined && !dropped.has(stands.id) && dropped.size < MOST_DROPPED) {
+      dropped.set(stands.id, stands)
+      const verdict: Verdict = yield* step(way.commit([...[...dropped.values()].flatMap(drop), insert]))
+      if (verdict.ok) return new Job(this.#desk, verdict.inserted[0]!)
+      if (verdict.why === 'full') stands = verdict.job
+      else if (!dropped.has(verdict.id)) return yield* this.#refused(insert, mode, verdict, way)
+      else return yield* step(this.send({ insert, mode }, way)) // it was moved, or began: there may be room now
+    }
+    throw noRoom(insert, oldest)
+  }
+
   /** Gives the standing job what the new one said; judged anew if it was moved in between. */
   *#replace(insert: Insert, standing: JobRecord, way: Way): Steps<Job> {
     const decision = replace(standing, insert.job)
@@ -196,6 +241,19 @@ export class Adder {
     return new Job(this.#desk, record ?? standing, { duplicate: true, removed: record === undefined })
   }
 }
+
+/** The error for a job that its queue, or its group, has no room for. */
+export function noRoom({ job: { queue, group } }: Insert, oldest: JobRecord | undefined): MillraceError {
+  const whose = group !== undefined && oldest !== undefined ? `Group '${group}' of queue` : 'Queue'
+  return new MillraceError(
+    'QUEUE_FULL',
+    `${whose} '${queue}' is at the bound of its backlog; try again later, or raise maxBacklog by queue.limit.`,
+    { details: { queue, ...(group !== undefined && { group }) } },
+  )
+}
+
+/** Jobs that one add drops at most. */
+const MOST_DROPPED = 1000
 
 /** An add on its way. A class, since there is one for every job, and closures cost more. */
 class Adding implements Caller {
@@ -222,6 +280,15 @@ class Adding implements Caller {
   landed(verdict: Verdict): void {
     this.#resolve(this.#adder.handle(this.#prepared, verdict, this.#way))
   }
+}
+
+/** The names of jobs given as dependencies, as far as they are known. */
+function namesIn(after: AddOptions['after']): readonly (string | undefined)[] {
+  const all = after === undefined ? [] : Array.isArray(after) ? (after as readonly Dependency[]) : [after as Dependency]
+  return all.map((each) => {
+    const job: unknown = typeof each === 'object' && each !== null && 'job' in each ? each.job : each
+    return job instanceof Job ? job.name : undefined
+  })
 }
 
 /** Options without those set to undefined, so that they do not hide defaults. */

@@ -1,18 +1,23 @@
 // queue/chain.ts: a chain of jobs, and its settlement without a worker: approvals, callbacks of others, work done by hand.
 import { MillraceError } from '../job/errors.js'
 import { isFinished } from '../job/job.js'
-import type { JobRecord } from '../job/job.js'
+import type { JobRecord, JobState } from '../job/job.js'
 import { encodeJson } from '../job/json.js'
-import { complete, isDenied, lock } from '../job/lifecycle.js'
+import { cancel, complete, isDenied, lock } from '../job/lifecycle.js'
 import type { Returned } from '../job/lifecycle.js'
 import { checkName } from '../job/names.js'
 import { OpenTransaction, runInside } from '../store/ambient.js'
+import { stepwise } from '../store/stepwise.js'
 import type { Store, Tx } from '../store/store.js'
 import type { Adder } from './adding.js'
+import { cascadeIn } from './cascade.js'
+import type { CascadeArgument } from './cascade.js'
+import { chainJobs, chainResult, lastJob, noChain as notFound, removeChain } from './chain-jobs.js'
 import { validate } from './define.js'
 import type { JobDefinitions } from './define.js'
 import type { Desk } from './desk.js'
 import { Job } from './job.js'
+import type { ResultOptions } from './job.js'
 import { Successors, cannotContinue, outOfOrder } from './successors.js'
 import type { Completing } from './successors.js'
 import { refuseWithout, transactionIn, transactionOn } from './transactions.js'
@@ -43,8 +48,8 @@ export interface CurrentJob<Jobs extends JobDefinitions, S extends Store, AJob =
   complete<Result>(work: (inside: Completing<S, Jobs>) => Result | Promise<Result>): Promise<Result>
 }
 
-/** A job and those that it was continued with. */
-export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job> {
+/** A job and those that it was continued with. `Result` is what it can end with. */
+export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Result = unknown> {
   /** The id that it was asked for by: of its first job, or of any of its jobs. */
   readonly id: string
   readonly #host: ChainHost
@@ -53,6 +58,65 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job> {
   constructor(host: ChainHost, id: string) {
     this.id = checkName(id, 'job id')
     this.#host = host
+  }
+
+  /**
+   * What the last job of the chain returned, as soon as the chain has ended; throws if that one failed, was cancelled or
+   * removed. Waits by push, through all jobs that the chain goes on with.
+   */
+  result(options: ResultOptions = {}): Promise<Result> {
+    return this.#do(() => chainResult(this.#host.desk, this.id, options)) as Promise<Result>
+  }
+
+  /** Its jobs in order, as they stand; those that were removed are missing. */
+  jobs(...options: TransactionArgument<S>): Promise<AJob[]> {
+    return this.#do(async () => {
+      const { desk } = this.#host
+      const way = desk.way(transactionIn(options[0], 'chain.jobs'))
+      return (await chainJobs(way, this.id)).map((record) => new Job(desk, record) as AJob)
+    })
+  }
+
+  /**
+   * The state of the job at which it stands: a chain goes on as long as that is unfinished, and ended as that did. A method,
+   * since it has to be read. Rejects with `JOB_NOT_FOUND` if none of its jobs is there.
+   */
+  state(...options: TransactionArgument<S>): Promise<JobState> {
+    return this.#do(async () => {
+      const way = this.#host.desk.way(transactionIn(options[0], 'chain.state'))
+      return (await lastJob(way, this.id, this.#host.queue)).state
+    })
+  }
+
+  /** Cancels the job at which it stands, and so the chain; false if it had ended. */
+  cancel(...options: TransactionArgument<S>): Promise<boolean> {
+    return this.#do(async () => {
+      const { desk, queue } = this.#host
+      const way = desk.way(transactionIn(options[0], 'chain.cancel'))
+      for (let seen: string | undefined; ;) {
+        const last = await lastJob(way, this.id, queue)
+        if (last.id === seen) return false
+        seen = last.id
+        if ((await stepwise(desk.acting(last.id, cancel, way, last))).done) return true // else it went on meanwhile
+      }
+    })
+  }
+
+  /**
+   * Removes its jobs; answers how many there were. Refused while others wait for it, which `details.dependents` lists;
+   * `cascade`: removes them as well.
+   */
+  remove(...options: CascadeArgument<S>): Promise<number> {
+    return this.#do(async () => {
+      const { cascade, rest } = cascadeIn(options[0], 'chain.remove')
+      const { desk } = this.#host
+      return removeChain(desk, desk.way(transactionIn(rest, 'chain.remove')), this.id, cascade)
+    })
+  }
+
+  async #do<T>(work: () => Promise<T>): Promise<T> {
+    this.#host.refuseClosed()
+    return work()
   }
 
   /**
@@ -139,15 +203,7 @@ class Completion {
   }
 
   async #last(): Promise<JobRecord> {
-    const { queue } = this.#host
-    const newest = async (chain: string): Promise<JobRecord | undefined> =>
-      (await this.#way.find({ chain, order: 'newest', limit: 1 })).items[0]
-    let record = await newest(this.#id)
-    if (record === undefined) {
-      const member = await this.#way.get(this.#id)
-      record = member === undefined ? undefined : await newest(member.chainId)
-    }
-    if (record === undefined || record.queue !== queue) throw notFound(this.#id, queue)
+    const record = await lastJob(this.#way, this.#id, this.#host.queue)
     if (isFinished(record.state)) throw hasEnded(this.#id, record)
     return record
   }
@@ -226,14 +282,6 @@ class Completion {
     }
     throw notFound(this.#id, this.#host.queue)
   }
-}
-
-function notFound(id: string, queue: string): MillraceError {
-  return new MillraceError(
-    'JOB_NOT_FOUND',
-    `There is no chain ${id} in queue '${queue}': it was never added there, or its jobs have been removed.`,
-    { details: { id } },
-  )
 }
 
 function hasEnded(id: string, last: JobRecord): MillraceError {

@@ -2,35 +2,59 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
-import { checkName, refuseUnknown } from '../job/names.js'
+import { checkName, nearest, refuseUnknown } from '../job/names.js'
 import { checkDefaults, defaultOptionNames } from './options.js'
 import type { JobDefaults } from './options.js'
 
 declare const madeByJob: unique symbol
 
 /** What `job()` takes beside schemas: the defaults of this name's jobs, and its version. */
-export interface JobOptions extends JobDefaults {
-  /** Which shape of payload this is; a worker claims only the version it knows. Default 1. */
+export interface JobOptions<Input = unknown> extends JobDefaults {
+  /** Which shape of payload this is: jobs are added under it, and a worker claims only versions that it knows. Default 1. */
   readonly version?: number
+  /**
+   * How payloads of other versions become ones of this version, by version: a worker claims these as well, and its handler
+   * sees what the function makes of them. Default: none, so that jobs of other versions are left to workers that know them.
+   */
+  readonly upgrade?: Readonly<Record<number, Upgrade<Input>>>
 }
+
+/** Makes a payload of this version out of one of another. What it is given is what was added under that version. */
+export type Upgrade<Input = unknown> = {
+  // Written as a method, so that the function may say what it expects.
+  bivariant(data: unknown): Input | Promise<Input>
+}['bivariant']
 
 /**
  * A job that was declared with `job()`: its types, its schemas and its defaults. `Input` is what `add` takes, `Data`
  * what the handler sees, `Return` what it returns and `Result` what `result()` gives; without schemas the first two are
  * one type, and so are the last two.
  */
-export interface JobDefinition<Input = unknown, Data = Input, Result = unknown, Return = Result> extends JobOptions {
+export interface JobDefinition<
+  Input = unknown,
+  Data = Input,
+  Result = unknown,
+  Return = Result,
+  Next extends string = string,
+  After extends readonly string[] = readonly string[],
+> extends JobOptions {
   /** Carries types only; there is nothing here at run time. */
   readonly [madeByJob]: {
     readonly input: Input
     readonly data: Data
     readonly result: Result
     readonly return: Return
+    readonly next: Next
+    readonly after: After
   }
   /** Checks the payload at `add` and again before the handler, which gets what it makes of it. Default: no check. */
   readonly input?: StandardSchemaV1
   /** Checks what the handler returns; the result is what it makes of it. Default: no check. */
   readonly output?: StandardSchemaV1
+  /** The jobs that its chain may go on with. Default: any. */
+  readonly next?: readonly string[]
+  /** The jobs that it waits for, in this order. Default: any, or none. */
+  readonly after?: readonly string[]
 }
 
 /** Declared jobs by name. */
@@ -51,6 +75,23 @@ export type ResultOf<Definition extends JobDefinition> = Definition[typeof madeB
 /** What a handler may return: the input of the `output` schema, which may be looser than the result. */
 export type ReturnOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['return']
 
+/** The names that a job's chain may go on with; `string` where none were declared. */
+export type NextOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['next']
+
+/** The names that a job was declared to wait for, in order; `readonly string[]` where none were. */
+export type AfterOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['after']
+
+/** Declarations that name no job which is not declared. */
+type Linked<Jobs> = {
+  readonly [Name in keyof Jobs]: Jobs[Name] extends JobDefinition
+    ? string extends NextOf<Jobs[Name]>
+      ? unknown
+      : [NextOf<Jobs[Name]>] extends [keyof Jobs]
+        ? unknown
+        : { readonly next: readonly (keyof Jobs)[] }
+    : unknown
+}
+
 type SchemaInput<Given, Plain> = Given extends StandardSchemaV1 ? StandardSchemaV1.InferInput<Given> : Plain
 type SchemaOutput<Given, Plain> = Given extends StandardSchemaV1 ? StandardSchemaV1.InferOutput<Given> : Plain
 
@@ -61,6 +102,7 @@ type SchemaOutput<Given, Plain> = Given extends StandardSchemaV1 ? StandardSchem
  * ```ts
  * job({ input: z.object({ to: z.email() }), attempts: 5 })
  * job<{ to: string }, { messageId: string }>({ attempts: 5 })
+ * job<{ draft: string }, void, 'publish' | 'reject'>({ next: ['publish', 'reject'] })
  * ```
  */
 export function job<
@@ -68,47 +110,85 @@ export function job<
   Result = unknown,
   InputSchema extends StandardSchemaV1 | undefined = undefined,
   OutputSchema extends StandardSchemaV1 | undefined = undefined,
+  const Next extends readonly string[] = readonly string[],
+  const After extends readonly string[] = readonly string[],
 >(
-  options: JobOptions & {
+  options: JobOptions<SchemaInput<InputSchema, Input>> & {
     /** Checks the payload at `add` and again before the handler, which gets what it makes of it. Default: no check. */
     readonly input?: InputSchema
     /** Checks what the handler returns; the result is what it makes of it. Default: no check. */
     readonly output?: OutputSchema
-  } = {},
+    /** The jobs that its chain may go on with: `continueWith` takes no other. `[]`: none. Default: any. */
+    readonly next?: Next
+    /** The jobs that it waits for, in this order, which types `ctx.dependencies()`; `add` wants as many. Default: any. */
+    readonly after?: After
+  },
 ): JobDefinition<
   SchemaInput<InputSchema, Input>,
   SchemaOutput<InputSchema, Input>,
   SchemaOutput<OutputSchema, Result>,
-  SchemaInput<OutputSchema, Result>
-> {
+  SchemaInput<OutputSchema, Result>,
+  Next[number],
+  After
+>
+/** Declares a job by plain types, which are not checked at run time, and names what may come next. */
+export function job<
+  Input = unknown,
+  Result = unknown,
+  Next extends string = string,
+  After extends readonly string[] = readonly string[],
+>(
+  options?: JobOptions<Input> & {
+    /** The jobs that its chain may go on with: `continueWith` takes no other. `[]`: none. Default: any. */
+    readonly next?: readonly Next[]
+    /** The jobs that it waits for, in this order, which types `ctx.dependencies()`; `add` wants as many. Default: any. */
+    readonly after?: After
+  },
+): JobDefinition<Input, Input, Result, Result, Next, After>
+/** What both come to. */
+export function job(options: Declared = {}): JobDefinition {
   checkDefinition(options, 'job()')
   // The types are carried by a property that nothing reads, so there is none.
-  return { ...options } as ReturnType<typeof job<Input, Result, InputSchema, OutputSchema>>
+  return { ...options } as JobDefinition
+}
+
+/** What `job()` is given, whatever its types. */
+interface Declared extends JobOptions {
+  readonly input?: StandardSchemaV1 | undefined
+  readonly output?: StandardSchemaV1 | undefined
+  readonly next?: readonly string[]
+  readonly after?: readonly string[]
 }
 
 /** Gathers declared jobs. Names are checked here, so that a bad one is found when the program starts. */
-export function defineJobs<const Jobs extends JobDefinitions>(jobs: Jobs): Jobs {
+export function defineJobs<const Jobs extends JobDefinitions>(jobs: Jobs & Linked<Jobs>): Jobs {
   if (typeof jobs !== 'object' || jobs === null || Array.isArray(jobs)) {
     throw new MillraceError('INVALID_OPTION', 'defineJobs takes an object of jobs by name.')
   }
   for (const [name, definition] of Object.entries(jobs)) {
     checkName(name, 'job name')
     checkDefinition(definition, `defineJobs: '${name}'`)
+    for (const next of definition.next ?? []) {
+      if (Object.hasOwn(jobs, next)) continue
+      const near = nearest(next, Object.keys(jobs))
+      const hint = near === undefined ? 'declare it as well' : `did you mean '${near}'?`
+      throw new MillraceError(
+        'UNKNOWN_JOB',
+        `defineJobs: '${name}' goes on with '${next}', which is not there; ${hint}`,
+      )
+    }
   }
   return jobs
 }
 
-function checkDefinition(
-  options: JobOptions & { input?: StandardSchemaV1; output?: StandardSchemaV1 },
-  where: string,
-): void {
+function checkDefinition(options: Declared, where: string): void {
   if (typeof options !== 'object' || options === null || '~standard' in options) {
     throw new MillraceError(
       'INVALID_OPTION',
       `${where}: write job({ input: schema }), or job({ attempts: 5 }) and the like.`,
     )
   }
-  refuseUnknown(options, ['input', 'output', 'version', ...defaultOptionNames], where)
+  refuseUnknown(options, ['input', 'output', 'version', 'upgrade', 'next', 'after', ...defaultOptionNames], where)
   checkSchema(options.input, `${where}: input`)
   checkSchema(options.output, `${where}: output`)
   const { version } = options
@@ -118,7 +198,40 @@ function checkDefinition(
       `${where}: version must be a whole number from 1 up, not ${String(version)}.`,
     )
   }
+  checkUpgrades(options, where)
+  for (const field of ['next', 'after'] as const) {
+    const names: unknown = options[field]
+    if (names === undefined) continue
+    if (!Array.isArray(names)) throw new MillraceError('INVALID_OPTION', `${where}: ${field} must be a list of names.`)
+    for (const name of names) checkName(name as string, `job name in ${field}`)
+  }
   checkDefaults(options, where)
+}
+
+function checkUpgrades({ version = 1, upgrade }: JobOptions, where: string): void {
+  if (upgrade === undefined) return
+  if (typeof upgrade !== 'object' || upgrade === null || Array.isArray(upgrade)) {
+    throw new MillraceError('INVALID_OPTION', `${where}: upgrade must be an object of functions by version.`)
+  }
+  for (const [from, change] of Object.entries(upgrade)) {
+    const number = Number(from)
+    if (!Number.isSafeInteger(number) || number < 1 || number === version || typeof change !== 'function') {
+      throw new MillraceError(
+        'INVALID_OPTION',
+        `${where}: upgrade must be functions by other versions than ${version}, as in { 1: (data) => … }; '${from}' is not.`,
+      )
+    }
+  }
+}
+
+/** The version under which jobs of a declared name are added. */
+export function versionOf(definition: JobDefinition): number {
+  return definition.version ?? 1
+}
+
+/** The versions of a declared name that its handler can be given. */
+export function versionsOf(definition: JobDefinition): readonly number[] {
+  return [versionOf(definition), ...Object.keys(definition.upgrade ?? {}).map(Number)]
 }
 
 function checkSchema(schema: StandardSchemaV1 | undefined, field: string): void {

@@ -1,9 +1,8 @@
 // queue/desk.ts: what can be done with jobs that exist: read them, move them by the rules, wait for them.
-import { parseDuration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import { isFinished } from '../job/job.js'
 import type { JobRecord, LogLine } from '../job/job.js'
-import { decodeJson, encodeJson } from '../job/json.js'
+import { encodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
 import { cancel, isDenied, promote, remove, retry, update } from '../job/lifecycle.js'
 import type { Decision, Edit } from '../job/lifecycle.js'
@@ -13,7 +12,10 @@ import type { Connection } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Group, StoreEvent, Tx, Verdict } from '../store/store.js'
-import { validate } from './define.js'
+import { awaitEnd, removed } from './awaiting.js'
+import { cancelChildren, cascadeIn, removeDependents } from './cascade.js'
+import type { CascadeOptions } from './cascade.js'
+import { validate, versionOf } from './define.js'
 import type { JobDefinitions } from './define.js'
 import { Feed } from './feed.js'
 import { Job } from './job.js'
@@ -66,8 +68,16 @@ export class Desk implements JobActions {
     return record
   }
 
-  cancel(id: string): Promise<Done> {
-    return this.#do(id, cancel)
+  cancel(id: string, options?: CascadeOptions): Promise<Done> {
+    const { cascade } = cascadeIn(options, 'job.cancel')
+    return this.#within((way) => this.cancelling(id, way, cascade))
+  }
+
+  /** Its children after it, if it is to cascade. */
+  *cancelling(id: string, way: Way, cascade: boolean, known?: JobRecord): Steps<Done> {
+    const done = yield* this.acting(id, cancel, way, known)
+    if (cascade) yield* cancelChildren(this, id, way)
+    return done
   }
 
   retry(id: string): Promise<Done> {
@@ -78,8 +88,9 @@ export class Desk implements JobActions {
     return this.#do(id, promote)
   }
 
-  remove(id: string): Promise<Done> {
-    return this.#within((way) => this.removing(id, way))
+  remove(id: string, options?: CascadeOptions): Promise<Done> {
+    const { cascade } = cascadeIn(options, 'job.remove')
+    return this.#within((way) => this.removing(id, way, cascade))
   }
 
   update(id: string, changes: UpdateOptions): Promise<Done> {
@@ -95,14 +106,15 @@ export class Desk implements JobActions {
   }
 
   /** Refused while others wait for the job, because they would then wait for nothing. */
-  *removing(id: string, way: Way): Steps<Done> {
+  *removing(id: string, way: Way, cascade: boolean): Steps<Done> {
     const record = yield* step(way.get(id))
     if (record === undefined) return { done: false, record }
+    if (cascade) yield* removeDependents(this, [id], way)
     const waiting = (yield* this.#awaited([record], () => true, way)).get(id)
     if (waiting !== undefined) {
       throw new MillraceError(
         'JOB_HAS_DEPENDENTS',
-        `Job ${id} cannot be removed: ${waiting.length} wait for it (${waiting.slice(0, 5).join(', ')}). Cancel it instead.`,
+        `Job ${id} cannot be removed: ${waiting.length} wait for it (${waiting.slice(0, 5).join(', ')}). Cancel it instead, or remove them as well: { cascade: true }.`,
         { details: { id, dependents: waiting } },
       )
     }
@@ -143,8 +155,16 @@ export class Desk implements JobActions {
   }
 
   *updating(id: string, changes: UpdateOptions, way: Way): Steps<Done> {
-    const edit = yield* this.editing(changes, (yield* this.reading(id, way)).name)
+    const record = yield* this.reading(id, way)
+    if (changes.data !== undefined && !this.writes(record)) throw otherVersion(record)
+    const edit = yield* this.editing(changes, record.name)
     return yield* this.acting(id, (job) => update(job, edit), way)
+  }
+
+  /** Whether data made here is of the version that the job was added under. */
+  writes({ name, version }: JobRecord): boolean {
+    const definition = this.#jobs?.[name]
+    return definition === undefined || versionOf(definition) === version
   }
 
   /** `UpdateOptions` in the rules' terms. */
@@ -200,61 +220,31 @@ export class Desk implements JobActions {
   }
 
   /** Waits for a job's end, by push. The ear is open before the first look, so nothing falls between. */
-  async result(id: string, options: ResultOptions): Promise<unknown> {
-    refuseUnknown(options, ['timeout', 'signal'], 'result')
-    refuseInside(this.connection.store, `result() of job ${id}`)
-    const timeout = options.timeout === undefined ? undefined : parseDuration(options.timeout, 'result timeout')
-    await this.connection.ready()
-    return new Promise<unknown>((resolve, reject) => {
-      const undo: (() => void)[] = []
-      const settle = (end: () => void): void => {
-        for (const each of undo.splice(0)) each()
-        end()
-      }
-      const fail = (error: unknown): void => settle(() => reject(error))
+  result(id: string, options: ResultOptions): Promise<unknown> {
+    return awaitEnd(this, `job ${id}`, id, options, (end) => {
       const look = (): void => {
         this.connection.store.get([id]).then(([record]) => {
-          if (record === undefined) fail(notFound(id))
-          else if (isFinished(record.state)) settle(() => conclude(record.state, record, resolve, reject))
-        }, fail)
+          if (record === undefined) end.fail(notFound(id))
+          else if (record.kind === 'schedule')
+            end.fail(denied(record, 'is a schedule: its runs have results, and it has none'))
+          else if (isFinished(record.state)) end.conclude(record.state, record)
+        }, end.fail)
       }
-      if (this.#closed) return fail(closed())
-      const onClose = (): void => fail(closed())
-      this.#closing.add(onClose)
-      undo.push(() => this.#closing.delete(onClose))
-      undo.push(
-        this.feed.job(id, (event) => {
-          if (event === undefined) look()
-          else if (event.type === 'removed') fail(removed(id))
-          else if (event.type === 'completed' || event.type === 'failed' || event.type === 'cancelled') {
-            settle(() => conclude(event.type, event, resolve, reject))
-          }
-        }),
-      )
-      if (timeout !== undefined) {
-        undo.push(
-          this.connection.runtime.timer(timeout, () =>
-            fail(
-              new MillraceError(
-                'RESULT_TIMEOUT',
-                `Job ${id} did not finish within ${timeout} ms; it goes on. queue.explain(id) says why it is not running.`,
-                {
-                  details: { id },
-                },
-              ),
-            ),
-          ),
-        )
-      }
-      if (options.signal !== undefined) {
-        const { signal } = options
-        const abort = (): void => fail(signal.reason)
-        if (signal.aborted) return abort()
-        signal.addEventListener('abort', abort)
-        undo.push(() => signal.removeEventListener('abort', abort))
-      }
+      const stop = this.feed.job(id, (event) => {
+        if (event === undefined) look()
+        else if (event.type === 'removed') end.fail(removed(id))
+        else if (isFinished(event.type as never)) end.conclude(event.type, event)
+      })
       look()
+      return stop
     })
+  }
+
+  /** Calls back when this desk closes, or at once if it has. */
+  onClose(listener: () => void): () => void {
+    if (this.#closed) listener()
+    else this.#closing.add(listener)
+    return () => void this.#closing.delete(listener)
   }
 
   /** The job now and after each change. Changes that come faster than they are read are seen as one. */
@@ -326,33 +316,6 @@ function standing(verdict: Verdict & { ok: false }, record: JobRecord): JobRecor
   )
 }
 
-function conclude(
-  state: string,
-  end: Pick<StoreEvent | JobRecord, 'id' | 'name' | 'queue' | 'result' | 'error'>,
-  resolve: (value: unknown) => void,
-  reject: (error: Error) => void,
-): void {
-  if (state === 'completed') return resolve(end.result === undefined ? undefined : decodeJson(end.result))
-  const { id } = end
-  const which = `Job ${id} ('${end.name}' in queue '${end.queue}')`
-  if (state === 'cancelled') {
-    return reject(
-      new MillraceError('JOB_CANCELLED', `${which} was cancelled; job.retry() starts it over.`, { details: { id } }),
-    )
-  }
-  const said = end.error?.message ?? 'no reason given'
-  reject(
-    new MillraceError(
-      'JOB_FAILED',
-      `${which} failed: ${said}. Its errors tell of each attempt; job.retry() starts it over.`,
-      {
-        cause: end.error,
-        details: { id, error: end.error },
-      },
-    ),
-  )
-}
-
 function denied({ id, state }: JobRecord, why: string): MillraceError {
   return new MillraceError('INVALID_STATE', `Job ${id} ${why}.`, { details: { id, state } })
 }
@@ -369,10 +332,10 @@ function notFound(id: string): MillraceError {
   })
 }
 
-function removed(id: string): MillraceError {
-  return new MillraceError('JOB_REMOVED', `Job ${id} was removed before it finished.`, { details: { id } })
-}
-
-function closed(): MillraceError {
-  return new MillraceError('QUEUE_CLOSED', 'The queue was closed while waiting; the job itself goes on.')
+function otherVersion({ id, name, version }: JobRecord): MillraceError {
+  return new MillraceError(
+    'OTHER_VERSION',
+    `Job ${id} was added under version ${version} of '${name}', and data made here is of another: its data stays as it is.`,
+    { details: { id, version } },
+  )
 }

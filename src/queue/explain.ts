@@ -1,5 +1,6 @@
 // queue/explain.ts: why a job is not running, for people.
-import type { JobRecord, JobState, Time } from '../job/job.js'
+import { isFinished } from '../job/job.js'
+import type { JobRecord, JobState, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { WORKERS, cellKey } from '../store/cells.js'
 import type { LimitCell, PauseCell, WorkerCell } from '../store/cells.js'
@@ -11,10 +12,19 @@ export type Reason =
   | { readonly why: 'finished'; readonly state: JobState; readonly at: Time | undefined }
   | { readonly why: 'running'; readonly worker: string; readonly until: Time }
   | { readonly why: 'delayed'; readonly until: Time | undefined }
+  | { readonly why: 'schedule'; readonly next: Time | undefined }
   | { readonly why: 'dependencies'; readonly waitsFor: readonly string[]; readonly broken: readonly string[] }
   | { readonly why: 'paused'; readonly queue: string; readonly name?: string }
-  | { readonly why: 'limit'; readonly of: 'queue' | 'name'; readonly concurrency: number }
-  | { readonly why: 'no-worker'; readonly queue: string; readonly name: string; readonly version: number }
+  | { readonly why: 'limit'; readonly of: 'queue' | 'name' | 'group'; readonly concurrency: number }
+  | { readonly why: 'rate'; readonly of: 'queue' | 'name' | 'group'; readonly max: number; readonly per: Millis }
+  /** `known`: the versions of the name that live workers do take, if any. */
+  | {
+      readonly why: 'no-worker'
+      readonly queue: string
+      readonly name: string
+      readonly version: number
+      readonly known: readonly number[]
+    }
   | { readonly why: 'next' }
 
 /** Why a job is not running: the reasons for programs, and a text for people. */
@@ -48,6 +58,9 @@ export async function explain(way: Way, record: JobRecord, now: Time): Promise<E
 }
 
 async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+  if (record.kind === 'schedule') {
+    return [{ why: 'schedule', next: isFinished(record.state) ? undefined : record.runAt }]
+  }
   switch (record.state) {
     case 'completed':
     case 'failed':
@@ -80,34 +93,42 @@ async function held(way: Way, record: JobRecord, now: Time): Promise<readonly Re
   if (pause?.all === true) reasons.push({ why: 'paused', queue })
   if (pause?.names.includes(name) === true) reasons.push({ why: 'paused', queue, name })
   const limit = read(cellKey.limit(queue)) as LimitCell | undefined
-  if (limit !== undefined) reasons.push(...(await reached(way, limit, queue, name)))
+  if (limit !== undefined) reasons.push(...(await reached(way, limit, record)))
   const workers = liveWorkers(
     cells.filter((cell) => cell.key.startsWith(WORKERS)),
     now,
   )
-  const handled = workers.some(
-    (worker) =>
-      worker.state === 'running' &&
-      worker.queues.includes(queue) &&
-      (worker.names?.includes(name) ?? true) &&
-      (worker.versions[name]?.includes(record.version) ?? true),
-  )
-  if (!handled) reasons.push({ why: 'no-worker', queue, name, version: record.version })
+  const versions = workers
+    .filter(
+      ({ state, queues, names }) => state === 'running' && queues.includes(queue) && (names?.includes(name) ?? true),
+    )
+    .map((worker) => worker.versions[name])
+  if (!versions.some((known) => known?.includes(record.version) ?? true)) {
+    const known = [...new Set(versions.flatMap((each) => each ?? []))].toSorted((a, b) => a - b)
+    reasons.push({ why: 'no-worker', queue, name, version: record.version, known })
+  }
   return reasons.length > 0 ? reasons : [{ why: 'next' }]
 }
 
-async function reached(way: Way, limit: LimitCell, queue: string, name: string): Promise<readonly Reason[]> {
+async function reached(way: Way, limit: LimitCell, { queue, name, group }: JobRecord): Promise<readonly Reason[]> {
   const [tally] = await way.tally(queue)
   const leases = tally?.leases ?? {}
   const active = Object.values(leases).reduce((sum, count) => sum + count, 0)
   const ofName = leases[name] ?? 0
-  const bound = limit.names?.[name]?.concurrency
-  return [
-    ...(limit.concurrency !== undefined && active >= limit.concurrency
-      ? [{ why: 'limit', of: 'queue', concurrency: limit.concurrency } as const]
-      : []),
-    ...(bound !== undefined && ofName >= bound ? [{ why: 'limit', of: 'name', concurrency: bound } as const] : []),
-  ]
+  const whose = group === undefined ? {} : { ...limit.group, ...limit.groups?.[group] }
+  const running = async (): Promise<number> =>
+    (await way.find({ queue, group: group!, states: ['active'], limit: 1000 })).items.length
+  const bounds = [
+    { of: 'queue', ...limit, count: async () => active },
+    { of: 'name', ...limit.names?.[name], count: async () => ofName },
+    { of: 'group', ...whose, count: running },
+  ] as const
+  const reasons: Reason[] = []
+  for (const { of, concurrency, rate, count } of bounds) {
+    if (concurrency !== undefined && (await count()) >= concurrency) reasons.push({ why: 'limit', of, concurrency })
+    if (rate !== undefined) reasons.push({ why: 'rate', of, max: rate.max, per: rate.per })
+  }
+  return reasons
 }
 
 function describe(reason: Reason): string {
@@ -118,6 +139,10 @@ function describe(reason: Reason): string {
       return `is running: worker ${reason.worker} holds its lease until ${date(reason.until)}`
     case 'delayed':
       return `is delayed until ${date(reason.until)}`
+    case 'schedule':
+      return reason.next === undefined
+        ? 'is a schedule that has ended'
+        : `is a schedule, which makes its next run at ${date(reason.next)}; queue.list({ schedule }) shows its runs`
     case 'dependencies':
       return reason.broken.length > 0
         ? `waits for a decision, because ${reason.broken.join(', ')} failed or was cancelled`
@@ -128,8 +153,13 @@ function describe(reason: Reason): string {
         : `is held back: '${reason.name}' is paused in queue ${reason.queue}`
     case 'limit':
       return `is held back: the ${reason.of} is at its limit of ${reason.concurrency} at a time`
+    case 'rate':
+      return `may be held back: of the ${reason.of}, no more than ${reason.max} begin in ${reason.per} ms`
     case 'no-worker':
-      return `is waiting, but no live worker handles version ${reason.version} of '${reason.name}' in queue ${reason.queue}`
+      return (
+        `is waiting, but no live worker handles version ${reason.version} of '${reason.name}' in queue ${reason.queue}` +
+        (reason.known.length === 0 ? '' : `; those that handle it know version ${reason.known.join(', ')}`)
+      )
     case 'next':
       return 'is waiting for its turn: live workers handle it, and those before it go first'
   }

@@ -2,14 +2,19 @@
 import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
 import type { JobRecord, JobState } from '../job/job.js'
-import { refuseUnknown } from '../job/names.js'
+import { checkName, refuseUnknown } from '../job/names.js'
+import { show } from '../job/show.js'
+import { scheduleId } from '../job/rounds.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Page, Query } from '../store/store.js'
 import { oneOf } from './options.js'
 import type { Way } from './way.js'
 
-/** Which jobs of a queue. Every field given must match; lists match any of theirs. */
+/**
+ * Which jobs of a queue. Every field given must match; lists match any of theirs. Read from indexes, whatever else is in the
+ * store: by state, by name, by both, by chain and by parent; what is said beside a chain or a parent is looked at job by job.
+ */
 export interface JobFilter<Name extends string = string> {
   /** In one of these states. Default: any. */
   readonly state?: JobState | readonly JobState[]
@@ -19,6 +24,10 @@ export interface JobFilter<Name extends string = string> {
   readonly chain?: string
   /** Children of the job with this id. Default: any. */
   readonly parent?: string
+  /** Of this group. Default: any, and those without. */
+  readonly group?: string
+  /** Runs of the schedule with this key. Default: any. */
+  readonly schedule?: string
 }
 
 /** Which page of a list. */
@@ -31,7 +40,14 @@ export interface ListOptions<Name extends string = string> extends JobFilter<Nam
   readonly order?: 'oldest' | 'newest'
 }
 
-const filterNames = ['state', 'name', 'chain', 'parent'] as const satisfies readonly (keyof JobFilter)[]
+const filterNames = [
+  'state',
+  'name',
+  'chain',
+  'parent',
+  'group',
+  'schedule',
+] as const satisfies readonly (keyof JobFilter)[]
 
 /** Jobs handled at a time by operations on many. */
 const PAGE = 500
@@ -44,24 +60,38 @@ export function listQuery(queue: string, options: ListOptions): Query {
     throw new MillraceError('INVALID_OPTION', `queue.list: limit must be between 1 and 1000, not ${limit}.`)
   }
   oneOf(order, ['oldest', 'newest'], 'queue.list: order')
+  if (cursor !== undefined && !(typeof cursor === 'string' && /^-?\d{1,16}$/.test(cursor))) {
+    throw new MillraceError('INVALID_OPTION', `queue.list: cursor must be one that a page gave, not ${show(cursor)}.`)
+  }
   return { ...filterQuery(queue, options), limit, order, ...(cursor !== undefined && { cursor }) }
 }
 
 function filterQuery(queue: string, filter: JobFilter): Query {
-  const { state, name, chain, parent } = filter
+  const { state, name, chain, group, schedule } = filter
+  if (schedule !== undefined && filter.parent !== undefined) {
+    throw new MillraceError(
+      'INVALID_OPTION',
+      'Give either parent or schedule: the runs of a schedule have it as parent.',
+    )
+  }
+  const parent = schedule === undefined ? filter.parent : scheduleId(queue, schedule)
+  for (const [what, value] of Object.entries({ chain, parent: filter.parent, group, schedule })) {
+    if (value !== undefined) checkName(value, what === 'chain' || what === 'parent' ? 'job id' : what)
+  }
   const states = state === undefined ? undefined : list(state).map((each) => oneOf(each, jobStates, 'state'))
   return {
     queue,
     kind: 'job',
     ...(states !== undefined && { states }),
-    ...(name !== undefined && { names: list(name) }),
+    ...(name !== undefined && { names: list(name).map((each) => checkName(each, 'job name')) }),
     ...(chain !== undefined && { chain }),
     ...(parent !== undefined && { parent }),
+    ...(group !== undefined && { group }),
   }
 }
 
 function list<T extends string>(value: T | readonly T[]): readonly T[] {
-  return typeof value === 'string' ? [value] : value
+  return Array.isArray(value) ? (value as readonly T[]) : [value as T]
 }
 
 /**

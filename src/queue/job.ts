@@ -2,6 +2,8 @@
 import type { Duration } from '../job/duration.js'
 import type { AttemptError, Dedup, ErrorInfo, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import { asJob, timeOfRun } from '../job/rounds.js'
+import type { CascadeOptions } from './cascade.js'
 
 /** How long to wait, and when to stop. */
 export interface ResultOptions {
@@ -33,10 +35,10 @@ export interface Done {
 export interface JobActions {
   read(id: string): Promise<JobRecord>
   result(id: string, options: ResultOptions): Promise<unknown>
-  cancel(id: string): Promise<Done>
+  cancel(id: string, options?: CascadeOptions): Promise<Done>
   retry(id: string): Promise<Done>
   promote(id: string): Promise<Done>
-  remove(id: string): Promise<Done>
+  remove(id: string, options?: CascadeOptions): Promise<Done>
   update(id: string, changes: UpdateOptions): Promise<Done>
   logs(id: string): Promise<readonly LogLine[]>
   observe(id: string, signal?: AbortSignal): AsyncGenerator<Job, void, void>
@@ -67,7 +69,7 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   /** @internal Handles come from `add`, `get`, `list` and workers. */
   constructor(actions: JobActions, record: JobRecord, options: JobHandleOptions = NONE) {
     this.#actions = actions
-    this.#record = record
+    this.#record = asJob(record)
     this.#removed = options.removed ?? false
     this.duplicate = options.duplicate ?? false
     if (options.parsed !== undefined) {
@@ -148,9 +150,17 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   get chainIndex(): number {
     return this.#record.chainIndex
   }
-  /** The job that added it as a child. */
+  /** The job that added it as a child, or the row of the schedule that made it. */
   get parentId(): string | undefined {
     return this.#record.parentId
+  }
+  /** Whose job it is, among those who share the queue by turns. */
+  get group(): string | undefined {
+    return this.#record.group
+  }
+  /** The time that it was made for, if a schedule made it; undefined otherwise. */
+  get scheduledAt(): Time | undefined {
+    return timeOfRun(this.#record)
   }
   /** Dependencies it still waits for. */
   get pending(): number {
@@ -208,9 +218,9 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return this.#actions.result(this.id, options) as Promise<Result>
   }
 
-  /** Cancels it; false if it had finished already. A running handler's signal aborts. */
-  async cancel(): Promise<boolean> {
-    return this.#did(await this.#actions.cancel(this.id))
+  /** Cancels it; false if it had finished already. A running handler's signal aborts. `cascade`: its children as well. */
+  async cancel(options?: CascadeOptions): Promise<boolean> {
+    return this.#did(await this.#actions.cancel(this.id, options))
   }
 
   /** Starts a failed or cancelled job over, with all its attempts. */
@@ -223,9 +233,9 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return this.#did(await this.#actions.promote(this.id))
   }
 
-  /** Removes it; false if it was gone already. */
-  async remove(): Promise<boolean> {
-    return this.#did(await this.#actions.remove(this.id))
+  /** Removes it; false if it was gone already. Refused while others wait for it; `cascade`: removes them as well. */
+  async remove(options?: CascadeOptions): Promise<boolean> {
+    return this.#did(await this.#actions.remove(this.id, options))
   }
 
   /** Changes data, priority or delay. */
@@ -255,7 +265,8 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return after.done
   }
 
-  #see(record: JobRecord): void {
+  #see(seen: JobRecord): void {
+    const record = asJob(seen)
     if (record.data !== this.#record.data) this.#parsed = false
     this.#record = record
     this.#removed = false

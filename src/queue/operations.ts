@@ -7,6 +7,7 @@ import type { Decision, Edit } from '../job/lifecycle.js'
 import { checkName } from '../job/names.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
+import { removeDependents } from './cascade.js'
 import type { Desk } from './desk.js'
 import { eachPage } from './filter.js'
 import type { JobFilter } from './filter.js'
@@ -37,20 +38,36 @@ export function* ownJob({ queue, desk, way }: Place, id: string): Steps<JobRecor
 }
 
 /** Does it to a job, and answers whether that changed anything; or to all jobs that match, and answers to how many. */
-export function* wish(place: Place, what: keyof typeof wishes, which: string | JobFilter): Steps<boolean | number> {
+export function* wish(
+  place: Place,
+  what: keyof typeof wishes,
+  which: string | JobFilter,
+  cascade = false,
+): Steps<boolean | number> {
   const { queue, desk, way } = place
   const { decide, states } = wishes[what]
+  if (cascade) {
+    if (typeof which === 'string') return (yield* desk.cancelling(which, way, true, yield* ownJob(place, which))).done
+    return yield* eachPage(way, queue, which, states, function* (page) {
+      let done = 0
+      for (const { id } of page) if ((yield* desk.cancelling(id, way, true)).done) done++
+      return done
+    })
+  }
   if (typeof which === 'string') return (yield* desk.acting(which, decide, way, yield* ownJob(place, which))).done
   return yield* eachPage(way, queue, which, states, (page) => desk.actingOnAll(page, decide, way))
 }
 
 /** Removes a job, or all that match. */
-export function* removeJobs({ queue, desk, way }: Place, which: string | JobFilter): Steps<boolean | number> {
+export function* removeJobs(place: Place, which: string | JobFilter, cascade = false): Steps<boolean | number> {
+  const { queue, desk, way } = place
   if (typeof which === 'string') {
     const record = yield* step(way.get(checkName(which, 'job id')))
-    return record?.queue === queue && (yield* desk.removing(which, way)).done
+    return record?.queue === queue && (yield* desk.removing(which, way, cascade)).done
   }
   return yield* eachPage(way, queue, which, jobStates, function* (page) {
+    const ids = page.map(({ id }) => id)
+    if (cascade) yield* removeDependents(desk, ids, way)
     return yield* desk.actingOnAll(yield* desk.notAwaited(page, way), remove, way)
   })
 }
@@ -67,6 +84,7 @@ export function* updateJobs(place: Place, which: string | JobFilter, changes: Up
   return yield* eachPage(way, queue, which, ['waiting', 'delayed', 'waiting-children'], function* (page) {
     const edits = new Map<string, Edit>()
     for (const name of new Set(page.map((record) => record.name))) edits.set(name, yield* desk.editing(changes, name))
-    return yield* desk.actingOnAll(page, (job) => update(job, edits.get(job.name)!), way)
+    const fit = changes.data === undefined ? page : page.filter((record) => desk.writes(record))
+    return yield* desk.actingOnAll(fit, (job) => update(job, edits.get(job.name)!), way)
   })
 }

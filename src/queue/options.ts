@@ -5,6 +5,7 @@ import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import type { Dedup, FailurePolicy, Keep, KeepByState, Millis } from '../job/job.js'
 import { checkName, nearest, refuseUnknown } from '../job/names.js'
+import type { ScheduleTimes } from '../job/schedule.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
 import { show } from '../job/show.js'
@@ -59,6 +60,12 @@ export type Dependency =
   | { readonly id: string }
   | { readonly job: string | { readonly id: string }; readonly onFailure?: FailurePolicy }
 
+/** When a job is added again and again, and under which key that is known. */
+export type RepeatOptions = ScheduleTimes & {
+  /** What `schedules` and `unschedule` know it by. Default: the `id` given, or else the name. */
+  readonly key?: string
+}
+
 /** How a job is added. */
 export interface AddOptions extends JobDefaults {
   /** Its id, 1 to 255 printable characters; adding it twice returns the standing job. Default: a new UUIDv7. */
@@ -69,10 +76,17 @@ export interface AddOptions extends JobDefaults {
   readonly runAt?: Date | number
   /** One job at a time for one key. Default: none. */
   readonly dedup?: DedupOptions
+  /**
+   * Whose job it is, 1 to 255 printable characters: groups take turns, so that none waits for all the jobs of another, and
+   * `queue.limit` can bound each. Not with `lifo`. Default: none, in the order added.
+   */
+  readonly group?: string
   /** Jobs whose chains must end well first. Default: none. */
   readonly after?: Dependency | readonly Dependency[]
   /** What the failure of a dependency means, where `after` does not say: default `fail`. */
   readonly onChildFailure?: FailurePolicy
+  /** Add it again and again, as `queue.schedule` does, from its next time on. Default: once. */
+  readonly repeat?: RepeatOptions
 }
 
 const addOptionNames = [
@@ -81,8 +95,10 @@ const addOptionNames = [
   'delay',
   'runAt',
   'dedup',
+  'group',
   'after',
   'onChildFailure',
+  'repeat',
 ] as const satisfies readonly (keyof AddOptions)[]
 
 /** How long finished jobs are kept, by queue. */
@@ -102,6 +118,7 @@ export interface ParsedOptions {
   readonly backoff: Backoff | undefined
   readonly timeout: Millis | undefined
   readonly run: When | undefined
+  readonly group: string | undefined
   readonly dedup: Dedup | undefined
   readonly mode: 'keep' | 'replace' | 'reject'
   readonly keep: KeepByState | undefined
@@ -166,6 +183,7 @@ export function parseOptions(
     backoff: backoff === undefined ? undefined : parseBackoff(backoff, `${where}: backoff`),
     timeout: timeout === undefined ? undefined : positive(timeout, `${where}: timeout`),
     run: parseWhen(options, where),
+    group: parseGroup(options, where),
     dedup: options.dedup === undefined ? undefined : parseDedup(options.dedup, where, queue, name),
     mode: options.dedup?.mode ?? 'keep',
     keep: parseKeep(options, where, retention),
@@ -206,6 +224,14 @@ function flag(value: unknown, field: string, where: string): boolean {
   throw new MillraceError('INVALID_OPTION', `${where}: ${field} must be true or false, not ${show(value)}.`)
 }
 
+function parseGroup({ group, lifo }: AddOptions, where: string): string | undefined {
+  if (group === undefined) return undefined
+  if (lifo === true) {
+    throw new MillraceError('INVALID_OPTION', `${where}: give either group or lifo, not both: groups go by turns.`)
+  }
+  return checkName(group, 'group')
+}
+
 function parseDedup(dedup: DedupOptions, where: string, queue: string, name: string): Dedup {
   if (typeof dedup !== 'object' || dedup === null) {
     throw new MillraceError('INVALID_OPTION', `${where}: dedup must be an object like { key: 'order-7' }.`)
@@ -230,7 +256,8 @@ function dedupKey(queue: string, name: string, key: string, scope: string, where
   }
 }
 
-function parseAfter(options: AddOptions, where: string): readonly NewEdge[] {
+/** The edges that `after`, or `ctx.waitFor`, asks for. */
+export function parseAfter(options: Pick<AddOptions, 'after' | 'onChildFailure'>, where: string): readonly NewEdge[] {
   const fallback = options.onChildFailure ?? 'fail'
   oneOf(fallback, policies, `${where}: onChildFailure`)
   const after = Array.isArray(options.after) ? (options.after as readonly Dependency[]) : [options.after as Dependency]

@@ -1,7 +1,6 @@
 // queue/queue.ts: the producer's side: adding jobs, and looking after those added.
 import { MillraceError } from '../job/errors.js'
-import { jobStates } from '../job/job.js'
-import type { JobRecord, JobState } from '../job/job.js'
+import type { JobRecord } from '../job/job.js'
 import { checkName, refuseUnknown } from '../job/names.js'
 import { refuseInside } from '../store/ambient.js'
 import { connect } from '../store/connection.js'
@@ -12,7 +11,11 @@ import type { Steps } from '../store/stepwise.js'
 import type { GivenBy, Store } from '../store/store.js'
 import { Adder, NO_OPTIONS } from './adding.js'
 import type { Prepared } from './adding.js'
+import { cascadeIn } from './cascade.js'
+import type { CascadeArgument, CascadeOptions } from './cascade.js'
 import { Chain } from './chain.js'
+import { countsOf } from './counts.js'
+import type { CountOptions, QueueCounts, StateCounts } from './counts.js'
 import type { InputOf, JobDefinitions, NameOf } from './define.js'
 import { Desk } from './desk.js'
 import { Emitter, checkListener, safeLogger } from './events.js'
@@ -23,12 +26,18 @@ import { hear } from './hearing.js'
 import { listQuery } from './filter.js'
 import type { JobFilter, ListOptions } from './filter.js'
 import { Job } from './job.js'
+import { getLimits, setLimits } from './limits.js'
+import type { LimitOptions, Limits } from './limits.js'
 import type { UpdateOptions } from './job.js'
+import type { ChainResult } from './links.js'
 import { ownJob, removeJobs, updateJobs, wish } from './operations.js'
 import type { Place } from './operations.js'
-import { checkDefaults, defaultOptionNames, parseRetention } from './options.js'
+import { oneOf, parseRetention } from './options.js'
 import type { AddOptions } from './options.js'
+import { checkQueue } from './opening.js'
 import { setPause } from './pauses.js'
+import { dropSchedule, listSchedules, prepareScheduled, putSchedule } from './schedules.js'
+import type { Schedule, ScheduleOptions } from './schedules.js'
 import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
 import type { AddArguments, AnyJobs, BulkItem, InputFor, JobOf, JobPage, QueueOptions } from './types.js'
@@ -56,22 +65,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   /** A queue by that name, 1 to 255 printable characters; `options.store` says where. */
   constructor(name: string, options: QueueOptions<Jobs, S>) {
     this.name = checkName(name, 'queue name')
-    if (typeof options !== 'object' || options === null || typeof options.store?.commit !== 'function') {
-      throw new MillraceError(
-        'INVALID_OPTION',
-        `new Queue('${name}'): give it a store, as in { store: sqlite('jobs.db') }.`,
-      )
-    }
-    refuseUnknown(options, ['store', 'jobs', 'defaults', 'retention', 'logger', 'maxDataBytes'], 'new Queue')
-    const { defaults = {}, maxDataBytes = 1_048_576 } = options
-    if (!Number.isSafeInteger(maxDataBytes) || maxDataBytes < 1) {
-      throw new MillraceError('INVALID_OPTION', 'new Queue: maxDataBytes must be a whole number from 1 up.')
-    }
-    refuseUnknown(defaults, defaultOptionNames, 'new Queue: defaults')
-    checkDefaults(defaults, 'new Queue: defaults')
-    if (options.jobs !== undefined && (typeof options.jobs !== 'object' || Array.isArray(options.jobs))) {
-      throw new MillraceError('INVALID_OPTION', 'new Queue: jobs must be made by defineJobs.')
-    }
+    const { defaults, maxDataBytes } = checkQueue(name, options)
     this.store = options.store
     this.jobs = options.jobs
     this.#connection = connect(options.store)
@@ -164,9 +158,14 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return transactionOn(this.store, () => this.#refuseClosed(), work)
   }
 
-  /** The chain that begins with the job of this id: that job and those that it is continued with. */
-  chain(id: string): Chain<Jobs, S, JobOf<Jobs>> {
-    return new Chain<Jobs, S, JobOf<Jobs>>(
+  /**
+   * The chain that begins with this job: that job and those that it is continued with. Given the handle rather than the id,
+   * `result()` is typed by what a chain that begins with a job of that name can end with.
+   */
+  chain<Name extends NameOf<Jobs> = NameOf<Jobs>>(
+    of: string | { readonly id: string; readonly name: Name },
+  ): Chain<Jobs, S, JobOf<Jobs>, ChainResult<Jobs, Name>> {
+    return new Chain<Jobs, S, JobOf<Jobs>, ChainResult<Jobs, Name>>(
       {
         queue: this.name,
         store: this.store,
@@ -175,19 +174,37 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
         adder: this.#adder,
         refuseClosed: () => this.#refuseClosed(),
       },
-      id,
+      typeof of === 'string' ? of : of?.id,
     )
   }
 
-  /** How many jobs there are in each state. */
-  async counts(): Promise<Record<JobState, number>> {
+  /** How many jobs there are in each state: in all, and of each name. */
+  counts(options: WithTransaction<S, { readonly by: 'name' }>): Promise<QueueCounts<NameOf<Jobs>>>
+  /** How many jobs there are in each state, as the store keeps count: it costs the same however many there are. */
+  counts(options?: WithTransaction<S, { readonly by?: 'state' }>): Promise<StateCounts>
+  async counts(options: CountOptions & InTransaction = {}): Promise<StateCounts | QueueCounts> {
     this.#refuseClosed()
-    const [tally] = await this.#desk.way().tally(this.name)
-    const counts = Object.fromEntries(jobStates.map((state) => [state, 0])) as Record<JobState, number>
-    for (const states of Object.values(tally?.names ?? {})) {
-      for (const state of jobStates) counts[state] += states[state] ?? 0
-    }
-    return counts
+    const { tx, rest } = splitTransaction(options, 'queue.counts')
+    refuseUnknown(rest, ['by'], 'queue.counts')
+    const by = oneOf(rest.by ?? 'state', ['state', 'name'], 'queue.counts: by')
+    const [tally] = await this.#desk.way(tx).tally(this.name)
+    const counts = countsOf(tally, Object.keys(this.jobs ?? {}))
+    return by === 'state' ? counts.total : counts
+  }
+
+  /**
+   * Bounds the queue, its names and its groups, for all workers and at once; answers all that then stands. What is left out
+   * stays as it is, `null` lifts it. Options of workers are only seeds: what was said here goes before them.
+   */
+  limit(changes: LimitOptions<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<Limits> {
+    return this.#run(options[0], 'queue.limit', ({ queue, way }) =>
+      setLimits(way, queue, changes, (name) => void this.#adder.definition(name)),
+    )
+  }
+
+  /** What bounds the queue, its names and its groups. */
+  limits(...options: TransactionArgument<S>): Promise<Limits> {
+    return this.#run(options[0], 'queue.limits', ({ queue, way }) => getLimits(way, queue))
   }
 
   /** Stops claims from the whole queue or of one name; what runs goes on. */
@@ -207,12 +224,40 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     })
   }
 
-  /** Cancels a job; false if it had finished. A running handler's signal aborts. */
-  cancel(id: string, ...options: TransactionArgument<S>): Promise<boolean>
-  /** Cancels all unfinished jobs that match; answers how many. */
-  cancel(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
-  cancel(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
-    return this.#run(options, 'queue.cancel', (place) => wish(place, 'cancel', which))
+  /**
+   * Adds a job again and again, under a key: by `cron` or `every` so often. A key that stands is changed for times to
+   * come; with the same schedule nothing changes. Pausing holds its runs back, and not the schedule.
+   */
+  schedule(key: string, options: WithTransaction<S, ScheduleOptions<Jobs>>): Promise<Schedule<NameOf<Jobs>>> {
+    const given = options as ScheduleOptions<JobDefinitions> & InTransaction
+    const { store } = this
+    const now = this.#connection.runtime.now()
+    const prepare = this.#adder.prepare.bind(this.#adder)
+    const scheduled = this.#run({ tx: given?.tx }, 'queue.schedule', function* (place) {
+      const { tx, rest } = splitTransaction<ScheduleOptions<JobDefinitions>>(given, 'queue.schedule options')
+      const prepared = prepareScheduled(prepare, key, rest, now)
+      if (prepared instanceof Promise) refuseLate(store, tx, rest.name)
+      return yield* putSchedule(place, prepared instanceof Promise ? yield* step(prepared) : prepared)
+    })
+    return this.#underWay(scheduled) as Promise<Schedule<NameOf<Jobs>>>
+  }
+
+  /** Takes a schedule away; false if there was none. Runs that it has made stay. */
+  unschedule(key: string, ...options: TransactionArgument<S>): Promise<boolean> {
+    return this.#run(options[0], 'queue.unschedule', (place) => dropSchedule(place, key))
+  }
+
+  /** All schedules of this queue, in the order in which they were made, each with its next five times. */
+  schedules(...options: TransactionArgument<S>): Promise<readonly Schedule<NameOf<Jobs>>[]> {
+    return this.#run(options[0], 'queue.schedules', listSchedules) as Promise<readonly Schedule<NameOf<Jobs>>[]>
+  }
+
+  /** Cancels a job; false if it had finished. A running handler's signal aborts. `cascade`: its children as well. */
+  cancel(id: string, ...options: CascadeArgument<S>): Promise<boolean>
+  /** Cancels all unfinished jobs that match; answers how many. `cascade`: their children as well, which are not counted. */
+  cancel(filter: JobFilter<NameOf<Jobs>>, ...options: CascadeArgument<S>): Promise<number>
+  cancel(which: string | JobFilter, options?: CascadeOptions & InTransaction): Promise<boolean | number> {
+    return this.#cascading(options, 'queue.cancel', (place, cascade) => wish(place, 'cancel', which, cascade))
   }
 
   /** Starts a failed or cancelled job over, with all its attempts. */
@@ -231,12 +276,25 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return this.#run(options, 'queue.promote', (place) => wish(place, 'promote', which))
   }
 
-  /** Removes a job; false if there was none. Refused while others wait for it. */
-  remove(id: string, ...options: TransactionArgument<S>): Promise<boolean>
-  /** Removes all jobs that match; answers how many. Refused while others wait for one of them. */
-  remove(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
-  remove(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
-    return this.#run(options, 'queue.remove', (place) => removeJobs(place, which))
+  /** Removes a job; false if there was none. Refused while others wait for it; `cascade`: removes them as well. */
+  remove(id: string, ...options: CascadeArgument<S>): Promise<boolean>
+  /** Removes all jobs that match but those that others wait for; answers how many. `cascade`: removes those others as well. */
+  remove(filter: JobFilter<NameOf<Jobs>>, ...options: CascadeArgument<S>): Promise<number>
+  remove(which: string | JobFilter, options?: CascadeOptions & InTransaction): Promise<boolean | number> {
+    return this.#cascading(options, 'queue.remove', (place, cascade) => removeJobs(place, which, cascade))
+  }
+
+  #cascading<T>(
+    options: (CascadeOptions & InTransaction) | undefined,
+    call: string,
+    work: (place: Place, cascade: boolean) => Steps<T>,
+  ): Promise<T> {
+    try {
+      const { cascade, rest } = cascadeIn(options, call)
+      return this.#run(rest, call, (place) => work(place, cascade))
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
   /** Changes data, priority or delay of a job; false if that changed nothing. */

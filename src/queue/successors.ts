@@ -6,8 +6,9 @@ import { continueChain, isDenied } from '../job/lifecycle.js'
 import type { Decision, Returned } from '../job/lifecycle.js'
 import type { GivenBy, Group, Store, Verdict } from '../store/store.js'
 import type { Adder, Prepared } from './adding.js'
-import { NO_OPTIONS } from './adding.js'
+import { NO_OPTIONS, noRoom } from './adding.js'
 import type { InputOf, JobDefinitions, NameOf } from './define.js'
+import { refuseWrongNext } from './links.js'
 import type { AddOptions } from './options.js'
 
 /** A job that will be there when its commit is. */
@@ -22,14 +23,17 @@ export type PlanArguments<Input> = undefined extends Input
   : [data: Input, options?: AddOptions]
 
 /** Adds jobs that are there if, and only if, this settlement is. */
-export interface Planning<Jobs extends JobDefinitions> {
+export interface Planning<Jobs extends JobDefinitions, Next extends NameOf<Jobs> = NameOf<Jobs>> {
   /**
-   * Adds a job to the same queue, in the same commit. Where a job with its id or dedup key stands already, that one is
+   * Adds a child to the same queue, in the same commit. Where a job with its id or dedup key stands already, that one is
    * meant, as with `queue.add`; stores without transactions find out when the job settles, and cannot replace there.
    */
   add<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputOf<Jobs[Name]>>): Promise<Planned>
-  /** Continues the chain with a job in the same queue, in the same commit; once. Who waits for the chain waits for it. */
-  continueWith<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputOf<Jobs[Name]>>): Promise<Planned>
+  /**
+   * Continues the chain with a job in the same queue, in the same commit; once. Who waits for the chain waits for it. Takes
+   * the names in `next` of the job's declaration, if it has one.
+   */
+  continueWith<Name extends Next>(name: Name, ...args: PlanArguments<InputOf<Jobs[Name]>>): Promise<Planned>
 }
 
 /** What a callback that runs in a transaction is given: the transaction, where the store has any. */
@@ -40,7 +44,11 @@ export type Inside<S extends Store> = [GivenBy<S>] extends [never]
     : { readonly tx: GivenBy<S> }
 
 /** What the callback of `complete` is given. */
-export type Completing<S extends Store, Jobs extends JobDefinitions> = Inside<S> & Planning<Jobs>
+export type Completing<
+  S extends Store,
+  Jobs extends JobDefinitions,
+  Next extends NameOf<Jobs> = NameOf<Jobs>,
+> = Inside<S> & Planning<Jobs, Next>
 
 /** Sends a job within the transaction that is open; undefined on stores that have none. */
 export type SendNow = ((prepared: Prepared) => Promise<Planned>) | undefined
@@ -55,6 +63,8 @@ export class Successors {
   #continuation: Prepared | undefined
   #continued = false
   #closed = false
+  /** Jobs that stand in place of planned ones, by the ids of these. */
+  readonly #instead = new Map<string, string>()
 
   constructor(adder: Adder, job: JobRecord, sendNow: SendNow) {
     this.#adder = adder
@@ -82,6 +92,24 @@ export class Successors {
     await Promise.all(this.#pending)
   }
 
+  /** Whether some are still being prepared. */
+  get isBusy(): boolean {
+    return this.#pending.size > 0
+  }
+
+  /** These and those of another, which may carry the chain on, as one. */
+  and(others: Successors): Successors {
+    const all = new Successors(this.#adder, this.#job, undefined)
+    all.#also = [...this.#also, ...others.#also]
+    all.#continuation = others.#continuation
+    return all
+  }
+
+  /** The job that came to be in place of a planned one: itself, unless another stood already. */
+  standing(id: string): string {
+    return this.#instead.get(id) ?? id
+  }
+
   /** The outcome with all of them. */
   with(result: Returned['result']): Returned {
     const also = this.#also.map(({ insert }) => insert)
@@ -105,8 +133,10 @@ export class Successors {
         kept.push(each)
         continue
       }
+      // Nothing is dropped for it: that would be a commit of its own.
+      if (refused.why === 'full') return { error: noRoom(each.insert, refused.job) }
       try {
-        await this.#adder.handle(each, refused)
+        this.#instead.set(each.insert.job.id, (await this.#adder.handle(each, refused)).id)
       } catch (error) {
         return { error }
       }
@@ -148,12 +178,14 @@ export class Successors {
   }
 
   async #add(name: string, data: unknown, options: AddOptions): Promise<Planned> {
-    const prepared = await this.#adder.prepare(name, data, options)
+    const prepared = await this.#adder.prepare(name, data, options, { parentId: this.#job.id })
     if (this.#sendNow !== undefined) return this.#sendNow(prepared)
-    if (prepared.mode === 'replace') {
+    if (prepared.mode === 'replace' || prepared.mode === 'schedule') {
       throw new MillraceError(
         'INVALID_OPTION',
-        `add('${name}') in complete: dedup mode 'replace' needs a store with transactions; use 'keep' or 'reject'.`,
+        prepared.mode === 'schedule'
+          ? `add('${name}') in complete: repeat needs a store with transactions; use queue.schedule outside of it.`
+          : `add('${name}') in complete: dedup mode 'replace' needs a store with transactions; use 'keep' or 'reject'.`,
       )
     }
     this.#also.push(prepared)
@@ -161,10 +193,15 @@ export class Successors {
   }
 
   async #continue(name: string, data: unknown, options: AddOptions): Promise<Planned> {
+    refuseWrongNext(this.#job, this.#adder.definition(this.#job.name), name)
     if (this.#continued) throw outOfOrder('continueWith was called twice; a chain goes on with one job')
     this.#continued = true
     try {
-      this.#continuation = await this.#adder.prepare(name, data, options)
+      const prepared = await this.#adder.prepare(name, data, options)
+      if (prepared.mode === 'schedule') {
+        throw new MillraceError('INVALID_OPTION', `continueWith('${name}'): a chain cannot go on with a repeated job.`)
+      }
+      this.#continuation = prepared
       return { id: this.#continuation.insert.job.id }
     } catch (error) {
       this.#continued = false
@@ -188,7 +225,7 @@ export function cannotContinue(job: JobRecord, { job: next }: Insert, verdict: V
         details: { id: verdict.id },
       })
     case 'full':
-      return new MillraceError('QUEUE_FULL', `${which}: queue '${next.queue}' is at its backlog limit.`)
+      return noRoom({ kind: 'insert', job: next, edges: [] }, verdict.job)
     default:
       return new MillraceError('STORE_UNAVAILABLE', `${which}: the store refused it (${verdict.why}).`)
   }

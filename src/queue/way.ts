@@ -18,9 +18,10 @@ export interface Way {
   /** Several groups, each with a verdict of its own. */
   commitAll(groups: readonly Group[]): Promise<readonly Verdict[]>
   get(id: string): Promise<JobRecord | undefined>
+  getAll(ids: readonly string[]): Promise<readonly (JobRecord | undefined)[]>
   find(query: Query): Promise<Page<JobRecord>>
   details(query: DetailsQuery): Promise<Details>
-  tally(queue: string): Promise<readonly QueueTally[]>
+  tally(queue?: string): Promise<readonly QueueTally[]>
 }
 
 /** Finds the way for a call: into the transaction given, or the one that the calling code is inside of, or with a batch. */
@@ -49,6 +50,10 @@ function batched({ store, main, ready }: Connection): Way {
       await ready()
       return (await store.get([id]))[0]
     },
+    getAll: async (ids) => {
+      await ready()
+      return store.get(ids)
+    },
     find: async (query) => {
       await ready()
       return store.find(query)
@@ -59,7 +64,7 @@ function batched({ store, main, ready }: Connection): Way {
     },
     tally: async (queue) => {
       await ready()
-      return store.tally([queue])
+      return store.tally(some(queue))
     },
   }
 }
@@ -75,6 +80,7 @@ function afterwards(opening: Promise<void>, then: () => Way): Way {
     commit: (group) => when((way) => way.commit(group)),
     commitAll: (groups) => when((way) => way.commitAll(groups)),
     get: (id) => when((way) => way.get(id)),
+    getAll: (ids) => when((way) => way.getAll(ids)),
     find: (query) => when((way) => way.find(query)),
     details: (query) => when((way) => way.details(query)),
     tally: (queue) => when((way) => way.tally(queue)),
@@ -119,9 +125,10 @@ function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction):
     commit: (group) => stepwise(commit(group)),
     commitAll: (groups) => stepwise(commitAll(groups)),
     get: (id) => stepwise(get(id)),
+    getAll: (ids) => ask(() => store.get(ids, tx)),
     find: (query) => ask(() => store.find(query, tx)),
     details: (query) => ask(() => store.details(query, tx)),
-    tally: (queue) => ask(() => store.tally([queue], tx)),
+    tally: (queue) => ask(() => store.tally(some(queue), tx)),
   }
 }
 
@@ -137,4 +144,9 @@ function refuseBusy(verdict: Verdict): void {
     `Job ${verdict.id} is held by another open transaction. Roll this one back and try again.`,
     { details: { id: verdict.id } },
   )
+}
+
+/** The queue asked for; undefined: all. */
+function some(queue: string | undefined): readonly string[] | undefined {
+  return queue === undefined ? undefined : [queue]
 }

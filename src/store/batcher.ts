@@ -49,6 +49,14 @@ interface Waiting {
   busy: number
 }
 
+/** What came of an ask. */
+export interface Answer {
+  /** The jobs claimed. */
+  readonly jobs: readonly JobRecord[]
+  /** How long until a rate lets more through that held some back; absent where none did. */
+  readonly again?: Millis
+}
+
 interface Waiter<Request, Answer> {
   readonly request: Request
   resolve(answer: Answer): void
@@ -92,7 +100,7 @@ export class Lane {
   /** Groups before this place have left, and nothing of them is held here: what a batch drops must be able to die young. */
   #head = 0
   #renewals: Waiter<readonly Renewal[], readonly Verdict[]>[] = []
-  #asks: Waiter<Ask, readonly JobRecord[]>[] = []
+  #asks: Waiter<Ask, Answer>[] = []
   #inFlight = false
   #scheduled = false
   /** Groups so far, and those of them that are still to be answered. */
@@ -142,7 +150,7 @@ export class Lane {
   }
 
   /** Asks for jobs, answered after everything else in the batch. */
-  ask(request: Ask): Promise<readonly JobRecord[]> {
+  ask(request: Ask): Promise<Answer> {
     return new Promise((resolve, reject) => {
       this.#asks.push({ request, resolve, reject })
       this.#schedule()
@@ -302,7 +310,7 @@ export class Lane {
     receipt: Receipt,
     taken: readonly Waiting[],
     renewals: readonly Waiter<readonly Renewal[], readonly Verdict[]>[],
-    asks: readonly Waiter<Ask, readonly JobRecord[]>[],
+    asks: readonly Waiter<Ask, Answer>[],
   ): void {
     for (let at = 0; at < taken.length; at++) {
       const verdict = receipt.groups[at]!
@@ -311,7 +319,9 @@ export class Lane {
     }
     let from = 0
     for (const each of renewals) each.resolve(receipt.renewals.slice(from, (from += each.request.length)))
-    for (let at = 0; at < asks.length; at++) asks[at]!.resolve(receipt.asks[at]!)
+    const { again, now } = receipt
+    const wait = again === undefined ? undefined : { again: Math.max(0, again - now) }
+    for (let at = 0; at < asks.length; at++) asks[at]!.resolve({ jobs: receipt.asks[at]!, ...wait })
   }
 
   #answeredOne({ number }: Waiting): void {

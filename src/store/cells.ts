@@ -22,15 +22,39 @@ export interface PauseCell {
   readonly names: readonly string[]
 }
 
-/** What bounds a queue. Counted by leases, in the claim's own transaction. */
-export interface LimitCell {
-  /** Leases at a time in the queue; absent: no bound. */
+/** So many claims in any stretch of so many milliseconds. */
+export interface Rate {
+  readonly max: number
+  readonly per: number
+}
+
+/** What bounds some of a queue's jobs. Counted by leases and by claims, in the claim's own transaction. */
+export interface Bound {
+  /** Leases at a time; absent: no bound. */
   readonly concurrency?: number
-  /** Leases at a time by name. */
-  readonly names?: Readonly<Record<string, { readonly concurrency?: number }>>
+  /** Claims in a stretch of time; absent: no bound. */
+  readonly rate?: Rate
+}
+
+/** What bounds one group, or each. */
+export interface GroupBound extends Bound {
+  /** Unfinished, unclaimed jobs; an insert past it is refused as `full`. */
+  readonly backlog?: number
+  /** What whoever adds to a group at its bound does: gives up, or drops the oldest. The store does not look at it. */
+  readonly whenFull?: 'reject' | 'drop-oldest'
+}
+
+/** What bounds a queue. All bounds hold together. */
+export interface LimitCell extends Bound {
+  /** By name. */
+  readonly names?: Readonly<Record<string, Bound>>
+  /** Each group by itself. */
+  readonly group?: GroupBound
+  /** Single groups: what is said here goes before what `group` says. `weight`: turns for each one of others; absent: 1. */
+  readonly groups?: Readonly<Record<string, GroupBound & { readonly weight?: number }>>
   /** Unfinished, unclaimed jobs in the queue; an insert past it is refused as `full`. */
   readonly backlog?: number
-  /** Who set it: a worker's option is only a seed, and never overrides what was set on the queue. */
+  /** Who set `concurrency`: a worker's option is only a seed, and never overrides what was set on the queue. */
   readonly by: 'worker' | 'queue'
 }
 

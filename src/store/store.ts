@@ -70,7 +70,7 @@ export interface Refused {
    * - `fence`: the job was moved since (or its holder's lease has run out); `job` is what stands there now.
    * - `duplicate`: the id or the dedup key is taken, by the job `id`; `job` is that job unless it has been removed.
    * - `missing`: no such job.
-   * - `full`: the queue's backlog is at its bound.
+   * - `full`: the backlog of the queue is at its bound; or that of the job's group, and `job` is the oldest in it.
    * - `version`: the cell has another version; `cell` is what stands there now.
    * - `busy`: somebody's open transaction holds a row; try this group again.
    */
@@ -94,6 +94,8 @@ export interface Receipt {
   readonly renewals: readonly Verdict[]
   /** For each ask the jobs claimed, in the order in which they should start; those leased ahead come last. */
   readonly asks: readonly (readonly JobRecord[])[]
+  /** When to ask again: an ask was given less than there is, because of a rate that lets more through from then on. */
+  readonly again?: Time
 }
 
 /** A versioned setting. */
@@ -113,6 +115,7 @@ export interface Query {
   readonly names?: readonly string[]
   readonly chain?: string
   readonly parent?: string
+  readonly group?: string
   readonly kind?: JobKind
   /** Continue after this place. */
   readonly cursor?: string
@@ -214,6 +217,8 @@ export interface StoreEvent {
   readonly type: StoreEventType
   /** The job; empty for events of queues and workers. */
   readonly id: string
+  /** Its chain, unless it is the first job of that. */
+  readonly chain?: string
   readonly queue: string
   /** The job's name; empty where there is none. */
   readonly name: string
@@ -316,6 +321,10 @@ export interface Store<Given = unknown, Taken = Given> {
    * becomes active with fence and attempt up by one, leased to the worker by the store's clock. What is paused or at
    * its limit is passed over without reading its jobs. Places (`ord`) count through the whole store, and dependents
    * released by one commit get theirs in the order in which they were added.
+   *
+   * Jobs with a group stand in a line apart, one for each queue, by `(priority, ord, insertion)`; their places are turns
+   * (`stores/turns.ts`), given when they begin to wait, or wait anew, or with another priority. Of the heads of all lines,
+   * the one with the lowest priority goes first, then the one inserted first.
    *
    * An insert is refused for the first of: its id, its dedup key, a missing dependency, a full queue. A dedup key with a
    * window is free when the window is over, whatever became of the job.

@@ -6,12 +6,15 @@ import type { StoreEvent, StoreEventType } from '../store/store.js'
 /** An event before it is given its place in the stream. */
 export type EventDraft = { -readonly [Key in keyof StoreEvent]: StoreEvent[Key] }
 
+type About = Pick<JobRecord, 'id' | 'queue' | 'name'> & { readonly chainId?: string }
+
 /** Something that happened to a job, a queue or a worker. */
-export function draft(type: StoreEventType, about: { id: string; queue: string; name: string }, now: Time): EventDraft {
+export function draft(type: StoreEventType, about: About, now: Time): EventDraft {
   return {
     cursor: '',
     type,
     id: about.id,
+    chain: about.chainId === about.id ? undefined : about.chainId,
     queue: about.queue,
     name: about.name,
     at: now,

@@ -1,7 +1,17 @@
 // stores/apply.ts: what a change makes of a record. Pure, and the same for every store that applies changes in this process.
 import type { Move, NewJob, When } from '../job/change.js'
 import { ERRORS_KEPT, isFinished } from '../job/job.js'
-import type { AttemptError, EdgeState, ErrorInfo, FinishedState, JobRecord, JobState, Time } from '../job/job.js'
+import type {
+  AttemptError,
+  Edge,
+  EdgeError,
+  EdgeState,
+  ErrorInfo,
+  FinishedState,
+  JobRecord,
+  JobState,
+  Time,
+} from '../job/job.js'
 import { dueAt, released } from '../job/lifecycle.js'
 import { copyOf } from '../job/record.js'
 import type { Draft } from '../job/record.js'
@@ -10,8 +20,21 @@ import type { Group, Revoked } from '../store/store.js'
 /** Gives fresh places: behind all others, or, for a job that goes last in first out, before them. */
 export interface Places {
   next(lifo: boolean): number
+  /** The turn of a job with a group. */
+  turn(queue: string, group: string, priority: number): number
 }
 
+/** Places that were given already. */
+export function given(ord: number): Places {
+  return { next: () => ord, turn: () => ord }
+}
+
+/** A fresh place for a job that begins to wait. */
+function placeOf(job: JobRecord, places: Places): number {
+  return job.group === undefined ? places.next(job.ord < 0) : places.turn(job.queue, job.group, job.priority)
+}
+
+const NO_EDGES: readonly Edge[] = Object.freeze([])
 const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
 
 /** A moment by the clock of this commit. */
@@ -59,9 +82,23 @@ export function mayTurn(group: Group): boolean {
   return false
 }
 
-/** The state of an edge to a chain that ended so, or has not. */
-export function edgeTo(end: FinishedState | undefined): EdgeState {
-  return end === undefined ? 'open' : end === 'completed' ? 'ended' : 'broken'
+/** The last job of a chain that has ended, as far as edges want to know of it. */
+export type ChainEnd = Pick<JobRecord, 'result' | 'error'> & { readonly state: FinishedState }
+
+/** What the end of a chain, if it has come, makes of an edge. */
+export function edgeTo(end: ChainEnd | undefined): Pick<Edge, 'state' | 'result' | 'error'> {
+  if (end === undefined) return OPEN
+  if (end.state === 'completed') return { state: 'ended', result: end.result, error: undefined }
+  return { state: 'broken', result: undefined, error: end.state === 'failed' ? edgeError(end.error) : undefined }
+}
+
+const OPEN = { state: 'open', result: undefined, error: undefined } as const
+
+/** An error without its stack. */
+function edgeError(error: ErrorInfo | undefined): EdgeError | undefined {
+  if (error === undefined) return undefined
+  const { name, message, code } = error
+  return code === undefined ? { name, message } : { name, message, code }
 }
 
 /** The record of a new job; `edges` are the states of its dependencies, if it has any. */
@@ -95,7 +132,7 @@ export function born(
     data: job.data,
     state,
     priority: job.priority,
-    ord: places.next(job.lifo),
+    ord: job.group === undefined ? places.next(job.lifo) : 0,
     fence,
     attempt: 0,
     attempts: job.attempts,
@@ -112,6 +149,7 @@ export function born(
     chainId: job.chainId,
     chainIndex: job.chainIndex,
     parentId: job.parentId,
+    group: job.group,
     pending,
     stalls: 0,
     ahead: false,
@@ -125,11 +163,12 @@ export function born(
     startedAt: undefined,
     finishedAt: undefined,
   }
+  if (job.group !== undefined && state === 'waiting') record.ord = placeOf(record, places)
   record.dueAt = dueAt(record)
   return record
 }
 
-/** What a move to a state makes of a record; `closed` is the number of broken edges that it decided. */
+/** What a move to a state makes of a record; `closed` is the number of broken edges that it decided, `added` are new ones. */
 export function moved(
   before: JobRecord,
   wanted: JobState,
@@ -137,6 +176,7 @@ export function moved(
   closed: number,
   places: Places,
   now: Time,
+  added: readonly Edge[] = NO_EDGES,
 ): Draft {
   const job = copyOf(before)
   job.fence++
@@ -154,6 +194,10 @@ export function moved(
     job.pending -= closed
     job.brokenAt = undefined
   }
+  for (const { state } of added) {
+    if (state !== 'ended') job.pending++
+    if (state === 'broken') job.brokenAt = now
+  }
 
   // Its last dependency may have ended since the move was decided; then nothing would ever wake it.
   const goesOn = wanted === 'waiting-children' && job.pending === 0
@@ -162,7 +206,9 @@ export function moved(
   const enters = before.state !== to
   if (to === 'waiting') {
     job.runAt = undefined
-    if (enters && (place === 'new' || goesOn)) job.ord = places.next(before.ord < 0)
+    // A turn is one among those of its priority.
+    const elsewhere = job.group !== undefined && job.priority !== before.priority
+    if (enters ? place === 'new' || goesOn || elsewhere : elsewhere) job.ord = placeOf(job, places)
   }
   if (to !== 'active') {
     job.leaseUntil = undefined
@@ -188,8 +234,23 @@ export function failedAttempt(job: JobRecord, error: ErrorInfo, now: Time): Atte
   return { ...error, fence: job.fence, attempt: job.attempt, at: now }
 }
 
-/** What the end of a chain makes of a job that depends on it. */
-export function told(before: JobRecord, outcome: FinishedState, places: Places, now: Time): Draft {
+/** Whether the end of a chain changes an edge: open ones, and those that a bad end left behind if this is a good one. */
+export function concerns(state: EdgeState, outcome: FinishedState): boolean {
+  return state === 'open' || (outcome === 'completed' && state !== 'ended')
+}
+
+/**
+ * What the end of a chain makes of a job that depends on it, by an edge that was open or broken; `broken`: other edges of
+ * it are.
+ */
+export function told(
+  before: JobRecord,
+  outcome: FinishedState,
+  from: EdgeState,
+  broken: boolean,
+  places: Places,
+  now: Time,
+): Draft {
   const waits = before.state === 'waiting-children'
   const job = copyOf(before)
   if (outcome !== 'completed') {
@@ -197,12 +258,13 @@ export function told(before: JobRecord, outcome: FinishedState, places: Places, 
     if (waits) job.fence++
   } else {
     job.pending--
+    if (from === 'broken' && !broken) job.brokenAt = undefined
+    if (waits && (from === 'broken' || job.pending === 0)) job.fence++
     if (waits && job.pending === 0) {
-      job.fence++
       job.state = released(job.runAt, now)
       if (job.state === 'waiting') {
         job.runAt = undefined
-        job.ord = places.next(before.ord < 0)
+        job.ord = placeOf(job, places)
       }
     }
   }

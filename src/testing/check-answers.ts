@@ -5,7 +5,7 @@ import type { Millis } from '../job/job.js'
 import type { Answer, Called, Landing, Told } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
-import type { ScriptedResult, Work } from './workload.js'
+import type { ScriptedResult, Work } from './acting.js'
 
 /** Follows what landed, to judge what was said. */
 export class AnswerChecks implements LedgerListener {
@@ -74,7 +74,7 @@ export class AnswerChecks implements LedgerListener {
     this.#open.delete(answer.number)
     const { time, call, id, said } = answer
     const lie = (message: string): void => this.#report('acknowledged', time, id, `${call}: ${message}`)
-    if (call === 'add' || call === 'addBulk') return this.#added(answer, lie)
+    if (call === 'add' || call === 'addBulk' || call === 'flow') return this.#added(answer, lie)
     if (id === undefined) return
     const ended = (state: string): boolean => this.#ends.get(id)?.some((end) => end.state === state) === true
     if (call === 'cancel' && said.ok && said.value === true && !ended('cancelled')) lie('told that it was cancelled.')

@@ -7,7 +7,7 @@ import type { PauseCell } from '../store/cells.js'
 import type { Landing } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
-import type { Work } from './workload.js'
+import type { Work } from './acting.js'
 
 /** What each ask was given must be what it asked for. */
 export function checkAsks({ time, process, batch, receipt }: Landing, paused: Pauses, report: Report): void {

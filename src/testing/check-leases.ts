@@ -9,6 +9,7 @@ import type { Report } from './violation.js'
 
 interface Lease {
   readonly queue: string
+  readonly group: string | undefined
   readonly ahead: boolean
   until: Time
   /** Its job was taken away while it lasted. */
@@ -38,8 +39,8 @@ export class LeaseChecks implements LedgerListener {
   }
 
   claimed(job: Tracked, record: JobRecord): void {
-    const { leaseUntil = 0, ahead, fence } = record
-    this.#leases.set(keyOf(job.id, fence), { queue: job.queue, ahead, until: leaseUntil, orphaned: false })
+    const { leaseUntil = 0, ahead, fence, group } = record
+    this.#leases.set(keyOf(job.id, fence), { queue: job.queue, group, ahead, until: leaseUntil, orphaned: false })
   }
 
   moving(job: Tracked, move: Move, landing: Landing): void {
@@ -92,13 +93,16 @@ export class LeaseChecks implements LedgerListener {
     const { limit } = this.#settings
     if (limit === undefined || receipt.asks.every((jobs) => jobs.length === 0)) return
     const counts = new Map<string, number>()
-    for (const { queue, until } of this.#leases.values()) {
-      if (until > now) counts.set(queue, (counts.get(queue) ?? 0) + 1)
-    }
+    for (const { queue } of this.counting(now)) counts.set(queue, (counts.get(queue) ?? 0) + 1)
     for (const [queue, count] of counts) {
       if (count <= limit) continue
       this.#report('limit', time, undefined, `${count} leases run in queue ${queue}, and the limit is ${limit}.`)
     }
+  }
+
+  /** The leases that count against limits. */
+  *counting(now: Time): Generator<Lease> {
+    for (const lease of this.#leases.values()) if (lease.until > now) yield lease
   }
 
   /** Follows what happens to a run. */
@@ -130,8 +134,11 @@ export class LeaseChecks implements LedgerListener {
   }
 
   #countSlots({ process }: Run, time: Millis): void {
-    let count = 0
-    for (const run of this.#running.values()) if (run.process === process && !this.#givenUp(run, time)) count++
+    const calls = new Set<unknown>()
+    for (const run of this.#running.values()) {
+      if (run.process === process && !this.#givenUp(run, time)) calls.add(run.call ?? run)
+    }
+    const count = calls.size
     if (count <= this.#settings.concurrency) return
     this.#report(
       'handler',

@@ -2,8 +2,11 @@
 import { isFinished } from '../job/job.js'
 import { AnswerChecks, EventChecks } from './check-answers.js'
 import { KeyChecks, Pauses, Replays, checkAsks } from './check-claims.js'
+import { FlowChecks } from './check-flows.js'
 import { LeaseChecks } from './check-leases.js'
+import { ScheduleChecks } from './check-schedules.js'
 import type { LeaseSettings } from './check-leases.js'
+import { LimitChecks } from './check-limits.js'
 import type { Entry, FinalState } from './history.js'
 import { Ledger } from './ledger.js'
 import { EPOCH } from './process.js'
@@ -28,8 +31,11 @@ export function checkHistory(
   const leases = new LeaseChecks(report, settings)
   const keys = new KeyChecks(report)
   const answers = new AnswerChecks(report)
+  const flows = new FlowChecks(report)
   const events = new EventChecks()
-  const ledger = new Ledger(report, [leases, keys, answers])
+  const ledger = new Ledger(report, [leases, keys, answers, flows])
+  const limits = new LimitChecks(report)
+  const schedules = new ScheduleChecks(report)
   const pauses = new Pauses()
   const replays = new Replays()
 
@@ -40,7 +46,9 @@ export function checkHistory(
         if (entry.replay) break
         pauses.follow(entry)
         ledger.land(entry)
+        schedules.follow(entry)
         leases.landed(entry, ledger.jobs)
+        limits.landed(entry, () => leases.counting(entry.receipt.now))
         checkAsks(entry, pauses, report)
         break
       case 'started':
@@ -53,6 +61,9 @@ export function checkHistory(
         break
       case 'logged':
         answers.logged(entry.id, entry.time)
+        break
+      case 'given':
+        flows.given(entry, ledger.jobs.get(entry.id))
         break
       case 'answer':
         answers.answered(entry)

@@ -1,8 +1,20 @@
 // testing/generate.ts: a script from a seed.
 import type { FailurePolicy, Millis } from '../job/job.js'
+import type { LimitOptions } from '../queue/limits.js'
+import { generateActs, generateRuns, jobNames } from './generate-acts.js'
 import { Random } from './random.js'
-import { commitFaults, hintFaults, readFaults } from './script.js'
-import type { Act, Fault, JobPlan, Operation, ProcessStep, Script, SimulationSettings, Step } from './script.js'
+import { commitFaults, hintFaults, jobsOfFlow, readFaults } from './script.js'
+import type {
+  Fault,
+  FlowPlan,
+  JobPlan,
+  Operation,
+  ProcessStep,
+  SchedulePlan,
+  Script,
+  SimulationSettings,
+  Step,
+} from './script.js'
 
 /** How rough a simulation is: how often calls fail, and how often something happens to a process. */
 interface Weather {
@@ -28,10 +40,11 @@ export function generateScript(seed: number): Script {
   const processes = generateProcesses(random.fork('processes'), settings, weather, span)
   const names = [PRODUCER, ...processes.filter((step) => step.do === 'spawn').map((step) => step.process)]
   const operations = generateOperations(random.fork('operations'), settings, names, span)
+  const schedules = generateSchedules(random.fork('schedules'), settings, names, span)
   return {
     seed,
     settings,
-    steps: [...processes, ...operations].toSorted((a, b) => a.at - b.at),
+    steps: [...processes, ...operations, ...schedules].toSorted((a, b) => a.at - b.at),
     faults: generateFaults(random.fork('faults'), names, settings.lease, weather.faults),
   }
 }
@@ -61,6 +74,7 @@ function generateSettings(random: Random): SimulationSettings {
     abandonAfter: random.pick([100, lease]),
     retention: random.chance(0.2) ? { staleAfter: lease, deleteAfter: 2 * lease } : undefined,
     latency: random.pick([1, 4, 20]),
+    batch: random.chance(0.4) ? { size: random.pick([2, 4, 10]), wait: random.pick([0, 50, lease]) } : undefined,
   }
 }
 
@@ -131,6 +145,16 @@ function generateOperations(
   const steps: Operation[] = []
   let jobs = 0
   const job = (): JobPlan => generateJob(random, jobs++, settings)
+  for (const queue of settings.queues) {
+    if (!random.chance(0.3)) continue
+    steps.push({
+      at: random.between(0, span / 2),
+      do: 'limit',
+      process: PRODUCER,
+      queue,
+      limits: generateLimits(random, settings),
+    })
+  }
   const count = random.between(8, 45)
   for (let each = 0; each < count; each++) {
     const at = random.between(0, span)
@@ -139,6 +163,7 @@ function generateOperations(
     const what = random.weigh({
       add: 50,
       addBulk: 8,
+      flow: 6,
       cancel: 8,
       retry: 5,
       promote: 4,
@@ -153,6 +178,8 @@ function generateOperations(
     } else if (what === 'addBulk') {
       const plans = Array.from({ length: random.between(2, 12) }, () => ({ ...job(), queue }))
       steps.push({ at, do: 'addBulk', process, jobs: plans })
+    } else if (what === 'flow') {
+      steps.push({ at, do: 'flow', process, flow: generateFlow(random, job, 2) })
     } else if (what === 'update') {
       const change = random.chance(0.5)
         ? { priority: random.between(-2, 2) }
@@ -169,16 +196,39 @@ function generateOperations(
   return inOrder(steps)
 }
 
-const jobNames = ['even', 'odd'] as const
+/** Few keys, so that schedules are changed and taken away as well as made. */
+function generateSchedules(
+  random: Random,
+  { queues, lease }: SimulationSettings,
+  names: readonly string[],
+  span: Millis,
+): readonly Operation[] {
+  if (random.chance(0.5)) return []
+  return Array.from({ length: random.between(1, 4) }, (): Operation => {
+    const at = random.between(0, span / 2)
+    const process = random.pick(names)
+    const [queue, key] = [random.pick(queues), random.pick(['k1', 'k2'])]
+    if (random.chance(0.15)) return { at, do: 'unschedule', process, queue, key }
+    const acts = generateActs(random, lease).filter(({ act }) => act === 'sleep' || act === 'throw' || act === 'log')
+    const plan: SchedulePlan = {
+      key,
+      queue,
+      name: random.pick(jobNames),
+      runs: [acts, []],
+      every: random.pick([100, lease / 2, lease, 2 * lease]),
+      limit: random.between(1, 12),
+      catchUp: random.pick(['none', 'one', 'all']),
+      overlap: random.pick(['skip', 'allow']),
+    }
+    return { at, do: 'schedule', process, plan }
+  })
+}
 
 /** Steps by time, jobs numbered as they come, so that what is meant by a number mostly exists. */
 function inOrder(steps: readonly Operation[]): readonly Operation[] {
   const sorted = steps.toSorted((a, b) => a.at - b.at)
   const numbers = new Map<number, number>()
-  for (const step of sorted) {
-    if (step.do === 'add') numbers.set(step.job.n, numbers.size)
-    if (step.do === 'addBulk') for (const { n } of step.jobs) numbers.set(n, numbers.size)
-  }
+  for (const step of sorted) for (const { n } of jobsOf(step)) numbers.set(n, numbers.size)
   const renumber = (plan: JobPlan): JobPlan => {
     const n = numbers.get(plan.n)!
     const after = plan.after?.map((each) => ({ ...each, job: each.job % Math.max(1, n) }))
@@ -187,36 +237,68 @@ function inOrder(steps: readonly Operation[]): readonly Operation[] {
   return sorted.map((step) => {
     if (step.do === 'add') return { ...step, job: renumber(step.job) }
     if (step.do === 'addBulk') return { ...step, jobs: step.jobs.map(renumber) }
+    if (step.do === 'flow') return { ...step, flow: renumberFlow(step.flow, renumber) }
     return step
   })
+}
+
+function jobsOf(step: Operation): readonly JobPlan[] {
+  if (step.do === 'add') return [step.job]
+  if (step.do === 'addBulk') return step.jobs
+  return step.do === 'flow' ? jobsOfFlow(step.flow) : []
+}
+
+function renumberFlow(flow: FlowPlan, renumber: (plan: JobPlan) => JobPlan): FlowPlan {
+  const children = flow.children.map((child) => renumberFlow(child, renumber))
+  return { ...flow, job: renumber(flow.job), children }
+}
+
+/** A small tree over all queues. */
+function generateFlow(random: Random, job: () => JobPlan, depth: number): FlowPlan {
+  const { dedup, ...plan } = job()
+  const count = depth === 0 ? 0 : random.between(depth === 2 ? 1 : 0, 3)
+  return {
+    job: { ...plan, ...(dedup !== undefined && dedup.mode !== 'replace' && { dedup }) }, // flows replace nothing
+    ...(random.chance(0.6) && { onFailure: random.pick(['fail', 'ignore', 'remove'] as const) }),
+    ...(random.chance(0.4) && { cancelSiblings: true }),
+    children: Array.from({ length: count }, () => generateFlow(random, job, depth - 1)),
+  }
 }
 
 function generateJob(random: Random, n: number, { queues, lease }: SimulationSettings): JobPlan {
   const some = (probability: number): boolean => random.chance(probability)
   const dedup = some(0.25) ? generateDedup(random, lease) : undefined
   const mayHang = dedup === undefined // for it needs the timeout that it came with, and a key may bring it into another job
-  const runs = Array.from({ length: random.between(1, 4) }, () =>
-    generateActs(random, lease).filter((each) => each.act !== 'hang' || mayHang),
-  )
+  const runs = generateRuns(random, lease, { mayHang, links: 3 })
   const hangs = runs.flat().some((each) => each.act === 'hang')
-  // The last run is also that of all later ones: it must come to an end by itself.
-  const last = runs.at(-1)!.filter((each) => each.act !== 'hang' && each.act !== 'snooze' && each.act !== 'block')
   return {
     n,
     queue: random.pick(queues),
     name: random.pick(jobNames),
-    runs: [...runs.slice(0, -1), last],
+    runs,
     backoff: random.between(1, lease),
     ...(some(0.2) && { ownId: true }),
     ...(some(0.3) && { priority: random.between(-2, 2) }),
     ...(some(0.2) && { delay: random.between(1, 2 * lease) }),
     ...(some(0.5) && { attempts: random.between(1, 5) }),
-    ...(some(0.1) && { lifo: true }),
+    ...(some(0.3) ? { group: random.pick(['a', 'b', 'c']) } : some(0.1) && { lifo: true }),
     ...((hangs || some(0.1)) && { timeout: random.between(lease / 4, 2 * lease) }),
     ...(some(0.15) && { removeOnComplete: random.pick([0, 1, lease]) }),
     ...(some(0.1) && { removeOnFail: random.pick([0, lease]) }),
     ...(dedup !== undefined && { dedup }),
     ...(some(0.3) && { after: Array.from({ length: random.between(1, 3) }, () => generateAfter(random)) }),
+  }
+}
+
+/** Bounds that let everything through in the end. */
+function generateLimits(random: Random, { lease }: SimulationSettings): LimitOptions {
+  const rate = (): { max: number; per: Millis } => ({ max: random.between(2, 6), per: random.between(50, lease) })
+  return {
+    ...(random.chance(0.4) && { rate: rate() }),
+    ...(random.chance(0.6) && {
+      group: { concurrency: random.between(1, 2), ...(random.chance(0.5) && { rate: rate() }) },
+    }),
+    ...(random.chance(0.4) && { groups: { a: { weight: 3 }, b: { concurrency: 1 } } }),
   }
 }
 
@@ -228,27 +310,4 @@ function generateDedup(random: Random, lease: Millis): NonNullable<JobPlan['dedu
 
 function generateAfter(random: Random): { readonly job: number; readonly onFailure: FailurePolicy } {
   return { job: random.between(0, 1000), onFailure: random.pick(['fail', 'fail', 'ignore', 'remove'] as const) }
-}
-
-function generateActs(random: Random, lease: Millis): readonly Act[] {
-  const acts: Act[] = []
-  for (let left = random.between(0, 3); left > 0; left--) {
-    const what = random.weigh({
-      sleep: 12,
-      log: 2,
-      progress: 2,
-      throw: 3,
-      fatal: 0.5,
-      snooze: 1.5,
-      block: 0.7,
-      hang: 1,
-    })
-    if (what === 'sleep') {
-      const long = random.chance(0.2)
-      acts.push({ act: what, for: random.between(0, long ? 3 * lease : 200), polite: random.chance(0.5) })
-    } else if (what === 'block') acts.push({ act: what, for: random.between(lease / 4, 2 * lease) })
-    else if (what === 'snooze') acts.push({ act: what, for: random.between(1, lease) })
-    else acts.push({ act: what })
-  }
-  return acts
 }

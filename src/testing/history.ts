@@ -1,5 +1,6 @@
 // testing/history.ts: what truly happened, in order: what landed in the store, and what handlers and callers saw.
 import type { JobRecord, Millis, Time } from '../job/job.js'
+import type { Ended } from '../queue/links.js'
 import type { Batch, Receipt } from '../store/store.js'
 
 /** A batch that the store applied, and the jobs that it touched as they stood right after. */
@@ -23,6 +24,8 @@ export interface Run {
   readonly fence: number
   /** How long it may run; one that does not obey is given up some time after that. */
   readonly timeout: Millis | undefined
+  /** The call that runs it and others as a batch; undefined: one of its own. */
+  readonly call?: number
 }
 
 /** What happened to a run. */
@@ -71,6 +74,16 @@ interface Logged {
   readonly id: string
 }
 
+/** A handler was told what those that its job had waited for came to. */
+export interface Given {
+  readonly kind: 'given'
+  readonly time: Millis
+  readonly id: string
+  /** Of the run that was told. */
+  readonly fence: number
+  readonly ended: readonly Ended[]
+}
+
 /** A process that ended, by itself or not: nothing runs in it any more. */
 interface Gone {
   readonly kind: 'gone'
@@ -79,7 +92,7 @@ interface Gone {
 }
 
 /** One entry of a history. */
-export type Entry = Landing | RunEntry | Called | Answer | Logged | Told | Gone
+export type Entry = Landing | RunEntry | Called | Answer | Logged | Given | Told | Gone
 
 /** All that happened, with a readable trace of it and counts of what it covered. */
 export class History {
@@ -87,6 +100,7 @@ export class History {
   readonly trace: string[] = []
   readonly #counts = new Map<string, number>()
   readonly #time: () => Millis
+  #calls = 0
 
   constructor(time: () => Millis) {
     this.#time = time
@@ -95,6 +109,11 @@ export class History {
   /** Milliseconds since the simulation began. */
   get time(): Millis {
     return this.#time()
+  }
+
+  /** A number for one more call of a handler of batches. */
+  nextCall(): number {
+    return ++this.#calls
   }
 
   add(entry: Entry): void {

@@ -1,7 +1,7 @@
 // testing/ledger.ts: what the landed changes make of each job, worked out apart from the store and compared with it.
-import type { Insert, Move, Note } from '../job/change.js'
+import type { Insert, Move, NewEdge, Note } from '../job/change.js'
 import { isFinished } from '../job/job.js'
-import type { FailurePolicy, FinishedState, JobRecord, JobState, Millis, Time } from '../job/job.js'
+import type { EdgePolicy, FinishedState, JobRecord, JobState, Millis, Time } from '../job/job.js'
 import { released } from '../job/lifecycle.js'
 import type { Verdict } from '../store/store.js'
 import type { Landing } from './history.js'
@@ -16,7 +16,7 @@ export interface Tracked {
   readonly attempts: number
   readonly edges: {
     readonly chain: string
-    readonly policy: FailurePolicy
+    readonly policy: EdgePolicy
     state: 'open' | 'ended' | 'broken' | 'closed'
   }[]
   state: JobState | 'removed'
@@ -37,6 +37,8 @@ export interface LedgerListener {
   revived?(job: Tracked, landing: Landing): void
   noted?(job: Tracked, note: Note): void
   claimed?(job: Tracked, record: JobRecord, landing: Landing): void
+  /** A whole chain has ended, with this job. */
+  chainEnded?(job: Tracked, outcome: FinishedState): void
 }
 
 /** Follows every landing. */
@@ -161,7 +163,7 @@ export class Ledger {
   #edgeTo(chain: string): Tracked['edges'][number]['state'] {
     const members = this.#chains.get(chain) ?? []
     if (members.some(isUnfinished)) return 'open'
-    return members.at(-1)?.state === 'completed' ? 'ended' : 'broken'
+    return members.findLast(({ state }) => state !== 'removed')?.state === 'completed' ? 'ended' : 'broken'
   }
 
   #note({ time, process, receipt }: Landing, change: Note): void {
@@ -201,6 +203,7 @@ export class Ledger {
     if (set.run !== undefined)
       job.runAt = set.run === null ? undefined : 'at' in set.run ? set.run.at : now + set.run.in
     if (move.closesBroken) for (const edge of job.edges) if (edge.state === 'broken') edge.state = 'closed'
+    if (move.waitsFor !== undefined) this.#waitFor(job, move.waitsFor)
     const goesOn = move.to === 'waiting-children' && pending(job) === 0
     job.state = goesOn ? released(job.runAt, now) : move.to
     if (job.state === 'waiting' && before !== 'waiting') job.runAt = undefined
@@ -214,6 +217,17 @@ export class Ledger {
     if (job.state !== before) this.#tell(id, job.state)
   }
 
+  /** A running job takes on further dependencies, and may be let go once more. */
+  #waitFor(job: Tracked, waitsFor: readonly NewEdge[]): void {
+    for (const { on, policy } of waitsFor) {
+      const chain = this.jobs.get(on)?.chain ?? on
+      if (job.edges.some((edge) => edge.chain === chain)) continue
+      job.edges.push({ chain, policy, state: this.#edgeTo(chain) })
+      append(this.#dependents, chain, job)
+    }
+    job.let = false
+  }
+
   #let(time: Millis, job: Tracked): void {
     if (pending(job) > 0) this.#report('parent', time, job.id, 'It was released before its dependencies had ended.')
     if (job.let) this.#report('parent', time, job.id, 'It was released a second time.')
@@ -221,12 +235,20 @@ export class Ledger {
   }
 
   /** A chain has ended, unless somebody in it has not: its dependents are counted down, or learn that it ended badly. */
-  #release({ chain }: Tracked, outcome: FinishedState, now: Time): void {
+  #release(last: Tracked, outcome: FinishedState, now: Time): void {
+    const { chain } = last
     if (this.#chains.get(chain)?.some(isUnfinished) === true) return
+    for (const each of this.#listeners) each.chainEnded?.(last, outcome)
     for (const job of this.#dependents.get(chain) ?? []) {
-      const edge = job.edges.find((each) => each.chain === chain && each.state === 'open')
+      const well = outcome === 'completed'
+      const edge = job.edges.find(
+        (each) => each.chain === chain && (each.state === 'open' || (well && each.state !== 'ended')),
+      )
       if (edge === undefined || job.state === 'removed') continue
-      edge.state = outcome === 'completed' ? 'ended' : 'broken'
+      const was = edge.state
+      edge.state = well ? 'ended' : 'broken'
+      if (was === 'closed') continue // it was counted when it was decided
+      if (was === 'broken' && job.state === 'waiting-children' && pending(job) > 0) job.fence++
       if (job.state !== 'waiting-children') continue
       if (edge.state === 'broken') job.fence++
       else if (pending(job) === 0) {
@@ -271,8 +293,13 @@ export class Ledger {
     const found = record === undefined ? 'removed' : `${record.state}@${record.fence}, attempt ${record.attempt}`
     const known = job.state === 'removed' ? 'removed' : `${job.state}@${job.fence}, attempt ${job.attempt}`
     if (found !== known) {
-      const left = record?.state === 'waiting-children' && job.edges.length > 0
-      this.#report(left ? 'parent' : 'state', time, id, `It is ${found}, and should be ${known}.`)
+      const waits = record?.state === 'waiting-children' || job.state === 'waiting-children'
+      this.#report(
+        waits && job.edges.length > 0 ? 'parent' : 'state',
+        time,
+        id,
+        `It is ${found}, and should be ${known}.`,
+      )
     }
     job.state = record?.state ?? 'removed'
     if (record === undefined) return

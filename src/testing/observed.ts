@@ -2,6 +2,9 @@
 import { parseDuration } from '../job/duration.js'
 import type { Millis } from '../job/job.js'
 import type { JobDefinitions } from '../queue/define.js'
+import type { Job } from '../queue/job.js'
+import type { BatchHandler, BatchHandlerOptions } from '../worker/batching.js'
+import type { JobSignal } from '../worker/context.js'
 import type { Handler, HandlerOptions, Handlers } from '../worker/options.js'
 import type { History, Run } from './history.js'
 import type { Process } from './process.js'
@@ -18,47 +21,82 @@ export function observed(process: Process, history: History, handlers: AnyHandle
       ) as unknown as Handler) // a worker takes either, and checks for itself
 }
 
-function watchedOne(process: Process, history: History, handler: Handler | HandlerOptions): Handler | HandlerOptions {
+type OneHandler = Handler | HandlerOptions | BatchHandlerOptions
+
+function watchedOne(process: Process, history: History, handler: OneHandler): OneHandler {
   if (typeof handler === 'function') return watched(process, history, handler)
   const { timeout } = handler
   const limit = timeout === undefined ? undefined : parseDuration(timeout, 'timeout')
-  return { ...handler, run: watched(process, history, handler.run, limit) }
+  return 'runBatch' in handler
+    ? { ...handler, runBatch: watchedBatch(process, history, handler.runBatch, limit) }
+    : { ...handler, run: watched(process, history, handler.run, limit) }
 }
 
 function watched(process: Process, history: History, run: Handler, limit?: Millis): Handler {
   return (job, ctx) => {
-    const { id, fence, worker = '' } = job
-    const current: Run = { process: process.name, worker, id, fence, timeout: job.timeout ?? limit }
-    history.add({ kind: 'started', time: history.time, run: current })
-    history.say(process.name, `starts ${id}@${fence}, attempt ${job.attempt}`)
-    ctx.signal.addEventListener('abort', () => {
-      const reason = ctx.signal.reason?.reason ?? 'unknown'
-      history.add({ kind: 'aborted', time: history.time, run: current, reason })
-      history.say(process.name, `aborts ${id}@${fence}: ${reason}`)
-    })
+    const ended = begin(process, history, job, ctx.signal, limit)
+    return whenEnded(() => run(job, ctx), ended)
+  }
+}
+
+function watchedBatch(process: Process, history: History, run: BatchHandler, limit?: Millis): BatchHandler {
+  return (jobs, ctx) => {
+    const call = history.nextCall()
+    const ends = jobs.map((job) => begin(process, history, job, ctx.of(job).signal, limit, call))
     const ended = (how: 'returned' | 'threw'): void => {
-      history.add({ kind: 'ended', time: history.time, run: current, how })
-      history.say(process.name, `${how} in ${id}@${fence}`)
+      for (const each of ends) each(how)
     }
-    try {
-      const result = run(job, ctx)
-      if (!(result instanceof Promise)) {
+    return whenEnded(() => run(jobs, ctx), ended)
+  }
+}
+
+/** Writes down that a run has begun, and when it is told to stop; answers how to say that it has ended. */
+function begin(
+  process: Process,
+  history: History,
+  job: Job,
+  signal: JobSignal,
+  limit: Millis | undefined,
+  call?: number,
+): (how: 'returned' | 'threw') => void {
+  const { id, fence, worker = '' } = job
+  const of = { process: process.name, worker, id, fence, timeout: job.timeout ?? limit }
+  const current: Run = call === undefined ? of : { ...of, call }
+  history.add({ kind: 'started', time: history.time, run: current })
+  history.say(
+    process.name,
+    `starts ${id}@${fence}, attempt ${job.attempt}${call === undefined ? '' : `, call ${call}`}`,
+  )
+  signal.addEventListener('abort', () => {
+    const reason = signal.reason?.reason ?? 'unknown'
+    history.add({ kind: 'aborted', time: history.time, run: current, reason })
+    history.say(process.name, `aborts ${id}@${fence}: ${reason}`)
+  })
+  return (how) => {
+    history.add({ kind: 'ended', time: history.time, run: current, how })
+    history.say(process.name, `${how} in ${id}@${fence}`)
+  }
+}
+
+function whenEnded<T>(work: () => T | Promise<T>, ended: (how: 'returned' | 'threw') => void): T | Promise<T> {
+  try {
+    const result = work()
+    if (!(result instanceof Promise)) {
+      ended('returned')
+      return result
+    }
+    return result.then(
+      (value) => {
         ended('returned')
-        return result
-      }
-      return result.then(
-        (value: unknown) => {
-          ended('returned')
-          return value
-        },
-        (error: unknown) => {
-          ended('threw')
-          throw error
-        },
-      )
-    } catch (error) {
-      ended('threw')
-      throw error
-    }
+        return value
+      },
+      (error: unknown) => {
+        ended('threw')
+        throw error
+      },
+    )
+  } catch (error) {
+    ended('threw')
+    throw error
   }
 }

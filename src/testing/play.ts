@@ -3,6 +3,7 @@ import type { JobRecord, Millis } from '../job/job.js'
 import type { EventType, QueueEvent } from '../queue/events.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
+import { scripted } from './acting.js'
 import { checkHistory } from './checker.js'
 import { PRODUCER } from './generate.js'
 import type { Entry } from './history.js'
@@ -11,7 +12,7 @@ import { Stage } from './stage.js'
 import type { Actor, StageOptions } from './stage.js'
 import { takeStep } from './steps.js'
 import type { Rule, Violation } from './violation.js'
-import { Operator, scripted } from './workload.js'
+import { Operator } from './workload.js'
 
 /** What a simulation came to. */
 export interface SimulationReport {
@@ -82,7 +83,7 @@ export function runScript(script: Script, options: RunScriptOptions = {}): Promi
   let operator: Operator | undefined
   return play({
     script,
-    stage: { handlers: (process, history) => scripted(process, history, runs), ...options },
+    stage: { handlers: (process, history) => scripted(process, history, runs, script.settings.batch), ...options },
     perform: (stage, step) => (operator ??= new Operator(stage)).perform(step),
     calm: ({ queues }) => {
       for (const queue of queues.values()) {

@@ -1,5 +1,5 @@
 // testing/recorder.ts: stands right before the store and writes down what it applied.
-import type { Change } from '../job/change.js'
+import type { Change, NewEdge } from '../job/change.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { isFinished } from '../job/job.js'
 import type { Batch, Receipt, Store } from '../store/store.js'
@@ -68,20 +68,25 @@ export class Recorder {
     return ids
   }
 
+  #depends(id: string, edges: readonly NewEdge[]): void {
+    for (const { on } of edges) {
+      const chain = this.#chainOf.get(on) ?? on
+      const others = this.#dependents.get(chain)
+      if (others === undefined) this.#dependents.set(chain, new Set([id]))
+      else others.add(id)
+    }
+  }
+
   #touchedBy(change: Change): Iterable<string> {
     switch (change.kind) {
       case 'insert': {
         const { id, chainId } = change.job
         this.#chainOf.set(id, chainId)
-        for (const { on } of change.edges) {
-          const chain = this.#chainOf.get(on) ?? on
-          const others = this.#dependents.get(chain)
-          if (others === undefined) this.#dependents.set(chain, new Set([id]))
-          else others.add(id)
-        }
+        this.#depends(id, change.edges)
         return [id]
       }
       case 'move':
+        this.#depends(change.id, change.waitsFor ?? [])
         return [change.id, ...(this.#dependents.get(this.#chainOf.get(change.id) ?? change.id) ?? [])]
       case 'note':
         return [change.id]

@@ -1,5 +1,7 @@
 // testing/script.ts: everything that a simulation will go through, as plain data: it can be kept, cut down and run again.
 import type { FailurePolicy, Millis } from '../job/job.js'
+import type { CatchUp, Overlap } from '../job/schedule.js'
+import type { LimitOptions } from '../queue/limits.js'
 
 /** What can go wrong with a write. */
 export const commitFaults = ['late', 'slow', 'lost-before', 'lost-after', 'duplicated', 'straggler', 'busy'] as const
@@ -44,6 +46,33 @@ export type Act =
   | { readonly act: 'block'; readonly for: Millis }
   | { readonly act: 'log' | 'progress' | 'throw' | 'fatal' | 'hang' }
   | { readonly act: 'snooze'; readonly for: Millis }
+  /** Adds children and waits for them. The last act of its run, and never of the last run; left out in batches. */
+  | {
+      readonly act: 'children'
+      readonly jobs: readonly ChildPlan[]
+      readonly onFailure: FailurePolicy
+      readonly cancelSiblings: boolean
+    }
+  /** Carries the chain on. The last act of its run; left out in batches. */
+  | { readonly act: 'continue'; readonly job: ChildPlan }
+
+/** A job that a handler adds, to its own queue. */
+export interface ChildPlan {
+  /** The name it is added under. */
+  readonly name: string
+  /** What its handler does, run by run. */
+  readonly runs: readonly (readonly Act[])[]
+  /** As in `add`, and so are those below. */
+  readonly attempts: number
+  /** A fixed one. */
+  readonly backoff: Millis
+  /** Default: none. */
+  readonly delay?: Millis
+  /** Default: kept. */
+  readonly removeOnComplete?: Millis
+  /** A child is given an id by its parent's, so that another run means the same one. Default: one made up. */
+  readonly ownId?: true
+}
 
 /** A job to be added, and what its handler will do in each of its runs; the last run's acts are also those of any later. */
 export interface JobPlan {
@@ -67,6 +96,8 @@ export interface JobPlan {
   readonly backoff?: Millis
   /** Default: first in, first out. */
   readonly lifo?: true
+  /** Default: none. */
+  readonly group?: string
   /** Default: no bound. */
   readonly timeout?: Millis
   /** Default: kept. */
@@ -77,6 +108,43 @@ export interface JobPlan {
   readonly dedup?: { readonly key: string; readonly mode: 'keep' | 'replace' | 'reject'; readonly window?: Millis }
   /** Other plans, by their `n`. Default: none. */
   readonly after?: readonly { readonly job: number; readonly onFailure: FailurePolicy }[]
+}
+
+/** A tree of jobs to be added together. */
+export interface FlowPlan {
+  /** The job. */
+  readonly job: JobPlan
+  /** What its failure means for its parent. Default: as in flows. */
+  readonly onFailure?: FailurePolicy
+  /** Its children are cancelled before the failure of one of them ends it. Default: they are not. */
+  readonly cancelSiblings?: true
+  /** Those it waits for. */
+  readonly children: readonly FlowPlan[]
+}
+
+/** The jobs of a flow, children before their parents. */
+export function jobsOfFlow({ job, children }: FlowPlan): readonly JobPlan[] {
+  return [...children.flatMap(jobsOfFlow), job]
+}
+
+/** A schedule, and what the handlers of its runs will do. */
+export interface SchedulePlan {
+  /** Its key. */
+  readonly key: string
+  /** The queue it is in. */
+  readonly queue: string
+  /** The name of its runs. */
+  readonly name: string
+  /** What the handler of each run does. */
+  readonly runs: readonly (readonly Act[])[]
+  /** As in `queue.schedule`, and so are those below. */
+  readonly every: Millis
+  /** So that it comes to an end. */
+  readonly limit: number
+  /** What becomes of times that were missed. */
+  readonly catchUp: CatchUp
+  /** What becomes of a run whose predecessor has not finished. */
+  readonly overlap: Overlap
 }
 
 /** Something that happens to a process. */
@@ -100,6 +168,7 @@ export type Operation =
       readonly wait: Millis | undefined
     }
   | { readonly at: Millis; readonly do: 'addBulk'; readonly process: string; readonly jobs: readonly JobPlan[] }
+  | { readonly at: Millis; readonly do: 'flow'; readonly process: string; readonly flow: FlowPlan }
   | {
       readonly at: Millis
       readonly do: 'cancel' | 'retry' | 'promote' | 'remove'
@@ -121,6 +190,21 @@ export type Operation =
       readonly queue: string
       readonly name: string | undefined
     }
+  | {
+      readonly at: Millis
+      readonly do: 'limit'
+      readonly process: string
+      readonly queue: string
+      readonly limits: LimitOptions
+    }
+  | {
+      readonly at: Millis
+      readonly do: 'unschedule'
+      readonly process: string
+      readonly queue: string
+      readonly key: string
+    }
+  | { readonly at: Millis; readonly do: 'schedule'; readonly process: string; readonly plan: SchedulePlan }
   | {
       readonly at: Millis
       readonly do: 'cancelAll' | 'retryAll' | 'promoteAll'
@@ -147,6 +231,8 @@ export interface SimulationSettings {
   readonly abandonAfter: Millis
   /** How long finished jobs are kept. */
   readonly retention: { readonly staleAfter: Millis; readonly deleteAfter: Millis } | undefined
+  /** Jobs named `odd` are run in batches of at most so many, gathered for so long; undefined: one by one. */
+  readonly batch?: { readonly size: number; readonly wait: Millis } | undefined
   /** The most that a call takes each way when nothing is wrong. */
   readonly latency: Millis
 }

@@ -69,6 +69,12 @@ function simplerSteps(step: Step): ((step: Step) => Step)[] {
           : from,
     )
   }
+  if (step.do === 'flow') {
+    return step.flow.children.map(({ job }) => (from) => {
+      if (from.do !== 'flow') return from
+      return { ...from, flow: { ...from.flow, children: from.flow.children.filter((each) => each.job.n !== job.n) } }
+    })
+  }
   if (step.do !== 'add') return []
   return [
     (from) => ({ ...from, wait: undefined }) as Step,

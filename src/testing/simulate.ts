@@ -60,7 +60,7 @@ export interface SimulateOptions<Jobs extends JobDefinitions = AnyJobs> {
   /** Worker processes at a time. Default 3. */
   readonly workers?: number
   /** What each worker is told, such as `concurrency` (here 2 by default) and `lease` (here 5 s by default). */
-  readonly worker?: Omit<WorkerOptions<Jobs>, 'store' | 'jobs' | 'autorun' | 'logger'>
+  readonly worker?: Omit<WorkerOptions<Jobs>, 'store' | 'jobs' | 'autorun' | 'logger' | 'batch'>
   /** How long things go wrong, in virtual time; then all jobs must come to their end. Default one minute. */
   readonly lasts?: Duration
 }
@@ -96,6 +96,12 @@ function check(options: object, more: readonly string[]): void {
     if (typeof (options as Readonly<Record<string, unknown>>)[needed] === 'function') continue
     throw new MillraceError('INVALID_OPTION', `A simulation needs ${needed}: a function of the simulated process.`)
   }
+  if ('batch' in ((options as { worker?: object }).worker ?? {})) {
+    throw new MillraceError(
+      'INVALID_OPTION',
+      'In a simulation, batches are given by name: { runBatch, batch: { size } }.',
+    )
+  }
 }
 
 function trouble<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, seed: number): Script {
@@ -125,9 +131,17 @@ function run<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, script
       ...(worker && { worker }),
     },
     patience: PATIENCE,
+    calm: ({ queues }) => {
+      for (const queue of queues.values()) void endSchedules(queue).catch(() => {})
+    },
     produce: ({ queues, process }) => produce([...queues.values()][0] as unknown as Queue<Jobs>, process),
-    ...(expect && { expect: (records) => expect(records.map(view)) }),
+    ...(expect && { expect: (records) => expect(records.filter(({ kind }) => kind === 'job').map(view)) }),
   })
+}
+
+/** Schedules go on for ever, and a simulation must not. */
+async function endSchedules(queue: Queue): Promise<void> {
+  for (const { key } of await queue.schedules()) await queue.unschedule(key)
 }
 
 function view({ id, name, state, data, result, error, attempt, stalls }: JobRecord): SimulatedJob {

@@ -1,5 +1,5 @@
 // testing/trace.ts: what landed, in words short enough for one line.
-import type { Change } from '../job/change.js'
+import type { Change, NewEdge } from '../job/change.js'
 import type { Batch, Receipt, Verdict } from '../store/store.js'
 
 /** One line for a batch and its answer. */
@@ -28,11 +28,12 @@ function describeChange(change: Change): string {
   switch (change.kind) {
     case 'insert': {
       const { job, edges } = change
-      const after = edges.length === 0 ? '' : ` after ${edges.map((edge) => `${edge.on}(${edge.policy})`).join(' ')}`
-      return `add ${job.id} ${job.queue}/${job.name} ${job.state}${after}`
+      return `add ${job.id} ${job.queue}/${job.name} ${job.state}${after(edges)}`
     }
-    case 'move':
-      return `${change.why === undefined ? '' : `${change.why} `}${change.id}@${change.fence} to ${change.to}`
+    case 'move': {
+      const { why, id, fence, to, waitsFor = [] } = change
+      return `${why === undefined ? '' : `${why} `}${id}@${fence} to ${to}${after(waitsFor)}`
+    }
     case 'note':
       return `note ${change.id}@${change.fence}`
     case 'release':
@@ -40,4 +41,8 @@ function describeChange(change: Change): string {
     case 'put':
       return `put ${change.key} v${change.version}`
   }
+}
+
+function after(edges: readonly NewEdge[]): string {
+  return edges.length === 0 ? '' : ` after ${edges.map((edge) => `${edge.on}(${edge.policy})`).join(' ')}`
 }

@@ -1,7 +1,7 @@
 // testing/violation.ts: the promises that the checker holds a history to, and what it says when one was broken.
 import type { Millis } from '../job/job.js'
 
-/** What is promised. Schedules will add theirs: neither skipped nor doubled. */
+/** What is promised. */
 export const rules = {
   fence: 'a change lands only with the fence that the job has',
   settlement: 'a lease is settled at most once, by its holder, while it lasts',
@@ -11,8 +11,13 @@ export const rules = {
   pause: 'what is paused is not claimed',
   handler: 'no process runs a job twice at the same time, nor more jobs than it has slots',
   limit: 'no more leases run at a time than the limit allows',
+  rate: 'no more jobs are claimed in a stretch of time than the rate allows',
   parent: 'a job is released in the very commit that ended its last dependency, not before, and once',
+  results: 'a job that has waited is told what each of its dependencies came to, of all of them and of no other',
+  siblings: 'a job that fails with all its children does so when each of them has ended',
+  chain: 'a chain goes on with one job, in the very commit that completed the one before it',
   dedup: 'no two unfinished jobs hold one key, and a window lets nobody in',
+  schedule: 'no time of a schedule is skipped or doubled: its run is made in the very commit that moves it on',
   replay: 'a batch is applied once, and answered alike each time',
   state: 'a job is what the changes that landed have made of it',
   event: 'each transition is announced once, and nothing else is',

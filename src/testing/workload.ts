@@ -1,81 +1,15 @@
-// testing/workload.ts: jobs whose data says what their handler does, and the operations that scripts are made of.
-import { MillraceError, UnrecoverableError } from '../job/errors.js'
+// testing/workload.ts: the operations that scripts are made of, carried out.
+import { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
+import { FlowProducer } from '../queue/flow.js'
+import type { Flow, FlowJob } from '../queue/flow.js'
 import type { Job } from '../queue/job.js'
 import type { AddOptions } from '../queue/options.js'
-import type { JobContext } from '../worker/context.js'
-import type { Handler } from '../worker/options.js'
-import type { History } from './history.js'
-import type { SimulatedProcess } from './process.js'
-import type { Act, JobPlan, Operation } from './script.js'
+import { OTHERS, waitsIn } from './acting.js'
+import type { Work } from './acting.js'
+import { jobsOfFlow } from './script.js'
+import type { FlowPlan, JobPlan, Operation } from './script.js'
 import type { Actor, Stage } from './stage.js'
-
-/** What the data of a scripted job says. */
-export interface Work {
-  readonly n: number
-  /** The dedup key it was meant to have. */
-  readonly key?: string
-  readonly window?: Millis
-  readonly runs: readonly (readonly Act[])[]
-}
-
-/** What a scripted job returns. */
-export interface ScriptedResult {
-  readonly n: number
-  readonly run: number
-  readonly fence: number
-}
-
-/** The handler of scripted jobs. `runs` counts how often each was run, over all processes. */
-export function scripted(process: SimulatedProcess, history: History, runs: Map<string, number>): Handler {
-  return (job, ctx) => {
-    const work = job.data as Work
-    const run = runs.get(job.id) ?? 0
-    runs.set(job.id, run + 1)
-    const acts = work.runs[run] ?? work.runs.at(-1) ?? []
-    const result: ScriptedResult = { n: work.n, run, fence: job.fence }
-    return acts.length === 0 ? result : perform(process, history, acts, job.id, ctx).then(() => result)
-  }
-}
-
-async function perform(
-  process: SimulatedProcess,
-  history: History,
-  acts: readonly Act[],
-  id: string,
-  ctx: JobContext,
-): Promise<void> {
-  for (const each of acts) {
-    history.count(`act:${each.act}`)
-    switch (each.act) {
-      case 'sleep':
-        await (each.polite ? process.sleep(each.for, ctx.signal) : process.sleep(each.for))
-        break
-      case 'block':
-        history.say(process.name, `blocks for ${each.for} ms`)
-        await process.block(each.for)
-        break
-      case 'log':
-        await ctx.log('a line').then(
-          () => history.add({ kind: 'logged', time: history.time, id }),
-          () => {},
-        )
-        break
-      case 'progress':
-        await ctx.progress(50).catch(() => {})
-        break
-      case 'throw':
-        throw new Error('as scripted')
-      case 'fatal':
-        throw new UnrecoverableError('as scripted, for good')
-      case 'snooze':
-        ctx.snooze(each.for)
-        break
-      case 'hang':
-        await new Promise(() => {})
-    }
-  }
-}
 
 /** Carries out what scripts ask for, and writes down what came of it. */
 export class Operator {
@@ -101,10 +35,28 @@ export class Operator {
         return void this.#add(actor, step.job, step.wait)
       case 'addBulk':
         return void this.#addBulk(actor, step.jobs)
+      case 'flow':
+        return void this.#addFlow(actor, step.flow)
+      case 'schedule': {
+        const { key, queue, runs, ...plan } = step.plan
+        const data: Work = { n: OTHERS, runs }
+        this.#stage.history.count(`catchUp:${plan.catchUp}`)
+        this.#stage.history.count(`overlap:${plan.overlap}`)
+        const to = actor.queues.get(queue)!
+        return void this.#call(actor, step.do, undefined, undefined, () => to.schedule(key, { ...plan, data }))
+      }
+      case 'unschedule': {
+        const queue = actor.queues.get(step.queue)!
+        return void this.#call(actor, step.do, undefined, undefined, () => queue.unschedule(step.key))
+      }
       case 'pause':
       case 'resume': {
         const queue = actor.queues.get(step.queue)!
         return void this.#call(actor, step.do, undefined, undefined, () => queue[step.do](step.name))
+      }
+      case 'limit': {
+        const queue = actor.queues.get(step.queue)!
+        return void this.#call(actor, step.do, undefined, undefined, () => queue.limit(step.limits))
       }
       case 'cancelAll':
       case 'retryAll':
@@ -138,6 +90,29 @@ export class Operator {
     const items = plans.map((plan) => ({ name: plan.name, data: workOf(plan), options: this.#options(plan) }))
     const jobs = await this.#call(actor, 'addBulk', undefined, undefined, () => queue.addBulk(items))
     jobs?.forEach((job, at) => this.#ids.set(plans[at]!.n, job.id))
+  }
+
+  async #addFlow(actor: Actor, plan: FlowPlan): Promise<void> {
+    const queues = [...actor.queues.values()]
+    const producer = new FlowProducer({ store: queues[0]!.store, queues })
+    const plans = jobsOfFlow(plan)
+    const jobs = await this.#call(actor, 'flow', undefined, plan.job.n, async () =>
+      jobsOf(await producer.add(this.#flow(plan))),
+    )
+    jobs?.forEach((job, at) => this.#ids.set(plans[at]!.n, job.id))
+  }
+
+  #flow({ job, onFailure, cancelSiblings, children }: FlowPlan): FlowJob {
+    const work = workOf(job)
+    if (cancelSiblings) this.#stage.history.count('option:cancelSiblings')
+    return {
+      name: job.name,
+      queueName: job.queue,
+      data: children.length === 0 ? work : { ...work, waits: true },
+      options: { ...this.#options(job), ...(cancelSiblings && { cancelSiblings }) },
+      ...(onFailure !== undefined && { onFailure }),
+      children: children.map((child) => this.#flow(child)),
+    }
   }
 
   async #on(actor: Actor, call: string, n: number, work: (job: Job) => Promise<boolean>): Promise<void> {
@@ -193,10 +168,16 @@ export class Operator {
   }
 }
 
-function workOf({ n, dedup, runs }: JobPlan): Work {
+/** The jobs of a flow, children before their parents. */
+function jobsOf({ job, children }: Flow): readonly Job[] {
+  return [...children.flatMap(jobsOf), job]
+}
+
+function workOf({ n, dedup, runs, after }: JobPlan): Work {
   return {
     n,
     runs,
+    ...((after !== undefined || waitsIn(runs)) && { waits: true }),
     ...(dedup !== undefined && { key: dedup.key }),
     ...(dedup?.window !== undefined && { window: dedup.window }),
   }

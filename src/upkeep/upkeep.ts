@@ -1,11 +1,15 @@
 // upkeep/upkeep.ts: the due loop: delays that ended, leases that ran out, dependencies that broke, jobs to be removed.
-import type { Millis, Time } from '../job/job.js'
+import type { JobRecord, Millis, Time } from '../job/job.js'
+import { isMillraceError } from '../job/errors.js'
 import { due } from '../job/lifecycle.js'
 import { backoffDelay } from '../job/retry.js'
 import type { Backoff } from '../job/retry.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Due } from '../store/store.js'
+import { carryOutRound } from './rounds.js'
+import type { Carried } from './rounds.js'
+import { cancelUnneeded } from './siblings.js'
 
 /** What upkeep needs to know of its host. */
 export interface UpkeepOptions {
@@ -44,6 +48,8 @@ export class Upkeep {
   #holdUntil: Millis = 0
   /** The store's clock less this process's. */
   #skew: Millis = 0
+  /** Schedules that cannot be read here, as they were when that was told. */
+  readonly #unread = new Map<string, number>()
 
   constructor(options: UpkeepOptions) {
     this.#options = options
@@ -113,12 +119,16 @@ export class Upkeep {
       const seen = await connection.store.due({ queues, except: [...running(), ...heldBack], limit: PAGE })
       this.#skew = seen.now - connection.runtime.now()
       const holding = this.#hold()
-      const landed = await this.#carryOut(seen, holding > 0)
+      const { carried, cancelled } = await this.#carryOut(seen, holding > 0)
+      const landed = carried.filter((each) => each.landed).length
       // Leases that are not to be reaped yet must not keep what stands behind them from its turn.
       const held = holding > 0 ? seen.jobs.filter((job) => job.state === 'active').map((job) => job.id) : []
       heldBack.push(...held)
       if (seen.jobs.length === PAGE && landed + held.length > 0) continue
-      const next = seen.next === undefined ? Infinity : seen.next - seen.now
+      if (cancelled > 0) continue // what they were cancelled for can be decided upon
+      // When a schedule comes again is known from here, whether or not anybody tells.
+      const known = carried.reduce((first, { next: at = Infinity }) => Math.min(first, at), seen.next ?? Infinity)
+      const next = known - seen.now
       if (holding > 0) return Math.min(next, holding)
       return seen.jobs.length > 0 && landed === 0 ? Math.min(next, NOTHING_LANDED) : next
     }
@@ -136,19 +146,37 @@ export class Upkeep {
     return Math.max(0, this.#holdUntil - now)
   }
 
-  async #carryOut({ now, jobs }: Due, holding: boolean): Promise<number> {
+  async #carryOut({ now, jobs }: Due, holding: boolean): Promise<{ carried: readonly Carried[]; cancelled: number }> {
     const { store, main } = this.#options.connection
     const broken = jobs.filter((job) => job.state === 'waiting-children').map((job) => job.id)
     const details = broken.length === 0 ? [] : (await store.details({ jobs: broken })).jobs
     const edges = new Map(details.map((each) => [each.id, each.edges]))
+    let cancelled = 0
+    for (const each of details) cancelled += await cancelUnneeded(this.#options.connection, each.edges)
     // One that began to run here while we looked is left alone as well.
     const running = new Set(this.#options.running())
-    const groups = jobs
-      .filter((job) => !running.has(job.id) && !(holding && job.state === 'active'))
-      .map((job) => due(job, now, edges.get(job.id)))
-      .filter((group) => group.length > 0)
-    const verdicts = await Promise.all(groups.map((group) => main.commit(group)))
-    return verdicts.filter((verdict) => verdict.ok).length
+    const carried = await Promise.all(
+      jobs.map(async (job): Promise<Carried> => {
+        if (running.has(job.id) || (holding && job.state === 'active')) return { landed: false }
+        if (job.kind === 'schedule') return this.#round(job, now)
+        const group = due(job, now, edges.get(job.id))
+        return { landed: group.length > 0 && (await main.commit(group)).ok }
+      }),
+    )
+    return { carried, cancelled }
+  }
+
+  /** A schedule that cannot be read here, as one of a later version, is told of once and left to others. */
+  async #round(job: JobRecord, now: Time): Promise<Carried> {
+    const { main } = this.#options.connection
+    try {
+      return await carryOutRound(job, now, (group) => main.commit(group))
+    } catch (error) {
+      if (!isMillraceError(error, 'INVALID_SCHEDULE')) throw error
+      if (this.#unread.get(job.id) !== job.fence) this.#options.failed(error)
+      this.#unread.set(job.id, job.fence)
+      return { landed: false }
+    }
   }
 
   #jitter(): Millis {

@@ -9,49 +9,28 @@ import { settle } from '../job/lifecycle.js'
 import type { Outcome, Returned } from '../job/lifecycle.js'
 import { validate } from '../queue/define.js'
 import type { JobDefinition } from '../queue/define.js'
-import type { Desk } from '../queue/desk.js'
 import { Job } from '../queue/job.js'
-import type { Adder } from '../queue/adding.js'
-import type { Successors } from '../queue/successors.js'
+import type { Ended } from '../queue/links.js'
+import type { AddOptions, Dependency } from '../queue/options.js'
+import type { Planned, Successors } from '../queue/successors.js'
 import { joinedTransaction, leaveTo, placeNow, runInside } from '../store/ambient.js'
 import type { OpenTransaction } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import type { Verdict } from '../store/store.js'
+import { notInBatch } from './batching.js'
+import type { AttemptHost, Joined } from './attempt-host.js'
+import { Children, dependenciesOf, refuseOldWait, returned } from './children.js'
+import type { WaitOptions } from './children.js'
 import { Context, Snoozed, abortFor, wrap } from './context.js'
-import type { AbortReason, JobContext, JobSignal, Middleware } from './context.js'
+import type { AbortReason, JobContext, JobSignal } from './context.js'
 import { reasonOf } from './leases.js'
-import type { Leases } from './leases.js'
-import { failure, isThenable, worthRetrying } from './failing.js'
+import { failure, isThenable, leaseLost, tookTooLong, worthRetrying } from './failing.js'
 import type { Failing } from './failing.js'
+import { isTakenAsIs, received } from './received.js'
 import { Notes, commitNote } from './notes.js'
 import type { LastWords } from './notes.js'
-import type { ParsedHandler, Settings } from './options.js'
-import { Transacting, returned } from './transacting.js'
-
-/** What an attempt needs of its worker. */
-export interface AttemptHost {
-  readonly desk: Desk
-  readonly settings: Settings
-  readonly middleware: readonly Middleware[]
-  definitionOf(name: string): JobDefinition | undefined
-  /** Adds jobs to a queue. */
-  adder(queue: string): Adder
-  leases(): Leases
-  /** The job is no longer this worker's. */
-  lost(attempt: Attempt, reason: AbortReason): void
-  /** The handler has ended, and what it comes to was committed in its own transaction. */
-  committed(attempt: Attempt, outcome: Outcome): void
-  /** The handler has ended, and this is what it comes to. */
-  ended(attempt: Attempt, outcome: Outcome): void
-  /** The handler has ended, but the job was no longer this worker's. */
-  endedLost(attempt: Attempt): void
-  /** The handler does not end: its slot is to be given up. */
-  stuck(attempt: Attempt, outcome: Outcome): void
-  /** A note is durable, or was refused. */
-  noted(attempt: Attempt, progress: JsonText | undefined, verdict: Verdict): void
-  /** A callback of the user's threw. */
-  misbehaved(attempt: Attempt, what: string, cause: unknown): void
-}
+import type { ParsedHandler } from './options.js'
+import { Transacting } from './transacting.js'
 
 /** A claimed job in this worker, from its claim until its outcome is durable. */
 export class Attempt {
@@ -66,6 +45,10 @@ export class Attempt {
   runningAt = -1
   /** Why it is no longer this worker's. */
   lost: AbortReason | undefined
+  /** Why its handler was told to stop. */
+  reason: AbortReason | undefined
+  /** The batch that it is run in. */
+  batch: Joined<Attempt> | undefined
   /** What it came to, once it ended. */
   outcome: Outcome | undefined
   /** A settlement was sent whose answer never came. */
@@ -79,9 +62,8 @@ export class Attempt {
   /** What may have been committed in its transaction, whose answer never came. */
   perhaps: Returned | undefined
 
-  readonly #host: AttemptHost
+  readonly #host: AttemptHost<Attempt>
   #abort: AbortController | undefined
-  #reason: AbortReason | undefined
   #timers: Stop[] | undefined
   #snooze: Millis | undefined
   /** What the schema said of the payload, if it refused it: it will not become valid by trying again. */
@@ -91,8 +73,9 @@ export class Attempt {
   #overdue: MillraceError | undefined
   #transacting: Transacting | undefined
   #notes: Notes | undefined
+  #children: Children | undefined
 
-  constructor(host: AttemptHost, record: JobRecord, handler: ParsedHandler, leaseEnds: Millis) {
+  constructor(host: AttemptHost<Attempt>, record: JobRecord, handler: ParsedHandler, leaseEnds: Millis) {
     this.#host = host
     this.record = record
     this.handler = handler
@@ -132,14 +115,14 @@ export class Attempt {
 
   #call(): unknown {
     const definition = this.#host.definitionOf(this.record.name)
-    return definition?.input === undefined && this.#host.middleware.length === 0
+    return isTakenAsIs(definition) && this.#host.middleware.length === 0
       ? this.#run(new Job(this.#host.desk, this.record), new Context(this))
       : this.#prepared(definition)
   }
 
   #run(job: Job, ctx: JobContext): unknown {
     try {
-      return this.handler.run(job, ctx)
+      return this.batch === undefined ? this.handler.run(job, ctx) : this.batch.join(this, job, ctx)
     } finally {
       this.later = true
     }
@@ -147,9 +130,10 @@ export class Attempt {
 
   /** Tells the handler to stop. Only the first reason counts. */
   abort(reason: AbortReason): void {
-    if (this.#reason !== undefined || this.#done) return
-    this.#reason = reason
+    if (this.reason !== undefined || this.#done) return
+    this.reason = reason
     this.#abort?.abort(abortFor(reason))
+    this.batch?.aborted(this, reason)
   }
 
   /** The job is no longer this worker's: the handler is told, and whatever it comes to is not sent. */
@@ -166,17 +150,8 @@ export class Attempt {
   }
 
   async #prepared(definition: JobDefinition | undefined): Promise<unknown> {
-    const { data } = this.record
-    let job = new Job(this.#host.desk, this.record)
-    if (definition?.input !== undefined) {
-      const said = await validate(definition.input, data === undefined ? undefined : job.data)
-      if (!said.ok) {
-        const issues = said.issues.join('; ')
-        this.#refused = new MillraceError('INVALID_PAYLOAD', `The data of job ${this.record.id} was refused: ${issues}`)
-        throw this.#refused
-      }
-      job = new Job(this.#host.desk, this.record, { parsed: { data: said.value } })
-    }
+    const job = await received(this.#host.desk, this.record, definition)
+    if (job instanceof MillraceError) throw (this.#refused = job)
     return wrap(this.#host.middleware, job, new Context(this), (ctx) => this.#run(job, ctx))
   }
 
@@ -184,14 +159,35 @@ export class Attempt {
   signal(): JobSignal {
     if (this.#abort === undefined) {
       this.#abort = new AbortController()
-      if (this.#reason !== undefined) this.#abort.abort(abortFor(this.#reason))
+      if (this.reason !== undefined) this.#abort.abort(abortFor(this.reason))
     }
     return this.#abort.signal
   }
 
   snooze(duration: Duration): never {
+    throw this.postpone(duration)
+  }
+
+  /** Whatever its handler comes to, it is to run again after that time. */
+  postpone(duration: Duration): Snoozed {
     this.#snooze = parseDuration(duration, 'ctx.snooze')
-    throw new Snoozed('The job is snoozed.')
+    return new Snoozed('The job is snoozed.')
+  }
+
+  get children(): Children {
+    return (this.#children ??= new Children(this.record, this.#host.adder(this.record.queue)))
+  }
+
+  add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
+    return this.children.add(this.#transacting?.planning, name, data, options)
+  }
+
+  waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never {
+    return this.children.waitFor(children, options, this.#transacting?.successors !== undefined)
+  }
+
+  dependencies(): Promise<readonly Ended[]> {
+    return dependenciesOf(this.#host.desk, this.record, this.#host.definitionOf(this.record.name))
   }
 
   /** Writes what a handler says; what cannot be written is also told to the host, since nobody may be waiting. */
@@ -234,27 +230,20 @@ export class Attempt {
 
   /** The error for what comes when the job is no longer this worker's, or its handler has ended. */
   notOurs(): MillraceError {
-    const { id, name } = this.record
-    const why =
-      this.lost === undefined && this.#done ? 'its handler had ended; await what it says' : (this.lost ?? 'lease-lost')
-    return new MillraceError('LEASE_LOST', `Nothing was written for job ${id} ('${name}'): ${why}.`, {
-      details: { id },
-    })
+    const ended = this.lost === undefined && this.#done
+    return leaseLost(this.record, ended ? 'its handler had ended; await what it says' : (this.lost ?? 'lease-lost'))
   }
 
   #armTimeout(): void {
     const timeout = this.record.timeout ?? this.handler.timeout
     if (timeout === undefined) return
-    const error = (): MillraceError =>
-      new MillraceError('JOB_TIMEOUT', `The handler ran past its timeout of ${timeout} ms.`)
-    this.#timers = [this.#host.desk.connection.runtime.timer(timeout, () => this.stop(error()))]
+    this.#timers = [this.#host.desk.connection.runtime.timer(timeout, () => this.stop(tookTooLong(timeout)))]
   }
 
   /** It took too long: it is told to stop, fails with this unless it was stopping, and is given up if it goes on. */
   stop(error: MillraceError): void {
     if (this.#done || this.#overdue !== undefined) return
-    if (this.#reason === undefined || error.code === 'TRANSACTION_TOO_LONG') this.#overdue = error
-    const { runtime } = this.#host.desk.connection
+    if (this.reason === undefined || error.code === 'TRANSACTION_TOO_LONG') this.#overdue = error
     const giveUp = (): void => {
       if (this.#done) return
       this.#finish()
@@ -262,7 +251,7 @@ export class Attempt {
       this.#host.stuck(this, failure(this.#failing, error, true))
     }
     this.#finishTimers()
-    this.#timers = [runtime.timer(this.#host.settings.abandonAfter, giveUp)]
+    this.#timers = [this.#host.desk.connection.runtime.timer(this.#host.settings.abandonAfter, giveUp)]
     this.abort('timeout')
   }
 
@@ -272,18 +261,18 @@ export class Attempt {
   }
 
   #finishTimers(): void {
-    if (this.#timers !== undefined) for (const stop of this.#timers) stop()
+    for (const stop of this.#timers ?? []) stop()
   }
 
   #returned(value: unknown): void {
     if (this.#done) return
-    if (this.lost !== undefined || this.#overdue !== undefined || this.#snooze !== undefined)
-      return this.#threw(undefined)
-    const work = this.#transacting
-    if (work === undefined) return this.#judge(value)
-    if (!work.isBusy) return this.#judge(value === undefined ? work.value : value)
+    const asked = this.#snooze !== undefined || this.#children?.waits === true
+    if (this.lost !== undefined || this.#overdue !== undefined || asked) return this.#threw(undefined)
+    const [work, children] = [this.#transacting, this.#children]
+    const busy = children?.own.isBusy === true ? children.own.close() : work?.isBusy ? work.settledDown() : undefined
+    if (busy === undefined) return this.#judge(value === undefined ? work?.value : value)
     // It did not wait for what it called: that belongs to it all the same.
-    work.settledDown().then(
+    busy.then(
       () => this.#returned(value),
       (error: unknown) => this.#threw(error),
     )
@@ -313,7 +302,8 @@ export class Attempt {
     } catch (error) {
       return this.#failed(error, false)
     }
-    this.#end(returned(result, this.successors))
+    const work = this.#transacting
+    this.#end(returned(result, work?.isOpen === true ? work.successors : this.successors))
   }
 
   #threw(error: unknown): void {
@@ -323,10 +313,18 @@ export class Attempt {
       this.#host.endedLost(this)
       return
     }
+    if (this.#children?.waits === true) return this.#wait(this.#children)
     if (this.#snooze !== undefined) return this.#end({ kind: 'snoozed', for: this.#snooze })
     if (this.#overdue !== undefined) return this.#failed(this.#overdue, true)
-    if (this.#reason === 'shutdown') return this.#end({ kind: 'interrupted' })
+    if (this.reason === 'shutdown') return this.#end({ kind: 'interrupted' })
     this.#failed(error, error !== this.#refused && worthRetrying(this.#failing, error))
+  }
+
+  #wait(children: Children): void {
+    refuseOldWait(this.#host.desk, this.record, children).then(
+      () => !this.#done && this.#end(children.outcome()),
+      (error: unknown) => !this.#done && this.#failed(error, worthRetrying(this.#failing, error)),
+    )
   }
 
   #failed(error: unknown, retryable: boolean): void {
@@ -344,6 +342,12 @@ export class Attempt {
 
   /** Settles in the transaction that is open; if that cannot be, all of it was rolled back, and the attempt failed. */
   async #settleWithin(work: Transacting, outcome: Returned): Promise<void> {
+    try {
+      if (this.#children !== undefined) await work.send(this.#children.own.also)
+    } catch (error) {
+      await work.rollBack(error)
+      return this.#host.ended(this, (this.outcome = this.failedWith(error)))
+    }
     const end = await work.settle(settle(this.record, outcome))
     switch (end.kind) {
       case 'committed':
@@ -367,13 +371,15 @@ export class Attempt {
     return failure(failing, error, worthRetrying(failing, error))
   }
 
-  /** What the callback of `ctx.complete` asked for. */
+  /** What `ctx.add` and the callback of `ctx.complete` asked for. */
   get successors(): Successors | undefined {
-    return this.#transacting?.successors
+    const done = this.#transacting?.successors
+    return this.#children === undefined ? done : this.#children.and(done)
   }
 
   /** Made when first asked for, as the signal. */
   transacting(): Transacting {
+    if (this.batch !== undefined) throw notInBatch()
     if (this.#transacting === undefined) {
       this.#transacting = new Transacting(this, this.#host)
       if (this.#host.desk.connection.store.can.transactions) this.handler.transacts = true
@@ -388,7 +394,7 @@ export class Attempt {
 
   get #failing(): Failing {
     const { desk, settings } = this.#host
-    const misbehaved = (what: string, cause: unknown): void => this.#host.misbehaved(this, what, cause)
+    const misbehaved: Failing['misbehaved'] = (what, cause) => this.#host.misbehaved(this, what, cause)
     return { record: this.record, handler: this.handler, desk, settings, misbehaved }
   }
 }

@@ -3,11 +3,14 @@ import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import { encodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
-import type { JobDefinitions } from '../queue/define.js'
+import type { InputOf, JobDefinitions, NameOf } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
-import type { Completing, Inside } from '../queue/successors.js'
+import type { Ended, EndedOf } from '../queue/links.js'
+import type { AddOptions, Dependency } from '../queue/options.js'
+import type { Completing, Inside, PlanArguments, Planned } from '../queue/successors.js'
 import type { AnyJobs } from '../queue/types.js'
 import type { Store } from '../store/store.js'
+import type { WaitOptions } from './children.js'
 
 /** Why a running handler should stop. */
 export type AbortReason = 'cancelled' | 'lease-lost' | 'completed-elsewhere' | 'removed' | 'timeout' | 'shutdown'
@@ -59,8 +62,16 @@ export interface PrepareOptions {
   readonly mode: Mode
 }
 
-/** What a handler is given beside its job. `S` says what its transactions are, `Jobs` what may be added. */
-export interface JobContext<S extends Store = Store, Jobs extends JobDefinitions = AnyJobs> {
+/**
+ * What a handler is given beside its job. `S` says what its transactions are, `Jobs` what may be added, `Next` what its chain
+ * may go on with, and `Waited` what those that it waited for came to.
+ */
+export interface JobContext<
+  S extends Store = Store,
+  Jobs extends JobDefinitions = AnyJobs,
+  Next extends NameOf<Jobs> = NameOf<Jobs>,
+  Waited extends readonly Ended[] = readonly EndedOf<Jobs>[],
+> {
   /** Aborts when the handler should stop; `signal.reason?.reason` says why. */
   readonly signal: JobSignal
   /**
@@ -81,7 +92,24 @@ export interface JobContext<S extends Store = Store, Jobs extends JobDefinitions
    * throws afterwards. Without `ctx.prepare`: called before the handler's first `await` it is `atomic`, else `staged`.
    * The job's result is what the handler returns, or else what the callback did.
    */
-  complete<T>(work: (inside: Completing<S, Jobs>) => T | Promise<T>): Promise<T>
+  complete<T>(work: (inside: Completing<S, Jobs, Next>) => T | Promise<T>): Promise<T>
+  /**
+   * Adds a child to the same queue, in the commit in which this attempt settles or begins to wait: it is there if, and only
+   * if, that is. An attempt that fails adds nothing. Inside the callback of `ctx.complete` it is the same as its `add`.
+   */
+  add<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputOf<Jobs[Name]>>): Promise<Planned>
+  /**
+   * Ends this run here, gives the attempt and the slot back, and runs the handler again from its start when all of these
+   * have ended: children added with `ctx.add`, or any other jobs. Then `ctx.dependencies()` tells what they came to. Never
+   * returns.
+   */
+  waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
+  /**
+   * What those that this job waited for came to, in order: `after`, the children of a flow, and those of `ctx.waitFor`. Each
+   * has `id`, `name` and `status`, and a `result` or an `error`; failed and cancelled ones are among them where they were
+   * ignored.
+   */
+  dependencies(): Promise<Waited>
   /** Ends this run here, gives the attempt back, and runs the job again after that time. Never returns. */
   snooze(duration: Duration): never
 }
@@ -144,13 +172,18 @@ function extend(ctx: JobContext, extra: object | void): void {
   Object.assign(ctx, extra)
 }
 
-const reserved: ReadonlySet<string> = new Set(['signal', 'progress', 'log', 'prepare', 'complete', 'snooze'])
+const reserved: ReadonlySet<string> = new Set(
+  'signal progress log prepare complete add waitFor dependencies snooze'.split(' '),
+)
 
 /** What a context asks of its attempt. */
 interface Attempting {
   signal(): JobSignal
   say(what: () => readonly [JsonText | undefined, string | undefined]): Promise<void>
   snooze(duration: Duration): never
+  add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned>
+  waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
+  dependencies(): Promise<readonly Ended[]>
   transacting(): {
     access(): void
     prepare(options: PrepareOptions, work: (inside: never) => unknown): Promise<unknown>
@@ -194,6 +227,20 @@ export class Context implements JobContext {
     const attempt = this.#attempt
     return <T>(work: (inside: Completing<Store, AnyJobs>) => T | Promise<T>): Promise<T> =>
       attempt.transacting().complete(work) as Promise<T>
+  }
+
+  get add() {
+    return (name: string, data?: unknown, options?: AddOptions): Promise<Planned> =>
+      this.#attempt.add(name, data, options)
+  }
+
+  get waitFor() {
+    return (children: Dependency | readonly Dependency[], options?: WaitOptions): never =>
+      this.#attempt.waitFor(children, options)
+  }
+
+  get dependencies() {
+    return (): Promise<readonly Ended[]> => this.#attempt.dependencies()
   }
 
   get snooze() {

@@ -1,5 +1,5 @@
 // worker/failing.ts: what a failure of a handler comes to: whether it is worth another attempt, and when.
-import { isMillraceError } from '../job/errors.js'
+import { MillraceError, isMillraceError } from '../job/errors.js'
 import { describeError, isUnrecoverable } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import type { Outcome } from '../job/lifecycle.js'
@@ -57,4 +57,20 @@ function backoff({ record, handler, desk, settings, misbehaved }: Failing, error
 /** Whether something can be waited for. */
 export function isThenable(value: unknown): value is PromiseLike<unknown> {
   return typeof value === 'object' && value !== null && typeof (value as { then?: unknown }).then === 'function'
+}
+
+/** Refuses what is not a callback. */
+export function checkCallback(work: unknown, call: string): void {
+  if (typeof work === 'function') return
+  throw new MillraceError('INVALID_OPTION', `${call}: work must be a function.`)
+}
+
+/** The error for what comes when a job is no longer this worker's. */
+export function leaseLost({ id, name }: JobRecord, why: string): MillraceError {
+  return new MillraceError('LEASE_LOST', `Nothing was written for job ${id} ('${name}'): ${why}.`, { details: { id } })
+}
+
+/** The error of a handler that ran past its timeout. */
+export function tookTooLong(timeout: Millis): MillraceError {
+  return new MillraceError('JOB_TIMEOUT', `The handler ran past its timeout of ${timeout} ms.`)
 }

@@ -13,7 +13,7 @@ import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Revoked, Verdict } from '../store/store.js'
 import { Attempt } from './attempt.js'
-import type { AttemptHost } from './attempt.js'
+import type { AttemptHost } from './attempt-host.js'
 import { Bag } from './bag.js'
 import type { AbortReason, Middleware } from './context.js'
 import type { Intake } from './intake.js'
@@ -54,7 +54,7 @@ export class Floor {
   readonly settlements: Settlements
   readonly #host: FloorHost
   readonly #desk: Desk
-  readonly #attempts: AttemptHost
+  readonly #attempts: AttemptHost<Attempt>
   readonly #held = new Bag<'heldAt', Attempt>('heldAt')
   /** Attempts at jobs of which an older handler is running here: they wait for a while for it to end. */
   readonly #successors = new Map<string, { readonly attempt: Attempt; readonly stop: Stop }>()
@@ -66,7 +66,18 @@ export class Floor {
     const { connection, settings, emitter } = host
     this.#host = host
     this.#desk = new Desk(connection, host.jobs, Infinity)
-    this.slots = new Slots(settings.concurrency, (attempt) => this.#mayStart(attempt))
+    this.slots = new Slots(settings.concurrency, {
+      runtime: connection.runtime,
+      abandonAfter: settings.abandonAfter,
+      mayStart: (attempt) => this.#mayStart(attempt),
+      vacated: (id) => this.#handlerEnded(id),
+      gathered: () => this.#fill(),
+      over: (_batch, left) => {
+        this.slots.releaseBatch(left)
+        this.#next()
+      },
+      stuck: ({ attempts }) => emitter.error(stuck(attempts[0]!.record), attempts[0]!.record),
+    })
     this.settlements = new Settlements({
       connection,
       leases: () => host.leases(),
@@ -90,8 +101,8 @@ export class Floor {
     return this.#held.items.map((attempt) => attempt.record.id)
   }
 
-  /** Takes in claimed jobs; `asked` is when they were asked for. */
-  claimed(records: readonly JobRecord[], asked: Millis): void {
+  /** Takes in claimed jobs; `asked` is when they were asked for. Of names that ran dry, the store has no more. */
+  claimed(records: readonly JobRecord[], asked: Millis, ranDry: readonly (string | undefined)[]): void {
     const running = this.#runningAmong(records)
     for (const record of records) {
       const handler = this.#host.settings.handlerOf(record)!
@@ -100,7 +111,8 @@ export class Floor {
       if (running?.has(record.id) === true) this.#waitForOldHandler(attempt)
       else this.slots.push(attempt)
     }
-    if (this.#host.takes()) this.#fill()
+    for (const name of ranDry) this.slots.ranDry(true, name)
+    if (this.#host.takes()) this.#fill(true)
     else this.handBack()
   }
 
@@ -144,12 +156,20 @@ export class Floor {
     this.#aheadTimer = undefined
     for (const { attempt, stop } of this.#successors.values()) {
       stop()
-      if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'interrupted' })
+      this.#return(attempt)
     }
     this.#successors.clear()
-    for (const attempt of this.slots.takeAhead()) {
-      if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'interrupted' })
-    }
+    for (const attempt of this.slots.takeGathering()) this.#return(attempt)
+    this.#handBackAhead()
+  }
+
+  /** Gives back what was leased ahead. */
+  #handBackAhead(): void {
+    for (const attempt of this.slots.takeAhead()) this.#return(attempt)
+  }
+
+  #return(attempt: Attempt): void {
+    if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'interrupted' })
   }
 
   /** A lease was taken away, by push. */
@@ -192,8 +212,9 @@ export class Floor {
     return true
   }
 
-  #fill(): void {
-    this.slots.fill()
+  #fill(mayHaveMore = false): void {
+    if (!this.#host.takes()) return // what has not started goes back
+    this.slots.fill(mayHaveMore)
     if (this.slots.ahead > 0 && this.#aheadTimer === undefined) this.#watchAhead(this.slots.first)
   }
 
@@ -204,12 +225,11 @@ export class Floor {
       if (this.slots.ahead === 0) return
       if (this.slots.first !== first) return this.#watchAhead(this.slots.first)
       this.#host.intake().pace.reset()
-      this.handBack()
+      this.#handBackAhead()
     })
   }
 
   #ended(attempt: Attempt, outcome: Outcome): void {
-    this.#handlerEnded(attempt.record.id)
     this.slots.release(attempt)
     this.#host.intake().pace.ended()
     this.settlements.send(attempt, outcome)
@@ -218,7 +238,6 @@ export class Floor {
 
   /** As `#ended`, where the settlement is in already. */
   #committed(attempt: Attempt, outcome: Outcome): void {
-    this.#handlerEnded(attempt.record.id)
     this.slots.release(attempt)
     this.#host.intake().pace.ended()
     this.settlements.landed(attempt, outcome)
@@ -226,7 +245,6 @@ export class Floor {
   }
 
   #endedLost(attempt: Attempt): void {
-    this.#handlerEnded(attempt.record.id)
     this.slots.release(attempt)
     this.settlements.letGo(attempt)
     this.#next()
@@ -234,7 +252,6 @@ export class Floor {
 
   /** It was no longer ours, and its handler does not end: it goes on counting against limits until its lease is over. */
   #givenUp(attempt: Attempt): void {
-    this.#handlerEnded(attempt.record.id)
     this.slots.release(attempt)
     this.#next()
   }
@@ -244,7 +261,7 @@ export class Floor {
     this.#host.intake().slotFree()
   }
 
-  #attemptHost(): AttemptHost {
+  #attemptHost(): AttemptHost<Attempt> {
     const { settings, middleware, jobs, emitter } = this.#host
     return {
       desk: this.#desk,

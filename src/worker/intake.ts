@@ -3,6 +3,7 @@ import type { JobRecord, Millis } from '../job/job.js'
 import { backoffDelay } from '../job/retry.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
+import type { Handled } from '../store/store.js'
 import type { Settings } from './options.js'
 import { Pace } from './slots.js'
 import type { Slots } from './slots.js'
@@ -16,10 +17,18 @@ export interface IntakeHost {
   readonly slots: Slots
   /** Whether what the last jobs came to is still to be written. */
   behind(): boolean
-  /** Jobs were claimed; `asked` is when, by this process's clock. */
-  claimed(jobs: readonly JobRecord[], asked: Millis): void
+  /** Jobs were claimed; `asked` is when, by this process's clock. Of names that ran dry, the store has no more (undefined: of any). */
+  claimed(jobs: readonly JobRecord[], asked: Millis, ranDry: readonly (string | undefined)[]): void
   /** The store failed. */
   failed(error: unknown): void
+}
+
+/** What is asked for at once: jobs of one name, or of any that is handled. */
+interface Wish {
+  readonly name: string | undefined
+  readonly handles: readonly Handled[]
+  readonly want: number
+  readonly ahead: number
 }
 
 /** Woken by a push, by a slot that ended, or by the poll under them. */
@@ -37,6 +46,10 @@ export class Intake {
   #failures = 0
   #retry: Stop | undefined
   #poll: Stop | undefined
+  /** As much may be leased ahead, so that whoever comes meanwhile does not wait for many turns of others. */
+  #round = Infinity
+  /** Until a rate lets more through. */
+  #rate: Stop | undefined
 
   constructor(host: IntakeHost) {
     this.#host = host
@@ -57,13 +70,15 @@ export class Intake {
     this.#open = false
     this.#poll?.()
     this.#retry?.()
-    this.#poll = this.#retry = undefined
+    this.#rate?.()
+    this.#poll = this.#retry = this.#rate = undefined
     await this.#asking
   }
 
   /** There may be new work. */
   wake(): void {
     this.#dry = false
+    this.#host.slots.ranDry(false)
     this.slotFree()
   }
 
@@ -74,17 +89,44 @@ export class Intake {
       this.#again = true
       return
     }
-    if (this.#dry || this.#host.behind()) return
-    const { slots } = this.#host
-    const want = slots.free
-    const ahead = this.#ahead()
-    if (want + ahead === 0) return
-    this.#asking = this.#ask(want, ahead).finally(() => {
+    if (this.#host.behind()) return
+    const wishes = this.#wishes()
+    if (wishes.length === 0) return
+    this.#asking = this.#ask(wishes).finally(() => {
       this.#asking = undefined
-      if (!this.#again) return
+      if (!this.#again && !this.#hasRoom()) return
       this.#again = false
       this.slotFree()
     })
+  }
+
+  /** Jobs that go together leave slots free that were asked for, and room in batches. */
+  #hasRoom(): boolean {
+    const { slots } = this.#host
+    return slots.gathering.length > 0 || (!this.#dry && slots.free > 0)
+  }
+
+  /**
+   * One wish for all free slots. Where only batches of one name are run, it is for as many as fit; else a job for each slot,
+   * and then more for batches that have found one, by their names, so that no more is leased than there are slots for.
+   */
+  #wishes(): readonly Wish[] {
+    const { slots, settings } = this.#host
+    const { handles, only } = settings
+    const { gathering } = slots
+    const wishes: Wish[] = []
+    if (!this.#dry) {
+      const room = only === undefined ? 0 : gathering.reduce((sum, batch) => sum + batch.room, 0)
+      const want = slots.free * (only ?? 1) + room
+      const ahead = this.#ahead()
+      if (want + ahead > 0) wishes.push({ name: undefined, handles, want, ahead })
+    }
+    if (only !== undefined) return wishes
+    for (const { name, room } of gathering) {
+      const handled = handles.find((each) => each.name === name) ?? { ...handles[0]!, name }
+      wishes.push({ name, handles: [handled], want: room, ahead: 0 })
+    }
+    return wishes
   }
 
   /** Asked for in portions of at least half of what is to be held, so that asks stay few. */
@@ -93,25 +135,54 @@ export class Intake {
     const { portion = Infinity, parallel } = connection.store.can
     const { ahead } = slots
     // Where asks go beside the rest, there is another portion under way at any moment.
-    const target = Math.min(this.pace.target(connection.asks.trip), parallel === true ? 2 * portion : portion)
+    const most = Math.min(this.pace.target(connection.asks.trip), parallel === true ? 2 * portion : portion)
+    const target = Math.min(most, this.#round)
     // Others' free slots come first: nothing is leased ahead once the queue has run short.
     return this.#short || ahead > target / 2 ? 0 : Math.min(target - ahead, portion)
   }
 
-  async #ask(want: number, ahead: number): Promise<void> {
+  async #ask(wishes: readonly Wish[]): Promise<void> {
     const { connection, id, queues, settings, claimed, failed } = this.#host
     const asked = connection.runtime.elapsed()
-    let jobs: readonly JobRecord[]
-    try {
-      jobs = await connection.asks.ask({ worker: id, queues, handles: settings.handles, want, ahead })
-      this.#failures = 0
-      this.#short = jobs.length < want + ahead
-      this.#dry = jobs.length < want && !this.#again
-    } catch (error) {
-      this.#later(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
-      return failed(error)
+    const answers = await Promise.allSettled(
+      wishes.map(({ handles, want, ahead }) => connection.asks.ask({ worker: id, queues, handles, want, ahead })),
+    )
+    const jobs: JobRecord[] = []
+    const ranDry: (string | undefined)[] = []
+    let failure: PromiseRejectedResult | undefined
+    let wait: Millis | undefined
+    for (const [at, { name, want, ahead }] of wishes.entries()) {
+      const answer = answers[at]!
+      if (answer.status === 'rejected') {
+        failure = answer
+        ranDry.push(undefined) // batches go with what they have
+        continue
+      }
+      const { jobs: given, again } = answer.value
+      jobs.push(...given)
+      if (again !== undefined) wait = Math.min(wait ?? Infinity, again)
+      if (given.length < want + ahead) ranDry.push(name)
+      if (name !== undefined) continue
+      if (given.length > 0) this.#round = roundOf(given)
+      this.#short = given.length < want + ahead
+      this.#dry = given.length < want && !this.#again
     }
-    claimed(jobs, asked)
+    if (failure === undefined) this.#failures = 0
+    else this.#later(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
+    this.#wakeIn(wait)
+    claimed(jobs, asked, ranDry)
+    if (failure !== undefined) failed(failure.reason)
+  }
+
+  /** A rate held something back: it will be asked for when there is some of it again. */
+  #wakeIn(delay: Millis | undefined): void {
+    this.#rate?.()
+    this.#rate = undefined
+    if (delay === undefined || !this.#open) return
+    this.#rate = this.#host.connection.runtime.timer(delay, () => {
+      this.#rate = undefined
+      this.wake()
+    })
   }
 
   #later(delay: Millis): void {
@@ -129,4 +200,17 @@ export class Intake {
       this.wake()
     })
   }
+}
+
+/** About how many jobs a round of all groups holds, by some that were claimed; without groups there are no rounds. */
+function roundOf(jobs: readonly JobRecord[]): number {
+  const groups = new Set<string>()
+  let others = 0
+  for (const { group } of jobs) {
+    if (group === undefined) others++
+    else groups.add(group)
+  }
+  if (groups.size === 0) return Infinity
+  const round = groups.size + others
+  return round < jobs.length ? round : 2 * round // all of them different: it may hold more
 }

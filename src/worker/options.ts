@@ -7,16 +7,27 @@ import { checkName, nearest, refuseUnknown } from '../job/names.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions, CustomBackoff } from '../job/retry.js'
 import { show } from '../job/show.js'
+import { versionsOf } from '../queue/define.js'
 import type { DataOf, InputOf, JobDefinitions, NameOf, ResultOf, ReturnOf } from '../queue/define.js'
 import type { Logger } from '../queue/events.js'
+import type { ContinuationOf, DependenciesOf } from '../queue/links.js'
 import type { Job } from '../queue/job.js'
 import type { Handled, Store } from '../store/store.js'
+import { parseBatch } from './batching.js'
+import type { BatchHandler, BatchHandlerOptions, BatchOptions, ParsedBatch } from './batching.js'
 import type { JobContext, Middleware } from './context.js'
 
 /** A job as its handler sees it: with what the `input` schema made of its data. */
 export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
   ? Job<DataOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>>
   : never
+
+/** What the handler of a declared job is given beside it. */
+export type ContextOf<
+  Jobs extends JobDefinitions,
+  Name extends NameOf<Jobs> = NameOf<Jobs>,
+  S extends Store = Store,
+> = JobContext<S, Jobs, ContinuationOf<Jobs, Name>, DependenciesOf<Jobs, Name>>
 
 /** Runs a job: returns its result, or throws. `Ctx` is what it is given beside the job, `Extra` what middleware adds. */
 export type Handler<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> = (
@@ -45,19 +56,38 @@ export type HandlerOf<
   Name extends NameOf<Jobs> = NameOf<Jobs>,
   Extra = unknown,
   S extends Store = Store,
-> = Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>>
+> = Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
 
-/** Handlers by job name. A worker claims only these names. */
-export type Handlers<Jobs extends JobDefinitions, Extra = unknown, S extends Store = Store> = string extends keyof Jobs
+/** As `HandlerOf`, for a handler of batches: `BatchHandlerOf<typeof jobs, 'send-email'>`. */
+export type BatchHandlerOf<
+  Jobs extends JobDefinitions,
+  Name extends NameOf<Jobs> = NameOf<Jobs>,
+  Extra = unknown,
+> = BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
+
+/** A handler that is a function: of one job, or of many where the worker's `batch` says so. */
+type Run<AJob extends Job, Return, Extra, Ctx, Batching> = [Batching] extends [BatchOptions]
+  ? BatchHandler<AJob, Return, Extra>
+  : Handler<AJob, Return, Extra, Ctx>
+
+/** Handlers by job name. A worker claims only these names. `Batching` is the worker's `batch`; default: none. */
+export type Handlers<
+  Jobs extends JobDefinitions,
+  Extra = unknown,
+  S extends Store = Store,
+  Batching = undefined,
+> = string extends keyof Jobs
   ? {
       readonly [name: string]:
-        | Handler<Job, unknown, Extra, JobContext<S>>
+        | Run<Job, unknown, Extra, JobContext<S>, Batching>
         | HandlerOptions<Job, unknown, Extra, JobContext<S>>
+        | BatchHandlerOptions<Job, unknown, Extra>
     }
   : {
       readonly [Name in NameOf<Jobs>]?:
-        | Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>>
-        | HandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>>
+        | Run<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>, Batching>
+        | HandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
+        | BatchHandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
     }
 
 /** What a worker runs: one handler for all its jobs, or handlers by name. Names go first, to be read in errors. */
@@ -66,19 +96,23 @@ export type Handling<
   Jobs extends JobDefinitions,
   Extra = unknown,
   S extends Store = Store,
-> = Handlers<Jobs, Extra, S> | HandlerOf<Jobs, Name, Extra, S>
+  Batching = undefined,
+> =
+  | Handlers<Jobs, Extra, S, Batching>
+  | Run<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>, Batching>
 
 /** What can be said about a worker. */
 export interface WorkerOptions<
   Jobs extends JobDefinitions = JobDefinitions,
   Wraps extends readonly Middleware[] = readonly Middleware[],
   S extends Store = Store,
+  Batching extends BatchOptions | undefined = undefined,
 > {
   /** Where the jobs live; needed where the worker is given names instead of a queue. Default: the queue's. */
   readonly store?: S
   /** The declared jobs. Default: the queue's, or any. */
   readonly jobs?: Jobs
-  /** Jobs at a time in this worker. Default 1. */
+  /** Jobs, or batches of them, at a time in this worker. Default 1. */
   readonly concurrency?: number
   /** Jobs at a time in each of its queues, over all workers. A seed: what is set on the queue goes before. Default: no bound. */
   readonly maxGlobalConcurrency?: number
@@ -92,6 +126,8 @@ export interface WorkerOptions<
   readonly pollEvery?: Duration
   /** Once a handler has run past its timeout and its signal was aborted, it is given up after this long. Default 60 s. */
   readonly abandonAfter?: Duration
+  /** Handlers that are functions get many jobs in one call, and answer for each: `(jobs, ctx) => results`. Default: one job a call. */
+  readonly batch?: Batching
   /** Backoff strategies by name, for `backoff: { type: 'custom', name }`. Default: none. */
   readonly backoff?: Readonly<Record<string, CustomBackoff>>
   /** Whether a failure is worth another attempt. Default: every one but `UnrecoverableError`. */
@@ -116,6 +152,7 @@ const optionNames = [
   'upkeepEvery',
   'pollEvery',
   'abandonAfter',
+  'batch',
   'backoff',
   'retryable',
   'reconnect',
@@ -130,6 +167,8 @@ export interface ParsedHandler {
   readonly lease: Millis
   readonly timeout: Millis | undefined
   readonly backoff: Backoff | undefined
+  /** How it runs many jobs in one call; undefined: one a call. */
+  readonly many: ParsedBatch | undefined
   /** It has been seen to use transactions. */
   transacts: boolean
 }
@@ -146,6 +185,8 @@ export interface Settings {
   readonly retryable: ((error: unknown, job: Job) => 'retry' | 'fatal') | undefined
   readonly reconnect: Backoff
   readonly handles: readonly Handled[]
+  /** The size of its batches, where it handles one name alone and that in batches. */
+  readonly only: number | undefined
   /** Names handled; undefined: all. */
   readonly names: readonly string[] | undefined
   /** The handler of a job; every job that was claimed has one. */
@@ -155,7 +196,11 @@ export interface Settings {
 const defaultReconnect: Backoff = { type: 'exponential', delay: 100, max: 10_000, jitter: 0.5 }
 
 /** Checks everything that was said, and fills in the rest. */
-export function parseWorker(handlers: unknown, options: WorkerOptions, jobs: JobDefinitions | undefined): Settings {
+export function parseWorker(
+  handlers: unknown,
+  options: WorkerOptions<JobDefinitions, readonly Middleware[], Store, BatchOptions | undefined>,
+  jobs: JobDefinitions | undefined,
+): Settings {
   refuseUnknown(options, optionNames, 'new Worker')
   const { concurrency = 1, maxGlobalConcurrency, backoff = {}, retryable } = options
   count(concurrency, 'concurrency')
@@ -165,7 +210,8 @@ export function parseWorker(handlers: unknown, options: WorkerOptions, jobs: Job
   }
   if (retryable !== undefined && typeof retryable !== 'function') throw bad('retryable must be a function')
   const lease = atLeast(options.lease ?? 30_000, 10, 'lease')
-  const parsed = parseHandlers(handlers, lease, jobs)
+  const batch = options.batch === undefined ? undefined : parseBatch(options.batch, 'new Worker: batch')
+  const parsed = parseHandlers(handlers, { lease, batch }, jobs)
   const shortest = Math.min(...[...parsed.byName.values()].map((each) => each.lease), parsed.any?.lease ?? Infinity)
   const renewEvery = atLeast(options.renewEvery ?? Math.max(3, Math.floor(shortest / 3)), 1, 'renewEvery')
   if (renewEvery >= shortest) {
@@ -188,14 +234,15 @@ export function parseWorker(handlers: unknown, options: WorkerOptions, jobs: Job
       ...[...parsed.byName].map(([name, each]) => handled(name, each.lease, jobs)),
       ...(parsed.any === undefined ? [] : [{ name: undefined, lease: parsed.any.lease }]),
     ],
+    only: parsed.byName.size === 1 && parsed.any === undefined ? [...parsed.byName.values()][0]!.many?.size : undefined,
     names: parsed.any === undefined ? [...parsed.byName.keys()] : undefined,
     handlerOf: (job) => parsed.byName.get(job.name) ?? parsed.any,
   }
 }
 
 function handled(name: string, lease: Millis, jobs: JobDefinitions | undefined): Handled {
-  const version = jobs?.[name] === undefined ? undefined : (jobs[name].version ?? 1)
-  return version === undefined ? { name, lease } : { name, lease, versions: [version] }
+  const definition = jobs?.[name]
+  return definition === undefined ? { name, lease } : { name, lease, versions: versionsOf(definition) }
 }
 
 interface ParsedHandlers {
@@ -203,15 +250,15 @@ interface ParsedHandlers {
   readonly any: ParsedHandler | undefined
 }
 
-function parseHandlers(handlers: unknown, lease: Millis, jobs: JobDefinitions | undefined): ParsedHandlers {
+/** What handlers are given that say nothing of their own. */
+interface HandlerDefaults {
+  readonly lease: Millis
+  readonly batch: Omit<ParsedBatch, 'run'> | undefined
+}
+
+function parseHandlers(handlers: unknown, defaults: HandlerDefaults, jobs: JobDefinitions | undefined): ParsedHandlers {
   if (typeof handlers === 'function') {
-    const any: ParsedHandler = {
-      run: handlers as Handler,
-      lease,
-      timeout: undefined,
-      backoff: undefined,
-      transacts: false,
-    }
+    const any = parseFunction(handlers, defaults)
     // With declared jobs, one function handles exactly those.
     if (jobs === undefined) return { byName: new Map(), any }
     return { byName: new Map(Object.keys(jobs).map((name) => [name, any])), any: undefined }
@@ -226,12 +273,22 @@ function parseHandlers(handlers: unknown, lease: Millis, jobs: JobDefinitions | 
   if (entries.length === 0)
     throw new MillraceError('INVALID_HANDLER', 'new Worker: there is no handler, so no job to run.')
   return {
-    byName: new Map(entries.map(([name, each]) => [name, parseHandler(name, each, lease, jobs)])),
+    byName: new Map(entries.map(([name, each]) => [name, parseHandler(name, each, defaults, jobs)])),
     any: undefined,
   }
 }
 
-function parseHandler(name: string, handler: unknown, lease: Millis, jobs: JobDefinitions | undefined): ParsedHandler {
+function parseFunction(handler: unknown, { lease, batch }: HandlerDefaults): ParsedHandler {
+  const many = batch === undefined ? undefined : { ...batch, run: handler as BatchHandler }
+  return { run: handler as Handler, lease, timeout: undefined, backoff: undefined, many, transacts: false }
+}
+
+function parseHandler(
+  name: string,
+  handler: unknown,
+  defaults: HandlerDefaults,
+  jobs: JobDefinitions | undefined,
+): ParsedHandler {
   checkName(name, 'job name')
   if (jobs !== undefined && !Object.hasOwn(jobs, name)) {
     const near = nearest(name, Object.keys(jobs))
@@ -241,20 +298,41 @@ function parseHandler(name: string, handler: unknown, lease: Millis, jobs: JobDe
         (near === undefined ? '; declare it with defineJobs.' : `; did you mean '${near}'?`),
     )
   }
-  if (typeof handler === 'function')
-    return { run: handler as Handler, lease, timeout: undefined, backoff: undefined, transacts: false }
-  const options = handler as HandlerOptions | null
-  if (typeof options !== 'object' || options === null || typeof options.run !== 'function') {
-    throw new MillraceError('INVALID_HANDLER', `new Worker: the handler of '${name}' must be a function or { run, … }.`)
+  if (typeof handler === 'function') return parseFunction(handler, defaults)
+  const options = handler as (HandlerOptions & { readonly runBatch?: undefined }) | BatchHandlerOptions | null
+  const many = typeof options?.runBatch === 'function'
+  if (typeof options !== 'object' || options === null || (many ? 'run' in options : !isRun(options))) {
+    throw new MillraceError(
+      'INVALID_HANDLER',
+      `new Worker: the handler of '${name}' must be a function, { run, … } or { runBatch, batch, … }.`,
+    )
   }
-  refuseUnknown(options, ['run', 'lease', 'timeout', 'backoff'], `the handler of '${name}'`)
+  const own = many ? ['runBatch', 'batch'] : ['run']
+  refuseUnknown(options, [...own, 'lease', 'timeout', 'backoff'], `the handler of '${name}'`)
+  const { lease, timeout, backoff } = options
   return {
-    run: options.run,
-    lease: options.lease === undefined ? lease : atLeast(options.lease, 10, `the lease of '${name}'`),
-    timeout: options.timeout === undefined ? undefined : atLeast(options.timeout, 1, `the timeout of '${name}'`),
-    backoff: options.backoff === undefined ? undefined : parseBackoff(options.backoff, `the backoff of '${name}'`),
+    run: many ? onlyInBatches : (options as HandlerOptions).run,
+    lease: lease === undefined ? defaults.lease : atLeast(lease, 10, `the lease of '${name}'`),
+    timeout: timeout === undefined ? undefined : atLeast(timeout, 1, `the timeout of '${name}'`),
+    backoff: backoff === undefined ? undefined : parseBackoff(backoff, `the backoff of '${name}'`),
+    many: many ? parseMany(name, options, defaults) : undefined,
     transacts: false,
   }
+}
+
+function isRun(options: object): boolean {
+  return typeof (options as { run?: unknown }).run === 'function'
+}
+
+function parseMany(name: string, { runBatch, batch }: BatchHandlerOptions, defaults: HandlerDefaults): ParsedBatch {
+  const how = batch === undefined ? defaults.batch : parseBatch(batch, `new Worker: the batch of '${name}'`)
+  if (how !== undefined) return { ...how, run: runBatch }
+  throw bad(`say how large the batches of '${name}' may be: { runBatch, batch: { size: 100 } }`)
+}
+
+/** What is never called: a batch calls its own. */
+const onlyInBatches: Handler = () => {
+  throw new MillraceError('INVALID_HANDLER', 'This handler takes many jobs in one call.')
 }
 
 function atLeast(value: Duration, least: Millis, field: string): Millis {

@@ -2,13 +2,14 @@
 import type { Millis } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { settle } from '../job/lifecycle.js'
-import type { Outcome, Returned } from '../job/lifecycle.js'
+import type { Outcome } from '../job/lifecycle.js'
 import type { EventType, QueueEvent } from '../queue/events.js'
 import type { Successors } from '../queue/successors.js'
 import type { Caller } from '../store/batcher.js'
 import type { Connection } from '../store/connection.js'
 import type { Verdict } from '../store/store.js'
 import type { Attempt } from './attempt.js'
+import { cannotWait } from './children.js'
 import type { AbortReason } from './context.js'
 import { reasonOf } from './leases.js'
 import type { Leases } from './leases.js'
@@ -123,8 +124,9 @@ export class Settlements {
     }
     if (verdict.ok) return
     const { successors, record } = attempt
-    if (outcome.kind === 'returned' && successors !== undefined && isAboutOthers(verdict, record.id)) {
-      void this.#sortOut(attempt, outcome, successors)
+    const brings = outcome.kind === 'returned' || outcome.kind === 'waits'
+    if (brings && successors !== undefined && isAboutOthers(verdict, record.id)) {
+      void this.#sortOut(attempt, outcome, successors, verdict)
       return
     }
     const stillOurs = verdict.job?.fence === attempt.record.fence && verdict.job.state === 'active'
@@ -139,14 +141,22 @@ export class Settlements {
   }
 
   /** One of the jobs to be added with it stands already, or cannot be added. */
-  async #sortOut(attempt: Attempt, outcome: Returned, successors: Successors): Promise<void> {
+  async #sortOut(
+    attempt: Attempt,
+    outcome: Extract<Outcome, { kind: 'returned' | 'waits' }>,
+    successors: Successors,
+    verdict: Verdict & { ok: false },
+  ): Promise<void> {
     const { main } = this.#host.connection
     try {
       const failed = await successors.sortOut(
         (tried) => settle(attempt.record, tried),
         (group) => main.commit(group),
       )
-      attempt.outcome = failed === undefined ? successors.with(outcome.result) : attempt.failedWith(failed.error)
+      if (failed !== undefined) attempt.outcome = attempt.failedWith(failed.error)
+      else if (outcome.kind === 'returned') attempt.outcome = successors.with(outcome.result)
+      else if (verdict.why === 'missing') attempt.outcome = attempt.failedWith(cannotWait(attempt.record, verdict))
+      else attempt.outcome = attempt.children.outcome()
       this.#submit(attempt, attempt.outcome)
     } catch (error) {
       this.#host.failed(error)

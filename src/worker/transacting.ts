@@ -1,11 +1,11 @@
 // worker/transacting.ts: `ctx.prepare` and `ctx.complete`: the transactions of one attempt, and the rules of their order.
-import { MillraceError } from '../job/errors.js'
+import type { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import { lock } from '../job/lifecycle.js'
 import type { Returned } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
 import { oneOf } from '../queue/options.js'
-import type { Adder } from '../queue/adding.js'
+import type { Adder, Prepared } from '../queue/adding.js'
 import type { Desk } from '../queue/desk.js'
 import { Successors, cannotContinue, outOfOrder } from '../queue/successors.js'
 import { OpenTransaction, enter, joinedTransaction, refuseInside, runInside } from '../store/ambient.js'
@@ -14,6 +14,7 @@ import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Group, Tx, Verdict } from '../store/store.js'
 import type { AbortReason, Mode, PrepareOptions } from './context.js'
+import { checkCallback } from './failing.js'
 import { Held } from './held.js'
 import type { End } from './held.js'
 import { reasonOf } from './leases.js'
@@ -94,6 +95,17 @@ export class Transacting {
   /** What the callback of `complete` asked for. */
   get successors(): Successors | undefined {
     return this.#successors
+  }
+
+  /** The same, while it runs. */
+  get planning(): Successors | undefined {
+    return this.#completing === 'running' ? this.#successors : undefined
+  }
+
+  /** Adds jobs in the transaction that is open. */
+  async send(prepared: readonly Prepared[]): Promise<void> {
+    const adder = this.#host.adder(this.#attempt.record.queue)
+    for (const each of prepared) await runInside({ open: this.#held!.open }, () => adder.send(each))
   }
 
   /** Whether a transaction is open, in which the settlement belongs. */
@@ -268,9 +280,9 @@ export class Transacting {
       record,
       inside.tx === undefined ? undefined : (prepared) => runInside({ open }, () => adder.send(prepared)),
     )
+    this.#successors = successors
     const value = await work({ ...inside, ...successors.planning() })
     await successors.close()
-    this.#successors = successors
     return value
   }
 
@@ -385,16 +397,4 @@ export class Transacting {
     this.place.open = this.#inner = undefined
     if (committed) open?.committed()
   }
-}
-
-/** The outcome of a handler that returned, with what `complete` asked for. */
-export function returned(result: Returned['result'], successors: Successors | undefined): Returned {
-  return successors === undefined ? { kind: 'returned', result, also: NOTHING } : successors.with(result)
-}
-
-const NOTHING: readonly never[] = []
-
-function checkCallback(work: unknown, call: string): void {
-  if (typeof work === 'function') return
-  throw new MillraceError('INVALID_OPTION', `${call}: work must be a function.`)
 }

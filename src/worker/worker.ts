@@ -17,6 +17,7 @@ import type { Stop } from '../store/runtime.js'
 import type { Notice, Store } from '../store/store.js'
 import { Upkeep } from '../upkeep/upkeep.js'
 import type { Attempt } from './attempt.js'
+import type { BatchOptions } from './batching.js'
 import type { ExtrasOf, Middleware } from './context.js'
 import { Floor } from './floor.js'
 import { Intake } from './intake.js'
@@ -52,6 +53,7 @@ export class Worker<
   Jobs extends JobDefinitions = AnyJobs,
   const Wraps extends readonly Middleware[] = readonly Middleware[],
   S extends Store = Store,
+  const Batching extends BatchOptions | undefined = undefined,
 > {
   /** Its name in leases and in the registry. */
   readonly id: string
@@ -78,8 +80,8 @@ export class Worker<
   /** Takes jobs of a queue, or of queues by name with `options.store`; runs one handler for all, or handlers by name. */
   constructor(
     source: Queue<Jobs, S> | string | readonly string[],
-    handlers: Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>, S>,
-    options: WorkerOptions<Jobs, Wraps, S> = {},
+    handlers: Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>, S, Batching>,
+    options: WorkerOptions<Jobs, Wraps, S, Batching> = {},
   ) {
     const queue = source instanceof Queue ? source : undefined
     this.queues = source instanceof Queue ? [source.name] : namesOf(source)
@@ -155,7 +157,7 @@ export class Worker<
       settings: this.#settings,
       slots: this.#floor.slots,
       behind: () => this.#floor.settlements.behind,
-      claimed: (records, asked) => this.#floor.claimed(records, asked),
+      claimed: (records, asked, ranDry) => this.#floor.claimed(records, asked, ranDry),
       failed: (error) => this.#failed(error),
     })
     // It lives longer than a transaction that it may have been made in.
@@ -208,7 +210,7 @@ export class Worker<
     return this.#emitter.on(type, listener)
   }
 
-  /** How many handlers are running. */
+  /** How many jobs are running: each job of a batch counts. */
   get active(): number {
     return this.#floor.slots.running.length
   }

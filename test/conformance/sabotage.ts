@@ -1,6 +1,6 @@
 // Stores that break one duty each, made of the memory store, to prove that the suite notices.
 import type { Change, When } from '../../src/job/change.js'
-import type { JobRecord } from '../../src/job/job.js'
+import type { Edge, JobRecord } from '../../src/job/job.js'
 import type { Batch, Group, Notice, Receipt, Store, StoreEvent } from '../../src/store/store.js'
 
 /** A broken store, and the areas of the suite that must say so. */
@@ -168,8 +168,27 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       },
     }),
   },
+  'forgets what dependencies came to': {
+    areas: ['waiting for children'],
+    walks: true,
+    wrap: (store) => ({
+      ...store,
+      details: async (query) => {
+        const { jobs, cells } = await store.details(query)
+        const bare = (edge: Edge): Edge => ({ ...edge, result: undefined, error: undefined })
+        return { cells, jobs: jobs.map((each) => ({ ...each, edges: each.edges.map(bare) })) }
+      },
+    }),
+  },
+  'lets running jobs wait for nobody': {
+    areas: ['waiting for children'],
+    walks: true,
+    wrap: rewriting(async (change) =>
+      change.kind === 'move' && change.waitsFor ? { ...change, waitsFor: [] } : change,
+    ),
+  },
   'releases nobody': {
-    areas: ['dependencies', 'broken dependencies'],
+    areas: ['dependencies', 'broken dependencies', 'waiting for children'],
     walks: true,
     wrap: rewriting(async (change) => (change.kind === 'release' ? undefined : change)),
   },
@@ -323,6 +342,20 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       ...store,
       get: async (ids) => (await store.get(ids)).map(rewritten),
     }),
+  },
+  'moves schedules on without their runs': {
+    areas: ['schedules'],
+    walks: true,
+    wrap: rewriting(async (change) =>
+      change.kind === 'insert' && change.job.parentId !== undefined && change.job.kind === 'job' ? undefined : change,
+    ),
+  },
+  'takes schedules for jobs': {
+    areas: ['schedules', 'tallies', 'find'],
+    walks: true,
+    wrap: rewriting(async (change) =>
+      change.kind === 'insert' ? { ...change, job: { ...change.job, kind: 'job' } } : change,
+    ),
   },
   'answers after it was closed': {
     areas: ['closing'],

@@ -13,10 +13,16 @@ const folder = mkdtempSync(join(tmpdir(), 'millrace-examples-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 const says: Readonly<Record<string, readonly string[]>> = {
+  'batches.ts': ['indexed 4 documents in one request', "'' rejected", "'Sluice' fulfilled"],
   'quick-start.ts': ["{ messageId: '<1.ann@example.com>' }"],
+  'chains.ts': ['published: /texts/hello', 'steps: draft → review → review → review → publish'],
+  'flows.ts': ['rows of orders', 'no rows: failed', 'sum: 14'],
   'dependencies.ts': ['strict: ', 'lenient: loaded'],
+  'fairness.ts': ['small was number 3, with 2000 jobs before it'],
+  'limits.ts': ['dropped: true', 'never more than three: true', 'a stretch after the first: true'],
   'progress-and-cancel.ts': ['ended cancelled'],
   'simulate.ts': ['no violations'],
+  'schedules.ts': ['daily-report is scheduled and shows 5 times', 'sweep ended 3', 'runs of sweep: 3', 'field 2 of 5'],
 }
 
 /** Starts an example in a folder of its own, where what it writes is out of the way. */

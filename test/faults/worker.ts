@@ -17,6 +17,8 @@ export interface WorkerInput {
     WorkerOptions,
     'concurrency' | 'lease' | 'renewEvery' | 'maxGlobalConcurrency' | 'pollEvery' | 'upkeepEvery' | 'reconnect'
   >
+  /** Runs jobs in batches of this many. */
+  readonly batch?: number
   /** The file in which claims, runs and settlements are written down. */
   readonly ledger: string
   /** Gives up the rights of root first. */
@@ -80,7 +82,11 @@ async function run(job: Job): Promise<{ by: number; text?: string }> {
   return { by: process.pid, ...(chore.returns !== undefined && { text: 'x'.repeat(chore.returns) }) }
 }
 
-const worker = new Worker(queue, run, { logger: false, autorun: false, ...options })
+const settled = { logger: false, autorun: false, ...options } as const
+const worker =
+  given.batch === undefined
+    ? new Worker(queue, run, settled)
+    : new Worker(queue, (jobs) => Promise.all(jobs.map(run)), { ...settled, batch: { size: given.batch, wait: 5 } })
 on('let go', ({ id = '' }) => {
   released.add(id)
   held.get(id)?.()

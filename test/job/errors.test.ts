@@ -3,7 +3,8 @@
 import { readFile } from 'node:fs/promises'
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
-import { errorCatalogue, isMillraceError, MillraceError, UnrecoverableError } from '../../src/job/errors.js'
+import { errorCatalogue } from '../../src/job/catalogue.js'
+import { isMillraceError, MillraceError, UnrecoverableError } from '../../src/job/errors.js'
 
 describe('errors', () => {
   it('carry their code, message, cause and details', () => {

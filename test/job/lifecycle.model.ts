@@ -1,6 +1,6 @@
 // A store as small as the port's prose allows: it applies changes to a few records, and remembers every step they took.
 
-import type { Change, Insert, Move, NewJob, Note, Release, When } from '../../src/job/change.js'
+import type { Change, Insert, Move, NewEdge, NewJob, Note, Release, When } from '../../src/job/change.js'
 import { isFinished } from '../../src/job/job.js'
 import type { Edge, FinishedState, JobRecord, JobState, Millis, Time } from '../../src/job/job.js'
 import { claimed, dueAt, released } from '../../src/job/lifecycle.js'
@@ -92,17 +92,7 @@ export class Model {
 
   #insert({ job, edges: wanted }: Insert): void {
     if (this.jobs.has(job.id)) throw new Refusal()
-    const edges = wanted.map(({ on, policy }): Edge => {
-      const chain = this.jobs.get(on)?.chainId
-      if (chain === undefined) throw new Refusal()
-      const end = this.#endOf(chain)
-      return {
-        dependent: job.id,
-        chain,
-        policy,
-        state: end === undefined ? 'open' : end === 'completed' ? 'ended' : 'broken',
-      }
-    })
+    const edges = wanted.map((edge) => this.#edge(job.id, edge))
     const pending = edges.filter((edge) => edge.state !== 'ended').length
     const runAt = job.run && momentOf(job.run, this.now)
     const state = edges.length === 0 ? job.state : pending > 0 ? 'waiting-children' : released(runAt, this.now)
@@ -115,6 +105,15 @@ export class Model {
     this.#steps.push({ id: job.id, by: 'insert', from: 'nowhere', to: state, fences: [-1, 0] })
   }
 
+  #edge(dependent: string, { on, policy }: NewEdge): Edge {
+    const job = this.jobs.get(on)
+    if (job === undefined) throw new Refusal()
+    const { chainId: chain, name } = job
+    const end = this.#endOf(chain)
+    const state = end === undefined ? 'open' : end === 'completed' ? 'ended' : 'broken'
+    return { dependent, chain, name, policy, state, result: undefined, error: undefined }
+  }
+
   /** How a chain ended: as its last job did; undefined while it goes on. */
   #endOf(chain: string): FinishedState | undefined {
     const jobs = [...this.jobs.values()].filter((job) => job.chainId === chain)
@@ -122,7 +121,7 @@ export class Model {
     return isFinished(state) ? state : undefined
   }
 
-  #move({ id, fence, to, held, reaps, set, closesBroken }: Move): void {
+  #move({ id, fence, to, held, reaps, set, closesBroken, waitsFor = [] }: Move): void {
     if (!this.#mayChange(id, fence, held)) throw new Refusal()
     if (reaps === true && !this.#leaseIsOver(id)) throw new Refusal()
     if (to === 'removed') {
@@ -140,6 +139,12 @@ export class Model {
         this.edges = this.edges.map((edge) =>
           edge.dependent === id && edge.state === 'broken' ? { ...edge, state: 'closed' } : edge,
         )
+      }
+      for (const edge of waitsFor.map((each) => this.#edge(id, each))) {
+        if (this.edgesOf(id).some(({ chain }) => chain === edge.chain)) continue
+        this.edges = [...this.edges, edge]
+        if (edge.state !== 'ended') job.pending++
+        if (edge.state === 'broken') job.brokenAt = this.now
       }
       if (set.run !== undefined) job.runAt = set.run === null ? undefined : momentOf(set.run, this.now)
       // Counts as ended: the last dependency that was decided upon lets the job go on, as one that ended well would.
@@ -168,17 +173,23 @@ export class Model {
   }
 
   #release({ chain, outcome }: Release): void {
-    const freed = this.edges.filter((edge) => edge.chain === chain && edge.state === 'open')
-    const state = outcome === 'completed' ? 'ended' : 'broken'
-    this.edges = this.edges.map((edge) => (freed.includes(edge) ? { ...edge, state } : edge))
-    for (const { dependent } of freed) {
+    const well = outcome === 'completed'
+    const state = well ? 'ended' : 'broken'
+    const told = this.edges.filter(
+      (edge) => edge.chain === chain && (edge.state === 'open' || (well && edge.state !== 'ended')),
+    )
+    this.edges = this.edges.map((edge) => (told.includes(edge) ? { ...edge, state } : edge))
+    for (const { dependent, state: was } of told) {
+      if (was === 'closed') continue
       this.#write(
         dependent,
         (job) => {
           const waits = job.state === 'waiting-children'
           if (state === 'broken') job.brokenAt = this.now
           else job.pending--
-          if (waits && (state === 'broken' || job.pending === 0)) job.fence++
+          const broken = this.edgesOf(dependent).some((edge) => edge.state === 'broken')
+          if (was === 'broken' && !broken) job.brokenAt = undefined
+          if (waits && (state === 'broken' || was === 'broken' || job.pending === 0)) job.fence++
           if (waits && job.pending === 0) job.state = released(job.runAt, this.now)
         },
         'release',

@@ -64,6 +64,7 @@ const step = fc.oneof(
     arbitrary: fc.record({ do: fc.constant('throw'), which, ago, retryable: fc.boolean(), retryIn: millis }),
   },
   { weight: 1, arbitrary: fc.record({ do: fc.constant('snooze'), which, ago, for: millis }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('wait'), which, ago, also: fc.nat({ max: 2 }), policy }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constantFrom('interrupt', 'renew', 'note'), which, ago }) },
   { weight: 6, arbitrary: fc.record({ do: fc.constantFrom('due', 'retry'), which, ago }) },
   { weight: 3, arbitrary: fc.record({ do: fc.constantFrom('cancel', 'promote', 'remove'), which, ago }) },
@@ -111,6 +112,15 @@ function take(world: World, step: WalkStep): void {
       return settle({ kind: 'threw', error, retryable: step.retryable, retryIn: step.retryIn })
     case 'snooze':
       return settle({ kind: 'snoozed', for: step.for })
+    case 'wait': {
+      const also = Array.from({ length: step.also }, () => lifecycle.create(spec({ id: world.mint(), edges: [] })))
+      // Or for one that has finished: two that wait for each other would wait for ever.
+      const others = also.length > 0 ? also.map(({ job: { id } }) => id) : [job.id]
+      const standing = world.jobs.get(job.id)
+      if (also.length === 0 && (standing === undefined || !isFinished(standing.state))) return
+      if (also.length === 0 && standing?.chainId === mine?.chainId) return
+      return settle({ kind: 'waits', for: others.map((on) => ({ on, policy: step.policy })), also })
+    }
     case 'interrupt':
       return settle({ kind: 'interrupted' })
     case 'renew':

@@ -23,7 +23,7 @@ function threw(over: Partial<Extract<Outcome, { kind: 'threw' }>> = {}): Outcome
 }
 
 function edge(policy: FailurePolicy, state: EdgeState, chain = 'child'): Edge {
-  return { dependent: 'job-1', chain, policy, state }
+  return { dependent: 'job-1', chain, name: 'child', policy, state, result: undefined, error: undefined }
 }
 
 describe('a new job', () => {

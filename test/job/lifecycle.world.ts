@@ -32,6 +32,7 @@ export const table: Record<Event, Partial<Record<Place, readonly Place[]>>> = {
   returned: { active: ['completed'], completed: gone },
   threw: { active: ['delayed', 'failed'], failed: gone },
   snoozed: { active: ['delayed'] },
+  waits: { active: ['waiting-children', 'waiting'] },
   interrupted: { active: ['waiting'] },
   due: {
     delayed: ['waiting'],

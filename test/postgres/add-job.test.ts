@@ -68,6 +68,8 @@ describe('a job added from SQL is the one that queue.add adds', () => {
     ['with a priority', { priority: -7 }],
     ['with the lowest priority', { priority: 2_147_483_647 }],
     ['last in, first out', { lifo: true }],
+    ['with a group', { group: 'tenant "ž"' }],
+    ['with a group and a delay', { group: 'tenant', delay: '1m' }],
     ['with attempts', { attempts: 12 }],
     ['with attempts without end', { attempts: Infinity }, { attempts: 'Infinity' }],
     ['with a plain backoff', { backoff: '10s' }],
@@ -422,6 +424,23 @@ describe('what is wrong is refused, and says what', () => {
     expect(await refused(queue.name, 'chore')).toBe(
       `54000 millrace.add_job: queue '${queue.name}' is at its backlog limit`,
     )
+  })
+
+  test('a group at its bound, and groups that are none', async () => {
+    const on = store()
+    const queue = ownQueue(on)
+    const value = JSON.stringify({ group: { backlog: 1 } })
+    const put = { kind: 'put', key: `limit:${queue.name}`, value, version: 0, events: [] } as const
+    await on.commit({ writer: queue.name, seq: 1, groups: [[put]], renewals: [], asks: [] })
+    await addJob(queue.name, 'chore', 1, { group: 'a' })
+    await addJob(queue.name, 'chore', 1, { group: 'b' })
+    expect(await refused(queue.name, 'chore', 1, { group: 'a' })).toBe(
+      `54000 millrace.add_job: group 'a' of queue '${queue.name}' is at its backlog limit`,
+    )
+    expect(await refused(queue.name, 'chore', 1, { group: '' })).toContain('22023 millrace.add_job: the group must be')
+    expect(await refused(queue.name, 'chore', 1, { group: 7 })).toContain('22023 millrace.add_job: the group must be')
+    expect(await refused(queue.name, 'chore', 1, { group: 'a', lifo: true })).toContain('give either group or lifo')
+    expect(await queue.counts()).toMatchObject({ waiting: 2 })
   })
 })
 

@@ -327,6 +327,23 @@ describe('an id', () => {
 })
 
 describe('a parent', () => {
+  test('is told of all children but the one that is locked, in one batch', async () => {
+    const children: JobRecord[] = []
+    for (let n = 0; n < 10; n++) children.push(await d.running('child', { queue }))
+    const [parent] = await d.land(insert(d.id(), 'parent', { queue, after: children }))
+    await theirs.query(`select 1 from ${schema}.job where id = $1 for update`, [children[4]!.id])
+    const ends = children.map((child, n) => complete(child, { result: n }))
+    const { groups } = await d.commit({ groups: [...ends, complete({ ...children[0]!, fence: 99 })] })
+    expect(groups.map(verdict)).toEqual([...children.map((_, n) => (n === 4 ? 'busy' : 'landed')), 'fence'])
+    expect(await d.job(parent!)).toMatchObject({ state: 'waiting-children', pending: 1 })
+    expect((await d.edges(parent!)).map(({ result }) => result)).toEqual(
+      children.map((_, n) => (n === 4 ? undefined : String(n))),
+    )
+    await theirs.query('rollback')
+    await d.land(ends[4]!)
+    expect(await d.job(parent!)).toMatchObject({ state: 'waiting', pending: 0, fence: parent!.fence + 1 })
+  })
+
   test('that is locked makes the end of its last child busy, and is released once afterwards', async () => {
     const child = await d.running('child', { queue })
     const [parent] = await d.land(insert(d.id(), 'parent', { queue, after: [child.id] }))

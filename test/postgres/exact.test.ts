@@ -63,7 +63,8 @@ async function all<Kind extends SharerTold['kind']>(
   return Promise.race([Promise.all(processes.map((each) => each.heard(kind))), ...failed])
 }
 
-const work = (): Promise<unknown> => all({ kind: 'work' }, 'running')
+const work = (more: Partial<Shared> = {}): Promise<unknown> =>
+  all({ kind: 'work', data: { ...shared(), ...more } }, 'running')
 
 /** Counts completions from now on; `done` resolves when there have been so many. */
 async function completions(count: number): Promise<{ readonly done: Promise<void> }> {
@@ -100,12 +101,12 @@ async function ofQueue(): Promise<readonly JobRecord[]> {
   return (await store.find({ queue: queue.name, limit: 1000 })).items
 }
 
-/** How many ran at once at most, of a name or of all. */
-function most(name?: string): number {
+/** How many ran at once at most, of a name, of some jobs or of all. */
+function most(name?: string, among?: ReadonlySet<string>): number {
   let running = 0
   let highest = 0
-  for (const [verb, which] of linesOf(path('ledger'))) {
-    if (verb === 'claimed' || (name !== undefined && which !== name)) continue
+  for (const [verb, which, id] of linesOf(path('ledger'))) {
+    if (verb === 'claimed' || (name !== undefined && which !== name) || among?.has(id!) === false) continue
     running += verb === 'began' ? 1 : -1
     highest = Math.max(highest, running)
   }
@@ -125,6 +126,43 @@ test('limits of a queue and of a name are never exceeded by one', async () => {
   expect(most()).toBeGreaterThan(2) // or it would prove nothing
   const { leases } = (await store.tally([queue.name]))[0]!
   expect(Object.values(leases).filter((count) => count !== 0)).toEqual([])
+})
+
+test('limits and rates of a queue, of names and of groups hold together, and are never exceeded by one', async () => {
+  const [JOBS, MAX, PER] = [160, 40, 1_000]
+  await d.limit(
+    {
+      concurrency: 7,
+      rate: { max: MAX, per: PER },
+      names: { narrow: { concurrency: 2 } },
+      group: { concurrency: 2 },
+      groups: { single: { concurrency: 1 }, rare: { rate: { max: 3, per: PER } } },
+    },
+    queue.name,
+  )
+  const { done } = await completions(JOBS)
+  await work({ pollEvery: 100 })
+  const groups = ['one', 'two', 'three', 'single', 'rare']
+  await queue.addBulk(
+    Array.from({ length: JOBS }, (_, n) => {
+      const name = n % 3 === 0 ? 'narrow' : 'slow'
+      return { name, options: n % 40 === 7 ? {} : { group: n % 16 === 5 ? 'rare' : groups[n % 4]! } }
+    }),
+  )
+  await done
+  const jobs = await account()
+  expect(most()).toBeLessThanOrEqual(7)
+  expect(most('narrow')).toBeLessThanOrEqual(2)
+  const ofGroup = (group: string): readonly JobRecord[] => jobs.filter((job) => job.group === group)
+  const highest = groups.map((group) => most(undefined, new Set(ofGroup(group).map(({ id }) => id))))
+  expect(highest.map((count, n) => count <= (groups[n] === 'single' ? 1 : 2))).toEqual(groups.map(() => true))
+  expect([Math.max(...highest), most()].every((count) => count > 1)).toBe(true) // or it would prove nothing
+  const tooSoon = (some: readonly JobRecord[], max: number): readonly number[] => {
+    const times = some.map(({ startedAt }) => startedAt!).toSorted((a, b) => a - b)
+    return times.filter((at, n) => n >= max && at - times[n - max]! < PER)
+  }
+  expect(tooSoon(jobs, MAX)).toEqual([])
+  expect(tooSoon(ofGroup('rare'), 3)).toEqual([])
 })
 
 test('a limit of one lets one run at a time', async () => {

@@ -43,10 +43,11 @@ const MOST = 500
 let store: Store
 let pool: Pool
 let d: Driver
+let database: string
 const plans: Explained[] = []
 
 beforeAll(async () => {
-  const url = await newDatabase()
+  const url = (database = await newDatabase())
   const first = postgres(url)
   const setting = new Driver(first, 'setting')
   for (const queue of ['one', 'two']) {
@@ -142,7 +143,12 @@ const pages: readonly (readonly [string, Parameters<Store['find']>[0]])[] = [
   ['a queue, newest first', { queue: 'one', order: 'newest' }],
   ['a state', { queue: 'one', states: ['failed'] }],
   ['several states', { states: ['waiting', 'active', 'cancelled'] }],
-  ['a name', { queue: 'two', names: ['b'], states: ['waiting', 'completed'] }],
+  ['a name', { queue: 'two', names: ['b'] }],
+  ['a name, newest first', { queue: 'two', names: ['b'], order: 'newest' }],
+  ['a name in a state', { queue: 'two', names: ['b'], states: ['completed'] }],
+  ['a name in a state, newest first', { queue: 'two', names: ['b'], states: ['failed'], order: 'newest' }],
+  ['a name in several states', { queue: 'two', names: ['b'], states: ['waiting', 'completed'] }],
+  ['a name of which there is nothing', { queue: 'two', names: ['nobody'] }],
   ['what runs', { queue: 'two', states: ['active'] }],
   ['a chain', { chain: 'chain' }],
   ['a chain, newest first', { chain: 'chain', order: 'newest' }],
@@ -241,6 +247,42 @@ test('dependents of one chain are read when it ends, and no others', async () =>
   const dependents = EACH / 10
   expect(await misdeeds(() => d.commit({ groups: [complete(active)] }), 4 * dependents)).toEqual([])
   expect((await d.details(active)).dependents.filter(({ state }) => state === 'ended')).toHaveLength(dependents)
+})
+
+test('of a group at its limit nothing is read, however many of its jobs stand first; nor of others more than is asked for', async () => {
+  const queue = 'groups'
+  await d.add('work', { queue, group: 'large' })
+  await run(
+    database,
+    `insert into millrace.job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, grp)
+     select 'group ' || n, nextval('millrace.place'), l.queue, l.id, 'waiting', 0, n, 5, 3, 1, case when n < 30000 then 'large' else 'g' || n % 40 end
+     from millrace.lane l, generate_series(1, 34000) n where l.shared`,
+  )
+  await d.limit({ group: { concurrency: 2 } }, queue)
+  const most = 2 * MOST
+  const claim = async (want: number) => (await d.claim(want, { queues: [queue] })).map(({ group }) => group)
+  let claimed: readonly (string | undefined)[] = []
+  expect(await misdeeds(async () => (claimed = await claim(10)), most)).toEqual([])
+  expect(claimed).toEqual(['large', 'large', ...Array.from({ length: 8 }, (_, n) => `g${n}`)])
+  expect(await misdeeds(async () => (claimed = await claim(100)), most)).toEqual([])
+  expect(claimed).toHaveLength(72)
+  expect(await misdeeds(async () => (claimed = await claim(10)), most)).toEqual([])
+  expect(claimed).toEqual([])
+
+  const add = () => d.commit({ groups: [[insert(d.id(), 'work', { queue, group: 'large' })]] })
+  expect(await misdeeds(add)).toEqual([])
+  const some = { queue, limit: 20 }
+  expect(await misdeeds(() => store.find({ ...some, group: 'g7' }), 100)).toEqual([])
+  expect(await misdeeds(() => store.find({ ...some, group: 'large', order: 'newest', states: ['waiting'] }))).toEqual(
+    [],
+  )
+  await d.limit({ group: { backlog: 90 } }, queue)
+  expect(
+    await misdeeds(() => d.refuse('full', 'a group of more', insert(d.id(), 'work', { queue, group: 'g7' }))),
+  ).toEqual([])
+  await d.limit({}, queue)
+  expect(await misdeeds(async () => (claimed = await claim(100)))).toEqual([])
+  expect(claimed).toHaveLength(100)
 })
 
 test('jobs are moved by hand', async () => {

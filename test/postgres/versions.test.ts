@@ -104,6 +104,7 @@ test(
     const { url, schema, tell, heard, said, ended } = await startOlder()
     await run(url, `create view ${schema}.mine as select id, state from ${schema}.job`)
     await run(url, `grant select on ${schema}.job, ${schema}.jobs to pg_monitor`)
+    await run(url, `grant select, insert, update on ${schema}.writer to pg_monitor`)
     tell('go')
     await heard('worked')
     const stores = Array.from({ length: 5 }, () => closing(postgres(url, { schema })))
@@ -126,13 +127,14 @@ test(
     await worker.run()
     await all
     expect(await queue.counts()).toMatchObject({ waiting: 0, active: 0, completed: total })
-    const [seen] = await query<{ n: number; job: boolean; jobs: boolean }>(
+    const [seen] = await query<{ n: number; job: boolean; jobs: boolean; rate: boolean }>(
       url,
       `select (select count(*)::int from ${schema}.mine where state = 'completed') as n,
               has_table_privilege('pg_monitor', '${schema}.job', 'select') as job,
-              has_table_privilege('pg_monitor', '${schema}.jobs', 'select') as jobs`,
+              has_table_privilege('pg_monitor', '${schema}.jobs', 'select') as jobs,
+              has_table_privilege('pg_monitor', '${schema}.rate', 'update') as rate`, // is new, and written by whoever writes
     )
-    expect(seen).toEqual({ n: total, job: true, jobs: true })
+    expect(seen).toEqual({ n: total, job: true, jobs: true, rate: true })
   },
 )
 
@@ -163,7 +165,8 @@ test(
     tell('go')
     await heard('worked')
     const worker = closing(new Worker(queue, { chore: async () => 'new' }, { concurrency: 5 }))
-    await queue.addBulk(Array.from({ length: JOBS }, (_, at) => ({ name: 'chore', data: at })))
+    const group = (at: number): object => (at % 2 === 0 ? { options: { group: `group ${at % 7}` } } : {})
+    await queue.addBulk(Array.from({ length: JOBS }, (_, at) => ({ name: 'chore', data: at, ...group(at) })))
     await heard('fed')
     await all
     await worker.close()

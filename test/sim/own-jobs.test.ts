@@ -100,3 +100,17 @@ describe('the guide', () => {
     }
   })
 })
+
+test('schedules of your own are held to their promise, and end with the simulation', async () => {
+  const report = await simulate({
+    seed: 5,
+    handlers: () => async () => {},
+    produce: async (queue) => {
+      await queue.schedule('often', { every: '1s', name: 'n', catchUp: 'all' })
+    },
+    expect: (jobs) => {
+      if (jobs.length < 30) throw new Error(`There were ${jobs.length} runs.`)
+    },
+  })
+  expect(report.violations).toEqual([])
+})

@@ -8,7 +8,7 @@ import type { Batch, Group, Store, Verdict } from '../../src/store/store.js'
 export type Sabotage = (store: Store) => Store
 
 /** The same store, but for what is given. */
-function but(store: Store, changes: Partial<Store>): Store {
+export function but(store: Store, changes: Partial<Store>): Store {
   return {
     name: store.name,
     can: store.can,
@@ -123,6 +123,35 @@ export const withoutDedup: Sabotage = (store) =>
       return store.commit({ ...batch, groups: batch.groups.map((group) => group.map(open)) })
     },
   })
+
+/** A run of a schedule is forgotten now and then, and the schedule goes on. */
+export const withLostRuns: Sabotage = (store) => {
+  let runs = 0
+  return but(store, {
+    commit: (batch) => {
+      const kept = (change: Change): boolean => !isRun(change) || ++runs % 3 !== 0
+      return store.commit({ ...batch, groups: batch.groups.map((group) => group.filter(kept)) })
+    },
+  })
+}
+
+/** A schedule makes its runs in one commit and moves in another. */
+export const withoutRounds: Sabotage = (store) => {
+  let commits = 0
+  return but(store, {
+    commit: async (batch) => {
+      const part = { writer: `apart/${++commits}`, seq: 1, renewals: [], asks: [] }
+      const runs = batch.groups.map((group) => group.filter(isRun)).filter((group) => group.length > 0)
+      await store.commit({ ...part, groups: runs })
+      const rest = batch.groups.map((group) => group.filter((change) => !isRun(change)))
+      return store.commit({ ...batch, groups: rest })
+    },
+  })
+}
+
+function isRun(change: Change): boolean {
+  return change.kind === 'insert' && change.job.parentId?.startsWith('schedule:') === true
+}
 
 /** Limits are written down where no claim looks. */
 export const withoutLimits: Sabotage = hidingCells(cellKey.limit(''))

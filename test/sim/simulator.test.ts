@@ -17,7 +17,12 @@ const covered = [
   ...['add', 'addBulk', 'result', 'cancel', 'retry', 'promote', 'remove', 'update', 'pause', 'resume'].map(
     (what) => `call:${what}`,
   ),
+  ...['schedule', 'unschedule'].map((what) => `call:${what}`),
+  ...['none', 'one', 'all'].map((what) => `catchUp:${what}`),
+  ...['skip', 'allow'].map((what) => `overlap:${what}`),
+  ...['call:flow', 'act:children', 'act:continue', 'dependencies:some', 'option:cancelSiblings'],
   ...['cancelAll', 'retryAll', 'promoteAll'].map((what) => `call:${what}`),
+  ...['one', 'many'].map((what) => `batch:${what}`),
   ...['sleep', 'block', 'log', 'progress', 'throw', 'fatal', 'snooze', 'hang'].map((what) => `act:${what}`),
   ...[
     'priority',

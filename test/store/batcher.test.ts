@@ -255,7 +255,7 @@ describe('an answer', () => {
     const [a, b, c] = ['a', 'b', 'c'].map((id) => record({ id, state: 'active' }))
     store.last.land({ asks: [[a!], [b!, c!]] })
     await turn()
-    expect([first.value, second.value]).toEqual([[a], [b, c]])
+    expect([first.value, second.value]).toEqual([{ jobs: [a] }, { jobs: [b, c] }])
   })
 
   it('reaches each who renewed with its own slice', async () => {

@@ -6,11 +6,12 @@ import type { JobRecord, JobState } from '../../src/job/job.js'
 import { dueAt } from '../../src/job/lifecycle.js'
 import { chainEnd, isBacklog, listed, queued } from '../../src/stores/table/row.js'
 import type { Lane, Named, Queued, Row } from '../../src/stores/table/row.js'
+import type { Orphan } from '../../src/stores/table/orphans.js'
 import type { Table } from '../../src/stores/table/table.js'
 
 const idsOf = (rows: Iterable<Row>): string[] => Array.from(rows, (row) => row.job.id)
 const bySeq = (a: Row, b: Row): number => a.seq - b.seq
-const byPlace = (a: Row, b: Row): number => a.job.priority - b.job.priority || a.job.ord - b.job.ord
+const byPlace = (a: Row, b: Row): number => a.job.priority - b.job.priority || a.job.ord - b.job.ord || a.seq - b.seq
 const byTime = (a: Row, b: Row): number => a.job.dueAt! - b.job.dueAt! || a.seq - b.seq
 
 /** Fails unless every index holds exactly what follows from the rows, in its order. */
@@ -35,7 +36,7 @@ function checkRow(table: Table, row: Row): void {
   expect(job.dueAt, `dueAt of ${job.id}`).toBe(dueAt(job))
   expect([row.lane.name.queue.name, row.lane.name.name, row.lane.version]).toEqual([job.queue, job.name, job.version])
   expect(table.queues.get(job.queue)?.names.get(job.name), `the name of ${job.id}`).toBe(row.lane.name)
-  expect(row.lane.name.lanes.get(job.version)).toBe(row.lane)
+  expect(row.lane.name.lanes.get(job.group === undefined ? job.version : -job.version)).toBe(row.lane)
   expect(job.leaseUntil !== undefined, `a lease only while active: ${job.id}`).toBe(job.state === 'active')
   expect(job.finishedAt !== undefined, `finishedAt only when finished: ${job.id}`).toBe(isFinished(job.state))
   if (job.state === 'waiting') expect(job.runAt).toBeUndefined()
@@ -65,6 +66,7 @@ function checkQueue(table: Table, queue: Queued, all: readonly Row[]): void {
     for (const lane of name.lanes.values()) if (lane.rows.size > 0) ready.push(lane)
   }
   expect(queue.ready).toEqual(new Set(ready))
+  checkGroups(queue, rows, orphans)
 }
 
 function checkName(name: Named, all: readonly Row[], orphans: number): void {
@@ -75,10 +77,31 @@ function checkName(name: Named, all: readonly Row[], orphans: number): void {
   expect(name.counts).toEqual(jobStates.map((state) => inState(state).length))
   expect(name.leases).toBe(inState('active').length + orphans)
   expect(name.paused).toBe(name.queue.pausedNames.has(name.name))
-  expect(name.limit).toBe(name.queue.limitedNames.get(name.name) ?? Infinity)
+  expect(name.limit).toBe(name.queue.bounds.limitedNames.get(name.name) ?? Infinity)
   for (const lane of name.lanes.values()) {
     const expected = inState('waiting').filter((row) => row.lane === lane)
     expect(idsOf(lane.rows.ascend())).toEqual(idsOf(expected.toSorted(byPlace)))
+  }
+}
+
+function checkGroups(queue: Queued, rows: readonly Row[], orphans: readonly Orphan[]): void {
+  const whose = (row: Row): string | undefined => row.job.group
+  const named = [...rows.map(whose), ...orphans.map((orphan) => orphan.group?.name)]
+  expect(new Set(queue.groups.keys())).toEqual(new Set(named.filter((name) => name !== undefined)))
+  for (const group of queue.groups.values()) {
+    const own = rows.filter((row) => whose(row) === group.name)
+    for (const row of own) expect(row.group).toBe(group)
+    const inState = (...states: JobState[]): Row[] => own.filter((row) => states.includes(row.job.state))
+    expect(idsOf(group.rows.ascend())).toEqual(idsOf(own.toSorted((a, b) => a.seq - b.seq)))
+    expect(new Set(group.backlog.ascend())).toEqual(new Set(inState('waiting', 'delayed', 'waiting-children')))
+    const left = orphans.filter((orphan) => orphan.group === group).length
+    expect(group.leases).toBe(inState('active').length + left)
+    const waiting = inState('waiting')
+    expect(new Set(group.waiting.keys())).toEqual(new Set(waiting.map((row) => row.lane)))
+    for (const [lane, line] of group.waiting) {
+      const expected = waiting.filter((row) => row.lane === lane)
+      expect(idsOf(line.ascend())).toEqual(idsOf(expected.toSorted(byPlace)))
+    }
   }
 }
 
@@ -87,7 +110,8 @@ function checkChains(table: Table, rows: readonly Row[]): void {
   for (const [id, members] of joined) {
     const last = members.toSorted((a, b) => a.job.chainIndex - b.job.chainIndex || a.seq - b.seq).at(-1)!
     const ended = members.every((row) => isFinished(row.job.state))
-    for (const row of members) expect(chainEnd(row), `end of chain ${id}`).toBe(ended ? last.job.state : undefined)
+    for (const row of members)
+      expect(chainEnd(row)?.state, `end of chain ${id}`).toBe(ended ? last.job.state : undefined)
     const chain = table.chains.get(id)
     if (chain !== undefined) expect(new Set(chain.rows.ascend())).toEqual(new Set(members))
     else expect(idsOf(members)).toEqual([id])
@@ -157,7 +181,7 @@ function settingsOf(queue: Queued): Record<string, unknown> {
     lifetime: { ...queue.lifetime },
     leases: queue.leases,
     backlog: [queue.backlog, queue.backlogLimit],
-    limits: [queue.limited, queue.limit, [...queue.limitedNames]],
+    limits: [queue.bounds.limited, queue.limit, [...queue.bounds.limitedNames]],
     pauses: [queue.paused, [...queue.pausedNames]],
     names: [...queue.names.keys()].toSorted(),
   }

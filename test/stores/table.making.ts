@@ -31,6 +31,7 @@ export function insert(id: string, over: Partial<JobSpec> = {}, chain?: { id: st
       timeout: undefined,
       run: undefined,
       parentId: undefined,
+      group: undefined,
       dedup: undefined,
       keep: undefined,
       edges: [],

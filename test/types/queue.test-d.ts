@@ -214,3 +214,15 @@ describe('new Queue', () => {
     void queue.add('sweep', undefined, { after: [anyJob, 'id', { job: anyJob, onFailure: 'ignore' }] })
   })
 })
+
+test('counts are typed by the declared names', async () => {
+  const states = await queue.counts()
+  expectTypeOf(states.waiting).toEqualTypeOf<number>()
+  const { total, names } = await queue.counts({ by: 'name' })
+  expectTypeOf(total.failed).toEqualTypeOf<number>()
+  expectTypeOf(names.email.failed).toEqualTypeOf<number>()
+  // @ts-expect-error it is `email`
+  void names.emial
+  // @ts-expect-error there is no other way to count
+  await queue.counts({ by: 'queue' })
+})

@@ -110,8 +110,7 @@ describe('tx', () => {
     void inMemory.addBulk([{ name: 'sweep' }], { tx: handle })
     // @ts-expect-error memory has no transactions
     void inMemory.cancel('id', { tx: handle })
-    // @ts-expect-error memory has no transactions
-    void inMemory.cancel('id', {})
+    void inMemory.cancel('id', { cascade: true })
     // @ts-expect-error memory has no transactions
     void inMemory.update('id', { priority: 1 }, { tx: handle })
     // @ts-expect-error memory has no transactions

@@ -5,7 +5,7 @@ import type { MakeHarness } from './harness.js'
 import { Walker } from './observe.js'
 import { decideDue, MINUTE, resolve } from './resolve.js'
 import { shrinkWalk } from './shrink.js'
-import { randomWalk } from './walk.js'
+import { randomWalk, walkQueues } from './walk.js'
 import type { WalkStep } from './walk.js'
 import type { Receipt } from '../store.js'
 
@@ -122,7 +122,7 @@ async function meaning(step: WalkStep, reference: Walker): Promise<(walker: Walk
 
 async function upkeep(reference: Walker): Promise<Parts> {
   const { store } = reference
-  const { now, jobs } = await store.due({ queues: ['q1', 'q2', 'full'], except: [], limit: 10 })
+  const { now, jobs } = await store.due({ queues: walkQueues, except: [], limit: 10 })
   const details = await store.details({ jobs: jobs.map(({ id }) => id) })
   return {
     groups: decideDue(

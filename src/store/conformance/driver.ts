@@ -1,6 +1,6 @@
 // store/conformance/driver.ts: one writer that numbers its batches, so that cases read like stories.
 import type { Change } from '../../job/change.js'
-import type { Edge, JobRecord, Millis } from '../../job/job.js'
+import type { Edge, EdgePolicy, JobRecord, Millis } from '../../job/job.js'
 import * as lifecycle from '../../job/lifecycle.js'
 import { cellKey } from '../cells.js'
 import type { LimitCell, PauseCell } from '../cells.js'
@@ -58,6 +58,11 @@ export function ask(want: number, options: ClaimOptions = {}): Ask {
     want,
     ahead: options.ahead ?? 0,
   }
+}
+
+/** An edge to a chain that has not ended. */
+export function openEdge(dependent: string, chain: string, name: string, policy: EdgePolicy = 'fail'): Edge {
+  return { dependent, chain, name, policy, state: 'open', result: undefined, error: undefined }
 }
 
 /** A renewal of the lease that a claim gave. */

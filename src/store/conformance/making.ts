@@ -26,6 +26,7 @@ export interface JobOptions {
   /** The policy of `after`; `fail` unless told. */
   readonly policy?: FailurePolicy
   readonly parent?: string
+  readonly group?: string
   readonly dedup?: Dedup
   readonly keep?: KeepByState
   readonly chain?: { readonly id: string; readonly index: number }
@@ -49,6 +50,7 @@ export function insert(id: string, name: string, options: JobOptions = {}): Inse
       timeout: undefined,
       run: options.run,
       parentId: options.parent,
+      group: options.group,
       dedup: options.dedup,
       keep: options.keep,
       edges: (options.after ?? []).map((on) => {
@@ -83,8 +85,14 @@ export function complete(
 }
 
 /** The handler threw for good. */
-export function fail(job: JobRecord): Change[] {
-  return lifecycle.settle(job, { kind: 'threw', error: BOOM, retryable: false, retryIn: 0 })
+export function fail(job: JobRecord, error: ErrorInfo = BOOM): Change[] {
+  return lifecycle.settle(job, { kind: 'threw', error, retryable: false, retryIn: 0 })
+}
+
+/** The handler waits for jobs: ids with the policy `fail`, or whole edges. */
+export function waits(job: JobRecord, on: readonly (string | NewEdge)[], also: readonly Insert[] = []): Change[] {
+  const edges = on.map((each): NewEdge => (typeof each === 'string' ? { on: each, policy: 'fail' } : each))
+  return lifecycle.settle(job, { kind: 'waits', for: edges, also })
 }
 
 /** The handler threw, and the job runs again later if it has attempts left. */
@@ -125,6 +133,16 @@ export function update(job: JobRecord, edit: Edit): readonly Change[] {
 /** Somebody removes the job. */
 export function remove(job: JobRecord): readonly Change[] {
   return allowed(lifecycle.remove(job))
+}
+
+/** A schedule makes a run and is due again later: what its row may be asked for, without its dates. */
+export function round(row: JobRecord, run: Insert, again: Millis): readonly Change[] {
+  const set = { run: { in: again }, result: `{"runs":${row.fence}}` }
+  const { id, fence } = row
+  return [
+    { kind: 'move', id, fence, to: 'delayed', held: false, place: 'old', why: undefined, closesBroken: false, set },
+    run,
+  ]
 }
 
 /** The handler writes about its job. */

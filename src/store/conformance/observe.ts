@@ -13,7 +13,7 @@ const times = new Set(
   'now at next runAt leaseUntil brokenAt staleAt deleteAt dueAt createdAt startedAt finishedAt'.split(' '),
 )
 /** Numbers that each store chooses for itself. */
-const own = new Set(['ord', 'cursor', 'writer'])
+const own = new Set(['ord', 'cursor', 'writer', 'again'])
 
 /** A store on its walk. */
 export class Walker {

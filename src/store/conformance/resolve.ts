@@ -6,7 +6,7 @@ import * as lifecycle from '../../job/lifecycle.js'
 import type { Ask, Cell, Group, Renewal } from '../store.js'
 import type { Parts } from './driver.js'
 import * as making from './making.js'
-import type { JobVerb, Pick, WalkAct, WalkAsk, WalkRenewal, WalkStep } from './walk.js'
+import type { JobVerb, Pick, WalkAct, WalkAsk, WalkEdge, WalkRenewal, WalkStep } from './walk.js'
 
 /** All durations of walks are whole minutes, so that a clock that ticks in between makes no difference. */
 export const MINUTE = 60_000
@@ -46,12 +46,17 @@ function resolveAct(act: WalkAct, scene: Scene, met: Set<string>): readonly Chan
     return [making.put(act.key, act.value, act.old ? version + 1 : version)]
   }
   const found = picked(
-    scene.jobs.filter((job) => suits(act.act, job)),
+    scene.jobs.filter((job) => suits(act.act, job) && (job.kind === 'job' || act.act === 'remove')),
     act.on,
   )
   if (found === undefined || met.has(found.id)) return []
   met.add(found.id)
   const job = act.old ? { ...found, fence: found.fence - 1 } : found
+  if (act.act === 'wait') {
+    const children = act.children.map((id) => making.insert(id, job.name, { queue: job.queue, parent: job.id }))
+    const edges = act.children.map((on): NewEdge => ({ on, policy: act.policy }))
+    return making.waits(job, [...resolveEdges(act.after, scene), ...edges], children)
+  }
   if (act.act !== 'complete') return decide(act.act, job, act.value)
   const continuation = act.next === undefined ? undefined : successor(act.next, job, true)
   const also = act.also === undefined ? [] : [successor(act.also, job, false)]
@@ -63,7 +68,7 @@ function successor(id: string, of: JobRecord, inChain: boolean): Insert {
   return making.insert(id, of.name, { queue: of.queue, parent: of.id, ...chain })
 }
 
-function suits(verb: JobVerb | 'complete', job: JobRecord): boolean {
+function suits(verb: JobVerb | 'complete' | 'wait', job: JobRecord): boolean {
   switch (verb) {
     case 'retry':
       return job.state === 'failed' || job.state === 'cancelled'
@@ -76,6 +81,7 @@ function suits(verb: JobVerb | 'complete', job: JobRecord): boolean {
     case 'remove':
       return true
     case 'complete':
+    case 'wait':
     case 'finish':
     case 'fail':
     case 'stumble':
@@ -116,23 +122,29 @@ function decide(verb: JobVerb, job: JobRecord, value: number): readonly Change[]
   }
 }
 
-function resolveAdd(act: WalkAct & { act: 'add' }, scene: Scene): Change {
-  // Which policy counts among several edges to one chain is not a duty: each chain is waited for once.
+/** Which policy counts among several edges to one chain is not a duty: each chain is waited for once. */
+function resolveEdges(edges: readonly WalkEdge[], scene: Scene): readonly NewEdge[] {
   const after = new Map<string, NewEdge>()
-  for (const { on, policy } of act.after) {
+  for (const { on, policy } of edges) {
     const job = on === 'nobody' ? undefined : picked(scene.jobs, on)
     if (on === 'nobody') after.set(on, { on, policy })
     else if (job !== undefined && !after.has(job.chainId)) after.set(job.chainId, { on: job.id, policy })
   }
+  return [...after.values()]
+}
+
+function resolveAdd(act: WalkAct & { act: 'add' }, scene: Scene): Change {
   const { run } = act
   return making.insert(act.id, act.name, {
+    ...(act.schedule && { kind: 'schedule' }),
     queue: act.queue,
     version: act.version,
     data: { from: act.id },
     priority: act.priority,
     lifo: act.lifo,
+    ...(act.group !== undefined && { group: act.group }),
     attempts: act.attempts === 'endless' ? Infinity : act.attempts,
-    after: [...after.values()],
+    after: resolveEdges(act.after, scene),
     ...(run && { run: 'in' in run ? { in: run.in * MINUTE } : { at: scene.began + run.at * MINUTE } }),
     ...(act.key !== undefined && {
       dedup: { key: act.key, ...(act.window !== undefined && { window: act.window * MINUTE }) },
@@ -173,7 +185,18 @@ export function decideDue(
   now: Time,
   edges: Parameters<typeof lifecycle.due>[2][],
 ): readonly Group[] {
-  return jobs.map((job, index) => lifecycle.due(job, now, edges[index]))
+  return jobs.map((job, index) => (job.kind === 'job' ? lifecycle.due(job, now, edges[index]) : roundOf(job)))
+}
+
+/** What a due schedule does; some of them do not let their runs overlap. */
+function roundOf(row: JobRecord): Group {
+  const { id, fence, queue, name } = row
+  const run = making.insert(`${id}/${fence}`, name, {
+    queue,
+    parent: id,
+    ...(name === 'a' && { dedup: { key: `run of ${id}` } }),
+  })
+  return making.round(row, run, (1 + (fence % 4)) * MINUTE)
 }
 
 function picked<T>(choices: readonly T[], pick: Pick): T | undefined {

@@ -10,15 +10,19 @@ import { due } from './cases/due.js'
 import { events } from './cases/events.js'
 import { fences } from './cases/fences.js'
 import { find } from './cases/find.js'
+import { groups } from './cases/groups.js'
 import { hints } from './cases/hints.js'
 import { limits } from './cases/limits.js'
 import { order } from './cases/order.js'
 import { pauses } from './cases/pauses.js'
+import { rates } from './cases/rates.js'
 import { refusals } from './cases/refusals.js'
 import { replays } from './cases/replays.js'
+import { schedules } from './cases/schedules.js'
 import { tallies } from './cases/tallies.js'
 import { transactions } from './cases/transactions.js'
 import { roundTrips } from './cases/values.js'
+import { waiting } from './cases/waiting.js'
 import { within } from './check.js'
 import type { ConformanceCase, MakeHarness } from './harness.js'
 
@@ -31,11 +35,15 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...asks,
   ...pauses,
   ...limits,
+  ...rates,
+  ...groups,
   ...dependencies,
   ...broken,
+  ...waiting,
   ...dedup,
   ...cells,
   ...due,
+  ...schedules,
   ...find,
   ...tallies,
   ...details,

@@ -1,5 +1,5 @@
 // store/conformance/walk.ts: random walks over the port, as plain values that can be stored, cut down and run again.
-import type { FailurePolicy } from '../../job/job.js'
+import type { EdgePolicy } from '../../job/job.js'
 import { cellKey } from '../cells.js'
 
 /** A choice among the jobs there are when the step is taken: 0 is the first, just below 1 the last. */
@@ -15,15 +15,18 @@ export type WalkAct =
       readonly version: number
       readonly priority: number
       readonly lifo: boolean
+      readonly group?: string
       readonly attempts: number | 'endless'
       /** Minutes from the commit, or from the beginning of the walk. */
       readonly run?: { readonly in: number } | { readonly at: number }
-      readonly after: readonly { readonly on: Pick | 'nobody'; readonly policy: FailurePolicy }[]
+      readonly after: readonly WalkEdge[]
       readonly key?: string
       /** Minutes. */
       readonly window?: number
       /** Minutes until it is stale, and until it is removed. */
       readonly keep?: readonly [stale: number, remove: number]
+      /** It is the row of a schedule. */
+      readonly schedule?: true
     }
   | {
       readonly act: 'complete'
@@ -32,9 +35,24 @@ export type WalkAct =
       readonly next?: string
       readonly also?: string
     }
+  | {
+      readonly act: 'wait'
+      readonly on: Pick
+      readonly old: boolean
+      /** Ids of children that it adds. */
+      readonly children: readonly string[]
+      readonly after: readonly WalkEdge[]
+      readonly policy: EdgePolicy
+    }
   | { readonly act: JobVerb; readonly on: Pick; readonly old: boolean; readonly value: number }
   | { readonly act: 'put'; readonly key: string; readonly value: unknown; readonly old: boolean }
   | { readonly act: 'doom' }
+
+/** A wait for some job, or for one that is not there. */
+export interface WalkEdge {
+  readonly on: Pick | 'nobody'
+  readonly policy: EdgePolicy
+}
 
 /** What can be done to one job. */
 export type JobVerb = (typeof verbs)[number]
@@ -77,7 +95,7 @@ export type WalkStep =
   | { readonly step: 'advance'; readonly minutes: number }
 
 /** The queues that walks go through. */
-export const walkQueues: readonly string[] = ['q1', 'q2', 'full']
+export const walkQueues: readonly string[] = ['q1', 'q2', 'full', 'shared']
 
 const verbs = [
   'finish',
@@ -129,13 +147,15 @@ function crowdedStep(dice: Dice): WalkStep {
 }
 
 function crowdOfAdds(dice: Dice, size: number): readonly (readonly WalkAct[])[] {
-  const model = randomAdd(dice) as WalkAct & { act: 'add' }
-  const keys = model.queue !== 'full' && dice.chance(0.4) ? 2 * size : 0
+  const model = randomJob(dice)
+  const keys = model.queue !== 'full' && model.queue !== 'shared' && dice.chance(0.4) ? 2 * size : 0
+  const mixed = dice.chance(0.5)
   const adds = Array.from({ length: size }, (): WalkAct => {
     // One refusal at a time, as below.
     const id = keys === 0 && dice.chance(0.01) ? dice.oldId() : dice.id()
     const key = keys === 0 ? {} : { key: `crowd ${dice.below(keys)}` }
-    return { ...model, id, after: [], ...key }
+    const group = model.group !== undefined && mixed ? { group: dice.among(['g1', 'g2', 'g3']) } : {}
+    return { ...model, id, after: [], ...key, ...group }
   })
   return dice.chance(0.3) ? [adds] : adds.map((add) => [add])
 }
@@ -180,6 +200,16 @@ function randomAct(dice: Dice): WalkAct {
       ...(dice.chance(0.2) && { also: dice.id() }),
     }
   }
+  if (roll < 13) {
+    return {
+      act: 'wait',
+      on,
+      old,
+      children: dice.list(3, () => dice.id()).slice(dice.below(2)),
+      after: randomEdges(dice),
+      policy: dice.among(policies),
+    }
+  }
   if (roll < 19) return { act: dice.among(verbs), on, old, value: dice.below(4) }
   return { act: 'put', old, ...dice.among(settings) }
 }
@@ -195,17 +225,41 @@ const settings: readonly { readonly key: string; readonly value: unknown }[] = [
   { key: cellKey.limit('q2'), value: undefined },
   { key: cellKey.limit('full'), value: { backlog: 4, by: 'queue' } },
   { key: cellKey.limit('full'), value: { backlog: 9, concurrency: 2, by: 'queue' } },
+  { key: cellKey.limit('shared'), value: { group: { concurrency: 2 }, groups: { g1: { weight: 2 } }, by: 'queue' } },
+  {
+    key: cellKey.limit('shared'),
+    // Its end falls between the minutes by which walks advance.
+    value: { rate: { max: 8, per: 150_000 }, names: { a: { rate: { max: 3, per: 150_000 } } }, by: 'queue' },
+  },
+  {
+    key: cellKey.limit('shared'),
+    value: {
+      concurrency: 6,
+      group: { rate: { max: 2, per: 210_000 }, backlog: 6 },
+      groups: { g2: { weight: 0.5, concurrency: 1, backlog: 3 } },
+      by: 'queue',
+    },
+  },
+  { key: cellKey.limit('shared'), value: undefined },
   { key: 'plain', value: { text: 'ž' } },
   { key: 'plain', value: undefined },
 ]
 
 function randomAdd(dice: Dice): WalkAct {
+  const add = randomJob(dice)
+  if (!dice.chance(0.06)) return add
+  const { key: _key, window: _window, keep: _keep, ...plain } = add
+  return { ...plain, run: { in: dice.below(4) }, after: [], schedule: true }
+}
+
+function randomJob(dice: Dice): WalkAct & { act: 'add' } {
   const queue = dice.among(walkQueues)
   const taken = dice.chance(0.03)
   // One refusal at a time: which of several reasons is told first is not a duty.
-  const keyed = !taken && queue !== 'full' && dice.chance(0.2)
-  const after = dice.chance(0.3) ? dice.list(3, () => ({ on: dice.fraction(), policy: dice.among(policies) })) : []
-  const lost = !taken && !keyed && queue !== 'full' && dice.chance(0.02)
+  const bounded = queue === 'full' || queue === 'shared'
+  const keyed = !taken && !bounded && dice.chance(0.2)
+  const after = randomEdges(dice)
+  const lost = !taken && !keyed && !bounded && dice.chance(0.02)
   return {
     act: 'add',
     id: taken ? dice.oldId() : dice.id(),
@@ -213,7 +267,9 @@ function randomAdd(dice: Dice): WalkAct {
     name: dice.among(names),
     version: dice.among([1, 1, 2]),
     priority: dice.among([0, 0, 0, -1, 1, 5]),
-    lifo: dice.chance(0.15),
+    ...(dice.chance(queue === 'shared' ? 0.7 : 0.1)
+      ? { lifo: false, group: dice.among(['g1', 'g2', 'g3', 'g4']) }
+      : { lifo: dice.chance(0.15) }),
     attempts: dice.among([1, 2, 3, 'endless'] as const),
     ...(dice.chance(0.2) && { run: dice.chance(0.5) ? { in: dice.below(6) } : { at: dice.below(30) } }),
     after: lost ? [...after, { on: 'nobody', policy: 'fail' }] : after,
@@ -222,7 +278,11 @@ function randomAdd(dice: Dice): WalkAct {
   }
 }
 
-const policies: readonly FailurePolicy[] = ['fail', 'fail', 'ignore', 'remove']
+const policies: readonly EdgePolicy[] = ['fail', 'fail', 'ignore', 'remove', 'fail-all', 'ignore-all']
+
+function randomEdges(dice: Dice): readonly WalkEdge[] {
+  return dice.chance(0.3) ? dice.list(3, () => ({ on: dice.fraction(), policy: dice.among(policies) })) : []
+}
 
 function randomRenewal(dice: Dice): WalkRenewal {
   return { on: dice.fraction(), old: dice.chance(0.3), lease: dice.among([0, 1, 2, 5]), started: dice.chance(0.5) }
@@ -231,7 +291,7 @@ function randomRenewal(dice: Dice): WalkRenewal {
 function randomAsk(dice: Dice): WalkAsk {
   return {
     worker: dice.among(['w1', 'w2', 'w3']),
-    queues: dice.among([walkQueues, walkQueues, ['q1'], ['q2', 'full'], ['q2']]),
+    queues: dice.among([walkQueues, walkQueues, ['q1'], ['q2', 'full'], ['q2'], ['shared'], ['shared']]),
     names: dice.among([[undefined], [undefined], ['a', 'b'], [undefined, 'c'], ['c']]),
     ...(dice.chance(0.15) && { versions: [1] }),
     lease: 1 + dice.below(4),

@@ -8,9 +8,16 @@ const added = [
   ...['bigint', 'boolean', 'bigint', 'text', 'text', 'text', 'bigint'],
 ]
 
+/** The same with groups; the newest never goes first. */
+const shared = [
+  ...['text', 'bigint', 'text', 'int', 'int', 'text'],
+  ...['bigint', 'bigint', 'text', 'text', 'text', 'text', 'bigint'],
+]
+
 /** What each function takes. */
 const takes = {
   add_one_v1: added,
+  add_shared_v1: shared,
   add_v2: added,
   claim_v2: [
     'text',

@@ -40,13 +40,14 @@ export class Floors {
     return floors
   }
 
-  /** Jobs were claimed: the lanes are known to be empty up to the last of each, if there were enough. */
-  claimed({ want, ahead }: Ask, rows: readonly RecordRow[]): void {
+  /** Jobs were claimed: the lanes are known to be empty up to the last of each, if there were enough; but those in which groups were passed over. */
+  claimed({ want, ahead }: Ask, rows: readonly RecordRow[], gated: readonly number[] = []): void {
     if (rows.length < want + ahead) return this.drop()
     for (const row of rows) {
       if (typeof row[0] === 'string') this.#raise(row[1] as number, row[7] as number, row[8] as number)
       else this.#raise(row[0] as number, row[2] as number, row[3] as number)
     }
+    for (const lane of gated) this.#floors.delete(lane)
     for (const floor of this.#floors.values()) floor.claims++
   }
 

@@ -1,23 +1,19 @@
 // stores/postgres/lanes.ts: the numbers of lanes, which never change, so that a process asks for each once.
-import type { NewJob } from '../../job/change.js'
 import type { Millis } from '../../job/job.js'
 import type { Tx } from '../../store/store.js'
-import type { LaneFinder, LaneNumbers } from './plan.js'
+import { isSameLane } from './plan.js'
+import type { LaneFinder, LaneNumbers, Named } from './plan.js'
 import type { Lane } from './rows.js'
 
-type Named = Pick<NewJob, 'queue' | 'name' | 'version'>
+/** The last says that it is for jobs with a group. */
+type Words = readonly [queue: string, name: string, version: number, shared: boolean]
 
 /** What the lanes ask the database. */
 export interface LaneSource {
   /** The numbers of lanes, made if need be; none for one that somebody else is making. */
-  make(
-    lanes: readonly (readonly [queue: string, name: string, version: number])[],
-  ): Promise<readonly (readonly [number, number] | null)[]>
+  make(lanes: readonly Words[]): Promise<readonly (readonly [number, number] | null)[]>
   /** The numbers of lanes that are there, as a transaction sees them. */
-  look(
-    lanes: readonly (readonly [queue: string, name: string, version: number])[],
-    tx: Tx,
-  ): Promise<readonly (readonly [number, number] | null)[]>
+  look(lanes: readonly Words[], tx: Tx): Promise<readonly (readonly [number, number] | null)[]>
   /** Waits. */
   pause(delay: Millis): Promise<void>
   /** The names of lanes. */
@@ -56,10 +52,11 @@ export class Lanes {
   async #make(wanted: readonly Named[]): Promise<void> {
     if (wanted.length === 0) return
     const made = await this.#source.make(wanted.map(wordsOf))
-    for (const [at, { queue, name, version }] of wanted.entries()) {
+    for (const [at, job] of wanted.entries()) {
+      const { queue, name, version } = job
       const numbers = made[at]
       if (numbers === null || numbers === undefined) continue
-      this.#numbers.set(keyOf({ queue, name, version }), { lane: numbers[0], queue: numbers[1] })
+      this.#numbers.set(keyOf(job), { lane: numbers[0], queue: numbers[1] })
       this.#keep({ id: numbers[0], queue, name, version })
     }
   }
@@ -98,7 +95,7 @@ export class Lanes {
   /** The numbers of a lane, if it is known. */
   readonly find = (job: Named): LaneNumbers | undefined => {
     const recent = this.#recent
-    if (recent?.name === job.name && recent.queue === job.queue && recent.version === job.version) return recent.numbers
+    if (recent !== undefined && isSameLane(recent, job)) return recent.numbers
     const numbers = this.#numbers.get(keyOf(job))
     if (numbers !== undefined) this.#recent = { ...pick(job), numbers }
     return numbers
@@ -113,14 +110,14 @@ export class Lanes {
   }
 }
 
-function wordsOf({ queue, name, version }: Named): readonly [queue: string, name: string, version: number] {
-  return [queue, name, version]
+function wordsOf({ queue, name, version, group }: Named): Words {
+  return [queue, name, version, group !== undefined]
 }
 
-function pick({ queue, name, version }: Named): Named {
-  return { queue, name, version }
+function pick({ queue, name, version, group }: Named): Named {
+  return { queue, name, version, group }
 }
 
-function keyOf({ queue, name, version }: Named): string {
-  return `${version} ${queue.length} ${queue}${name}`
+function keyOf({ queue, name, version, group }: Named): string {
+  return `${version} ${group === undefined ? '' : '+'}${queue.length} ${queue}${name}`
 }

@@ -13,10 +13,23 @@ export interface LaneNumbers {
   readonly queue: number
 }
 
-/** Finds the numbers of lanes; one that somebody's open transaction is making has none yet. */
-export type LaneFinder = (job: Pick<NewJob, 'queue' | 'name' | 'version'>) => LaneNumbers | undefined
+/** What says in which lane a job stands. */
+export type Named = Pick<NewJob, 'queue' | 'name' | 'version' | 'group'>
 
-/** New jobs that differ in no more than id, data and time; and in their dedup keys (`d`), if they have any. */
+/** Whether two jobs stand in one lane. */
+export function isSameLane(a: Named, b: Named): boolean {
+  return (
+    a.name === b.name &&
+    a.queue === b.queue &&
+    a.version === b.version &&
+    (a.group === undefined) === (b.group === undefined)
+  )
+}
+
+/** Finds the numbers of lanes; one that somebody's open transaction is making has none yet. */
+export type LaneFinder = (job: Named) => LaneNumbers | undefined
+
+/** New jobs that differ in no more than id, data and time; in their groups and dedup keys (`d`), if they have any. */
 interface NewRun {
   readonly k: 'i' | 'd'
   readonly q: number
@@ -31,6 +44,7 @@ interface NewRun {
   readonly d: (string | null)[]
   readonly ra?: number[]
   readonly ri?: number[]
+  readonly g?: string[]
   /** What they say of their keys, and which have the key of one before them in the run (1). */
   readonly dd?: string[]
   readonly u?: (0 | 1)[]
@@ -45,6 +59,10 @@ interface OneGroup {
   readonly t?: true
   /** What it inserts may be touched by the rest of it. */
   readonly w?: true
+  /** It is a flow: jobs that wait for nothing but each other. */
+  readonly f?: true
+  /** Some of its ids may be somebody else's. */
+  readonly guard?: true
 }
 
 /** A group whose lane has no number yet: it is told to try again. */
@@ -80,6 +98,7 @@ export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): 
         first === undefined ||
         !isAlike(first, job) ||
         kindOf(first.run) !== kindOf(job.run) ||
+        (first.group === undefined) !== (job.group === undefined) ||
         (first.dedup === undefined) !== (job.dedup === undefined) ||
         ids.has(job.id)
       ) {
@@ -112,7 +131,7 @@ export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): 
     }
     const note = plainNote(group)
     if (note === undefined) {
-      steps.push(oneGroup(group, n, lanes))
+      steps.push(oneGroup(group, n, lanes, own))
       continue
     }
     let run = last
@@ -160,34 +179,56 @@ function newRun(job: NewJob, { lane, queue }: LaneNumbers): NewRun {
     id: [],
     d: [],
     ...(run !== undefined && ('at' in run ? { ra: [] } : { ri: [] })),
+    ...(job.group !== undefined && { g: [] }),
     ...(dedup !== undefined && { dd: [], u: [] }),
   }
 }
 
-function extend(run: NewRun, { id, data, run: when }: NewJob, n: number, own: Own): void {
+function extend(run: NewRun, { id, data, run: when, group }: NewJob, n: number, own: Own): void {
   run.n.push(n)
   run.id.push(id)
   run.d.push(data ?? null)
+  if (group !== undefined) run.g!.push(group)
   if (when !== undefined && 'at' in when) run.ra!.push(Math.floor(when.at))
   else if (when !== undefined) run.ri!.push(Math.floor(when.in))
   if (!own(id)) run.guard = true
 }
 
-function oneGroup(group: Group, n: number, lanes: LaneFinder): OneGroup {
+function oneGroup(group: Group, n: number, lanes: LaneFinder, own: Own): OneGroup {
   const inserts = group.filter((change) => change.kind === 'insert').length
+  const names = flowOf(group)
   return {
     k: 'g',
     n,
-    x: group.map((change) => changeOf(change, lanes)),
+    x: group.map((change) => changeOf(change, lanes, names)),
+    ...(names !== undefined && { f: true as const }),
+    ...(names !== undefined && [...names.keys()].some((id) => !own(id)) && { guard: true as const }),
     ...(mayTurn(group) && { t: true as const }),
     ...(inserts > 0 && inserts < group.length && { w: true as const }),
   }
 }
 
-function changeOf(change: Change, lanes: LaneFinder): object {
+/** The names of new jobs by their ids, if each is new to the group, plain, and waits for none but those before it. */
+function flowOf(group: Group): ReadonlyMap<string, string> | undefined {
+  if (group.length < 2) return undefined
+  const names = new Map<string, string>()
+  for (const change of group) {
+    if (change.kind !== 'insert') return undefined
+    const { job, edges } = change
+    const alone = job.chainId === job.id && job.chainIndex === 0
+    const plain = job.kind === 'job' && job.dedup === undefined && job.group === undefined && alone
+    if (!plain || names.has(job.id) || (edges.length === 0 && job.state === 'waiting-children')) return undefined
+    const waitsFor = new Set(edges.map(({ on }) => on))
+    if (waitsFor.size < edges.length || edges.some(({ on }) => !names.has(on))) return undefined
+    names.set(job.id, job.name)
+  }
+  return names
+}
+
+function changeOf(change: Change, lanes: LaneFinder, names?: ReadonlyMap<string, string>): object {
   switch (change.kind) {
     case 'insert':
-      return insertOf(change, lanes)
+      return insertOf(change, lanes, names)
     case 'move':
       return {
         k: 'm',
@@ -199,6 +240,7 @@ function changeOf(change: Change, lanes: LaneFinder): object {
         ...(change.place === 'new' && { new: true }),
         ...(change.why !== undefined && { why: change.why }),
         ...(change.closesBroken && { cb: true }),
+        ...(change.waitsFor !== undefined && { edges: change.waitsFor.map(({ on, policy }) => [on, policy]) }),
         set: fieldsOf(change.set),
       }
     case 'note':
@@ -218,7 +260,7 @@ function changeOf(change: Change, lanes: LaneFinder): object {
   }
 }
 
-function insertOf({ job, edges }: Insert, lanes: LaneFinder): object {
+function insertOf({ job, edges }: Insert, lanes: LaneFinder, names?: ReadonlyMap<string, string>): object {
   const { lane, queue } = lanes(job)!
   return {
     k: 'i',
@@ -236,9 +278,10 @@ function insertOf({ job, edges }: Insert, lanes: LaneFinder): object {
     chain: job.chainId === job.id ? null : job.chainId,
     ci: job.chainIndex,
     parent: job.parentId,
+    g: job.group,
     d: job.data,
     ...(job.dedup !== undefined && { dedup: JSON.stringify(job.dedup), key: job.dedup.key, win: job.dedup.window }),
-    ...(edges.length > 0 && { edges: edges.map(({ on, policy }) => [on, policy]) }),
+    ...(edges.length > 0 && { edges: edges.map(({ on, policy }) => [on, policy, names?.get(on)]) }),
   }
 }
 
@@ -299,8 +342,7 @@ export function newLanes(batch: Pick<Batch, 'groups'>): readonly NewJob[] {
     for (const change of group) {
       if (change.kind !== 'insert') continue
       const { job } = change
-      const same = recent?.name === job.name && recent.queue === job.queue && recent.version === job.version
-      if (!same) jobs.push((recent = job))
+      if (recent === undefined || !isSameLane(recent, job)) jobs.push((recent = job))
     }
   }
   return jobs

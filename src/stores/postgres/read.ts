@@ -1,6 +1,6 @@
 // stores/postgres/read.ts: what the reading functions of the schema answer, as the port says it.
 import { jobStates } from '../../job/job.js'
-import type { Edge, EdgeState, FailurePolicy, JobRecord, JobState } from '../../job/job.js'
+import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState } from '../../job/job.js'
 import type { Details, Due, Lifetime, Page, Query, QueueTally } from '../../store/store.js'
 import type { Settings } from '../settings.js'
 import { recordOf, seqOf } from './rows.js'
@@ -22,7 +22,15 @@ export function pageOf(rows: readonly RecordRow[], query: Query, settings: Setti
   return rows.length > limit && page.length > 0 ? { items, cursor: String(seqOf(page.at(-1)!)) } : { items }
 }
 
-type EdgeRow = readonly [dependent: string, chain: string, policy: FailurePolicy, state: EdgeState]
+type EdgeRow = readonly [
+  dependent: string,
+  chain: string,
+  policy: EdgePolicy,
+  state: EdgeState,
+  name: string,
+  result: string | null,
+  error: string | null,
+]
 
 /** What `details_v1` answers. */
 export interface DetailsAnswer {
@@ -35,7 +43,15 @@ export interface DetailsAnswer {
   readonly cells: readonly (readonly [key: string, value: string, version: number, at: number])[]
 }
 
-const edgeOf = ([dependent, chain, policy, state]: EdgeRow): Edge => ({ dependent, chain, policy, state })
+const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow): Edge => ({
+  dependent,
+  chain,
+  name,
+  policy,
+  state,
+  result: result ?? undefined,
+  error: error === null ? undefined : (JSON.parse(error) as Edge['error']),
+})
 
 /** What lies beside jobs. */
 export function detailsOf({ jobs, cells }: DetailsAnswer): Details {

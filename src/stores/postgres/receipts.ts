@@ -2,7 +2,7 @@
 import type { Insert } from '../../job/change.js'
 import type { EdgeState, JobRecord } from '../../job/job.js'
 import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../store/store.js'
-import { born } from '../apply.js'
+import { born, given } from '../apply.js'
 import type { Settings } from '../settings.js'
 import { LANDED } from '../verdicts.js'
 import { claimedOf, claimsOf, parted, recordOf } from './rows.js'
@@ -14,12 +14,14 @@ type GroupAnswer =
   | readonly ['i', readonly number[], readonly number[], number]
   /** All of them inserted one job each: how many, where each block of places begins, whether the newest goes first, and the fence. */
   | readonly ['I', number, readonly number[], 0 | 1, number]
+  /** All of them inserted one job each, with a group: their places, and the fence. */
+  | readonly ['S', readonly number[], number]
   /** One group, and place, fence and edges of each job that it inserted. */
   | readonly ['g', number, readonly (readonly [number, number, string])[]]
   /** One group, and the jobs that it inserted; or, where the answer is given again, their ids. */
   | readonly ['R', number, readonly RecordRow[] | readonly string[]]
-  /** One group that was refused: why, over what, and what stands there (1: a job, to be read). */
-  | readonly ['x', number, Why, string, RecordRow | Cell | 1 | null]
+  /** One group that was refused: why, over what, and what stands there (1: a job, to be read; or another, by its id). */
+  | readonly ['x', number, Why, string, RecordRow | Cell | string | 1 | null]
 
 /** An answer. */
 export interface Answer {
@@ -31,6 +33,12 @@ export interface Answer {
   readonly asks: readonly (readonly RecordRow[])[]
   /** Which commit claimed the jobs, where the answer is given again. */
   readonly claim?: number | null
+  /** When to ask again, because of a rate. */
+  readonly later?: number
+  /** When the jobs of each ask were claimed, where that was later: a queue's row was waited for. */
+  readonly begun?: readonly number[]
+  /** Lanes of which some was passed over, because groups are bounded. */
+  readonly gated?: readonly number[]
   /** How many events were recorded. */
   readonly events: number
   readonly work: Notice['work']
@@ -95,7 +103,7 @@ export function receiptOf(
       const [, places, ords, fence] = each
       for (const [at, n] of places.entries()) {
         const { job } = batch.groups[n]![0] as Insert
-        groups[n] = { ok: true, inserted: [born(job, undefined, { next: () => ords[at]! }, fence, now)] }
+        groups[n] = { ok: true, inserted: [born(job, undefined, given(ords[at]!), fence, now)] }
       }
     } else if (each[0] === 'I') {
       const [, count, blocks, newest, fence] = each
@@ -103,7 +111,12 @@ export function receiptOf(
         const { job } = batch.groups[n]![0] as Insert
         const place = blocks[Math.floor(n / BLOCK)]! + (n % BLOCK)
         const ord = newest === 1 ? -1 - place : place
-        groups[n] = { ok: true, inserted: [born(job, undefined, { next: () => ord }, fence, now)] }
+        groups[n] = { ok: true, inserted: [born(job, undefined, given(ord), fence, now)] }
+      }
+    } else if (each[0] === 'S') {
+      for (const [n, ord] of each[1].entries()) {
+        const { job } = batch.groups[n]![0] as Insert
+        groups[n] = { ok: true, inserted: [born(job, undefined, given(ord), each[2], now)] }
       }
     } else if (each[0] === 'x') groups[each[1]] = refused(each[2], each[3], each[4], reader, standing)
     else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, now, reader, standing) }
@@ -113,10 +126,20 @@ export function receiptOf(
   const asks = answer.asks.map((rows, at) =>
     rows.map((row) => {
       if (typeof row[0] === 'string') return recordOf(row, reader.settings)
-      return claimedOf(row, reader.lane(row[0] as number), batch.asks[at]!.worker, now, reader.settings)
+      const began = answer.begun?.[at] ?? now
+      return claimedOf(row, reader.lane(row[0] as number), batch.asks[at]!.worker, began, reader.settings)
     }),
   )
-  return { writer: batch.writer, seq: batch.seq, now, groups, renewals, asks }
+  const { later } = answer
+  return {
+    writer: batch.writer,
+    seq: batch.seq,
+    now,
+    groups,
+    renewals,
+    asks,
+    ...(later !== undefined && { again: later }),
+  }
 }
 
 function insertedOf(
@@ -131,7 +154,7 @@ function insertedOf(
     return each[2].map(([ord, fence, edges], at) => {
       const { job, edges: wanted } = inserts[at]!
       const states = wanted.length === 0 ? undefined : Array.from(edges, (letter) => edgeStates[letter]!)
-      return born(job, states, { next: () => ord }, fence, now)
+      return born(job, states, given(ord), fence, now)
     })
   }
   return each[2].flatMap((row) => {
@@ -144,13 +167,14 @@ function insertedOf(
 function refused(
   why: Why,
   id: string,
-  stands: RecordRow | Cell | 1 | null,
+  stands: RecordRow | Cell | string | 1 | null,
   { settings }: Reader,
   standing: ReadonlyMap<string, JobRecord> | undefined,
 ): Refused {
   if (stands === null) return { ok: false, why, id }
   if (why === 'version') return { ok: false, why, id, cell: stands as Cell }
-  const job = stands === 1 ? standing?.get(id) : recordOf(stands as RecordRow, settings)
+  const read = stands === 1 ? id : typeof stands === 'string' ? stands : undefined
+  const job = read === undefined ? recordOf(stands as RecordRow, settings) : standing?.get(read)
   return job === undefined ? { ok: false, why, id } : { ok: false, why, id, job }
 }
 
@@ -159,6 +183,7 @@ function wantedBy({ groups, renewals }: Answer): readonly string[] {
   const ids: string[] = []
   for (const each of groups) {
     if (each[0] === 'x' && each[4] === 1) ids.push(each[3])
+    else if (each[0] === 'x' && typeof each[4] === 'string') ids.push(each[4])
     if (each[0] === 'R') ids.push(...(each[2] as readonly string[]))
   }
   for (const [, , id, job] of renewals) if (job === 1) ids.push(id)

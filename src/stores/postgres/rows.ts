@@ -60,6 +60,7 @@ export function recordOf(row: RecordRow, settings: Settings): Draft {
     chainId: row[20] === null ? id : (row[20] as string),
     chainIndex: row[21] as number,
     parentId: text(row[22]),
+    group: text(row[37]),
     pending: row[23] as number,
     stalls: row[24] as number,
     ahead: row[25] as boolean,
@@ -99,13 +100,15 @@ export function parted(text: string): readonly [json: string, rows?: string] {
 
 /**
  * The jobs that `claim_v2` answers with: rows as `v1_claimed` writes them, of those that nothing had happened to before they
- * were claimed, and whole ones. Each has lane, id, priority, place, fence, attempt, attempts, time of creation, data, settings, dedup.
+ * were claimed, and whole ones. Each has lane, id, priority, place, fence, attempt, attempts, time of creation, data, settings, dedup;
+ * its group, if it has one or a parent; and its parent, if it has one.
  */
 export function claimsOf({ first, lanes, until, whole }: Claims, rows: string): readonly RecordRow[] {
   if (rows === '') return []
   const records = whole.length === 0 ? undefined : new Map(whole.map((row) => [row[0] as string, row]))
   return rows.split(ROW).map((text, at) => {
-    const [lane, id, priority, ord, fence, attempt, attempts, created, data, settings, dedup] = text.split(UNIT)
+    const [lane, id, priority, ord, fence, attempt, attempts, created, data, settings, dedup, ...of] = text.split(UNIT)
+    const [group, parent] = of
     const record = records?.get(id!)
     if (record !== undefined) return record
     return [
@@ -122,6 +125,8 @@ export function claimsOf({ first, lanes, until, whole }: Claims, rows: string): 
       data === '' ? null : data!,
       settings === '' ? null : settings!,
       dedup === '' ? null : dedup!,
+      group === undefined || group === '' ? null : group,
+      parent ?? null,
     ]
   })
 }
@@ -156,7 +161,8 @@ export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: numbe
     dueAt: leaseUntil,
     chainId: id,
     chainIndex: 0,
-    parentId: undefined,
+    parentId: text(row[14]), // `v1_claimed` has none
+    group: text(row[13]),
     pending: 0,
     stalls: 0,
     ahead: row[8] as boolean,

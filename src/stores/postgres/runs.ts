@@ -76,7 +76,7 @@ export function plainNote(group: Group): Note | undefined {
 /** The move that a group is, if it does no more than one of the verbs says. */
 export function plainMove(group: Group): PlainMove | undefined {
   const [move, release, removal] = group
-  if (move?.kind !== 'move' || move.closesBroken || move.reaps || !isPlain(move.set)) return undefined
+  if (move?.kind !== 'move' || move.closesBroken || move.reaps || move.waitsFor || !isPlain(move.set)) return undefined
   const verb =
     move.to === 'removed'
       ? removed(move, release, group.length)

@@ -6,6 +6,44 @@ export const VERSION = 2
 /** The oldest version of the library that can work with it. */
 export const OLDEST = 1
 
+/** What groups and rates need besides. */
+const shared = `-- The turn that each queue has come to: the highest place claimed from a shared lane of it, or one lower, for nobody waits to write it.
+create table {S}.turn (
+  queue    int not null,
+  priority bigint not null,
+  come     bigint not null,
+  primary key (queue, priority)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Claims that count against rates: of a queue (''), a name ('n…') or a group ('g…'). Whoever claims there has locked the queue's row.
+create table {S}.rate (
+  queue int not null,
+  what  text collate "C" not null,
+  at    bigint[] not null,                  -- when, and how many each time
+  n     bigint[] not null,
+  until bigint not null,                    -- when the last has come back
+  primary key (queue, what)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+`
+
+/**
+ * Waiting jobs in the order in which they are claimed: without a group, by turns, and by group; and lists of each group. What
+ * they have in common is said differently in each, so that a statement reads the one that it was written for.
+ */
+const ready = `create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' and kind = 'job' and grp is null;
+create index job_turn on {S}.job (lane, priority, ord, seq) where grp is not null and state = 'waiting' and kind = 'job';
+create index job_group on {S}.job (lane, grp, priority, ord, seq) where grp is not null and state = 'waiting';
+create index job_group_list on {S}.job (queue, grp, state, seq) where grp is not null and (state || '') <> 'active';
+`
+
+const view = `create or replace view {S}.jobs as
+  select j.seq, j.id, q.name as queue, l.name as name, l.version, j.kind, j.state, j.priority, j.attempt, j.attempts,
+         j.data, j.result, j.error, j.progress, j.worker, to_timestamp(j.created_at / 1000.0) as created,
+         to_timestamp(j.run_at / 1000.0) as runs, to_timestamp(j.started_at / 1000.0) as started,
+         to_timestamp(j.finished_at / 1000.0) as finished, j.grp as "group"
+  from {S}.job j join {S}.queue q on q.id = j.queue join {S}.lane l on l.id = j.lane;
+`
+
 /**
  * Everything Millrace keeps in a database, in a schema of its own. Times are milliseconds since 1970. JSON is text: it
  * reads back exactly as it was written. Names compare by their bytes, whatever the database's language.
@@ -28,7 +66,8 @@ create table {S}.meta (
   floor    bigint not null default 0        -- events up to this one are no longer held
 );
 
--- Queues, and the lanes in them: one for each name and version. Neither is ever removed, so their numbers can be kept.
+-- Queues, and the lanes in them: one for each name and version, and one more for those of its jobs that have a group.
+-- Neither is ever removed, so their numbers can be kept.
 -- Who claims from a queue with limits, or adds to one with a bound on its backlog, locks its row.
 create table {S}.queue (
   id   int generated always as identity primary key,
@@ -39,9 +78,11 @@ create table {S}.lane (
   queue   int not null,
   name    text collate "C" not null,
   version bigint not null,
-  unique (queue, name, version)
+  shared  boolean not null default false,   -- of jobs with a group: places in it are turns
+  unique (queue, name, version, shared)
 );
 
+${shared}
 create sequence {S}.place increment 1024;   -- the order of insertion, and places in line; who adds many at once takes those between, too
 create sequence {S}.claim;                  -- commits that claimed jobs
 create sequence {S}.fence minvalue 0 start 0; -- the highest fence that a job had when it was removed
@@ -51,7 +92,7 @@ create sequence {S}.fence minvalue 0 start 0; -- the highest fence that a job ha
 create table {S}.job (
   seq         bigint not null,              -- the order of insertion
   priority    bigint not null,              -- lower goes first
-  ord         bigint not null,              -- place within a priority; below zero for last in, first out
+  ord         bigint not null,              -- place within a priority; below zero for last in, first out; with a group, its turn
   fence       bigint not null,              -- up by one with every move
   created_at  bigint not null,
   queue       int not null,
@@ -80,6 +121,7 @@ create table {S}.job (
   delete_at   bigint,
   chain       text collate "C",             -- the id of its chain's first job; empty: its own
   parent      text collate "C",
+  grp         text collate "C",             -- whose job it is, among those who share the queue
   settings    text,                         -- backoff, timeout, keep
   dedup       text,
   progress    text,
@@ -88,8 +130,7 @@ create table {S}.job (
   errors      text[]                        -- failed attempts, the last fifty
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1);
-create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' and kind = 'job';
-create index job_list on {S}.job (queue, state, seq) where state <> 'active';
+${ready}create index job_list on {S}.job (lane, state, seq) where state <> 'active';
 create index job_due on {S}.job (queue, due_at) where due_at is not null and state <> 'active';
 create index job_leased on {S}.job (queue, due_at) where state = 'active';
 create index job_chain on {S}.job (chain, seq) where chain is not null;
@@ -110,12 +151,15 @@ create table {S}.edge (
   dependent text collate "C" not null,
   place     int not null,
   chain     text collate "C" not null,
-  policy    text not null,                  -- fail, ignore, remove
+  policy    text not null,                  -- fail, ignore, remove; with -all behind it: the others are cancelled first
   state     text not null,                  -- open, ended, broken, closed
+  name      text not null default '',       -- of the job that was to be waited for
+  result    text,                           -- what the last job of the chain returned
+  error     text,                           -- or failed with
   primary key (dependent, place)
 );
 create index edge_chain on {S}.edge (chain);
-create index edge_open on {S}.edge (chain) where state = 'open';
+create index edge_open on {S}.edge (chain) where state <> 'ended';
 
 -- Dedup keys, held until their job has finished or until their window is over.
 create table {S}.key (
@@ -131,6 +175,7 @@ create table {S}.orphan (
   fence bigint not null,
   lane  int not null,
   until bigint not null,
+  grp   text collate "C",
   primary key (id, fence)
 );
 create index orphan_until on {S}.orphan (until);
@@ -181,13 +226,7 @@ create index event_new on {S}.event (serial) where last is null;
 create index event_last on {S}.event (last);
 
 -- For people: every job with its names in words.
-create view {S}.jobs as
-  select j.seq, j.id, q.name as queue, l.name as name, l.version, j.kind, j.state, j.priority, j.attempt, j.attempts,
-         j.data, j.result, j.error, j.progress, j.worker, to_timestamp(j.created_at / 1000.0) as created,
-         to_timestamp(j.run_at / 1000.0) as runs, to_timestamp(j.started_at / 1000.0) as started,
-         to_timestamp(j.finished_at / 1000.0) as finished
-  from {S}.job j join {S}.queue q on q.id = j.queue join {S}.lane l on l.id = j.lane;
-
+${view}
 insert into {S}.meta (version, oldest) values (${VERSION}, ${OLDEST});
 select nextval('{S}.fence');
 `
@@ -195,15 +234,45 @@ select nextval('{S}.fence');
 /** What leads from one version to the next, the oldest first; the functions of this version come after them. */
 export const steps: readonly { readonly from: number; readonly sql: string }[] = [
   {
-    from: 1, // counts had a table of their own; chains and children were not in order; jobs had other columns first, and still do
+    from: 1, // counts had a table of their own; chains and children were not in order, and jobs not listed by name; jobs had other columns first, and still do; there were no groups; edges told neither what they were to nor what it came to
     sql: `
 alter table {S}.writer add column counts jsonb not null default '{}';
 alter sequence {S}.place increment 1024;
 alter index {S}.job_pkey set (fillfactor = 40);
+drop index {S}.job_list;
 drop index {S}.job_chain;
 drop index {S}.job_parent;
+create index job_list on {S}.job (lane, state, seq) where state <> 'active';
 create index job_chain on {S}.job (chain, seq) where chain is not null;
 create index job_parent on {S}.job (parent, seq) where parent is not null;
+alter table {S}.lane add column shared boolean not null default false;
+alter table {S}.lane drop constraint lane_queue_name_version_key;
+alter table {S}.lane add unique (queue, name, version, shared);
+alter table {S}.orphan add column grp text collate "C";
+alter table {S}.job add column grp text collate "C";
+drop index {S}.job_ready;
+${ready}${view}${shared}-- Whoever may write what writers write may write these, too.
+do $$
+declare
+  r record;
+begin
+  for r in select distinct a.grantee from pg_class c cross join lateral aclexplode(c.relacl) a
+           where c.oid = '{S}.writer'::regclass and a.privilege_type = 'UPDATE' and a.grantee <> c.relowner loop
+    execute format('grant select, insert, update, delete on %1$s.turn, %1$s.rate to %2$s', '{S}', case r.grantee when 0 then 'public' else r.grantee::regrole::text end);
+  end loop;
+end $$;
+alter table {S}.edge add column name text not null default '', add column result text, add column error text;
+drop index {S}.edge_open;
+create index edge_open on {S}.edge (chain) where state <> 'ended';
+update {S}.edge e set
+  name = coalesce((select l.name from {S}.job j join {S}.lane l on l.id = j.lane where j.id = e.chain), ''),
+  result = case when e.state = 'ended' then o.result end,
+  error = case when e.state in ('broken', 'closed') and o.error is not null then json_strip_nulls(json_build_object('name', o.error::json->'name',
+    'message', o.error::json->'message', 'code', o.error::json->'code'))::text end
+  from {S}.edge d left join lateral (select j.result, j.error from (
+      select j.* from {S}.job j where j.id = d.chain union all select j.* from {S}.job j where j.chain = d.chain) j
+    order by j.chain_index desc, j.seq desc limit 1) o on true
+  where d.dependent = e.dependent and d.place = e.place;
 `,
   },
 ]

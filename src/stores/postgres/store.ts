@@ -317,7 +317,7 @@ class PostgresStore implements Store {
     if (within) return receipt
     this.#floors.placed(answer.places)
     for (const [at, ask] of batch.asks.entries()) {
-      this.#floors.claimed(ask, answer.asks[at]!)
+      this.#floors.claimed(ask, answer.asks[at]!, answer.gated)
       for (const queue of ask.queues) this.#lanes.queues.add(queue)
     }
     this.#feed.publish(answer, answer.events)

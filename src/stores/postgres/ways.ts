@@ -8,7 +8,7 @@ import { UNIT } from './rows.js'
 
 /** A call that does all that a batch asks for. */
 interface Way {
-  readonly name: Extract<FunctionName, 'add_one_v1' | 'add_v2' | 'claim_v2'>
+  readonly name: Extract<FunctionName, 'add_one_v1' | 'add_shared_v1' | 'add_v2' | 'claim_v2'>
   readonly values: readonly Value[]
 }
 
@@ -63,7 +63,12 @@ export class Ways {
     const [step] = steps
     if (steps.length !== 1 || step?.k !== 'i' || batch.renewals.length + batch.asks.length > 0) return undefined
     if (step.guard || step.ra || step.ri) return undefined
-    const { q, l, qn, p, lifo, at, s, id, d } = step
+    const { q, l, qn, p, lifo, at, s, id, d, g } = step
+    if (g !== undefined) {
+      const [ids, data, groups] = [id.join(UNIT), d.map((each) => each ?? '').join(UNIT), g.join(UNIT)]
+      const values = [batch.writer, batch.seq, this.#origin, q, l, qn, p, at, s, ids, data, groups, now ?? null]
+      return { name: 'add_shared_v1', values }
+    }
     const [ids, data] = id.length === 1 ? [id[0]!, d[0]!] : [id.join(UNIT), d.map((each) => each ?? '').join(UNIT)]
     const values = [batch.writer, batch.seq, this.#origin, q, l, qn, p, String(lifo), at, s, ids, data, now ?? null]
     return { name: id.length === 1 ? 'add_one_v1' : 'add_v2', values }

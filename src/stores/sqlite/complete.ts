@@ -15,20 +15,22 @@ interface Completion {
 
 /**
  * The completions, from a group on, that can be written together: of jobs claimed through this connection, with the same
- * fence, without a result or a dedup key, and while nobody waits for anything.
+ * fence, without a result or a dedup key. While anybody waits for anything, only those that are a chain by themselves.
  */
 export function completionsFrom(tx: Transaction, groups: readonly Group[], from: number): readonly Completion[] {
   const completions: Completion[] = []
+  const { openEdges } = tx.ground
   for (let at = from; at < groups.length; at++) {
     const [change, release, ...more] = groups[at]!
     if (change?.kind !== 'move' || !isPlainEnd(change) || change.set.result !== undefined) break
     if (more.length > 0 || (release !== undefined && release.kind !== 'release')) break
+    if (openEdges && release?.chain !== change.id) break
     const held = tx.held.get(change.id)
     if (held === undefined || held.job.fence !== change.fence || held.job.dedup !== undefined) break
     if (completions.length > 0 && completions[0]!.held.job.fence !== change.fence) break
     completions.push({ held, change })
   }
-  return completions.length > 0 && tx.ground.openEdges ? [] : completions
+  return completions
 }
 
 /** Completes jobs together. If one of them is no longer held, none is, and each has to be asked by itself. */
@@ -41,6 +43,7 @@ export function complete(tx: Transaction, completions: readonly Completion[]): b
   if (!whole) sql.rollbackGroup.run()
   sql.keepGroup.run()
   if (!whole) return false
+  if (tx.ground.openEdges) for (const { change } of completions) tx.ended.push(change.id)
   for (const { held: found, change } of completions) {
     const { job, lane } = found
     held.delete(job.id)

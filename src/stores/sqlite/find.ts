@@ -1,7 +1,8 @@
 // stores/sqlite/find.ts: finds jobs, page by page, in the order of their insertion.
 import { jobStates } from '../../job/job.js'
-import type { JobRecord } from '../../job/job.js'
+import type { JobRecord, JobState } from '../../job/job.js'
 import type { Page, Query } from '../../store/store.js'
+import { merge } from '../table/merge.js'
 import type { Statement, Value } from './driver.js'
 import type { Ground } from './ground.js'
 import { listing } from './sql.js'
@@ -27,27 +28,51 @@ export function lister(prepare: (sql: string) => Statement): Lister {
 /** One page of the jobs that match. Its cursor is the number of its last job. */
 export function find(ground: Ground, list: Lister, query: Query): Page<JobRecord> {
   const limit = query.limit ?? PAGE
-  const newest = query.order === 'newest'
-  const numbers: number[] = []
-  for (const [asked, value] of listings(ground, query)) {
-    const from = query.cursor === undefined ? (newest ? Number.MAX_SAFE_INTEGER : -1) : Number(query.cursor)
-    const rows = list(asked).all(
+  const lists = listings(ground, query)
+  // Of many lists, a page holds few of each.
+  const first = Math.min(limit + 1, Math.max(8, Math.ceil((2 * limit) / Math.max(1, lists.length))))
+  const streams = lists.map(([asked, value]) => numbersOf(list(asked), value, query, first, limit + 1))
+  const compare = query.order === 'newest' ? (a: number, b: number) => b - a : (a: number, b: number) => a - b
+  const page: number[] = []
+  for (const seq of merge(streams, compare)) {
+    if (page.length >= limit)
+      return { items: recordsOf(ground, page), ...(limit > 0 && { cursor: String(page.at(-1)!) }) }
+    page.push(seq)
+  }
+  return { items: recordsOf(ground, page) }
+}
+
+function recordsOf(ground: Ground, numbers: readonly number[]): readonly JobRecord[] {
+  return numbers.map((seq) => ground.bySeq(seq).job)
+}
+
+/** The numbers of a list, read as far as they are asked for: a few, then more at a time. */
+function* numbersOf(
+  statement: Statement,
+  value: Value,
+  query: Query,
+  first: number,
+  most: number,
+): Generator<number, undefined> {
+  const { states, names, kind, queue, chain, parent, group, cursor, order } = query
+  let from = cursor === undefined ? (order === 'newest' ? Number.MAX_SAFE_INTEGER : -1) : Number(cursor)
+  for (let count = first; ; count = Math.min(most, 2 * count)) {
+    const rows = statement.all(
       value,
       from,
-      limit + 1,
-      query.states === undefined ? null : JSON.stringify(query.states),
-      query.names === undefined ? null : JSON.stringify(query.names),
-      query.kind ?? null,
-      query.queue ?? null,
-      query.chain ?? null,
-      query.parent ?? null,
-    )
-    for (const [seq] of rows) numbers.push(seq as number)
+      count,
+      states === undefined ? null : JSON.stringify(states),
+      names === undefined ? null : JSON.stringify(names),
+      kind ?? null,
+      queue ?? null,
+      chain ?? null,
+      parent ?? null,
+      group ?? null,
+    ) as [number][]
+    for (const [seq] of rows) yield seq
+    if (rows.length < count) return
+    from = rows.at(-1)![0]
   }
-  numbers.sort(newest ? (a, b) => b - a : (a, b) => a - b)
-  const page = numbers.slice(0, limit)
-  const items = page.map((seq) => ground.bySeq(seq).job)
-  return numbers.length > limit && page.length > 0 ? { items, cursor: String(page.at(-1)!) } : { items }
 }
 
 /** The narrowest listings that together hold all that match, each once, and what each is asked for. */
@@ -65,9 +90,31 @@ function listings(ground: Ground, query: Query): readonly (readonly [Listing, Va
   const found: [Listing, Value][] = []
   for (const id of ids) {
     if (query.kind === 'schedule') found.push([{ by: 'schedule', order }, id])
-    else for (const state of new Set(query.states ?? jobStates)) found.push([{ by: state, order }, id])
+    else if (query.group === undefined) {
+      for (const [by, value] of heldIn(ground, id as number, query)) found.push([{ by, order }, value])
+    } else if (query.states === undefined) found.push([{ by: 'group', order }, id])
+    else for (const state of new Set(query.states)) found.push([{ by: `group ${state}`, order }, id])
   }
   return found
+}
+
+/** What a queue holds of the names and states asked for: lanes by state; and what runs in it, whatever its lane. */
+function heldIn(
+  ground: Ground,
+  queue: number,
+  { states, names, kind }: Query,
+): readonly (readonly [JobState, Value])[] {
+  const wanted = new Set<string>(states ?? jobStates)
+  const found = new Map<string, readonly [JobState, Value]>()
+  const add = (by: JobState, value: number): void => void found.set(`${by} ${value}`, [by, value])
+  if (wanted.has('active')) add('active', queue)
+  for (const [lane, name, what] of ground.sql.heldIn.all(queue) as [number, string, string][]) {
+    if (names !== undefined && !names.includes(name)) continue
+    // Schedules are counted as such, whatever their state.
+    const held = what === 'schedule' ? (kind === 'job' ? [] : jobStates) : jobStates.filter((state) => state === what)
+    for (const state of held) if (state !== 'active' && wanted.has(state)) add(state, lane)
+  }
+  return [...found.values()]
 }
 
 function isKnown(id: number | undefined): id is number {

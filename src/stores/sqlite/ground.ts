@@ -1,10 +1,11 @@
 // stores/sqlite/ground.ts: what a connection remembers of the file between commits, as long as nobody else writes to it.
-import type { AttemptError, Time } from '../../job/job.js'
+import type { AttemptError, JobRecord, Time } from '../../job/job.js'
 import { cellKey } from '../../store/cells.js'
 import { boundsOf } from '../bounds.js'
 import type { Bounds } from '../bounds.js'
 import { Settings } from '../settings.js'
 import type { SqlRow } from './driver.js'
+import { Groups } from './groups.js'
 import { failureOf, recordOf } from './rows.js'
 import type { Found, Lane } from './rows.js'
 import type { Statements } from './statements.js'
@@ -37,6 +38,7 @@ interface Volatile {
   numbers: Numbers | undefined
   bounds: Map<string, Bounds>
   peers: readonly Peer[] | undefined
+  groups: Groups | undefined
   /** Whether there are any at all; most files have none, and need not be asked again and again. */
   openEdges: boolean | undefined
   windows: boolean | undefined
@@ -47,6 +49,7 @@ const nothing = (): Volatile => ({
   numbers: undefined,
   bounds: new Map(),
   peers: undefined,
+  groups: undefined,
   openEdges: undefined,
   windows: undefined,
   orphans: undefined,
@@ -60,6 +63,8 @@ export class Ground {
   #lanes = new Map<number, Lane>()
   #lanesByName = new Map<string, Lane>()
   #recent: Lane | undefined
+  /** How far the rates of a queue have been swept. */
+  readonly swept = new Map<number, string>()
   #version: unknown
   #volatile = nothing()
 
@@ -117,6 +122,16 @@ export class Ground {
   /** The peers were written to. */
   forgetPeers(): void {
     this.#volatile.peers = undefined
+  }
+
+  /** What is known of groups. */
+  get groups(): Groups {
+    return (this.#volatile.groups ??= new Groups(this.sql))
+  }
+
+  /** Does not remember too much. */
+  trim(): void {
+    this.#volatile.groups?.trim()
   }
 
   /** What bounds a queue. */
@@ -177,29 +192,38 @@ export class Ground {
   lane(id: number): Lane {
     let lane = this.#lanes.get(id)
     if (lane === undefined) {
-      const [, queue, queueName, name, version] = this.sql.lane.get(id)!
+      const [, queue, queueName, name, version, shared] = this.sql.lane.get(id)!
       lane = this.#keep({
         id,
         queue: queue as number,
         queueName: queueName as string,
         name: name as string,
         version: version as number,
+        shared: shared === 1,
       })
     }
     return lane
   }
 
-  /** The lane of this queue, name and version, made if need be. */
-  laneOf(queueName: string, name: string, version: number): Lane {
+  /** The lane of a job's queue, name and version, made if need be. */
+  laneOf({ queue: queueName, name, version, group }: Pick<JobRecord, 'queue' | 'name' | 'version' | 'group'>): Lane {
+    const shared = group !== undefined
     const recent = this.#recent
-    if (recent !== undefined && recent.name === name && recent.queueName === queueName && recent.version === version) {
+    if (
+      recent !== undefined &&
+      recent.name === name &&
+      recent.queueName === queueName &&
+      recent.version === version &&
+      recent.shared === shared
+    ) {
       return recent
     }
-    let lane = this.#lanesByName.get(nameOf(queueName, name, version))
+    let lane = this.#lanesByName.get(nameOf(queueName, name, version, shared))
     if (lane === undefined) {
       const queue = this.queue(queueName) ?? this.#addQueue(queueName)
-      const [id] = this.sql.laneNamed.get(queue, name, version) ?? this.sql.addLane.get(queue, name, version)!
-      lane = this.#keep({ id: id as number, queue, queueName, name, version })
+      const which = [queue, name, version, Number(shared)]
+      const [id] = this.sql.laneNamed.get(...which) ?? this.sql.addLane.get(...which)!
+      lane = this.#keep({ id: id as number, queue, queueName, name, version, shared })
     }
     this.#recent = lane
     return lane
@@ -232,11 +256,11 @@ export class Ground {
 
   #keep(lane: Lane): Lane {
     this.#lanes.set(lane.id, lane)
-    this.#lanesByName.set(nameOf(lane.queueName, lane.name, lane.version), lane)
+    this.#lanesByName.set(nameOf(lane.queueName, lane.name, lane.version, lane.shared), lane)
     return lane
   }
 }
 
-function nameOf(queue: string, name: string, version: number): string {
-  return `${version} ${queue.length} ${queue}${name}`
+function nameOf(queue: string, name: string, version: number, shared: boolean): string {
+  return `${version}${shared ? '+' : ' '}${queue.length} ${queue}${name}`
 }

@@ -1,12 +1,12 @@
 // stores/sqlite/insert.ts: adds jobs with their edges; many alike in one statement.
-import type { Insert, NewEdge, NewJob } from '../../job/change.js'
-import { isFinished } from '../../job/job.js'
-import type { Edge, FinishedState, JobRecord, JobState } from '../../job/job.js'
+import type { Insert, NewJob } from '../../job/change.js'
+import type { JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
-import { born, edgeTo } from '../apply.js'
+import { born } from '../apply.js'
 import { isAlike, settingsOf } from '../settings.js'
 import { duplicate, missing } from '../verdicts.js'
 import type { Value } from './driver.js'
+import { addEdges, newEdges } from './edges.js'
 import { isConstraint } from './failures.js'
 import { keyHolder, takeKey } from './keys.js'
 import { isBulky, nullable } from './rows.js'
@@ -16,20 +16,21 @@ import type { Transaction } from './transaction.js'
 
 /** Adds a job and answers its record, or says why not; nothing is written before all is known to be well. */
 export function insert(tx: Transaction, { job, edges }: Insert): JobRecord | Refused {
-  const { sql, ground, now } = tx
+  const { ground, now } = tx
   // Where nothing else can refuse it, the index of ids does; elsewhere the id has to be asked for first.
-  const asked = job.dedup !== undefined || edges.length > 0 || ground.bounds(job.queue).backlog !== Infinity
+  const asked = job.dedup !== undefined || edges.length > 0 || isBounded(tx, job)
   const standing = asked ? ground.byId(job.id) : undefined
   if (standing !== undefined) return duplicate(job.id, standing.job)
   if (job.dedup !== undefined) {
     const holder = keyHolder(tx, job.dedup.key)
     if (holder !== undefined) return duplicate(holder, ground.byId(holder)?.job)
   }
-  const found = edges.length === 0 ? undefined : edgesOf(tx, job.id, edges)
+  const found = edges.length === 0 ? undefined : newEdges(tx, job.id, edges, [])
   if (typeof found === 'string') return missing(found)
-  if (job.kind === 'job' && isFull(tx, job.queue)) return { ok: false, why: 'full', id: job.id }
+  const full = job.kind === 'job' && isBounded(tx, job) ? isFull(tx, job) : undefined
+  if (full !== undefined) return full
 
-  const lane = ground.laneOf(job.queue, job.name, job.version)
+  const lane = ground.laneOf(job)
   const record = born(
     job,
     found?.map(({ state }) => state),
@@ -37,19 +38,14 @@ export function insert(tx: Transaction, { job, edges }: Insert): JobRecord | Ref
     tx.numbers.fence,
     now,
   )
-  const seq = numberOf(record)
+  const seq = record.group === undefined ? numberOf(record) : tx.next(false)
   try {
     write(tx, seq, lane, record)
   } catch (error) {
     if (isConstraint(error)) return duplicate(job.id, ground.byId(job.id)!.job)
     throw error
   }
-  if (found !== undefined) {
-    for (const [place, { chain, policy, state }] of found.entries()) {
-      sql.addEdge.run(seq, place, chain, policy, state)
-      if (state === 'open') ground.openEdges = true
-    }
-  }
+  if (found !== undefined) addEdges(tx, seq, found, 0)
   if (job.dedup !== undefined) {
     const { key, window } = job.dedup
     takeKey(tx, key, job.id, window === undefined ? undefined : now + window)
@@ -58,7 +54,7 @@ export function insert(tx: Transaction, { job, edges }: Insert): JobRecord | Ref
   return record
 }
 
-/** The number of a new job, from which its place was made. */
+/** The number of a new job without a group, from which its place was made. */
 function numberOf({ ord }: JobRecord): number {
   return ord < 0 ? -1 - ord : ord
 }
@@ -68,12 +64,27 @@ function added(tx: Transaction, lane: Lane, record: JobRecord): void {
   if (record.kind === 'job') tx.counts.happened(lane.queue, 'added')
 }
 
-function isFull(tx: Transaction, queue: string): boolean {
-  const { backlog } = tx.ground.bounds(queue)
-  const id = tx.ground.queue(queue)
-  if (backlog === Infinity) return false
-  tx.counts.flush(tx.sql)
-  return (id === undefined ? 0 : (tx.sql.backlogIn.get(id)![0] as number)) >= backlog
+/** Whether there is a bound on the backlog of a job's queue, or of some group if it has one. */
+function isBounded({ ground }: Transaction, { queue, group }: NewJob): boolean {
+  const { backlog, groupsFull } = ground.bounds(queue)
+  return backlog !== Infinity || (groupsFull && group !== undefined)
+}
+
+/** Whether there is no room for a job, in its queue or for its group. */
+function isFull({ sql, ground, counts }: Transaction, { id, queue, group }: NewJob): Refused | undefined {
+  const bounds = ground.bounds(queue)
+  const of = ground.queue(queue)
+  if (bounds.backlog !== Infinity) {
+    counts.flush(sql)
+    const backlog = of === undefined ? 0 : (sql.backlogIn.get(of)![0] as number)
+    if (backlog >= bounds.backlog) return { ok: false, why: 'full', id }
+  }
+  const most = (group === undefined ? undefined : bounds.group(group)?.backlog) ?? Infinity
+  if (most === Infinity || of === undefined || ground.groups.backlog(of, group!) < most) return undefined
+  const oldest = sql.oldestOfGroup.get(of, group!)![0] as number | null
+  return oldest === null
+    ? { ok: false, why: 'full', id }
+    : { ok: false, why: 'full', id, job: ground.bySeq(oldest).job }
 }
 
 function write({ sql }: Transaction, seq: number, lane: Lane, job: JobRecord): void {
@@ -97,40 +108,18 @@ function write({ sql }: Transaction, seq: number, lane: Lane, job: JobRecord): v
     nullable(job.parentId),
     job.pending,
     job.createdAt,
-    Number(job.chainId !== job.id || job.chainIndex !== 0 || job.parentId !== undefined || job.pending > 0),
+    Number(job.chainId !== job.id || job.chainIndex !== 0 || job.pending > 0),
     Number(bulky),
     bulky ? null : nullable(job.data),
     settingsOf(job),
     job.dedup === undefined ? null : JSON.stringify(job.dedup),
+    nullable(job.group),
   )
   if (bulky) sql.insertBody.run(seq, job.data!)
 }
 
 function bounded(attempts: number): number | null {
   return attempts === Infinity ? null : attempts
-}
-
-/** The edges of a new job, one for each chain, each in the state that its chain gives it; or the id that is missing. */
-function edgesOf(tx: Transaction, dependent: string, edges: readonly NewEdge[]): readonly Edge[] | string {
-  const byChain = new Map<string, Edge>()
-  for (const { on, policy } of edges) {
-    const chain = tx.sql.chainOf.get(on)?.[0] as string | undefined
-    if (chain === undefined) return on
-    if (byChain.has(chain)) continue
-    byChain.set(chain, { dependent, chain, policy, state: edgeTo(chainEnd(tx, chain)) })
-  }
-  return [...byChain.values()]
-}
-
-/** How a chain ended: as its last job did; undefined while one of its jobs is unfinished. */
-function chainEnd({ sql }: Transaction, chain: string): FinishedState | undefined {
-  let last: { readonly index: number; readonly seq: number; readonly state: FinishedState } | undefined
-  for (const [seq, index, state] of sql.chainJobs.all(chain) as [number, number, JobState][]) {
-    if (!isFinished(state)) return undefined
-    if (last === undefined || index > last.index || (index === last.index && seq > last.seq))
-      last = { index, seq, state }
-  }
-  return last?.state
 }
 
 /** Whether nothing is special about a new job: it waits, and nobody has to be asked about it. */
@@ -146,9 +135,9 @@ export function isPlain({ job, edges }: Insert): boolean {
   )
 }
 
-/** Whether two plain jobs differ in no more than id and data. */
+/** Whether two plain jobs differ in no more than id, data, and which group they have. */
 export function isSame(a: NewJob, b: NewJob): boolean {
-  return isAlike(a, b) && isBulky(a.data) === isBulky(b.data)
+  return isAlike(a, b) && isBulky(a.data) === isBulky(b.data) && (a.group === undefined) === (b.group === undefined)
 }
 
 /**
@@ -158,13 +147,21 @@ export function isSame(a: NewJob, b: NewJob): boolean {
 export function insertAlike(tx: Transaction, jobs: readonly NewJob[]): readonly JobRecord[] {
   const records: JobRecord[] = []
   const first = jobs[0]!
-  if (tx.ground.bounds(first.queue).backlog !== Infinity) return records
-  const lane = tx.ground.laneOf(first.queue, first.name, first.version)
+  if (isBounded(tx, first)) return records
+  const lane = tx.ground.laneOf(first)
+  if (lane.shared) {
+    tx.ground.groups.learn(
+      lane.queue,
+      jobs.map(({ group }) => group!),
+      first.priority,
+    )
+  }
   for (const run of RUNS) {
     while (jobs.length - records.length >= run.rows) {
       const some = jobs.slice(records.length, records.length + run.rows)
-      if (!writeAlike(tx, lane, some, run)) break
-      for (const job of some) records.push(born(job, undefined, tx, tx.numbers.fence, tx.now))
+      const written = lane.shared ? writeShared(tx, lane, some, run) : writeAlike(tx, lane, some, run)
+      if (written === undefined) break
+      for (const record of written) records.push(record)
     }
   }
   if (records.length === 0) return records
@@ -175,8 +172,10 @@ export function insertAlike(tx: Transaction, jobs: readonly NewJob[]): readonly 
   return records
 }
 
-/** Writes jobs alike in one statement; tells whether it could be done, for an id that is taken takes all of them back. */
-function writeAlike(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: (typeof RUNS)[number]): boolean {
+type Run = (typeof RUNS)[number]
+
+/** Writes jobs alike in one statement; undefined where it cannot be done, for an id that is taken takes all of them back. */
+function writeAlike(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: Run): JobRecord[] | undefined {
   const first = jobs[0]!
   const { priority, lifo, attempts } = first
   const from = tx.numbers.number + 1
@@ -197,9 +196,37 @@ function writeAlike(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: (
   try {
     tx.sql[run.insertJobs].run(...values)
   } catch (error) {
-    if (isConstraint(error)) return false
+    if (isConstraint(error)) return undefined
     throw error
   }
   if (bulky) for (const [at, { data }] of jobs.entries()) tx.sql.insertBody.run(from + at, data!)
-  return true
+  return jobs.map((job) => born(job, undefined, tx, tx.numbers.fence, tx.now))
+}
+
+/** The same for jobs with groups, each of which has its turn. */
+function writeShared(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: Run): JobRecord[] | undefined {
+  const { groups } = tx.ground
+  const first = jobs[0]!
+  const from = tx.numbers.number + 1
+  const bulky = isBulky(first.data)
+  const { fence } = tx.numbers
+  const values: Value[] = [from, lane.queue, lane.id, first.priority, fence, bounded(first.attempts), tx.now]
+  values.push(settingsOf(first), Number(bulky))
+  const records: JobRecord[] = []
+  for (const job of jobs) {
+    const record = born(job, undefined, tx, fence, tx.now)
+    groups.placed(lane.queue, record, undefined) // so that the next of its group has the next turn
+    records.push(record)
+    values.push(job.id, bulky ? null : nullable(job.data), job.group!, record.ord)
+  }
+  try {
+    tx.sql[run.insertShared].run(...values)
+  } catch (error) {
+    for (const { group } of jobs) groups.forget(lane.queue, group!)
+    if (isConstraint(error)) return undefined
+    throw error
+  }
+  tx.numbers.number += jobs.length
+  if (bulky) for (const [at, { data }] of jobs.entries()) tx.sql.insertBody.run(from + at, data!)
+  return records
 }

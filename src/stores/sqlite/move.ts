@@ -5,8 +5,10 @@ import type { ErrorInfo, FinishedState, JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
 import { failedAttempt, leaseIsOver, mayChange, moved, revives, revocation } from '../apply.js'
 import { duplicate, fenced, missing } from '../verdicts.js'
+import { addEdges, newEdges } from './edges.js'
 import { keyHolder, takeKey } from './keys.js'
 import { writeData } from './note.js'
+import type { SqlRow } from './driver.js'
 import { movedColumns, nullable } from './rows.js'
 import type { Found } from './rows.js'
 import type { Transaction } from './transaction.js'
@@ -14,7 +16,7 @@ import type { Transaction } from './transaction.js'
 /** Moves a job, or says why not; nothing is written before all is known to be well. */
 export function move(tx: Transaction, change: Move): Refused | undefined {
   const { id, to } = change
-  if (change.held && to !== 'removed') {
+  if (change.held && to !== 'removed' && change.waitsFor === undefined) {
     const held = tx.held.get(id)
     if (held !== undefined && held.job.fence === change.fence && settle(tx, held, to, change)) return undefined
   }
@@ -24,6 +26,9 @@ export function move(tx: Transaction, change: Move): Refused | undefined {
   const { job: before } = found
   if (!mayChange(before, change.fence, change.held, tx.now)) return fenced(before)
   if (change.reaps === true && !leaseIsOver(before, tx.now)) return fenced(before)
+  const standing = change.waitsFor === undefined ? [] : tx.sql.edgesOf.all(found.seq)
+  const added = change.waitsFor === undefined ? undefined : newEdges(tx, id, change.waitsFor, standing.map(chainIn))
+  if (typeof added === 'string') return missing(added)
   const { dedup } = before
   if (dedup !== undefined && revives(before.state, to)) {
     const holder = keyHolder(tx, dedup.key)
@@ -34,13 +39,16 @@ export function move(tx: Transaction, change: Move): Refused | undefined {
   if (to === 'removed') remove(tx, found)
   else {
     const closed = change.closesBroken ? Number(tx.sql.closeBroken.run(found.seq).changes) : 0
-    const after = moved(before, to, change, closed, tx, tx.now)
+    const after = moved(before, to, change, closed, tx, tx.now, added)
     tx.sql.move.run(...movedColumns(after), found.seq)
+    if (added !== undefined) addEdges(tx, found.seq, added, standing.length)
     follow(tx, found, after, change)
   }
   if (before.state === 'active' && !change.held && to !== 'active') takeAway(tx, found, to)
   return undefined
 }
+
+const chainIn = ([chain]: SqlRow): { readonly chain: string } => ({ chain: chain as string })
 
 /** Moves a job that was claimed through this connection, if it is still held: the row itself is asked while it is written. */
 function settle(tx: Transaction, held: Found, to: Exclude<Move['to'], 'removed'>, change: Move): boolean {
@@ -105,16 +113,17 @@ function remove(tx: Transaction, { seq, lane, job }: Found): void {
   if (job.dedup !== undefined) sql.freeKey.run(job.dedup.key, job.id)
   tx.counts.lane(lane.id, job.kind === 'job' ? job.state : 'schedule', -1)
   if (job.state === 'active') tx.credited(lane)
+  if (job.group !== undefined) tx.ground.groups.forget(lane.queue, job.group)
   tx.news.tell('removed', job)
 }
 
 /** Somebody else moved a job that was being worked on: its handler is told, and counts until its lease is over. */
 function takeAway(tx: Transaction, { lane, job }: Found, to: Move['to']): void {
-  const { id, fence, worker, leaseUntil } = job
+  const { id, fence, worker, leaseUntil, group } = job
   const runs = leaseUntil !== undefined && leaseUntil > tx.now
   if (runs) {
     if (Number(tx.sql.dropOrphan.run(id, fence).changes) > 0) tx.counts.lane(lane.id, 'orphaned', -1)
-    tx.sql.addOrphan.run(id, fence, lane.id, leaseUntil)
+    tx.sql.addOrphan.run(id, fence, lane.id, leaseUntil, nullable(group))
     tx.counts.lane(lane.id, 'orphaned', 1)
     tx.ground.orphans = true
   }

@@ -1,5 +1,5 @@
 // stores/sqlite/read.ts: what the file can be asked, finding jobs aside: details, counts, and what is due.
-import type { Edge, EdgeState, FailurePolicy, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
+import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
 import { jobStates } from '../../job/job.js'
 import type { Cell, Details, DetailsQuery, Due, DueQuery, JobDetails, Lifetime, QueueTally } from '../../store/store.js'
 import type { Ground } from './ground.js'
@@ -15,20 +15,23 @@ function jobDetails(ground: Ground, id: string): JobDetails {
   const seq = sql.seqOf.get(id)?.[0]
   if (seq === undefined) return { id, edges: [], dependents: [], logs: [] }
   const own = sql.chainOf.get(id)![0] as string
-  const edges = sql.edgesOf.all(seq).map(([chain, policy, state]) => edgeOf(id, chain, policy, state))
-  const dependents = sql.edgesOn.all(own).map(([other, policy, state]) => edgeOf(other, own, policy, state))
+  const edges = sql.edgesOf.all(seq).map(([chain, ...rest]) => edgeOf(id, chain, rest))
+  const dependents = sql.edgesOn.all(own).map(([other, ...rest]) => edgeOf(other, own, rest))
   const logs = sql.logsOf
     .all(seq)
     .map(([at, attempt, line]): LogLine => ({ at: at as Time, attempt: attempt as number, line: line as string }))
   return { id, edges, dependents, logs }
 }
 
-function edgeOf(dependent: unknown, chain: unknown, policy: unknown, state: unknown): Edge {
+function edgeOf(dependent: unknown, chain: unknown, [name, policy, state, result, error]: readonly unknown[]): Edge {
   return {
     dependent: dependent as string,
     chain: chain as string,
-    policy: policy as FailurePolicy,
+    name: name as string,
+    policy: policy as EdgePolicy,
     state: state as EdgeState,
+    result: (result as string | null) ?? undefined,
+    error: error === null ? undefined : (JSON.parse(error as string) as Edge['error']),
   }
 }
 

@@ -4,13 +4,13 @@ import type { JobRecord, Time } from '../../job/job.js'
 import { claimed } from '../../job/lifecycle.js'
 import { copyOf } from '../../job/record.js'
 import type { Ask, Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
-import { born } from '../apply.js'
+import { born, given } from '../apply.js'
 import { handlerFor, handlersOf } from '../handlers.js'
 import { LANDED } from '../verdicts.js'
 import type { Ground } from './ground.js'
 
-/** So many jobs in a row: the place of the first, as `ord` counts them, and how many. */
-type Run = [first: number, count: number]
+/** So many jobs in a row: the place of the first, how many, and, where places are turns, how far each is from the next. */
+type Run = [first: number, count: number, step?: number]
 
 /** Groups one after the other: so many that inserted nothing, so many that inserted one job each, or one by itself. */
 type WrittenGroups = number | Run | { readonly inserted: readonly (Run | JobRecord)[] } | Short
@@ -26,13 +26,24 @@ interface Written {
   readonly groups: readonly WrittenGroups[]
   readonly renewals: readonly (number | Short)[]
   readonly asks: readonly (readonly WrittenClaims[])[]
+  readonly again?: Time
 }
 
-/** Adds a place to the runs, at the end of the last one if it follows. */
-function extend(runs: unknown[], place: number): void {
+/** Adds the place of a job to the runs, at the end of the last one if it follows. */
+function extend(runs: unknown[], { ord: place, group }: JobRecord): void {
   const last = runs.at(-1)
-  if (isRun(last) && place === last[0] + (place < 0 ? -last[1] : last[1])) last[1]++
+  if (group !== undefined) extendTurns(runs, place, last)
+  else if (isRun(last) && last.length === 2 && place === last[0] + (place < 0 ? -last[1] : last[1])) last[1]++
   else runs.push([place, 1] satisfies Run)
+}
+
+function extendTurns(runs: unknown[], turn: number, last: unknown): void {
+  if (!isRun(last) || last[2] === undefined) runs.push([turn, 1, 0] satisfies Run)
+  else if (last[1] === 1) {
+    last[1] = 2
+    last[2] = turn - last[0]
+  } else if (turn === last[0] + last[1] * last[2]) last[1]++
+  else runs.push([turn, 1, 0] satisfies Run)
 }
 
 const isRun = (entry: unknown): entry is Run => Array.isArray(entry)
@@ -55,11 +66,11 @@ export function write(batch: Batch, receipt: Receipt, numbers: readonly (readonl
     const group = batch.groups[at]!
     if (!verdict.ok) groups.push(shortly(verdict))
     else if (verdict.inserted.length === 0) tick(groups)
-    else if (group.length === 1 && isOwn(group, verdict.inserted[0]!, fence)) extend(groups, verdict.inserted[0]!.ord)
+    else if (group.length === 1 && isOwn(group, verdict.inserted[0]!, fence)) extend(groups, verdict.inserted[0]!)
     else {
       const inserted: (Run | JobRecord)[] = []
       for (const job of verdict.inserted) {
-        if (isOwn(group, job, fence)) extend(inserted, job.ord)
+        if (isOwn(group, job, fence)) extend(inserted, job)
         else inserted.push(job)
       }
       groups.push({ inserted })
@@ -71,18 +82,19 @@ export function write(batch: Batch, receipt: Receipt, numbers: readonly (readonl
     else renewals.push(shortly(verdict))
   }
   const asks = receipt.asks.map((jobs, at) => claims(jobs, numbers[at]!))
-  return JSON.stringify({ now: receipt.now, fence, groups, renewals, asks } satisfies Written)
+  const { now, again } = receipt
+  return JSON.stringify({ now, fence, groups, renewals, asks, ...(again !== undefined && { again }) } satisfies Written)
 }
 
 /** A refusal without the job that stands there, which is read again: many may be refused over one heavy job. */
-type Short = Omit<Refused, 'job'> & { readonly stands?: true }
+type Short = Omit<Refused, 'job'> & { readonly stands?: true | string }
 
 function shortly({ job, ...rest }: Refused): Short {
-  return job === undefined ? rest : { ...rest, stands: true }
+  return job === undefined ? rest : { ...rest, stands: job.id === rest.id || job.id }
 }
 
 function atLength(ground: Ground, { stands, ...rest }: Short): Refused {
-  const job = stands ? ground.byId(rest.id)?.job : undefined
+  const job = stands ? ground.byId(stands === true ? rest.id : stands)?.job : undefined
   return job === undefined ? rest : { ...rest, job }
 }
 
@@ -100,7 +112,7 @@ function claims(jobs: readonly JobRecord[], numbers: readonly number[]): readonl
 
 /** Makes a receipt again. */
 export function read(ground: Ground, batch: Batch, text: string): Receipt {
-  const { now, fence, groups, renewals, asks } = JSON.parse(text, revive) as Written
+  const { now, fence, groups, renewals, asks, again } = JSON.parse(text, revive) as Written
   return {
     writer: batch.writer,
     seq: batch.seq,
@@ -110,6 +122,7 @@ export function read(ground: Ground, batch: Batch, text: string): Receipt {
       typeof entry === 'number' ? Array<Verdict>(entry).fill(LANDED) : [atLength(ground, entry)],
     ),
     asks: asks.map((runs, at) => runs.flatMap((run) => claimedAgain(ground, run, batch.asks[at]!, now))),
+    ...(again !== undefined && { again }),
   }
 }
 
@@ -126,7 +139,7 @@ function verdicts(
   now: Time,
 ): readonly Verdict[] {
   const found: Verdict[] = []
-  const again = (insert: Insert, ord: number): JobRecord => born(insert.job, undefined, { next: () => ord }, fence, now)
+  const again = (insert: Insert, ord: number): JobRecord => born(insert.job, undefined, given(ord), fence, now)
   for (const entry of groups) {
     if (typeof entry === 'number') for (let left = entry; left > 0; left--) found.push(LANDED)
     else if (isRun(entry)) {
@@ -146,8 +159,8 @@ function verdicts(
   return found
 }
 
-function places([first, count]: Run): readonly number[] {
-  return Array.from({ length: count }, (_, at) => (first < 0 ? first - at : first + at))
+function places([first, count, step = first < 0 ? -1 : 1]: Run): readonly number[] {
+  return Array.from({ length: count }, (_, at) => first + at * step)
 }
 
 /** The jobs of a run as they were claimed; those that were removed since are left out: nobody could settle them. */

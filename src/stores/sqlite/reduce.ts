@@ -1,5 +1,5 @@
 // stores/sqlite/reduce.ts: applies one batch inside a transaction: groups in order, then renewals, then asks.
-import type { Change, NewJob } from '../../job/change.js'
+import type { Change, Move, NewJob } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
 import { mayTurn } from '../apply.js'
@@ -8,11 +8,11 @@ import { claim } from './claim.js'
 import { complete, completionsFrom } from './complete.js'
 import { insert, insertAlike, isSame, isPlain } from './insert.js'
 import { sweepKeys } from './keys.js'
-import { move } from './move.js'
+import { isPlainEnd, move } from './move.js'
 import { note } from './note.js'
 import { put } from './put.js'
 import * as receipts from './receipts.js'
-import { release } from './release.js'
+import { release, releaseEnded } from './release.js'
 import { expireOrphans, renew } from './renew.js'
 import type { Transaction } from './transaction.js'
 import { remember } from './writers.js'
@@ -32,7 +32,12 @@ export function reduce(tx: Transaction, batch: Batch): Receipt {
   const renewals = batch.renewals.map((renewal) => renew(tx, renewal))
   const claims = batch.asks.map((ask) => claim(tx, ask))
   const asks = claims.map(({ jobs }) => jobs)
-  const receipt: Receipt = { writer: batch.writer, seq: batch.seq, now: tx.now, groups, renewals, asks }
+  const again = Math.min(...claims.map((each) => each.again ?? Infinity))
+  const { writer, seq } = batch
+  const receipt: Receipt = {
+    ...{ writer, seq, now: tx.now, groups, renewals, asks },
+    ...(again !== Infinity && { again }),
+  }
   tx.finish()
   const numbers = claims.map(({ seqs }) => seqs)
   remember(tx, batch, receipts.write(batch, receipt, numbers, fence))
@@ -56,14 +61,35 @@ function applyGroups(tx: Transaction, groups: readonly Group[]): Verdict[] {
       for (const _ of ends) verdicts.push(LANDED)
       continue
     }
+    const first = groups[verdicts.length]!
+    if (isOwnEnd(first)) {
+      verdicts.push(end(tx, first))
+      continue
+    }
+    releaseEnded(tx)
     const alike = newJobsAlike(groups.length - verdicts.length, (at) => soleInsert(groups[verdicts.length + at]!))
     const records = alike.length >= FEW ? insertAlike(tx, alike) : []
     for (const record of records) verdicts.push({ ok: true, inserted: [record] })
     // The rest goes one by one: it is of another kind, too few, or next to one that has to be asked by itself.
-    const rest = Math.max(1, Math.min(Math.max(alike.length - records.length, ends.length), MANY))
+    const rest = Math.max(1, Math.min(alike.length - records.length, MANY))
     for (const group of groups.slice(verdicts.length, verdicts.length + rest)) verdicts.push(applyGroup(tx, group))
   }
+  releaseEnded(tx)
   return verdicts
+}
+
+/** Whether a group completes a job that is a chain by itself, and no more: many of those are told to their dependents at once. */
+function isOwnEnd([move, release, ...more]: Group): boolean {
+  if (move?.kind !== 'move' || release?.kind !== 'release' || more.length > 0) return false
+  return isPlainEnd(move) && release.chain === move.id && release.outcome === 'completed'
+}
+
+function end(tx: Transaction, [change]: Group): Verdict {
+  const completion = change as Move
+  const refused = move(tx, completion)
+  if (refused !== undefined) return refused
+  if (tx.ground.openEdges) tx.ended.push(completion.id)
+  return LANDED
 }
 
 function soleInsert(group: Group): Change | undefined {

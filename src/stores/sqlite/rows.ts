@@ -4,13 +4,14 @@ import type { Draft } from '../../job/record.js'
 import type { Settings } from '../settings.js'
 import type { SqlRow, Value } from './driver.js'
 
-/** The queue, name and version that jobs share. Its number never changes. */
+/** The queue, name and version that jobs share, and whether they have groups. Its number never changes. */
 export interface Lane {
   readonly id: number
   readonly queue: number
   readonly queueName: string
   readonly name: string
   readonly version: number
+  readonly shared: boolean
 }
 
 /** A job as it was read, and where it is. */
@@ -73,6 +74,7 @@ export function recordOf(
     chainId: row[18] === null ? id : (row[18] as string),
     chainIndex: row[19] as number,
     parentId: text(row[20]!),
+    group: text(row[34]!),
     pending: row[21] as number,
     stalls: row[22] as number,
     ahead: row[23] === 1,
@@ -88,7 +90,7 @@ export function recordOf(
   }
 }
 
-/** The record in a row of `laneHead`, of a job that nothing has happened to yet. */
+/** The record in a row of `laneHead` or its like, of a job that nothing has happened to yet. */
 export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
   const id = row[1] as string
   const { backoff, timeout, keep } = settings.parse(row[10] as string | null)
@@ -117,7 +119,8 @@ export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
     dueAt: undefined,
     chainId: id,
     chainIndex: 0,
-    parentId: undefined,
+    parentId: text(row[13]!),
+    group: lane.shared ? text(row[14]!) : undefined,
     pending: 0,
     stalls: 0,
     ahead: false,

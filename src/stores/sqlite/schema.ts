@@ -1,14 +1,15 @@
 // stores/sqlite/schema.ts: the whole schema as it is today, and the steps that lead here from older ones.
 
 /** The version of `schema`; up by one with every step. */
-export const VERSION = 1
+export const VERSION = 2
 
 /**
  * Everything Millrace keeps in a file. Names begin with `millrace_`, so that it can live beside the tables of a program.
  * Times are milliseconds since 1970. JSON is text.
  */
 export const schema = `
--- Queues, and the lanes in them: one for each name and version. Neither is ever removed, so their numbers can be kept.
+-- Queues, and the lanes in them: one for each name and version, and one more for those of its jobs that have a group.
+-- Neither is ever removed, so their numbers can be kept.
 CREATE TABLE millrace_queue (
   id   INTEGER PRIMARY KEY,
   name TEXT NOT NULL UNIQUE
@@ -18,12 +19,14 @@ CREATE TABLE millrace_lane (
   queue   INTEGER NOT NULL,
   name    TEXT NOT NULL,
   version INTEGER NOT NULL,
-  UNIQUE (queue, name, version)
+  shared  INTEGER NOT NULL DEFAULT 0,        -- of jobs with a group
+  UNIQUE (queue, name, version, shared)
 );
 
 -- Numbers kept so that nobody has to count: 'store' (number, fence, event, notice), 'lane' (jobs by state, and the leases
--- that lost their job), 'queue' (what has happened since it was made), and 'writer': the last batch of each, with when it
--- came and its receipt, so that one sent again is answered and not applied. One tree, so that a commit writes one page.
+-- that lost their job), 'queue' (what has happened since it was made), 'turn' (what its groups have come to, by priority),
+-- 'rate' (what was taken of one, as JSON, and when that is over), and 'writer': the last batch of each, with when it came
+-- and its receipt, so that one sent again is answered and not applied. One tree, so that a commit writes one page.
 CREATE TABLE millrace_counter (
   kind    TEXT NOT NULL,
   of      INTEGER NOT NULL,                  -- the lane or queue
@@ -43,7 +46,7 @@ CREATE TABLE millrace_job (
   kind        TEXT NOT NULL DEFAULT 'job',   -- job, schedule
   state       TEXT NOT NULL,                 -- waiting, delayed, waiting-children, active, completed, failed, cancelled
   priority    INTEGER NOT NULL,              -- lower goes first
-  ord         INTEGER NOT NULL,              -- place within a priority; below zero for last in, first out
+  ord         INTEGER NOT NULL,              -- place within a priority; below zero for last in, first out; of a group: its turn
   fence       INTEGER NOT NULL,              -- up by one with every move
   attempt     INTEGER NOT NULL DEFAULT 0,
   attempts    INTEGER,                       -- empty: no bound
@@ -72,16 +75,25 @@ CREATE TABLE millrace_job (
   error       TEXT,
   created_at  INTEGER NOT NULL,
   started_at  INTEGER,
-  finished_at INTEGER
+  finished_at INTEGER,
+  grp         TEXT                           -- whose it is, among those who take turns
 );
 CREATE UNIQUE INDEX millrace_job_id ON millrace_job (id);
 CREATE INDEX millrace_job_ready ON millrace_job (lane, priority, ord) WHERE state = 'waiting' AND kind = 'job';
-CREATE INDEX millrace_job_list ON millrace_job (queue, state) WHERE state <> 'active';
+CREATE INDEX millrace_job_list ON millrace_job (lane, state) WHERE state <> 'active';
 CREATE INDEX millrace_job_due ON millrace_job (queue, due_at) WHERE due_at IS NOT NULL AND state <> 'active';
 CREATE INDEX millrace_job_leased ON millrace_job (queue, due_at) WHERE state = 'active';
 CREATE INDEX millrace_job_chain ON millrace_job (chain) WHERE chain IS NOT NULL;
 CREATE INDEX millrace_job_parent ON millrace_job (parent) WHERE parent IS NOT NULL;
 CREATE INDEX millrace_job_schedule ON millrace_job (queue) WHERE kind = 'schedule';
+-- Only jobs with a group are in these: all of them, those that wait by turn, those under way, and those in rarer states.
+-- A claim rewrites the second and the third, and the end of most jobs the third, which is small.
+CREATE INDEX millrace_job_group ON millrace_job (queue, grp) WHERE grp IS NOT NULL;
+CREATE INDEX millrace_job_turn ON millrace_job (queue, grp, lane, priority, ord)
+  WHERE grp IS NOT NULL AND (state = 'waiting' AND kind = 'job');
+CREATE INDEX millrace_job_group_leased ON millrace_job (queue, grp) WHERE grp IS NOT NULL AND state = 'active';
+CREATE INDEX millrace_job_group_rare ON millrace_job (queue, grp, state)
+  WHERE grp IS NOT NULL AND state IN ('delayed', 'waiting-children', 'failed', 'cancelled');
 
 -- Data that would make its job's row too heavy to be rewritten.
 CREATE TABLE millrace_body (
@@ -113,12 +125,15 @@ CREATE TABLE millrace_edge (
   dependent INTEGER NOT NULL,
   place     INTEGER NOT NULL,
   chain     TEXT NOT NULL,
-  policy    TEXT NOT NULL,                   -- fail, ignore, remove
+  policy    TEXT NOT NULL,                   -- fail, ignore, remove; with -all behind it: the others are cancelled first
   state     TEXT NOT NULL,                   -- open, ended, broken, closed
+  name      TEXT NOT NULL DEFAULT '',        -- of the job that was to be waited for
+  result    TEXT,                            -- what the last job of the chain returned
+  error     TEXT,                            -- or failed with
   PRIMARY KEY (dependent, place)
 ) WITHOUT ROWID;
 CREATE INDEX millrace_edge_chain ON millrace_edge (chain, dependent);
-CREATE INDEX millrace_edge_open ON millrace_edge (chain, dependent) WHERE state = 'open';
+CREATE INDEX millrace_edge_open ON millrace_edge (chain, dependent) WHERE state <> 'ended';
 
 -- Dedup keys, held until their job has finished or until their window is over.
 CREATE TABLE millrace_key (
@@ -134,6 +149,7 @@ CREATE TABLE millrace_orphan (
   fence INTEGER NOT NULL,
   lane  INTEGER NOT NULL,
   until INTEGER NOT NULL,
+  grp   TEXT,
   PRIMARY KEY (id, fence)
 ) WITHOUT ROWID;
 CREATE INDEX millrace_orphan_until ON millrace_orphan (until);
@@ -166,7 +182,8 @@ CREATE TABLE millrace_event (
 
 -- For people: every job with its names in words.
 CREATE VIEW millrace_jobs AS
-  SELECT j.seq, j.id, q.name AS queue, l.name AS name, l.version AS version, j.kind, j.state, j.priority, j.attempt, j.attempts,
+  SELECT j.seq, j.id, q.name AS queue, l.name AS name, l.version AS version, j.kind, j.state, j.priority, j.grp AS "group",
+         j.attempt, j.attempts,
          coalesce(b.data, j.data) AS data, j.result, j.error, j.progress, j.worker,
          datetime(j.created_at / 1000, 'unixepoch') AS created, datetime(j.run_at / 1000, 'unixepoch') AS runs,
          datetime(j.started_at / 1000, 'unixepoch') AS started, datetime(j.finished_at / 1000, 'unixepoch') AS finished
@@ -177,4 +194,54 @@ CREATE VIEW millrace_jobs AS
 `
 
 /** What leads from one version to the next, the oldest first. */
-export const steps: readonly { readonly from: number; readonly sql: string }[] = []
+export const steps: readonly { readonly from: number; readonly sql: string }[] = [
+  {
+    from: 1, // jobs were listed by queue and state, whatever their names; there were no groups; edges told neither what they were to nor what it came to
+    sql: `
+DROP VIEW millrace_jobs;
+DROP INDEX millrace_job_list;
+CREATE INDEX millrace_job_list ON millrace_job (lane, state) WHERE state <> 'active';
+CREATE TABLE millrace_lane_before AS SELECT id, queue, name, version FROM millrace_lane;
+DROP TABLE millrace_lane;
+CREATE TABLE millrace_lane (
+  id      INTEGER PRIMARY KEY,
+  queue   INTEGER NOT NULL,
+  name    TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  shared  INTEGER NOT NULL DEFAULT 0,
+  UNIQUE (queue, name, version, shared)
+);
+INSERT INTO millrace_lane (id, queue, name, version) SELECT id, queue, name, version FROM millrace_lane_before;
+DROP TABLE millrace_lane_before;
+ALTER TABLE millrace_job ADD COLUMN grp TEXT;
+ALTER TABLE millrace_orphan ADD COLUMN grp TEXT;
+CREATE INDEX millrace_job_group ON millrace_job (queue, grp) WHERE grp IS NOT NULL;
+CREATE INDEX millrace_job_turn ON millrace_job (queue, grp, lane, priority, ord)
+  WHERE grp IS NOT NULL AND (state = 'waiting' AND kind = 'job');
+CREATE INDEX millrace_job_group_leased ON millrace_job (queue, grp) WHERE grp IS NOT NULL AND state = 'active';
+CREATE INDEX millrace_job_group_rare ON millrace_job (queue, grp, state)
+  WHERE grp IS NOT NULL AND state IN ('delayed', 'waiting-children', 'failed', 'cancelled');
+CREATE VIEW millrace_jobs AS
+  SELECT j.seq, j.id, q.name AS queue, l.name AS name, l.version AS version, j.kind, j.state, j.priority, j.grp AS "group",
+         j.attempt, j.attempts,
+         coalesce(b.data, j.data) AS data, j.result, j.error, j.progress, j.worker,
+         datetime(j.created_at / 1000, 'unixepoch') AS created, datetime(j.run_at / 1000, 'unixepoch') AS runs,
+         datetime(j.started_at / 1000, 'unixepoch') AS started, datetime(j.finished_at / 1000, 'unixepoch') AS finished
+  FROM millrace_job j
+  JOIN millrace_queue q ON q.id = j.queue
+  JOIN millrace_lane l ON l.id = j.lane
+  LEFT JOIN millrace_body b ON b.seq = j.seq;
+ALTER TABLE millrace_edge ADD COLUMN name TEXT NOT NULL DEFAULT '';
+ALTER TABLE millrace_edge ADD COLUMN result TEXT;
+ALTER TABLE millrace_edge ADD COLUMN error TEXT;
+DROP INDEX millrace_edge_open;
+CREATE INDEX millrace_edge_open ON millrace_edge (chain, dependent) WHERE state <> 'ended';
+UPDATE millrace_edge SET
+  name = coalesce((SELECT l.name FROM millrace_job j JOIN millrace_lane l ON l.id = j.lane WHERE j.id = millrace_edge.chain), ''),
+  result = CASE WHEN state = 'ended' THEN (SELECT j.result FROM millrace_job j WHERE j.id = millrace_edge.chain OR j.chain = millrace_edge.chain
+    ORDER BY j.chain_index DESC, j.seq DESC LIMIT 1) END,
+  error = CASE WHEN state IN ('broken', 'closed') THEN (SELECT json_remove(j.error, '$.stack') FROM millrace_job j
+    WHERE j.id = millrace_edge.chain OR j.chain = millrace_edge.chain ORDER BY j.chain_index DESC, j.seq DESC LIMIT 1) END;
+`,
+  },
+]

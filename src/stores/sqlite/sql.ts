@@ -7,7 +7,11 @@ const DATA = 'CASE WHEN j.bulky THEN (SELECT b.data FROM millrace_body b WHERE b
 const RECORD = `j.seq, j.id, j.lane, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.worker,
   j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain, j.chain_index, j.parent,
   j.pending, j.stalls, j.ahead, j.errors, j.progress, j.result, j.error, j.created_at, j.started_at, j.finished_at,
-  ${DATA}, j.settings, j.dedup`
+  ${DATA}, j.settings, j.dedup, j.grp`
+
+/** What a claim has to know of a job. */
+const HEAD = `SELECT j.seq, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.created_at,
+      ${DATA}, j.settings, j.dedup, j.touched, j.parent`
 
 const rows = (count: number, make: (row: number) => string): string =>
   Array.from({ length: count }, (_, row) => make(row)).join(', ')
@@ -24,14 +28,22 @@ const insertJobs = (count: number): string => `INSERT INTO millrace_job
       `(?1 + ${row}, ?${2 * row + 11}, ?2, ?3, 'waiting', ?4, (?1 + ${row}) * ?5 - (?5 < 0), ?6, ?7, ?8, ?9, ?10, ?${2 * row + 12})`,
   )}`
 
+/** The same with groups: ?10 and on are the ids, each before its data, its group and its turn. */
+const insertShared = (count: number): string => `INSERT INTO millrace_job
+  (seq, id, queue, lane, state, priority, ord, fence, attempts, created_at, settings, bulky, data, grp) VALUES
+  ${rows(count, (row) => {
+    const [id, data, grp, ord] = [10, 11, 12, 13].map((first) => `?${4 * row + first}`)
+    return `(?1 + ${row}, ${id}, ?2, ?3, 'waiting', ?4, ${ord}, ?5, ?6, ?7, ?8, ?9, ${data}, ${grp})`
+  })}`
+
 /** Adds to so many counters: each is given by its kind, whose it is, what it counts, and how many more there are. */
 const count = (counters: number): string => `INSERT INTO millrace_counter (kind, of, what, n)
   VALUES ${rows(counters, () => '(?, ?, ?, ?)')} ON CONFLICT DO UPDATE SET n = n + excluded.n`
 
 /** How many rows are inserted at once: from fifty on, more gains nothing. */
 export const RUNS = [
-  { rows: 50, insertJobs: 'insertJobs50' },
-  { rows: 8, insertJobs: 'insertJobs8' },
+  { rows: 50, insertJobs: 'insertJobs50', insertShared: 'insertShared50' },
+  { rows: 8, insertJobs: 'insertJobs8', insertShared: 'insertShared8' },
 ] as const
 
 const MOVE = `UPDATE millrace_job SET state = ?, priority = ?, ord = ?, fence = ?, attempt = ?, worker = ?, run_at = ?,
@@ -43,6 +55,9 @@ const COMPLETE = `UPDATE millrace_job SET state = 'completed', fence = fence + 1
 
 const CLAIM = `UPDATE millrace_job SET state = 'active', fence = fence + 1, attempt = attempt + 1, worker = ?1,
   lease_until = ?2, due_at = ?2, ahead = ?3, started_at = ?4 WHERE`
+
+/** The states of jobs with a group that have an index of their own. */
+const RARE = `state IN ('delayed', 'waiting-children', 'failed', 'cancelled')`
 
 /** All statements, by verb. */
 export const sql = {
@@ -69,10 +84,13 @@ export const sql = {
   queueNamed: 'SELECT id FROM millrace_queue WHERE name = ?',
   queues: 'SELECT id, name FROM millrace_queue ORDER BY id',
   addQueue: 'INSERT INTO millrace_queue (name) VALUES (?) RETURNING id',
-  laneNamed: 'SELECT id FROM millrace_lane WHERE queue = ? AND name = ? AND version = ?',
-  lane: `SELECT l.id, l.queue, q.name AS queue_name, l.name, l.version FROM millrace_lane l JOIN millrace_queue q ON q.id = l.queue
-    WHERE l.id = ?`,
-  addLane: 'INSERT INTO millrace_lane (queue, name, version) VALUES (?, ?, ?) RETURNING id',
+  laneNamed: 'SELECT id FROM millrace_lane WHERE queue = ? AND name = ? AND version = ? AND shared = ?',
+  lane: `SELECT l.id, l.queue, q.name AS queue_name, l.name, l.version, l.shared
+    FROM millrace_lane l JOIN millrace_queue q ON q.id = l.queue WHERE l.id = ?`,
+  /** Where there are jobs: the lanes of a queue, and what each holds. */
+  heldIn: `SELECT l.id, l.name, c.what FROM millrace_lane l JOIN millrace_counter c ON c.kind = 'lane' AND c.of = l.id
+    WHERE l.queue = ? AND c.n > 0`,
+  addLane: 'INSERT INTO millrace_lane (queue, name, version, shared) VALUES (?, ?, ?, ?) RETURNING id',
   numbers: `SELECT what, n FROM millrace_counter WHERE kind = 'store' AND of = 0`,
   setNumber: `INSERT INTO millrace_counter (kind, of, what, n) VALUES ('store', 0, ?1, ?2)
     ON CONFLICT DO UPDATE SET n = ?2`,
@@ -97,11 +115,13 @@ export const sql = {
   jobBySeq: `SELECT ${RECORD} FROM millrace_job j WHERE j.seq = ?`,
   seqOf: 'SELECT seq FROM millrace_job WHERE id = ?',
   insertJob: `INSERT INTO millrace_job (seq, id, queue, lane, kind, state, priority, ord, fence, attempts, run_at, broken_at,
-    due_at, chain, chain_index, parent, pending, created_at, touched, bulky, data, settings, dedup)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    due_at, chain, chain_index, parent, pending, created_at, touched, bulky, data, settings, dedup, grp)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   insertBody: 'INSERT INTO millrace_body (seq, data) VALUES (?, ?)',
   insertJobs50: insertJobs(50),
   insertJobs8: insertJobs(8),
+  insertShared50: insertShared(50),
+  insertShared8: insertShared(8),
   setData: 'UPDATE millrace_job SET data = ?, bulky = ? WHERE seq = ?',
   setProgress: 'UPDATE millrace_job SET progress = ?, touched = 1 WHERE seq = ?',
   move: MOVE,
@@ -127,24 +147,82 @@ export const sql = {
   logsOf: 'SELECT at, attempt, line FROM millrace_log WHERE job = ? ORDER BY n',
 
   // Claims: the head of a lane after a place, and what takes it.
-  laneHead: `SELECT j.seq, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.created_at,
-      ${DATA}, j.settings, j.dedup, j.touched
+  laneHead: `${HEAD}
     FROM millrace_job j WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job' AND (j.priority, j.ord) > (?2, ?3)
     ORDER BY j.priority, j.ord LIMIT ?4`,
+  /** The same where places are turns, which may be the same. */
+  sharedHead: `${HEAD}, j.grp FROM millrace_job j WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job'
+    AND (j.priority, j.ord, j.seq) > (?2, ?3, ?4) ORDER BY j.priority, j.ord, j.seq LIMIT ?5`,
+  /** The same of one group. */
+  groupHead: `${HEAD}, j.grp FROM millrace_job j WHERE j.queue = ?1 AND j.grp = ?2 AND j.lane = ?3
+    AND j.state = 'waiting' AND j.kind = 'job' AND (j.priority, j.ord, j.seq) > (?4, ?5, ?6)
+    ORDER BY j.priority, j.ord, j.seq LIMIT ?7`,
   claimMany: `${CLAIM} seq IN (SELECT value FROM json_each(?5))`,
   claimRun: `${CLAIM} seq BETWEEN ?5 AND ?6`,
 
+  // Groups: turns, leases, backlogs, and what was taken of rates.
+  turn: `SELECT n FROM millrace_counter WHERE kind = 'turn' AND of = ? AND what = ?`,
+  setTurn: `INSERT INTO millrace_counter (kind, of, what, n) VALUES ('turn', ?1, ?2, ?3) ON CONFLICT DO UPDATE SET n = ?3`,
+  /** Of each group in a list, the highest turn of those that wait within a priority, lane by lane. */
+  lastTurns: `SELECT g.value, (
+      WITH RECURSIVE lanes (lane) AS (
+        SELECT min(lane) FROM millrace_job WHERE queue = ?1 AND grp = g.value AND state = 'waiting' AND kind = 'job'
+        UNION ALL
+        SELECT (SELECT min(j.lane) FROM millrace_job j WHERE j.queue = ?1 AND j.grp = g.value AND j.state = 'waiting'
+          AND j.kind = 'job' AND j.lane > lanes.lane) FROM lanes WHERE lanes.lane IS NOT NULL)
+      SELECT max((SELECT j.ord FROM millrace_job j WHERE j.queue = ?1 AND j.grp = g.value AND j.lane = lanes.lane
+        AND j.priority = ?2 AND j.state = 'waiting' AND j.kind = 'job' ORDER BY j.ord DESC LIMIT 1))
+      FROM lanes WHERE lanes.lane IS NOT NULL) AS last
+    FROM json_each(?3) g`,
+  /** Of each group, the place of the first that waits in a lane after another: found group by group, however many each has. */
+  groupHeads: `WITH RECURSIVE groups (grp) AS (
+      SELECT min(grp) FROM millrace_job WHERE queue = ?1 AND grp IS NOT NULL AND state = 'waiting' AND kind = 'job'
+      UNION ALL
+      SELECT (SELECT min(j.grp) FROM millrace_job j WHERE j.queue = ?1 AND j.grp > groups.grp AND j.state = 'waiting'
+        AND j.kind = 'job') FROM groups WHERE groups.grp IS NOT NULL)
+    SELECT groups.grp, first.priority, first.ord, first.seq FROM groups JOIN millrace_job first ON first.seq =
+      (SELECT j.seq FROM millrace_job j WHERE j.queue = ?1 AND j.grp = groups.grp AND j.lane = ?2 AND j.state = 'waiting'
+        AND j.kind = 'job' AND (j.priority, j.ord, j.seq) > (?3, ?4, ?5) ORDER BY j.priority, j.ord, j.seq LIMIT 1)`,
+  groupLeases: `SELECT grp, count(*) FROM millrace_job WHERE queue = ? AND grp IS NOT NULL AND state = 'active' GROUP BY grp`,
+  groupOrphans: `SELECT o.grp, count(*) FROM millrace_orphan o JOIN millrace_lane l ON l.id = o.lane
+    WHERE o.grp IS NOT NULL AND l.queue = ? GROUP BY o.grp`,
+  groupBacklog: `SELECT (SELECT count(*) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND state = 'waiting' AND kind = 'job')
+    + (SELECT count(*) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND ${RARE} AND state IN ('delayed', 'waiting-children'))`,
+  oldestOfGroup: `SELECT min(seq) FROM (
+    SELECT min(seq) AS seq FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND state = 'waiting' AND kind = 'job'
+    UNION ALL SELECT min(seq) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND ${RARE} AND state = 'delayed'
+    UNION ALL SELECT min(seq) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND ${RARE} AND state = 'waiting-children')`,
+  rate: `SELECT receipt FROM millrace_counter WHERE kind = 'rate' AND of = ? AND what = ?`,
+  setRate: `INSERT INTO millrace_counter (kind, of, what, n, at, receipt) VALUES ('rate', ?1, ?2, 0, ?3, ?4)
+    ON CONFLICT DO UPDATE SET at = ?3, receipt = ?4`,
+  ratesAfter: `SELECT what, at FROM millrace_counter WHERE kind = 'rate' AND of = ?1 AND what > ?2 ORDER BY what LIMIT ?3`,
+  dropRate: `DELETE FROM millrace_counter WHERE kind = 'rate' AND of = ? AND what = ?`,
+
   // Chains and edges.
-  chainJobs: `SELECT seq, chain_index, state FROM millrace_job WHERE chain = ?1
-    UNION ALL SELECT seq, chain_index, state FROM millrace_job WHERE id = ?1 AND chain IS NULL`,
-  chainOf: 'SELECT coalesce(chain, id) FROM millrace_job WHERE id = ?',
-  anyOpenEdge: `SELECT 1 FROM millrace_edge WHERE state = 'open' LIMIT 1`,
-  openEdgesOn: `SELECT dependent, place FROM millrace_edge WHERE chain = ? AND state = 'open' ORDER BY dependent`,
-  addEdge: 'INSERT INTO millrace_edge (dependent, place, chain, policy, state) VALUES (?, ?, ?, ?, ?)',
-  turnEdge: 'UPDATE millrace_edge SET state = ? WHERE dependent = ? AND place = ?',
+  chainJobs: `SELECT seq, chain_index, state, result, error FROM millrace_job WHERE chain = ?1
+    UNION ALL SELECT seq, chain_index, state, result, error FROM millrace_job WHERE id = ?1 AND chain IS NULL`,
+  chainOf:
+    'SELECT coalesce(j.chain, j.id), l.name FROM millrace_job j JOIN millrace_lane l ON l.id = j.lane WHERE j.id = ?',
+  /** Whether the end of any chain may concern anybody. */
+  anyOpenEdge: `SELECT 1 FROM millrace_edge WHERE state <> 'ended' LIMIT 1`,
+  openEdgesOn: `SELECT e.dependent, e.place, e.state, j.pending, j.state AS job_state FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
+    WHERE e.chain = ? AND e.state <> 'ended' ORDER BY e.dependent`,
+  addEdge: `INSERT INTO millrace_edge (dependent, place, chain, name, policy, state, result, error)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+  turnEdge: 'UPDATE millrace_edge SET state = ?, result = ?, error = ? WHERE dependent = ? AND place = ?',
+  anyBroken: `SELECT 1 FROM millrace_edge WHERE dependent = ? AND state = 'broken' LIMIT 1`,
+  /** So many dependencies less, of a job that still waits for others. */
+  countDown: 'UPDATE millrace_job SET pending = pending - ?2 WHERE seq = ?1',
+  /** The same for many chains, in their order; and which of them have more than one job. */
+  openEdgesOnAll: `SELECT e.dependent, e.state, j.pending, j.state AS job_state FROM json_each(?) c
+    CROSS JOIN millrace_edge e ON e.chain = c.value AND e.state <> 'ended' CROSS JOIN millrace_job j ON j.seq = e.dependent
+    ORDER BY c.key, e.dependent`,
+  anyContinued: `SELECT 1 FROM json_each(?) c CROSS JOIN millrace_job j ON j.chain = c.value LIMIT 1`,
+  endEdges: `UPDATE millrace_edge SET state = 'ended', result = (SELECT j.result FROM millrace_job j WHERE j.id = millrace_edge.chain)
+    WHERE chain IN (SELECT value FROM json_each(?)) AND state <> 'ended'`,
   closeBroken: `UPDATE millrace_edge SET state = 'closed' WHERE dependent = ? AND state = 'broken'`,
-  edgesOf: 'SELECT chain, policy, state FROM millrace_edge WHERE dependent = ? ORDER BY place',
-  edgesOn: `SELECT j.id, e.policy, e.state FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
+  edgesOf: 'SELECT chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? ORDER BY place',
+  edgesOn: `SELECT j.id, e.name, e.policy, e.state, e.result, e.error FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
     WHERE e.chain = ? ORDER BY e.dependent`,
 
   // Keys, orphans, cells, writers.
@@ -157,7 +235,7 @@ export const sql = {
     (SELECT key FROM millrace_key WHERE until IS NOT NULL AND until <= ? ORDER BY until LIMIT 16)`,
   anyOrphan: 'SELECT 1 FROM millrace_orphan LIMIT 1',
   orphan: 'SELECT lane FROM millrace_orphan WHERE id = ? AND fence = ?',
-  addOrphan: 'INSERT INTO millrace_orphan (id, fence, lane, until) VALUES (?, ?, ?, ?)',
+  addOrphan: 'INSERT INTO millrace_orphan (id, fence, lane, until, grp) VALUES (?, ?, ?, ?, ?)',
   dropOrphan: 'DELETE FROM millrace_orphan WHERE id = ? AND fence = ?',
   orphansOver: 'SELECT id, fence, lane FROM millrace_orphan WHERE until <= ?',
   cell: 'SELECT key, value, version, at FROM millrace_cell WHERE key = ?',
@@ -197,39 +275,51 @@ export const sql = {
     ORDER BY due_at, seq LIMIT ?3`,
 } as const
 
-/** Which index a listing of jobs reads: that of a state, of schedules, of a chain or its first job, or of a parent. */
+/**
+ * Which index a listing of jobs reads: that of a lane's jobs in a state, or of what runs in a queue, of its schedules, of a
+ * chain or its first job, of a parent, or of a group, with a state or without.
+ */
 export interface Listing {
-  readonly by: JobState | 'schedule' | 'chain' | 'id' | 'parent'
+  readonly by: JobState | 'schedule' | 'chain' | 'id' | 'parent' | 'group' | `group ${JobState}`
   readonly order: 'oldest' | 'newest'
 }
 
-const listedBy: Readonly<Record<Exclude<Listing['by'], JobState>, string>> = {
+const ofGroup = 'j.queue = ?1 AND j.grp = ?10'
+const rareInGroup = (state: JobState): string => `${ofGroup} AND j.${RARE} AND j.state = '${state}'`
+
+const listedBy: Readonly<Record<Exclude<Listing['by'], Exclude<JobState, 'active'>>, string>> = {
+  active: `j.queue = ?1 AND j.state = 'active'`, // few, and found by their leases
   schedule: `j.queue = ?1 AND j.kind = 'schedule'`,
   chain: 'j.chain = ?1',
   id: 'j.id = ?1 AND j.chain IS NULL',
   parent: 'j.parent = ?1',
+  group: ofGroup,
+  'group waiting': `${ofGroup} AND j.state = 'waiting' AND j.kind = 'job'`,
+  'group active': `${ofGroup} AND j.state = 'active'`,
+  'group completed': `${ofGroup} AND j.state = 'completed'`,
+  'group delayed': rareInGroup('delayed'),
+  'group waiting-children': rareInGroup('waiting-children'),
+  'group failed': rareInGroup('failed'),
+  'group cancelled': rareInGroup('cancelled'),
 }
 
 /**
  * The numbers of jobs in their order, from a place on. What else a query says is looked at row by row: ?4 states, ?5 names,
- * ?6 a kind, ?7 a queue by name, ?8 a chain, ?9 a parent, each empty where it says nothing.
+ * ?6 a kind, ?7 a queue by name, ?8 a chain, ?9 a parent, ?10 a group, each empty where it says nothing.
  */
 export function listing({ by, order }: Listing): string {
-  // Active jobs are few, and found by their leases.
-  const active = `j.queue = ?1 AND j.state = 'active'`
   const where =
-    by === 'active'
-      ? active
-      : by in listedBy
-        ? listedBy[by as keyof typeof listedBy]
-        : `j.queue = ?1 AND j.state = '${by}' AND j.state <> 'active'`
+    by in listedBy ? listedBy[by as keyof typeof listedBy] : `j.lane = ?1 AND j.state = '${by}' AND j.state <> 'active'`
   const after = order === 'newest' ? 'j.seq < ?2' : 'j.seq > ?2'
-  return `SELECT j.seq FROM millrace_job j JOIN millrace_lane l ON l.id = j.lane WHERE ${where} AND ${after}
+  // Those that wait are sorted, rather than looked for among all that have finished.
+  const from = by === 'group waiting' ? 'millrace_job j INDEXED BY millrace_job_turn' : 'millrace_job j'
+  return `SELECT j.seq FROM ${from} WHERE ${where} AND ${after}
     AND (?4 IS NULL OR j.state IN (SELECT value FROM json_each(?4)))
-    AND (?5 IS NULL OR l.name IN (SELECT value FROM json_each(?5)))
+    AND (?5 IS NULL OR (SELECT l.name FROM millrace_lane l WHERE l.id = j.lane) IN (SELECT value FROM json_each(?5)))
     AND (?6 IS NULL OR j.kind = ?6)
     AND (?7 IS NULL OR j.queue = (SELECT id FROM millrace_queue WHERE name = ?7))
     AND (?8 IS NULL OR coalesce(j.chain, j.id) = ?8)
     AND (?9 IS NULL OR j.parent = ?9)
+    AND (?10 IS NULL OR j.grp = ?10)
     ORDER BY j.seq ${order === 'newest' ? 'DESC' : 'ASC'} LIMIT ?3`
 }

@@ -1,6 +1,7 @@
 // stores/sqlite/transaction.ts: one commit under way: what it has read, counted and has to tell.
 import type { JobRecord, JobState, Time } from '../../job/job.js'
 import type { Places } from '../apply.js'
+import { turn } from '../turns.js'
 import { Counts } from './counts.js'
 import type { Ground, Numbers } from './ground.js'
 import { News } from './news.js'
@@ -25,8 +26,12 @@ export class Transaction implements Places {
   readonly #before: Readonly<Numbers>
   /** Limited queues in which leases ended, by number. */
   readonly #credited = new Map<number, string>()
+  /** Jobs just completed, each a chain by itself, whose dependents have not been told yet. */
+  readonly ended: string[] = []
   /** Queues from which jobs were claimed, by number. */
   readonly claimed = new Map<number, string>()
+  /** The turns that queues have come to in this commit. */
+  readonly #come = new Map<string, readonly [queue: number, priority: number, turn: number]>()
 
   constructor(ground: Ground, held: Held, now: Time, recording: boolean) {
     this.ground = ground
@@ -44,6 +49,21 @@ export class Transaction implements Places {
     return lifo ? -1 - number : number
   }
 
+  turn(queueName: string, group: string, priority: number): number {
+    const { groups } = this.ground
+    const queue = this.ground.queue(queueName)!
+    const weight = this.ground.bounds(queueName).weight(group)
+    return turn(groups.come(queue, priority), groups.last(queue, group, priority), weight)
+  }
+
+  /** A turn was claimed from a queue. */
+  came(queue: number, priority: number, ord: number): void {
+    const { groups } = this.ground
+    if (ord <= groups.come(queue, priority)) return
+    groups.came(queue, priority, ord)
+    this.#come.set(`${queue} ${priority}`, [queue, priority, ord])
+  }
+
   /** A job is new or has another record: counts it, and says what there is to tell. */
   placed(lane: Lane, job: JobRecord, from: JobState | undefined, due: Time | undefined): void {
     if (job.kind === 'job') {
@@ -51,6 +71,7 @@ export class Transaction implements Places {
       else this.counts.moved(lane.id, from, job.state)
     } else if (from === undefined) this.counts.lane(lane.id, 'schedule', 1)
     this.news.placed(job, from, due)
+    if (job.group !== undefined) this.ground.groups.placed(lane.queue, job, from)
     if (from === job.state) return
     if (job.state === 'waiting' && job.kind === 'job') this.work(lane)
     if (from === 'active') this.credited(lane)
@@ -95,5 +116,7 @@ export class Transaction implements Places {
       if (n !== before) this.counts.store(what, n - before)
     }
     this.counts.flush(this.sql)
+    for (const [queue, priority, ord] of this.#come.values()) this.sql.setTurn.run(queue, String(priority), ord)
+    this.ground.trim()
   }
 }

@@ -1,92 +1,163 @@
 // stores/table/claim.ts: answers asks, by merging the heads of the lanes that a worker handles.
-import type { JobRecord, Millis } from '../../job/job.js'
+import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { claimed, mayLeaseAhead } from '../../job/lifecycle.js'
 import type { Ask, Handled } from '../../store/store.js'
 import { handlersOf } from '../handlers.js'
 import type { Handlers } from '../handlers.js'
 import { Heap } from '../heap.js'
+import { NO_JOBS } from '../verdicts.js'
+import { Limits, isLimited } from './limits.js'
 import type { News } from './news.js'
-import { isAtLimit, isLimited, isPaused } from './row.js'
-import type { Lane, Queued, Row } from './row.js'
+import { isPaused } from './row.js'
+import type { Grouped, Lane, Queued, Row } from './row.js'
+import type { Sorted } from './sorted.js'
 import { replace } from './table.js'
 import type { Table } from './table.js'
-import { NO_JOBS } from '../verdicts.js'
 
-/** A lane that can give, its first job, and the lease that its jobs are given. */
+/** A lane that can give, or one group in it, its first job, and the lease that its jobs are given. */
 interface Head {
   readonly lane: Lane
+  readonly rows: Sorted<Row>
+  /** Whose jobs these are, where groups are bounded. */
+  readonly group: Grouped | undefined
   readonly lease: Millis
   row: Row
 }
 
-function goesFirst({ row: { job: a } }: Head, { row: { job: b } }: Head): boolean {
-  return a.priority < b.priority || (a.priority === b.priority && a.ord < b.ord)
+function goesFirst({ row: a }: Head, { row: b }: Head): boolean {
+  if (a.job.priority !== b.job.priority) return a.job.priority < b.job.priority
+  return a.job.ord < b.job.ord || (a.job.ord === b.job.ord && a.seq < b.seq)
 }
 
+/** The lines that an ask is answered from: one of all jobs without a group, and one of each queue's that have any. */
+class Lines {
+  readonly #plain = new Heap<Head>(goesFirst)
+  #shared: Map<Queued, Heap<Head>> | undefined
+
+  /** The line of a lane. */
+  of({ shared, name: { queue } }: Lane): Heap<Head> {
+    if (!shared) return this.#plain
+    this.#shared ??= new Map()
+    let line = this.#shared.get(queue)
+    if (line === undefined) this.#shared.set(queue, (line = new Heap(goesFirst)))
+    return line
+  }
+
+  /** The line whose head goes first: by priority, then by insertion. */
+  get first(): Heap<Head> | undefined {
+    let first = this.#plain.top === undefined ? undefined : this.#plain
+    if (this.#shared === undefined) return first
+    for (const line of this.#shared.values()) {
+      if (line.top === undefined) continue
+      if (first === undefined || isBefore(line.top.row, first.top!.row)) first = line
+    }
+    return first
+  }
+}
+
+function isBefore(a: Row, b: Row): boolean {
+  return a.job.priority < b.job.priority || (a.job.priority === b.job.priority && a.seq < b.seq)
+}
+
+/** What an ask came to. */
+export interface Claimed {
+  readonly jobs: readonly JobRecord[]
+  /** When a rate that held some back lets more through. */
+  readonly again: Time | undefined
+}
+
+const NOTHING: Claimed = Object.freeze({ jobs: NO_JOBS, again: undefined })
+
 /** Claims jobs for a worker: those to start at once, then those leased ahead. */
-export function claim(table: Table, ask: Ask, news: News): readonly JobRecord[] {
-  if (ask.want <= 0 && ask.ahead <= 0) return NO_JOBS
-  const heads = new Heap<Head>(goesFirst)
+export function claim(table: Table, ask: Ask, news: News): Claimed {
+  if (ask.want <= 0 && ask.ahead <= 0) return NOTHING
+  const lines = new Lines()
   let handlers = table.handlers.get(ask.handles)
   if (handlers === undefined) table.handlers.set(ask.handles, (handlers = handlersOf(ask.handles)))
   for (const [index, name] of ask.queues.entries()) {
     const queue = table.queues.get(name)
-    if (queue !== undefined && ask.queues.indexOf(name) === index) gather(heads, queue, handlers)
+    if (queue !== undefined && ask.queues.indexOf(name) === index) gather(lines, queue, handlers)
   }
-  if (heads.top === undefined) return NO_JOBS
 
   const jobs: JobRecord[] = []
-  for (let head = heads.top; head !== undefined && jobs.length < ask.want; head = heads.top) {
-    if (isAtLimit(head.lane.name)) heads.pop()
-    else jobs.push(take(table, heads, head, ask.worker, false, news))
+  const limits = new Limits(news.now)
+  for (let line = lines.first; line !== undefined && jobs.length < ask.want; line = lines.first) {
+    const head = line.top!
+    if (limits.isReached(head.lane.name, head.group)) line.pop()
+    else jobs.push(take(table, line, head, ask.worker, false, limits, news))
   }
   const most = jobs.length + ask.ahead
-  for (let head = heads.top; head !== undefined && jobs.length < most; head = heads.top) {
-    if (isLimited(head.lane.name) || !mayLeaseAhead(head.row.job)) heads.pop()
-    else jobs.push(take(table, heads, head, ask.worker, true, news))
+  for (
+    let line = ask.ahead > 0 ? lines.first : undefined;
+    line !== undefined && jobs.length < most;
+    line = lines.first
+  ) {
+    const head = line.top!
+    if (isLimited(head.lane.name, head.group) || !mayLeaseAhead(head.row.job)) line.pop()
+    else jobs.push(take(table, line, head, ask.worker, true, limits, news))
   }
-  return jobs
+  limits.write()
+  return { jobs, again: limits.again }
 }
 
 /** Collects the lanes of a queue that can give. What is paused or at its limit is passed over, its jobs unread. */
-function gather(heads: Heap<Head>, queue: Queued, handlers: Handlers): void {
+function gather(lines: Lines, queue: Queued, handlers: Handlers): void {
   if (queue.paused || queue.leases >= queue.limit) return
   if (handlers.has(undefined) || queue.ready.size <= handlers.size) {
     for (const lane of queue.ready) {
-      offer(heads, lane, handlers.get(lane.name.name) ?? handlers.get(undefined))
+      offer(lines, lane, handlers.get(lane.name.name) ?? handlers.get(undefined))
     }
     return
   }
   for (const [name, handled] of handlers) {
     const lanes = queue.names.get(name!)?.lanes
-    if (lanes !== undefined) for (const lane of lanes.values()) offer(heads, lane, handled)
+    if (lanes !== undefined) for (const lane of lanes.values()) offer(lines, lane, handled)
   }
 }
 
-function offer(heads: Heap<Head>, lane: Lane, handlers: readonly Handled[] | undefined): void {
-  if (handlers === undefined || isPaused(lane.name) || isAtLimit(lane.name)) return
+function offer(lines: Lines, lane: Lane, handlers: readonly Handled[] | undefined): void {
+  const { name, version, rows } = lane
+  if (handlers === undefined || isPaused(name) || name.leases >= name.limit || rows.size === 0) return
   for (const { versions, lease } of handlers) {
-    if (versions !== undefined && !versions.includes(lane.version)) continue
-    const row = lane.rows.min
-    if (row !== undefined) heads.push({ lane, lease, row })
+    if (versions !== undefined && !versions.includes(version)) continue
+    const line = lines.of(lane)
+    if (!lane.shared || !name.queue.bounds.groupsLimited) {
+      line.push({ lane, rows, group: undefined, lease, row: rows.min! })
+      return
+    }
+    for (const group of name.queue.groups.values()) {
+      const waiting = group.waiting.get(lane)
+      if (waiting !== undefined) line.push({ lane, rows: waiting, group, lease, row: waiting.min! })
+    }
     return
   }
 }
 
-/** Claims the first job of a lane, which then stands behind its next one. */
-function take(table: Table, heads: Heap<Head>, head: Head, worker: string, ahead: boolean, news: News): JobRecord {
+/** Claims the first job of a head, which then stands behind its next one. */
+function take(
+  table: Table,
+  line: Heap<Head>,
+  head: Head,
+  worker: string,
+  ahead: boolean,
+  limits: Limits,
+  news: News,
+): JobRecord {
   const { row, lane, lease } = head
+  const { queue } = lane.name
   const before = row.job
-  const due = before.dueAt
+  const { dueAt: due, priority, ord } = before
   const job = claimed(before, { worker, lease, ahead, now: news.now })
   replace(table, row, job)
+  if (lane.shared && ord > (queue.come.get(priority) ?? 0)) queue.come.set(priority, ord)
+  limits.took(lane.name, head.group)
   news.placed(row, 'waiting', due)
-  news.claimed(lane.name.queue)
-  const next = lane.rows.min
-  if (next === undefined) heads.pop()
+  news.claimed(queue)
+  const next = head.rows.min
+  if (next === undefined) line.pop()
   else {
     head.row = next
-    heads.sink()
+    line.sink()
   }
   return job
 }

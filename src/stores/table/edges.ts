@@ -1,5 +1,5 @@
 // stores/table/edges.ts: who waits for which chain, found from either end.
-import type { Edge, EdgeState } from '../../job/job.js'
+import type { Edge } from '../../job/job.js'
 import type { Journal } from './journal.js'
 
 /** An edge as it is stored: its state changes in place. */
@@ -32,15 +32,21 @@ export class Edges {
     for (const edges of this.#byDependent.values()) yield* edges
   }
 
-  /** Stores the edges of a new job. */
+  /** Stores edges of a job, after those that it has. */
   add(dependent: string, edges: readonly EdgeRow[]): void {
-    this.#byDependent.set(dependent, edges)
+    const before = this.#byDependent.get(dependent)
+    this.#byDependent.set(dependent, before === undefined ? edges : [...before, ...edges])
     for (const edge of edges) {
       const others = this.#byChain.get(edge.chain)
       if (others === undefined) this.#byChain.set(edge.chain, new Set([edge]))
       else others.add(edge)
     }
-    if (this.#journal.open) this.#journal.add(() => this.drop(dependent))
+    if (this.#journal.open) this.#journal.add(() => this.#takeBack(dependent, before))
+  }
+
+  #takeBack(dependent: string, before: readonly EdgeRow[] | undefined): void {
+    this.drop(dependent)
+    if (before !== undefined) this.add(dependent, before)
   }
 
   /** Takes out what a job depends on; who depends on it keeps its edge. */
@@ -58,10 +64,17 @@ export class Edges {
   }
 
   /** Takes an edge to another state. */
-  turn(edge: EdgeRow, state: EdgeState): void {
-    const before = edge.state
-    edge.state = state
-    if (this.#journal.open) this.#journal.add(() => void (edge.state = before))
+  turn(edge: EdgeRow, to: Pick<Edge, 'state' | 'result' | 'error'>): void {
+    const { state, result, error } = edge
+    edge.state = to.state
+    edge.result = to.result
+    edge.error = to.error
+    if (this.#journal.open) this.#journal.add(() => void Object.assign(edge, { state, result, error }))
+  }
+
+  /** Whether a job has broken edges. */
+  anyBroken(dependent: string): boolean {
+    return this.of(dependent).some(({ state }) => state === 'broken')
   }
 
   /** Closes the broken edges of a job and answers how many there were. */
@@ -69,7 +82,7 @@ export class Edges {
     let closed = 0
     for (const edge of this.of(dependent)) {
       if (edge.state !== 'broken') continue
-      this.turn(edge, 'closed')
+      this.turn(edge, { ...edge, state: 'closed' })
       closed++
     }
     return closed

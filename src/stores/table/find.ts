@@ -26,13 +26,14 @@ export function find(table: Table, query: Query): Page<JobRecord> {
   return { items }
 }
 
-function matches(job: JobRecord, { queue, states, names, chain, parent, kind }: Query): boolean {
+function matches(job: JobRecord, { queue, states, names, chain, parent, group, kind }: Query): boolean {
   return (
     (queue === undefined || job.queue === queue) &&
     (states === undefined || states.includes(job.state)) &&
     (names === undefined || names.includes(job.name)) &&
     (chain === undefined || job.chainId === chain) &&
     (parent === undefined || job.parentId === parent) &&
+    (group === undefined || job.group === group) &&
     (kind === undefined || job.kind === kind)
   )
 }
@@ -46,10 +47,21 @@ function candidates(table: Table, query: Query): Iterable<Row> {
   }
   const queues = query.queue === undefined ? table.queues.values() : [table.queues.get(query.queue)]
   const streams: Iterator<Row>[] = []
+  if (query.group !== undefined) {
+    for (const queue of queues) {
+      const rows = queue?.groups.get(query.group)?.rows
+      if (rows !== undefined) streams.push(page(rows, query))
+    }
+    return merged(streams, query)
+  }
   for (const queue of queues) {
     if (queue !== undefined) for (const rows of listings(queue, query)) streams.push(page(rows, query))
   }
-  return merge(streams, query.order === 'newest' ? (a, b) => b.seq - a.seq : (a, b) => a.seq - b.seq)
+  return merged(streams, query)
+}
+
+function merged(streams: Iterator<Row>[], { order }: Query): Iterable<Row> {
+  return merge(streams, order === 'newest' ? (a, b) => b.seq - a.seq : (a, b) => a.seq - b.seq)
 }
 
 function listings(queue: Queued, { states, kind }: Query): Sorted<Row>[] {

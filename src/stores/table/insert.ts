@@ -1,13 +1,15 @@
 // stores/table/insert.ts: adds a job with its edges.
-import type { Insert, NewEdge } from '../../job/change.js'
-import type { EdgeState } from '../../job/job.js'
+import type { Insert, NewEdge, NewJob } from '../../job/change.js'
+import type { Edge, EdgeState } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
+import { copyOf } from '../../job/record.js'
 import { born, edgeTo } from '../apply.js'
 import type { EdgeRow } from './edges.js'
+import { groupIn } from './groups.js'
 import type { News } from './news.js'
 import { chainEnd } from './row.js'
 import type { Row } from './row.js'
-import { add, laneOf } from './table.js'
+import { add, laneOf, queueOf } from './table.js'
 import type { Table } from './table.js'
 import { duplicate, missing } from '../verdicts.js'
 
@@ -20,17 +22,19 @@ export function insert(table: Table, { job, edges }: Insert, news: News): Row | 
     const key = table.keys.holder(job.dedup.key, now)
     if (key !== undefined) return duplicate(key.id, table.rows.get(key.id)?.job)
   }
-  const found = edges.length === 0 ? undefined : edgesOf(table, job.id, edges)
+  const found = edges.length === 0 ? undefined : edgesOf(table, job.id, edges, [])
   if (typeof found === 'string') return missing(found)
   if (job.kind === 'job') {
-    const queue = table.queues.get(job.queue)
-    if (queue !== undefined && queue.backlog >= queue.backlogLimit) return { ok: false, why: 'full', id: job.id }
+    const full = isFull(table, job)
+    if (full !== undefined) return full
   }
+  const shared = job.group !== undefined
 
   const row: Row = {
     seq: table.seq++,
     job: born(job, found?.map(stateOf), table.places, table.highestFence, now),
-    lane: laneOf(table, job.queue, job.name, job.version),
+    lane: laneOf(table, job.queue, job.name, job.version, shared),
+    group: shared ? groupIn(queueOf(table, job.queue), job.group) : undefined,
     chain: undefined,
   }
   add(table, row)
@@ -44,6 +48,19 @@ export function insert(table: Table, { job, edges }: Insert, news: News): Row | 
   return row
 }
 
+/** Whether there is no room for a job, in its queue or for its group. */
+function isFull(table: Table, { id, queue: of, group }: NewJob): Refused | undefined {
+  const queue = table.queues.get(of)
+  if (queue === undefined) return undefined
+  if (queue.backlog >= queue.backlogLimit) return { ok: false, why: 'full', id }
+  if (group === undefined || !queue.bounds.groupsFull) return undefined
+  const most = queue.bounds.group(group)?.backlog ?? Infinity
+  const backlog = queue.groups.get(group)?.backlog
+  if ((backlog?.size ?? 0) < most) return undefined
+  const oldest = backlog?.min
+  return oldest === undefined ? { ok: false, why: 'full', id } : { ok: false, why: 'full', id, job: copyOf(oldest.job) }
+}
+
 const stateOf = ({ state }: EdgeRow): EdgeState => state
 
 function count(table: Table, row: Row): void {
@@ -52,15 +69,25 @@ function count(table: Table, row: Row): void {
   if (table.journal.open) table.journal.add(() => void lifetime.added--)
 }
 
-/** The edges of a new job, one for each chain, each in the state that its chain gives it; or the id that is missing. */
-function edgesOf(table: Table, dependent: string, edges: readonly NewEdge[]): readonly EdgeRow[] | string {
+/**
+ * New edges of a job beside those that stand, one for each chain, each in the state that its chain gives it; or the id that
+ * is missing.
+ */
+export function edgesOf(
+  table: Table,
+  dependent: string,
+  edges: readonly NewEdge[],
+  standing: readonly Edge[],
+): readonly EdgeRow[] | string {
   const byChain = new Map<string, EdgeRow>()
+  const known = new Set(standing.map(({ chain }) => chain))
   for (const { on, policy } of edges) {
     const dependency = table.rows.get(on)
     if (dependency === undefined) return on
-    const chain = dependency.job.chainId
-    if (byChain.has(chain)) continue
-    byChain.set(chain, { dependent, chain, policy, state: edgeTo(chainEnd(dependency)) })
+    const { chainId: chain, name } = dependency.job
+    if (known.has(chain)) continue
+    known.add(chain)
+    byChain.set(chain, { dependent, chain, name, policy, ...edgeTo(chainEnd(dependency)) })
   }
   return [...byChain.values()]
 }

@@ -1,9 +1,11 @@
 // stores/table/move.ts: takes a job to another state, fenced.
-import type { Move } from '../../job/change.js'
+import type { Move, NewEdge } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
 import { leaseIsOver, mayChange, moved, revives, revocation } from '../apply.js'
+import type { EdgeRow } from './edges.js'
+import { edgesOf } from './insert.js'
 import type { News } from './news.js'
 import type { Row } from './row.js'
 import { drop, replace } from './table.js'
@@ -21,6 +23,8 @@ export function move(table: Table, change: Move, news: News): Refused | undefine
   if (change.reaps === true && !leaseIsOver(before, now)) return fenced(before)
 
   const { to } = change
+  const added = change.waitsFor === undefined ? undefined : newEdges(table, change.id, change.waitsFor)
+  if (typeof added === 'string') return missing(added)
   if (dedup !== undefined && revives(from, to)) {
     const holder = table.keys.holder(dedup.key, now)
     if (holder !== undefined && holder.id !== change.id) return duplicate(holder.id, table.rows.get(holder.id)?.job)
@@ -32,7 +36,8 @@ export function move(table: Table, change: Move, news: News): Refused | undefine
   if (to === 'removed') remove(table, row, news)
   else {
     const closed = change.closesBroken ? table.edges.closeBroken(change.id) : 0
-    replace(table, row, moved(before, to, change, closed, table.places, now))
+    replace(table, row, moved(before, to, change, closed, table.places, now, added))
+    if (added !== undefined) table.edges.add(change.id, added)
     if (change.why !== undefined) news.tellWhy(change.why, worker, row.job)
     news.placed(row, from, due)
     count(table, row, from, change.why)
@@ -42,6 +47,10 @@ export function move(table: Table, change: Move, news: News): Refused | undefine
     takeAway(table, row, { fence, worker, leaseUntil }, to, news)
   }
   return undefined
+}
+
+function newEdges(table: Table, id: string, waitsFor: readonly NewEdge[]): readonly EdgeRow[] | string {
+  return edgesOf(table, id, waitsFor, table.edges.of(id))
 }
 
 function remove(table: Table, row: Row, news: News): void {
@@ -80,7 +89,7 @@ type Holding = Pick<JobRecord, 'fence' | 'worker' | 'leaseUntil'>
 function takeAway(table: Table, row: Row, before: Holding, to: Move['to'], news: News): void {
   const { id } = row.job
   const runs = before.leaseUntil !== undefined && before.leaseUntil > news.now
-  if (runs) table.orphans.add(id, before.fence, row.lane.name, before.leaseUntil)
+  if (runs) table.orphans.add(id, before.fence, row, before.leaseUntil)
   if (before.worker === undefined) return
   news.revoke({ id, fence: before.fence, worker: before.worker, reason: revocation(to, runs) })
 }

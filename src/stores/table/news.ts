@@ -51,7 +51,7 @@ export class News {
 
   /** A lease has ended, which may let others in. */
   credited(queue: Queued): void {
-    if (queue.limited && queue.ready.size > 0) this.work(queue)
+    if (queue.bounds.limited && queue.ready.size > 0) this.work(queue)
   }
 
   /** There may be work to claim in a queue. */

@@ -1,8 +1,9 @@
 // stores/table/orphans.ts: leases whose job was taken away while its handler ran; they count against limits meanwhile.
 import type { Time } from '../../job/job.js'
 import type { Journal } from './journal.js'
+import { countGroupLease } from './groups.js'
 import { countLease, enlist, retire } from './row.js'
-import type { Named } from './row.js'
+import type { Grouped, Named, Row } from './row.js'
 import { Sorted } from './sorted.js'
 
 /** A lease without its job. */
@@ -11,6 +12,7 @@ export interface Orphan {
   /** The fence that its holder has. */
   readonly fence: number
   readonly name: Named
+  readonly group: Grouped | undefined
   readonly until: Time
   readonly serial: number
 }
@@ -34,10 +36,10 @@ export class Orphans {
   }
 
   /** Counts on a lease that was taken away. */
-  add(id: string, fence: number, name: Named, until: Time): void {
+  add(id: string, fence: number, { lane: { name }, group }: Row, until: Time): void {
     const standing = this.#byLease.get(keyOf(id, fence)) // of a removed job whose id was used again
     if (standing !== undefined) this.#end(standing)
-    this.#begin({ id, fence, name, until, serial: this.#serial++ })
+    this.#begin({ id, fence, name, group, until, serial: this.#serial++ })
   }
 
   /** Ends the lease of a handler that has ended, and answers it, if there is one. */
@@ -66,6 +68,7 @@ export class Orphans {
     this.#byEnd.insert(orphan)
     enlist(orphan.name)
     countLease(orphan.name, 1)
+    countGroupLease(orphan.group, 1)
     if (this.#journal.open) this.#journal.add(() => this.#end(orphan))
   }
 
@@ -73,6 +76,7 @@ export class Orphans {
     this.#byLease.delete(keyOf(orphan.id, orphan.fence))
     this.#byEnd.delete(orphan)
     countLease(orphan.name, -1)
+    countGroupLease(orphan.group, -1)
     retire(orphan.name)
     if (this.#journal.open) this.#journal.add(() => this.#begin(orphan))
   }

@@ -53,9 +53,8 @@ function pause(queue: Queued, value: JsonText | undefined): void {
 
 function limit(queue: Queued, value: JsonText | undefined): void {
   const bounds = boundsOf(undefined, value)
+  queue.bounds = bounds
   queue.limit = bounds.limit
   queue.backlogLimit = bounds.backlog
-  queue.limitedNames = bounds.limitedNames
   for (const name of queue.names.values()) name.limit = bounds.limitedNames.get(name.name) ?? Infinity
-  queue.limited = bounds.limited
 }

@@ -24,8 +24,8 @@ function jobDetails(table: Table, id: string): JobDetails {
 }
 
 /** An edge as it is now: the stored one changes in place. */
-function edgeOf({ dependent, chain, policy, state }: Edge): Edge {
-  return { dependent, chain, policy, state }
+function edgeOf({ dependent, chain, name, policy, state, result, error }: Edge): Edge {
+  return { dependent, chain, name, policy, state, result, error }
 }
 
 function cells(table: Table, query: DetailsQuery): readonly Cell[] {

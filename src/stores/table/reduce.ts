@@ -35,14 +35,16 @@ export function reduce(table: Table, batch: Batch, now: Time, recording: boolean
     news.credited(over.name.queue)
   }
   table.keys.sweep(now)
-  const receipt: Receipt = {
-    writer: batch.writer,
-    seq: batch.seq,
-    now,
-    groups: batch.groups.map((group) => applyGroup(table, group, news)),
-    renewals: batch.renewals.map((renewal) => renew(table, renewal, news)),
-    asks: batch.asks.map((ask) => claim(table, ask, news)),
-  }
+  const groups = batch.groups.map((group) => applyGroup(table, group, news))
+  const renewals = batch.renewals.map((renewal) => renew(table, renewal, news))
+  let again = Infinity
+  const asks = batch.asks.map((ask) => {
+    const answer = claim(table, ask, news)
+    if (answer.again !== undefined && answer.again < again) again = answer.again
+    return answer.jobs
+  })
+  const { writer, seq } = batch
+  const receipt: Receipt = { writer, seq, now, groups, renewals, asks, ...(again !== Infinity && { again }) }
   news.drained()
   table.writers.remember(receipt)
   return { receipt, news }

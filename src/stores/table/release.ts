@@ -1,9 +1,11 @@
 // stores/table/release.ts: a chain has ended; whoever waits for it is counted down, or told that it ended badly.
 import type { Release } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
-import type { FinishedState } from '../../job/job.js'
-import { told } from '../apply.js'
+import type { EdgeState, FinishedState } from '../../job/job.js'
+import { concerns, edgeTo, told } from '../apply.js'
+import type { ChainEnd } from '../apply.js'
 import type { News } from './news.js'
+import { chainEnd } from './row.js'
 import type { Row } from './row.js'
 import { replace } from './table.js'
 import type { Table } from './table.js'
@@ -12,12 +14,27 @@ import type { Table } from './table.js'
 export function release(table: Table, { chain, outcome }: Release, news: News): void {
   const edges = table.edges.on(chain)
   if (edges === undefined || !hasEnded(table, chain)) return
-  for (const edge of edges) {
-    if (edge.state !== 'open') continue
-    table.edges.turn(edge, outcome === 'completed' ? 'ended' : 'broken')
-    const row = table.rows.get(edge.dependent)
-    if (row !== undefined) tellDependent(table, row, outcome, news)
+  const end = edgeTo(endOf(table, chain, outcome))
+  const told = [...edges].filter(({ state }) => concerns(state, outcome))
+  // A running job takes on edges late; those who wait are told in the order of their insertion all the same.
+  if (told.length > 1) told.sort((a, b) => placeOf(table, a.dependent) - placeOf(table, b.dependent))
+  for (const edge of told) {
+    const { state, dependent } = edge
+    table.edges.turn(edge, end)
+    const row = table.rows.get(dependent)
+    if (row !== undefined && state !== 'closed') tellDependent(table, row, outcome, state, news)
   }
+}
+
+function placeOf(table: Table, id: string): number {
+  return table.rows.get(id)?.seq ?? 0
+}
+
+/** The last job of the chain, unless it is the one whose removal is the end. */
+function endOf(table: Table, chain: string, outcome: FinishedState): ChainEnd {
+  const row = table.chains.get(chain)?.rows.max ?? table.rows.get(chain)
+  const end = row?.job.chainId === chain ? chainEnd(row) : undefined
+  return end?.state === outcome ? end : { state: outcome, result: undefined, error: undefined }
 }
 
 function hasEnded(table: Table, chain: string): boolean {
@@ -27,9 +44,9 @@ function hasEnded(table: Table, chain: string): boolean {
   return only === undefined || only.job.chainId !== chain || isFinished(only.job.state)
 }
 
-function tellDependent(table: Table, row: Row, outcome: FinishedState, news: News): void {
+function tellDependent(table: Table, row: Row, outcome: FinishedState, edge: EdgeState, news: News): void {
   const before = row.job
   const { state: from, dueAt: due } = before
-  replace(table, row, told(before, outcome, table.places, news.now))
+  replace(table, row, told(before, outcome, edge, table.edges.anyBroken(before.id), table.places, news.now))
   news.placed(row, from, due)
 }

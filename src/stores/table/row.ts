@@ -1,8 +1,12 @@
 // stores/table/row.ts: a stored job and the places it hangs in: its lane, its name, its queue, its chain.
 import { isFinished, jobStates } from '../../job/job.js'
-import type { FinishedState, JobRecord, JobState } from '../../job/job.js'
+import type { JobRecord, JobState } from '../../job/job.js'
 import type { Lifetime } from '../../store/store.js'
 import type { Draft } from '../../job/record.js'
+import { boundsOf } from '../bounds.js'
+import type { Bounds } from '../bounds.js'
+import type { Taken } from '../rates.js'
+import type { ChainEnd } from '../apply.js'
 import { Sorted } from './sorted.js'
 
 /**
@@ -14,14 +18,17 @@ export interface Row {
   readonly seq: number
   readonly job: Draft
   readonly lane: Lane
+  readonly group: Grouped | undefined
   /** The chain, once it has, or had, more than one job. */
   chain: Chain | undefined
 }
 
-/** The waiting jobs of one queue, name and version, in the order in which they are claimed. */
+/** The waiting jobs of one queue, name and version, with a group or without, in the order in which they are claimed. */
 export interface Lane {
   readonly name: Named
   readonly version: number
+  /** Of jobs with a group: their places are turns. */
+  readonly shared: boolean
   readonly rows: Sorted<Row>
 }
 
@@ -29,6 +36,7 @@ export interface Lane {
 export interface Named {
   readonly name: string
   readonly queue: Queued
+  /** By version; those of jobs with a group by its negative. */
   readonly lanes: Map<number, Lane>
   /** Rows that hang here, schedules included. */
   rows: number
@@ -46,6 +54,11 @@ export interface Named {
 export interface Queued {
   readonly name: string
   readonly names: Map<string, Named>
+  readonly groups: Map<string, Grouped>
+  /** The highest turn that was claimed, by priority. */
+  readonly come: Map<number, number>
+  /** Claims that count against rates, by what is bounded. */
+  readonly taken: Map<string, Taken>
   /** Lanes with jobs in them. */
   readonly ready: Set<Lane>
   /** Jobs by the index of their state, in the order of insertion, schedules aside. */
@@ -62,10 +75,23 @@ export interface Queued {
   /** Jobs that are neither finished nor claimed. */
   backlog: number
   backlogLimit: number
-  /** Some bound on leases is set, here or on a name. */
-  limited: boolean
+  /** What bounds names and groups. */
+  bounds: Bounds
   pausedNames: ReadonlySet<string>
-  limitedNames: ReadonlyMap<string, number>
+}
+
+/** One group in one queue. */
+export interface Grouped {
+  readonly name: string
+  readonly queue: Queued
+  /** Its jobs, in the order of insertion. */
+  readonly rows: Sorted<Row>
+  /** Those that are neither finished nor claimed. */
+  readonly backlog: Sorted<Row>
+  /** Those that wait, by lane, in the order in which they are claimed. */
+  readonly waiting: Map<Lane, Sorted<Row>>
+  /** Leases that count against limits: active jobs and orphans. */
+  leases: number
 }
 
 /** The jobs of a chain. */
@@ -75,10 +101,12 @@ export interface Chain {
   unfinished: number
 }
 
-const bySeq = (a: Row, b: Row): number => a.seq - b.seq
+/** The order of insertion. */
+export const bySeq = (a: Row, b: Row): number => a.seq - b.seq
 
-function byPlace(a: Row, b: Row): number {
-  return a.job.priority - b.job.priority || a.job.ord - b.job.ord
+/** The order in which jobs are claimed; turns may be the same. */
+export function byPlace(a: Row, b: Row): number {
+  return a.job.priority - b.job.priority || a.job.ord - b.job.ord || a.seq - b.seq
 }
 
 function byDueAt(a: Row, b: Row): number {
@@ -89,11 +117,16 @@ function byChainIndex(a: Row, b: Row): number {
   return a.job.chainIndex - b.job.chainIndex || a.seq - b.seq
 }
 
+const NO_BOUNDS = boundsOf(undefined, undefined)
+
 /** A queue without jobs, pauses or limits. */
 export function queued(name: string): Queued {
   return {
     name,
     names: new Map(),
+    groups: new Map(),
+    come: new Map(),
+    taken: new Map(),
     ready: new Set(),
     listing: jobStates.map(() => new Sorted(bySeq)),
     schedules: new Sorted(bySeq),
@@ -105,9 +138,8 @@ export function queued(name: string): Queued {
     limit: Infinity,
     backlog: 0,
     backlogLimit: Infinity,
-    limited: false,
+    bounds: NO_BOUNDS,
     pausedNames: new Set(),
-    limitedNames: new Map(),
   }
 }
 
@@ -121,13 +153,13 @@ export function named(queue: Queued, name: string): Named {
     counts: jobStates.map(() => 0),
     leases: 0,
     paused: queue.pausedNames.has(name),
-    limit: queue.limitedNames.get(name) ?? Infinity,
+    limit: queue.bounds.limitedNames.get(name) ?? Infinity,
   }
 }
 
 /** A lane without jobs. */
-export function lane(name: Named, version: number): Lane {
-  return { name, version, rows: new Sorted(byPlace) }
+export function lane(name: Named, version: number, shared: boolean): Lane {
+  return { name, version, shared, rows: new Sorted(byPlace) }
 }
 
 /** A chain without jobs. */
@@ -136,10 +168,10 @@ export function chain(id: string): Chain {
 }
 
 /** How the chain of a job ended: as its last job did; undefined while one of its jobs is unfinished. */
-export function chainEnd(row: Row): FinishedState | undefined {
+export function chainEnd(row: Row): ChainEnd | undefined {
   if (row.chain !== undefined && row.chain.unfinished > 0) return undefined
-  const { state } = (row.chain?.rows.max ?? row).job
-  return isFinished(state) ? state : undefined
+  const { state, result, error } = (row.chain?.rows.max ?? row).job
+  return isFinished(state) ? { state, result, error } : undefined
 }
 
 /** The place of a state in `jobStates`. Spelled out because a lookup by text is several times slower. */
@@ -181,16 +213,6 @@ export function isBacklog(state: JobState): boolean {
 /** Whether claims pass this name over. */
 export function isPaused(name: Named): boolean {
   return name.paused || name.queue.paused
-}
-
-/** Whether leases of this name are bounded. */
-export function isLimited(name: Named): boolean {
-  return name.limit !== Infinity || name.queue.limit !== Infinity
-}
-
-/** Whether no further lease of this name may be given. */
-export function isAtLimit(name: Named): boolean {
-  return name.leases >= name.limit || name.queue.leases >= name.queue.limit
 }
 
 /** Counts a lease more (1) or less (-1). */

@@ -9,6 +9,8 @@ import { Journal } from './journal.js'
 import { Keys } from './keys.js'
 import { Orphans } from './orphans.js'
 import { copyOf, overwrite } from '../../job/record.js'
+import { turn } from '../turns.js'
+import { arrive, depart, joinGroup, lastTurn, leaveGroup } from './groups.js'
 import { chain, clockOf, countLease, enlist, isBacklog, lane, named, queued, retire, stateIndex } from './row.js'
 import type { Chain, Lane, Queued, Row } from './row.js'
 import { Sorted } from './sorted.js'
@@ -44,10 +46,11 @@ export interface Table {
 /** A table without anything in it. */
 export function createTable(): Table {
   const journal = new Journal()
+  const queues = new Map<string, Queued>()
   return {
     journal,
     rows: new Map(),
-    queues: new Map(),
+    queues,
     chains: new Map(),
     children: new Map(),
     edges: new Edges(journal),
@@ -59,7 +62,7 @@ export function createTable(): Table {
     handlers: new WeakMap(),
     highestFence: 0,
     seq: 0,
-    places: createPlaces(),
+    places: createPlaces(queues),
     recent: undefined,
   }
 }
@@ -71,12 +74,13 @@ export function queueOf(table: Table, name: string): Queued {
   return queue
 }
 
-/** The lane of this queue, name and version, made if need be. */
-export function laneOf(table: Table, queueName: string, jobName: string, version: number): Lane {
+/** The lane of this queue, name and version, of jobs with a group if `shared`, made if need be. */
+export function laneOf(table: Table, queueName: string, jobName: string, version: number, shared = false): Lane {
   const { recent } = table
   if (
     recent !== undefined &&
     recent.version === version &&
+    recent.shared === shared &&
     recent.name.name === jobName &&
     recent.name.queue.name === queueName &&
     recent.name.rows > 0 // else another may have taken its place
@@ -85,18 +89,25 @@ export function laneOf(table: Table, queueName: string, jobName: string, version
   }
   const queue = queueOf(table, queueName)
   const name = queue.names.get(jobName) ?? named(queue, jobName)
-  let found = name.lanes.get(version)
-  if (found === undefined) name.lanes.set(version, (found = lane(name, version)))
+  const key = shared ? -version : version
+  let found = name.lanes.get(key)
+  if (found === undefined) name.lanes.set(key, (found = lane(name, version, shared)))
   table.recent = found
   return found
 }
 
-function createPlaces(): Places {
+function createPlaces(queues: ReadonlyMap<string, Queued>): Places {
   let next = 0
   return {
     next(lifo) {
       const ord = next++
       return lifo ? -1 - ord : ord
+    },
+    turn(queueName, groupName, priority) {
+      const queue = queues.get(queueName)
+      const group = queue?.groups.get(groupName)
+      const last = group === undefined ? undefined : lastTurn(group, priority)
+      return turn(queue?.come.get(priority) ?? 0, last, queue?.bounds.weight(groupName) ?? 1)
     },
   }
 }
@@ -114,6 +125,7 @@ export function add(table: Table, row: Row): void {
     enterState(row, job.state)
     if (job.state === 'waiting') enterLane(row)
   }
+  joinGroup(row)
   clockOf(name.queue, job)?.insert(row)
   if (job.parentId !== undefined) {
     const siblings = table.children.get(job.parentId)
@@ -134,6 +146,7 @@ export function drop(table: Table, row: Row): void {
     if (job.state === 'waiting') leaveLane(row)
     leaveState(row, job.state)
   }
+  leaveGroup(row)
   clockOf(name.queue, job)?.delete(row)
   name.rows--
   retire(name)
@@ -161,7 +174,9 @@ export function replace(table: Table, row: Row, job: JobRecord): void {
     const replaced = moves || before.priority !== job.priority || before.ord !== job.ord
     if (replaced && from === 'waiting') leaveLane(row)
     if (moves) leaveState(row, from)
+    if (replaced) depart(row)
     overwrite(before, job)
+    if (replaced) arrive(row)
     if (moves) enterState(row, job.state)
     if (replaced && job.state === 'waiting') enterLane(row)
   }

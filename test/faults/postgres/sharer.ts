@@ -16,6 +16,8 @@ export interface SharerInput {
 export interface Shared {
   readonly queue: string
   readonly ledger: string
+  /** How often to ask whatever is heard, in milliseconds. Default: as workers do. */
+  readonly pollEvery?: number
 }
 
 /** What the program tells. */
@@ -44,7 +46,12 @@ async function work(shared: Shared): Promise<void> {
       await setTimeout(job.name === 'slow' ? 40 : 1)
       write('ended', job.name, job.id)
     },
-    { concurrency: 4, autorun: false, logger: false },
+    {
+      concurrency: 4,
+      autorun: false,
+      logger: false,
+      ...(shared.pollEvery !== undefined && { pollEvery: shared.pollEvery }),
+    },
   )
   worker.on('error', ({ error }) => fail(error))
   stop = () => shutdown([worker, queue])

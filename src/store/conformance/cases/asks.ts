@@ -2,7 +2,8 @@
 import { has, must, present, same } from '../check.js'
 import { ask, first, ids, LEASE } from '../driver.js'
 import { area } from '../harness.js'
-import { stumble } from '../making.js'
+import type { JobRecord } from '../../../job/job.js'
+import { handBack, promote, snooze, stumble } from '../making.js'
 
 /** A worker is given only what it handles, leased as it said. */
 export const asks = area('asks', {
@@ -94,6 +95,21 @@ export const asks = area('asks', {
     const claimed = await d.claim(10, { handles: [{ name: 'work', versions: [2, 4], lease: LEASE }] })
     same(ids(claimed), ['first-2', 'first-4'], 'only versions that the worker knows are given')
     same(ids(await d.claim(10)), ['first-1', 'first-3'], 'a worker that knows every version is given the rest')
+  },
+
+  'a job keeps its version through retries, snoozes and hand-backs, and is given by it each time': async (h) => {
+    const d = first(h)
+    await d.add('work', { version: 2 })
+    for (const again of [(job: JobRecord) => stumble(job, 0), (job: JobRecord) => snooze(job, 0), handBack]) {
+      same(await d.claim(10, { handles: [{ name: 'work', versions: [1], lease: LEASE }] }), [], 'it is left by others')
+      const [given] = await d.claim(10, { handles: [{ name: 'work', versions: [2], lease: LEASE }] })
+      const job = present(given, 'it is given to those who know its version')
+      await d.land(again(job))
+      await h.advance(1)
+      const standing = await d.job(job)
+      same(standing.version, 2, 'a job keeps its version')
+      if (standing.state === 'delayed') await d.land(promote(standing))
+    }
   },
 
   'a handler for all names leaves those that are listed otherwise': async (h) => {

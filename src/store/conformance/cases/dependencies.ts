@@ -1,6 +1,6 @@
 // store/conformance/cases/dependencies.ts: a dependent is released in the very commit that ends what it waits for.
 import { has, must, present, same } from '../check.js'
-import { ask, first, ids, second } from '../driver.js'
+import { ask, first, ids, openEdge, second } from '../driver.js'
 import { area } from '../harness.js'
 import { cancel, complete, insert, remove, update } from '../making.js'
 
@@ -12,7 +12,7 @@ export const dependencies = area('dependencies', {
     const parent = await d.add('parent', { after: [child] })
     has(parent, { state: 'waiting-children', pending: 1, dueAt: undefined }, 'a job waits for its dependency')
     same(ids(await d.claim(5)), [child.id], 'a job that waits for another is not claimed')
-    const edge = { dependent: parent.id, chain: child.id, policy: 'fail', state: 'open' } as const
+    const edge = openEdge(parent.id, child.id, 'child')
     same(await d.edges(parent), [edge], 'a dependency not ended is an open edge')
   },
 

@@ -1,6 +1,6 @@
 // store/conformance/cases/details.ts: what lies beside jobs.
 import { same } from '../check.js'
-import { first, LEASE } from '../driver.js'
+import { LEASE, first, openEdge } from '../driver.js'
 import { area } from '../harness.js'
 import { complete, note, remove, stumble } from '../making.js'
 import type { JobDetails } from '../../store.js'
@@ -21,16 +21,13 @@ export const details = area('details', {
     const other = await d.add('other', { id: 'o', after: ['a'] })
     same(
       await d.edges(parent),
-      after.map(({ on, policy }) => ({ dependent: 'p', chain: on, policy, state: 'open' as const })),
+      after.map(({ on, policy }) => openEdge('p', on, 'child', policy)),
       'edges are told in the order in which they were given',
     )
     const dependents = (await d.details('a')).dependents.toSorted((x, y) => (x.dependent < y.dependent ? -1 : 1))
     same(
       dependents,
-      [
-        { dependent: other.id, chain: 'a', policy: 'fail', state: 'open' },
-        { dependent: 'p', chain: 'a', policy: 'remove', state: 'open' },
-      ],
+      [openEdge(other.id, 'a', 'child'), openEdge('p', 'a', 'child', 'remove')],
       'who depends on a chain is told',
     )
     same((await d.details(parent)).dependents, [], 'nobody depends on the last')

@@ -104,6 +104,44 @@ export const find = area('find', {
     same(await found(h.store, {}), ids(inserted), 'jobs are found in the order of their insertion')
   },
 
+  'many names, versions and states are one order, a few jobs at a time or many': async (h) => {
+    const d = first(h)
+    const jobs: JobRecord[] = []
+    for (let n = 0; n < 60; n++) {
+      const queue = n % 7 === 0 ? 'other' : 'mill'
+      jobs.push(
+        await d.add(`name-${(n * 5) % 12}`, {
+          queue,
+          version: 1 + (n % 2),
+          ...(n % 3 === 0 && { run: { in: 60_000 } }),
+        }),
+      )
+    }
+    // One name has far more than the others between two places of theirs.
+    jobs.push(...(await d.addMany(40, 'name-3')), await d.add('name-1'), await d.add('name-2'))
+    const queries: readonly Query[] = [
+      {},
+      { queue: 'mill' },
+      { states: ['waiting'] },
+      { names: ['name-3', 'name-4'] },
+      { names: ['name-3'], states: ['delayed', 'waiting'], queue: 'mill' },
+    ]
+    for (const query of queries) {
+      const { queue, states, names } = query
+      const wanted = jobs.filter(
+        (job) =>
+          (queue === undefined || job.queue === queue) &&
+          (states?.includes(job.state) ?? true) &&
+          (names?.includes(job.name) ?? true),
+      )
+      for (const limit of [3, 20, 1000]) {
+        same(await pages(h.store, { ...query, limit }), ids(wanted), 'pages of many lists keep the order')
+        const newest = await pages(h.store, { ...query, limit, order: 'newest' })
+        same(newest, ids(wanted).toReversed(), 'pages of many lists keep the order, newest first')
+      }
+    }
+  },
+
   'the order is that of insertion, whatever the ids are': async (h) => {
     const d = first(h)
     const names = ['zeta', 'Alpha', '10', '9', 'ß', 'alpha']

@@ -155,11 +155,15 @@ declare
   answer jsonb;
 begin
   if options is not null then
-    perform {S}.v1_known(options, '{id,delay,runAt,priority,lifo,attempts,backoff,timeout,dedup,after,onChildFailure,removeOnComplete,removeOnFail,version}', 'options');
+    perform {S}.v1_known(options, '{id,delay,runAt,priority,lifo,group,attempts,backoff,timeout,dedup,after,onChildFailure,removeOnComplete,removeOnFail,version}', 'options');
     select coalesce(jsonb_object_agg(e.key, e.value), '{}') into said from jsonb_each(options) e where jsonb_typeof(e.value) <> 'null';
   end if;
   perform {S}.v1_name(queue, 'queue'), {S}.v1_name(name, 'name');
   perform {S}.v1_check(said->'lifo' is null or jsonb_typeof(said->'lifo') = 'boolean', format('lifo must be true or false, not %s', said->'lifo'));
+  if said ? 'group' then
+    perform {S}.v1_name(case when jsonb_typeof(said->'group') = 'string' then said->>'group' end, 'group'),
+      {S}.v1_check(said->'lifo' is distinct from 'true', 'give either group or lifo, not both: groups go by turns');
+  end if;
   x := jsonb_build_object('k', 'i', 'kind', 'job', 'ci', 0, 'qn', queue, 'd', data::text,
     'id', case when said ? 'id' then {S}.v1_name(said->>'id', 'id') else {S}.v1_id() end,
     'p', {S}.v1_whole(said->'priority', -2147483647, 2147483647, 0, 'priority'),
@@ -192,8 +196,8 @@ begin
   end if;
 
   -- The lane belongs to this transaction if it is new: until it ends, the library lets others' jobs of it wait.
-  lane := {S}.lanes_v1(jsonb_build_array(jsonb_build_array(queue, name, {S}.v1_whole(said->'version', 1, 9007199254740991, 1, 'version'))), true)::jsonb->0;
-  x := x || jsonb_build_object('l', lane->0, 'q', lane->1);
+  lane := {S}.lanes_v1(jsonb_build_array(jsonb_build_array(queue, name, {S}.v1_whole(said->'version', 1, 9007199254740991, 1, 'version'), said ? 'group')), true)::jsonb->0;
+  x := x || jsonb_build_object('l', lane->0, 'q', lane->1) || case when said ? 'group' then jsonb_build_object('g', said->'group') else '{}' end;
   answer := {S}.commit_v1(jsonb_build_object('tx', true, 'o', '', 'r', '[]'::jsonb, 'a', '[]'::jsonb,
     's', jsonb_build_array(jsonb_build_object('k', 'g', 'n', 0, 'x', jsonb_build_array(x)))))::jsonb->'groups'->0;
   if answer->>0 <> 'x' then return x->>'id'; end if;
@@ -210,6 +214,9 @@ begin
     when 'missing' then
       raise exception 'millrace.add_job: there is no job % to wait for', answer->>3 using errcode = '22023';
     when 'full' then
+      if answer->>4 is not null then
+        raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit', said->>'group', queue using errcode = '54000';
+      end if;
       raise exception 'millrace.add_job: queue ''%'' is at its backlog limit', queue using errcode = '54000';
     else
       raise exception 'millrace.add_job: another transaction is adding the same id or key, or holds a job that this one waits for; try again'

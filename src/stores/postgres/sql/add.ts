@@ -1,4 +1,5 @@
 // stores/postgres/sql/add.ts: the shortest ways in, for batches that do nothing but add plain jobs alike.
+import { lastTurn, TURN } from './groups.js'
 import { declared, kept, recorded, refused, steady, UNIT } from './quick.js'
 
 /** Whether something is set for a queue that an add has to look at. */
@@ -81,9 +82,46 @@ begin
 end $millrace$;
 `
 
+/** The same for jobs with groups, one or many: a group's first is given a turn, and those behind it the next ones. */
+const shared = `
+create or replace function {S}.add_shared_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint,
+  tries bigint, said text, job_ids text, bodies text, groups_in text, clock bigint) returns text language plpgsql volatile
+  ${steady}
+as $millrace$
+#variable_conflict use_variable
+declare
+  ${declared}
+  refused boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text; lanes int[]; come bigint; turns bigint[];
+  c_of int[]; c_what text[]; c_n int[];
+begin
+  select ${refused} or ${recorded} or ${bounded},
+         exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT}),
+         array(select l.id from lane l where l.queue = of_queue and l.shared), coalesce((select y.come from turn y where y.queue = of_queue and y.priority = first), 0)
+    into refused, listened, fence_from, ids, lanes, come;
+  if refused then return null; end if;
+  added := cardinality(ids);
+  blocks := array(select nextval('{S}.place') from generate_series(1, added, 1024));
+  with put as (
+    insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, grp)
+      select x.id, blocks[(x.n - 1) / 1024 + 1] + (x.n - 1) % 1024, of_queue, of_lane, 'waiting', first, x.base + (x.k - 1) * ${TURN}, fence_from, tries, t, said, nullif(x.body, ''), x.grp
+      from (select z.*, first_value(case when z.k = 1 then greatest(come, ${lastTurn('lanes', 'z', 'first')} + ${TURN}) end) over (partition by z.grp order by z.n) as base
+            from (select y.*, row_number() over (partition by y.grp order by y.n) as k
+                  from unnest(ids, string_to_array(bodies, ${UNIT}), string_to_array(groups_in, ${UNIT})) with ordinality y(id, body, grp, n)) z) x
+      order by x.n
+      returning ord)
+  select array_agg(put.ord) into turns from put;
+  groups := format('["S",[%s],%s]', array_to_string(turns, ','), fence_from);
+  c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
+  ${kept('by', 'number', 'groups', "''", "'null'")}
+  hints := format('"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', to_json(queue_name), of_lane, first, (select min(y.ord) from unnest(turns) y(ord)));
+  if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
+  return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);
+end $millrace$;
+`
+
 /** What version 1 of the schema was asked for in their place: whoever calls it is told to go the long way. */
 const before = `
 create or replace function {S}.add_v1(b jsonb) returns text language sql immutable as $$ select null::text $$;
 `
 
-export const add = `${one}${many}${before}`
+export const add = `${one}${many}${shared}${before}`

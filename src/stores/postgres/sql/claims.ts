@@ -3,15 +3,19 @@ import { declared, fitting, GROUP, kept, LARGE, recorded, refused, ROW, steady, 
 
 /** What is read of a job that is claimed. */
 const read = `j.ctid, j.id, j.lane, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.touched, j.created_at, j.data,
-        j.settings, j.dedup`
+        j.settings, j.dedup, j.grp, j.parent`
 
 const waits = "j.state = 'waiting' and j.kind = 'job'"
 
-/** From one lane: locked as it is read, whatever others hold passed over. */
+/** From one lane: locked as it is read, whatever others hold passed over. In lanes of jobs with groups turns may be the same. */
 const fromOne = `
         select ${read} from job j
-        where j.lane = lanes[1] and ${waits} and (j.priority, j.ord) > (last_p, last_o)
+        where j.lane = lanes[1] and ${waits} and j.grp is null and (j.priority, j.ord) > (last_p, last_o)
         order by j.priority, j.ord limit want + more for update skip locked`
+const fromShared = `
+        select ${read} from job j
+        where j.lane = lanes[1] and ${waits} and j.grp is not null and (j.priority, j.ord) >= (last_p, last_o)
+        order by j.priority, j.ord, j.seq limit want + more for update skip locked`
 
 /** From several: their heads are merged, then locked in that order. */
 const fromMany = `
@@ -23,7 +27,8 @@ function take(source: string, data: string): string {
   return `
       select array_agg(x.ctid), count(*),
              string_agg(concat_ws(${UNIT}, x.lane, x.id, x.priority, x.ord, x.fence + 1, x.attempt + 1, coalesce(x.attempts::text, ''), x.created_at,
-               coalesce(${data}, ''), coalesce(x.settings, ''), coalesce(x.dedup, '')), ${ROW}),
+               coalesce(${data}, ''), coalesce(x.settings, ''), coalesce(x.dedup, ''),
+               case when x.parent is null then x.grp else coalesce(x.grp, '') end, x.parent), ${ROW}),
              bool_or(x.stalls > 0 or x.attempts <= 1), array_agg(x.id) filter (where x.touched), bool_or(octet_length(x.data) > ${LARGE})
         into tids, got, said, unfit, whole, large
         from (${source}) x;`
@@ -66,7 +71,7 @@ as $millrace$
 #variable_conflict use_variable
 declare
   ${declared}
-  refused boolean; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; said text; whole text[]; got int;
+  refused boolean; shared boolean; last_s bigint; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; said text; whole text[]; got int;
   found_n int; fit_n int; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
   c_of int[]; c_what text[]; c_n int[];
 begin
@@ -74,24 +79,47 @@ begin
   for i in 1 .. cardinality(queue_names) loop
     if not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || queue_names[i], 0)) then return null; end if;
   end loop;
-  select array_agg(l.id), array_agg(t + coalesce(leases[array_position(handled, l.name)], other)),
-         ${refused} or ${recorded} or exists (select 1 from cell c where c.key = any (limits))
-    into lanes, untils, refused
+  select array_agg(l.id), array_agg(t + coalesce(leases[array_position(handled, l.name)], other)), bool_or(l.shared),
+         ${refused} or ${recorded} or exists (select 1 from cell c where c.key = any (limits) and v1_limited(v1_cell(c.key)))
+    into lanes, untils, shared, refused
     from queue q
     cross join lateral (select case when exists (select 1 from cell c where c.key = 'pause:' || q.name) then v1_cell('pause:' || q.name) end as said offset 0) pause
-    cross join lateral (select m.id, m.name from lane m where m.queue = q.id offset 0) l
+    cross join lateral (select m.id, m.name, m.shared from lane m where m.queue = q.id offset 0) l
     where q.name = any (queue_names) and coalesce(leases[array_position(handled, l.name)], other) is not null
       and (pause.said is null or (pause.said->'all' is distinct from 'true'
         and not (jsonb_typeof(pause.said->'names') is not distinct from 'array' and pause.said->'names' ? l.name)));
   if refused then return null; end if;
   many := cardinality(lanes) > 1;
+  if shared and many then
+    -- Jobs with groups of several queues, or with groups and without, stand in lines that only the long way merges; but in most cases one line has any.
+    select array_agg(y.lane), array_agg(y.until), bool_or(l.shared), count(distinct case when l.shared then l.queue else 0 end) > 1
+      into lanes, untils, shared, refused
+      from unnest(lanes, untils) y(lane, until) join lane l on l.id = y.lane cross join lateral (
+        select coalesce((floors->(l.id::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((floors->(l.id::text)->>1)::bigint, '-9223372036854775808') as o) f
+      where case when l.shared then exists (select 1 from job j where j.lane = l.id and ${waits} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o))
+        else exists (select 1 from job j where j.lane = l.id and ${waits} and j.grp is null and (j.priority, j.ord) > (f.p, f.o)) end;
+    if refused or (lanes is null and floored) then return null; end if;
+    many := cardinality(lanes) > 1;
+  end if;
   loop
     exit when want + more = 0 or lanes is null;
-    if many then
+    if many and shared then
+      select array_agg(z.ctid), count(*), (array_agg(z.priority))[count(*)], (array_agg(z.ord))[count(*)], (array_agg(z.seq))[count(*)]
+        into tids, found_n, last_p, last_o, last_s from (
+        select x.* from unnest(lanes) g(lane) cross join lateral (
+          select j.ctid, j.priority, j.ord, j.seq from job j where j.lane = g.lane and ${waits} and j.grp is not null
+            and (j.priority, j.ord, j.seq) > (coalesce(last_p, case when floored then (floors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
+                                              coalesce(last_o, case when floored then (floors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'),
+                                              coalesce(last_s, '-9223372036854775808'))
+          order by j.priority, j.ord, j.seq limit want + more) x
+        order by x.priority, x.ord, x.seq limit want + more) z;
+      ${take(fromMany, small)}
+      ${settle}
+    elsif many then
       -- Above its floor in each lane, and once that is read, above the last that was read.
       select array_agg(z.ctid), count(*), (array_agg(z.priority))[count(*)], (array_agg(z.ord))[count(*)] into tids, found_n, last_p, last_o from (
         select x.* from unnest(lanes) g(lane) cross join lateral (
-          select j.ctid, j.priority, j.ord from job j where j.lane = g.lane and ${waits}
+          select j.ctid, j.priority, j.ord from job j where j.lane = g.lane and ${waits} and j.grp is null
             and (j.priority, j.ord) > (coalesce(last_p, case when floored then (floors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
                                        coalesce(last_o, case when floored then (floors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'))
           order by j.priority, j.ord limit want + more) x
@@ -101,7 +129,9 @@ begin
     else
       last_p := coalesce(case when floored then (floors->(lanes[1]::text)->>0)::bigint end, '-9223372036854775808');
       last_o := coalesce(case when floored then (floors->(lanes[1]::text)->>1)::bigint end, '-9223372036854775808');
-      ${take(fromOne, small)}
+      if shared then ${take(fromShared, small)}
+      else ${take(fromOne, small)}
+      end if;
       found_n := got;
       ${settle}
     end if;
@@ -117,6 +147,11 @@ begin
         ${lease('untils[1]')}
         c_of := c_of || array[lanes[1], lanes[1]]; c_what := c_what || array['waiting', 'active']; c_n := c_n || array[-got, got];
       end if;
+      if shared then
+        perform v1_come(y.queue, y.p, y.o) from (
+          select l.queue, split_part(z.row, ${UNIT}, 3)::bigint as p, max(split_part(z.row, ${UNIT}, 4)::bigint) as o
+          from unnest(string_to_array(said, ${ROW})) z(row) cross join (select m.queue from lane m where m.id = lanes[1]) l group by 1, 2) y;
+      end if;
       more := more - greatest(0, got - want);
       want := greatest(0, want - got);
       rows_out := concat_ws(${ROW}, rows_out, said);
@@ -126,7 +161,7 @@ begin
     continue when found_n > got; -- others hold some of what was read: what lies behind is read, too
     exit when not floored;
     floored := false; -- what lies below may be new
-    last_p := null; last_o := null;
+    last_p := null; last_o := null; last_s := null;
   end loop;
   if whole_ids is not null then
     select string_agg(v1_record(z.j)::text, ',') into records

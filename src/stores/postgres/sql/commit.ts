@@ -1,6 +1,7 @@
 // stores/postgres/sql/commit.ts: one commit, in one round trip: groups in order, then renewals, then asks.
 import { changes } from './changes.js'
 import { claim } from './claim.js'
+import { flows } from './flows.js'
 import { keyedJobs } from './keyed.js'
 import { alone, moves, whose } from './moves.js'
 import { notes } from './notes.js'
@@ -28,21 +29,24 @@ declare
   c_of int[] := '{}'; c_what text[] := '{}'; c_n int[] := '{}';
   ev text[] := '{}'; rv text[] := '{}'; d_queue int[] := '{}'; d_at bigint[] := '{}';
   w_lane int[] := '{}'; w_p bigint[] := '{}'; w_o bigint[] := '{}'; credited int[] := '{}'; bounded text[] := '{}';
-  claimed int[] := '{}'; cut text[] := '{}'; seen_at jsonb := '{}'; fit_n int;
-  k_ev int; k_rv int; k_c int; k_d int; k_w int; k_cr int; k_b int;
+  claimed int[] := '{}'; cut text[] := '{}'; gated_in int[] := '{}'; later bigint; began bigint; begun bigint[] := '{}'; seen_at jsonb := '{}'; fit_n int;
+  k_ev int; k_rv int; k_c int; k_d int; k_w int; k_cr int; k_b int; k_full jsonb; backlogs jsonb := '{}'; whose_backlog text; oldest text;
   -- Answers.
   g_out text[] := '{}'; g_short text[] := '{}'; r_out text[] := '{}'; r_short text[] := '{}'; a_out text[] := '{}';
   -- One group, and one change of it.
   s jsonb; whole jsonb; x jsonb; f jsonb; j job; a job; e record; r record; i int; cell_now cell;
-  why text; over text; stands text; born text[]; born_ids text[]; edges text; chains text[]; policies text[]; edge_states text[];
-  edge_state text; chain_id text; dedup_key text; was_done boolean; ends boolean; goes_on boolean;
-  found_n int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; queues int[]; locked text[]; loose int[];
+  why text; over text; stands text; born text[]; born_ids text[]; edges text; ew record; end_result text; end_error text;
+  dedup_key text; was_done boolean; ends boolean; goes_on boolean;
+  found_n int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; freeing text[]; kept_back text[]; states_in text[]; queues int[]; locked text[]; loose int[];
   ords bigint[]; ids_in text[]; end_ids text[]; fences text[]; results text[]; verbs text[]; faults text[]; keyed text[]; gone text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
   -- One ask.
   k jsonb; l record; c record; want int; more int; lanes int; floored boolean; exhausted boolean; all_ok boolean;
   tids tid[]; aheads boolean[]; leases bigint[]; new_tids tid[]; new_aheads boolean[]; stopped int[]; claims text[];
-  a_lane int[]; a_queue int[]; a_lease bigint[]; a_p bigint[]; a_o bigint[]; a_max bigint[]; a_free bigint[]; a_name text[];
-  halts jsonb; by_name jsonb; queue_left numeric; name_left numeric; last_p bigint; last_o bigint;
+  a_lane int[]; a_queue int[]; a_lease bigint[]; a_p bigint[]; a_o bigint[]; a_s bigint[]; a_max int[]; a_free int[];
+  a_shared boolean[]; a_gated boolean[]; a_apart boolean[]; passed text[]; passed_n int; each_n int; lines int; v_g int; gated boolean; turns_in bigint[];
+  b_key text[]; b_of int[]; b_left numeric[]; b_tokens numeric[]; b_back bigint[]; b_took int[]; b_rate numeric[]; limits_of jsonb; active_of jsonb;
+  rate numeric[]; tokens numeric; back bigint;
+  halts jsonb; halted jsonb; by_name jsonb; queue_left numeric; last_p bigint; last_o bigint;
   work text; due text; places text; hints text;
 begin
   if not within then
@@ -87,16 +91,20 @@ begin
       g_out := g_out || format('["x",%s,"busy",%s,null]', s->>'n', s->'id');
       g_short := g_short || format('["x",%s,"busy",%s,null]', s->>'n', s->'id');
       continue;
-    elsif s->>'k' = 'i' and (v1_cell('limit:' || (s->>'qn')))->>'backlog' is null then
+    elsif s->>'k' = 'i' and not v1_counted(v1_cell('limit:' || (s->>'qn')), s ? 'g') then
       ${newJobs}
       continue;
-    elsif s->>'k' = 'd' and (v1_cell('limit:' || (s->>'qn')))->>'backlog' is null then
+    elsif s->>'k' = 'd' and not v1_counted(v1_cell('limit:' || (s->>'qn')), s ? 'g') then
       ${keyedJobs}
+    elsif s->>'k' = 'g' and s ? 'f' then
+      ${flows}
+      loose := case when all_ok then '{}'::int[] end;
     elsif s->>'k' in ('i', 'd') then
       -- The same, one by one, because each may be one too many.
       loose := array(select generate_series(0, jsonb_array_length(s->'id') - 1));
     elsif s->>'k' in ('c', 'm', 'n') then
       ${whose}
+      backlogs := '{}';
       if within then loose := array(select generate_series(0, cardinality(end_ids) - 1)); -- for there is more to look at
       elsif s->>'k' = 'n' then
         ${notes}
@@ -173,7 +181,7 @@ begin
         case when octet_length(work) < 7000 then work else '' end) end || '}');
   end if;
   if not within then
-    ${kept("b->>'w'", "(b->>'q')::bigint", "array_to_string(g_short, ',')", "array_to_string(r_short, ',')", "coalesce(claim_no::text, 'null')")}
+    ${kept("b->>'w'", "(b->>'q')::bigint", "array_to_string(g_short, ',')", "array_to_string(r_short, ',')", "coalesce(claim_no::text, 'null') || coalesce(',\"later\":' || later, '')")}
   elsif cardinality(c_of) > 0 then
     insert into writer (id, seq, at, receipt, counts) values ('tx ' || gen_random_uuid(), 0, t, '', ${counted("'{}'::jsonb")});
   end if;
@@ -182,7 +190,8 @@ begin
       due, array_to_string(rv, ','), places);
   end if;
   return format('{"now":%s,"groups":[%s],"renewals":[%s],"asks":[%s],%s}', t, array_to_string(g_out, ','), array_to_string(r_out, ','),
-    array_to_string(a_out, ','), hints);
+    array_to_string(a_out, ','), concat_ws(',', hints, '"later":' || later, '"gated":' || to_json(nullif(gated_in, '{}')),
+      case when exists (select 1 from unnest(begun) y(at) where y.at <> t) then '"begun":' || to_json(begun) end));
 end $millrace$;
 
 -- The number of jobs in a queue that nobody has begun, with what a commit under way has done to it.
@@ -197,10 +206,11 @@ $$;
 -- One new job of a run, as a group by itself.
 create or replace function {S}.v1_alone(s jsonb, i int) returns jsonb language sql immutable as $$
   select jsonb_build_object('k', 'g', 'n', s->'n'->i, 'x', jsonb_build_array(
-    (s - array['k', 'n', 'id', 'd', 'ra', 'ri', 'guard', 'dd', 'u']) || jsonb_build_object('k', 'i', 'id', s->'id'->i, 'd', s->'d'->i, 'ci', 0, 'kind', 'job',
+    (s - array['k', 'n', 'id', 'd', 'ra', 'ri', 'guard', 'dd', 'u', 'g']) || jsonb_build_object('k', 'i', 'id', s->'id'->i, 'd', s->'d'->i, 'ci', 0, 'kind', 'job',
       'state', case when s ? 'ra' or s ? 'ri' then 'delayed' else 'waiting' end)
       || case when s ? 'ra' then jsonb_build_object('ra', s->'ra'->i) else '{}' end
       || case when s ? 'ri' then jsonb_build_object('ri', s->'ri'->i) else '{}' end
+      || case when s ? 'g' then jsonb_build_object('g', s->'g'->i) else '{}' end
       || case when s ? 'dd' then jsonb_strip_nulls(jsonb_build_object('dedup', s->'dd'->i, 'key', (s->'dd'->>i)::jsonb->'key', 'win', (s->'dd'->>i)::jsonb->'window')) else '{}' end))
 $$;
 

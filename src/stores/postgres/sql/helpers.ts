@@ -6,15 +6,15 @@ create or replace function {S}.v1_record(j {S}.job) returns json language sql st
   select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
     j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
     j.chain_index, j.parent, j.pending, j.stalls, j.ahead, j.data, j.settings, j.dedup, j.progress, j.result, j.error,
-    array_to_json(j.errors), j.created_at, j.started_at, j.finished_at, j.seq)
+    array_to_json(j.errors), j.created_at, j.started_at, j.finished_at, j.seq, j.grp)
   from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- A job just claimed: in short, if nothing has happened to it before.
+-- A job just claimed: in short, if nothing has happened to it before. What is short says nothing of a parent, for version 1 reads it, too.
 create or replace function {S}.v1_claimed(j {S}.job) returns text language sql stable as $$
-  select case when j.touched then {S}.v1_record(j)::text
+  select case when j.touched or j.parent is not null then {S}.v1_record(j)::text
     else json_build_array(j.lane, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.lease_until, j.ahead, j.created_at,
-      j.data, j.settings, j.dedup)::text end
+      j.data, j.settings, j.dedup, j.grp)::text end
 $$;
 
 -- What a cell says; nothing, where it is not there or is not an object, for a commit must not fail over a setting.
@@ -33,13 +33,6 @@ begin
   return case when jsonb_typeof(parsed) = 'object' then parsed else '{}' end;
 end $$;
 
--- Whether a limit bounds leases, of the queue or of a name.
-create or replace function {S}.v1_limited(bound jsonb) returns boolean language sql immutable as $$
-  select bound->>'concurrency' is not null
-    or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'names') = 'object' then bound->'names' else '{}' end) e
-               where e.value->>'concurrency' is not null)
-$$;
-
 -- When a job next wants attention, by its other times.
 create or replace function {S}.v1_due(j {S}.job) returns bigint language sql immutable as $$
   select case j.state
@@ -53,7 +46,7 @@ $$;
 
 -- The event of the state that a job has entered.
 create or replace function {S}.v1_entered(j {S}.job, t bigint) returns text language sql stable as $$
-  select json_strip_nulls(json_build_object('type', j.state, 'id', j.id, 'queue', l.queue, 'name', l.name, 'at', t,
+  select json_strip_nulls(json_build_object('type', j.state, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
     'attempt', case when j.state in ('active', 'completed', 'failed') then j.attempt end,
     'worker', case when j.state = 'active' then j.worker end,
     'result', case when j.state = 'completed' then j.result end,
@@ -64,7 +57,7 @@ $$;
 
 -- Something else that happened to a job.
 create or replace function {S}.v1_told(what text, j {S}.job, t bigint, holder text) returns text language sql stable as $$
-  select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'queue', l.queue, 'name', l.name, 'at', t,
+  select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
     'attempt', case when what = 'retrying' then j.attempt end,
     'worker', case when what = 'stalled' then holder end,
     'progress', case when what = 'progress' then j.progress end,
@@ -73,15 +66,22 @@ create or replace function {S}.v1_told(what text, j {S}.job, t bigint, holder te
   from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- Whether a queue has jobs waiting; \`places\` says, by lane, from where on to look.
+-- Whether a queue has jobs waiting; \`places\` says, by lane, from where on to look. Turns may be the same, places are not.
 create or replace function {S}.v1_waiting(of int, places jsonb) returns boolean language sql volatile as $$
   select exists (
     select 1 from {S}.lane l cross join lateral (
-      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job'
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is null
         and (j.priority, j.ord) > (coalesce((places->(l.id::text)->>0)::bigint, -9223372036854775808),
                                    coalesce((places->(l.id::text)->>1)::bigint, -9223372036854775808))
       limit 1
-    ) w where l.queue = of)
+    ) w where l.queue = of and not l.shared)
+  or exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
+        and (j.priority, j.ord) >= (coalesce((places->(l.id::text)->>0)::bigint, -9223372036854775808),
+                                    coalesce((places->(l.id::text)->>1)::bigint, -9223372036854775808))
+      limit 1
+    ) w where l.queue = of and l.shared)
 $$;
 
 -- All counts, by whose they are.

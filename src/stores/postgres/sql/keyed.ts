@@ -1,11 +1,38 @@
 // stores/postgres/sql/keyed.ts: the part of a commit that adds many jobs with dedup keys in one statement.
+import { sharing, turned } from './runs.js'
 
 /** When a key is taken. */
 const taken = '(k.until is null or k.until > t)'
 
 /** Each job of the run, with its key. */
 const each = `rows from (jsonb_array_elements_text(s->'id'), unnest(some_text), jsonb_array_elements_text(s->'d'), jsonb_array_elements_text(s->'dd'),
-            jsonb_array_elements_text(s->'u'), jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]')))`
+            jsonb_array_elements_text(s->'u'), jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]')),
+            jsonb_array_elements_text(coalesce(s->'g', '[]')))`
+
+/** Adds those whose keys are free; with groups, by turns. */
+function insertKeyed(shared: boolean): string {
+  const chosen = `
+        select y.id, y.data, y.dedup, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at${shared ? ', y.grp' : ''}
+        from ${each} y(id, key, data, dedup, again, ra, ri, grp)
+        where y.again = '0' and (cardinality(locked) = 0 or y.id <> all (locked)) and (cardinality(keyed) = 0 or y.key <> all (keyed))
+          and not exists (select 1 from key k where k.key = y.key and ${taken})
+          and (not s ? 'guard' or not exists (select 1 from job o where o.id = y.id))`
+  const place = shared ? 'x.ord' : "case when (s->>'lifo')::boolean then -1 - x.n else x.n end"
+  return `
+      with ${shared ? `u as materialized (${chosen}), x as (${turned('u.data, u.dedup')})` : `x as (${chosen})`}, put as (
+        insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, dedup, run_at, due_at${shared ? ', grp' : ''})
+        select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
+          ${place}, fence_from, (s->>'at')::bigint, t, s->>'s', x.data, x.dedup, x.run_at, x.run_at${shared ? ', x.grp' : ''}
+        from x ${shared ? 'order by x.n' : ''} on conflict (id) do nothing
+        returning id, ord, run_at, dedup, case when recording then v1_entered(job, t) end as entered
+      ), took as (
+        insert into key select put.dedup::json->>'key', put.id, t + (put.dedup::json->>'window')::bigint from put
+          on conflict (key) do update set job = excluded.job, until = excluded.until
+      )
+      select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where recording)
+        into got, ords, ids_in, first_at, last_o, told from put;
+`
+}
 
 /**
  * New jobs of one lane with nothing special about them but a dedup key, in `s`: a group each (`n`). Of those with the same
@@ -23,24 +50,12 @@ export const keyedJobs = `
       some_text := array(select o.value::json->>'key' from jsonb_array_elements_text(s->'dd') with ordinality o order by o.ordinality);
       keyed := array(select y.key from unnest(some_text) y(key) where not pg_try_advisory_xact_lock(hashtextextended('{S}:key:' || y.key, 0)));
       v_q := (s->>'q')::int; v_l := (s->>'l')::int; v_p := (s->>'p')::bigint;
-      with x as (
-        select y.id, y.data, y.dedup, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at
-        from ${each} y(id, key, data, dedup, again, ra, ri)
-        where y.again = '0' and (cardinality(locked) = 0 or y.id <> all (locked)) and (cardinality(keyed) = 0 or y.key <> all (keyed))
-          and not exists (select 1 from key k where k.key = y.key and ${taken})
-          and (not s ? 'guard' or not exists (select 1 from job o where o.id = y.id))
-      ), put as (
-        insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, dedup, run_at, due_at)
-        select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
-          case when (s->>'lifo')::boolean then -1 - x.n else x.n end, fence_from, (s->>'at')::bigint, t, s->>'s', x.data, x.dedup, x.run_at, x.run_at
-        from x on conflict (id) do nothing
-        returning id, ord, run_at, dedup, case when recording then v1_entered(job, t) end as entered
-      ), took as (
-        insert into key select put.dedup::json->>'key', put.id, t + (put.dedup::json->>'window')::bigint from put
-          on conflict (key) do update set job = excluded.job, until = excluded.until
-      )
-      select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where recording)
-        into got, ords, ids_in, first_at, last_o, told from put;
+      if s ? 'g' then
+        ${sharing}
+        ${insertKeyed(true)}
+      else
+        ${insertKeyed(false)}
+      end if;
       if got > 0 then
         ev := ev || told;
         c_of := c_of || v_l || v_q; c_n := c_n || got || got;

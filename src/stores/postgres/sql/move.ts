@@ -1,5 +1,7 @@
 // stores/postgres/sql/move.ts: the part of a commit that takes a job to another state, as `moved` in stores/apply.ts does.
 
+import { wantedEdges, writeEdges } from './edges.js'
+
 /** One move, in `x`. */
 export const move = `
         select * into j from job where id = x->>'id' for update skip locked;
@@ -48,6 +50,9 @@ export const move = `
         else
           f := x->'set';
           a := j;
+          if x ? 'edges' then
+            ${wantedEdges}
+          end if;
           a.fence := j.fence + 1;
           a.touched := true;
           if f ? 'attempt' then a.attempt := (f->>'attempt')::int; end if;
@@ -68,11 +73,17 @@ export const move = `
             a.pending := a.pending - got;
             a.broken_at := null;
           end if;
+          if x ? 'edges' then
+            ${writeEdges}
+          end if;
           goes_on := x->>'to' = 'waiting-children' and a.pending = 0;
           a.state := case when goes_on then case when a.run_at > t then 'delayed' else 'waiting' end else x->>'to' end;
           if a.state = 'waiting' then
             a.run_at := null;
-            if j.state <> 'waiting' and (x ? 'new' or goes_on) then
+            if a.grp is not null then
+              -- A turn is one among those of its priority.
+              if a.priority <> j.priority or (j.state <> 'waiting' and (x ? 'new' or goes_on)) then a.ord := (v1_turns(a.queue, a.grp, a.priority))[1]; end if;
+            elsif j.state <> 'waiting' and (x ? 'new' or goes_on) then
               place := nextval('{S}.place');
               a.ord := case when j.ord < 0 then -1 - place else place end;
             end if;
@@ -119,8 +130,8 @@ export const move = `
         if j.state = 'active' and not x ? 'held' and x->>'to' <> 'active' then
           -- Somebody else moved a job that was being worked on: its handler is told, and counts until its lease is over.
           if j.lease_until > t then
-            insert into orphan values (j.id, j.fence, j.lane, j.lease_until)
-              on conflict (id, fence) do update set lane = excluded.lane, until = excluded.until;
+            insert into orphan (id, fence, lane, until, grp) values (j.id, j.fence, j.lane, j.lease_until, j.grp)
+              on conflict (id, fence) do update set lane = excluded.lane, until = excluded.until, grp = excluded.grp;
           end if;
           if j.worker is not null then
             rv := rv || json_build_object('id', j.id, 'fence', j.fence, 'worker', j.worker, 'reason', case

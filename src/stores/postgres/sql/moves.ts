@@ -1,11 +1,12 @@
 // stores/postgres/sql/moves.ts: the part of a commit that moves many jobs in one statement, as `move.ts` moves one.
+import { freeable, freed } from './edges.js'
 import { UNIT } from './quick.js'
 
 /** The verbs after which a chain has ended; a step of completions says none. */
 const releases = "coalesce(y.verb, 'c') in ('c', 'f', 'x', 'C', 'F', 'X', 'G')"
 
 /** Those among `end_ids` that somebody waits for, and whose end is to be told. */
-const awaited = `unnest(end_ids, verbs) y(id, verb) cross join lateral (select 1 from edge e where e.chain = y.id and e.state = 'open' limit 1) z
+const awaited = `unnest(end_ids, verbs) y(id, verb) cross join lateral (select 1 from edge e where e.chain = y.id and e.state <> 'ended' limit 1) z
             where ${releases}`
 
 /** Whose fate a step of many decides, in `s`: ids, fences and what else there is, each in one text. */
@@ -42,10 +43,10 @@ const results = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.res
 const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce(y.verb, 'c') as verb, ${releases} as ends,
             case lower(y.verb) when 'f' then 'failed' when 'x' then 'cancelled' when 'd' then 'delayed' when 'r' then 'delayed'
               when 'w' then 'waiting' when 'n' then 'waiting' else 'completed' end as goal,
-            y.result, y.error, y.attempt::int as attempt, t + y.run_in::bigint as run_at, t + y.stale_in::bigint as stale_at, t + y.delete_in::bigint as delete_at
+            y.result, y.error, y.attempt::int as attempt, t + y.run_in::bigint as run_at, t + y.stale_in::bigint as stale_at, t + y.delete_in::bigint as delete_at, y.turn
           from rows from (unnest(end_ids), unnest(fences), unnest(verbs), unnest(results), unnest(faults), unnest(string_to_array(s->>'at', ',', '')),
-            unnest(string_to_array(s->>'ri', ',', '')), unnest(string_to_array(s->>'si', ',', '')), unnest(string_to_array(s->>'di', ',', '')))
-            y(id, fence, verb, result, error, attempt, run_in, stale_in, delete_in)
+            unnest(string_to_array(s->>'ri', ',', '')), unnest(string_to_array(s->>'si', ',', '')), unnest(string_to_array(s->>'di', ',', '')), unnest(turns_in))
+            y(id, fence, verb, result, error, attempt, run_in, stale_in, delete_in, turn)
           where ${unlocked}`
 
 /** What becomes of a job that is moved, as `moved` in stores/apply.ts has it; `ord` is its place. It was not finished before. */
@@ -97,12 +98,32 @@ const freeKeys = `
           end if;
 `
 
-/** The moves of `s`, of which those that somebody holds, or waits for, are passed over: in `locked`. */
+/** Turns for those with a group that begin to wait behind others: each group's first is given one, and those behind it the next ones. */
+const turning = `
+            select array_agg(z.turn order by z.n) into turns_in from (
+              select w.n, w.first[1] + (w.k - 1) * w.first[2] as turn from (
+                select v.*, first_value(case when v.k = 1 then v1_turns(v.queue, v.grp, v.priority) end) over (partition by v.queue, v.grp, v.priority order by v.n) as first from (
+                  select y.n, o.queue, o.grp, o.priority, case when o.grp is not null then row_number() over (partition by o.queue, o.grp, o.priority order by y.n) end as k
+                  from unnest(end_ids, fences, verbs) with ordinality y(id, fence, verb, n)
+                  left join lateral (select j.queue, j.grp, j.priority from job j where j.id = y.id and y.verb = 'n' and j.grp is not null and (${unlocked})
+                    and j.fence = coalesce(y.fence, s->>'f')::bigint and j.state = 'delayed' offset 0) o on true) v) w) z;
+`
+
+/**
+ * The moves of `s`, of which those that somebody holds are passed over: in `locked`; and those that somebody waits for, but
+ * completions whose dependents can be told of all at once.
+ */
 const careful = `
-        select coalesce(array_agg(y.id) filter (where z.mine is null), '{}') into locked from unnest(end_ids) y(id)
-          left join lateral (select true as mine from job o where o.id = y.id for update skip locked) z on true;
-        if exists (select 1 from edge e where e.state = 'open') then
-          locked := locked || array(select y.id from ${awaited});
+        told := '{}';
+        select coalesce(array_agg(y.id) filter (where z.mine is null), '{}'), bool_or(z.grp is not null) into locked, gated from unnest(end_ids) y(id)
+          left join lateral (select true as mine, o.grp from job o where o.id = y.id for update skip locked) z on true;
+        if exists (select 1 from edge e where e.state <> 'ended') then
+          if s->>'k' = 'c' then
+            ${freeable}
+            locked := locked || kept_back;
+          else
+            locked := locked || array(select y.id from ${awaited});
+          end if;
         end if;
         locked := locked || array(select y.id from unnest(end_ids) y(id)
           cross join lateral (select o.dedup::json->>'key' as key from job o where o.id = y.id and o.dedup is not null offset 0) d
@@ -118,8 +139,11 @@ const careful = `
             "v1_told('removed', j, t, null)",
           )}
         else
+          if gated then
+            ${turning}
+          end if;
           with mine as materialized (
-            select j.ctid, x.*, j.state as was, case when x.verb = 'n' then nextval('{S}.place') end as place from (${each}) x cross join lateral (
+            select j.ctid, x.*, j.state as was, case when x.verb = 'n' then coalesce(x.turn, nextval('{S}.place')) end as place from (${each}) x cross join lateral (
               select o.ctid, o.fence, o.state, o.lease_until, o.chain, o.kind from job o where o.id = x.id for update skip locked) j
             where j.fence = x.fence and j.kind = 'job' and (j.chain is null or not x.ends)
               -- Whoever waits for others may be told something by a group before its own.
@@ -132,6 +156,10 @@ const careful = `
           )}
         end if;
         ${freeKeys}
+        -- The rows of what was completed were locked before it was asked who waits for them: nobody has come since.
+        if got > 0 and told <> '{}' then
+          ${freed}
+        end if;
 `
 
 /**
@@ -139,11 +167,17 @@ const careful = `
  * refused, waited for, of a chain, or with a key that somebody's open transaction holds.
  */
 export const moves = `
-      locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null;
+      told := '{}'; freeing := '{}'; locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null; turns_in := null;
       got := -1;
       if not s ?| '{hand,gone}' then
-        if exists (select 1 from edge e where e.state = 'open') then
-          locked := array(select y.id from ${awaited});
+        if exists (select 1 from edge e where e.state <> 'ended') then
+          -- Completions are told to those who wait all at once, where that is all there is to it, and nobody holds those.
+          if s->>'k' = 'c' then
+            ${freeable}
+            locked := kept_back;
+          else
+            locked := array(select y.id from ${awaited});
+          end if;
         end if;
         begin
           -- Nobody holds these rows in almost all cases: they are written at once, and whoever does is not waited for.
@@ -162,8 +196,12 @@ export const moves = `
           end if;
           ${freeKeys}
           -- Whoever adds a dependent locks what it waits for: by now that is either done, and seen here, or told to try again.
-          if got > 0 and exists (select 1 from edge e where e.state = 'open') and exists (select 1 from ${awaited} and (${unlocked})) then
-            raise exception using errcode = 'MR006';
+          if got > 0 and exists (select 1 from edge e where e.state <> 'ended') then
+            if s->>'k' = 'c' then
+              ${freed}
+            elsif exists (select 1 from ${awaited} and (${unlocked})) then
+              raise exception using errcode = 'MR006';
+            end if;
           end if;
           perform set_config('lock_timeout', '5s', true);
         exception when lock_not_available or deadlock_detected or sqlstate 'MR006' then

@@ -15,44 +15,78 @@ $$;
 
 -- Jobs claimed by one commit and still held: the answer to a batch that was sent again.
 create or replace function {S}.claimed_v1(number bigint) returns text language sql stable ${settings} as $$
-  select coalesce('[' || string_agg(json_build_array(j.worker, v1_record(j))::text, ',' order by j.ahead, j.priority, j.ord) || ']', '[]')
+  select coalesce('[' || string_agg(json_build_array(j.worker, v1_record(j))::text, ',' order by j.ahead, j.priority, j.ord, j.seq) || ']', '[]')
   from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j
 $$;
 
+-- A page of jobs from the lists that hold all that match: that of a chain, of a parent, of schedules; or those of lanes by
+-- state and of what runs in each queue, merged. Of many lists, a page holds few of each: a few of each are read, and as long
+-- as they are not enough for a page, more from the last place up to which all are known.
 create or replace function {S}.find_v1(asked jsonb) returns text language plpgsql stable ${settings} as $$
 declare
   up boolean := coalesce(asked->>'order', 'oldest') <> 'newest';
   edge text := case when up then '>' else '<' end;
   way text := case when up then 'asc' else 'desc' end;
-  wanted text := 'j.seq ' || edge || ' $2';
-  source text;
+  place bigint := coalesce((asked->>'cursor')::bigint, case when up then -1 else 9223372036854775807 end);
+  most int := (asked->>'limit')::int;
+  per int := most;
+  wanted text := '';
+  named text := '';
+  list text;
+  lists text;
+  few tid[];
+  known bigint;
+  page tid[] := '{}';
   answer text;
 begin
-  if asked ? 'states' then wanted := wanted || ' and j.state in (select jsonb_array_elements_text($1->''states''))'; end if;
-  if asked ? 'names' then wanted := wanted || ' and j.lane in (select l.id from lane l where l.name in (select jsonb_array_elements_text($1->''names'')))'; end if;
-  if asked ? 'kind' then wanted := wanted || ' and j.kind = $1->>''kind'''; end if;
-  if asked ? 'queue' then wanted := wanted || ' and j.queue in (select q.id from queue q where q.name = $1->>''queue'')'; end if;
-  if asked ? 'parent' then wanted := wanted || ' and j.parent = $1->>''parent'''; end if;
-  if asked ? 'chain' then
-    source := format('(select * from job j where j.chain = $1->>''chain'' and %1$s order by j.seq %2$s limit $3) union all '
-      '(select * from job j where j.id = $1->>''chain'' and j.chain is null and %1$s)', wanted, way);
-  elsif asked ? 'parent' then
-    source := format('select * from job j where %s order by j.seq %s limit $3', wanted, way);
+  if asked ? 'kind' then wanted := ' and j.kind = $1->>''kind'''; end if;
+  if asked ? 'names' then named := ' and j.lane in (select l.id from lane l where l.name in (select jsonb_array_elements_text($1->''names'')))'; end if;
+  list := format('select j.ctid as tid, j.seq, row_number() over (order by j.seq %1$s) as n from job j where %%s and j.seq %2$s $2%3$s order by j.seq %1$s limit $3', way, edge, wanted);
+  if asked ? 'chain' or asked ? 'parent' then
+    wanted := named;
+    if asked ? 'group' then wanted := wanted || ' and j.grp = $1->>''group'''; end if;
+    if asked ? 'states' then wanted := wanted || ' and j.state in (select jsonb_array_elements_text($1->''states''))'; end if;
+    if asked ? 'queue' then wanted := wanted || ' and j.queue in (select q.id from queue q where q.name = $1->>''queue'')'; end if;
+    if asked ? 'parent' then wanted := ' and j.parent = $1->>''parent''' || wanted; end if;
+    lists := case when asked ? 'chain'
+      then format('(%s) union all (%s)', format(list, 'j.chain = $1->>''chain''' || wanted), format(list, 'j.id = $1->>''chain'' and j.chain is null' || wanted))
+      else format(list, 'true' || wanted) end;
   elsif asked->>'kind' = 'schedule' then
-    source := format('select y.* from queue p cross join lateral (select * from job j where j.queue = p.id and j.kind = ''schedule'' and %s '
-      'order by j.seq %s limit $3) y where not $1 ? ''queue'' or p.name = $1->>''queue''', wanted, way);
+    lists := format('select y.* from queue p cross join lateral (%s) y where not $1 ? ''queue'' or p.name = $1->>''queue''',
+      format(list, 'j.queue = p.id and j.kind = ''schedule''' || named || case when asked ? 'states' then ' and $1->''states'' ? j.state' else '' end));
+  elsif asked ? 'group' then
+    lists := format('select y.* from queue p cross join (select unnest(array[''waiting'', ''delayed'', ''waiting-children'', ''completed'', ''failed'', ''cancelled'']) as state) s '
+      'cross join lateral (%s) y where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? s.state) '
+      'union all select y.* from queue p cross join lateral (%s) y '
+      'where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? ''active'')',
+      format(list, 'j.queue = p.id and j.grp = $1->>''group'' and j.state = s.state and (j.state || '''') <> ''active''' || named),
+      format(list, 'j.queue = p.id and j.state = ''active'' and j.grp = $1->>''group''' || named));
   else
-    -- The heads of the lists by queue and state, merged.
-    source := format('select y.* from queue p cross join (select unnest(array[''waiting'', ''delayed'', ''waiting-children'', ''completed'', ''failed'', ''cancelled'']) as state) s '
-      'cross join lateral (select * from job j where j.queue = p.id and j.state = s.state and j.state <> ''active'' and %1$s order by j.seq %2$s limit $3) y '
-      'where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? s.state) '
-      'union all select y.* from queue p cross join lateral (select * from job j where j.queue = p.id and j.state = ''active'' and %1$s order by j.seq %2$s limit $3) y '
-      'where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? ''active'')', wanted, way);
+    select least(most, greatest(8, 2 * most / greatest(1, count(*) * case when asked ? 'states' then jsonb_array_length(asked->'states') else 6 end))) into per
+      from lane l where (not asked ? 'names' or asked->'names' ? l.name)
+        and (not asked ? 'queue' or l.queue in (select q.id from queue q where q.name = asked->>'queue'));
+    lists := format('select y.* from lane p cross join (select unnest(array[''waiting'', ''delayed'', ''waiting-children'', ''completed'', ''failed'', ''cancelled'']) as state) s '
+      'cross join lateral (%s) y '
+      'where (not $1 ? ''queue'' or p.queue in (select q.id from queue q where q.name = $1->>''queue'')) and (not $1 ? ''names'' or $1->''names'' ? p.name) '
+      'and (not $1 ? ''states'' or $1->''states'' ? s.state)',
+      format(list, 'j.lane = p.id and j.state = s.state and j.state <> ''active'''));
+    if not asked ? 'states' or asked->'states' ? 'active' then
+      lists := lists || format(' union all select y.* from queue p cross join lateral (%s) y where not $1 ? ''queue'' or p.name = $1->>''queue''',
+        format(list, 'j.queue = p.id and j.state = ''active''' || named));
+    end if;
   end if;
-  execute format('select coalesce(''['' || string_agg(v1_record(z)::text, '','' order by z.seq %1$s) || '']'', ''[]'') '
-    'from (select * from (%2$s) x order by x.seq %1$s limit $3) z', way, source)
-    into answer
-    using asked, coalesce((asked->>'cursor')::bigint, case when up then -1 else 9223372036854775807 end), (asked->>'limit')::bigint;
+  lists := format('with y as materialized (%1$s), k as materialized (select %2$s(y.seq) as seq from y where y.n = $3) '
+    'select (select array_agg(z.tid) from (select y.tid from y, k where not (y.seq %3$s k.seq) is true order by y.seq %4$s limit $4) z), (select k.seq from k)',
+    lists, case when up then 'min' else 'max' end, edge, way);
+  while cardinality(page) < most loop
+    execute lists into few, known using asked, place, per, most - cardinality(page);
+    page := page || few;
+    exit when known is null;
+    place := known;
+    per := least(most, 2 * per);
+  end loop;
+  execute format('select coalesce(''['' || string_agg(v1_record(z)::text, '','' order by z.seq %s) || '']'', ''[]'') from job z where z.ctid = any ($1)', way)
+    into answer using page;
   return answer;
 end $$;
 
@@ -60,9 +94,9 @@ create or replace function {S}.details_v1(asked jsonb) returns text language sql
   select json_build_object(
     'jobs', (select coalesce(json_agg(json_build_object(
         'id', i.value,
-        'edges', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state) order by e.place), '[]')
+        'edges', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state, e.name, e.result, e.error) order by e.place), '[]')
                   from edge e where e.dependent = j.id),
-        'dependents', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state) order by o.seq), '[]')
+        'dependents', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state, e.name, e.result, e.error) order by o.seq), '[]')
                        from edge e join job o on o.id = e.dependent where e.chain = coalesce(j.chain, j.id)),
         'logs', (select coalesce(json_agg(json_build_array(g.at, g.attempt, g.line) order by g.n), '[]') from log g where g.job = j.id)
       ) order by i.ordinality), '[]')
@@ -128,16 +162,17 @@ declare
   l int;
   what text;
 begin
-  for e in select value->>0 as queue, value->>1 as name, (value->>2)::bigint as version from jsonb_array_elements(asked) loop
+  for e in select value->>0 as queue, value->>1 as name, (value->>2)::bigint as version, coalesce((value->>3)::boolean, false) as shared
+           from jsonb_array_elements(asked) loop
     select id into q from queue where name = e.queue;
-    select id into l from lane where queue = q and name = e.name and version = e.version;
+    select id into l from lane where queue = q and name = e.name and version = e.version and shared = e.shared;
     if l is null then
       if held is null then
         answer := answer || ',null'; -- only those that are there
         continue;
       end if;
       -- Whoever makes a queue, or a lane in one, holds it until it is known to all.
-      foreach what in array array[case when q is null then 'queue:' || e.queue end, 'lane:' || json_build_array(e.queue, e.name, e.version)] loop
+      foreach what in array array[case when q is null then 'queue:' || e.queue end, 'lane:' || json_build_array(e.queue, e.name, e.version, e.shared)] loop
         continue when what is null;
         if held then perform pg_advisory_xact_lock(hashtextextended('{S}:' || what, 0));
         elsif not pg_try_advisory_xact_lock(hashtextextended('{S}:' || what, 0)) then what := null; exit;
@@ -149,8 +184,8 @@ begin
       end if;
       insert into queue (name) select e.queue where q is null on conflict do nothing;
       select id into q from queue where name = e.queue;
-      insert into lane (queue, name, version) values (q, e.name, e.version) on conflict do nothing;
-      select id into l from lane where queue = q and name = e.name and version = e.version;
+      insert into lane (queue, name, version, shared) values (q, e.name, e.version, e.shared) on conflict do nothing;
+      select id into l from lane where queue = q and name = e.name and version = e.version and shared = e.shared;
     end if;
     answer := answer || ',[' || l || ',' || q || ']';
   end loop;
@@ -242,6 +277,8 @@ begin
   delete from writer w where w.id = any (quiet) and (w.at <= t - 600000 or w.id like 'tx %');
   update writer w set counts = '{}' where w.id = any (quiet);
   delete from key where key in (select y.key from key y where y.until <= t limit 10000 for update skip locked);
+  delete from rate r using (select y.queue, y.what from rate y where y.until <= t - 600000 limit 10000 for update skip locked) z
+    where r.queue = z.queue and r.what = z.what;
   -- What transactions recorded for nobody.
   if not exists (select 1 from peer where events_until > t) then
     delete from event where serial in (select y.serial from event y order by y.serial limit 10000 for update skip locked);

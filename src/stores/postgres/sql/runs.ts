@@ -1,4 +1,13 @@
 // stores/postgres/sql/runs.ts: the parts of a commit that write many groups alike in one statement: new jobs, and renewals.
+import { lastTurn, TURN } from './groups.js'
+
+/** Leaves out those of a run that are known not to be new. */
+function known(conflict: string): string {
+  if (conflict === '') return ''
+  return `where (cardinality(locked) = 0 or y.id <> all (locked))
+            -- One that somebody's open transaction is removing would be waited for, too.
+            and (not s ? 'guard' or not exists (select 1 from job o where o.id = y.id))`
+}
 
 /** Writes the new jobs of a run; answers how many, their places and ids, and when the first is due. */
 function insertRun(conflict: string): string {
@@ -7,13 +16,7 @@ function insertRun(conflict: string): string {
           select y.id, y.data, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at
           from rows from (jsonb_array_elements_text(s->'id'), jsonb_array_elements_text(s->'d'),
             jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]'))) as y(id, data, ra, ri)
-          ${
-            conflict === ''
-              ? ''
-              : `where (cardinality(locked) = 0 or y.id <> all (locked))
-            -- One that somebody's open transaction is removing would be waited for, too.
-            and (not s ? 'guard' or not exists (select 1 from job o where o.id = y.id))`
-          }
+          ${known(conflict)}
         ), put as (
           insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, run_at, due_at)
           select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
@@ -24,6 +27,60 @@ function insertRun(conflict: string): string {
         select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where recording)
           into got, ords, ids_in, first_at, last_o, told from put;
   `
+}
+
+/**
+ * The same for jobs with groups, in `bound` the limit of their queue: each group's first is given a turn, and those behind it the
+ * next ones. Numbered once it is clear who is added.
+ */
+function insertShared(conflict: string): string {
+  return `
+        with u as materialized (
+          select y.id, y.data, y.grp, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at
+          from rows from (jsonb_array_elements_text(s->'id'), jsonb_array_elements_text(s->'d'), jsonb_array_elements_text(s->'g'),
+            jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]'))) as y(id, data, grp, ra, ri)
+          ${known(conflict)}
+        ), x as (${turned('u.data')}), put as (
+          insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, run_at, due_at, grp)
+          select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
+            x.ord, fence_from, v_at, t, v_s, x.data, x.run_at, x.run_at, x.grp
+          from x order by x.n ${conflict}
+          returning id, ord, run_at, case when recording then v1_entered(job, t) end as entered
+        )
+        select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where recording)
+          into got, ords, ids_in, first_at, last_o, told from put;
+  `
+}
+
+/** What turns of a run depend on: weights, the lanes in which its groups wait, and the turn that the queue has come to. */
+export const sharing = `
+        bound := v1_cell('limit:' || (s->>'qn'));
+        a_lane := array(select l.id from lane l where l.queue = v_q and l.shared);
+        back := coalesce((select y.come from turn y where y.queue = v_q and y.priority = v_p), 0);
+`
+
+function eitherWay(insert: (conflict: string) => string): string {
+  return `
+      if found_n < 8 or s ? 'guard' then
+        ${insert('on conflict (id) do nothing')}
+      else
+        -- Looking for a conflict first costs half as much again as the insert; it is done where there was one.
+        begin
+          ${insert('')}
+        exception when unique_violation then
+          ${insert('on conflict (id) do nothing')}
+        end;
+      end if;
+  `
+}
+
+/** Those in `u` with their turns, if they begin to wait; as `v1_turns` gives them. */
+export function turned(more: string): string {
+  return `
+          select w.*, case when w.run_at is null then w.first[1] + (w.k - 1) * w.first[2] else 0 end as ord from (
+            select v.*, first_value(case when v.k = 1 and v.run_at is null then case when bound ? 'groups' then v1_turns(v_q, v.grp, v_p, bound)
+                else array[greatest(back, ${lastTurn('a_lane', 'v', 'v_p')} + ${TURN}), ${TURN}] end end) over (partition by v.grp order by v.n) as first from (
+              select u.id, u.grp, u.n, u.run_at, ${more}, row_number() over (partition by u.grp order by u.n) as k from u) v) w`
 }
 
 /**
@@ -40,15 +97,11 @@ export const newJobs = `
       end if;
       v_q := (s->>'q')::int; v_l := (s->>'l')::int; v_p := (s->>'p')::bigint; v_lifo := (s->>'lifo')::boolean;
       v_at := (s->>'at')::bigint; v_s := s->>'s';
-      if found_n < 8 or s ? 'guard' then
-        ${insertRun('on conflict (id) do nothing')}
+      if s ? 'g' then
+        ${sharing}
+        ${eitherWay(insertShared)}
       else
-        -- Looking for a conflict first costs half as much again as the insert; it is done where there was one.
-        begin
-          ${insertRun('')}
-        exception when unique_violation then
-          ${insertRun('on conflict (id) do nothing')}
-        end;
+        ${eitherWay(insertRun)}
       end if;
       if got > 0 then
         ev := ev || coalesce(told, '{}');

@@ -1,0 +1,81 @@
+// job/moves.ts: the changes that the rules of `lifecycle.ts` are written in: a move, an end, a release.
+import type { Change, Insert, Move, MoveFields, Release } from './change.js'
+import type { FinishedState, JobRecord, JobState, Keep } from './job.js'
+import { isFinished } from './job.js'
+
+/** How a job ends, besides its state. */
+interface EndOptions {
+  readonly held?: boolean
+  readonly reaps?: true
+  readonly closesBroken?: boolean
+  readonly chainGoesOn?: boolean
+  readonly next?: readonly Insert[]
+}
+
+/** The plain settlement, by far the most frequent. */
+export const HELD: EndOptions = { held: true }
+
+/** A job's end, its successors, the release of its dependents, and its removal if it is not to be kept. */
+export function end(job: JobRecord, to: FinishedState, set: MoveFields, options: EndOptions = NO_OPTIONS): Change[] {
+  const keep = job.keep?.[to]
+  // The same as below, without its detours: this runs once for every job.
+  if (keep === undefined && options === HELD) return [move(job, to, { held: true, set }), release(job, to)]
+  const changes: Change[] = [
+    move(job, to, {
+      held: options.held ?? false,
+      reaps: options.reaps,
+      closesBroken: options.closesBroken ?? false,
+      set: keep === undefined ? set : keeping(set, keep),
+    }),
+  ]
+  if (options.next !== undefined && options.next.length > 0) changes.push(...options.next)
+  if (!options.chainGoesOn) changes.push(release(job, to))
+  if (keep?.deleteAfter === 0) changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
+  return changes
+}
+
+/** Spelled out, as in `create`: with retention, this runs once for every job. */
+function keeping(set: MoveFields, keep: Keep): MoveFields {
+  return {
+    stalls: set.stalls,
+    result: set.result,
+    error: set.error,
+    staleIn: keep.staleAfter,
+    deleteIn: keep.deleteAfter,
+  }
+}
+
+/** Takes a job away; whoever waits for it learns that it will not end well. */
+export function leave(job: JobRecord): Change[] {
+  return isFinished(job.state) ? [move(job, 'removed')] : [move(job, 'removed'), release(job, 'cancelled')]
+}
+
+/** Tells that the chain of a job has ended. */
+function release(job: JobRecord, outcome: FinishedState): Release {
+  return { kind: 'release', chain: job.chainId, outcome }
+}
+
+/** Takes a job to a state. */
+export function move(
+  job: JobRecord,
+  to: JobState | 'removed',
+  options: Partial<Pick<Move, 'held' | 'reaps' | 'place' | 'why' | 'closesBroken' | 'set'>> = {},
+): Move {
+  return {
+    kind: 'move',
+    id: job.id,
+    fence: job.fence,
+    to,
+    held: options.held ?? false,
+    reaps: options.reaps,
+    place: options.place ?? 'old',
+    why: options.why,
+    closesBroken: options.closesBroken ?? false,
+    set: options.set ?? NOTHING,
+  }
+}
+
+/** What can be done with a job cannot be done with a schedule, but for its removal. */
+/** Nothing but the state. */
+export const NOTHING: MoveFields = {}
+const NO_OPTIONS: EndOptions = {}

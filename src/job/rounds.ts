@@ -1,0 +1,207 @@
+// job/rounds.ts: the row of a schedule: what it holds, and what it comes to when it is due. Pure.
+import type { NewJob } from './change.js'
+import { MillraceError } from './errors.js'
+import { isFinished } from './job.js'
+import type { JobRecord, Time } from './job.js'
+import type { JsonText } from './json.js'
+import { isMissed, latestTime, nextTime } from './schedule.js'
+import type { Timing } from './schedule.js'
+
+/** The name that rows of schedules have. That of their runs is in what they hold, for it may change. */
+export const SCHEDULE = 'schedule'
+
+/** What every run of a schedule is made of, but for what depends on its time. */
+type RunPattern = Omit<
+  NewJob,
+  'id' | 'kind' | 'queue' | 'state' | 'run' | 'chainId' | 'chainIndex' | 'parentId' | 'dedup'
+>
+
+/** A run before it is a job. */
+type RunSpec = Omit<NewJob, 'state' | 'chainId' | 'chainIndex'>
+
+/** What the data of a schedule's row says. */
+export interface ScheduleSpec {
+  readonly key: string
+  readonly timing: Timing
+  readonly run: RunPattern
+}
+
+/** What the result of a schedule's row says: how far it has come. */
+export interface ScheduleProgress {
+  /** Runs made. */
+  readonly runs: number
+  /** The last run made. */
+  readonly last?: { readonly id: string; readonly at: Time }
+  /** The last time at which a run was due and refused, and why. */
+  readonly skipped?: { readonly at: Time; readonly why: string }
+}
+
+/** Ids whose parts cannot be confused: a queue's name is written so that it holds no colon. */
+function inQueue(queue: string): string {
+  return queue.replaceAll('%', '%25').replaceAll(':', '%3A')
+}
+
+/** The id of a schedule's row. */
+export function scheduleId(queue: string, key: string): string {
+  return `${SCHEDULE}:${inQueue(queue)}:${key}`
+}
+
+/** The id of a run: of its queue, time and key, so that no time can be run twice. */
+export function runId(queue: string, key: string, time: Time): string {
+  return `run:${inQueue(queue)}:${new Date(time).toISOString()}:${key}`
+}
+
+/** Of four parts, unlike every key of a user's own. */
+function overlapKey(queue: string, key: string): string {
+  return JSON.stringify([SCHEDULE, queue, key, 'overlap'])
+}
+
+/** The text that a schedule's row holds: equal for equal schedules. */
+export function writeSpec({ key, timing, run }: ScheduleSpec): JsonText {
+  // Infinity is no JSON, and the only number that is not.
+  const value = { key, timing, run: { ...run, attempts: run.attempts === Infinity ? null : run.attempts } }
+  return JSON.stringify(value)
+}
+
+/** What a schedule's row says. */
+export function readSpec(row: JobRecord): ScheduleSpec {
+  try {
+    const { key, timing, run } = JSON.parse(row.data ?? '') as ScheduleSpec
+    if (typeof key !== 'string' || (timing.cron ?? timing.every) === undefined)
+      throw new TypeError('It says too little.')
+    const { data, backoff, timeout, keep } = run
+    return { key, timing, run: { ...run, data, backoff, timeout, keep, attempts: run.attempts ?? Infinity } }
+  } catch (cause) {
+    const message = `The row ${row.id} holds no schedule that this version can read. Schedule it again, or remove it.`
+    throw new MillraceError('INVALID_SCHEDULE', message, { cause, details: { id: row.id } })
+  }
+}
+
+/** What a schedule's row says, if it can be read: one that cannot is to be shown, replaced and removed all the same. */
+function readableSpec(row: JobRecord): ScheduleSpec | undefined {
+  try {
+    return readSpec(row)
+  } catch {
+    return undefined
+  }
+}
+
+/** How far a schedule has come. */
+export function readProgress(row: JobRecord): ScheduleProgress {
+  return row.result === undefined ? { runs: 0 } : (JSON.parse(row.result) as ScheduleProgress)
+}
+
+/** The text of how far a schedule has come. */
+export function writeProgress(progress: ScheduleProgress): JsonText {
+  return JSON.stringify(progress)
+}
+
+/** What a due schedule comes to: the runs to make, its next time (none: it has ended), and how far it has come. */
+export interface Round {
+  readonly runs: readonly RunSpec[]
+  readonly next: Time | undefined
+  readonly progress: ScheduleProgress
+}
+
+/** Runs that a schedule refused for some of them: `taken` are ids that exist already; `all`, if none may be made. */
+export interface Refusals {
+  readonly taken: ReadonlySet<string>
+  readonly all: boolean
+  readonly why: string
+}
+
+/** The most runs of one schedule in one commit. If there are more, it is due again at once. */
+const MOST = 100
+
+/**
+ * Which runs a schedule makes whose time has come, and when it comes again; the same for everybody who asks for the same
+ * row at the same moment. Where the store refused some of them, the schedule goes on without.
+ */
+export function roundOf(row: JobRecord, now: Time, refused?: Refusals): Round {
+  const { key, timing, run } = readSpec(row)
+  const before = readProgress(row)
+  const first = row.runAt ?? now
+  const left = (timing.limit ?? Infinity) - before.runs
+  const times = timesDue(timing, first, now).slice(0, left)
+  const made =
+    refused?.all === true ? [] : times.filter((time) => refused?.taken.has(runId(row.queue, key, time)) !== true)
+  // What was refused for all of them would be refused for those that have come since, too.
+  const passed = timing.catchUp !== 'all' || refused?.all === true || times.length === 0
+  const next = nextTime(timing, passed ? Math.max(now, first) : times.at(-1)!, first)
+  const runs = before.runs + made.length
+  const latest = made.at(-1)
+  return {
+    runs: made.map((time) => runAt(row, key, timing, run, time)),
+    next: runs >= (timing.limit ?? Infinity) ? undefined : next,
+    progress: {
+      ...before,
+      runs,
+      ...(latest !== undefined && { last: { id: runId(row.queue, key, latest), at: latest } }),
+      ...(refused !== undefined && { skipped: { at: times.at(-1) ?? first, why: refused.why } }),
+    },
+  }
+}
+
+/** What becomes of a standing schedule that is given another text; undefined if it is the same. */
+export function rescheduled(
+  row: JobRecord,
+  data: JsonText | undefined,
+  now: Time,
+): { readonly next: Time | undefined; readonly progress: ScheduleProgress; readonly ended: boolean } | undefined {
+  if (row.data === data) return undefined
+  const { timing } = readSpec({ ...row, data })
+  const goesOn = !isFinished(row.state) // one that has ended begins anew
+  const before = goesOn ? readableSpec(row)?.timing : undefined
+  const progress = goesOn ? readProgress(row) : { runs: 0 }
+  // What was counted from one moment goes on to be counted from there.
+  const anchor = before?.every !== undefined && before.every === timing.every ? (row.runAt ?? now) : now
+  const ended = progress.runs >= (timing.limit ?? Infinity)
+  // A clock that is behind must not bring back what has been run.
+  const after = Math.max(now, readProgress(row).last?.at ?? 0)
+  return { next: nextTime(timing, after, anchor), progress, ended }
+}
+
+/** The row of a schedule as the handle on it shows it: with the name and the data of its runs, and no result. */
+export function asJob(record: JobRecord): JobRecord {
+  if (record.kind !== SCHEDULE) return record
+  const run = readableSpec(record)?.run
+  if (run === undefined) return record
+  const { name, version, data } = run
+  return { ...record, name, version, data, result: undefined }
+}
+
+/** The time that a run was made for; undefined if the job is no run of a schedule. */
+export function timeOfRun({ id, queue, parentId }: Pick<JobRecord, 'id' | 'queue' | 'parentId'>): Time | undefined {
+  const before = `run:${inQueue(queue)}:`
+  if (parentId?.startsWith(`${SCHEDULE}:`) !== true || !id.startsWith(before)) return undefined
+  const time = Date.parse(id.slice(before.length, id.indexOf('Z:', before.length) + 1))
+  return Number.isNaN(time) ? undefined : time
+}
+
+/** The times for which runs are to be made. */
+function timesDue(timing: Timing, first: Time, now: Time): readonly Time[] {
+  if (timing.catchUp === 'all') {
+    // Runs that may not overlap would refuse one another if they came together.
+    const most = timing.overlap === 'skip' ? 1 : MOST
+    const times: Time[] = []
+    for (let time: Time | undefined = first; time !== undefined && time <= now && times.length < most;) {
+      times.push(time)
+      time = nextTime(timing, time, first)
+    }
+    return times
+  }
+  const latest = latestTime(timing, first, now)
+  return timing.catchUp === 'none' && isMissed(timing, latest, now) ? [] : [latest]
+}
+
+function runAt(row: JobRecord, key: string, timing: Timing, run: RunPattern, time: Time): RunSpec {
+  return {
+    ...run,
+    id: runId(row.queue, key, time),
+    kind: 'job',
+    queue: row.queue,
+    run: undefined,
+    parentId: row.id,
+    dedup: timing.overlap === 'skip' ? { key: overlapKey(row.queue, key) } : undefined,
+  }
+}

@@ -1,0 +1,102 @@
+// queue/cascade.ts: what goes with a job: those that wait for it when it is removed, its children when it is cancelled.
+import { isFinished, jobStates } from '../job/job.js'
+import type { JobRecord, JobState } from '../job/job.js'
+import { MillraceError } from '../job/errors.js'
+import { cancel, remove } from '../job/lifecycle.js'
+import type { Decision } from '../job/lifecycle.js'
+import { step } from '../store/stepwise.js'
+import type { Steps } from '../store/stepwise.js'
+import type { Store } from '../store/store.js'
+import type { InTransaction, WithTransaction } from './transactions.js'
+import type { Way } from './way.js'
+
+/** What becomes of others. */
+export interface CascadeOptions {
+  /**
+   * Removing: those that wait for the job are removed as well, and those that wait for them. Cancelling: its unfinished
+   * children are cancelled as well, and theirs. Default false.
+   */
+  readonly cascade?: boolean
+}
+
+/** The last argument of calls that may cascade. */
+export type CascadeArgument<S extends Store> = [options?: WithTransaction<S, CascadeOptions>]
+
+/** What was said of others, and the rest of the options. */
+export function cascadeIn(
+  options: (CascadeOptions & InTransaction) | undefined,
+  call: string,
+): { readonly cascade: boolean; readonly rest: InTransaction | undefined } {
+  if (options === undefined || typeof options !== 'object' || options === null) return { cascade: false, rest: options }
+  const { cascade = false, ...rest } = options
+  if (typeof cascade !== 'boolean') {
+    throw new MillraceError('INVALID_OPTION', `${call}: cascade must be true or false, not ${String(cascade)}.`)
+  }
+  return { cascade, rest }
+}
+
+/** Whoever carries out what the rules decide. */
+interface Acting {
+  actingOnAll(records: readonly JobRecord[], decide: (job: JobRecord) => Decision, way: Way): Steps<number>
+}
+
+/** Jobs handled at a time. */
+const PORTION = 500
+
+const unfinished: readonly JobState[] = jobStates.filter((state) => !isFinished(state))
+
+/**
+ * Removes all that wait for the chains of some jobs, and for theirs; those first that nobody waits for, so that whatever
+ * happens in between, nobody is left waiting for what is gone.
+ */
+export function* removeDependents(desk: Acting, ids: readonly string[], way: Way): Steps<number> {
+  const waiting = new Set<string>()
+  const seen = new Set(ids)
+  for (let level: readonly string[] = ids; level.length > 0;) {
+    const next: string[] = []
+    for (let from = 0; from < level.length; from += PORTION) {
+      const { jobs } = yield* step(way.details({ jobs: level.slice(from, from + PORTION) }))
+      for (const { dependent, state } of jobs.flatMap(({ dependents }) => dependents)) {
+        // One that is met again on a longer way goes before all that it was met by.
+        if ((state !== 'open' && state !== 'broken') || ids.includes(dependent)) continue
+        waiting.delete(dependent)
+        waiting.add(dependent)
+        if (seen.has(dependent)) continue
+        seen.add(dependent)
+        next.push(dependent)
+      }
+    }
+    level = next
+  }
+  const last = [...waiting].toReversed()
+  let removed = 0
+  for (let from = 0; from < last.length; from += PORTION) {
+    const records = yield* step(way.getAll(last.slice(from, from + PORTION)))
+    removed += yield* desk.actingOnAll(records.filter(isThere), remove, way)
+  }
+  return removed
+}
+
+/**
+ * Cancels the unfinished children of a job that was cancelled, and theirs: parents first, which then wait for nobody any more.
+ * Children of cancelled ones are looked for as well, so that what was left by somebody who died half-way is found.
+ */
+export function* cancelChildren(desk: Acting, id: string, way: Way): Steps<number> {
+  const parents = [id]
+  let cancelled = 0
+  for (let parent = parents.shift(); parent !== undefined; parent = parents.shift()) {
+    let cursor: string | undefined
+    do {
+      const from = cursor === undefined ? {} : { cursor }
+      const page = yield* step(way.find({ parent, states: [...unfinished, 'cancelled'], limit: PORTION, ...from }))
+      cancelled += yield* desk.actingOnAll(page.items, cancel, way)
+      for (const child of page.items) parents.push(child.id)
+      cursor = page.cursor
+    } while (cursor !== undefined)
+  }
+  return cancelled
+}
+
+function isThere(record: JobRecord | undefined): record is JobRecord {
+  return record !== undefined
+}

@@ -1,0 +1,172 @@
+// queue/chain-jobs.ts: the jobs of a chain: finding them, waiting for the last, removing them all.
+import { MillraceError } from '../job/errors.js'
+import { isFinished } from '../job/job.js'
+import type { JobRecord } from '../job/job.js'
+import { remove } from '../job/lifecycle.js'
+import { stepwise } from '../store/stepwise.js'
+import type { StoreEvent } from '../store/store.js'
+import { awaitEnd, removed } from './awaiting.js'
+import type { Ending } from './awaiting.js'
+import { removeDependents } from './cascade.js'
+import type { Desk } from './desk.js'
+import type { ResultOptions } from './job.js'
+import type { Way } from './way.js'
+
+/** Jobs read at a time. */
+const PAGE = 500
+
+/** How often a chain is looked at again that goes on while it is removed. */
+const RACES = 100
+
+/** The chain of a job: by its id, unless that is another's. */
+async function chainOf(way: Pick<Way, 'find' | 'get'>, id: string): Promise<string> {
+  const { items } = await way.find({ chain: id, limit: 1 })
+  return items.length > 0 ? id : ((await way.get(id))?.chainId ?? id)
+}
+
+async function newest(way: Pick<Way, 'find'>, chain: string): Promise<JobRecord | undefined> {
+  return (await way.find({ chain, order: 'newest', limit: 1 })).items[0]
+}
+
+/** The job at which a chain stands. */
+export async function lastJob(way: Way, id: string, queue: string): Promise<JobRecord> {
+  const record = (await newest(way, id)) ?? (await newest(way, await chainOf(way, id)))
+  if (record === undefined || record.queue !== queue) throw noChain(id, queue)
+  return record
+}
+
+/** All jobs of a chain, in order. */
+export async function chainJobs(way: Way, id: string): Promise<readonly JobRecord[]> {
+  const chain = await chainOf(way, id)
+  const records: JobRecord[] = []
+  let cursor: string | undefined
+  do {
+    const page = await way.find({ chain, limit: PAGE, ...(cursor !== undefined && { cursor }) })
+    records.push(...page.items)
+    cursor = page.cursor
+  } while (cursor !== undefined)
+  return records.toSorted((a, b) => a.chainIndex - b.chainIndex)
+}
+
+/** Removes all jobs of a chain, unless others wait for it; or those as well. */
+export async function removeChain(desk: Desk, way: Way, id: string, cascade: boolean): Promise<number> {
+  let count = 0
+  for (let races = 0; races < RACES; races++) {
+    const records = await chainJobs(way, id)
+    if (records.length === 0) break
+    const first = records[0]!.id
+    if (cascade) await stepwise(removeDependents(desk, [first], way))
+    else if (records.some(({ state }) => !isFinished(state))) await refuseAwaited(way, id, first)
+    // From the first on: the chain has not ended before the last is gone.
+    count += await stepwise(desk.actingOnAll(records, remove, way))
+  }
+  return count
+}
+
+async function refuseAwaited(way: Way, id: string, member: string): Promise<void> {
+  const { jobs } = await way.details({ jobs: [member] })
+  const waiting = jobs[0]!.dependents.filter(({ state }) => state === 'open').map(({ dependent }) => dependent)
+  if (waiting.length === 0) return
+  throw new MillraceError(
+    'JOB_HAS_DEPENDENTS',
+    `Chain ${id} cannot be removed: ${waiting.length} wait for it (${waiting.slice(0, 5).join(', ')}). Cancel it instead, or remove them as well: { cascade: true }.`,
+    { details: { id, dependents: waiting } },
+  )
+}
+
+/** Waits for the end of a chain, by push: what its last job comes to. */
+export function chainResult(desk: Desk, id: string, options: ResultOptions): Promise<unknown> {
+  return awaitEnd(desk, `chain ${id}`, id, options, (end) => new ChainEar(desk, id, end).begin())
+}
+
+/** Follows a chain by its events. A job and the one it is continued with are told of together, so none is missed. */
+class ChainEar {
+  readonly #desk: Desk
+  readonly #id: string
+  readonly #end: Ending
+  #chain: string | undefined
+  /** Events that came before it was known which chain is meant. */
+  #early: StoreEvent[] = []
+  readonly #unfinished = new Set<string>()
+  readonly #ended = new Map<string, StoreEvent>()
+  #last: StoreEvent | undefined
+  #judging = false
+  #looked = false
+
+  constructor(desk: Desk, id: string, end: Ending) {
+    this.#desk = desk
+    this.#id = id
+    this.#end = end
+  }
+
+  /** Opens the ear before the first look, so that nothing falls between. */
+  begin(): () => void {
+    const stop = this.#desk.feed.all((event) => {
+      if (event === undefined) this.#lookAgain()
+      else if (event.id !== '') this.#hear(event)
+    })
+    this.#look().catch(this.#end.fail)
+    return stop
+  }
+
+  #lookAgain(): void {
+    this.#unfinished.clear()
+    this.#ended.clear()
+    this.#last = undefined
+    this.#looked = false
+    this.#look().catch(this.#end.fail)
+  }
+
+  async #look(): Promise<void> {
+    const way = this.#desk.way()
+    this.#chain ??= await chainOf(way, this.#id)
+    for (const event of this.#early.splice(0)) this.#hear(event)
+    const last = await newest(way, this.#chain)
+    this.#looked = true
+    if (last !== undefined && !isFinished(last.state) && !this.#ended.has(last.id)) this.#unfinished.add(last.id)
+    if (this.#unfinished.size > 0) return
+    if (this.#last !== undefined) this.#judge(this.#last)
+    else if (last === undefined) this.#end.fail(noChain(this.#id))
+    else this.#end.conclude(last.state, last)
+  }
+
+  #judge({ type: state, id }: StoreEvent): void {
+    if (!this.#looked || this.#unfinished.size > 0) return
+    if (state === 'removed') this.#end.fail(removed(id))
+    else this.#end.conclude(state, this.#last!)
+  }
+
+  #hear(event: StoreEvent): void {
+    const { id, type } = event
+    if (this.#chain === undefined) return void this.#early.push(event)
+    if ((event.chain ?? id) !== this.#chain) return
+    const ends = isFinished(type as never) || type === 'removed'
+    if (!ends) {
+      if (type === 'waiting' || type === 'delayed' || type === 'waiting-children' || type === 'active') {
+        this.#unfinished.add(id)
+        this.#ended.delete(id)
+      }
+      return
+    }
+    if (!this.#unfinished.delete(id) && type === 'removed') return // it had ended before
+    this.#ended.set(id, event)
+    this.#last = event
+    if (this.#judging) return
+    this.#judging = true
+    // What the same commit has to tell of the next job comes with it.
+    queueMicrotask(() => {
+      this.#judging = false
+      this.#judge(this.#last!)
+    })
+  }
+}
+
+/** The error for a chain that is not there. */
+export function noChain(id: string, queue?: string): MillraceError {
+  const where = queue === undefined ? '' : ` in queue '${queue}'`
+  return new MillraceError(
+    'JOB_NOT_FOUND',
+    `There is no chain ${id}${where}: it was never added there, or its jobs have been removed.`,
+    { details: { id } },
+  )
+}

@@ -1,0 +1,32 @@
+// queue/opening.ts: what a queue can be made with.
+import { MillraceError } from '../job/errors.js'
+import { refuseUnknown } from '../job/names.js'
+import type { Store } from '../store/store.js'
+import type { JobDefinitions } from './define.js'
+import { checkDefaults, defaultOptionNames } from './options.js'
+import type { JobDefaults } from './options.js'
+import type { QueueOptions } from './types.js'
+
+/** Refuses options that no queue could have; answers those that have defaults. */
+export function checkQueue<Jobs extends JobDefinitions, S extends Store>(
+  name: string,
+  options: QueueOptions<Jobs, S>,
+): { readonly defaults: JobDefaults; readonly maxDataBytes: number } {
+  if (typeof options !== 'object' || options === null || typeof options.store?.commit !== 'function') {
+    throw new MillraceError(
+      'INVALID_OPTION',
+      `new Queue('${name}'): give it a store, as in { store: sqlite('jobs.db') }.`,
+    )
+  }
+  refuseUnknown(options, ['store', 'jobs', 'defaults', 'retention', 'logger', 'maxDataBytes'], 'new Queue')
+  const { defaults = {}, maxDataBytes = 1_048_576 } = options
+  if (!Number.isSafeInteger(maxDataBytes) || maxDataBytes < 1) {
+    throw new MillraceError('INVALID_OPTION', 'new Queue: maxDataBytes must be a whole number from 1 up.')
+  }
+  refuseUnknown(defaults, defaultOptionNames, 'new Queue: defaults')
+  checkDefaults(defaults, 'new Queue: defaults')
+  if (options.jobs !== undefined && (typeof options.jobs !== 'object' || Array.isArray(options.jobs))) {
+    throw new MillraceError('INVALID_OPTION', 'new Queue: jobs must be made by defineJobs.')
+  }
+  return { defaults, maxDataBytes }
+}

@@ -1,0 +1,38 @@
+// stores/rates.ts: so many claims in any stretch of time. Each claim takes a token, which comes back one stretch later.
+import type { Millis, Time } from '../job/job.js'
+import type { Rate } from '../store/cells.js'
+
+/** Tokens taken, by when, oldest first; those taken at about the same time are written as one. */
+export type Taken = readonly (readonly [at: Time, count: number])[]
+
+/** Parts of a stretch that are told apart. A token is never back too early, and at most one part late. */
+const PARTS = 128
+
+/** What is out after a while: without those that have come back. */
+export function out(taken: Taken, { per }: Rate, now: Time): Taken {
+  const first = taken.findIndex(([at]) => at + per > now)
+  return first === 0 ? taken : first === -1 ? [] : taken.slice(first)
+}
+
+/** How many more may be taken; `taken` is what is out. */
+export function left(taken: Taken, { max }: Rate): number {
+  let count = 0
+  for (const [, each] of taken) count += each
+  return Math.max(0, max - count)
+}
+
+/** What is out when some more have been taken. */
+export function take(taken: Taken, { per }: Rate, count: number, now: Time): Taken {
+  if (count === 0) return taken
+  const part: Millis = Math.max(1, Math.floor(per / PARTS))
+  const at = Math.ceil(now / part) * part
+  const last = taken.at(-1)
+  return last !== undefined && last[0] >= at
+    ? [...taken.slice(0, -1), [last[0], last[1] + count]]
+    : [...taken, [at, count]]
+}
+
+/** When the first token comes back; `taken` is what is out, and not empty. */
+export function back(taken: Taken, { per, max }: Rate): Time | undefined {
+  return max > 0 && taken.length > 0 ? taken[0]![0] + per : undefined
+}

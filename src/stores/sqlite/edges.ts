@@ -1,0 +1,60 @@
+// stores/sqlite/edges.ts: who waits for which chain, and how a chain has ended.
+import type { NewEdge } from '../../job/change.js'
+import { isFinished } from '../../job/job.js'
+import type { Edge, JobState } from '../../job/job.js'
+import { edgeTo } from '../apply.js'
+import type { ChainEnd } from '../apply.js'
+import { nullable } from './rows.js'
+import type { Transaction } from './transaction.js'
+
+/**
+ * New edges of a job beside those that stand, one for each chain, each in the state that its chain gives it; or the id that
+ * is missing.
+ */
+export function newEdges(
+  tx: Transaction,
+  dependent: string,
+  edges: readonly NewEdge[],
+  standing: readonly Pick<Edge, 'chain'>[],
+): readonly Edge[] | string {
+  const known = new Set(standing.map(({ chain }) => chain))
+  const made: Edge[] = []
+  for (const { on, policy } of edges) {
+    const found = tx.sql.chainOf.get(on) as [chain: string, name: string] | undefined
+    if (found === undefined) return on
+    const [chain, name] = found
+    if (known.has(chain)) continue
+    known.add(chain)
+    const end = chainEnd(tx, chain)
+    made.push({ dependent, chain, name, policy, ...edgeTo(end === 'gone' ? undefined : end) })
+  }
+  return made
+}
+
+/** Writes edges of a job, from a place on. */
+export function addEdges({ sql, ground }: Transaction, seq: number, edges: readonly Edge[], first: number): void {
+  for (const [at, { chain, name, policy, state, result, error }] of edges.entries()) {
+    sql.addEdge.run(seq, first + at, chain, name, policy, state, nullable(result), textOf(error))
+    if (state !== 'ended') ground.openEdges = true
+  }
+}
+
+/** An error as a column holds it. */
+export function textOf(error: Edge['error']): string | null {
+  return error === undefined ? null : JSON.stringify(error)
+}
+
+/** How a chain ended: as its last job did; undefined while one of its jobs is unfinished, `'gone'` where there is none. */
+export function chainEnd({ sql }: Transaction, chain: string): ChainEnd | 'gone' | undefined {
+  let last: ChainEnd | 'gone' = 'gone'
+  let place = [-1, -1]
+  for (const [seq, index, state, result, error] of sql.chainJobs.all(chain) as ChainRow[]) {
+    if (!isFinished(state)) return undefined
+    if (index < place[0]! || (index === place[0] && seq < place[1]!)) continue
+    place = [index, seq]
+    last = { state, result: result ?? undefined, error: error === null ? undefined : JSON.parse(error) }
+  }
+  return last
+}
+
+type ChainRow = [seq: number, index: number, state: JobState, result: string | null, error: string | null]

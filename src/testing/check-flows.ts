@@ -1,0 +1,119 @@
+// testing/check-flows.ts: what waits come to: results that are delivered whole, siblings that end first, chains that go on.
+import type { Insert, Move } from '../job/change.js'
+import type { FinishedState, JobRecord } from '../job/job.js'
+import type { Ended } from '../queue/links.js'
+import type { ScriptedResult } from './acting.js'
+import type { Given, Landing } from './history.js'
+import type { LedgerListener, Tracked } from './ledger.js'
+import type { Report } from './violation.js'
+
+/** Follows what jobs wait for, and what they are told of it. */
+export class FlowChecks implements LedgerListener {
+  readonly #report: Report
+  /** What each chain came to, each time it ended. */
+  readonly #ends = new Map<string, Set<string>>()
+  /** What each job returned last. */
+  readonly #results = new Map<string, string | undefined>()
+  readonly #chains = new Map<string, Tracked[]>()
+  /** What jobs had waited for when they were claimed, by job and fence. */
+  readonly #waited = new Map<string, readonly string[]>()
+
+  constructor(report: Report) {
+    this.#report = report
+  }
+
+  inserted(job: Tracked, { job: { chainIndex } }: Insert, { time, batch }: Landing): void {
+    const chain = this.#chains.get(job.chain)
+    if (chain === undefined) this.#chains.set(job.chain, [job])
+    else chain.push(job)
+    if (chainIndex === 0) return
+    const group = batch.groups.find((each) =>
+      each.some((change) => change.kind === 'insert' && change.job.id === job.id),
+    )
+    const ends = group?.some((change) => change.kind === 'move' && change.to === 'completed') === true
+    if (!ends) this.#report('chain', time, job.id, 'It carries a chain on, and nothing was completed with it.')
+  }
+
+  moving(job: Tracked, move: Move, landing: Landing): void {
+    if (move.to === 'removed') this.#standIn(job)
+    if (move.to === 'completed') {
+      this.#results.set(job.id, move.set.result)
+      this.#checkNext(job, move, landing)
+    }
+    if (move.to === 'failed' && move.set.error?.code === 'DEPENDENCY_FAILED') {
+      const ends = job.edges.some(({ state, policy }) => state === 'broken' && endsWithAll(policy))
+      const open = job.edges.filter(({ state, policy }) => state === 'open' && policy.endsWith('-all'))
+      if (ends && open.length > 0) {
+        const left = open.map(({ chain }) => chain).join(', ')
+        this.#report('siblings', landing.time, job.id, `It failed before its children ${left} had ended.`)
+      }
+    }
+  }
+
+  /** A scripted result says which job the chain goes on with. */
+  #checkNext(job: Tracked, { set }: Move, { time, batch }: Landing): void {
+    const result = set.result === undefined ? undefined : (JSON.parse(set.result) as Partial<ScriptedResult> | null)
+    const meant = typeof result?.run === 'number' ? result.next : undefined
+    const group = batch.groups.find((each) =>
+      each.some((change) => change.kind === 'move' && change.id === job.id && change.set === set),
+    )
+    const next = (group ?? []).flatMap((change) =>
+      change.kind === 'insert' && change.job.chainId === job.chain ? [change.job.id] : [],
+    )
+    const scripted = typeof result?.run === 'number'
+    if (next.length <= 1 && (!scripted || next[0] === meant)) return
+    this.#report(
+      'chain',
+      time,
+      job.id,
+      `It was to be followed by ${meant ?? 'none'}; ${next.join(', ') || 'none'} came.`,
+    )
+  }
+
+  chainEnded({ id, chain }: Tracked, outcome: FinishedState): void {
+    const ends = this.#ends.get(chain) ?? new Set()
+    this.#ends.set(chain, ends)
+    ends.add(outcome === 'completed' ? `completed ${this.#results.get(id)}` : outcome)
+  }
+
+  /** Where the last job of a chain is gone, the one before it stands for the chain. */
+  #standIn(gone: Tracked): void {
+    const last = this.#chains.get(gone.chain)?.findLast((each) => each !== gone && each.state !== 'removed')
+    if (last?.state === 'completed') this.chainEnded(last, 'completed')
+  }
+
+  claimed(job: Tracked, { fence }: JobRecord): void {
+    if (job.edges.length > 0) this.#waited.set(`${job.id}@${fence}`, chainsOf(job))
+  }
+
+  /** A handler was told what its dependencies came to. */
+  given({ time, id, fence, ended }: Given, job: Tracked | undefined): void {
+    if (job === undefined || job.state === 'removed') return // and what it waited for is gone with it
+    const waited = this.#waited.get(`${id}@${fence}`) ?? []
+    const told = ended.map((each) => each.id)
+    // Another run may have waited for more in the meantime, where this one has lost its lease.
+    const all = job.fence === fence ? waited : chainsOf(job)
+    const missing = waited.filter((chain) => !told.includes(chain))
+    const foreign = told.filter((chain) => !all.includes(chain))
+    for (const chain of missing) this.#report('results', time, id, `It was told nothing of ${chain}.`)
+    for (const chain of foreign)
+      this.#report('results', time, id, `It was told of ${chain}, and waited for no such job.`)
+    for (const each of ended) {
+      if (!foreign.includes(each.id) && this.#ends.get(each.id)?.has(textOf(each)) !== true) {
+        this.#report('results', time, id, `It was told that ${each.id} ended ${textOf(each)}, and it did not.`)
+      }
+    }
+  }
+}
+
+function endsWithAll(policy: string): boolean {
+  return policy === 'fail-all' || policy === 'remove-all'
+}
+
+function chainsOf({ edges }: Tracked): readonly string[] {
+  return edges.map(({ chain }) => chain)
+}
+
+function textOf(ended: Ended): string {
+  return ended.status === 'completed' ? `completed ${JSON.stringify(ended.result)}` : ended.status
+}

@@ -1,0 +1,118 @@
+// testing/check-schedules.ts: every time of a schedule is run once, or passed over for a reason that was promised.
+import type { Insert, Move } from '../job/change.js'
+import type { JobRecord, Millis, Time } from '../job/job.js'
+import { SCHEDULE, readSpec, timeOfRun } from '../job/rounds.js'
+import { isMissed, latestTime, nextTime, timesFrom } from '../job/schedule.js'
+import type { Timing } from '../job/schedule.js'
+import type { Group } from '../store/store.js'
+import type { Landing } from './history.js'
+import type { Report } from './violation.js'
+
+interface Known {
+  timing: Timing
+  /** The time it stands at. */
+  next: Time
+  runs: number
+  /** Fences at which the store refused its runs. */
+  readonly refused: Set<number>
+}
+
+/** Follows schedules from their rows alone; what their runs become is the business of others. */
+export class ScheduleChecks {
+  readonly #report: Report
+  readonly #known = new Map<string, Known>()
+  /** Ids of all runs ever made: one that is made again was doubled, even if the first is gone. */
+  readonly #made = new Set<string>()
+
+  constructor(report: Report) {
+    this.#report = report
+  }
+
+  /** Takes in a landing. */
+  follow(landing: Landing): void {
+    landing.batch.groups.forEach((group, at) => {
+      const verdict = landing.receipt.groups[at]
+      if (verdict === undefined) return
+      if (verdict.ok) this.#group(group, verdict.inserted, landing)
+      else if (verdict.why === 'duplicate' || verdict.why === 'full') this.#refused(group)
+    })
+  }
+
+  #refused(group: Group): void {
+    for (const change of group) if (change.kind === 'move') this.#known.get(change.id)?.refused.add(change.fence)
+  }
+
+  /** What was inserted is what the store says, whatever it was sent. */
+  #group(group: Group, inserted: readonly JobRecord[], landing: Landing): void {
+    const runs = new Map<string, Time[]>()
+    for (const job of inserted) this.#run(job, runs, landing.time)
+    for (const change of group) {
+      if (change.kind === 'insert' && change.job.kind === SCHEDULE) this.#scheduled(change)
+    }
+    for (const change of group) {
+      const known = change.kind === 'move' ? this.#known.get(change.id) : undefined
+      if (change.kind !== 'move' || known === undefined) continue
+      if (change.to === 'removed' || change.to === 'cancelled') this.#known.delete(change.id)
+      else if (change.set.data !== undefined) this.#changed(change, known)
+      else this.#round(change, known, runs.get(change.id) ?? [], landing)
+      runs.delete(change.id)
+    }
+    for (const [id] of runs)
+      this.#report('schedule', landing.time, id, 'A run was made, and the schedule did not move.')
+  }
+
+  #scheduled({ job }: Insert): void {
+    const { timing } = readSpec(job as unknown as Parameters<typeof readSpec>[0])
+    const next = job.run !== undefined && 'at' in job.run ? job.run.at : 0
+    this.#known.set(job.id, { timing, next, runs: 0, refused: new Set() })
+  }
+
+  #run(job: JobRecord, runs: Map<string, Time[]>, time: Millis): void {
+    const made = timeOfRun(job)
+    if (made === undefined) return
+    if (this.#made.has(job.id)) this.#report('schedule', time, job.id, 'It was run before: its time was doubled.')
+    this.#made.add(job.id)
+    runs.set(job.parentId!, [...(runs.get(job.parentId!) ?? []), made])
+  }
+
+  #changed({ id, set, to }: Move, known: Known): void {
+    const { timing } = readSpec({ id, data: set.data } as Parameters<typeof readSpec>[0])
+    known.timing = timing
+    if (to === 'delayed') known.next = nextOf(set) ?? known.next
+    known.runs = (JSON.parse(set.result ?? '{"runs":0}') as { runs: number }).runs
+  }
+
+  #round({ id, fence, set }: Move, known: Known, times: readonly Time[], { time, receipt: { now } }: Landing): void {
+    const { timing, next: from } = known
+    const wrong = (message: string): void => this.#report('schedule', time, id, message)
+    const to = nextOf(set)
+    known.runs += times.length
+    known.next = to ?? Infinity
+    const until = to ?? now + 1
+    for (const each of times) {
+      if (each < from || each > now || nextTime(timing, each - 1, from) !== each) {
+        wrong(`It made a run for ${each}, which is none of its times from ${from} to ${now}.`)
+      }
+    }
+    if (known.runs > (timing.limit ?? Infinity)) wrong(`It made ${known.runs} runs, and its limit is ${timing.limit}.`)
+    const last = latestTime(timing, from, until - 1)
+    const [first = last] = times
+    if (timing.catchUp === 'all' && times.length > 0) {
+      const all = timesFrom(timing, from, times.length)
+      const whole =
+        all.every((each, at) => each === times[at]) && (to === undefined || nextTime(timing, all.at(-1)!, from) === to)
+      if (!whole)
+        wrong(`It stood at ${from}, made runs for ${times.join(', ')} and went on to ${to}: a time was skipped.`)
+    } else if (times.length > 1) wrong(`It made ${times.length} runs at a time, and was not asked to.`)
+    else if (times.length === 1 && to !== undefined && first !== last) {
+      wrong(`It made a run for ${first}, and the latest time before ${to} is ${last}.`)
+    } else if (times.length === 0 && !known.refused.has(fence)) {
+      const missed = timing.catchUp === 'none' && isMissed(timing, last, now)
+      if (!missed) wrong(`It stood at ${from}, made no run and went on to ${to}: a time was skipped.`)
+    }
+  }
+}
+
+function nextOf({ run }: Move['set']): Time | undefined {
+  return run && 'at' in run ? run.at : undefined
+}

@@ -1,0 +1,84 @@
+// testing/generate-acts.ts: what the handlers of a script do, and the jobs that they add themselves.
+import type { Millis } from '../job/job.js'
+import type { Random } from './random.js'
+import type { Act, ChildPlan } from './script.js'
+
+/** The names of scripted jobs. */
+export const jobNames = ['even', 'odd'] as const
+
+interface RunsOptions {
+  /** It has a timeout, which ends it. */
+  readonly mayHang: boolean
+  /** How deep children and continuations may go. */
+  readonly links: number
+}
+
+/** What a handler does, run by run. */
+export function generateRuns(
+  random: Random,
+  lease: Millis,
+  { mayHang, links }: RunsOptions,
+): readonly (readonly Act[])[] {
+  const runs = Array.from({ length: random.between(1, 4) }, () => [
+    ...generateActs(random, lease).filter((each) => each.act !== 'hang' || mayHang),
+    ...generateLinks(random, lease, links),
+  ])
+  // The last run is also that of all later ones: it must come to an end by itself.
+  const last = runs
+    .at(-1)!
+    .filter(({ act }) => act !== 'hang' && act !== 'snooze' && act !== 'block' && act !== 'children')
+  return [...runs.slice(0, -1), last]
+}
+
+/** What a run ends with, now and then: a wait for children of its own, or a job that its chain goes on with. */
+function generateLinks(random: Random, lease: Millis, links: number): readonly Act[] {
+  if (links === 0) return []
+  const child = (): ChildPlan => generateChild(random, lease, links - 1)
+  if (random.chance(0.1)) {
+    return [
+      {
+        act: 'children',
+        jobs: Array.from({ length: random.between(1, 2) }, child),
+        onFailure: random.pick(['fail', 'ignore', 'ignore', 'remove'] as const),
+        cancelSiblings: random.chance(0.3),
+      },
+    ]
+  }
+  return random.chance(0.1) ? [{ act: 'continue', job: child() }] : []
+}
+
+function generateChild(random: Random, lease: Millis, links: number): ChildPlan {
+  return {
+    name: random.pick(jobNames),
+    runs: generateRuns(random, lease, { mayHang: false, links }),
+    attempts: random.between(1, 4),
+    backoff: random.between(1, lease),
+    ...(random.chance(0.2) && { delay: random.between(1, lease) }),
+    ...(random.chance(0.15) && { removeOnComplete: random.pick([0, lease]) }),
+    ...(random.chance(0.3) && { ownId: true }),
+  }
+}
+
+/** What a handler does in one run, by itself. */
+export function generateActs(random: Random, lease: Millis): readonly Act[] {
+  const acts: Act[] = []
+  for (let left = random.between(0, 3); left > 0; left--) {
+    const what = random.weigh({
+      sleep: 12,
+      log: 2,
+      progress: 2,
+      throw: 3,
+      fatal: 0.5,
+      snooze: 1.5,
+      block: 0.7,
+      hang: 1,
+    })
+    if (what === 'sleep') {
+      const long = random.chance(0.2)
+      acts.push({ act: what, for: random.between(0, long ? 3 * lease : 200), polite: random.chance(0.5) })
+    } else if (what === 'block') acts.push({ act: what, for: random.between(lease / 4, 2 * lease) })
+    else if (what === 'snooze') acts.push({ act: what, for: random.between(1, lease) })
+    else acts.push({ act: what })
+  }
+  return acts
+}

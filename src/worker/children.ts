@@ -1,0 +1,145 @@
+// worker/children.ts: the jobs that a handler adds beside its settlement, and the wait for them: `ctx.add`, `ctx.waitFor`.
+import type { NewEdge } from '../job/change.js'
+import { MillraceError } from '../job/errors.js'
+import type { FailurePolicy, JobRecord } from '../job/job.js'
+import type { Outcome, Returned } from '../job/lifecycle.js'
+import { refuseUnknown } from '../job/names.js'
+import { NO_OPTIONS } from '../queue/adding.js'
+import type { Adder } from '../queue/adding.js'
+import type { JobDefinition } from '../queue/define.js'
+import type { Desk } from '../queue/desk.js'
+import { endedOf, refuseWrongAfter } from '../queue/links.js'
+import type { Ended } from '../queue/links.js'
+import { parseAfter } from '../queue/options.js'
+import type { AddOptions, Dependency } from '../queue/options.js'
+import { Successors, outOfOrder } from '../queue/successors.js'
+import type { Planned } from '../queue/successors.js'
+import type { Verdict } from '../store/store.js'
+
+/** How a job waits for its children. */
+export interface WaitOptions {
+  /** What the failure of one of them means for the job, where it does not say itself. Default `fail`. */
+  readonly onFailure?: FailurePolicy
+  /** Cancel those that are unfinished before the failure of another fails or removes the job. Default false. */
+  readonly cancelSiblings?: boolean
+}
+
+/** Thrown by `ctx.waitFor` to leave the handler. */
+class Waiting extends Error {
+  override readonly name = 'Waiting'
+}
+
+/** The outcome of an attempt that waits. */
+type Waits = Extract<Outcome, { kind: 'waits' }>
+
+/** What one attempt adds, and waits for. */
+export class Children {
+  readonly #record: JobRecord
+  readonly #own: Successors
+  #edges: readonly NewEdge[] | undefined
+  #all: Successors | undefined
+
+  constructor(record: JobRecord, adder: Adder) {
+    this.#record = record
+    this.#own = new Successors(adder, record, undefined)
+  }
+
+  /** Those added with `ctx.add`, outside of `ctx.complete`. */
+  get own(): Successors {
+    return this.#own
+  }
+
+  /** Those and what the callback of `ctx.complete` asked for, as one settlement. */
+  and(done: Successors | undefined): Successors {
+    return done === undefined ? this.#own : (this.#all ??= this.#own.and(done))
+  }
+
+  /** `ctx.add`: with the callback of `ctx.complete` that is running, or else with whatever this attempt comes to. */
+  add(inside: Successors | undefined, name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
+    const added = (inside ?? this.#own).planning().add(name, data, options ?? NO_OPTIONS)
+    added.catch(() => {}) // the attempt fails with it, whether or not the handler waits
+    return added
+  }
+
+  /** `ctx.waitFor`. */
+  waitFor(children: Dependency | readonly Dependency[], options: WaitOptions = {}, late = false): never {
+    if (late) throw outOfOrder('ctx.waitFor was called after ctx.complete; a job that completes does not wait')
+    refuseUnknown(options, ['onFailure', 'cancelSiblings'], 'ctx.waitFor')
+    const { onFailure, cancelSiblings = false } = options
+    const edges = parseAfter(
+      { after: children, ...(onFailure !== undefined && { onChildFailure: onFailure }) },
+      'ctx.waitFor',
+    )
+    if (edges.length === 0) {
+      throw new MillraceError(
+        'INVALID_OPTION',
+        'ctx.waitFor: there is nothing to wait for, and the handler would run again for ever. Call it only with children.',
+      )
+    }
+    const { id, chainId } = this.#record
+    if (edges.some(({ on }) => on === id || on === chainId)) {
+      throw new MillraceError('INVALID_OPTION', `ctx.waitFor: job ${id} cannot wait for its own chain.`)
+    }
+    this.#edges = cancelSiblings
+      ? edges.map(({ on, policy }): NewEdge => ({ on, policy: `${policy as FailurePolicy}-all` }))
+      : edges
+    throw new Waiting('The job waits for its children.')
+  }
+
+  /** Whether the handler asked to wait. */
+  get waits(): boolean {
+    return this.#edges !== undefined
+  }
+
+  /** The outcome of an attempt that waits. */
+  outcome(): Waits {
+    const { also } = this.#own.with(undefined)
+    return { kind: 'waits', for: this.#edges!.map(({ on, policy }) => ({ on: this.#own.standing(on), policy })), also }
+  }
+}
+
+/** Refuses a wait for nothing but what the job has waited for already: its handler would run again for ever. */
+export async function refuseOldWait(desk: Desk, { id }: JobRecord, children: Children): Promise<void> {
+  await children.own.close()
+  const { for: edges } = children.outcome()
+  const { jobs } = await desk.way().details({ jobs: [id] })
+  const known = new Map((jobs[0]?.edges ?? []).map((edge) => [edge.chain, edge.state]))
+  const isOver = (chain: string): boolean => known.has(chain) && known.get(chain) !== 'open'
+  if (!edges.every(({ on }) => isOver(on))) return
+  throw new MillraceError(
+    'INVALID_OPTION',
+    `ctx.waitFor: job ${id} has waited for all of these, and its handler would run again for ever. Look at ctx.dependencies() first.`,
+    { details: { id } },
+  )
+}
+
+/** What those that a job waited for came to, in order. */
+export async function dependenciesOf(
+  desk: Desk,
+  { id, name }: JobRecord,
+  definition: JobDefinition | undefined,
+): Promise<readonly Ended[]> {
+  const { jobs } = await desk.way().details({ jobs: [id] })
+  const ended = (jobs[0]?.edges ?? []).map(endedOf)
+  const names = ended.map((each) => each.name)
+  refuseWrongAfter(name, definition, names, 'ctx.dependencies')
+  return ended
+}
+
+/** The outcome of a handler that returned, with what was asked for. */
+export function returned(result: Returned['result'], successors: Successors | undefined): Returned {
+  return successors === undefined ? { kind: 'returned', result, also: NOTHING } : successors.with(result)
+}
+
+const NOTHING: readonly never[] = []
+
+/** What a wait fails with that was refused though all its children could be added. */
+export function cannotWait({ id }: JobRecord, verdict: Verdict & { ok: false }): MillraceError {
+  return new MillraceError(
+    'DEPENDENCY_MISSING',
+    `ctx.waitFor of job ${id}: there is no job ${verdict.id} to wait for.`,
+    {
+      details: { id: verdict.id },
+    },
+  )
+}

@@ -1,0 +1,85 @@
+// A schedule takes the data of the job it names, and one way to say when.
+import { expectTypeOf, test } from 'vitest'
+import { Queue } from 'millrace'
+import type { Schedule, Timing } from 'millrace'
+import { memory } from 'millrace/memory'
+import type { sqlite } from 'millrace/sqlite'
+import type { jobs } from './jobs.js'
+import { queue, untyped } from './jobs.js'
+
+test('name and data go together', () => {
+  void queue.schedule('k', { every: '1h', name: 'charge', data: { cents: 5 } })
+  void queue.schedule('k', { cron: '@daily', tz: 'UTC', name: 'resize', data: { path: '', size: '' } })
+  void queue.schedule('k', { every: '1h', name: 'sweep' })
+  void queue.schedule('k', { every: '1h', name: 'report', data: { since: 5 } })
+  // @ts-expect-error data is missing
+  void queue.schedule('k', { every: '1h', name: 'charge' })
+  // @ts-expect-error that is the data of another job
+  void queue.schedule('k', { every: '1h', name: 'charge', data: { path: '', size: '' } })
+  // @ts-expect-error there is no such job
+  void queue.schedule('k', { every: '1h', name: 'chrage', data: { cents: 5 } })
+  void untyped.schedule('k', { every: '1h', name: 'anything', data: { at: 'all' } })
+})
+
+test('times are said in one way', () => {
+  // @ts-expect-error neither cron nor every
+  void queue.schedule('k', { name: 'sweep' })
+  // @ts-expect-error both
+  void queue.schedule('k', { cron: '* * * * *', every: 5, name: 'sweep' })
+  // @ts-expect-error a distance has no zone
+  void queue.schedule('k', { every: 5, tz: 'UTC', name: 'sweep' })
+  // @ts-expect-error there is no such way to catch up
+  void queue.schedule('k', { every: 5, catchUp: 'some', name: 'sweep' })
+  void queue.schedule('k', {
+    every: 5,
+    start: new Date(),
+    end: 5,
+    limit: 1,
+    catchUp: 'all',
+    overlap: 'allow',
+    name: 'sweep',
+  })
+})
+
+test('the options of runs are those of add, but for what the schedule decides', () => {
+  void queue.schedule('k', { every: 5, name: 'sweep', options: { attempts: 5, priority: 1, removeOnComplete: true } })
+  // @ts-expect-error the schedule decides when
+  void queue.schedule('k', { every: 5, name: 'sweep', options: { delay: 5 } })
+  // @ts-expect-error and which id
+  void queue.schedule('k', { every: 5, name: 'sweep', options: { id: 'mine' } })
+})
+
+test('add repeats', async () => {
+  const added = await queue.add(
+    'charge',
+    { cents: 5 },
+    { repeat: { cron: '* * * * *', tz: 'UTC', key: 'k', limit: 5 } },
+  )
+  expectTypeOf(added.name).toEqualTypeOf<'charge'>()
+  // @ts-expect-error neither cron nor every
+  void queue.add('charge', { cents: 5 }, { repeat: { key: 'k' } })
+})
+
+test('what is listed is typed', async () => {
+  const [schedule] = await queue.schedules()
+  expectTypeOf(schedule!.name).toEqualTypeOf<keyof typeof jobs>()
+  expectTypeOf(schedule!.times).toEqualTypeOf<Timing>()
+  expectTypeOf(schedule!.next).toEqualTypeOf<readonly number[]>()
+  expectTypeOf(await queue.schedule('k', { every: 5, name: 'sweep' })).toExtend<Schedule>()
+  expectTypeOf(await queue.unschedule('k')).toEqualTypeOf<boolean>()
+  void queue.list({ schedule: 'k' })
+})
+
+test('a transaction is taken where the store has them', () => {
+  const inMemory = new Queue('q', { store: memory() })
+  // @ts-expect-error memory has no transactions
+  void inMemory.schedule('k', { every: 5, name: 'n', tx: {} })
+  // @ts-expect-error nor here
+  void inMemory.unschedule('k', { tx: {} })
+  const inFile = new Queue('q', { store: {} as ReturnType<typeof sqlite<string>> })
+  void inFile.transaction(async (tx) => {
+    await inFile.schedule('k', { every: 5, name: 'n', tx })
+    await inFile.unschedule('k', { tx })
+    await inFile.schedules({ tx })
+  })
+})
