@@ -1,6 +1,6 @@
 // Opening a database: what is taken, what is made there, by whom, and what is said where it cannot be.
 import { spawnSync } from 'node:child_process'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -105,6 +105,8 @@ describe('the driver', () => {
     onTestFinished(() => rmSync(folder, { recursive: true }))
     const root = fileURLToPath(new URL('../..', import.meta.url))
     writeFileSync(join(folder, 'package.json'), '{ "type": "module" }\n')
+    mkdirSync(join(folder, 'node_modules'))
+    symlinkSync(join(root, 'node_modules/croner'), join(folder, 'node_modules/croner')) // which is always there
     const compiler = join(root, 'node_modules/typescript/bin/tsc')
     const project = join(root, 'tsconfig.build.json')
     const built = spawnSync(process.execPath, [compiler, '-p', project, '--noCheck', '--outDir', folder])

@@ -193,12 +193,13 @@ export const freed = `
                 due_at = case when on_.goes then case when on_.place is null then j.run_at end else j.due_at end,
                 run_at = case when on_.place is null then j.run_at end,
                 ord = case when on_.place is null then j.ord when j.ord < 0 then -1 - on_.place else on_.place end
-              from on_ where j.id = on_.dependent returning j.*, on_.goes
+              from on_ where j.id = on_.dependent
+              returning j.lane, j.state, j.queue, j.due_at, j.priority, j.ord, on_.goes, case when recording and on_.goes then v1_entered(j, t) end as told
             )
             select array_agg(up.lane), array_agg(up.state), array_agg(up.queue), array_agg(up.due_at), array_agg(up.priority), array_agg(up.ord),
-              string_agg(case when recording then v1_entered(row(j.*)::job, t) end, ${UNIT}), (select coalesce(bool_and(met.dependent = any (freeing)), true) from met)
+              string_agg(up.told, ${UNIT}), (select coalesce(bool_and(met.dependent = any (freeing)), true) from met)
               into a_lane, states_in, a_queue, a_lease, a_p, a_o, over, all_ok
-              from up cross join lateral (select o.* from job o where o.id = up.id offset 0) j where up.goes;
+              from up where up.goes;
             if not all_ok then raise exception using errcode = 'MR006'; end if;
             if a_lane is not null then
               ev := ev || string_to_array(over, ${UNIT});
