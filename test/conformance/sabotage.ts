@@ -149,10 +149,21 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
     }),
   },
   'heeds no limit': {
-    areas: ['limits', 'refusals'],
+    areas: ['limits', 'rates', 'groups', 'refusals'],
     wrap: rewriting(async (change) => {
       return change.kind === 'put' && change.key.startsWith('limit:') ? { ...change, key: `x${change.key}` } : change
     }),
+  },
+  'gives no turns': {
+    areas: ['groups'],
+    walks: true,
+    wrap: rewriting(async (change) => {
+      return change.kind === 'insert' ? { ...change, job: { ...change.job, group: undefined } } : change
+    }),
+  },
+  'does not say when to ask again': {
+    areas: ['rates'],
+    wrap: between(itself, ({ again: _again, ...receipt }) => receipt),
   },
   'counts a cancelled job no longer': {
     areas: ['limits'],
