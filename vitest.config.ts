@@ -1,8 +1,23 @@
 // How the tests run: on the source, with the package's own name pointing at its doors.
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitest/config'
+import { BaseSequencer } from 'vitest/node'
+import type { TestSpecification } from 'vitest/node'
 
 const src = fileURLToPath(new URL('./src', import.meta.url))
+
+/** What takes longest begins first, so that nobody waits for it at the end. */
+const long = ['sqlite-walks', 'simulator', 'kills', 'family', 'frozen', 'examples', 'sim/sqlite', 'postgres-walks']
+
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const rank = ({ moduleId }: TestSpecification): number => {
+      const at = long.findIndex((name) => moduleId.includes(name))
+      return at === -1 ? long.length : at
+    }
+    return (await super.sort(files)).toSorted((a, b) => rank(a) - rank(b))
+  }
+}
 
 export default defineConfig({
   resolve: {
@@ -15,6 +30,7 @@ export default defineConfig({
     include: ['test/**/*.test.ts'],
     globalSetup: ['test/postgres/setup.ts'],
     pool: 'threads',
+    sequence: { sequencer: LongestFirst },
     maxWorkers: 2, // most of the time is spent waiting for servers and other processes
     testTimeout: 60_000, // on a busy machine all takes ten times as long, and some tests take five seconds
     hookTimeout: 60_000,

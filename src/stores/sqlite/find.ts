@@ -85,6 +85,9 @@ function listings(ground: Ground, query: Query): readonly (readonly [Listing, Va
     ]
   }
   if (query.parent !== undefined) return [[{ by: 'parent', order }, query.parent]]
+  const { queue, states, names, kind, group } = query
+  const filters = [queue, states, names, kind, group]
+  if (filters.every((each) => each === undefined)) return [[{ by: 'all', order }, null]]
   const ids =
     query.queue === undefined ? ground.sql.queues.all().map(([id]) => id!) : [ground.queue(query.queue)].filter(isKnown)
   const found: [Listing, Value][] = []

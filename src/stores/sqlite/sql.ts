@@ -280,7 +280,7 @@ export const sql = {
  * chain or its first job, of a parent, or of a group, with a state or without.
  */
 export interface Listing {
-  readonly by: JobState | 'schedule' | 'chain' | 'id' | 'parent' | 'group' | `group ${JobState}`
+  readonly by: JobState | 'all' | 'schedule' | 'chain' | 'id' | 'parent' | 'group' | `group ${JobState}`
   readonly order: 'oldest' | 'newest'
 }
 
@@ -289,6 +289,7 @@ const rareInGroup = (state: JobState): string => `${ofGroup} AND j.${RARE} AND j
 
 const listedBy: Readonly<Record<Exclude<Listing['by'], Exclude<JobState, 'active'>>, string>> = {
   active: `j.queue = ?1 AND j.state = 'active'`, // few, and found by their leases
+  all: '?1 IS NULL', // in the order of the table itself
   schedule: `j.queue = ?1 AND j.kind = 'schedule'`,
   chain: 'j.chain = ?1',
   id: 'j.id = ?1 AND j.chain IS NULL',
