@@ -91,7 +91,8 @@ function checkGroups(queue: Queued, rows: readonly Row[], orphans: readonly Orph
   for (const group of queue.groups.values()) {
     const own = rows.filter((row) => whose(row) === group.name)
     for (const row of own) expect(row.group).toBe(group)
-    const inState = (...states: JobState[]): Row[] => own.filter((row) => states.includes(row.job.state))
+    const jobs = own.filter((row) => row.job.kind === 'job')
+    const inState = (...states: JobState[]): Row[] => jobs.filter((row) => states.includes(row.job.state))
     expect(idsOf(group.rows.ascend())).toEqual(idsOf(own.toSorted((a, b) => a.seq - b.seq)))
     expect(new Set(group.backlog.ascend())).toEqual(new Set(inState('waiting', 'delayed', 'waiting-children')))
     const left = orphans.filter((orphan) => orphan.group === group).length
