@@ -56,7 +56,7 @@ test('a claim reads the head of its lane, in order, from one index', () => {
 })
 
 test('jobs with a group are read by turn, and those of one group by themselves, each from an index in order', () => {
-  expect(planOf(sql.sharedHead)[0]).toMatch(/^SEARCH j USING INDEX millrace_job_ready \(lane=\? AND .*rowid/)
+  expect(planOf(sql.sharedHead)[0]).toMatch(/^SEARCH j USING INDEX millrace_job_ready \(lane=\? AND \(priority,ord/)
   expect(planOf(sql.groupHead)[0]).toMatch(
     /^SEARCH j USING INDEX millrace_job_turn \(queue=\? AND grp=\? AND lane=\? AND /,
   )
@@ -64,10 +64,12 @@ test('jobs with a group are read by turn, and those of one group by themselves, 
 
 test('groups with jobs waiting are found one from the other, and their heads, whatever lies between', () => {
   const searches = planOf(sql.groupHeads).filter((step) => step.includes('millrace_job_turn'))
-  expect(searches.map((step) => /\((.*)\)$/.exec(step)?.[1])).toEqual([
+  // Older versions of SQLite do not say that the row's number is compared, too.
+  const read = searches.map((step) => /\((.*)\)$/.exec(step)?.[1]?.replace(',rowid)>(?,?,?)', ')>(?,?)'))
+  expect(read).toEqual([
     'queue=? AND grp>?',
     'queue=? AND grp>?',
-    'queue=? AND grp=? AND lane=? AND (priority,ord,rowid)>(?,?,?)',
+    'queue=? AND grp=? AND lane=? AND (priority,ord)>(?,?)',
   ])
 })
 

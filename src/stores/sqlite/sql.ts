@@ -187,11 +187,11 @@ export const sql = {
   groupOrphans: `SELECT o.grp, count(*) FROM millrace_orphan o JOIN millrace_lane l ON l.id = o.lane
     WHERE o.grp IS NOT NULL AND l.queue = ? GROUP BY o.grp`,
   groupBacklog: `SELECT (SELECT count(*) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND state = 'waiting' AND kind = 'job')
-    + (SELECT count(*) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND ${RARE} AND state IN ('delayed', 'waiting-children'))`,
+    + (SELECT count(*) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND ${RARE} AND state IN ('delayed', 'waiting-children') AND kind = 'job')`,
   oldestOfGroup: `SELECT min(seq) FROM (
     SELECT min(seq) AS seq FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND state = 'waiting' AND kind = 'job'
-    UNION ALL SELECT min(seq) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND ${RARE} AND state = 'delayed'
-    UNION ALL SELECT min(seq) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND ${RARE} AND state = 'waiting-children')`,
+    UNION ALL SELECT min(seq) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND ${RARE} AND state = 'delayed' AND kind = 'job'
+    UNION ALL SELECT min(seq) FROM millrace_job WHERE queue = ?1 AND grp = ?2 AND ${RARE} AND state = 'waiting-children' AND kind = 'job')`,
   rate: `SELECT receipt FROM millrace_counter WHERE kind = 'rate' AND of = ? AND what = ?`,
   setRate: `INSERT INTO millrace_counter (kind, of, what, n, at, receipt) VALUES ('rate', ?1, ?2, 0, ?3, ?4)
     ON CONFLICT DO UPDATE SET at = ?3, receipt = ?4`,

@@ -71,7 +71,7 @@ export class Transaction implements Places {
       else this.counts.moved(lane.id, from, job.state)
     } else if (from === undefined) this.counts.lane(lane.id, 'schedule', 1)
     this.news.placed(job, from, due)
-    if (job.group !== undefined) this.ground.groups.placed(lane.queue, job, from)
+    if (job.group !== undefined && job.kind === 'job') this.ground.groups.placed(lane.queue, job, from)
     if (from === job.state) return
     if (job.state === 'waiting' && job.kind === 'job') this.work(lane)
     if (from === 'active') this.credited(lane)
