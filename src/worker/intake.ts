@@ -5,6 +5,7 @@ import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Handled } from '../store/store.js'
 import type { Settings } from './options.js'
+import { Rounds } from './rounds.js'
 import { Pace } from './slots.js'
 import type { Slots } from './slots.js'
 
@@ -46,8 +47,8 @@ export class Intake {
   #failures = 0
   #retry: Stop | undefined
   #poll: Stop | undefined
-  /** As much may be leased ahead, so that whoever comes meanwhile does not wait for many turns of others. */
-  #round = Infinity
+  /** A round may be leased ahead, so that whoever comes meanwhile does not wait for many turns of others. */
+  readonly #rounds = new Rounds()
   /** Until a rate lets more through. */
   #rate: Stop | undefined
 
@@ -136,7 +137,7 @@ export class Intake {
     const { ahead } = slots
     // Where asks go beside the rest, there is another portion under way at any moment.
     const most = Math.min(this.pace.target(connection.asks.trip), parallel === true ? 2 * portion : portion)
-    const target = Math.min(most, this.#round)
+    const target = Math.min(most, this.#rounds.size)
     // Others' free slots come first: nothing is leased ahead once the queue has run short.
     return this.#short || ahead > target / 2 ? 0 : Math.min(target - ahead, portion)
   }
@@ -163,7 +164,7 @@ export class Intake {
       if (again !== undefined) wait = Math.min(wait ?? Infinity, again)
       if (given.length < want + ahead) ranDry.push(name)
       if (name !== undefined) continue
-      if (given.length > 0) this.#round = roundOf(given)
+      this.#rounds.claimed(given)
       this.#short = given.length < want + ahead
       this.#dry = given.length < want && !this.#again
     }
@@ -200,17 +201,4 @@ export class Intake {
       this.wake()
     })
   }
-}
-
-/** About how many jobs a round of all groups holds, by some that were claimed; without groups there are no rounds. */
-function roundOf(jobs: readonly JobRecord[]): number {
-  const groups = new Set<string>()
-  let others = 0
-  for (const { group } of jobs) {
-    if (group === undefined) others++
-    else groups.add(group)
-  }
-  if (groups.size === 0) return Infinity
-  const round = groups.size + others
-  return round < jobs.length ? round : 2 * round // all of them different: it may hold more
 }
