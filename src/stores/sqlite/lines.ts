@@ -1,6 +1,7 @@
-// stores/sqlite/lines.ts: the lines that an ask is answered from, and how far each lane in them has been read.
+// stores/sqlite/lines.ts: how far each lane in the lines of an ask has been read.
 import type { Millis } from '../../job/job.js'
-import { Heap } from '../heap.js'
+import type { Heap } from '../heap.js'
+import type { HeadOrder, Lines } from '../lines.js'
 import type { SqlRow } from './driver.js'
 import type { Asked, Limits } from './limits.js'
 import type { Lane } from './rows.js'
@@ -38,38 +39,14 @@ export interface Head {
   skipped: number
 }
 
-function goesFirst({ place: a }: Head, { place: b }: Head): boolean {
-  return a[0] < b[0] || (a[0] === b[0] && (a[1] < b[1] || (a[1] === b[1] && a[2] < b[2])))
-}
-
-/** The lines that an ask is answered from: one of all jobs without a group, and one of each queue's that have any. */
-export class Lines {
-  readonly #plain = new Heap<Head>(goesFirst)
-  #shared: Map<number, Heap<Head>> | undefined
-
-  /** The line of a lane. */
-  of({ shared, queue }: Lane): Heap<Head> {
-    if (!shared) return this.#plain
-    this.#shared ??= new Map()
-    let line = this.#shared.get(queue)
-    if (line === undefined) this.#shared.set(queue, (line = new Heap(goesFirst)))
-    return line
-  }
-
-  /** The line whose head goes first: by priority, then by insertion. */
-  get first(): Heap<Head> | undefined {
-    let first = this.#plain.top === undefined ? undefined : this.#plain
-    if (this.#shared === undefined) return first
-    for (const line of this.#shared.values()) {
-      if (line.top === undefined) continue
-      if (first === undefined || isBefore(line.top, first.top!)) first = line
-    }
-    return first
-  }
-}
-
-function isBefore({ place: a }: Head, { place: b }: Head): boolean {
-  return a[0] < b[0] || (a[0] === b[0] && a[2] < b[2])
+/** How heads compare. */
+export const order: HeadOrder<Head> = {
+  goesFirst({ place: a }, { place: b }) {
+    return a[0] < b[0] || (a[0] === b[0] && (a[1] < b[1] || (a[1] === b[1] && a[2] < b[2])))
+  },
+  isBefore({ place: a }, { place: b }) {
+    return a[0] < b[0] || (a[0] === b[0] && a[2] < b[2])
+  },
 }
 
 /** Whose the first job is, where that matters to claims. */
@@ -81,12 +58,12 @@ export function groupOf({ lane, asked, group, rows, at }: Head): string | undefi
 /** Puts a lane into its line, with so many of its jobs read. */
 export function open(
   tx: Transaction,
-  lines: Lines,
+  lines: Lines<Head, number>,
   { lane, asked, lease }: Pick<Head, 'lane' | 'asked' | 'lease'>,
   size: number,
 ): void {
   const head = newHead({ lane, asked, lease }, undefined, START, START)
-  if (read(tx, head, size)) lines.of(lane).push(head)
+  if (read(tx, head, size)) lines.of(lane.queue, lane.shared).push(head)
 }
 
 function newHead(

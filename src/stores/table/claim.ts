@@ -4,7 +4,9 @@ import { claimed, mayLeaseAhead } from '../../job/lifecycle.js'
 import type { Ask, Handled } from '../../store/store.js'
 import { handlersOf } from '../handlers.js'
 import type { Handlers } from '../handlers.js'
-import { Heap } from '../heap.js'
+import type { Heap } from '../heap.js'
+import { Lines } from '../lines.js'
+import type { HeadOrder } from '../lines.js'
 import { NO_JOBS } from '../verdicts.js'
 import { Limits, isLimited } from './limits.js'
 import type { News } from './news.js'
@@ -24,39 +26,15 @@ interface Head {
   row: Row
 }
 
-function goesFirst({ row: a }: Head, { row: b }: Head): boolean {
-  if (a.job.priority !== b.job.priority) return a.job.priority < b.job.priority
-  return a.job.ord < b.job.ord || (a.job.ord === b.job.ord && a.seq < b.seq)
-}
-
-/** The lines that an ask is answered from: one of all jobs without a group, and one of each queue's that have any. */
-class Lines {
-  readonly #plain = new Heap<Head>(goesFirst)
-  #shared: Map<Queued, Heap<Head>> | undefined
-
-  /** The line of a lane. */
-  of({ shared, name: { queue } }: Lane): Heap<Head> {
-    if (!shared) return this.#plain
-    this.#shared ??= new Map()
-    let line = this.#shared.get(queue)
-    if (line === undefined) this.#shared.set(queue, (line = new Heap(goesFirst)))
-    return line
-  }
-
-  /** The line whose head goes first: by priority, then by insertion. */
-  get first(): Heap<Head> | undefined {
-    let first = this.#plain.top === undefined ? undefined : this.#plain
-    if (this.#shared === undefined) return first
-    for (const line of this.#shared.values()) {
-      if (line.top === undefined) continue
-      if (first === undefined || isBefore(line.top.row, first.top!.row)) first = line
-    }
-    return first
-  }
-}
-
-function isBefore(a: Row, b: Row): boolean {
-  return a.job.priority < b.job.priority || (a.job.priority === b.job.priority && a.seq < b.seq)
+/** How heads compare. */
+const order: HeadOrder<Head> = {
+  goesFirst({ row: a }, { row: b }) {
+    if (a.job.priority !== b.job.priority) return a.job.priority < b.job.priority
+    return a.job.ord < b.job.ord || (a.job.ord === b.job.ord && a.seq < b.seq)
+  },
+  isBefore({ row: a }, { row: b }) {
+    return a.job.priority < b.job.priority || (a.job.priority === b.job.priority && a.seq < b.seq)
+  },
 }
 
 /** What an ask came to. */
@@ -71,7 +49,7 @@ const NOTHING: Claimed = Object.freeze({ jobs: NO_JOBS, again: undefined })
 /** Claims jobs for a worker: those to start at once, then those leased ahead. */
 export function claim(table: Table, ask: Ask, news: News): Claimed {
   if (ask.want <= 0 && ask.ahead <= 0) return NOTHING
-  const lines = new Lines()
+  const lines = new Lines<Head, Queued>(order)
   let handlers = table.handlers.get(ask.handles)
   if (handlers === undefined) table.handlers.set(ask.handles, (handlers = handlersOf(ask.handles)))
   for (const [index, name] of ask.queues.entries()) {
@@ -101,7 +79,7 @@ export function claim(table: Table, ask: Ask, news: News): Claimed {
 }
 
 /** Collects the lanes of a queue that can give. What is paused or at its limit is passed over, its jobs unread. */
-function gather(lines: Lines, queue: Queued, handlers: Handlers): void {
+function gather(lines: Lines<Head, Queued>, queue: Queued, handlers: Handlers): void {
   if (queue.paused || queue.leases >= queue.limit) return
   if (handlers.has(undefined) || queue.ready.size <= handlers.size) {
     for (const lane of queue.ready) {
@@ -115,12 +93,12 @@ function gather(lines: Lines, queue: Queued, handlers: Handlers): void {
   }
 }
 
-function offer(lines: Lines, lane: Lane, handlers: readonly Handled[] | undefined): void {
+function offer(lines: Lines<Head, Queued>, lane: Lane, handlers: readonly Handled[] | undefined): void {
   const { name, version, rows } = lane
   if (handlers === undefined || isPaused(name) || name.leases >= name.limit || rows.size === 0) return
   for (const { versions, lease } of handlers) {
     if (versions !== undefined && !versions.includes(version)) continue
-    const line = lines.of(lane)
+    const line = lines.of(name.queue, lane.shared)
     if (!lane.shared || !name.queue.bounds.groupsLimited) {
       line.push({ lane, rows, group: undefined, lease, row: rows.min! })
       return
