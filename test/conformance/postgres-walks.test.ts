@@ -6,7 +6,7 @@ import { memoryHarness } from './clock.js'
 import { postgresHarness } from './postgres.js'
 
 const FIRST = Number(process.env['MILLRACE_SEED'] ?? 1)
-const WALKS = Number(process.env['MILLRACE_WALKS'] ?? 40)
+const WALKS = Number(process.env['MILLRACE_WALKS'] ?? 24)
 const STEPS = 60
 
 describe('random walks', () => {

@@ -70,9 +70,10 @@ export class Walker {
     return contradictions({ jobs, details, tallies: await this.store.tally() })
   }
 
-  /** A receipt, and the jobs as they stand. */
-  async glance(receipt: Receipt | undefined): Promise<Readonly<Record<string, unknown>>> {
-    return { receipt: this.#plain(receipt), 'find of everything': this.#plain(await this.jobs()) }
+  /** A receipt and, where asked for, the jobs as they stand. */
+  async glance(receipt: Receipt | undefined, jobs: boolean): Promise<Readonly<Record<string, unknown>>> {
+    const said = { receipt: this.#plain(receipt) }
+    return jobs ? { ...said, 'find of everything': this.#plain(await this.jobs()) } : said
   }
 
   /** Everything that can be read, by what it is called. `seen` are all ids the walk ever used. */

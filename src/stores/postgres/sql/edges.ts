@@ -1,6 +1,9 @@
 // stores/postgres/sql/edges.ts: who waits for which chain: new edges, and the end of what they lead to.
 import { UNIT } from './quick.js'
 
+/** Families share so many locks: a batch of many of them must not need more than a server has. */
+const FAMILIES = 256
+
 /** A state of a job that has not finished. */
 const UNFINISHED = "('waiting', 'delayed', 'waiting-children', 'active')"
 
@@ -12,11 +15,39 @@ const members = `cross join lateral (
 const spoken = `json_strip_nulls(json_build_object('name', j.error::json->'name', 'message', j.error::json->'message', 'code', j.error::json->'code'))::text`
 
 /**
+ * Waits for the batches that end other dependencies of the same dependents, all of this batch at once and in one order, so that
+ * those who work on one large family side by side take turns, and neither pass each other by as `busy` nor wait for each
+ * other. A user's transaction does not take part: it may stay open, and whatever it holds is passed by.
+ */
+const takeTurns = `
+create or replace function {S}.v2_families(b jsonb) returns boolean language plpgsql volatile as $$
+begin
+  perform pg_advisory_xact_lock(y.k) from (
+    select distinct hashtextextended('{S}:family:' || abs(hashtext(d.dependent) % ${FAMILIES}), 0) as k from (
+      select unnest(string_to_array(s.value->>'id', ${UNIT})) as chain from jsonb_array_elements(b->'s') s
+        where s.value->>'k' in ('c', 'm') and jsonb_typeof(s.value->'id') = 'string'
+      union all
+      select jsonb_array_elements_text(s.value->'id') from jsonb_array_elements(b->'s') s
+        where s.value->>'k' in ('c', 'm') and jsonb_typeof(s.value->'id') = 'array'
+      union all
+      select e.value->>'chain' from jsonb_array_elements(b->'s') s cross join lateral jsonb_array_elements(s.value->'x') e
+        where s.value->>'k' = 'g' and e.value->>'k' = 'r'
+    ) c cross join lateral (select d.dependent from {S}.edge d where d.chain = c.chain and d.state <> 'ended' offset 0) d
+    order by 1 offset 0) y;
+  return true;
+end $$;
+`
+
+/** The same, once in a batch. */
+const awaitTurn = `
+            if not within and not in_turn then in_turn := {S}.v2_families(b); end if;`
+
+/**
  * The edges that a job is to have, one for each chain that it has none to yet, each in the state that its chain gives it. What
  * is missing is told, and what somebody else is ending: whoever ends a chain locks its last job, and either sees these edges
  * or makes them wait.
  */
-export const edges = `
+export const edges = `${takeTurns}
 create or replace function {S}.v2_edges(of_job text, wanted jsonb, out why text, out over text, out chains text[], out names text[], out policies text[],
   out states text[], out results text[], out errors text[]) language plpgsql volatile as $$
 declare
@@ -75,6 +106,7 @@ export const lockDependents = `
       if exists (select 1 from jsonb_array_elements(s->'x') e
                  cross join lateral (select 1 from edge d where d.chain = e.value->>'chain' and d.state <> 'ended' limit 1) d
                  where e.value->>'k' = 'r') then
+        ${awaitTurn}
         select count(*) into found_n from jsonb_array_elements(s->'x') e
           cross join lateral (select d.dependent from edge d where d.chain = e.value->>'chain' and d.state <> 'ended' offset 0) d
           cross join lateral (select 1 from job o where o.id = d.dependent offset 0) j
@@ -157,6 +189,7 @@ export const release = `
  * Locks these dependents, in `freeing`. The others are in `kept_back`.
  */
 export const freeable = `
+            ${awaitTurn}
             with e as materialized (
               select y.id, e.dependent, e.state, count(*) over (partition by y.id) as edges from unnest(end_ids) y(id)
               cross join lateral (select e.dependent, e.state from edge e where e.chain = y.id and e.state <> 'ended') e
