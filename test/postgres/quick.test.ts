@@ -79,7 +79,10 @@ function plain(receipt: Receipt): unknown {
 
 /** The same ask, as the short way does not take it. */
 function named(each: Ask): Ask {
-  return { ...each, handles: each.handles.map((handled) => ({ ...handled, versions: [1] })) }
+  return {
+    ...each,
+    handles: each.handles.flatMap((handled) => [handled, { ...handled, versions: handled.versions ?? [1] }]),
+  }
 }
 
 async function everything(store: Store): Promise<unknown> {
@@ -478,6 +481,31 @@ test('one handler for all names beside some for their own, each with its lease',
   const leases = new Set(asks[0]!.map(({ name, leaseUntil }) => `${name} ${leaseUntil! - now}`))
   expect(leases).toEqual(new Set(['a 5000', 'b 1000', 'c 9000']))
   expect(short.ways()).toEqual(['claim_v2'])
+})
+
+test('versions that a handler knows, and those that it does not', async () => {
+  const { jobs, send, short } = await scene()
+  for (const version of [1, 2, 3]) await send({ groups: jobs(4, 'a', { version }) })
+  await send({ groups: jobs(2, 'b', { version: 7 }) })
+  short.ways()
+  const claim = async (...handles: Ask['handles']): Promise<readonly (readonly [string, number])[]> => {
+    const { asks } = await send({ asks: [ask(2, { handles, ahead: 2 })] })
+    return asks[0]!.map(({ name, version }) => [name, version])
+  }
+  const four = (version: number): readonly (readonly [string, number])[] =>
+    Array.from({ length: 4 }, () => ['a', version])
+  expect(await claim({ name: 'a', lease: 1_000, versions: [2, 9] })).toEqual(four(2))
+  expect(await claim({ name: 'a', lease: 1_000, versions: [] })).toEqual([])
+  expect(await claim({ name: 'a', lease: 1_000, versions: [3] }, { name: 'c', lease: 1_000 })).toEqual(four(3))
+  const all = { name: undefined, lease: 1_000 }
+  expect(await claim({ name: 'a', lease: 1_000, versions: [5] }, all)).toEqual([
+    ['b', 7],
+    ['b', 7],
+  ])
+  expect(new Set(short.ways())).toEqual(new Set(['claim_v2']))
+  const twice = [1, 5].map((version) => ({ name: 'a', lease: 1_000, versions: [version] }))
+  expect(await claim(...twice)).toEqual(four(1))
+  expect(short.ways()).toEqual(['commit_v1'])
 })
 
 test('what happens while somebody watches is recorded', async () => {

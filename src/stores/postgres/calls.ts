@@ -26,6 +26,7 @@ const takes = {
     'text[]',
     'text[]',
     'text[]',
+    'text[]',
     'bigint[]',
     'bigint',
     'int',

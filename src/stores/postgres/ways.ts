@@ -78,15 +78,20 @@ export class Ways {
     const [ask] = asks
     if (ask === undefined || asks.length > 1 || groups.length + renewals.length > 0) return undefined
     const { worker, queues, handles, want, ahead } = ask
-    if (handles.some(({ versions }) => versions !== undefined)) return undefined
     const named = handles.filter(({ name }) => name !== undefined)
+    // Several handlers of one name, each for versions of its own, or one for versions of all names: rare, and told apart the long way.
+    if (handles.some(({ versions }) => versions !== undefined)) {
+      if (new Set(named.map(({ name }) => name)).size < named.length) return undefined
+      if (handles.some(({ name, versions }) => name === undefined && versions !== undefined)) return undefined
+    }
     const limits = queues.map((queue) => `limit:${queue}`)
     const names = arrayOf(named.map(({ name }) => name!))
+    const known = arrayOf(named.map(({ versions }) => (versions === undefined ? '' : `{${versions.join(',')}}`)))
     const leases = arrayOf(named.map(({ lease }) => String(lease)))
     const other = handles.find(({ name }) => name === undefined)?.lease ?? null
     const floors = this.#floors(ask)
     const below = floors === undefined ? null : JSON.stringify(floors)
-    const asked = [arrayOf(queues), arrayOf(limits), names, leases, other, Math.max(0, want), Math.max(0, ahead)]
+    const asked = [arrayOf(queues), arrayOf(limits), names, known, leases, other, Math.max(0, want), Math.max(0, ahead)]
     const values = [writer, seq, worker, ...asked, below, now ?? null]
     return { name: 'claim_v2', values }
   }

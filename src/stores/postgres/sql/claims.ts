@@ -64,7 +64,7 @@ function lease(until: string): string {
  * leaves no trace: if it is sent again, it may find something.
  */
 export const claims = `
-create or replace function {S}.claim_v2(by text, number bigint, worker_id text, queue_names text[], limits text[], handled text[], leases bigint[],
+create or replace function {S}.claim_v2(by text, number bigint, worker_id text, queue_names text[], limits text[], handled text[], known text[], leases bigint[],
   other bigint, want int, more int, floors jsonb, clock bigint) returns text language plpgsql volatile
   ${steady}
 as $millrace$
@@ -79,13 +79,13 @@ begin
   for i in 1 .. cardinality(queue_names) loop
     if not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || queue_names[i], 0)) then return null; end if;
   end loop;
-  select array_agg(l.id), array_agg(t + coalesce(leases[array_position(handled, l.name)], other)), bool_or(l.shared),
+  select array_agg(l.id), array_agg(t + coalesce(leases[l.at], other)), bool_or(l.shared),
          ${refused} or ${recorded} or exists (select 1 from cell c where c.key = any (limits) and v1_limited(v1_cell(c.key)))
     into lanes, untils, shared, refused
     from queue q
     cross join lateral (select case when exists (select 1 from cell c where c.key = 'pause:' || q.name) then v1_cell('pause:' || q.name) end as said offset 0) pause
-    cross join lateral (select m.id, m.name, m.shared from lane m where m.queue = q.id offset 0) l
-    where q.name = any (queue_names) and coalesce(leases[array_position(handled, l.name)], other) is not null
+    cross join lateral (select m.id, m.name, m.version, m.shared, array_position(handled, m.name) as at from lane m where m.queue = q.id offset 0) l
+    where q.name = any (queue_names) and coalesce(leases[l.at], other) is not null and (l.at is null or known[l.at] = '' or l.version = any (known[l.at]::bigint[]))
       and (pause.said is null or (pause.said->'all' is distinct from 'true'
         and not (jsonb_typeof(pause.said->'names') is not distinct from 'array' and pause.said->'names' ? l.name)));
   if refused then return null; end if;
