@@ -49,7 +49,7 @@ const worker = new Worker(
   },
   { logger: false, autorun: false, concurrency: 25, lease: 4000, upkeepEvery: 500, pollEvery: 500 },
 )
-worker.on('error', ({ error }) => write('error', error.message))
+worker.on('error', ({ error }) => write('error', (error as { code?: string }).code ?? error.name))
 let done = 0
 worker.on('completed', () => {
   if (++done % PORTION === 0) tell({ kind: 'done', count: PORTION } satisfies FamilyTold)

@@ -157,9 +157,8 @@ create table {S}.edge (
   result    text,                           -- what the last job of the chain returned
   error     text,                           -- or failed with
   primary key (dependent, place)
-);
+) with (fillfactor = 60);                   -- an edge is written twice, and its end stays in its page
 create index edge_chain on {S}.edge (chain);
-create index edge_open on {S}.edge (chain) where state <> 'ended';
 
 -- Dedup keys, held until their job has finished or until their window is over.
 create table {S}.key (
@@ -263,7 +262,7 @@ begin
 end $$;
 alter table {S}.edge add column name text not null default '', add column result text, add column error text;
 drop index {S}.edge_open;
-create index edge_open on {S}.edge (chain) where state <> 'ended';
+alter table {S}.edge set (fillfactor = 60);
 update {S}.edge e set
   name = coalesce((select l.name from {S}.job j join {S}.lane l on l.id = j.lane where j.id = e.chain), ''),
   result = case when e.state = 'ended' then o.result end,

@@ -22,7 +22,7 @@ as $millrace$
 declare
   t bigint := coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000));
   within boolean := b ? 'tx';
-  held text; recording boolean; listened boolean; in_turn boolean := false;
+  held text; recording boolean; listened boolean; in_turn boolean := false; e_ids text[]; e_deps text[]; e_open boolean[];
   last_seq bigint; last_receipt text;
   claim_no bigint; fence_now bigint; fence_from bigint; fence_top bigint := 0; place bigint;
   -- What there is to count and to tell.

@@ -14,6 +14,11 @@ const members = `cross join lateral (
 /** What an error says without its stack. */
 const spoken = `json_strip_nulls(json_build_object('name', j.error::json->'name', 'message', j.error::json->'message', 'code', j.error::json->'code'))::text`
 
+/** The lock of a dependent's family. */
+function familyOf(dependent: string): string {
+  return `hashtextextended('{S}:family:' || abs(hashtext(${dependent}) % ${FAMILIES}), 0)`
+}
+
 /**
  * Waits for the batches that end other dependencies of the same dependents, all of this batch at once and in one order, so that
  * those who work on one large family side by side take turns, and neither pass each other by as `busy` nor wait for each
@@ -23,7 +28,7 @@ const takeTurns = `
 create or replace function {S}.v2_families(b jsonb) returns boolean language plpgsql volatile as $$
 begin
   perform pg_advisory_xact_lock(y.k) from (
-    select distinct hashtextextended('{S}:family:' || abs(hashtext(d.dependent) % ${FAMILIES}), 0) as k from (
+    select distinct ${familyOf('d.dependent')} as k from (
       select unnest(string_to_array(s.value->>'id', ${UNIT})) as chain from jsonb_array_elements(b->'s') s
         where s.value->>'k' in ('c', 'm') and jsonb_typeof(s.value->'id') = 'string'
       union all
@@ -189,19 +194,41 @@ export const release = `
  * Locks these dependents, in `freeing`. The others are in `kept_back`.
  */
 export const freeable = `
-            ${awaitTurn}
-            with e as materialized (
-              select y.id, e.dependent, e.state, count(*) over (partition by y.id) as edges from unnest(end_ids) y(id)
-              cross join lateral (select e.dependent, e.state from edge e where e.chain = y.id and e.state <> 'ended') e
-            ), d as materialized (
-              select z.* from (select e.dependent, array_agg(e.id) as ids, array_agg(e.edges) as edges from e where e.state = 'open' group by 1) z
-              cross join lateral (select 1 from job o where o.id = z.dependent and o.grp is null for update skip locked) k
-            )
-            select array(select d.dependent from d), array(select distinct e.id from e),
-              array(select i.id from d cross join lateral unnest(d.ids, d.edges) i(id, edges) where not exists (select 1 from job o where o.chain = i.id)
-                group by 1 having count(*) = max(i.edges)) into freeing, kept_back, told;
-            if cardinality(kept_back) = cardinality(told) then kept_back := '{}';
-            elsif told <> '{}' then kept_back := array(select y.id from unnest(kept_back) y(id) where y.id <> all (told)); end if;
+            select coalesce(array_agg(y.id), '{}'), array_agg(e.dependent), array_agg(e.state = 'open') into e_ids, e_deps, e_open from unnest(end_ids) y(id)
+              cross join lateral (select e.dependent, e.state from edge e where e.chain = y.id and e.state <> 'ended') e;
+            if e_ids = '{}' then
+              freeing := '{}'; kept_back := '{}'; told := '{}';
+            else
+              if not within and not in_turn then
+                if jsonb_array_length(b->'s') > 1 then in_turn := {S}.v2_families(b);
+                else
+                  in_turn := true;
+                  perform pg_advisory_xact_lock(y.k) from (select distinct ${familyOf('y.dependent')} as k from unnest(e_deps) y(dependent) order by 1 offset 0) y;
+                end if;
+              end if;
+              -- Mostly, each has one edge and is a chain by itself, and nobody holds those who wait.
+              all_ok := false;
+              if array_position(e_open, false) is null and (select count(distinct y.id) from unnest(e_ids) y(id)) = cardinality(e_ids)
+                and not exists (select 1 from job o where o.chain = any (e_ids)) then
+                select array_agg(z.dependent), bool_and(k.mine is not null) into freeing, all_ok from (select distinct y.dependent from unnest(e_deps) y(dependent)) z
+                  left join lateral (select true as mine from job o where o.id = z.dependent and o.grp is null for update skip locked) k on true;
+              end if;
+              if all_ok then
+                told := e_ids; kept_back := '{}';
+              else
+              with e as materialized (
+                select y.id, y.dependent, y.open, count(*) over (partition by y.id) as edges from unnest(e_ids, e_deps, e_open) y(id, dependent, open)
+              ), d as materialized (
+                select z.* from (select e.dependent, array_agg(e.id) as ids, array_agg(e.edges) as edges from e where e.open group by 1) z
+                cross join lateral (select 1 from job o where o.id = z.dependent and o.grp is null for update skip locked) k
+              )
+              select array(select d.dependent from d), array(select distinct e.id from e),
+                array(select i.id from d cross join lateral unnest(d.ids, d.edges) i(id, edges) where not exists (select 1 from job o where o.chain = i.id)
+                  group by 1 having count(*) = max(i.edges)) into freeing, kept_back, told;
+              if cardinality(kept_back) = cardinality(told) then kept_back := '{}';
+              elsif told <> '{}' then kept_back := array(select y.id from unnest(kept_back) y(id) where y.id <> all (told)); end if;
+              end if;
+            end if;
 `
 
 /**

@@ -117,7 +117,7 @@ const careful = `
         told := '{}';
         select coalesce(array_agg(y.id) filter (where z.mine is null), '{}'), bool_or(z.grp is not null) into locked, gated from unnest(end_ids) y(id)
           left join lateral (select true as mine, o.grp from job o where o.id = y.id for update skip locked) z on true;
-        if exists (select 1 from edge e where e.state <> 'ended') then
+        if exists (select 1 from edge) then
           if s->>'k' = 'c' then
             ${freeable}
             locked := locked || kept_back;
@@ -170,7 +170,7 @@ export const moves = `
       told := '{}'; freeing := '{}'; locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null; turns_in := null;
       got := -1;
       if not s ?| '{hand,gone}' then
-        if exists (select 1 from edge e where e.state <> 'ended') then
+        if exists (select 1 from edge) then
           -- Completions are told to those who wait all at once, where that is all there is to it, and nobody holds those.
           if s->>'k' = 'c' then
             ${freeable}
@@ -196,7 +196,7 @@ export const moves = `
           end if;
           ${freeKeys}
           -- Whoever adds a dependent locks what it waits for: by now that is either done, and seen here, or told to try again.
-          if got > 0 and exists (select 1 from edge e where e.state <> 'ended') then
+          if got > 0 and exists (select 1 from edge) then
             if s->>'k' = 'c' then
               ${freed}
             elsif exists (select 1 from ${awaited} and (${unlocked})) then
