@@ -133,7 +133,7 @@ function prepareRuns(
   now: Time,
 ): PreparedSchedule | Promise<PreparedSchedule> {
   checkName(key, 'schedule key')
-  refuseUnknown(options, Object.keys(options), `${where}: options`)
+  refuseUnknown(options, Object.keys(options ?? {}), `${where}: options`)
   for (const option of decided) {
     if (options[option] === undefined) continue
     const message = `${where}: ${option} cannot be given for what is repeated: the schedule decides it for each run.`

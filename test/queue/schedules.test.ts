@@ -529,6 +529,7 @@ describe('what is wrong is refused before anything is written', () => {
     [{ every: '1h', name: 'n', options: { dedup: { key: 'x' } } }, 'INVALID_OPTION'],
     [{ every: '1h', name: 'n', options: { atempts: 5 } }, 'UNKNOWN_OPTION'],
     [{ every: '1h', name: 'n', options: 'fast' }, 'INVALID_OPTION'],
+    [{ every: '1h', name: 'n', options: null }, 'INVALID_OPTION'],
     [{ every: '1h', name: 'n', options: { attempts: 0 } }, 'INVALID_ATTEMPTS'],
     [{ every: '1h', name: 'n', data: { at: new Date() } }, 'INVALID_DATA'],
     [null, 'INVALID_OPTION'],
