@@ -64,6 +64,7 @@ function insertOf(id: string, data: string): Insert {
     group: undefined,
     dedup: undefined,
     keep: undefined,
+    extras: undefined,
     edges: [],
   })
 }

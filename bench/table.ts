@@ -57,6 +57,7 @@ function insertOf(id: string): Insert {
     group: undefined,
     dedup: undefined,
     keep: undefined,
+    extras: undefined,
   }
   return { kind: 'insert', job, edges: NO_EDGES }
 }

@@ -5,11 +5,13 @@ import type {
   Dedup,
   EdgePolicy,
   ErrorInfo,
+  Extras,
   FinishedState,
   JobKind,
   JobState,
   KeepByState,
   Millis,
+  StepResult,
   Time,
 } from './job.js'
 
@@ -39,6 +41,7 @@ export interface NewJob {
   readonly group: string | undefined
   readonly dedup: Dedup | undefined
   readonly keep: KeepByState | undefined
+  readonly extras: Extras | undefined
 }
 
 /** A dependency of a new job, or one that a running job takes on: on the chain of the job named. */
@@ -64,6 +67,7 @@ export interface MoveFields {
   readonly priority?: number
   readonly result?: JsonText
   readonly error?: ErrorInfo | null
+  readonly memo?: JsonText
   readonly staleIn?: Millis
   readonly deleteIn?: Millis
   /** `staleAt` has passed. */
@@ -102,6 +106,12 @@ export interface Move {
   readonly set: MoveFields
 }
 
+/** What a note announces once it is durable: a type, and what goes with it. */
+export interface NoteEvent {
+  readonly type: 'phase' | 'webhook-delivered' | 'webhook-failed'
+  readonly about: JsonText
+}
+
 /** Writes beside the state, fenced; the fence stays. */
 export interface Note {
   readonly kind: 'note'
@@ -113,6 +123,13 @@ export interface Note {
   /** `null` empties it. */
   readonly data?: JsonText | null
   readonly logs?: readonly string[]
+  readonly memo?: JsonText
+  /** Steps that have ended; one of the same name takes the place of the one before. */
+  readonly steps?: readonly StepResult[]
+  /** Announced after the progress, in order. */
+  readonly tells?: readonly NoteEvent[]
+  /** What goes with the event of its progress. */
+  readonly about?: JsonText
 }
 
 /**

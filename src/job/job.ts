@@ -25,8 +25,8 @@ export type JobState = (typeof jobStates)[number]
 /** The states that a job ends in. */
 export type FinishedState = 'completed' | 'failed' | 'cancelled'
 
-/** What a row is: work for a handler, or a schedule that inserts such work when it is due. */
-export type JobKind = 'job' | 'schedule'
+/** What a row is: work for a handler, a schedule that inserts such work when it is due, or a signal that a job waits for. */
+export type JobKind = 'job' | 'schedule' | 'signal'
 
 /** A failure as it is stored: JSON, so that it reads the same from every process. */
 export interface ErrorInfo {
@@ -63,6 +63,27 @@ export interface Keep {
 
 /** How long a job is kept in each state it can end in; stamped on it when it is added. */
 export type KeepByState = { readonly [State in FinishedState]?: Keep }
+
+/** Where the end of a job is told, stamped on it when it is added. */
+export interface Webhook {
+  readonly url: string
+  /** The ends that are told. */
+  readonly on: readonly FinishedState[]
+  /** Attempts to deliver, the first included. */
+  readonly attempts: number
+  readonly backoff: Backoff | undefined
+  /** For one attempt. */
+  readonly timeout: Millis
+}
+
+/** What a job carries for those who run and end it: stamped on it when it is added, and never changed. */
+export interface Extras {
+  /** The phases of its handler, in their order. */
+  readonly phases?: readonly string[]
+  readonly webhook?: Webhook
+  /** The trace it was added in, as W3C's `traceparent`. */
+  readonly trace?: string
+}
 
 /** A dedup key as a job carries it. */
 export interface Dedup {
@@ -122,6 +143,9 @@ export interface JobRecord {
   readonly ahead: boolean
   readonly dedup: Dedup | undefined
   readonly keep: KeepByState | undefined
+  readonly extras: Extras | undefined
+  /** What was written down about its phases and deliveries: see `memo.ts`. Stores do not read it. */
+  readonly memo: JsonText | undefined
   readonly progress: JsonText | undefined
   readonly result: JsonText | undefined
   readonly error: ErrorInfo | undefined
@@ -161,6 +185,12 @@ export interface Edge {
   readonly result: JsonText | undefined
   /** What it failed with, of an edge that is broken or closed; undefined where it was cancelled or removed. */
   readonly error: EdgeError | undefined
+}
+
+/** What a step of a handler came to, remembered for its later attempts. */
+export interface StepResult {
+  readonly name: string
+  readonly result: JsonText | undefined
 }
 
 /** One line that a handler logged. */

@@ -71,6 +71,7 @@ export function create(spec: JobSpec, chain?: { readonly id: string; readonly in
       group: spec.group,
       dedup: spec.dedup,
       keep: spec.keep,
+      extras: spec.extras,
     },
     edges,
   }
@@ -344,8 +345,11 @@ export function replace(standing: JobRecord, by: NewJob): Decision {
   return [move(standing, 'waiting', { place: standing.state === 'delayed' ? 'new' : 'old', set })]
 }
 
+/** What a worker has to say about a job while it runs. */
+export type Said = Pick<Note, 'progress' | 'about' | 'logs' | 'memo' | 'steps' | 'tells'>
+
 /** What a worker writes about a job while it runs. */
-export function note(job: JobRecord, said: { progress?: JsonText; logs?: readonly string[] }): Note {
+export function note(job: JobRecord, said: Said): Note {
   return { kind: 'note', id: job.id, fence: job.fence, held: true, ...said }
 }
 

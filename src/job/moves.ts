@@ -40,6 +40,7 @@ function keeping(set: MoveFields, keep: Keep): MoveFields {
     stalls: set.stalls,
     result: set.result,
     error: set.error,
+    ...(set.memo !== undefined && { memo: set.memo }),
     staleIn: keep.staleAfter,
     deleteIn: keep.deleteAfter,
   }

@@ -41,6 +41,8 @@ export function copyOf(job: JobRecord): Draft {
     ahead: job.ahead,
     dedup: job.dedup,
     keep: job.keep,
+    extras: job.extras,
+    memo: job.memo,
     progress: job.progress,
     result: job.result,
     error: job.error,
@@ -70,6 +72,7 @@ export function overwrite(target: Draft, job: JobRecord): void {
   target.pending = job.pending
   target.stalls = job.stalls
   target.ahead = job.ahead
+  target.memo = job.memo
   target.progress = job.progress
   target.result = job.result
   target.error = job.error

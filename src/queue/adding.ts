@@ -169,6 +169,7 @@ export class Adder {
       group: options.group,
       dedup: options.dedup,
       keep: options.keep,
+      extras: undefined,
       edges: kin?.children === undefined ? options.edges : [...options.edges, ...kin.children],
     })
     return { insert, mode: options.mode }
@@ -319,6 +320,7 @@ function asRemoved(job: NewJob, id: string): JobRecord {
     pending: 0,
     stalls: 0,
     ahead: false,
+    memo: undefined,
     progress: undefined,
     result: undefined,
     error: undefined,

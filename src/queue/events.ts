@@ -1,8 +1,9 @@
 // queue/events.ts: events as people see them, and the small emitter that carries them.
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
-import type { ErrorInfo, Time } from '../job/job.js'
+import type { ErrorInfo, FinishedState, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import type { PhaseStatus } from '../job/memo.js'
 import { nearest } from '../job/names.js'
 import { outside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
@@ -25,6 +26,15 @@ interface EventBase {
   readonly at: Time
 }
 
+/** What is said of a delivery. */
+interface Delivered {
+  readonly url: string
+  /** The end that was to be told. */
+  readonly event: FinishedState
+  /** How often it was tried. */
+  readonly attempts: number
+}
+
 interface Extras {
   /** A job became claimable: added, promoted, retried by hand, released, stalled, or handed back. */
   waiting: object
@@ -34,8 +44,19 @@ interface Extras {
   delayed: { readonly runAt: Time }
   /** A worker has claimed a job. */
   active: { readonly worker: string; readonly attempt: number }
-  /** `ctx.progress` is durable. */
-  progress: { readonly progress: unknown }
+  /** `ctx.progress` is durable. Of a job with phases, it is that of the whole, and `phase` and `phaseProgress` say where it is. */
+  progress: { readonly progress: unknown; readonly phase?: string; readonly phaseProgress?: number }
+  /** A phase of a job has begun, or has ended: `result` is what it returned, `error` what it threw. */
+  phase: {
+    readonly phase: string
+    readonly status: PhaseStatus
+    readonly result?: unknown
+    readonly error?: ErrorInfo
+  }
+  /** The end of a job was told to its webhook. */
+  'webhook-delivered': Delivered & { readonly webhookSent: true }
+  /** The end of a job could not be told to its webhook, and will not be tried again. */
+  'webhook-failed': Delivered & { readonly error: ErrorInfo }
   /** A job has ended well. */
   completed: { readonly result: unknown; readonly attempt: number }
   /** A job has failed for good. */
@@ -74,6 +95,9 @@ const types: Readonly<Record<EventType, true>> = {
   delayed: true,
   active: true,
   progress: true,
+  phase: true,
+  'webhook-delivered': true,
+  'webhook-failed': true,
   completed: true,
   failed: true,
   retrying: true,
@@ -232,8 +256,8 @@ export class Emitter {
 
 /** A store's event as people see it: JSON parsed, the cursor left out. */
 export function publicEvent(event: StoreEvent): QueueEvent {
-  const { cursor: _, result, progress, ...rest } = event
-  const shown: Record<string, unknown> = { ...rest }
+  const { cursor: _, result, progress, about, ...rest } = event
+  const shown: Record<string, unknown> = { ...rest, ...(about !== undefined && (decodeJson(about) as object)) }
   if (event.type === 'completed') shown['result'] = result === undefined ? undefined : decodeJson(result)
   if (progress !== undefined) shown['progress'] = decodeJson(progress)
   return shown as unknown as QueueEvent

@@ -11,26 +11,24 @@ import type { Steps } from '../store/stepwise.js'
 import type { GivenBy, Store } from '../store/store.js'
 import { Adder, NO_OPTIONS } from './adding.js'
 import type { Prepared } from './adding.js'
-import { cascadeIn } from './cascade.js'
-import type { CascadeArgument, CascadeOptions } from './cascade.js'
 import { Chain } from './chain.js'
 import { countsOf } from './counts.js'
 import type { CountOptions, QueueCounts, StateCounts } from './counts.js'
-import type { InputOf, JobDefinitions, NameOf } from './define.js'
+import type { JobDefinitions, NameOf } from './define.js'
 import { Desk } from './desk.js'
+import { Editing } from './editing.js'
 import { Emitter, checkListener, safeLogger } from './events.js'
 import type { EventType, Listener } from './events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
 import { hear } from './hearing.js'
 import { listQuery } from './filter.js'
-import type { JobFilter, ListOptions } from './filter.js'
+import type { ListOptions } from './filter.js'
 import { Job } from './job.js'
 import { getLimits, setLimits } from './limits.js'
 import type { LimitOptions, Limits } from './limits.js'
-import type { UpdateOptions } from './job.js'
 import type { ChainResult } from './links.js'
-import { ownJob, removeJobs, updateJobs, wish } from './operations.js'
+import { ownJob } from './operations.js'
 import type { Place } from './operations.js'
 import { oneOf, parseRetention } from './options.js'
 import type { AddOptions } from './options.js'
@@ -46,7 +44,7 @@ import type { AddArguments, AnyJobs, BulkItem, InputFor, JobOf, JobPage, QueueOp
 const NO_TRANSACTION = { tx: undefined, rest: NO_OPTIONS } as const
 
 /** A named queue in a store. Making one costs nothing; several on one store share their writes. */
-export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> {
+export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> extends Editing<Jobs, S> {
   /** Its name in the store. */
   readonly name: string
   /** Where its jobs live. */
@@ -64,6 +62,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
 
   /** A queue by that name, 1 to 255 printable characters; `options.store` says where. */
   constructor(name: string, options: QueueOptions<Jobs, S>) {
+    super()
     this.name = checkName(name, 'queue name')
     const { defaults, maxDataBytes } = checkQueue(name, options)
     this.store = options.store
@@ -131,7 +130,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   /** The job with this id, or undefined. */
   get(id: string, ...options: TransactionArgument<S>): Promise<JobOf<Jobs> | undefined> {
     const handle = (record: JobRecord): JobOf<Jobs> => this.#handle(record)
-    return this.#run(options[0], 'queue.get', function* ({ queue, way }) {
+    return this.run(options[0], 'queue.get', function* ({ queue, way }) {
       const record = yield* step(way.get(checkName(id, 'job id')))
       return record?.queue === queue ? handle(record) : undefined
     })
@@ -197,14 +196,14 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    * stays as it is, `null` lifts it. Options of workers are only seeds: what was said here goes before them.
    */
   limit(changes: LimitOptions<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<Limits> {
-    return this.#run(options[0], 'queue.limit', ({ queue, way }) =>
+    return this.run(options[0], 'queue.limit', ({ queue, way }) =>
       setLimits(way, queue, changes, (name) => void this.#adder.definition(name)),
     )
   }
 
   /** What bounds the queue, its names and its groups. */
   limits(...options: TransactionArgument<S>): Promise<Limits> {
-    return this.#run(options[0], 'queue.limits', ({ queue, way }) => getLimits(way, queue))
+    return this.run(options[0], 'queue.limits', ({ queue, way }) => getLimits(way, queue))
   }
 
   /** Stops claims from the whole queue or of one name; what runs goes on. */
@@ -218,7 +217,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   }
 
   #pause(name: string | undefined, paused: boolean, options: InTransaction | undefined): Promise<void> {
-    return this.#run(options, paused ? 'queue.pause' : 'queue.resume', ({ queue, way }) => {
+    return this.run(options, paused ? 'queue.pause' : 'queue.resume', ({ queue, way }) => {
       if (name !== undefined) this.#adder.definition(name)
       return setPause(way, queue, name, paused)
     })
@@ -233,7 +232,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     const { store } = this
     const now = this.#connection.runtime.now()
     const prepare = this.#adder.prepare.bind(this.#adder)
-    const scheduled = this.#run({ tx: given?.tx }, 'queue.schedule', function* (place) {
+    const scheduled = this.run({ tx: given?.tx }, 'queue.schedule', function* (place) {
       const { tx, rest } = splitTransaction<ScheduleOptions<JobDefinitions>>(given, 'queue.schedule options')
       const prepared = prepareScheduled(prepare, key, rest, now)
       if (prepared instanceof Promise) refuseLate(store, tx, rest.name)
@@ -244,79 +243,18 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
 
   /** Takes a schedule away; false if there was none. Runs that it has made stay. */
   unschedule(key: string, ...options: TransactionArgument<S>): Promise<boolean> {
-    return this.#run(options[0], 'queue.unschedule', (place) => dropSchedule(place, key))
+    return this.run(options[0], 'queue.unschedule', (place) => dropSchedule(place, key))
   }
 
   /** All schedules of this queue, in the order in which they were made, each with its next five times. */
   schedules(...options: TransactionArgument<S>): Promise<readonly Schedule<NameOf<Jobs>>[]> {
-    return this.#run(options[0], 'queue.schedules', listSchedules) as Promise<readonly Schedule<NameOf<Jobs>>[]>
-  }
-
-  /** Cancels a job; false if it had finished. A running handler's signal aborts. `cascade`: its children as well. */
-  cancel(id: string, ...options: CascadeArgument<S>): Promise<boolean>
-  /** Cancels all unfinished jobs that match; answers how many. `cascade`: their children as well, which are not counted. */
-  cancel(filter: JobFilter<NameOf<Jobs>>, ...options: CascadeArgument<S>): Promise<number>
-  cancel(which: string | JobFilter, options?: CascadeOptions & InTransaction): Promise<boolean | number> {
-    return this.#cascading(options, 'queue.cancel', (place, cascade) => wish(place, 'cancel', which, cascade))
-  }
-
-  /** Starts a failed or cancelled job over, with all its attempts. */
-  retry(id: string, ...options: TransactionArgument<S>): Promise<boolean>
-  /** Starts all failed or cancelled jobs over that match; answers how many. */
-  retry(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
-  retry(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
-    return this.#run(options, 'queue.retry', (place) => wish(place, 'retry', which))
-  }
-
-  /** Lets a delayed job run now; false if it was waiting already. */
-  promote(id: string, ...options: TransactionArgument<S>): Promise<boolean>
-  /** Lets all delayed jobs run now that match; answers how many. */
-  promote(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
-  promote(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
-    return this.#run(options, 'queue.promote', (place) => wish(place, 'promote', which))
-  }
-
-  /** Removes a job; false if there was none. Refused while others wait for it; `cascade`: removes them as well. */
-  remove(id: string, ...options: CascadeArgument<S>): Promise<boolean>
-  /** Removes all jobs that match but those that others wait for; answers how many. `cascade`: removes those others as well. */
-  remove(filter: JobFilter<NameOf<Jobs>>, ...options: CascadeArgument<S>): Promise<number>
-  remove(which: string | JobFilter, options?: CascadeOptions & InTransaction): Promise<boolean | number> {
-    return this.#cascading(options, 'queue.remove', (place, cascade) => removeJobs(place, which, cascade))
-  }
-
-  #cascading<T>(
-    options: (CascadeOptions & InTransaction) | undefined,
-    call: string,
-    work: (place: Place, cascade: boolean) => Steps<T>,
-  ): Promise<T> {
-    try {
-      const { cascade, rest } = cascadeIn(options, call)
-      return this.#run(rest, call, (place) => work(place, cascade))
-    } catch (error) {
-      return Promise.reject(error)
-    }
-  }
-
-  /** Changes data, priority or delay of a job; false if that changed nothing. */
-  update(
-    id: string,
-    changes: UpdateOptions<InputOf<Jobs[NameOf<Jobs>]>>,
-    ...options: TransactionArgument<S>
-  ): Promise<boolean>
-  /** Changes data, priority or delay of all jobs that match and have not started; answers how many. */
-  update<Name extends NameOf<Jobs>>(
-    filter: JobFilter<Name>,
-    changes: UpdateOptions<InputOf<Jobs[Name]>>,
-    ...options: TransactionArgument<S>
-  ): Promise<number>
-  update(which: string | JobFilter, changes: UpdateOptions, options?: InTransaction): Promise<boolean | number> {
-    return this.#run(options, 'queue.update', (place) => updateJobs(place, which, changes))
+    return this.run(options[0], 'queue.schedules', listSchedules) as Promise<readonly Schedule<NameOf<Jobs>>[]>
   }
 
   /** Why a job is not running. */
   explain(id: string): Promise<Explanation> {
     const now = this.#connection.runtime.now()
-    return this.#run(undefined, 'queue.explain', function* (place) {
+    return this.run(undefined, 'queue.explain', function* (place) {
       return yield* step(explain(place.way, yield* ownJob(place, id), now))
     })
   }
@@ -378,15 +316,10 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return new Job(this.#desk, record) as JobOf<Jobs>
   }
 
-  /** Runs what a call comes to, in the transaction it names or is made in. */
-  #run<T>(options: InTransaction | undefined, call: string, work: (place: Place) => Steps<T>): Promise<T> {
-    try {
-      this.#refuseClosed()
-      const desk = this.#desk
-      return stepwise(work({ queue: this.name, desk, way: desk.way(transactionIn(options, call)) }))
-    } catch (error) {
-      return Promise.reject(error)
-    }
+  /** @internal */
+  protected override place(options: InTransaction | undefined, call: string): Place {
+    this.#refuseClosed()
+    return { queue: this.name, desk: this.#desk, way: this.#desk.way(transactionIn(options, call)) }
   }
 
   #refuseClosed(): void {

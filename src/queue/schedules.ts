@@ -184,6 +184,7 @@ function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time)
     group: undefined,
     dedup: undefined,
     keep: undefined,
+    extras: undefined,
     // One without a time left must not come to be, but may stand: it waits for a job that cannot be, and is refused.
     edges: first === undefined ? [{ on: NOWHERE, policy: 'fail' }] : [],
   })

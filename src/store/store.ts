@@ -1,7 +1,7 @@
 // store/store.ts: the port. A store applies changes and answers for order, fences, counting dependencies down, dedup
 // keys and durability. It decides nothing else: what may happen to a job is in job/lifecycle.ts.
-import type { Change } from '../job/change.js'
-import type { Edge, ErrorInfo, JobKind, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
+import type { Change, NoteEvent } from '../job/change.js'
+import type { Edge, ErrorInfo, JobKind, JobRecord, JobState, LogLine, Millis, StepResult, Time } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import type { Runtime, Stop } from './runtime.js'
 
@@ -148,6 +148,8 @@ export interface JobDetails {
   /** Who depends on its chain. */
   readonly dependents: readonly Edge[]
   readonly logs: readonly LogLine[]
+  /** What its steps came to, in the order in which they first ended. */
+  readonly steps: readonly StepResult[]
 }
 
 /** The answer to a `DetailsQuery`: jobs in the order asked for (empty where there is no such job), cells by key. */
@@ -199,6 +201,7 @@ export interface DueQuery {
 export type StoreEventType =
   | JobState
   | 'progress'
+  | NoteEvent['type']
   | 'retrying'
   | 'stalled'
   | 'stale'
@@ -229,6 +232,8 @@ export interface StoreEvent {
   readonly runAt?: Time
   readonly result?: JsonText
   readonly progress?: JsonText
+  /** What else there is to say: of `progress` with phases, and of what only notes announce. */
+  readonly about?: JsonText
   readonly error?: ErrorInfo
 }
 

@@ -23,6 +23,7 @@ export function draft(type: StoreEventType, about: About, now: Time): EventDraft
     runAt: undefined,
     result: undefined,
     progress: undefined,
+    about: undefined,
     error: undefined,
   }
 }

@@ -155,6 +155,8 @@ export function born(
     ahead: false,
     dedup: job.dedup,
     keep: job.keep,
+    extras: job.extras,
+    memo: undefined,
     progress: undefined,
     result: undefined,
     error: undefined,
@@ -222,6 +224,7 @@ export function moved(
   }
   if (enters && isFinished(to)) job.finishedAt = now
   if (set.result !== undefined) job.result = set.result
+  if (set.memo !== undefined) job.memo = set.memo
   if (set.staleIn !== undefined) job.staleAt = now + set.staleIn
   if (set.deleteIn !== undefined) job.deleteAt = now + set.deleteIn
   if (set.stale) job.stale = true

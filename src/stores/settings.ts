@@ -1,6 +1,6 @@
 // stores/settings.ts: what a job carries besides its data, in one text; most jobs of a name carry the same.
 import type { NewJob } from '../job/change.js'
-import type { JobRecord, KeepByState, Millis } from '../job/job.js'
+import type { Extras, JobRecord, KeepByState, Millis } from '../job/job.js'
 import type { Backoff } from '../job/retry.js'
 
 /** What a job carries. */
@@ -8,14 +8,15 @@ export interface Carried {
   readonly backoff?: Backoff
   readonly timeout?: Millis
   readonly keep?: KeepByState
+  readonly extras?: Extras
 }
 
 const NOTHING: Carried = Object.freeze({})
 
 /** The text of what a job carries; nothing for most. */
-export function settingsOf({ backoff, timeout, keep }: Pick<JobRecord, keyof Carried>): string | null {
-  if (backoff === undefined && timeout === undefined && keep === undefined) return null
-  return JSON.stringify({ backoff, timeout, keep })
+export function settingsOf({ backoff, timeout, keep, extras }: Pick<JobRecord, keyof Carried>): string | null {
+  if (backoff === undefined && timeout === undefined && keep === undefined && extras === undefined) return null
+  return JSON.stringify({ backoff, timeout, keep, extras })
 }
 
 /** Whether two new jobs differ in no more than id, data, time and what links them to others. */
@@ -28,7 +29,7 @@ export function isAlike(a: NewJob, b: NewJob): boolean {
     a.lifo === b.lifo &&
     a.attempts === b.attempts &&
     a.timeout === b.timeout &&
-    ((a.backoff === b.backoff && a.keep === b.keep) || settingsOf(a) === settingsOf(b))
+    ((a.backoff === b.backoff && a.keep === b.keep && a.extras === b.extras) || settingsOf(a) === settingsOf(b))
   )
 }
 

@@ -1,6 +1,5 @@
 // worker/attempt-host.ts: what an attempt needs of its worker.
-import type { JsonText } from '../job/json.js'
-import type { Outcome } from '../job/lifecycle.js'
+import type { Outcome, Said } from '../job/lifecycle.js'
 import type { Adder } from '../queue/adding.js'
 import type { JobDefinition } from '../queue/define.js'
 import type { Desk } from '../queue/desk.js'
@@ -30,7 +29,7 @@ export interface AttemptHost<Attempt> {
   /** The handler does not end: its slot is to be given up. */
   stuck(attempt: Attempt, outcome: Outcome): void
   /** A note is durable, or was refused. */
-  noted(attempt: Attempt, progress: JsonText | undefined, verdict: Verdict): void
+  noted(attempt: Attempt, said: Said, verdict: Verdict): void
   /** A callback of the user's threw. */
   misbehaved(attempt: Attempt, what: string, cause: unknown): void
 }

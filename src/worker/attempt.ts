@@ -13,10 +13,8 @@ import { Job } from '../queue/job.js'
 import type { Ended } from '../queue/links.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
 import type { Planned, Successors } from '../queue/successors.js'
-import { joinedTransaction, leaveTo, placeNow, runInside } from '../store/ambient.js'
-import type { OpenTransaction } from '../store/ambient.js'
+import { leaveTo, placeNow, runInside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
-import type { Verdict } from '../store/store.js'
 import { notInBatch } from './batching.js'
 import type { AttemptHost, Joined } from './attempt-host.js'
 import { Children, dependenciesOf, refuseOldWait, returned } from './children.js'
@@ -27,9 +25,9 @@ import { reasonOf } from './leases.js'
 import { failure, isThenable, leaseLost, tookTooLong, worthRetrying } from './failing.js'
 import type { Failing } from './failing.js'
 import { isTakenAsIs, received } from './received.js'
-import { Notes, commitNote } from './notes.js'
 import type { LastWords } from './notes.js'
 import type { ParsedHandler } from './options.js'
+import { Saying } from './saying.js'
 import { Transacting } from './transacting.js'
 
 /** A claimed job in this worker, from its claim until its outcome is durable. */
@@ -72,7 +70,7 @@ export class Attempt {
   /** What ended it before its time: its timeout, or that of its transaction. */
   #overdue: MillraceError | undefined
   #transacting: Transacting | undefined
-  #notes: Notes | undefined
+  #saying: Saying | undefined
   #children: Children | undefined
 
   constructor(host: AttemptHost<Attempt>, record: JobRecord, handler: ParsedHandler, leaseEnds: Millis) {
@@ -80,6 +78,16 @@ export class Attempt {
     this.record = record
     this.handler = handler
     this.leaseEnds = leaseEnds
+  }
+
+  /** The handler has ended, or was given up. */
+  get done(): boolean {
+    return this.#done
+  }
+
+  /** Its transactions, if it has begun any. */
+  get transactions(): Transacting | undefined {
+    return this.#transacting
   }
 
   /** Whether the handler is running now. */
@@ -190,42 +198,14 @@ export class Attempt {
     return dependenciesOf(this.#host.desk, this.record, this.#host.definitionOf(this.record.name))
   }
 
-  /** Writes what a handler says; what cannot be written is also told to the host, since nobody may be waiting. */
-  async say(what: () => readonly [JsonText | undefined, string | undefined]): Promise<void> {
-    let said: readonly [JsonText | undefined, string | undefined]
-    try {
-      said = what()
-    } catch (error) {
-      this.#host.misbehaved(this, 'ctx.progress or ctx.log', error)
-      throw error
-    }
-    return this.note(...said)
-  }
-
-  /** Adds to what leaves with the next batch. */
-  note(progress: JsonText | undefined, line: string | undefined): Promise<void> {
-    if (this.lost !== undefined || this.#done) return Promise.reject(this.notOurs())
-    const work = this.#transacting
-    if (work?.opening !== undefined) return work.opening.then(() => this.note(progress, line))
-    const { store, main } = this.#host.desk.connection
-    const open = work === undefined ? joinedTransaction(store) : work.joined
-    if (open !== undefined) return this.#noteWithin(open, progress, line)
-    const noted = (said: JsonText | undefined, verdict: Verdict): void => this.#host.noted(this, said, verdict)
-    this.#notes ??= new Notes(this.record, main, noted, () => this.notOurs())
-    return this.#notes.add(progress, line)
-  }
-
-  /** What is said in a transaction lands with it, and is told of when it has. */
-  async #noteWithin(open: OpenTransaction, progress: JsonText | undefined, line: string | undefined): Promise<void> {
-    const { runtime } = this.#host.desk.connection
-    const verdict = await commitNote(open, runtime, this.record, progress, line === undefined ? [] : [line])
-    if (!verdict.ok) throw this.notOurs()
-    open.afterCommit(() => this.#host.noted(this, progress, verdict))
+  /** What its handler says. */
+  get saying(): Saying {
+    return (this.#saying ??= new Saying(this, this.#host))
   }
 
   /** What was said last and has not left yet. */
   takeLastWords(): LastWords | undefined {
-    return this.#notes?.takeLast()
+    return this.#saying?.takeLast()
   }
 
   /** The error for what comes when the job is no longer this worker's, or its handler has ended. */
@@ -389,7 +369,7 @@ export class Attempt {
 
   /** Resolves when all that was said until now is durable or refused; undefined where nothing is under way. */
   get quiet(): Promise<void> | undefined {
-    return this.#notes?.quiet
+    return this.#saying?.quiet
   }
 
   get #failing(): Failing {

@@ -2,7 +2,7 @@
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import { encodeJson } from '../job/json.js'
-import type { JsonText } from '../job/json.js'
+import type { Said } from '../job/lifecycle.js'
 import type { InputOf, JobDefinitions, NameOf } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
 import type { Ended, EndedOf } from '../queue/links.js'
@@ -179,7 +179,7 @@ const reserved: ReadonlySet<string> = new Set(
 /** What a context asks of its attempt. */
 interface Attempting {
   signal(): JobSignal
-  say(what: () => readonly [JsonText | undefined, string | undefined]): Promise<void>
+  readonly saying: { say(what: () => Said): Promise<void> }
   snooze(duration: Duration): never
   add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned>
   waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
@@ -205,14 +205,14 @@ export class Context implements JobContext {
 
   // Getters, so that `({ progress, log }) => …` works and handlers that use neither pay nothing.
   get progress() {
-    return (value: unknown): Promise<void> => this.#say(() => [encodeJson(value ?? null, 'progress'), undefined])
+    return (value: unknown): Promise<void> => this.#say(() => ({ progress: encodeJson(value ?? null, 'progress') }))
   }
 
   get log() {
     return (line: string): Promise<void> =>
       this.#say(() => {
         encodeJson(String(line), 'log line')
-        return [undefined, String(line)]
+        return { logs: [String(line)] }
       })
   }
 
@@ -248,8 +248,8 @@ export class Context implements JobContext {
   }
 
   /** Those who await it hear of a failure; those who do not are not brought down by it. */
-  #say(what: () => readonly [JsonText | undefined, string | undefined]): Promise<void> {
-    const said = this.#attempt.say(what)
+  #say(what: () => Said): Promise<void> {
+    const said = this.#attempt.saying.say(what)
     said.catch(() => {})
     return said
   }

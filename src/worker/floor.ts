@@ -2,16 +2,15 @@
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
-import { decodeJson } from '../job/json.js'
-import type { JsonText } from '../job/json.js'
-import type { Outcome } from '../job/lifecycle.js'
+import type { Outcome, Said } from '../job/lifecycle.js'
 import { Adder } from '../queue/adding.js'
 import type { JobDefinition, JobDefinitions } from '../queue/define.js'
 import { Desk } from '../queue/desk.js'
+import { publicEvent } from '../queue/events.js'
 import type { Emitter } from '../queue/events.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
-import type { Revoked, Verdict } from '../store/store.js'
+import type { Revoked, StoreEvent, StoreEventType, Verdict } from '../store/store.js'
 import { Attempt } from './attempt.js'
 import type { AttemptHost } from './attempt-host.js'
 import { Bag } from './bag.js'
@@ -279,7 +278,7 @@ export class Floor {
         if (attempt.lost === undefined) this.#ended(attempt, outcome)
         else this.#givenUp(attempt)
       },
-      noted: (attempt, progress, verdict) => this.#noted(attempt, progress, verdict),
+      noted: (attempt, said, verdict) => this.#noted(attempt, said, verdict),
       misbehaved: ({ record }, what, cause) => {
         const message = `${what} failed for job ${record.id}: ${describeError(cause).message}`
         emitter.error(new MillraceError('CALLBACK_FAILED', message, { cause }), record)
@@ -299,12 +298,20 @@ export class Floor {
     return adder
   }
 
-  #noted(attempt: Attempt, progress: JsonText | undefined, verdict: Verdict): void {
+  #noted(attempt: Attempt, { progress, about, tells }: Said, verdict: Verdict): void {
     const { emitter, connection } = this.#host
-    if (!verdict.ok || progress === undefined || !emitter.has('progress')) return
-    const { id, name, queue } = attempt.record
-    emitter.emit({ type: 'progress', id, name, queue, at: connection.runtime.now(), progress: decodeJson(progress) })
+    if (!verdict.ok) return
+    const at = connection.runtime.now()
+    const tell = (type: StoreEventType, said: Partial<StoreEvent>): void => {
+      if (emitter.has(type)) emitter.emit(publicEvent({ ...draft(attempt.record), type, at, ...said }))
+    }
+    if (progress !== undefined) tell('progress', { progress, ...(about !== undefined && { about }) })
+    for (const each of tells ?? []) tell(each.type, { about: each.about })
   }
+}
+
+function draft({ id, name, queue }: JobRecord): Pick<StoreEvent, 'cursor' | 'id' | 'name' | 'queue'> {
+  return { cursor: '', id, name, queue }
 }
 
 function stuck({ id, name }: JobRecord): MillraceError {

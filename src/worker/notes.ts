@@ -2,16 +2,15 @@
 import type { Note } from '../job/change.js'
 import type { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
-import type { JsonText } from '../job/json.js'
 import { note } from '../job/lifecycle.js'
+import type { Said } from '../job/lifecycle.js'
 import type { OpenTransaction } from '../store/ambient.js'
 import type { Lane } from '../store/batcher.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Verdict } from '../store/store.js'
 
 interface OpenNote {
-  progress: JsonText | undefined
-  readonly logs: string[]
+  said: Said
   readonly written: Promise<void>
   /** It is in the lane, before any settlement. */
   sent: boolean
@@ -32,7 +31,7 @@ export interface LastWords {
 export class Notes {
   readonly #record: JobRecord
   readonly #lane: Lane
-  readonly #noted: (progress: JsonText | undefined, verdict: Verdict) => void
+  readonly #noted: (said: Said, verdict: Verdict) => void
   readonly #refused: () => MillraceError
   #open: OpenNote | undefined
   #before: Promise<void> = Promise.resolve()
@@ -42,7 +41,7 @@ export class Notes {
   constructor(
     record: JobRecord,
     lane: Lane,
-    noted: (progress: JsonText | undefined, verdict: Verdict) => void,
+    noted: (said: Said, verdict: Verdict) => void,
     refused: () => MillraceError,
   ) {
     this.#record = record
@@ -57,10 +56,9 @@ export class Notes {
   }
 
   /** Adds to the note that leaves next; resolves when that is durable. */
-  add(progress: JsonText | undefined, line: string | undefined): Promise<void> {
+  add(said: Said): Promise<void> {
     const open = (this.#open ??= this.#begin())
-    if (progress !== undefined) open.progress = progress
-    if (line !== undefined) open.logs.push(line)
+    open.said = together(open.said, said)
     return open.written
   }
 
@@ -76,7 +74,7 @@ export class Notes {
 
   #begin(): OpenNote {
     const written = this.#before.then(() => this.#send(open))
-    const open: OpenNote = { progress: undefined, logs: [], written, sent: false, taken: undefined }
+    const open: OpenNote = { said: NOTHING, written, sent: false, taken: undefined }
     this.#underWay++
     const answered = (): void => void this.#underWay--
     this.#before = written.then(answered, answered) // those who await it hear of it; nobody has to
@@ -86,7 +84,7 @@ export class Notes {
   async #send(open: OpenNote): Promise<void> {
     open.sent = true
     const verdict = await (open.taken ?? this.#lane.commit(() => this.#leave(open)))
-    this.#noted(open.progress, verdict)
+    this.#noted(open.said, verdict)
     if (!verdict.ok) throw this.#refused()
   }
 
@@ -96,8 +94,23 @@ export class Notes {
     return [this.#noteOf(open)]
   }
 
-  #noteOf({ progress, logs }: OpenNote): Note {
-    return note(this.#record, { ...(progress !== undefined && { progress }), ...(logs.length > 0 && { logs }) })
+  #noteOf({ said }: OpenNote): Note {
+    return note(this.#record, said)
+  }
+}
+
+const NOTHING: Said = {}
+
+/** Two notes as one: of what says where a job is the last counts, and nothing else is lost. */
+function together(before: Said, after: Said): Said {
+  if (before === NOTHING) return after
+  const { about: _about, ...rest } = before
+  return {
+    ...(after.progress === undefined ? before : rest),
+    ...after,
+    ...(before.logs !== undefined && after.logs !== undefined && { logs: [...before.logs, ...after.logs] }),
+    ...(before.steps !== undefined && after.steps !== undefined && { steps: [...before.steps, ...after.steps] }),
+    ...(before.tells !== undefined && after.tells !== undefined && { tells: [...before.tells, ...after.tells] }),
   }
 }
 
@@ -110,10 +123,9 @@ export async function commitNote(
   open: OpenTransaction,
   runtime: Runtime,
   record: JobRecord,
-  progress: JsonText | undefined,
-  logs: readonly string[],
+  said: Said,
 ): Promise<Verdict> {
-  const change = note(record, { ...(progress !== undefined && { progress }), ...(logs.length > 0 && { logs }) })
+  const change = note(record, said)
   for (let tries = 1; ; tries++) {
     const [verdict] = await open.commit([[change]])
     if (verdict!.ok || verdict!.why !== 'busy' || tries === LOCKED_TRIES) return verdict!

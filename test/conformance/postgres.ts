@@ -12,7 +12,7 @@ import { RING, steppedClock } from './clock.js'
 const emptied = new Map<string, string[]>()
 
 /** Everything that a store writes; what it is made of stays. */
-const tables = 'turn rate queue lane job log edge key orphan cell writer tally peer event'.split(' ')
+const tables = 'turn rate queue lane job log step edge key orphan cell writer tally peer event'.split(' ')
 const sequences = 'place claim fence'.split(' ')
 
 /** A store on an empty schema; `target` makes what each handle is given, the URL unless told. */

@@ -286,7 +286,7 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       details: async (query) => {
         const { jobs, cells } = await store.details(query)
         return {
-          jobs: jobs.map(({ id, edges, dependents, logs }) => ({ id, edges, dependents, logs: logs.toReversed() })),
+          jobs: jobs.map((each) => ({ ...each, logs: each.logs.toReversed() })),
           cells,
         }
       },

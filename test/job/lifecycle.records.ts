@@ -45,6 +45,8 @@ export function record(over: Partial<JobRecord> = {}): JobRecord {
     ahead: false,
     dedup: undefined,
     keep: undefined,
+    extras: undefined,
+    memo: undefined,
     progress: undefined,
     result: undefined,
     error: undefined,
@@ -76,6 +78,7 @@ export function spec(over: Partial<JobSpec> = {}): JobSpec {
     group: undefined,
     dedup: undefined,
     keep: undefined,
+    extras: undefined,
     edges: [],
     ...over,
   }

@@ -34,6 +34,7 @@ export function insert(id: string, over: Partial<JobSpec> = {}, chain?: { id: st
       group: undefined,
       dedup: undefined,
       keep: undefined,
+      extras: undefined,
       edges: [],
       ...over,
     },

@@ -1,6 +1,6 @@
 // store/conformance/making.ts: short words for the changes that stories are made of, each by the rule of the lifecycle.
 import type { Change, CellEvent, Insert, NewEdge, Put, When } from '../../job/change.js'
-import type { Dedup, ErrorInfo, FailurePolicy, JobKind, JobRecord, KeepByState, Millis } from '../../job/job.js'
+import type { Dedup, ErrorInfo, Extras, FailurePolicy, JobKind, JobRecord, KeepByState, Millis } from '../../job/job.js'
 import { encodeJson } from '../../job/json.js'
 import type { JsonText } from '../../job/json.js'
 import * as lifecycle from '../../job/lifecycle.js'
@@ -29,6 +29,7 @@ export interface JobOptions {
   readonly group?: string
   readonly dedup?: Dedup
   readonly keep?: KeepByState
+  readonly extras?: Extras
   readonly chain?: { readonly id: string; readonly index: number }
 }
 
@@ -53,6 +54,7 @@ export function insert(id: string, name: string, options: JobOptions = {}): Inse
       group: options.group,
       dedup: options.dedup,
       keep: options.keep,
+      extras: options.extras,
       edges: (options.after ?? []).map((on) => {
         if (typeof on === 'string') return { on, policy }
         return 'on' in on ? on : { on: on.id, policy }

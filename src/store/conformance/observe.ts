@@ -95,11 +95,12 @@ export class Walker {
         .map(plainTally)
         .toSorted(byQueue),
       due: { ...due, jobs: due.jobs.toSorted((a, b) => (a.dueAt ?? 0) - (b.dueAt ?? 0) || (a.id < b.id ? -1 : 1)) },
-      details: beside.map(({ id, edges, dependents, logs }) => ({
+      details: beside.map(({ id, edges, dependents, logs, steps }) => ({
         id,
         edges,
         dependents: dependents.toSorted(byDependent),
         logs,
+        steps,
       })),
       cells: (await this.cells()).toSorted((a, b) => (a.key < b.key ? -1 : 1)),
       events,

@@ -92,6 +92,16 @@ function suits(verb: JobVerb | 'complete' | 'wait', job: JobRecord): boolean {
   }
 }
 
+/** What else a note can say. */
+function annotation({ attempt, fence }: JobRecord): lifecycle.Said {
+  return {
+    memo: `{"at":${attempt}}`,
+    steps: [{ name: `step ${fence % 3}`, result: fence % 2 === 0 ? undefined : `[${attempt}]` }],
+    tells: [{ type: 'phase', about: `{"of":${attempt}}` }],
+    about: '{"ž":1}',
+  }
+}
+
 function decide(verb: JobVerb, job: JobRecord, value: number): readonly Change[] {
   switch (verb) {
     case 'finish':
@@ -105,6 +115,7 @@ function decide(verb: JobVerb, job: JobRecord, value: number): readonly Change[]
     case 'handBack':
       return making.handBack(job)
     case 'note':
+      if (value === 3) return [lifecycle.note(job, { progress: '3', ...annotation(job) })]
       return making.note(job, value % 2 === 0 ? { progress: value } : { progress: [value], logs: [`at ${value}`, 'ž'] })
     case 'cancel':
       return making.cancel(job)

@@ -13,6 +13,7 @@ import { find } from './cases/find.js'
 import { groups } from './cases/groups.js'
 import { hints } from './cases/hints.js'
 import { limits } from './cases/limits.js'
+import { notes } from './cases/notes.js'
 import { order } from './cases/order.js'
 import { pauses } from './cases/pauses.js'
 import { rates } from './cases/rates.js'
@@ -47,6 +48,7 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...find,
   ...tallies,
   ...details,
+  ...notes,
   ...events,
   ...hints,
   ...roundTrips,

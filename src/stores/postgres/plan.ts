@@ -252,6 +252,10 @@ function changeOf(change: Change, lanes: LaneFinder, names?: ReadonlyMap<string,
         progress: change.progress,
         d: change.data,
         ...(change.logs !== undefined && change.logs.length > 0 && { logs: change.logs }),
+        memo: change.memo,
+        about: change.about,
+        ...(change.steps !== undefined && { steps: change.steps.map(({ name, result }) => [name, result ?? null]) }),
+        ...(change.tells !== undefined && { tells: change.tells.map(({ type, about }) => [type, about]) }),
       }
     case 'release':
       return { k: 'r', chain: change.chain, outcome: change.outcome }
@@ -295,6 +299,7 @@ function fieldsOf(set: MoveFields): object {
     ...(set.run === null ? { ra: null } : whenOf(set.run)),
     ...(set.error !== undefined && { error: set.error === null ? null : JSON.stringify(set.error) }),
     result: set.result,
+    memo: set.memo,
     si: set.staleIn,
     di: set.deleteIn,
     ...(set.stale && { stale: true }),

@@ -39,6 +39,7 @@ export interface DetailsAnswer {
     readonly edges: readonly EdgeRow[]
     readonly dependents: readonly EdgeRow[]
     readonly logs: readonly (readonly [at: number, attempt: number, line: string])[]
+    readonly steps: readonly (readonly [name: string, result: string | null])[]
   }[]
   readonly cells: readonly (readonly [key: string, value: string, version: number, at: number])[]
 }
@@ -56,11 +57,12 @@ const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow)
 /** What lies beside jobs. */
 export function detailsOf({ jobs, cells }: DetailsAnswer): Details {
   return {
-    jobs: jobs.map(({ id, edges, dependents, logs }) => ({
+    jobs: jobs.map(({ id, edges, dependents, logs, steps }) => ({
       id,
       edges: edges.map(edgeOf),
       dependents: dependents.map(edgeOf),
       logs: logs.map(([at, attempt, line]) => ({ at, attempt, line })),
+      steps: steps.map(([name, result]) => ({ name, result: result ?? undefined })),
     })),
     cells: cells.map(([key, value, version, at]) => ({ key, value, version, at })),
   }

@@ -32,7 +32,7 @@ const parsed = (value: Cell | undefined): unknown => (value === null ? undefined
 /** The record in a row of `v1_record`. */
 export function recordOf(row: RecordRow, settings: Settings): Draft {
   const id = row[0] as string
-  const { backoff, timeout, keep } = settings.parse(row[27] as string | null)
+  const { backoff, timeout, keep, extras } = settings.parse(row[27] as string | null)
   const errors = row[32] as readonly string[] | null
   return {
     id,
@@ -66,6 +66,8 @@ export function recordOf(row: RecordRow, settings: Settings): Draft {
     ahead: row[25] as boolean,
     dedup: parsed(row[28]) as Dedup | undefined,
     keep,
+    extras,
+    memo: text(row[38]),
     progress: text(row[29]),
     result: text(row[30]),
     error: parsed(row[31]) as ErrorInfo | undefined,
@@ -134,7 +136,7 @@ export function claimsOf({ first, lanes, until, whole }: Claims, rows: string): 
 /** The record in a row of `v1_claimed`, of a job that nothing had happened to before it was claimed. */
 export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: number, settings: Settings): Draft {
   const id = row[1] as string
-  const { backoff, timeout, keep } = settings.parse(row[11] as string | null)
+  const { backoff, timeout, keep, extras } = settings.parse(row[11] as string | null)
   const leaseUntil = row[7] as number
   return {
     id,
@@ -168,6 +170,8 @@ export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: numbe
     ahead: row[8] as boolean,
     dedup: parsed(row[12]) as Dedup | undefined,
     keep,
+    extras,
+    memo: undefined,
     progress: undefined,
     result: undefined,
     error: undefined,

@@ -70,6 +70,7 @@ export function addNote(run: NoteRun, { id, fence, progress, logs }: Note, n: nu
 export function plainNote(group: Group): Note | undefined {
   const [note] = group
   if (group.length !== 1 || note?.kind !== 'note' || !note.held || note.data !== undefined) return undefined
+  if (note.memo ?? note.steps ?? note.tells ?? note.about) return undefined // written the long way
   return note.progress === undefined && (note.logs === undefined || note.logs.length === 0) ? undefined : note
 }
 

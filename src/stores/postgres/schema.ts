@@ -1,7 +1,7 @@
 // stores/postgres/schema.ts: the whole schema as it is today. `{S}` stands for its name.
 
 /** The version of `schema`; up by one with every step. */
-export const VERSION = 2
+export const VERSION = 3
 
 /** The oldest version of the library that can work with it. */
 export const OLDEST = 1
@@ -34,6 +34,16 @@ const ready = `create index job_ready on {S}.job (lane, priority, ord) where sta
 create index job_turn on {S}.job (lane, priority, ord, seq) where grp is not null and state = 'waiting' and kind = 'job';
 create index job_group on {S}.job (lane, grp, priority, ord, seq) where grp is not null and state = 'waiting';
 create index job_group_list on {S}.job (queue, grp, state, seq) where grp is not null and (state || '') <> 'active';
+`
+
+const stepTable = `-- What the steps of handlers came to, in the order in which they first ended.
+create table {S}.step (
+  job    text collate "C" not null,
+  name   text collate "C" not null,
+  n      int not null,
+  result text,
+  primary key (job, name)
+);
 `
 
 const view = `create or replace view {S}.jobs as
@@ -105,7 +115,7 @@ create table {S}.job (
   ahead       boolean not null default false,
   touched     boolean not null default false, -- something has happened to it besides being added and claimed
   state       text collate "C" not null,    -- waiting, delayed, waiting-children, active, completed, failed, cancelled
-  kind        text collate "C" not null default 'job',  -- job, schedule
+  kind        text collate "C" not null default 'job',  -- job, schedule, signal
   id          text collate "C" constraint job_pkey primary key with (fillfactor = 40),
   attempts    bigint,                       -- empty: no bound
   due_at      bigint,                       -- when it next wants attention
@@ -122,12 +132,13 @@ create table {S}.job (
   chain       text collate "C",             -- the id of its chain's first job; empty: its own
   parent      text collate "C",
   grp         text collate "C",             -- whose job it is, among those who share the queue
-  settings    text,                         -- backoff, timeout, keep
+  settings    text,                         -- backoff, timeout, keep, extras
   dedup       text,
   progress    text,
   result      text,
   error       text,
-  errors      text[]                        -- failed attempts, the last fifty
+  errors      text[],                       -- failed attempts, the last fifty
+  memo        text                          -- what was written down about its phases and deliveries
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1);
 ${ready}create index job_list on {S}.job (lane, state, seq) where state <> 'active';
@@ -146,7 +157,7 @@ create table {S}.log (
   primary key (job, n)
 );
 
--- Who waits for which chain. An edge goes with its dependent, and outlives what it points at.
+${stepTable}-- Who waits for which chain. An edge goes with its dependent, and outlives what it points at.
 create table {S}.edge (
   dependent text collate "C" not null,
   place     int not null,
@@ -230,6 +241,20 @@ insert into {S}.meta (version, oldest) values (${VERSION}, ${OLDEST});
 select nextval('{S}.fence');
 `
 
+/** Grants on new tables to all who may write what writers write. */
+function granted(tables: string): string {
+  return `do $$
+declare
+  r record;
+begin
+  for r in select distinct a.grantee from pg_class c cross join lateral aclexplode(c.relacl) a
+           where c.oid = '{S}.writer'::regclass and a.privilege_type = 'UPDATE' and a.grantee <> c.relowner loop
+    execute 'grant select, insert, update, delete on ${tables} to ' || case r.grantee when 0 then 'public' else r.grantee::regrole::text end;
+  end loop;
+end $$;
+`
+}
+
 /** What leads from one version to the next, the oldest first; the functions of this version come after them. */
 export const steps: readonly { readonly from: number; readonly sql: string }[] = [
   {
@@ -251,16 +276,7 @@ alter table {S}.orphan add column grp text collate "C";
 alter table {S}.job add column grp text collate "C";
 drop index {S}.job_ready;
 ${ready}${view}${shared}-- Whoever may write what writers write may write these, too.
-do $$
-declare
-  r record;
-begin
-  for r in select distinct a.grantee from pg_class c cross join lateral aclexplode(c.relacl) a
-           where c.oid = '{S}.writer'::regclass and a.privilege_type = 'UPDATE' and a.grantee <> c.relowner loop
-    execute format('grant select, insert, update, delete on %1$s.turn, %1$s.rate to %2$s', '{S}', case r.grantee when 0 then 'public' else r.grantee::regrole::text end);
-  end loop;
-end $$;
-alter table {S}.edge add column name text not null default '', add column result text, add column error text;
+${granted('{S}.turn, {S}.rate')}alter table {S}.edge add column name text not null default '', add column result text, add column error text;
 drop index {S}.edge_open;
 alter table {S}.edge set (fillfactor = 60);
 update {S}.edge e set
@@ -273,5 +289,12 @@ update {S}.edge e set
     order by j.chain_index desc, j.seq desc limit 1) o on true
   where d.dependent = e.dependent and d.place = e.place;
 `,
+  },
+  {
+    from: 2, // there were no phases, steps and deliveries
+    sql: `
+alter table {S}.job add column memo text;
+${stepTable}-- As above.
+${granted('{S}.step')}`,
   },
 ]

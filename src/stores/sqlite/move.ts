@@ -75,6 +75,7 @@ export function isPlainEnd({ to, held, set, why, closesBroken }: Move): boolean 
     set.data === undefined &&
     set.priority === undefined &&
     set.error === undefined &&
+    set.memo === undefined &&
     set.stale === undefined
   )
 }
@@ -83,6 +84,7 @@ export function isPlainEnd({ to, held, set, why, closesBroken }: Move): boolean 
 export function follow(tx: Transaction, { seq, lane, job: before }: Found, after: JobRecord, change: Move): void {
   const { set, why } = change
   if (set.data !== undefined) writeData(tx, seq, set.data)
+  if (set.memo !== undefined) tx.sql.setMemo.run(set.memo, seq)
   if (set.error) remember(tx, seq, before, after, set.error)
   if (before.dedup !== undefined && isFinished(after.state)) tx.sql.freeKey.run(before.dedup.key, before.id)
   if (why !== undefined) tx.news.tellWhy(why, before.worker, after)
@@ -108,6 +110,7 @@ function remove(tx: Transaction, { seq, lane, job }: Found): void {
   sql.removeJob.run(seq)
   sql.removeBody.run(seq)
   sql.removeLogs.run(seq)
+  sql.removeSteps.run(seq)
   if (job.errors.length > 0) sql.removeFailures.run(seq)
   if (Number(sql.removeEdges.run(seq).changes) > 0) tx.ground.openEdges = undefined
   if (job.dedup !== undefined) sql.freeKey.run(job.dedup.key, job.id)

@@ -41,13 +41,8 @@ export class News {
   }
 
   /** Something happened to a job that is not the state it entered. */
-  tell(type: StoreEventType, job: JobRecord): void {
-    if (this.recording) this.events.push(draft(type, job, this.now))
-  }
-
-  /** A job has got on. */
-  tellProgress(job: JobRecord, progress: string): void {
-    if (this.recording) this.events.push({ ...draft('progress', job, this.now), progress })
+  tell(type: StoreEventType, job: JobRecord, more?: Partial<EventDraft>): void {
+    if (this.recording) this.events.push({ ...draft(type, job, this.now), ...more })
   }
 
   /** Why a job was moved; `worker` held it before. */

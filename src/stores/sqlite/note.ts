@@ -3,7 +3,7 @@ import type { Note } from '../../job/change.js'
 import type { Refused } from '../../store/store.js'
 import { mayChange } from '../apply.js'
 import { fenced, missing } from '../verdicts.js'
-import { isBulky } from './rows.js'
+import { isBulky, nullable } from './rows.js'
 import type { Transaction } from './transaction.js'
 
 /** Writes a note, or says why not. */
@@ -17,8 +17,11 @@ export function note(tx: Transaction, change: Note): Refused | undefined {
   if (change.data !== undefined) writeData(tx, seq, change.data)
   if (change.progress !== undefined) {
     sql.setProgress.run(change.progress, seq)
-    news.tellProgress(job, change.progress)
+    news.tell('progress', job, { progress: change.progress, about: change.about })
   }
+  if (change.memo !== undefined) sql.setMemo.run(change.memo, seq)
+  for (const { name, result } of change.steps ?? []) sql.addStep.run(seq, name, nullable(result))
+  for (const { type, about } of change.tells ?? []) news.tell(type, job, { about })
   if (change.logs !== undefined && change.logs.length > 0) {
     let n = sql.lastLog.get(seq)![0] as number
     for (const line of change.logs) sql.addLog.run(seq, ++n, now, job.attempt, line)

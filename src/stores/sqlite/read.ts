@@ -13,14 +13,17 @@ export function details(ground: Ground, query: DetailsQuery): Details {
 function jobDetails(ground: Ground, id: string): JobDetails {
   const { sql } = ground
   const seq = sql.seqOf.get(id)?.[0]
-  if (seq === undefined) return { id, edges: [], dependents: [], logs: [] }
+  if (seq === undefined) return { id, edges: [], dependents: [], logs: [], steps: [] }
   const own = sql.chainOf.get(id)![0] as string
   const edges = sql.edgesOf.all(seq).map(([chain, ...rest]) => edgeOf(id, chain, rest))
   const dependents = sql.edgesOn.all(own).map(([other, ...rest]) => edgeOf(other, own, rest))
   const logs = sql.logsOf
     .all(seq)
     .map(([at, attempt, line]): LogLine => ({ at: at as Time, attempt: attempt as number, line: line as string }))
-  return { id, edges, dependents, logs }
+  const steps = sql.stepsOf
+    .all(seq)
+    .map(([name, result]) => ({ name: name as string, result: (result as string | null) ?? undefined }))
+  return { id, edges, dependents, logs, steps }
 }
 
 function edgeOf(dependent: unknown, chain: unknown, [name, policy, state, result, error]: readonly unknown[]): Edge {

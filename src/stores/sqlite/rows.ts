@@ -47,7 +47,7 @@ export function recordOf(
   errors: (seq: number) => readonly AttemptError[],
 ): Draft {
   const id = row[1] as string
-  const { backoff, timeout, keep } = settings.parse(row[32] as string | null)
+  const { backoff, timeout, keep, extras } = settings.parse(row[32] as string | null)
   return {
     id,
     kind: row[3] as JobKind,
@@ -80,6 +80,8 @@ export function recordOf(
     ahead: row[23] === 1,
     dedup: row[33] === null ? undefined : JSON.parse(row[33] as string),
     keep,
+    extras,
+    memo: text(row[35]!),
     progress: text(row[25]!),
     result: text(row[26]!),
     error: row[27] === null ? undefined : JSON.parse(row[27] as string),
@@ -93,7 +95,7 @@ export function recordOf(
 /** The record in a row of `laneHead` or its like, of a job that nothing has happened to yet. */
 export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
   const id = row[1] as string
-  const { backoff, timeout, keep } = settings.parse(row[10] as string | null)
+  const { backoff, timeout, keep, extras } = settings.parse(row[10] as string | null)
   return {
     id,
     kind: 'job',
@@ -126,6 +128,8 @@ export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
     ahead: false,
     dedup: row[11] === null ? undefined : JSON.parse(row[11] as string),
     keep,
+    extras,
+    memo: undefined,
     progress: undefined,
     result: undefined,
     error: undefined,

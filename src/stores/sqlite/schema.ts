@@ -1,7 +1,7 @@
 // stores/sqlite/schema.ts: the whole schema as it is today, and the steps that lead here from older ones.
 
 /** The version of `schema`; up by one with every step. */
-export const VERSION = 2
+export const VERSION = 3
 
 /**
  * Everything Millrace keeps in a file. Names begin with `millrace_`, so that it can live beside the tables of a program.
@@ -43,7 +43,7 @@ CREATE TABLE millrace_job (
   id          TEXT NOT NULL,
   queue       INTEGER NOT NULL,
   lane        INTEGER NOT NULL,
-  kind        TEXT NOT NULL DEFAULT 'job',   -- job, schedule
+  kind        TEXT NOT NULL DEFAULT 'job',   -- job, schedule, signal
   state       TEXT NOT NULL,                 -- waiting, delayed, waiting-children, active, completed, failed, cancelled
   priority    INTEGER NOT NULL,              -- lower goes first
   ord         INTEGER NOT NULL,              -- place within a priority; below zero for last in, first out; of a group: its turn
@@ -68,7 +68,7 @@ CREATE TABLE millrace_job (
   touched     INTEGER NOT NULL DEFAULT 0,    -- something has happened to it besides being added and claimed
   bulky       INTEGER NOT NULL DEFAULT 0,    -- its data is in millrace_body
   data        TEXT,
-  settings    TEXT,                          -- backoff, timeout, keep
+  settings    TEXT,                          -- backoff, timeout, keep, extras
   dedup       TEXT,
   progress    TEXT,
   result      TEXT,
@@ -76,7 +76,8 @@ CREATE TABLE millrace_job (
   created_at  INTEGER NOT NULL,
   started_at  INTEGER,
   finished_at INTEGER,
-  grp         TEXT                           -- whose it is, among those who take turns
+  grp         TEXT,                          -- whose it is, among those who take turns
+  memo        TEXT                           -- what was written down about its phases and deliveries
 );
 CREATE UNIQUE INDEX millrace_job_id ON millrace_job (id);
 CREATE INDEX millrace_job_ready ON millrace_job (lane, priority, ord) WHERE state = 'waiting' AND kind = 'job';
@@ -118,6 +119,16 @@ CREATE TABLE millrace_log (
   attempt INTEGER NOT NULL,
   line    TEXT NOT NULL,
   PRIMARY KEY (job, n)
+) WITHOUT ROWID;
+
+-- What the steps of handlers came to, in the order in which they first ended.
+CREATE TABLE millrace_step (
+  job    INTEGER NOT NULL,
+  n      INTEGER NOT NULL,
+  name   TEXT NOT NULL,
+  result TEXT,
+  PRIMARY KEY (job, n),
+  UNIQUE (job, name)
 ) WITHOUT ROWID;
 
 -- Who waits for which chain. An edge goes with its dependent, and outlives what it points at.
@@ -242,6 +253,20 @@ UPDATE millrace_edge SET
     ORDER BY j.chain_index DESC, j.seq DESC LIMIT 1) END,
   error = CASE WHEN state IN ('broken', 'closed') THEN (SELECT json_remove(j.error, '$.stack') FROM millrace_job j
     WHERE j.id = millrace_edge.chain OR j.chain = millrace_edge.chain ORDER BY j.chain_index DESC, j.seq DESC LIMIT 1) END;
+`,
+  },
+  {
+    from: 2, // there were no phases, steps and deliveries
+    sql: `
+ALTER TABLE millrace_job ADD COLUMN memo TEXT;
+CREATE TABLE millrace_step (
+  job    INTEGER NOT NULL,
+  n      INTEGER NOT NULL,
+  name   TEXT NOT NULL,
+  result TEXT,
+  PRIMARY KEY (job, n),
+  UNIQUE (job, name)
+) WITHOUT ROWID;
 `,
   },
 ]

@@ -7,7 +7,7 @@ const DATA = 'CASE WHEN j.bulky THEN (SELECT b.data FROM millrace_body b WHERE b
 const RECORD = `j.seq, j.id, j.lane, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.worker,
   j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain, j.chain_index, j.parent,
   j.pending, j.stalls, j.ahead, j.errors, j.progress, j.result, j.error, j.created_at, j.started_at, j.finished_at,
-  ${DATA}, j.settings, j.dedup, j.grp`
+  ${DATA}, j.settings, j.dedup, j.grp, j.memo`
 
 /** What a claim has to know of a job. */
 const HEAD = `SELECT j.seq, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.created_at,
@@ -124,6 +124,7 @@ export const sql = {
   insertShared8: insertShared(8),
   setData: 'UPDATE millrace_job SET data = ?, bulky = ? WHERE seq = ?',
   setProgress: 'UPDATE millrace_job SET progress = ?, touched = 1 WHERE seq = ?',
+  setMemo: 'UPDATE millrace_job SET memo = ?, touched = 1 WHERE seq = ?',
   move: MOVE,
   /** The same, by whoever holds the lease: refused where the fence is another or the lease is over. */
   moveHeld: `${MOVE} AND fence = ? AND lease_until > ?`,
@@ -137,6 +138,7 @@ export const sql = {
   removeJob: 'DELETE FROM millrace_job WHERE seq = ?',
   removeBody: 'DELETE FROM millrace_body WHERE seq = ?',
   removeLogs: 'DELETE FROM millrace_log WHERE job = ?',
+  removeSteps: 'DELETE FROM millrace_step WHERE job = ?',
   removeFailures: 'DELETE FROM millrace_failure WHERE job = ?',
   removeEdges: 'DELETE FROM millrace_edge WHERE dependent = ?',
   addFailure: 'INSERT INTO millrace_failure (job, fence, attempt, at, error) VALUES (?, ?, ?, ?, ?)',
@@ -144,6 +146,10 @@ export const sql = {
   failuresOf: 'SELECT fence, attempt, at, error FROM millrace_failure WHERE job = ? ORDER BY fence',
   lastLog: 'SELECT coalesce(max(n), 0) FROM millrace_log WHERE job = ?',
   addLog: 'INSERT INTO millrace_log (job, n, at, attempt, line) VALUES (?, ?, ?, ?, ?)',
+  stepsOf: 'SELECT name, result FROM millrace_step WHERE job = ? ORDER BY n',
+  addStep: `INSERT INTO millrace_step (job, n, name, result)
+    VALUES (?1, (SELECT coalesce(max(n), 0) + 1 FROM millrace_step WHERE job = ?1), ?2, ?3)
+    ON CONFLICT (job, name) DO UPDATE SET result = excluded.result`,
   logsOf: 'SELECT at, attempt, line FROM millrace_log WHERE job = ? ORDER BY n',
 
   // Claims: the head of a lane after a place, and what takes it.

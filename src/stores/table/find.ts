@@ -65,7 +65,8 @@ function merged(streams: Iterator<Row>[], { order }: Query): Iterable<Row> {
 }
 
 function listings(queue: Queued, { states, kind }: Query): Sorted<Row>[] {
-  const found = kind === 'schedule' ? [] : [...new Set(states ?? jobStates)].map((state) => listed(queue, state))
+  const found =
+    kind !== undefined && kind !== 'job' ? [] : [...new Set(states ?? jobStates)].map((state) => listed(queue, state))
   if (kind !== 'job') found.push(queue.schedules)
   return found.filter((rows) => rows.size > 0)
 }

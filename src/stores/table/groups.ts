@@ -38,7 +38,7 @@ export function leaveGroup(row: Row): void {
 /** Enters a row where its state and place belong. */
 export function arrive(row: Row): void {
   const { group, job, lane } = row
-  if (group === undefined || job.kind === 'schedule') return
+  if (group === undefined || job.kind !== 'job') return
   if (isBacklog(job.state)) group.backlog.insert(row)
   if (job.state === 'active') group.leases++
   if (job.state !== 'waiting') return
@@ -52,7 +52,7 @@ export function arrive(row: Row): void {
 /** Takes a row from where its state and place belonged. */
 export function depart(row: Row): void {
   const { group, job, lane } = row
-  if (group === undefined || job.kind === 'schedule') return
+  if (group === undefined || job.kind !== 'job') return
   if (isBacklog(job.state)) group.backlog.delete(row)
   if (job.state === 'active') group.leases--
   if (job.state !== 'waiting') return

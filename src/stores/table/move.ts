@@ -63,6 +63,11 @@ function remove(table: Table, row: Row, news: News): void {
     table.logs.delete(job.id)
     if (table.journal.open) table.journal.add(() => void table.logs.set(job.id, logs))
   }
+  const steps = table.steps.get(job.id)
+  if (steps !== undefined) {
+    table.steps.delete(job.id)
+    if (table.journal.open) table.journal.add(() => void table.steps.set(job.id, steps))
+  }
   if (job.state === 'active') news.credited(row.lane.name.queue)
   news.tell('removed', job)
 }

@@ -14,12 +14,13 @@ export function details(table: Table, query: DetailsQuery): Details {
 
 function jobDetails(table: Table, id: string): JobDetails {
   const row = table.rows.get(id)
-  if (row === undefined) return { id, edges: [], dependents: [], logs: [] }
+  if (row === undefined) return { id, edges: [], dependents: [], logs: [], steps: [] }
   return {
     id,
     edges: Array.from(table.edges.of(id), edgeOf),
     dependents: Array.from(table.edges.on(row.job.chainId) ?? [], edgeOf),
     logs: [...(table.logs.get(id) ?? [])],
+    steps: Array.from(table.steps.get(id) ?? [], ([name, result]) => ({ name, result })),
   }
 }
 

@@ -1,6 +1,7 @@
 // stores/table/table.ts: jobs in memory with every index over them, kept in step by three verbs: add, replace, drop.
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, JobState, LogLine } from '../../job/job.js'
+import type { JsonText } from '../../job/json.js'
 import type { Cell, Handled } from '../../store/store.js'
 import type { Places } from '../apply.js'
 import { Edges } from './edges.js'
@@ -29,6 +30,8 @@ export interface Table {
   readonly keys: Keys
   readonly orphans: Orphans
   readonly logs: Map<string, LogLine[]>
+  /** What the steps of a job came to, by its id and their names. */
+  readonly steps: Map<string, Map<string, JsonText | undefined>>
   readonly cells: Map<string, Cell>
   readonly writers: Writers
   /** What was made of the `handles` of asks, which workers send again and again. */
@@ -57,6 +60,7 @@ export function createTable(): Table {
     keys: new Keys(journal),
     orphans: new Orphans(journal),
     logs: new Map(),
+    steps: new Map(),
     cells: new Map(),
     writers: new Writers(),
     handlers: new WeakMap(),
@@ -120,7 +124,7 @@ export function add(table: Table, row: Row): void {
   table.rows.set(job.id, row)
   enlist(name)
   name.rows++
-  if (job.kind === 'schedule') name.queue.schedules.insert(row)
+  if (job.kind !== 'job') name.queue.schedules.insert(row)
   else {
     enterState(row, job.state)
     if (job.state === 'waiting') enterLane(row)
@@ -141,7 +145,7 @@ export function drop(table: Table, row: Row): void {
   const { name } = row.lane
   if (table.journal.open) table.journal.add(() => add(table, row))
   table.rows.delete(job.id)
-  if (job.kind === 'schedule') name.queue.schedules.delete(row)
+  if (job.kind !== 'job') name.queue.schedules.delete(row)
   else {
     if (job.state === 'waiting') leaveLane(row)
     leaveState(row, job.state)
@@ -169,7 +173,7 @@ export function replace(table: Table, row: Row, job: JobRecord): void {
   const moves = before.state !== job.state
   const retimed = moves || before.dueAt !== job.dueAt
   if (retimed) clockOf(queue, before)?.delete(row)
-  if (job.kind === 'schedule') overwrite(before, job)
+  if (job.kind !== 'job') overwrite(before, job)
   else {
     const replaced = moves || before.priority !== job.priority || before.ord !== job.ord
     if (replaced && from === 'waiting') leaveLane(row)

@@ -5,7 +5,7 @@ import { area } from '../harness.js'
 import { complete, note, remove, stumble } from '../making.js'
 import type { JobDetails } from '../../store.js'
 
-const empty = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [] })
+const empty = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [], steps: [] })
 
 /** Edges and logs. */
 export const details = area('details', {

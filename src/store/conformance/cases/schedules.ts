@@ -18,7 +18,7 @@ function spec(key: string, timing: Partial<Timing>): string {
   return writeSpec({
     key,
     timing: { every: HOUR, catchUp: 'one', overlap: 'skip', ...timing },
-    run: { ...run, backoff: undefined, timeout: undefined, group: undefined, keep: undefined },
+    run: { ...run, backoff: undefined, timeout: undefined, group: undefined, keep: undefined, extras: undefined },
   })
 }
 

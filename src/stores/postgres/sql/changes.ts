@@ -111,13 +111,22 @@ const note = `
             or current_setting('idle_in_transaction_session_timeout')::interval > (j.lease_until - t) * interval '1 ms') then
           perform set_config('idle_in_transaction_session_timeout', least(greatest(j.lease_until - t, 100), 2147483647)::text, true);
         end if;
-        if x ? 'd' or x ? 'progress' then
+        if x ?| '{d,progress,memo}' then
           update job set data = case when x ? 'd' then x->>'d' else data end, touched = true,
-            progress = coalesce(x->>'progress', progress) where id = j.id;
+            progress = coalesce(x->>'progress', progress), memo = coalesce(x->>'memo', memo) where id = j.id;
         end if;
         if x ? 'progress' and recording then
           j.progress := x->>'progress';
-          ev := ev || v1_told('progress', j, t, null);
+          ev := ev || v2_noted('progress', j, t, x->>'about');
+        end if;
+        if x ? 'steps' then
+          insert into step (job, name, n, result)
+            select j.id, o.value->>0, coalesce((select max(n) from step where job = j.id), 0) + o.ordinality, o.value->>1
+            from jsonb_array_elements(x->'steps') with ordinality o
+            on conflict (job, name) do update set result = excluded.result;
+        end if;
+        if x ? 'tells' and recording then
+          ev := ev || array(select v2_noted(o.value->>0, j, t, o.value->>1) from jsonb_array_elements(x->'tells') with ordinality o order by o.ordinality);
         end if;
         if x ? 'logs' then
           insert into log (job, n, at, attempt, line)

@@ -6,7 +6,7 @@ create or replace function {S}.v1_record(j {S}.job) returns json language sql st
   select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
     j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
     j.chain_index, j.parent, j.pending, j.stalls, j.ahead, j.data, j.settings, j.dedup, j.progress, j.result, j.error,
-    array_to_json(j.errors), j.created_at, j.started_at, j.finished_at, j.seq, j.grp)
+    array_to_json(j.errors), j.created_at, j.started_at, j.finished_at, j.seq, j.grp, j.memo)
   from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
@@ -63,6 +63,13 @@ create or replace function {S}.v1_told(what text, j {S}.job, t bigint, holder te
     'progress', case when what = 'progress' then j.progress end,
     'error', case when what = 'retrying' then j.error::json end,
     'runAt', case when what = 'retrying' then j.run_at end))::text
+  from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
+$$;
+
+-- Something that a note tells, and what goes with it.
+create or replace function {S}.v2_noted(what text, j {S}.job, t bigint, about text) returns text language sql stable as $$
+  select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
+    'progress', case when what = 'progress' then j.progress end, 'about', about))::text
   from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 

@@ -41,6 +41,7 @@ export const move = `
           fence_top := greatest(fence_top, j.fence);
           delete from job where id = j.id;
           delete from log where job = j.id;
+          delete from step where job = j.id;
           delete from edge where dependent = j.id;
           if j.dedup is not null then delete from key y where y.key = dedup_key and y.job = j.id and y.until is null; end if;
           c_of := c_of || j.lane; c_n := c_n || -1;
@@ -97,15 +98,16 @@ export const move = `
           end if;
           if a.state <> j.state and ends then a.finished_at := t; end if;
           if f ? 'result' then a.result := f->>'result'; end if;
+          if f ? 'memo' then a.memo := f->>'memo'; end if;
           if f ? 'si' then a.stale_at := t + (f->>'si')::bigint; end if;
           if f ? 'di' then a.delete_at := t + (f->>'di')::bigint; end if;
           if f ? 'stale' then a.stale := true; end if;
           a.due_at := v1_due(a);
           update job set 
             (state, priority, ord, fence, attempt, worker, claim, run_at, lease_until, broken_at, stale_at, stale, delete_at, due_at, pending,
-             stalls, ahead, touched, data, result, error, errors, finished_at) =
+             stalls, ahead, touched, data, result, error, errors, finished_at, memo) =
             (a.state, a.priority, a.ord, a.fence, a.attempt, a.worker, a.claim, a.run_at, a.lease_until, a.broken_at, a.stale_at, a.stale, a.delete_at, a.due_at,
-             a.pending, a.stalls, a.ahead, true, a.data, a.result, a.error, a.errors, a.finished_at) where id = a.id;
+             a.pending, a.stalls, a.ahead, true, a.data, a.result, a.error, a.errors, a.finished_at, a.memo) where id = a.id;
           if j.dedup is not null and ends then delete from key y where y.key = dedup_key and y.job = j.id and y.until is null; end if;
           if x ? 'why' and recording then ev := ev || v1_told(x->>'why', a, t, j.worker); end if;
           if a.state <> j.state then

@@ -233,6 +233,7 @@ export const moves = `
           fence_top := greatest(fence_top, last_o);
           delete from job where id = any (gone);
           delete from log where job = any (gone);
+          delete from step where job = any (gone);
           delete from edge where dependent = any (gone);
         end if;
       end if;

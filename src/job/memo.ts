@@ -1,0 +1,53 @@
+// job/memo.ts: what a job's memo says: how far its phases are, and what was delivered about its end.
+import type { ErrorInfo, FinishedState, JobRecord, Time } from './job.js'
+import type { JsonText } from './json.js'
+
+/** How far a phase is. */
+export type PhaseStatus = 'pending' | 'active' | 'completed' | 'failed' | 'cancelled'
+
+/** What is known of a phase besides its name. */
+export interface PhaseState {
+  readonly status: PhaseStatus
+  /** From 0 to 100; absent before it has told any. */
+  readonly progress?: number
+  /** What it returned, of one that is completed and returned something. */
+  readonly result?: JsonText
+  /** What it threw, of one that failed and has not begun again. */
+  readonly error?: ErrorInfo
+  /** Attempts of this phase that have failed. */
+  readonly failures?: number
+}
+
+/** One attempt to tell a webhook. */
+export interface DeliveryEntry {
+  readonly at: Time
+  readonly event: FinishedState
+  readonly url: string
+  readonly attempt: number
+  /** The status of the answer, where there was one. */
+  readonly status?: number
+  /** Why it was not taken, where it was not. */
+  readonly error?: string
+}
+
+/** What was written down about a job. */
+export interface Memo {
+  /** By their names; those that nothing has happened to are absent. */
+  readonly phases?: Readonly<Record<string, PhaseState>>
+  /** Deliveries of its end, the last of them. */
+  readonly deliveries?: readonly DeliveryEntry[]
+  /** Its last end has been told. */
+  readonly webhookSent?: true
+}
+
+const NOTHING: Memo = Object.freeze({})
+
+/** What is written down about a job. */
+export function memoOf({ memo }: Pick<JobRecord, 'memo'>): Memo {
+  return memo === undefined ? NOTHING : (JSON.parse(memo) as Memo)
+}
+
+/** A memo as a job holds it. */
+export function writeMemo(memo: Memo): JsonText {
+  return JSON.stringify(memo)
+}

@@ -1,0 +1,81 @@
+// worker/saying.ts: how what a handler says gets to the store: with the next batch, or in the transaction that is open.
+import type { MillraceError } from '../job/errors.js'
+import type { JobRecord } from '../job/job.js'
+import type { Said } from '../job/lifecycle.js'
+import type { Desk } from '../queue/desk.js'
+import { joinedTransaction } from '../store/ambient.js'
+import type { OpenTransaction } from '../store/ambient.js'
+import type { Verdict } from '../store/store.js'
+import { Notes, commitNote } from './notes.js'
+import type { LastWords } from './notes.js'
+
+/** The attempt that says something. */
+interface Speaker {
+  readonly record: JobRecord
+  /** Why it is no longer this worker's. */
+  readonly lost: unknown
+  readonly done: boolean
+  readonly transactions:
+    | { readonly opening: Promise<void> | undefined; readonly joined: OpenTransaction | undefined }
+    | undefined
+  notOurs(): MillraceError
+}
+
+/** What is needed of its worker. */
+interface SayingHost<Attempt> {
+  readonly desk: Desk
+  noted(attempt: Attempt, said: Said, verdict: Verdict): void
+  misbehaved(attempt: Attempt, what: string, cause: unknown): void
+}
+
+/** What one attempt says. Made when its handler first says something. */
+export class Saying<Attempt extends Speaker = Speaker> {
+  readonly #attempt: Attempt
+  readonly #host: SayingHost<Attempt>
+  readonly #notes: Notes
+
+  constructor(attempt: Attempt, host: SayingHost<Attempt>) {
+    this.#attempt = attempt
+    this.#host = host
+    const noted = (said: Said, verdict: Verdict): void => host.noted(attempt, said, verdict)
+    this.#notes = new Notes(attempt.record, host.desk.connection.main, noted, () => attempt.notOurs())
+  }
+
+  /** Writes what a handler says; what cannot be written is also told to the host, since nobody may be waiting. */
+  async say(what: () => Said): Promise<void> {
+    let said: Said
+    try {
+      said = what()
+    } catch (error) {
+      this.#host.misbehaved(this.#attempt, 'ctx.progress or ctx.log', error)
+      throw error
+    }
+    return this.note(said)
+  }
+
+  /** Adds to what leaves with the next batch; resolves when it is durable. */
+  note(said: Said): Promise<void> {
+    const { lost, done, transactions: work } = this.#attempt
+    if (lost !== undefined || done) return Promise.reject(this.#attempt.notOurs())
+    if (work?.opening !== undefined) return work.opening.then(() => this.note(said))
+    const open = work === undefined ? joinedTransaction(this.#host.desk.connection.store) : work.joined
+    return open === undefined ? this.#notes.add(said) : this.#noteWithin(open, said)
+  }
+
+  /** What was said last and has not left yet. */
+  takeLast(): LastWords | undefined {
+    return this.#notes.takeLast()
+  }
+
+  /** Resolves when all that was said until now is durable or refused; undefined where nothing is under way. */
+  get quiet(): Promise<void> | undefined {
+    return this.#notes.quiet
+  }
+
+  /** What is said in a transaction lands with it, and is told of when it has. */
+  async #noteWithin(open: OpenTransaction, said: Said): Promise<void> {
+    const verdict = await commitNote(open, this.#host.desk.connection.runtime, this.#attempt.record, said)
+    if (!verdict.ok) throw this.#attempt.notOurs()
+    open.afterCommit(() => this.#host.noted(this.#attempt, said, verdict))
+  }
+}
