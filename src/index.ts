@@ -40,6 +40,8 @@ export type { EventOf, EventType, Listener, Logger, QueueEvent } from './queue/e
 export type { Explanation, Reason } from './queue/explain.js'
 export { Job } from './queue/job.js'
 export type { ResultOptions, UpdateOptions } from './queue/job.js'
+export type { LogOptions } from './queue/logs.js'
+export type { RetryOptions } from './queue/retrying.js'
 export type {
   BoundOptions,
   GroupOptions,
@@ -83,6 +85,7 @@ export type {
   Middleware,
   Mode,
   PrepareOptions,
+  SignalOptions,
 } from './worker/context.js'
 export type { WaitOptions } from './worker/children.js'
 export type {

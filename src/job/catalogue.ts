@@ -154,6 +154,10 @@ export const errorCatalogue = {
     summary: 'The lease of a job ran out on its last attempt, so its worker probably died or froze while running it.',
     remedy: 'Look for crashes, exhausted memory or blocked event loops in the workers, then retry the job.',
   },
+  SIGNAL_TIMEOUT: {
+    summary: 'A signal that a handler waited for did not come in time, or was taken away.',
+    remedy: 'Catch it where the handler goes on without the signal, or raise `timeout` of `ctx.waitForSignal`.',
+  },
   JOB_TIMEOUT: {
     summary: 'A handler ran longer than the timeout of its job.',
     remedy: 'Raise `timeout`, or make the handler faster; pass `ctx.signal` on to what it waits for.',

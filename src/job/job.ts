@@ -193,8 +193,13 @@ export interface StepResult {
   readonly result: JsonText | undefined
 }
 
+/** How many lines of its log a job keeps; the oldest go first. */
+export const LOGS_KEPT = 1000
+
 /** One line that a handler logged. */
 export interface LogLine {
+  /** Its place in the log, from 1; lines that were dropped are counted. */
+  readonly index: number
   /** When it was written, by the store's clock. */
   readonly at: Time
   /** The attempt that wrote it; the first is 1. */

@@ -1,12 +1,13 @@
 // job/lifecycle.ts: every rule about how a job may change. Pure: no clock, no ids, no I/O.
 import type { Change, Insert, NewEdge, NewJob, Note, When } from './change.js'
-import type { Edge, EdgePolicy, ErrorInfo, FailurePolicy, JobRecord, Millis, Time } from './job.js'
+import type { Edge, EdgePolicy, ErrorInfo, FailurePolicy, JobRecord, Millis, StepResult, Time } from './job.js'
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
 import { end, HELD, leave, move, NOTHING } from './moves.js'
 import { copyOf } from './record.js'
 import { SCHEDULE, rescheduled, roundOf, writeProgress } from './rounds.js'
 import type { Refusals } from './rounds.js'
+import { SIGNAL, signalDue } from './signals.js'
 
 /** How one attempt ended. */
 export type Outcome =
@@ -19,10 +20,19 @@ export type Outcome =
     }
   /** The handler threw, or ran past its timeout. */
   | { readonly kind: 'threw'; readonly error: ErrorInfo; readonly retryable: boolean; readonly retryIn: Millis }
-  /** The handler asked to run again later. */
-  | { readonly kind: 'snoozed'; readonly for: Millis }
-  /** The handler asked to run again when these have ended; `also` is inserted before. */
-  | { readonly kind: 'waits'; readonly for: readonly NewEdge[]; readonly also: readonly Insert[] }
+  /** The handler asked to run again later, and then remembers these steps. */
+  | {
+      readonly kind: 'snoozed'
+      readonly for: Millis | { readonly at: Time }
+      readonly steps?: readonly StepResult[]
+    }
+  /** The handler asked to run again when these have ended; `also` is inserted before. `signal`: it is one that it waits for. */
+  | {
+      readonly kind: 'waits'
+      readonly for: readonly NewEdge[]
+      readonly also: readonly Insert[]
+      readonly signal?: true
+    }
   /** A shutdown ended it, or it was leased ahead and never started. */
   | { readonly kind: 'interrupted' }
 
@@ -141,8 +151,11 @@ export function settle(job: JobRecord, outcome: Outcome): Change[] {
         ]
       }
       return end(job, 'failed', { error: outcome.error }, HELD)
-    case 'snoozed':
-      return [move(job, 'delayed', { held: true, set: { run: { in: outcome.for }, attempt: job.attempt - 1 } })]
+    case 'snoozed': {
+      const run = typeof outcome.for === 'number' ? { in: outcome.for } : outcome.for
+      const snooze = move(job, 'delayed', { held: true, set: { run, attempt: job.attempt - 1 } })
+      return outcome.steps === undefined ? [snooze] : [note(job, { steps: outcome.steps }), snooze]
+    }
     case 'waits': {
       const set = { attempt: job.attempt - 1 }
       return [...outcome.also, { ...move(job, 'waiting-children', { held: true, set }), waitsFor: outcome.for }]
@@ -180,9 +193,13 @@ export function lock(job: JobRecord, held: boolean): Note {
   return { kind: 'note', id: job.id, fence: job.fence, held }
 }
 
-/** What time does to a job whose `dueAt` has come. `edges` are its dependencies, needed where one of them broke. */
-export function due(job: JobRecord, now: Time, edges: readonly Edge[] = []): Change[] {
+/**
+ * What time does to a job whose `dueAt` has come. `edges` are its dependencies, needed where one of them broke; `owned` says
+ * of a signal whether its job is in the store.
+ */
+export function due(job: JobRecord, now: Time, edges: readonly Edge[] = [], owned = true): Change[] {
   if (job.dueAt === undefined || job.dueAt > now) return []
+  if (job.kind === SIGNAL) return signalDue(job, owned)
   switch (job.state) {
     case 'delayed':
       return job.kind === SCHEDULE ? round(job, now) : [move(job, 'waiting', { place: 'new' })]
@@ -285,14 +302,15 @@ export function drop(job: JobRecord): Change[] {
   return end(job, 'cancelled', { error }, { closesBroken: job.brokenAt !== undefined })
 }
 
-/** Starts a failed or cancelled job over, with all its attempts. */
-export function retry(job: JobRecord): Decision {
+/** Starts a failed or cancelled job over, with all its attempts: at once, or after a while. */
+export function retry(job: JobRecord, after: Millis = 0): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
   if (job.state !== 'failed' && job.state !== 'cancelled') {
     return { denied: `is ${job.state}; only a failed or cancelled job can be retried` }
   }
-  const to = job.pending > 0 ? 'waiting-children' : 'waiting'
-  return [move(job, to, { place: 'new', set: { attempt: 0, stalls: 0, error: null, run: null } })]
+  const to = job.pending > 0 ? 'waiting-children' : after > 0 ? 'delayed' : 'waiting'
+  const run = after > 0 ? { in: after } : null
+  return [move(job, to, { place: 'new', set: { attempt: 0, stalls: 0, error: null, run } })]
 }
 
 /** Lets a delayed job run now. */

@@ -88,7 +88,9 @@ export function* cancelChildren(desk: Acting, id: string, way: Way): Steps<numbe
     let cursor: string | undefined
     do {
       const from = cursor === undefined ? {} : { cursor }
-      const page = yield* step(way.find({ parent, states: [...unfinished, 'cancelled'], limit: PORTION, ...from }))
+      const page = yield* step(
+        way.find({ parent, kind: 'job', states: [...unfinished, 'cancelled'], limit: PORTION, ...from }),
+      )
       cancelled += yield* desk.actingOnAll(page.items, cancel, way)
       for (const child of page.items) parents.push(child.id)
       cursor = page.cursor

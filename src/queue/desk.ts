@@ -7,6 +7,7 @@ import type { JsonText } from '../job/json.js'
 import { cancel, isDenied, promote, remove, retry, update } from '../job/lifecycle.js'
 import type { Decision, Edit } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
+import { SIGNAL } from '../job/signals.js'
 import { refuseInside } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
@@ -19,8 +20,11 @@ import { validate, versionOf } from './define.js'
 import type { JobDefinitions } from './define.js'
 import { Feed } from './feed.js'
 import { Job } from './job.js'
+import { logsIn } from './logs.js'
+import type { LogOptions } from './logs.js'
 import type { Done, JobActions, ResultOptions, UpdateOptions } from './job.js'
 import { parseOptions, parseWhen } from './options.js'
+import { sending } from './signals.js'
 import { wayfinder } from './way.js'
 import type { Way } from './way.js'
 
@@ -64,7 +68,7 @@ export class Desk implements JobActions {
   /** The job as it stands. */
   *reading(id: string, way: Way): Steps<JobRecord> {
     const record = yield* step(way.get(id))
-    if (record === undefined) throw notFound(id)
+    if (record === undefined || record.kind === SIGNAL) throw notFound(id)
     return record
   }
 
@@ -108,7 +112,7 @@ export class Desk implements JobActions {
   /** Refused while others wait for the job, because they would then wait for nothing. */
   *removing(id: string, way: Way, cascade: boolean): Steps<Done> {
     const record = yield* step(way.get(id))
-    if (record === undefined) return { done: false, record }
+    if (record === undefined || record.kind === SIGNAL) return { done: false, record: undefined }
     if (cascade) yield* removeDependents(this, [id], way)
     const waiting = (yield* this.#awaited([record], () => true, way)).get(id)
     if (waiting !== undefined) {
@@ -214,9 +218,19 @@ export class Desk implements JobActions {
     return done
   }
 
-  async logs(id: string): Promise<readonly LogLine[]> {
-    const { jobs } = await this.way().details({ jobs: [id] })
+  async logs(id: string, options?: LogOptions): Promise<readonly LogLine[]> {
+    const { jobs } = await this.way().details({ jobs: [id], logs: logsIn(options) })
     return jobs[0]?.logs ?? []
+  }
+
+  signal(id: string, name: string, data: unknown): Promise<boolean> {
+    return stepwise(this.signalling(id, name, data, this.way()))
+  }
+
+  /** Sends a signal to a job; answers whether it was taken. */
+  *signalling(id: string, name: string, data: unknown, way: Way, known?: JobRecord): Steps<boolean> {
+    const text = encodeJson(data, 'signal data', this.#maxBytes)
+    return yield* sending(way, known ?? (yield* this.reading(id, way)), name, text)
   }
 
   /** Waits for a job's end, by push. The ear is open before the first look, so nothing falls between. */
@@ -224,7 +238,7 @@ export class Desk implements JobActions {
     return awaitEnd(this, `job ${id}`, id, options, (end) => {
       const look = (): void => {
         this.connection.store.get([id]).then(([record]) => {
-          if (record === undefined) end.fail(notFound(id))
+          if (record === undefined || record.kind === SIGNAL) end.fail(notFound(id))
           else if (record.kind === 'schedule')
             end.fail(denied(record, 'is a schedule: its runs have results, and it has none'))
           else if (isFinished(record.state)) end.conclude(record.state, record)

@@ -9,7 +9,10 @@ import type { JobFilter } from './filter.js'
 import type { UpdateOptions } from './job.js'
 import { removeJobs, updateJobs, wish } from './operations.js'
 import type { Place } from './operations.js'
-import type { InTransaction, TransactionArgument } from './transactions.js'
+import { retryJobs } from './retrying.js'
+import type { RetryOptions } from './retrying.js'
+import { splitTransaction } from './transactions.js'
+import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
 
 /** The half of a queue that looks after jobs that were added. */
 export abstract class Editing<Jobs extends JobDefinitions, S extends Store> {
@@ -23,10 +26,16 @@ export abstract class Editing<Jobs extends JobDefinitions, S extends Store> {
 
   /** Starts a failed or cancelled job over, with all its attempts. */
   retry(id: string, ...options: TransactionArgument<S>): Promise<boolean>
-  /** Starts all failed or cancelled jobs over that match; answers how many. */
-  retry(filter: JobFilter<NameOf<Jobs>>, ...options: TransactionArgument<S>): Promise<number>
-  retry(which: string | JobFilter, options?: InTransaction): Promise<boolean | number> {
-    return this.run(options, 'queue.retry', (place) => wish(place, 'retry', which))
+  /** Starts all failed or cancelled jobs over that match; answers how many. `rate`: so many a second. `dryRun`: none. */
+  retry(filter: JobFilter<NameOf<Jobs>>, ...options: [options?: WithTransaction<S, RetryOptions>]): Promise<number>
+  retry(which: string | JobFilter, options?: RetryOptions & InTransaction): Promise<boolean | number> {
+    if (typeof which === 'string') return this.run(options, 'queue.retry', (place) => wish(place, 'retry', which))
+    try {
+      const { tx, rest } = splitTransaction<RetryOptions>(options ?? {}, 'queue.retry')
+      return this.run({ tx }, 'queue.retry', (place) => retryJobs(place, which, rest))
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
   /** Lets a delayed job run now; false if it was waiting already. */

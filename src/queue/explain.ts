@@ -2,6 +2,7 @@
 import { isFinished } from '../job/job.js'
 import type { JobRecord, JobState, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import { isSignalId, readSignal } from '../job/signals.js'
 import { WORKERS, cellKey } from '../store/cells.js'
 import type { LimitCell, PauseCell, WorkerCell } from '../store/cells.js'
 import type { Cell } from '../store/store.js'
@@ -14,6 +15,7 @@ export type Reason =
   | { readonly why: 'delayed'; readonly until: Time | undefined }
   | { readonly why: 'schedule'; readonly next: Time | undefined }
   | { readonly why: 'dependencies'; readonly waitsFor: readonly string[]; readonly broken: readonly string[] }
+  | { readonly why: 'signal'; readonly name: string; readonly until: Time | undefined }
   | { readonly why: 'paused'; readonly queue: string; readonly name?: string }
   | { readonly why: 'limit'; readonly of: 'queue' | 'name' | 'group'; readonly concurrency: number }
   | { readonly why: 'rate'; readonly of: 'queue' | 'name' | 'group'; readonly max: number; readonly per: Millis }
@@ -71,14 +73,26 @@ async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<reado
     case 'delayed':
       return [{ why: 'delayed', until: record.runAt }]
     case 'waiting-children': {
-      const { jobs } = await way.details({ jobs: [record.id] })
+      const { jobs } = await way.details({ jobs: [record.id], logs: { limit: 0 } })
       const edges = jobs[0]?.edges ?? []
       const chains = (state: string): string[] => edges.filter((edge) => edge.state === state).map((edge) => edge.chain)
-      return [{ why: 'dependencies', waitsFor: chains('open'), broken: chains('broken') }]
+      const broken = chains('broken')
+      const signals = broken.length > 0 ? [] : await signalsOf(way, chains('open'))
+      return signals.length > 0 ? signals : [{ why: 'dependencies', waitsFor: chains('open'), broken }]
     }
     case 'waiting':
       return held(way, record, now)
   }
+}
+
+/** The signals among what a job waits for: it waits for nothing else then. */
+async function signalsOf(way: Way, chains: readonly string[]): Promise<readonly Reason[]> {
+  const rows = await way.getAll(chains.filter(isSignalId))
+  return rows.flatMap((row): Reason[] => {
+    if (row === undefined) return []
+    const { name, timeout } = readSignal(row)
+    return [{ why: 'signal', name, until: timeout === undefined ? undefined : row.runAt }]
+  })
 }
 
 async function held(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
@@ -147,6 +161,8 @@ function describe(reason: Reason): string {
       return reason.broken.length > 0
         ? `waits for a decision, because ${reason.broken.join(', ')} failed or was cancelled`
         : `waits for ${reason.waitsFor.join(', ')}`
+    case 'signal':
+      return `waits for signal '${reason.name}'${reason.until === undefined ? '' : `, until ${date(reason.until)}`}`
     case 'paused':
       return reason.name === undefined
         ? `is held back: queue ${reason.queue} is paused`

@@ -1,4 +1,5 @@
 // queue/feed.ts: one watch on a store's events, shared by all who listen, and held only while somebody does.
+import { isSignalId } from '../job/signals.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store, StoreEvent } from '../store/store.js'
 
@@ -46,6 +47,7 @@ export class Feed {
         for (const listeners of this.#jobs.values()) for (const each of [...listeners]) each(undefined)
       }
       for (const event of notice.events) {
+        if (isSignalId(event.id)) continue // what waits for it has events of its own
         for (const each of [...this.#all]) each(event)
         const listeners = this.#jobs.get(event.id)
         if (listeners !== undefined) for (const each of [...listeners]) each(event)

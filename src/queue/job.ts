@@ -4,6 +4,7 @@ import type { AttemptError, Dedup, ErrorInfo, JobRecord, JobState, LogLine, Mill
 import { decodeJson } from '../job/json.js'
 import { asJob, timeOfRun } from '../job/rounds.js'
 import type { CascadeOptions } from './cascade.js'
+import type { LogOptions } from './logs.js'
 
 /** How long to wait, and when to stop. */
 export interface ResultOptions {
@@ -19,9 +20,9 @@ export interface UpdateOptions<Data = unknown> {
   readonly data?: Data
   /** New priority; not for a running or finished job. Default: as it is. */
   readonly priority?: number
-  /** Run this long from now; not for a running or finished job. Default: as it is. */
+  /** Run this long from now; not for a finished job, nor for a running one but by its own handler. Default: as it is. */
   readonly delay?: Duration
-  /** Run then: a date or milliseconds since 1970; not for a running or finished job. Default: as it is. */
+  /** Run then: a date or milliseconds since 1970; for the same jobs as `delay`. Default: as it is. */
   readonly runAt?: Date | number
 }
 
@@ -40,7 +41,8 @@ export interface JobActions {
   promote(id: string): Promise<Done>
   remove(id: string, options?: CascadeOptions): Promise<Done>
   update(id: string, changes: UpdateOptions): Promise<Done>
-  logs(id: string): Promise<readonly LogLine[]>
+  logs(id: string, options?: LogOptions): Promise<readonly LogLine[]>
+  signal(id: string, name: string, data: unknown): Promise<boolean>
   observe(id: string, signal?: AbortSignal): AsyncGenerator<Job, void, void>
 }
 
@@ -49,6 +51,8 @@ interface JobHandleOptions {
   readonly removed?: boolean
   /** What a schema made of the data. */
   readonly parsed?: { readonly data: unknown }
+  /** The attempt whose handler it is given to. */
+  readonly running?: Pick<JobActions, 'update'>
 }
 
 const NONE: JobHandleOptions = {}
@@ -63,6 +67,7 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   #data: Data | undefined
   #parsed = false
   #removed: boolean
+  readonly #running: JobHandleOptions['running']
   /** Whether dedup (or its id) led `add` to a job that stood already. */
   readonly duplicate: boolean
 
@@ -72,6 +77,7 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     this.#record = asJob(record)
     this.#removed = options.removed ?? false
     this.duplicate = options.duplicate ?? false
+    this.#running = options.running
     if (options.parsed !== undefined) {
       this.#data = options.parsed.data as Data
       this.#parsed = true
@@ -238,14 +244,25 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return this.#did(await this.#actions.remove(this.id, options))
   }
 
-  /** Changes data, priority or delay. */
+  /**
+   * Changes data, priority or delay. Called by the handler of this very job, `delay` or `runAt` send it back: however the
+   * handler returns, the job is then delayed, with its attempt given back.
+   */
   async update(changes: UpdateOptions<Input>): Promise<boolean> {
-    return this.#did(await this.#actions.update(this.id, changes))
+    return this.#did(await (this.#running ?? this.#actions).update(this.id, changes))
   }
 
-  /** What `ctx.log` wrote, oldest first. */
-  logs(): Promise<readonly LogLine[]> {
-    return this.#actions.logs(this.id)
+  /**
+   * Sends it a signal, which `ctx.waitForSignal(name)` of its handler gives. Answers whether it was taken: false if one of that
+   * name was sent before, or its wait was over. Refused for a finished job.
+   */
+  signal(name: string, data?: unknown): Promise<boolean> {
+    return this.#actions.signal(this.id, name, data)
+  }
+
+  /** What `ctx.log` wrote, oldest first, by page; a job keeps its last 1000 lines. */
+  logs(options?: LogOptions): Promise<readonly LogLine[]> {
+    return this.#actions.logs(this.id, options)
   }
 
   /** This job now, and again after each change, until it has finished or is gone. */

@@ -132,7 +132,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     const handle = (record: JobRecord): JobOf<Jobs> => this.#handle(record)
     return this.run(options[0], 'queue.get', function* ({ queue, way }) {
       const record = yield* step(way.get(checkName(id, 'job id')))
-      return record?.queue === queue ? handle(record) : undefined
+      return record?.queue === queue && record.kind !== 'signal' ? handle(record) : undefined
     })
   }
 
@@ -249,6 +249,16 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   /** All schedules of this queue, in the order in which they were made, each with its next five times. */
   schedules(...options: TransactionArgument<S>): Promise<readonly Schedule<NameOf<Jobs>>[]> {
     return this.run(options[0], 'queue.schedules', listSchedules) as Promise<readonly Schedule<NameOf<Jobs>>[]>
+  }
+
+  /**
+   * Sends a signal to a job: `ctx.waitForSignal(name)` of its handler gives that data, whether it waits already or will. Answers
+   * whether it was taken: false if one of that name was sent before, or its wait was over. Refused for a finished job.
+   */
+  signal(id: string, name: string, data?: unknown, ...options: TransactionArgument<S>): Promise<boolean> {
+    return this.run(options[0], 'queue.signal', function* (place) {
+      return yield* place.desk.signalling(id, name, data, place.way, yield* ownJob(place, id))
+    })
   }
 
   /** Why a job is not running. */

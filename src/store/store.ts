@@ -138,6 +138,8 @@ export interface DetailsQuery {
   readonly cells?: readonly string[]
   /** All cells whose keys begin so. */
   readonly cellsUnder?: string
+  /** Which lines of their logs: those behind this place (default: from the first that is kept), and at most so many (default: all). */
+  readonly logs?: { readonly after?: number; readonly limit?: number }
 }
 
 /** What lies beside one job. */
@@ -147,6 +149,7 @@ export interface JobDetails {
   readonly edges: readonly Edge[]
   /** Who depends on its chain. */
   readonly dependents: readonly Edge[]
+  /** In the order in which they were written, the last `LOGS_KEPT` of them, as far as asked for. */
   readonly logs: readonly LogLine[]
   /** What its steps came to, in the order in which they first ended. */
   readonly steps: readonly StepResult[]

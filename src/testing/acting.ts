@@ -1,5 +1,5 @@
 // testing/acting.ts: jobs whose data says what their handler does.
-import { UnrecoverableError } from '../job/errors.js'
+import { UnrecoverableError, isMillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import type { Job } from '../queue/job.js'
 import type { AddOptions } from '../queue/options.js'
@@ -24,6 +24,9 @@ export interface Work {
 
 /** The number of all that was not added by a step: runs of schedules, children, continuations. */
 export const OTHERS = 1_000_000
+
+/** The signal that scripted jobs wait for. */
+export const SIGNAL_NAME = 'go'
 
 /** What a scripted job returns. */
 export interface ScriptedResult {
@@ -71,7 +74,7 @@ function scriptedOne(process: SimulatedProcess, history: History, runs: Map<stri
     if (acts.length === 0 && !looks) return result
     const performance = async (): Promise<ScriptedResult> => {
       if (looks) await look(process, history, job, alone)
-      const next = await perform(process, history, acts, job.id, ctx, alone, polite)
+      const next = await perform(process, history, acts, job, ctx, alone, polite)
       return next === undefined ? result : { ...result, next }
     }
     return performance()
@@ -92,13 +95,14 @@ async function perform(
   process: SimulatedProcess,
   history: History,
   acts: readonly Act[],
-  id: string,
+  job: Job,
   ctx: Acting,
   alone: JobContext | undefined,
   polite: boolean,
 ): Promise<string | undefined> {
+  const { id } = job
   for (const each of acts) {
-    if ((each.act === 'children' || each.act === 'continue') && alone === undefined) continue
+    if (ofOne.has(each.act) && alone === undefined) continue
     history.count(`act:${each.act}`)
     switch (each.act) {
       case 'sleep':
@@ -123,6 +127,15 @@ async function perform(
         throw new UnrecoverableError('as scripted, for good')
       case 'snooze':
         throw ctx.snooze(each.for)
+      case 'step':
+        await takeStep(history, job, alone!, each.name)
+        break
+      case 'nap':
+        await alone!.sleep(each.name, each.for)
+        break
+      case 'await':
+        await awaitSignal(history, job, alone!, each.for)
+        break
       case 'hang':
         await (polite ? whenAborted(ctx.signal) : new Promise(() => {}))
         break
@@ -139,6 +152,32 @@ async function perform(
     }
   }
   return undefined
+}
+
+/** What a handler of batches has not. */
+const ofOne: ReadonlySet<Act['act']> = new Set(['children', 'continue', 'step', 'nap', 'await'])
+
+async function takeStep(history: History, { id, fence }: Job, ctx: JobContext, name: string): Promise<void> {
+  const about = { kind: 'stepped', id, fence, name } as const
+  const take = (): number => {
+    history.add({ ...about, time: history.time })
+    return fence
+  }
+  await ctx.step(name, take).then(
+    (result) => history.add({ ...about, time: history.time, result: JSON.stringify(result) }),
+    () => {}, // the lease was lost, or the read was
+  )
+}
+
+async function awaitSignal(history: History, { id }: Job, ctx: JobContext, timeout: Millis): Promise<void> {
+  try {
+    const data = await ctx.waitForSignal<string>(SIGNAL_NAME, { timeout })
+    history.count('signal:taken')
+    history.add({ kind: 'signalled', time: history.time, id, data })
+  } catch (error) {
+    if (!isMillraceError(error, 'SIGNAL_TIMEOUT')) throw error
+    history.count('signal:timeout')
+  }
 }
 
 function whenAborted(signal: AbortSignal): Promise<void> {

@@ -2,6 +2,7 @@
 import { isFinished, jobStates } from '../job/job.js'
 import type { Move, Note } from '../job/change.js'
 import type { Millis } from '../job/job.js'
+import { isSignalId } from '../job/signals.js'
 import type { Answer, Called, Landing, Told } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
@@ -108,7 +109,7 @@ export class EventChecks {
   readonly #heard = new Map<string | undefined, Map<string, string[]>>([[undefined, new Map()]])
 
   heard({ process, event: { id, type } }: Told): void {
-    if (!judged.has(type)) return
+    if (!judged.has(type) || isSignalId(id)) return // those of signals are nobody's
     const jobs = this.#heard.get(process) ?? new Map<string, string[]>()
     this.#heard.set(process, jobs)
     const types = jobs.get(id)
@@ -119,6 +120,7 @@ export class EventChecks {
   close(time: Millis, expected: ReadonlyMap<string, readonly string[]>, report: Report): void {
     for (const [process, jobs] of this.#heard) {
       for (const id of new Set([...expected.keys(), ...jobs.keys()])) {
+        if (isSignalId(id)) continue
         const heard = (jobs.get(id) ?? []).join(' ')
         const due = (expected.get(id) ?? []).join(' ')
         if (heard !== due)

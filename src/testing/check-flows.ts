@@ -1,6 +1,7 @@
 // testing/check-flows.ts: what waits come to: results that are delivered whole, siblings that end first, chains that go on.
 import type { Insert, Move } from '../job/change.js'
 import type { FinishedState, JobRecord } from '../job/job.js'
+import { isSignalId } from '../job/signals.js'
 import type { Ended } from '../queue/links.js'
 import type { ScriptedResult } from './acting.js'
 import type { Given, Landing } from './history.js'
@@ -111,7 +112,7 @@ function endsWithAll(policy: string): boolean {
 }
 
 function chainsOf({ edges }: Tracked): readonly string[] {
-  return edges.map(({ chain }) => chain)
+  return edges.map(({ chain }) => chain).filter((chain) => !isSignalId(chain))
 }
 
 function textOf(ended: Ended): string {

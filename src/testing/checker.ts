@@ -5,6 +5,7 @@ import { KeyChecks, Pauses, Replays, checkAsks } from './check-claims.js'
 import { FlowChecks } from './check-flows.js'
 import { LeaseChecks } from './check-leases.js'
 import { ScheduleChecks } from './check-schedules.js'
+import { StepChecks } from './check-steps.js'
 import type { LeaseSettings } from './check-leases.js'
 import { LimitChecks } from './check-limits.js'
 import type { Entry, FinalState } from './history.js'
@@ -33,7 +34,8 @@ export function checkHistory(
   const answers = new AnswerChecks(report)
   const flows = new FlowChecks(report)
   const events = new EventChecks()
-  const ledger = new Ledger(report, [leases, keys, answers, flows])
+  const steps = new StepChecks(report)
+  const ledger = new Ledger(report, [leases, keys, answers, flows, steps])
   const limits = new LimitChecks(report)
   const schedules = new ScheduleChecks(report)
   const pauses = new Pauses()
@@ -65,8 +67,15 @@ export function checkHistory(
       case 'given':
         flows.given(entry, ledger.jobs.get(entry.id))
         break
+      case 'stepped':
+        steps.stepped(entry)
+        break
+      case 'signalled':
+        steps.signalled(entry)
+        break
       case 'answer':
         answers.answered(entry)
+        steps.answered(entry)
         break
       case 'told':
         events.heard(entry)
@@ -86,7 +95,8 @@ export function checkHistory(
 
 /** With living workers and nothing going wrong, every job ends, and whatever is due is done. */
 function checkEnds({ now, jobs }: FinalState, report: Report): void {
-  for (const { id, state, fence, attempt, attempts, dueAt } of jobs) {
+  for (const { id, kind, state, fence, attempt, attempts, dueAt } of jobs) {
+    if (kind === 'signal' && (dueAt ?? 0) > now) continue // one that nobody waits for stays for as long as its job
     if (!isFinished(state)) {
       report('lost', now - EPOCH, id, `It is still ${state} (fence ${fence}, attempt ${attempt} of ${attempts}).`)
     } else if (dueAt !== undefined && dueAt < now - OVERDUE) {

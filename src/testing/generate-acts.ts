@@ -6,6 +6,9 @@ import type { Act, ChildPlan } from './script.js'
 /** The names of scripted jobs. */
 export const jobNames = ['even', 'odd'] as const
 
+/** The names of their steps and sleeps. */
+const stepNames = ['one', 'two'] as const
+
 interface RunsOptions {
   /** It has a timeout, which ends it. */
   readonly mayHang: boolean
@@ -72,12 +75,18 @@ export function generateActs(random: Random, lease: Millis): readonly Act[] {
       snooze: 1.5,
       block: 0.7,
       hang: 1,
+      step: 3,
+      nap: 1,
+      await: 2,
     })
     if (what === 'sleep') {
       const long = random.chance(0.2)
       acts.push({ act: what, for: random.between(0, long ? 3 * lease : 200), polite: random.chance(0.5) })
     } else if (what === 'block') acts.push({ act: what, for: random.between(lease / 4, 2 * lease) })
     else if (what === 'snooze') acts.push({ act: what, for: random.between(1, lease) })
+    else if (what === 'step') acts.push({ act: what, name: random.pick(stepNames) })
+    else if (what === 'nap') acts.push({ act: what, name: random.pick(stepNames), for: random.between(1, lease) })
+    else if (what === 'await') acts.push({ act: what, for: random.between(1, 5 * lease) })
     else acts.push({ act: what })
   }
   return acts

@@ -168,13 +168,18 @@ function generateOperations(
       retry: 5,
       promote: 4,
       remove: 4,
+      signal: 4,
       update: 4,
       pause: 2,
       all: 4,
     })
     if (what === 'add') {
       const wait = random.chance(0.4) ? random.pick([settings.lease, 1_000_000]) : undefined
-      steps.push({ at, do: 'add', process, job: job(), wait })
+      const plan = job()
+      steps.push({ at, do: 'add', process, job: plan, wait })
+      if (plan.runs.flat().some(({ act }) => act === 'await') && random.chance(0.7)) {
+        steps.push({ at: at + random.between(0, 2 * settings.lease), do: 'signal', process: PRODUCER, job: plan.n })
+      }
     } else if (what === 'addBulk') {
       const plans = Array.from({ length: random.between(2, 12) }, () => ({ ...job(), queue }))
       steps.push({ at, do: 'addBulk', process, jobs: plans })
@@ -236,6 +241,7 @@ function inOrder(steps: readonly Operation[]): readonly Operation[] {
   }
   return sorted.map((step) => {
     if (step.do === 'add') return { ...step, job: renumber(step.job) }
+    if (step.do === 'signal') return { ...step, job: numbers.get(step.job) ?? step.job }
     if (step.do === 'addBulk') return { ...step, jobs: step.jobs.map(renumber) }
     if (step.do === 'flow') return { ...step, flow: renumberFlow(step.flow, renumber) }
     return step

@@ -84,6 +84,24 @@ export interface Given {
   readonly ended: readonly Ended[]
 }
 
+/** A handler took a step, or (with a result) was told what it came to. */
+export interface Stepped {
+  readonly kind: 'stepped'
+  readonly time: Millis
+  readonly id: string
+  readonly fence: number
+  readonly name: string
+  readonly result?: string
+}
+
+/** A handler was given the signal that it waited for. */
+export interface Signalled {
+  readonly kind: 'signalled'
+  readonly time: Millis
+  readonly id: string
+  readonly data: string
+}
+
 /** A process that ended, by itself or not: nothing runs in it any more. */
 interface Gone {
   readonly kind: 'gone'
@@ -92,7 +110,7 @@ interface Gone {
 }
 
 /** One entry of a history. */
-export type Entry = Landing | RunEntry | Called | Answer | Logged | Given | Told | Gone
+export type Entry = Landing | RunEntry | Called | Answer | Logged | Given | Stepped | Signalled | Told | Gone
 
 /** All that happened, with a readable trace of it and counts of what it covered. */
 export class History {

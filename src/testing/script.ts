@@ -46,6 +46,12 @@ export type Act =
   | { readonly act: 'block'; readonly for: Millis }
   | { readonly act: 'log' | 'progress' | 'throw' | 'fatal' | 'hang' }
   | { readonly act: 'snooze'; readonly for: Millis }
+  /** A durable step, one of a few names; left out in batches, and so are the two below. */
+  | { readonly act: 'step'; readonly name: string }
+  /** A durable sleep. */
+  | { readonly act: 'nap'; readonly name: string; readonly for: Millis }
+  /** Waits for the job's signal, for that long at most. */
+  | { readonly act: 'await'; readonly for: Millis }
   /** Adds children and waits for them. The last act of its run, and never of the last run; left out in batches. */
   | {
       readonly act: 'children'
@@ -175,6 +181,7 @@ export type Operation =
       readonly process: string
       readonly job: number
     }
+  | { readonly at: Millis; readonly do: 'signal'; readonly process: string; readonly job: number }
   | {
       readonly at: Millis
       readonly do: 'update'

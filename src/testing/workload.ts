@@ -5,7 +5,7 @@ import { FlowProducer } from '../queue/flow.js'
 import type { Flow, FlowJob } from '../queue/flow.js'
 import type { Job } from '../queue/job.js'
 import type { AddOptions } from '../queue/options.js'
-import { OTHERS, waitsIn } from './acting.js'
+import { OTHERS, SIGNAL_NAME, waitsIn } from './acting.js'
 import type { Work } from './acting.js'
 import { jobsOfFlow } from './script.js'
 import type { FlowPlan, JobPlan, Operation } from './script.js'
@@ -62,13 +62,22 @@ export class Operator {
       case 'retryAll':
       case 'promoteAll': {
         const queue = actor.queues.get(step.queue)!
-        const verb = step.do.slice(0, -3) as 'cancel' | 'retry' | 'promote'
-        return void this.#call(actor, step.do, undefined, undefined, () => queue[verb]({ name: 'odd' }))
+        const odd = { name: 'odd' }
+        const acts = {
+          cancelAll: () => queue.cancel(odd),
+          retryAll: () => queue.retry(odd),
+          promoteAll: () => queue.promote(odd),
+        }
+        return void this.#call(actor, step.do, undefined, undefined, acts[step.do])
       }
       case 'update': {
         const { priority, delay } = step
         const changes = { ...(priority !== undefined && { priority }), ...(delay !== undefined && { delay }) }
         return void this.#on(actor, step.do, step.job, (job) => job.update(changes))
+      }
+      case 'signal': {
+        const data = `${step.process} at ${step.at}`
+        return void this.#on(actor, step.do, step.job, (job) => job.signal(SIGNAL_NAME, data))
       }
       default:
         return void this.#on(actor, step.do, step.job, (job) => job[step.do]())

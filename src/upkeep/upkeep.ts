@@ -10,6 +10,7 @@ import type { Due } from '../store/store.js'
 import { carryOutRound } from './rounds.js'
 import type { Carried } from './rounds.js'
 import { cancelUnneeded } from './siblings.js'
+import { ownedSignals } from './signals.js'
 
 /** What upkeep needs to know of its host. */
 export interface UpkeepOptions {
@@ -151,6 +152,7 @@ export class Upkeep {
     const broken = jobs.filter((job) => job.state === 'waiting-children').map((job) => job.id)
     const details = broken.length === 0 ? [] : (await store.details({ jobs: broken })).jobs
     const edges = new Map(details.map((each) => [each.id, each.edges]))
+    const owned = await ownedSignals(store, jobs)
     let cancelled = 0
     for (const each of details) cancelled += await cancelUnneeded(this.#options.connection, each.edges)
     // One that began to run here while we looked is left alone as well.
@@ -159,7 +161,7 @@ export class Upkeep {
       jobs.map(async (job): Promise<Carried> => {
         if (running.has(job.id) || (holding && job.state === 'active')) return { landed: false }
         if (job.kind === 'schedule') return this.#round(job, now)
-        const group = due(job, now, edges.get(job.id))
+        const group = due(job, now, edges.get(job.id), owned.has(job.id))
         return { landed: group.length > 0 && (await main.commit(group)).ok }
       }),
     )

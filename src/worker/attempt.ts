@@ -10,6 +10,7 @@ import type { Outcome, Returned } from '../job/lifecycle.js'
 import { validate } from '../queue/define.js'
 import type { JobDefinition } from '../queue/define.js'
 import { Job } from '../queue/job.js'
+import type { Done, UpdateOptions } from '../queue/job.js'
 import type { Ended } from '../queue/links.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
 import type { Planned, Successors } from '../queue/successors.js'
@@ -24,10 +25,13 @@ import type { AbortReason, JobContext, JobSignal } from './context.js'
 import { reasonOf } from './leases.js'
 import { failure, isThenable, leaseLost, tookTooLong, worthRetrying } from './failing.js'
 import type { Failing } from './failing.js'
+import { updateRunning } from './postponing.js'
+import type { Postponed } from './postponing.js'
 import { isTakenAsIs, received } from './received.js'
 import type { LastWords } from './notes.js'
 import type { ParsedHandler } from './options.js'
 import { Saying } from './saying.js'
+import { DurableSteps } from './steps.js'
 import { Transacting } from './transacting.js'
 
 /** A claimed job in this worker, from its claim until its outcome is durable. */
@@ -59,6 +63,8 @@ export class Attempt {
   busy = false
   /** What may have been committed in its transaction, whose answer never came. */
   perhaps: Returned | undefined
+  /** When it is to run again once its handler has returned. */
+  postponed: Postponed | undefined
 
   readonly #host: AttemptHost<Attempt>
   #abort: AbortController | undefined
@@ -72,6 +78,7 @@ export class Attempt {
   #transacting: Transacting | undefined
   #saying: Saying | undefined
   #children: Children | undefined
+  #steps: DurableSteps | undefined
 
   constructor(host: AttemptHost<Attempt>, record: JobRecord, handler: ParsedHandler, leaseEnds: Millis) {
     this.#host = host
@@ -124,7 +131,7 @@ export class Attempt {
   #call(): unknown {
     const definition = this.#host.definitionOf(this.record.name)
     return isTakenAsIs(definition) && this.#host.middleware.length === 0
-      ? this.#run(new Job(this.#host.desk, this.record), new Context(this))
+      ? this.#run(new Job(this.#host.desk, this.record, { running: this }), new Context(this))
       : this.#prepared(definition)
   }
 
@@ -158,7 +165,7 @@ export class Attempt {
   }
 
   async #prepared(definition: JobDefinition | undefined): Promise<unknown> {
-    const job = await received(this.#host.desk, this.record, definition)
+    const job = await received(this.#host.desk, this.record, definition, this)
     if (job instanceof MillraceError) throw (this.#refused = job)
     return wrap(this.#host.middleware, job, new Context(this), (ctx) => this.#run(job, ctx))
   }
@@ -180,6 +187,16 @@ export class Attempt {
   postpone(duration: Duration): Snoozed {
     this.#snooze = parseDuration(duration, 'ctx.snooze')
     return new Snoozed('The job is snoozed.')
+  }
+
+  /** `job.update` by its own handler. */
+  update(_id: string, changes: UpdateOptions): Promise<Done> {
+    return updateRunning(this, this.#host.desk, changes)
+  }
+
+  /** What its handler does once for the job. */
+  get steps(): DurableSteps {
+    return (this.#steps ??= new DurableSteps(this, this.#host.desk))
   }
 
   get children(): Children {
@@ -245,9 +262,10 @@ export class Attempt {
   }
 
   #returned(value: unknown): void {
-    if (this.#done) return
-    const asked = this.#snooze !== undefined || this.#children?.waits === true
+    if (this.#done || this.#steps?.delay(() => this.#returned(value)) === true) return
+    const asked = this.#snooze !== undefined || this.#children?.waits === true || this.#steps?.outcome !== undefined
     if (this.lost !== undefined || this.#overdue !== undefined || asked) return this.#threw(undefined)
+    if (this.postponed !== undefined) return this.#end({ kind: 'snoozed', for: this.postponed })
     const [work, children] = [this.#transacting, this.#children]
     const busy = children?.own.isBusy === true ? children.own.close() : work?.isBusy ? work.settledDown() : undefined
     if (busy === undefined) return this.#judge(value === undefined ? work?.value : value)
@@ -287,17 +305,19 @@ export class Attempt {
   }
 
   #threw(error: unknown): void {
-    if (this.#done) return
+    if (this.#done || this.#steps?.delay(() => this.#threw(error)) === true) return
     if (this.lost !== undefined) {
       this.#finish()
       this.#host.endedLost(this)
       return
     }
+    if (this.#steps?.outcome !== undefined) return this.#end(this.#steps.outcome)
     if (this.#children?.waits === true) return this.#wait(this.#children)
     if (this.#snooze !== undefined) return this.#end({ kind: 'snoozed', for: this.#snooze })
     if (this.#overdue !== undefined) return this.#failed(this.#overdue, true)
     if (this.reason === 'shutdown') return this.#end({ kind: 'interrupted' })
-    this.#failed(error, error !== this.#refused && worthRetrying(this.#failing, error))
+    const refused = error === this.#refused || this.#steps?.refused(error) === true
+    this.#failed(error, !refused && worthRetrying(this.#failing, error))
   }
 
   #wait(children: Children): void {

@@ -90,10 +90,12 @@ export function parseBatch(options: BatchOptions, where: string): Omit<ParsedBat
 }
 
 /** The error for what a batch has none of. */
-export function notInBatch(): MillraceError {
+export function notInBatch(call?: string): MillraceError {
   return new MillraceError(
     'NOT_IN_BATCH',
-    'A handler of batches has no ctx.prepare and no ctx.complete: its jobs settle one by one. ' +
-      'Use a handler of one job, or queue.transaction for writes of its own.',
+    call === undefined
+      ? 'A handler of batches has no ctx.prepare and no ctx.complete: its jobs settle one by one. ' +
+          'Use a handler of one job, or queue.transaction for writes of its own.'
+      : `A handler of batches has no ${call}: its jobs run together. Use a handler of one job.`,
   )
 }

@@ -12,6 +12,7 @@ import { endedOf, refuseWrongAfter } from '../queue/links.js'
 import type { Ended } from '../queue/links.js'
 import { parseAfter } from '../queue/options.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
+import { isOfSignal } from '../queue/signals.js'
 import { Successors, outOfOrder } from '../queue/successors.js'
 import type { Planned } from '../queue/successors.js'
 import type { Verdict } from '../store/store.js'
@@ -120,7 +121,7 @@ export async function dependenciesOf(
   definition: JobDefinition | undefined,
 ): Promise<readonly Ended[]> {
   const { jobs } = await desk.way().details({ jobs: [id] })
-  const ended = (jobs[0]?.edges ?? []).map(endedOf)
+  const ended = (jobs[0]?.edges ?? []).filter((edge) => !isOfSignal(edge)).map(endedOf)
   const names = ended.map((each) => each.name)
   refuseWrongAfter(name, definition, names, 'ctx.dependencies')
   return ended

@@ -62,6 +62,12 @@ export interface PrepareOptions {
   readonly mode: Mode
 }
 
+/** How long a signal is waited for. */
+export interface SignalOptions {
+  /** Give up after this long, with `SIGNAL_TIMEOUT`. Counted from the first wait for it. Default: no bound. */
+  readonly timeout?: Duration
+}
+
 /**
  * What a handler is given beside its job. `S` says what its transactions are, `Jobs` what may be added, `Next` what its chain
  * may go on with, and `Waited` what those that it waited for came to.
@@ -112,6 +118,23 @@ export interface JobContext<
   dependencies(): Promise<Waited>
   /** Ends this run here, gives the attempt back, and runs the job again after that time. Never returns. */
   snooze(duration: Duration): never
+  /**
+   * Does something once for the job, however often its handler runs: what `fn` came to is remembered across retries, crashes
+   * and retries by hand, and given again under the same name. Resolves when that is durable. What `fn` throws is not
+   * remembered. A result that is no JSON, or too large, fails the job for good.
+   */
+  step<T>(name: string, fn: () => T | Promise<T>): Promise<T>
+  /**
+   * Ends this run here, gives the attempt and the slot back, and runs the handler again from its start after that time; then it
+   * passes, as it does in all later runs. `promote` ends it early. Await it.
+   */
+  sleep(name: string, duration: Duration): Promise<void>
+  /**
+   * What `queue.signal(id, name, data)` sent to this job, before or after this call. Until it has come, ends this run here, gives
+   * the attempt and the slot back, and runs the handler again from its start when it comes. Rejects with `SIGNAL_TIMEOUT` where
+   * it did not come within `timeout`. One signal of a name for a job. Await it.
+   */
+  waitForSignal<T = unknown>(name: string, options?: SignalOptions): Promise<T>
 }
 
 /** Thrown by `ctx.snooze` to leave the handler. */
@@ -173,7 +196,7 @@ function extend(ctx: JobContext, extra: object | void): void {
 }
 
 const reserved: ReadonlySet<string> = new Set(
-  'signal progress log prepare complete add waitFor dependencies snooze'.split(' '),
+  'signal progress log prepare complete add waitFor dependencies snooze step sleep waitForSignal'.split(' '),
 )
 
 /** What a context asks of its attempt. */
@@ -181,6 +204,11 @@ interface Attempting {
   signal(): JobSignal
   readonly saying: { say(what: () => Said): Promise<void> }
   snooze(duration: Duration): never
+  readonly steps: {
+    step(name: string, fn: () => unknown): Promise<unknown>
+    sleep(name: string, duration: Duration): Promise<void>
+    waitForSignal(name: string, options?: SignalOptions): Promise<unknown>
+  }
   add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned>
   waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
   dependencies(): Promise<readonly Ended[]>
@@ -245,6 +273,19 @@ export class Context implements JobContext {
 
   get snooze() {
     return (duration: Duration): never => this.#attempt.snooze(duration)
+  }
+
+  get step() {
+    return <T>(name: string, fn: () => T | Promise<T>): Promise<T> => this.#attempt.steps.step(name, fn) as Promise<T>
+  }
+
+  get sleep() {
+    return (name: string, duration: Duration): Promise<void> => this.#attempt.steps.sleep(name, duration)
+  }
+
+  get waitForSignal() {
+    return <T>(name: string, options?: SignalOptions): Promise<T> =>
+      this.#attempt.steps.waitForSignal(name, options) as Promise<T>
   }
 
   /** Those who await it hear of a failure; those who do not are not brought down by it. */

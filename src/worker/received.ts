@@ -6,6 +6,7 @@ import { validate, versionOf } from '../queue/define.js'
 import type { JobDefinition } from '../queue/define.js'
 import type { Desk } from '../queue/desk.js'
 import { Job } from '../queue/job.js'
+import type { JobActions } from '../queue/job.js'
 
 /** Whether there is nothing to be done with a job's data before its handler sees it. */
 export function isTakenAsIs(definition: JobDefinition | undefined): boolean {
@@ -17,8 +18,9 @@ export async function received(
   desk: Desk,
   record: JobRecord,
   definition: JobDefinition | undefined,
+  running: Pick<JobActions, 'update'>,
 ): Promise<Job | MillraceError> {
-  const job = new Job(desk, record)
+  const job = new Job(desk, record, { running })
   if (definition === undefined || isTakenAsIs(definition)) return job
   let data: unknown = record.data === undefined ? undefined : job.data
   const upgrade = record.version === versionOf(definition) ? undefined : definition.upgrade?.[record.version]
@@ -34,7 +36,7 @@ export async function received(
     if (!said.ok) return refused(record, said.issues.join('; '))
     data = said.value
   }
-  return new Job(desk, record, { parsed: { data } })
+  return new Job(desk, record, { parsed: { data }, running })
 }
 
 function refused({ id }: JobRecord, why: string): MillraceError {

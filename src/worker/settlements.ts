@@ -124,6 +124,11 @@ export class Settlements {
     }
     if (verdict.ok) return
     const { successors, record } = attempt
+    if (outcome.kind === 'waits' && outcome.signal === true && verdict.why === 'duplicate') {
+      // It came in the meantime: the handler finds it when it runs again.
+      this.#submit(attempt, (attempt.outcome = { kind: 'snoozed', for: 0 }))
+      return
+    }
     const brings = outcome.kind === 'returned' || outcome.kind === 'waits'
     if (brings && successors !== undefined && isAboutOthers(verdict, record.id)) {
       void this.#sortOut(attempt, outcome, successors, verdict)

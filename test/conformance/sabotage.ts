@@ -368,6 +368,20 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       change.kind === 'insert' ? { ...change, job: { ...change.job, kind: 'job' } } : change,
     ),
   },
+  'reads the whole log, whatever the page': {
+    areas: ['details'],
+    wrap: (store) => ({ ...store, details: ({ logs: _page, ...query }) => store.details(query) }),
+  },
+  'drops lines that are to be kept': {
+    areas: ['details'],
+    wrap: (store) => ({
+      ...store,
+      details: async (query) => {
+        const { jobs, cells } = await store.details(query)
+        return { jobs: jobs.map((job) => ({ ...job, logs: job.logs.slice(-900) })), cells }
+      },
+    }),
+  },
   'answers after it was closed': {
     areas: ['closing'],
     wrap: (store) => ({ ...store, close: async () => {} }),

@@ -21,6 +21,7 @@ const says: Readonly<Record<string, readonly string[]>> = {
   'fairness.ts': ['small was number 3, with 2000 jobs before it'],
   'limits.ts': ['dropped: true', 'never more than three: true', 'a stretch after the first: true'],
   'progress-and-cancel.ts': ['ended cancelled'],
+  'steps.ts': ['charging', 'signal', 'taken: true', 'taken: false', 'attempt 2', 'receipt of order-1 to 1 Mill Lane'],
   'simulate.ts': ['no violations'],
   'schedules.ts': ['daily-report is scheduled and shows 5 times', 'sweep ended 3', 'runs of sweep: 3', 'field 2 of 5'],
 }

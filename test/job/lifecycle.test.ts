@@ -210,6 +210,20 @@ describe('a run that does not count', () => {
     ])
   })
 
+  it('is one that sleeps: what it remembers and its delay are one group', () => {
+    const steps = [{ name: 'sleep:nap', result: undefined }]
+    expect(settle(active({ attempt: 2 }), { kind: 'snoozed', for: 500, steps })).toEqual([
+      { kind: 'note', id: active().id, fence: 7, held: true, steps },
+      move('delayed', { held: true, set: { run: { in: 500 }, attempt: 1 } }),
+    ])
+  })
+
+  it('is one that is to run again at a date', () => {
+    expect(settle(active({ attempt: 2 }), { kind: 'snoozed', for: { at: NOW } })).toEqual([
+      move('delayed', { held: true, set: { run: { at: NOW }, attempt: 1 } }),
+    ])
+  })
+
   it('is one that was interrupted: waiting in its old place, with the attempt given back', () => {
     const set = { attempt: 1 }
     expect(settle(active({ attempt: 2 }), { kind: 'interrupted' })).toEqual([move('waiting', { held: true, set })])
@@ -229,6 +243,7 @@ it('every settlement is refused once the lease is over, for its first change say
     threw(),
     threw({ retryable: false }),
     { kind: 'snoozed', for: 1 },
+    { kind: 'snoozed', for: 1, steps: [{ name: 'sleep:nap', result: undefined }] },
     { kind: 'interrupted' },
   ]
   for (const outcome of outcomes) expect(settle(active(), outcome)[0]).toMatchObject({ held: true, fence: 7 })

@@ -113,6 +113,13 @@ describe('retry', () => {
     expect(retry(job)).toEqual([move('waiting-children', { place: 'new', set: afresh })])
   })
 
+  it('starts a job over after a while, if asked, also one that waits for others', () => {
+    const set = { attempt: 0, stalls: 0, error: null, run: { in: 500 } }
+    expect(retry(record({ state: 'failed' }), 500)).toEqual([move('delayed', { place: 'new', set })])
+    const waiting = record({ state: 'failed', pending: 1 })
+    expect(retry(waiting, 500)).toEqual([move('waiting-children', { place: 'new', set })])
+  })
+
   it.each([...unstarted, 'active', 'completed'] as const)('is denied to a %s job', (state) => {
     expect(retry(inState(state))).toEqual({ denied: expect.stringContaining(`is ${state}`) as string })
   })

@@ -27,6 +27,8 @@ import {
   withoutWaits,
 } from './sabotage-flows.js'
 
+import { withForgottenSteps, withOtherSignals } from './sabotage-steps.js'
+
 const SEEDS = 40
 
 const sabotages: readonly { readonly off: string; readonly rule: Rule; readonly how: RunScriptOptions }[] = [
@@ -49,6 +51,8 @@ const sabotages: readonly { readonly off: string; readonly rule: Rule; readonly 
   { off: "dedup's uniqueness", rule: 'dedup', how: { wrap: withoutDedup } },
   { off: "the limit's counting", rule: 'limit', how: { wrap: withoutLimits } },
   { off: 'the rates', rule: 'rate', how: { wrap: withoutLimits } },
+  { off: 'the memory of steps', rule: 'step', how: { wrap: withForgottenSteps } },
+  { off: 'the memory of signals', rule: 'signal', how: { wrap: withOtherSignals } },
   { off: 'pauses', rule: 'pause', how: { wrap: withoutPauses } },
   { off: 'the making of every run', rule: 'schedule', how: { wrap: withLostRuns } },
   { off: 'one commit for a run and its schedule', rule: 'schedule', how: { wrap: withoutRounds } },

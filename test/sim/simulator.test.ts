@@ -24,6 +24,7 @@ const covered = [
   ...['cancelAll', 'retryAll', 'promoteAll'].map((what) => `call:${what}`),
   ...['one', 'many'].map((what) => `batch:${what}`),
   ...['sleep', 'block', 'log', 'progress', 'throw', 'fatal', 'snooze', 'hang'].map((what) => `act:${what}`),
+  ...['act:step', 'act:nap', 'act:await', 'call:signal', 'signal:taken', 'signal:timeout'],
   ...[
     'priority',
     'delay',

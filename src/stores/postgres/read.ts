@@ -38,7 +38,7 @@ export interface DetailsAnswer {
     readonly id: string
     readonly edges: readonly EdgeRow[]
     readonly dependents: readonly EdgeRow[]
-    readonly logs: readonly (readonly [at: number, attempt: number, line: string])[]
+    readonly logs: readonly (readonly [at: number, attempt: number, line: string, index: number])[]
     readonly steps: readonly (readonly [name: string, result: string | null])[]
   }[]
   readonly cells: readonly (readonly [key: string, value: string, version: number, at: number])[]
@@ -61,7 +61,7 @@ export function detailsOf({ jobs, cells }: DetailsAnswer): Details {
       id,
       edges: edges.map(edgeOf),
       dependents: dependents.map(edgeOf),
-      logs: logs.map(([at, attempt, line]) => ({ at, attempt, line })),
+      logs: logs.map(([at, attempt, line, index]) => ({ index, at, attempt, line })),
       steps: steps.map(([name, result]) => ({ name, result: result ?? undefined })),
     })),
     cells: cells.map(([key, value, version, at]) => ({ key, value, version, at })),

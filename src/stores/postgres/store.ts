@@ -142,8 +142,8 @@ class PostgresStore implements Store {
     return pageOf(await this.#ask<readonly RecordRow[]>('find_v1', asked(query), tx), query, this.#settings)
   }
 
-  details: Store['details'] = async ({ jobs, cells, cellsUnder }, tx) => {
-    const query = JSON.stringify({ jobs, cells, under: cellsUnder })
+  details: Store['details'] = async ({ jobs, cells, cellsUnder, logs }, tx) => {
+    const query = JSON.stringify({ jobs, cells, under: cellsUnder, logs })
     return detailsOf(await this.#ask<DetailsAnswer>('details_v1', query, tx))
   }
 

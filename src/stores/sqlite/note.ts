@@ -1,5 +1,6 @@
 // stores/sqlite/note.ts: writes beside a job's state, fenced; the fence stays.
 import type { Note } from '../../job/change.js'
+import { LOGS_KEPT } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
 import { mayChange } from '../apply.js'
 import { fenced, missing } from '../verdicts.js'
@@ -25,6 +26,7 @@ export function note(tx: Transaction, change: Note): Refused | undefined {
   if (change.logs !== undefined && change.logs.length > 0) {
     let n = sql.lastLog.get(seq)![0] as number
     for (const line of change.logs) sql.addLog.run(seq, ++n, now, job.attempt, line)
+    if (n > LOGS_KEPT) sql.dropLogs.run(seq, n - LOGS_KEPT)
   }
   return undefined
 }

@@ -5,12 +5,15 @@ import type { Cell, Details, DetailsQuery, Due, DueQuery, JobDetails, Lifetime, 
 import type { Ground } from './ground.js'
 import { cellOf } from './put.js'
 
+/** No bound, for a `LIMIT`. */
+const ALL = -1
+
 /** What lies beside jobs. */
 export function details(ground: Ground, query: DetailsQuery): Details {
-  return { jobs: (query.jobs ?? []).map((id) => jobDetails(ground, id)), cells: cells(ground, query) }
+  return { jobs: (query.jobs ?? []).map((id) => jobDetails(ground, id, query.logs)), cells: cells(ground, query) }
 }
 
-function jobDetails(ground: Ground, id: string): JobDetails {
+function jobDetails(ground: Ground, id: string, { after = 0, limit = ALL }: DetailsQuery['logs'] = {}): JobDetails {
   const { sql } = ground
   const seq = sql.seqOf.get(id)?.[0]
   if (seq === undefined) return { id, edges: [], dependents: [], logs: [], steps: [] }
@@ -18,8 +21,9 @@ function jobDetails(ground: Ground, id: string): JobDetails {
   const edges = sql.edgesOf.all(seq).map(([chain, ...rest]) => edgeOf(id, chain, rest))
   const dependents = sql.edgesOn.all(own).map(([other, ...rest]) => edgeOf(other, own, rest))
   const logs = sql.logsOf
-    .all(seq)
-    .map(([at, attempt, line]): LogLine => ({ at: at as Time, attempt: attempt as number, line: line as string }))
+    .all(seq, after, limit)
+    .map((row) => row as [number, Time, number, string])
+    .map(([index, at, attempt, line]): LogLine => ({ index, at, attempt, line }))
   const steps = sql.stepsOf
     .all(seq)
     .map(([name, result]) => ({ name: name as string, result: (result as string | null) ?? undefined }))

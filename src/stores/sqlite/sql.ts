@@ -145,12 +145,13 @@ export const sql = {
   dropFailures: 'DELETE FROM millrace_failure WHERE job = ? AND fence < ?',
   failuresOf: 'SELECT fence, attempt, at, error FROM millrace_failure WHERE job = ? ORDER BY fence',
   lastLog: 'SELECT coalesce(max(n), 0) FROM millrace_log WHERE job = ?',
+  dropLogs: 'DELETE FROM millrace_log WHERE job = ? AND n <= ?',
   addLog: 'INSERT INTO millrace_log (job, n, at, attempt, line) VALUES (?, ?, ?, ?, ?)',
   stepsOf: 'SELECT name, result FROM millrace_step WHERE job = ? ORDER BY n',
   addStep: `INSERT INTO millrace_step (job, n, name, result)
     VALUES (?1, (SELECT coalesce(max(n), 0) + 1 FROM millrace_step WHERE job = ?1), ?2, ?3)
     ON CONFLICT (job, name) DO UPDATE SET result = excluded.result`,
-  logsOf: 'SELECT at, attempt, line FROM millrace_log WHERE job = ? ORDER BY n',
+  logsOf: 'SELECT n, at, attempt, line FROM millrace_log WHERE job = ? AND n > ? ORDER BY n LIMIT ?',
 
   // Claims: the head of a lane after a place, and what takes it.
   laneHead: `${HEAD}

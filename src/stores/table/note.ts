@@ -1,5 +1,6 @@
 // stores/table/note.ts: writes beside a job's state, fenced; the fence stays.
 import type { Note } from '../../job/change.js'
+import { LOGS_KEPT } from '../../job/job.js'
 import type { LogLine, StepResult } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
 import { mayChange } from '../apply.js'
@@ -29,8 +30,7 @@ export function note(table: Table, change: Note, news: News): Refused | undefine
   if (change.steps !== undefined) for (const step of change.steps) remember(table, before.id, step)
   if (change.tells !== undefined) for (const { type, about } of change.tells) news.tell(type, row.job, { about })
   if (change.logs !== undefined && change.logs.length > 0) {
-    const lines = change.logs.map((line): LogLine => ({ at: news.now, attempt: before.attempt, line }))
-    append(table, before.id, lines)
+    append(table, before.id, change.logs, { at: news.now, attempt: before.attempt })
   }
   return undefined
 }
@@ -47,14 +47,17 @@ function remember(table: Table, id: string, { name, result }: StepResult): void 
   })
 }
 
-/** Log lines only ever grow, so that taking some back is cutting them off. */
-function append(table: Table, id: string, lines: readonly LogLine[]): void {
-  const logs = table.logs.get(id)
-  if (logs === undefined) table.logs.set(id, [...lines])
-  else for (const line of lines) logs.push(line)
+/** Lines that are written behind those of a job; the oldest are dropped, and come back if the group is refused. */
+function append(table: Table, id: string, lines: readonly string[], by: Omit<LogLine, 'index' | 'line'>): void {
+  const logs = table.logs.get(id) ?? []
+  table.logs.set(id, logs)
+  const last = logs.at(-1)?.index ?? 0
+  lines.forEach((line, at) => logs.push({ index: last + at + 1, ...by, line }))
+  const dropped = logs.length > LOGS_KEPT ? logs.splice(0, logs.length - LOGS_KEPT) : []
   if (!table.journal.open) return
   table.journal.add(() => {
-    if (logs === undefined) table.logs.delete(id)
-    else logs.length -= lines.length
+    logs.unshift(...dropped)
+    logs.length -= lines.length
+    if (logs.length === 0) table.logs.delete(id)
   })
 }

@@ -1,6 +1,6 @@
 // stores/table/read.ts: what a table can be asked, finding jobs aside: details, counts, and what is due.
 import { jobStates } from '../../job/job.js'
-import type { Edge, JobState, Time } from '../../job/job.js'
+import type { Edge, JobState, LogLine, Time } from '../../job/job.js'
 import type { Cell, Details, DetailsQuery, Due, DueQuery, JobDetails, QueueTally } from '../../store/store.js'
 import { merge } from './merge.js'
 import { copyOf } from '../../job/record.js'
@@ -9,19 +9,25 @@ import type { Table } from './table.js'
 
 /** What lies beside jobs. */
 export function details(table: Table, query: DetailsQuery): Details {
-  return { jobs: (query.jobs ?? []).map((id) => jobDetails(table, id)), cells: cells(table, query) }
+  return { jobs: (query.jobs ?? []).map((id) => jobDetails(table, id, query.logs)), cells: cells(table, query) }
 }
 
-function jobDetails(table: Table, id: string): JobDetails {
+function jobDetails(table: Table, id: string, lines: DetailsQuery['logs']): JobDetails {
   const row = table.rows.get(id)
   if (row === undefined) return { id, edges: [], dependents: [], logs: [], steps: [] }
   return {
     id,
     edges: Array.from(table.edges.of(id), edgeOf),
     dependents: Array.from(table.edges.on(row.job.chainId) ?? [], edgeOf),
-    logs: [...(table.logs.get(id) ?? [])],
+    logs: linesOf(table.logs.get(id) ?? [], lines),
     steps: Array.from(table.steps.get(id) ?? [], ([name, result]) => ({ name, result })),
   }
+}
+
+/** Lines are numbered without gaps. */
+function linesOf(logs: readonly LogLine[], { after = 0, limit = Infinity }: DetailsQuery['logs'] = {}): LogLine[] {
+  const from = Math.max(0, after - (logs[0]?.index ?? 1) + 1)
+  return logs.slice(from, from + limit)
 }
 
 /** An edge as it is now: the stored one changes in place. */

@@ -3,7 +3,9 @@ import { same } from '../check.js'
 import { LEASE, first, openEdge } from '../driver.js'
 import { area } from '../harness.js'
 import { complete, note, remove, stumble } from '../making.js'
-import type { JobDetails } from '../../store.js'
+import type { Change } from '../../../job/change.js'
+import { LOGS_KEPT } from '../../../job/job.js'
+import type { DetailsQuery, JobDetails } from '../../store.js'
 
 const empty = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [], steps: [] })
 
@@ -52,17 +54,62 @@ export const details = area('details', {
     const again = await d.claimOne()
     const two = await d.commit({ groups: [note(again, { logs: ['four', ''] })] })
     const expected = [
-      { at: one.now, attempt: 1, line: 'one' },
-      { at: one.now, attempt: 1, line: 'two' },
-      { at: one.now, attempt: 1, line: 'three' },
-      { at: two.now, attempt: 2, line: 'four' },
-      { at: two.now, attempt: 2, line: '' },
+      { index: 1, at: one.now, attempt: 1, line: 'one' },
+      { index: 2, at: one.now, attempt: 1, line: 'two' },
+      { index: 3, at: one.now, attempt: 1, line: 'three' },
+      { index: 4, at: two.now, attempt: 2, line: 'four' },
+      { index: 5, at: two.now, attempt: 2, line: '' },
     ]
     same((await d.details(held)).logs, expected, 'log lines are told in order')
     await d.land(complete(again))
     same((await d.details(held)).logs, expected, 'log lines outlive the end of their job')
     await d.land(remove(await d.job(held)))
     same((await d.details(held)).logs, [], 'log lines go with their job')
+  },
+
+  'a page of a log is read by its place': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    const { id } = held
+    await d.land(note(held, { logs: Array.from({ length: 10 }, (_, at) => `line ${at + 1}`) }))
+    const page = async (logs: DetailsQuery['logs']): Promise<readonly number[]> =>
+      (await h.store.details({ jobs: [id], logs })).jobs[0]!.logs.map(({ index }) => index)
+    same(await page({ limit: 3 }), [1, 2, 3], 'the first page')
+    same(await page({ after: 3, limit: 3 }), [4, 5, 6], 'the next one')
+    same(await page({ after: 8 }), [9, 10], 'the rest')
+    same(await page({ after: 10, limit: 3 }), [], 'and nothing behind the last')
+    same(await page({ limit: 0 }), [], 'none, where none is asked for')
+  },
+
+  'a job keeps the last lines of its log, and goes on counting': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    const lines = (from: number, many: number): string[] => Array.from({ length: many }, (_, at) => `${from + at}`)
+    await d.land(note(held, { logs: lines(1, LOGS_KEPT) }))
+    same((await d.details(held)).logs.length, LOGS_KEPT, 'as many as are kept are kept')
+    const spoilt = await d.send([
+      ...note(held, { logs: ['never'] }),
+      { ...stumble(held, 0)[0]!, id: 'nobody' } as Change,
+    ])
+    same(spoilt.ok, false, 'a group is refused')
+    const whole = (await d.details(held)).logs
+    same([whole.length, whole[0]?.line, whole.at(-1)?.line], [LOGS_KEPT, '1', `${LOGS_KEPT}`], 'and drops nothing')
+    await d.land(note(held, { logs: lines(LOGS_KEPT + 1, 5) }))
+    // Beside something else, which stores may write in another way.
+    await d.land(note(held, { progress: 1, logs: lines(LOGS_KEPT + 6, 2) }))
+    const { logs } = await d.details(held)
+    same(logs.length, LOGS_KEPT, 'no more are kept')
+    same([logs[0]?.index, logs[0]?.line], [8, '8'], 'the oldest are dropped')
+    same([logs.at(-1)?.index, logs.at(-1)?.line], [LOGS_KEPT + 7, `${LOGS_KEPT + 7}`], 'and the newest are there')
+    const [from] = (await h.store.details({ jobs: [held.id], logs: { after: 2, limit: 1 } })).jobs
+    same(
+      from?.logs.map(({ index }) => index),
+      [8],
+      'a page begins with what is kept',
+    )
+    await d.land(note(held, { logs: lines(LOGS_KEPT + 8, 2 * LOGS_KEPT) }))
+    const last = (await d.details(held)).logs
+    same([last.length, last[0]?.index], [LOGS_KEPT, 2 * LOGS_KEPT + 8], 'also where one note brings more than are kept')
   },
 
   'a note writes progress and log lines and leaves the rest': async (h) => {

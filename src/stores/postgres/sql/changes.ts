@@ -1,4 +1,5 @@
 // stores/postgres/sql/changes.ts: the part of a commit that applies one group, change by change, in order.
+import { LOGS_KEPT } from '../../../job/job.js'
 import { lockDependents, release, wantedEdges, writeEdges } from './edges.js'
 import { move } from './move.js'
 
@@ -132,6 +133,7 @@ const note = `
           insert into log (job, n, at, attempt, line)
             select j.id, coalesce((select max(n) from log where job = j.id), 0) + o.ordinality, t, j.attempt, o.value
             from jsonb_array_elements_text(x->'logs') with ordinality o;
+          delete from log where job = j.id and n <= (select max(o.n) from log o where o.job = j.id) - ${LOGS_KEPT};
         end if;
 `
 

@@ -1,4 +1,5 @@
 // stores/postgres/sql/notes.ts: the part of a commit that writes progress and log lines of many jobs in one statement.
+import { LOGS_KEPT } from '../../../job/job.js'
 
 /**
  * Notes by holders, in `s`: a group each. Answers in `loose` the places of those that are refused, to be told one by one why.
@@ -18,6 +19,11 @@ export const notes = `
         insert into log (job, n, at, attempt, line)
         select m.id, coalesce((select max(o.n) from log o where o.job = m.id), 0) + l.n, t, m.attempt, l.line
         from mine m cross join lateral jsonb_array_elements_text(m.lines) with ordinality l(line, n)
+        where l.n > jsonb_array_length(m.lines) - ${LOGS_KEPT}
+      ), cut as (
+        delete from log g using mine m
+        where m.lines <> '[]' and g.job = m.id
+          and g.n <= coalesce((select max(o.n) from log o where o.job = m.id), 0) + jsonb_array_length(m.lines) - ${LOGS_KEPT}
       )
       select coalesce((select array_agg(m.id) from mine m), '{}'), (select array_agg(up.told) from up where recording) into ids_in, told;
       ev := ev || told;

@@ -98,7 +98,8 @@ create or replace function {S}.details_v1(asked jsonb) returns text language sql
                   from edge e where e.dependent = j.id),
         'dependents', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state, e.name, e.result, e.error) order by o.seq), '[]')
                        from edge e join job o on o.id = e.dependent where e.chain = coalesce(j.chain, j.id)),
-        'logs', (select coalesce(json_agg(json_build_array(g.at, g.attempt, g.line) order by g.n), '[]') from log g where g.job = j.id),
+        'logs', (select coalesce(json_agg(json_build_array(g.at, g.attempt, g.line, g.n) order by g.n), '[]') from (
+          select * from log o where o.job = j.id and o.n > coalesce((asked->'logs'->>'after')::bigint, 0) order by o.n limit (asked->'logs'->>'limit')::bigint) g),
         'steps', (select coalesce(json_agg(json_build_array(g.name, g.result) order by g.n), '[]') from step g where g.job = j.id)
       ) order by i.ordinality), '[]')
       from jsonb_array_elements_text(coalesce(asked->'jobs', '[]')) with ordinality i

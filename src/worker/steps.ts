@@ -1,0 +1,219 @@
+// worker/steps.ts: what a handler does once for its job, however often it runs: `ctx.step`, `ctx.sleep`, `ctx.waitForSignal`.
+import { parseDuration } from '../job/duration.js'
+import type { Duration } from '../job/duration.js'
+import { MillraceError } from '../job/errors.js'
+import { isFinished } from '../job/job.js'
+import type { Edge, EdgeError, JobRecord, Millis } from '../job/job.js'
+import { decodeJson, encodeJson } from '../job/json.js'
+import type { JsonText } from '../job/json.js'
+import type { Outcome, Said } from '../job/lifecycle.js'
+import { checkName, refuseUnknown } from '../job/names.js'
+import { expected } from '../job/signals.js'
+import type { Desk } from '../queue/desk.js'
+import { checkSignal, signalId, signalRow } from '../queue/signals.js'
+import { outOfOrder } from '../queue/successors.js'
+import { openTransaction } from '../store/ambient.js'
+import { notInBatch } from './batching.js'
+import type { SignalOptions } from './context.js'
+import { checkCallback } from './failing.js'
+
+/** The attempt whose handler takes the steps. */
+interface Stepping {
+  readonly record: JobRecord
+  /** Why it is no longer this worker's. */
+  readonly lost: unknown
+  readonly batch: unknown
+  readonly transactions:
+    | { readonly isOpen: boolean; readonly opening: unknown; readonly successors: unknown }
+    | undefined
+  readonly saying: { note(said: Said): Promise<void> }
+  /** The handler has ended, or was given up. */
+  readonly done: boolean
+  notOurs(): MillraceError
+}
+
+/** Thrown by `ctx.sleep` and `ctx.waitForSignal` to leave the handler. */
+class Leaving extends Error {
+  override readonly name = 'Leaving'
+}
+
+/** What is remembered of earlier runs, and what this one has added. */
+interface Memory {
+  readonly steps: Map<string, JsonText | undefined>
+  readonly edges: ReadonlyMap<string, Edge>
+}
+
+/** The steps of one attempt. Made when its handler takes the first. */
+export class DurableSteps {
+  readonly #attempt: Stepping
+  readonly #desk: Desk
+  #memory: Promise<Memory> | undefined
+  /** Steps that are being taken, by name: who asks for one of them waits for the same. */
+  readonly #running = new Map<string, Promise<JsonText | undefined>>()
+  /** Calls that the handler may not have waited for. */
+  readonly #calls = new Set<Promise<unknown>>()
+  #outcome: Outcome | undefined
+  /** Results that cannot be remembered, and would not be the next time. */
+  readonly #refused = new Set<unknown>()
+
+  constructor(attempt: Stepping, desk: Desk) {
+    this.#attempt = attempt
+    this.#desk = desk
+  }
+
+  /** What the run comes to, whatever its handler does: it sleeps, or waits. */
+  get outcome(): Outcome | undefined {
+    return this.#outcome
+  }
+
+  /** Whether a handler that has ended did not wait for all steps: they are taken to their end first, so that none is taken again. */
+  delay(then: () => void): boolean {
+    if (this.#calls.size === 0 || this.#attempt.lost !== undefined) return false
+    void Promise.allSettled(this.#calls).then(then)
+    return true
+  }
+
+  /** Whether an error is about a result that will never be remembered. */
+  refused(error: unknown): boolean {
+    return this.#refused.has(error)
+  }
+
+  step(name: string, run: () => unknown): Promise<unknown> {
+    return this.#track('ctx.step', async () => {
+      const key = `step:${checkName(name, 'step name')}`
+      checkCallback(run, 'ctx.step(name, fn)')
+      const { steps } = await this.#load()
+      const known = steps.has(key) ? steps.get(key) : await this.#once(key, name, run, steps)
+      return known === undefined ? undefined : decodeJson(known)
+    })
+  }
+
+  sleep(name: string, duration: Duration): Promise<void> {
+    return this.#track('ctx.sleep', async () => {
+      const key = `sleep:${checkName(name, 'sleep name')}`
+      const time = parseDuration(duration, 'ctx.sleep')
+      const { steps } = await this.#load()
+      if (!steps.has(key)) this.#leave({ kind: 'snoozed', for: time, steps: [{ name: key, result: undefined }] })
+    })
+  }
+
+  waitForSignal(name: string, options: SignalOptions = {}): Promise<unknown> {
+    return this.#track('ctx.waitForSignal', async () => {
+      checkSignal(name)
+      refuseUnknown(options, ['timeout'], 'ctx.waitForSignal')
+      const { timeout } = options
+      const time = timeout === undefined ? undefined : parseDuration(timeout, 'ctx.waitForSignal: timeout')
+      const { edges } = await this.#load()
+      const id = signalId(this.#attempt.record, name)
+      const edge = edges.get(id)
+      if (edge !== undefined && edge.state !== 'open') return taken(name, edge.state === 'ended', edge)
+      const row = await this.#expected(id, edge === undefined ? time : undefined)
+      if (row !== undefined && isFinished(row.state)) return taken(name, row.state === 'completed', row)
+      const also = row === undefined ? [signalRow(this.#attempt.record, name, time)] : []
+      return this.#leave({ kind: 'waits', for: [{ on: id, policy: 'ignore' }], also, signal: true })
+    })
+  }
+
+  /** Takes a step, once for all who ask for it at the same time, and remembers what it came to. */
+  #once(key: string, name: string, run: () => unknown, steps: Memory['steps']): Promise<JsonText | undefined> {
+    const under = this.#running.get(key)
+    if (under !== undefined) return under
+    const taking = async (): Promise<JsonText | undefined> => {
+      try {
+        const value = await run()
+        const result = this.#encode(name, value)
+        await this.#attempt.saying.note({ steps: [{ name: key, result }] })
+        steps.set(key, result)
+        return result
+      } finally {
+        this.#running.delete(key)
+      }
+    }
+    if (this.#attempt.lost !== undefined || this.#attempt.done) throw this.#attempt.notOurs()
+    if (this.#outcome !== undefined) this.#leave(this.#outcome)
+    const taken = taking()
+    this.#running.set(key, taken)
+    return taken
+  }
+
+  #encode(name: string, value: unknown): JsonText | undefined {
+    try {
+      return value === undefined ? undefined : encodeJson(value, `the result of step '${name}'`)
+    } catch (error) {
+      this.#refused.add(error)
+      throw error
+    }
+  }
+
+  /** The signal's row, if there is one; one that stands without a wait for it is given the time of this one. */
+  async #expected(id: string, time: Millis | undefined): Promise<JobRecord | undefined> {
+    const way = this.#desk.way()
+    let row = await way.get(id)
+    if (time === undefined) return row
+    while (row !== undefined && !isFinished(row.state)) {
+      const verdict = await way.commit(expected(row, time))
+      if (verdict.ok) break
+      row = verdict.job
+    }
+    return row
+  }
+
+  /** Ends this run; only the first that asks for it is heard. */
+  #leave(outcome: Outcome): never {
+    this.#outcome ??= outcome
+    throw new Leaving('The handler has been left: the job sleeps, or waits for a signal, and runs again.')
+  }
+
+  #load(): Promise<Memory> {
+    this.#memory ??= this.#read().catch((error: unknown) => {
+      this.#memory = undefined
+      throw error
+    })
+    return this.#memory
+  }
+
+  async #read(): Promise<Memory> {
+    const { jobs } = await this.#desk.way().details({ jobs: [this.#attempt.record.id], logs: { limit: 0 } })
+    const { steps = [], edges = [] } = jobs[0] ?? {}
+    return {
+      steps: new Map(steps.map(({ name, result }) => [name, result])),
+      edges: new Map(edges.map((edge) => [edge.chain, edge])),
+    }
+  }
+
+  /** Keeps count of a call; those who await it hear of a failure, and those who do not are not brought down by it. */
+  #track<T>(call: string, work: () => Promise<T>): Promise<T> {
+    const done = this.#allowed(call).then(work)
+    this.#calls.add(done)
+    const over = (): void => void this.#calls.delete(done)
+    done.then(over, over)
+    return done
+  }
+
+  /** Refused where what is remembered would be undone with something else. */
+  async #allowed(call: string): Promise<void> {
+    const { batch, transactions } = this.#attempt
+    if (batch !== undefined) throw notInBatch(call)
+    if (transactions?.successors !== undefined) {
+      throw outOfOrder(`${call} was called inside or after ctx.complete; take steps before it`)
+    }
+    const { store } = this.#desk.connection
+    if (transactions?.isOpen === true || transactions?.opening !== undefined || openTransaction(store) !== undefined) {
+      throw new MillraceError(
+        'IN_TRANSACTION',
+        `${call} was called inside a transaction, and what it remembers would be undone with that. Call it before, or use { mode: 'staged' }.`,
+      )
+    }
+  }
+}
+
+/** What was sent; or the error of a wait that was over before. */
+function taken(
+  name: string,
+  sent: boolean,
+  { result, error }: { readonly result: JsonText | undefined; readonly error: EdgeError | undefined },
+): unknown {
+  if (sent) return result === undefined ? undefined : decodeJson(result)
+  const message = error?.message ?? `Signal '${name}' was taken away before it came.`
+  throw new MillraceError('SIGNAL_TIMEOUT', message, { details: { name } })
+}
