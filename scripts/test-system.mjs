@@ -1,4 +1,4 @@
-// `npm run test:system`: what needs root or Debian's packages (a full disk, PgBouncer), the oldest PostgreSQL, then
+// `npm run test:system`: what needs root or Debian's packages (a full disk, PgBouncer, a browser), the oldest PostgreSQL, then
 // much of the suite and the built package on the other live lines of Node, fetched from npm, and a handle of
 // better-sqlite3, alone and under Drizzle and Kysely.
 import { spawnSync } from 'node:child_process'
@@ -86,7 +86,10 @@ const built = ok
 console.log("\n=== PgBouncer: Debian's package")
 if (!run('pgbouncer', ['--version']) && !installDebian('pgbouncer')) missing('PgBouncer')
 
-console.log('\n=== full disk and PgBouncer: test/system, which mounts a small tmpfs and so needs root')
+console.log("\n=== Chromium: Debian's package")
+if (!run('chromium', ['--version']) && !installDebian('chromium')) missing('Chromium')
+
+console.log('\n=== full disk, PgBouncer and a browser: test/system, which mounts a small tmpfs and so needs root')
 add('test/system', runVitest(process.execPath, ['--config', 'vitest.system.config.ts']))
 
 console.log(`\n=== PostgreSQL ${oldest}`)

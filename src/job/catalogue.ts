@@ -158,6 +158,10 @@ export const errorCatalogue = {
     summary: 'A signal that a handler waited for did not come in time, or was taken away.',
     remedy: 'Catch it where the handler goes on without the signal, or raise `timeout` of `ctx.waitForSignal`.',
   },
+  WORKER_DIED: {
+    summary: "The process of the worker that ran a job was found dead by a worker that starts with `recovery: 'fail'`.",
+    remedy: "Look for what killed it, see how far the job had come, then retry the job; or use `recovery: 'retry'`.",
+  },
   JOB_TIMEOUT: {
     summary: 'A handler ran longer than the timeout of its job.',
     remedy: 'Raise `timeout`, or make the handler faster; pass `ctx.signal` on to what it waits for.',

@@ -8,6 +8,7 @@ import { copyOf } from './record.js'
 import { SCHEDULE, rescheduled, roundOf, writeProgress } from './rounds.js'
 import type { Refusals } from './rounds.js'
 import { SIGNAL, signalDue } from './signals.js'
+import { leaseRanOut } from './stalls.js'
 
 /** How one attempt ended. */
 export type Outcome =
@@ -236,20 +237,6 @@ export function reschedule(job: JobRecord, by: NewJob, now: Time): Decision {
   if (changed.next === undefined) return { denied: 'has no time left to run at: its end is over' }
   const set = { data: by.data ?? null, result: writeProgress(changed.progress), run: { at: changed.next } }
   return changed.ended ? end(job, 'completed', set) : [move(job, 'delayed', { set })]
-}
-
-function leaseRanOut(job: JobRecord): Change[] {
-  const stalls = job.stalls + 1
-  if (job.ahead) {
-    return [move(job, 'waiting', { reaps: true, why: 'stalled', set: { stalls, attempt: job.attempt - 1 } })]
-  }
-  if (job.attempt < job.attempts) return [move(job, 'waiting', { reaps: true, why: 'stalled', set: { stalls } })]
-  const error: ErrorInfo = {
-    name: 'MillraceError',
-    code: 'JOB_EXHAUSTED',
-    message: `The lease of worker ${job.worker} ran out in attempt ${job.attempt} of ${job.attempts}: exhausted.`,
-  }
-  return end(job, 'failed', { error, stalls }, { reaps: true })
 }
 
 function dependencyBroke(job: JobRecord, edges: readonly Edge[]): Change[] {

@@ -8,21 +8,20 @@ import { cancel, isDenied, promote, remove, retry, update } from '../job/lifecyc
 import type { Decision, Edit } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
 import { SIGNAL } from '../job/signals.js'
-import { refuseInside } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
-import type { Group, StoreEvent, Tx, Verdict } from '../store/store.js'
-import { awaitEnd, removed } from './awaiting.js'
+import type { Group, Tx, Verdict } from '../store/store.js'
+import { awaitEnd, notFound, removed } from './awaiting.js'
 import { cancelChildren, cascadeIn, removeDependents } from './cascade.js'
 import type { CascadeOptions } from './cascade.js'
 import { validate, versionOf } from './define.js'
 import type { JobDefinitions } from './define.js'
 import { Feed } from './feed.js'
-import { Job } from './job.js'
 import { logsIn } from './logs.js'
 import type { LogOptions } from './logs.js'
-import type { Done, JobActions, ResultOptions, UpdateOptions } from './job.js'
+import type { Done, Job, JobActions, ObserveOptions, ResultOptions, UpdateOptions } from './job.js'
+import { observe } from './observe.js'
 import { parseOptions, parseWhen } from './options.js'
 import { sending } from './signals.js'
 import { wayfinder } from './way.js'
@@ -261,46 +260,8 @@ export class Desk implements JobActions {
     return () => void this.#closing.delete(listener)
   }
 
-  /** The job now and after each change. Changes that come faster than they are read are seen as one. */
-  async *observe(id: string, signal?: AbortSignal): AsyncGenerator<Job, void, void> {
-    refuseInside(this.connection.store, `observe() of job ${id}`)
-    await this.connection.ready()
-    let ended: StoreEvent | undefined
-    let changed = true
-    let wake = (): void => {}
-    const nudge = (): void => {
-      changed = true
-      wake()
-    }
-    const stop = this.feed.job(id, (event) => {
-      if (event !== undefined && (event.type === 'removed' || isFinished(event.type as never))) ended ??= event
-      nudge()
-    })
-    this.#closing.add(nudge)
-    signal?.addEventListener('abort', nudge)
-    try {
-      let last: JobRecord | undefined
-      for (;;) {
-        if (this.#closed || signal?.aborted === true) return
-        if (changed) {
-          changed = false
-          const [record]: readonly (JobRecord | undefined)[] = await this.connection.store.get([id])
-          if (record === undefined) {
-            if (last === undefined) throw notFound(id)
-            if (ended !== undefined && ended.type !== 'removed') yield new Job(this, asEnded(last, ended))
-            return
-          }
-          if (record !== last) yield new Job(this, (last = record))
-          if (isFinished(record.state)) return
-        } else {
-          await new Promise<void>((resolve) => (wake = resolve))
-        }
-      }
-    } finally {
-      stop()
-      this.#closing.delete(nudge)
-      signal?.removeEventListener('abort', nudge)
-    }
+  observe(id: string, options: ObserveOptions): AsyncGenerator<Job, void, void> {
+    return observe(this, id, options)
   }
 
   /** Lets go of everybody who waits here. */
@@ -332,18 +293,6 @@ function standing(verdict: Verdict & { ok: false }, record: JobRecord): JobRecor
 
 function denied({ id, state }: JobRecord, why: string): MillraceError {
   return new MillraceError('INVALID_STATE', `Job ${id} ${why}.`, { details: { id, state } })
-}
-
-function asEnded(last: JobRecord, event: StoreEvent): JobRecord {
-  const state = event.type as JobRecord['state']
-  return { ...last, state, result: event.result ?? last.result, error: event.error ?? last.error, finishedAt: event.at }
-}
-
-/** The error for a job that is not there. */
-function notFound(id: string): MillraceError {
-  return new MillraceError('JOB_NOT_FOUND', `There is no job ${id}: it was never added, or has been removed.`, {
-    details: { id },
-  })
 }
 
 function otherVersion({ id, name, version }: JobRecord): MillraceError {

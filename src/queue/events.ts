@@ -115,10 +115,18 @@ const types: Readonly<Record<EventType, true>> = {
   'lease-lost': true,
 }
 
+/** All types of events. */
+export const eventTypes = Object.keys(types) as readonly EventType[]
+
 /** Refuses a listener that would never be called. */
-export function checkListener(type: unknown, listener: unknown, known: readonly string[] = Object.keys(types)): void {
+export function checkListener(type: unknown, listener: unknown, known: readonly string[] = eventTypes): void {
   if (typeof listener !== 'function')
     throw new MillraceError('INVALID_OPTION', `on('${String(type)}') needs a function.`)
+  checkEventType(type, known)
+}
+
+/** Refuses a type of event that is never announced. */
+export function checkEventType(type: unknown, known: readonly string[]): void {
   if (typeof type === 'string' && known.includes(type)) return
   const near = nearest(String(type), known)
   throw new MillraceError(

@@ -17,6 +17,13 @@ export class Feed {
     this.#store = store
   }
 
+  /** How many listen. */
+  get size(): number {
+    let size = this.#all.size
+    for (const listeners of this.#jobs.values()) size += listeners.size
+    return size
+  }
+
   /** Hears every event. `undefined`: some were missed. */
   all(listener: JobListener): Stop {
     this.#all.add(listener)

@@ -14,6 +14,12 @@ export interface ResultOptions {
   readonly signal?: AbortSignal
 }
 
+/** How long to observe. */
+export interface ObserveOptions {
+  /** End when this aborts. Default: none. */
+  readonly signal?: AbortSignal
+}
+
 /** What `update` can change of a job. */
 export interface UpdateOptions<Data = unknown> {
   /** New data. A running job's next attempt sees it. Default: as it is. */
@@ -43,7 +49,7 @@ export interface JobActions {
   update(id: string, changes: UpdateOptions): Promise<Done>
   logs(id: string, options?: LogOptions): Promise<readonly LogLine[]>
   signal(id: string, name: string, data: unknown): Promise<boolean>
-  observe(id: string, signal?: AbortSignal): AsyncGenerator<Job, void, void>
+  observe(id: string, options: ObserveOptions): AsyncGenerator<Job, void, void>
 }
 
 interface JobHandleOptions {
@@ -265,9 +271,12 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return this.#actions.logs(this.id, options)
   }
 
-  /** This job now, and again after each change, until it has finished or is gone. */
-  observe(options: { readonly signal?: AbortSignal } = {}): AsyncGenerator<Job<Data, Result, Name, Input>, void, void> {
-    return this.#actions.observe(this.id, options.signal) as AsyncGenerator<Job<Data, Result, Name, Input>, void, void>
+  /**
+   * This job now, and again after each change, each time by a handle of its own; ends by itself when the job has finished
+   * or is removed, or when the queue closes. Who is slow to read sees the latest state, and not each one before it.
+   */
+  observe(options: ObserveOptions = {}): AsyncGenerator<Job<Data, Result, Name, Input>, void, void> {
+    return this.#actions.observe(this.id, options) as AsyncGenerator<Job<Data, Result, Name, Input>, void, void>
   }
 
   /** The record without its methods, for logs and JSON. */

@@ -36,6 +36,8 @@ import { checkQueue } from './opening.js'
 import { setPause } from './pauses.js'
 import { dropSchedule, listSchedules, prepareScheduled, putSchedule } from './schedules.js'
 import type { Schedule, ScheduleOptions } from './schedules.js'
+import { eventStream } from './stream.js'
+import type { EventStreamOptions } from './stream.js'
 import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
 import type { AddArguments, AnyJobs, BulkItem, InputFor, JobOf, JobPage, QueueOptions } from './types.js'
@@ -284,6 +286,15 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
       this.#watching?.()
       this.#watching = undefined
     }
+  }
+
+  /**
+   * The events of this queue as server-sent events, from every process that shares the store: a snapshot, then what
+   * happens, with a ping every 15 s. Cancelling it, aborting its `signal` or closing the queue frees all that it holds.
+   */
+  eventStream(options: EventStreamOptions = {}): ReadableStream<Uint8Array> {
+    this.#refuseClosed()
+    return eventStream(this.name, this.#desk, options)
   }
 
   /** @internal Lets a worker in this process tell what only it knows. */

@@ -1,5 +1,6 @@
 // store/cells.ts: the cells that stores read themselves (pauses, limits) and the registry of workers.
 import type { JsonText } from '../job/json.js'
+import type { Origin } from './processes.js'
 
 /** The keys of the known cells. */
 export const cellKey = {
@@ -63,6 +64,8 @@ export interface WorkerCell {
   readonly id: string
   readonly host: string
   readonly pid: number
+  /** Its process, where that can be told: whoever is on the same machine can see whether it is gone. */
+  readonly origin?: Origin
   readonly queues: readonly string[]
   /** The names it handles; `undefined`: all. */
   readonly names: readonly string[] | undefined

@@ -2,6 +2,8 @@
 import { randomFillSync } from 'node:crypto'
 import type { Millis, Time } from '../job/job.js'
 import { createIds } from './ids.js'
+import { procfs } from './processes.js'
+import type { Processes } from './processes.js'
 
 /** Stops a timer or a subscription; calling it again does nothing. */
 export type Stop = () => void
@@ -20,6 +22,8 @@ export interface Runtime {
   random(): number
   /** A new id, greater than all ids before it. */
   id(): string
+  /** The processes of this machine, so that workers are known to be dead. Default: nothing is known, and leases decide. */
+  readonly processes?: Processes
 }
 
 const LONGEST_TIMER = 2 ** 31 - 1
@@ -45,5 +49,6 @@ export function systemRuntime(): Runtime {
       () => Date.now(),
       (target) => void randomFillSync(target),
     ),
+    processes: procfs(),
   }
 }

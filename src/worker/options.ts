@@ -7,11 +7,13 @@ import { checkName, nearest, refuseUnknown } from '../job/names.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions, CustomBackoff } from '../job/retry.js'
 import { show } from '../job/show.js'
+import type { Recovery } from '../job/stalls.js'
 import { versionsOf } from '../queue/define.js'
 import type { DataOf, InputOf, JobDefinitions, NameOf, ResultOf, ReturnOf } from '../queue/define.js'
 import type { Logger } from '../queue/events.js'
 import type { ContinuationOf, DependenciesOf } from '../queue/links.js'
 import type { Job } from '../queue/job.js'
+import { oneOf } from '../queue/options.js'
 import type { Handled, Store } from '../store/store.js'
 import { parseBatch } from './batching.js'
 import type { BatchHandler, BatchHandlerOptions, BatchOptions, ParsedBatch } from './batching.js'
@@ -126,6 +128,12 @@ export interface WorkerOptions<
   readonly pollEvery?: Duration
   /** Once a handler has run past its timeout and its signal was aborted, it is given up after this long. Default 60 s. */
   readonly abandonAfter?: Duration
+  /**
+   * What becomes, when this worker starts, of jobs that it handles and whose worker is known to be dead, rather than when
+   * their leases are over: `retry` puts them back in line, at the cost of the attempt; `fail` fails them with `WORKER_DIED`.
+   * Default `retry`.
+   */
+  readonly recovery?: Recovery
   /** Handlers that are functions get many jobs in one call, and answer for each: `(jobs, ctx) => results`. Default: one job a call. */
   readonly batch?: Batching
   /** Backoff strategies by name, for `backoff: { type: 'custom', name }`. Default: none. */
@@ -152,6 +160,7 @@ const optionNames = [
   'upkeepEvery',
   'pollEvery',
   'abandonAfter',
+  'recovery',
   'batch',
   'backoff',
   'retryable',
@@ -181,6 +190,7 @@ export interface Settings {
   readonly upkeepEvery: Millis
   readonly pollEvery: Millis
   readonly abandonAfter: Millis
+  readonly recovery: Recovery
   readonly custom: Readonly<Record<string, CustomBackoff>>
   readonly retryable: ((error: unknown, job: Job) => 'retry' | 'fatal') | undefined
   readonly reconnect: Backoff
@@ -226,6 +236,7 @@ export function parseWorker(
     upkeepEvery,
     pollEvery: atLeast(options.pollEvery ?? 5_000, 1, 'pollEvery'),
     abandonAfter: parseDuration(options.abandonAfter ?? 60_000, 'new Worker: abandonAfter'),
+    recovery: oneOf(options.recovery ?? 'retry', ['retry', 'fail'], 'new Worker: recovery'),
     custom: backoff,
     retryable,
     reconnect:

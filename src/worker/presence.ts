@@ -3,7 +3,7 @@ import type { CellEvent } from '../job/change.js'
 import { WORKERS, cellKey } from '../store/cells.js'
 import type { WorkerCell } from '../store/cells.js'
 import type { Connection } from '../store/connection.js'
-import type { Verdict } from '../store/store.js'
+import type { Cell, Verdict } from '../store/store.js'
 import { liveWorkers } from '../queue/explain.js'
 
 /** Entries of workers not seen for this many of their intervals are cleared away. */
@@ -50,8 +50,8 @@ export class Presence {
     await this.look()
   }
 
-  /** Sees who else is there. */
-  async look(): Promise<void> {
+  /** Sees who else is there, or was; answers their entries. */
+  async look(): Promise<readonly Cell[]> {
     const { store, runtime } = this.#connection
     const { cells } = await store.details({ cellsUnder: WORKERS })
     const now = runtime.now()
@@ -65,6 +65,7 @@ export class Presence {
         { kind: 'put', key: cell.key, value: undefined, version: cell.version, events: [] },
       ])
     }
+    return cells
   }
 
   /** One write at a time, so that each knows the version it follows. */

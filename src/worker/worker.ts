@@ -2,6 +2,7 @@
 import { hostname } from 'node:os'
 import type { CellEvent } from '../job/change.js'
 import { MillraceError, isMillraceError } from '../job/errors.js'
+import type { JobRecord } from '../job/job.js'
 import { checkName } from '../job/names.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
@@ -14,7 +15,8 @@ import { unavailable } from '../store/batcher.js'
 import { connect } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
-import type { Notice, Store } from '../store/store.js'
+import type { Cell, Notice, Store } from '../store/store.js'
+import { recover } from '../upkeep/recovery.js'
 import { Upkeep } from '../upkeep/upkeep.js'
 import type { Attempt } from './attempt.js'
 import type { BatchOptions } from './batching.js'
@@ -76,6 +78,7 @@ export class Worker<
   #unwatch: Stop | undefined
   /** Ends the pause between two tries to start. */
   #interrupt: Stop | undefined
+  #recovering: Promise<void> | undefined
 
   /** Takes jobs of a queue, or of queues by name with `options.store`; runs one handler for all, or handlers by name. */
   constructor(
@@ -103,12 +106,14 @@ export class Worker<
     const { runtime } = this.#connection
     this.id = runtime.id()
     this.#emitter = new Emitter(safeLogger(options.logger), () => ({ queue: this.queues[0] ?? '', at: runtime.now() }))
+    const origin = runtime.processes?.self()
     this.#presence = new Presence(
       this.#connection,
       {
         id: this.id,
         host: hostname(),
         pid: process.pid,
+        ...(origin !== undefined && { origin }),
         queues: this.queues,
         names: this.#settings.names,
         versions: versionsOf(this.#settings),
@@ -269,10 +274,20 @@ export class Worker<
     if (this.#state === 'running') this.#intake.start()
     try {
       await this.#presence.announce(this.#state === 'paused' ? 'paused' : 'running', 'worker-started')
-      await this.#presence.look()
+      this.#recovering = this.#recover(await this.#presence.look())
     } catch (error) {
       this.#failed(error) // the next sign of life makes up for it
     }
+  }
+
+  /** Deals with the jobs of the dead, beside all else. What cannot be done now is done when their leases are over. */
+  #recover(cells: readonly Cell[]): Promise<void> {
+    const { recovery, handlerOf } = this.#settings
+    const { queues } = this
+    const handles = (job: JobRecord): boolean => handlerOf(job) !== undefined
+    const stopped = (): boolean => this.#isClosing()
+    const recovering = recover(cells, { connection: this.#connection, queues, recovery, handles, stopped })
+    return recovering.catch((error: unknown) => this.#failed(error))
   }
 
   /** What must be so before the first claim. */
@@ -344,6 +359,7 @@ export class Worker<
     this.#unwatch?.()
     this.#leases.stop()
     await this.#upkeep.stop()
+    await this.#recovering
     if (this.#started) {
       await this.#presence.announce('stopped', 'worker-stopped').catch(() => {})
     }

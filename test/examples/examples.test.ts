@@ -23,8 +23,12 @@ const says: Readonly<Record<string, readonly string[]>> = {
   'progress-and-cancel.ts': ['ended cancelled'],
   'steps.ts': ['charging', 'signal', 'taken: true', 'taken: false', 'attempt 2', 'receipt of order-1 to 1 Mill Lane'],
   'simulate.ts': ['no violations'],
+  'streaming.ts': ['page: 200 text/html', 'first: snapshot then progress', 'after coming back: completed true'],
   'schedules.ts': ['daily-report is scheduled and shows 5 times', 'sweep ended 3', 'runs of sweep: 3', 'field 2 of 5'],
 }
+
+/** What is said to examples that would otherwise go on until they are interrupted. */
+const told: Readonly<Record<string, readonly string[]>> = { 'streaming.ts': ['--once'] }
 
 /** Starts an example in a folder of its own, where what it writes is out of the way. */
 function start(file: string, ...args: string[]): ChildProcess {
@@ -61,7 +65,7 @@ describe('examples', { timeout: 90_000 }, () => {
   for (const file of readdirSync(join(root, 'examples')).filter((name) => name.endsWith('.ts'))) {
     if (file === 'demo.ts') continue // below
     it(`${file} runs to its end and leaves nothing running`, async () => {
-      const { code, lines, errors } = await ended(start(file))
+      const { code, lines, errors } = await ended(start(file, ...(told[file] ?? [])))
       expect(code, errors).toBe(0)
       expect(says[file]).toBeDefined()
       for (const line of says[file]!) expect(lines.join('\n')).toContain(line)

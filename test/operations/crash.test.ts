@@ -49,7 +49,7 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('on %s', (kind) => {
     await first.kill()
     await begin()
     expect(await added.result()).toBe('awake')
-    expect((await added.refresh()).startedAt).toBeGreaterThanOrEqual(runAt!)
+    expect((await added.refresh()).startedAt).toBeGreaterThanOrEqual(runAt)
     expect(written()).toEqual([`before ${added.id}`, `after ${added.id}`])
   })
 

@@ -290,7 +290,7 @@ test('bad names, callbacks and durations are refused', async () => {
       await codeOf(ctx.step('', () => 1)),
       await codeOf(ctx.step('ok', 'no function' as never)),
       await codeOf(ctx.sleep('\n', 1)),
-      await codeOf(ctx.sleep('ok', 'soon' as never)),
+      await codeOf(ctx.sleep('ok', 'soon')),
       await codeOf(ctx.waitForSignal(1 as never)),
       await codeOf(ctx.waitForSignal('ok', { timeout: -1 })),
       await codeOf(ctx.waitForSignal('ok', { tmeout: 1 } as never)),

@@ -82,17 +82,17 @@ export class Feed {
       this.#position = event // it slept, and nothing was recorded for it meanwhile
       this.#listeners.tell(NO_HINTS, NO_EVENTS, true)
     }
-    const position = this.#position ?? event
-    for (const watcher of fresh) {
-      watcher.since = position
-      if (watcher.events && watcher.from !== undefined) await this.#resume(watcher, watcher.from, position)
-    }
+    const resuming = fresh.filter((watcher) => watcher.events && watcher.from !== undefined)
+    for (const watcher of fresh) if (!resuming.includes(watcher)) watcher.since = this.#position ?? event
+    for (const watcher of resuming) await this.#inTurn(() => this.#resume(watcher, watcher.from!, event))
   }
 
-  /** Tells a watcher that resumes what it has missed. */
-  async #resume(watcher: Watcher, from: string, upTo: number): Promise<void> {
+  /** Tells a watcher that resumes what it has missed; in turn, so that nothing newer is told before. */
+  async #resume(watcher: Watcher, from: string, event: number): Promise<void> {
+    const upTo = this.#position ?? event
     const after = /^\d+$/.test(from) ? Number(from) : -1
     const { gap, rows } = await this.#source.events(after > upTo ? -1 : after)
+    watcher.since = upTo // one that could not be told stays new, and is told the next time
     const events = eventsOf(rows).filter(({ cursor }) => Number(cursor) <= upTo && (gap || Number(cursor) > after))
     if (gap || events.length > 0) queueMicrotask(() => this.#listeners.call(watcher, { ...NO_HINTS, events, gap }))
   }
@@ -111,14 +111,16 @@ export class Feed {
     this.#inTurn().catch(() => {}) // it is looked at again in a while
   }
 
-  #inTurn(): Promise<void> {
-    const look = async (): Promise<void> => {
-      this.#looking = false
-      if (this.#position !== undefined) await this.#read(this.#position)
-    }
-    const turn = this.#turn.then(look, look)
+  /** Reads from the stream one after the other, since all that is told depends on where it is. */
+  #inTurn(work: () => Promise<void> = () => this.#look()): Promise<void> {
+    const turn = this.#turn.then(work, work)
     this.#turn = turn.catch(() => {})
     return turn
+  }
+
+  async #look(): Promise<void> {
+    this.#looking = false
+    if (this.#position !== undefined) await this.#read(this.#position)
   }
 
   async #read(after: number): Promise<void> {

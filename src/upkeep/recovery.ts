@@ -1,0 +1,90 @@
+// upkeep/recovery.ts: deals with the jobs of workers that are known to be dead, rather than wait for their leases.
+import type { JobRecord } from '../job/job.js'
+import { orphaned } from '../job/stalls.js'
+import type { Recovery } from '../job/stalls.js'
+import { readCell } from '../store/cells.js'
+import type { WorkerCell } from '../store/cells.js'
+import type { Connection } from '../store/connection.js'
+import type { Cell } from '../store/store.js'
+
+/** Who recovers, and how. */
+export interface RecoveryOptions {
+  readonly connection: Connection
+  /** The queues and jobs that it may decide about. */
+  readonly queues: readonly string[]
+  handles(job: JobRecord): boolean
+  readonly recovery: Recovery
+  /** Whether it should leave off. */
+  stopped(): boolean
+}
+
+const PAGE = 500
+
+/**
+ * Retries or fails the jobs of the dead among some workers. Any number of these may run at once: every change is fenced,
+ * and a worker that lives is never taken for dead. Entries of which nothing is left to be done are cleared away.
+ */
+export async function recover(cells: readonly Cell[], options: RecoveryOptions): Promise<void> {
+  const { connection, queues, stopped } = options
+  const dead = deadAmong(cells, options)
+  if (dead.size === 0) return
+  /** The dead of whom jobs remain that others are to decide about. */
+  const unsettled = new Set<string>()
+  for (const queue of queues.filter((each) => [...dead.values()].some((worker) => worker.queues.includes(each)))) {
+    let cursor: string | undefined
+    do {
+      if (stopped()) return
+      const page = await connection.store.find({
+        queue,
+        states: ['active'],
+        limit: PAGE,
+        ...(cursor !== undefined && { cursor }),
+      })
+      const held = page.items.filter((job) => job.worker !== undefined && dead.has(job.worker))
+      const own = held.filter((job) => options.handles(job))
+      const left = [...held.filter((job) => !own.includes(job)), ...(await takeOver(own, options))]
+      for (const { worker } of left) unsettled.add(worker!)
+      cursor = page.cursor
+    } while (cursor !== undefined)
+  }
+  const settled = [...dead].filter(
+    ([id, worker]) => !unsettled.has(id) && worker.queues.every((queue) => queues.includes(queue)),
+  )
+  await Promise.all(
+    settled.map(([, { key, version }]) =>
+      connection.renewals.commit([{ kind: 'put', key, value: undefined, version, events: [] }]),
+    ),
+  )
+}
+
+/** What is known of a dead worker. */
+type Dead = Pick<WorkerCell, 'queues'> & Pick<Cell, 'key' | 'version'>
+
+function deadAmong(cells: readonly Cell[], { connection, queues }: RecoveryOptions): ReadonlyMap<string, Dead> {
+  const { processes } = connection.runtime
+  const dead = new Map<string, Dead>()
+  if (processes === undefined) return dead
+  for (const { key, value, version } of cells) {
+    const { id, origin, queues: theirs = [] } = readCell<WorkerCell>(value)
+    if (id === undefined || origin === undefined || !theirs.some((queue) => queues.includes(queue))) continue
+    if (processes.gone(origin)) dead.set(id, { key, version, queues: theirs })
+  }
+  return dead
+}
+
+/** Takes jobs from the dead; answers those that could not be taken and are theirs still. */
+async function takeOver(
+  jobs: readonly JobRecord[],
+  { connection, recovery }: RecoveryOptions,
+): Promise<readonly JobRecord[]> {
+  const verdicts = await Promise.all(jobs.map((job) => connection.main.commit(orphaned(job, recovery))))
+  const taken = jobs.filter((_, at) => verdicts[at]!.ok)
+  // Their handlers are gone: they must not count against limits until their leases are over.
+  if (taken.length > 0) {
+    await connection.renewals.renew(taken.map(({ id, fence }) => ({ id, fence, lease: 0, started: false })))
+  }
+  return jobs.filter((_, at) => {
+    const verdict = verdicts[at]!
+    return !verdict.ok && verdict.why !== 'fence' && verdict.why !== 'missing'
+  })
+}

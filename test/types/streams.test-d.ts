@@ -1,0 +1,77 @@
+// What a stream takes and gives, what is observed, and how a worker recovers.
+import { Queue, Worker, eventStreamHeaders } from 'millrace'
+import type {
+  EventStreamOptions,
+  Job,
+  ObserveOptions,
+  Processes,
+  Runtime,
+  StateCounts,
+  StreamEventType,
+  StreamSnapshot,
+  WorkerOptions,
+} from 'millrace'
+import { describe, expectTypeOf, test } from 'vitest'
+import { queue, store, untyped } from './jobs.js'
+
+describe('eventStream', () => {
+  test('is a web stream of bytes, fit for an answer', () => {
+    expectTypeOf(queue.eventStream()).toEqualTypeOf<ReadableStream<Uint8Array>>()
+    expectTypeOf(new Response(queue.eventStream(), { headers: eventStreamHeaders })).toEqualTypeOf<Response>()
+    expectTypeOf(eventStreamHeaders['content-type']).toBeString()
+  })
+
+  test('takes what a request says', () => {
+    const request = new Request('http://localhost/events')
+    queue.eventStream({ lastEventId: request.headers.get('last-event-id'), signal: request.signal })
+    queue.eventStream({ snapshot: false, events: ['completed', 'failed', 'progress'], jobId: 'x', buffer: 10 })
+    expectTypeOf<NonNullable<EventStreamOptions['events']>[number]>().toEqualTypeOf<StreamEventType>()
+    // @ts-expect-error it is `completed`
+    queue.eventStream({ events: ['complete'] })
+    // @ts-expect-error what goes wrong in a process stays there
+    queue.eventStream({ events: ['error'] })
+    // @ts-expect-error there is no such option
+    queue.eventStream({ job: 'x' })
+    // @ts-expect-error it is a number
+    queue.eventStream({ buffer: '10' })
+  })
+
+  test('says what a snapshot holds', () => {
+    expectTypeOf<StreamSnapshot['counts']>().toEqualTypeOf<StateCounts>()
+    expectTypeOf<StreamSnapshot['type']>().toEqualTypeOf<'snapshot'>()
+  })
+})
+
+describe('observe', () => {
+  test('gives handles typed by the name of the job', async () => {
+    const charge = await queue.add('charge', { cents: 5 })
+    for await (const seen of charge.observe()) {
+      expectTypeOf(seen.data).toEqualTypeOf<{ cents: number }>()
+      expectTypeOf(seen.returned).toEqualTypeOf<{ receipt: string } | undefined>()
+      expectTypeOf(seen.name).toEqualTypeOf<'charge'>()
+    }
+    const loose = await untyped.add('anything')
+    for await (const seen of loose.observe({ signal: new AbortController().signal })) {
+      expectTypeOf(seen).toExtend<Job>()
+      expectTypeOf(seen.data).toBeUnknown()
+    }
+    expectTypeOf<ObserveOptions>().toEqualTypeOf<{ readonly signal?: AbortSignal }>()
+    // @ts-expect-error it ends when the job does
+    charge.observe({ timeout: '1m' })
+  })
+})
+
+describe('recovery', () => {
+  test('is to retry or to fail', () => {
+    expectTypeOf<WorkerOptions['recovery']>().toEqualTypeOf<'retry' | 'fail' | undefined>()
+    void new Worker(queue, { sweep: () => 5 }, { recovery: 'fail' })
+    void new Worker(new Queue('q', { store }), () => {}, { recovery: 'retry' })
+    // @ts-expect-error there is no third way
+    void new Worker(queue, { sweep: () => 5 }, { recovery: 'wait' })
+  })
+
+  test('asks the runtime what is known of processes', () => {
+    expectTypeOf<Runtime['processes']>().toEqualTypeOf<Processes | undefined>()
+    expectTypeOf<ReturnType<Processes['gone']>>().toBeBoolean()
+  })
+})
