@@ -1,6 +1,6 @@
-// What composition costs: groups and flows beside a plain drain of as many jobs, and schedules that are not due.
+// What composition costs: groups, flows and phases beside a plain drain of as many jobs, and schedules that are not due.
 import { setTimeout as pause } from 'node:timers/promises'
-import { FlowProducer, Queue, Worker, shutdown } from 'millrace'
+import { FlowProducer, Queue, Worker, phases, shutdown } from 'millrace'
 import type { Store } from 'millrace'
 import { BULK, CONCURRENCY, NAME, QUEUE, payload } from './load.js'
 import { rate } from './measure.js'
@@ -52,7 +52,7 @@ const flows: Fill = async (store, _, jobs) => {
 }
 
 /** Fills a fresh store, and has a worker do all of it; the figure is the speed of the worker alone. */
-async function drained(ground: Ground, fill: Fill, jobs: number): Promise<Sample> {
+async function drained(ground: Ground, fill: Fill, jobs: number, inPhases = false): Promise<Sample> {
   const places = ground.places()
   const path = await places.fresh()
   try {
@@ -63,7 +63,9 @@ async function drained(ground: Ground, fill: Fill, jobs: number): Promise<Sample
     let ended = 0
     let finish = (): void => {}
     const all = new Promise<void>((resolve) => (finish = resolve))
-    const worker = new Worker(queue, { [NAME]: () => void ran++ }, { concurrency: CONCURRENCY, autorun: false })
+    const run = (): void => void ran++
+    const handler = inPhases ? phases({ download: () => 1, process: () => 2, upload: run }) : run
+    const worker = new Worker(queue, { [NAME]: handler }, { concurrency: CONCURRENCY, autorun: false })
     worker.on('completed', () => {
       if (++ended === jobs) finish()
     })
@@ -106,10 +108,10 @@ async function watched(ground: Ground, schedules: number): Promise<Sample> {
 /** The rows, for one store. */
 export function composing(ground: Ground, jobs: number): readonly Case[] {
   const { durability } = ground
-  const beside = (name: string, fill: Fill, least: number, count: number): Case => ({
+  const beside = (name: string, fill: Fill, least: number, count: number, inPhases = false): Case => ({
     figures: [{ key: 'rate', name, unit: 'jobs/s', targets: [{ kind: 'ratio', to: 'plain drain', least }] }],
     contenders: [
-      { name: 'millrace', durability, run: () => drained(ground, fill, count) },
+      { name: 'millrace', durability, run: () => drained(ground, fill, count, inPhases) },
       { name: 'plain drain', durability, run: () => drained(ground, plain, count) },
     ],
   })
@@ -117,6 +119,7 @@ export function composing(ground: Ground, jobs: number): readonly Case[] {
   return [
     beside('drain, 1,000 active groups', grouped, 0.7, jobs),
     beside('drain of flows, a parent and 100 children each', flows, 0.6, whole),
+    beside('drain of jobs in three phases', plain, 0.25, jobs, true),
     {
       figures: [
         {

@@ -5,6 +5,8 @@ export { MillraceError, UnrecoverableError, isMillraceError } from './job/errors
 export type { ErrorCode } from './job/errors.js'
 export type { Duration } from './job/duration.js'
 export type { AttemptError, Dedup, EdgeError, ErrorInfo, FailurePolicy, JobState, LogLine } from './job/job.js'
+export type { PhaseStatus } from './job/memo.js'
+export type { JobPhase } from './job/phases.js'
 export type { BackoffOptions, CustomBackoff } from './job/retry.js'
 export type {
   CatchUp,
@@ -32,6 +34,7 @@ export type {
   JobOptions,
   NameOf,
   NextOf,
+  PhasesOf,
   ResultOf,
   ReturnOf,
   Upgrade,
@@ -100,8 +103,20 @@ export type {
   Handling,
   HandlerOptions,
   Handlers,
-  WorkerOptions,
-} from './worker/options.js'
+  PhasesHandlerOf,
+} from './worker/handlers.js'
+export type { WorkerOptions } from './worker/options.js'
+export { phases } from './worker/phases.js'
+export type {
+  AnyPhases,
+  Exactly,
+  FreePhases,
+  PhaseContext,
+  PhaseMethods,
+  PhaseOptions,
+  PhaseRunner,
+  Phases,
+} from './worker/phases.js'
 export { shutdown } from './worker/shutdown.js'
 export type { Closable } from './worker/shutdown.js'
 export { Worker } from './worker/worker.js'

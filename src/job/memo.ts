@@ -16,6 +16,8 @@ export interface PhaseState {
   readonly error?: ErrorInfo
   /** Attempts of this phase that have failed. */
   readonly failures?: number
+  /** How often the job had stalled when it began; absent: never. */
+  readonly stalls?: number
 }
 
 /** One attempt to tell a webhook. */
@@ -32,7 +34,7 @@ export interface DeliveryEntry {
 
 /** What was written down about a job. */
 export interface Memo {
-  /** By their names; those that nothing has happened to are absent. */
+  /** By their names, all of them in order, once the first has begun. */
   readonly phases?: Readonly<Record<string, PhaseState>>
   /** Deliveries of its end, the last of them. */
   readonly deliveries?: readonly DeliveryEntry[]

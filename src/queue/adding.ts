@@ -1,7 +1,7 @@
 // queue/adding.ts: from a call of `add` to an insert, and from its verdict to a handle.
 import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
-import type { JobRecord, Keep } from '../job/job.js'
+import type { Extras, JobRecord, Keep } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import { create, drop, isDenied, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
@@ -50,6 +50,8 @@ export class Adder {
   readonly #retention: Keep | undefined
   /** Options parsed once per name, for adds that give none. */
   readonly #parsed = new Map<string, ParsedOptions>()
+  /** What jobs of a name are stamped with. */
+  readonly #stamps = new Map<string, Extras>()
 
   constructor(
     queue: string,
@@ -138,7 +140,16 @@ export class Adder {
     if (typeof options !== 'object' || options === null || Array.isArray(options)) {
       throw new MillraceError('INVALID_OPTION', `queue.add options must be an object, not ${String(options)}.`)
     }
-    const { input: _i, output: _o, version: _v, upgrade: _u, next: _n, after: _a, ...own } = definition ?? {}
+    const {
+      input: _i,
+      output: _o,
+      version: _v,
+      upgrade: _u,
+      next: _n,
+      after: _a,
+      phases: _p,
+      ...own
+    } = definition ?? {}
     const all = { ...this.#defaults, ...own, ...defined(options) }
     const parsed = parseOptions(all, 'queue.add options', this.#queue, name, this.#retention)
     if (options === NO_OPTIONS) this.#parsed.set(name, parsed)
@@ -169,10 +180,19 @@ export class Adder {
       group: options.group,
       dedup: options.dedup,
       keep: options.keep,
-      extras: undefined,
+      extras: this.#extras(name),
       edges: kin?.children === undefined ? options.edges : [...options.edges, ...kin.children],
     })
     return { insert, mode: options.mode }
+  }
+
+  /** One object for all jobs of a name: those that are alike are written together. */
+  #extras(name: string): Extras | undefined {
+    const phases = this.#jobs?.[name]?.phases
+    if (phases === undefined) return undefined
+    let extras = this.#stamps.get(name)
+    if (extras === undefined) this.#stamps.set(name, (extras = Object.freeze({ phases: Object.freeze([...phases]) })))
+    return extras
   }
 
   *#refused(insert: Insert, mode: Prepared['mode'], verdict: Verdict & { readonly ok: false }, way: Way): Steps<Job> {

@@ -3,6 +3,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import { checkName, nearest, refuseUnknown } from '../job/names.js'
+import { checkPhaseNames } from '../job/phases.js'
 import { checkDefaults, defaultOptionNames } from './options.js'
 import type { JobDefaults } from './options.js'
 
@@ -37,6 +38,7 @@ export interface JobDefinition<
   Return = Result,
   Next extends string = string,
   After extends readonly string[] = readonly string[],
+  Phases = unknown,
 > extends JobOptions {
   /** Carries types only; there is nothing here at run time. */
   readonly [madeByJob]: {
@@ -46,6 +48,7 @@ export interface JobDefinition<
     readonly return: Return
     readonly next: Next
     readonly after: After
+    readonly phases: Phases
   }
   /** Checks the payload at `add` and again before the handler, which gets what it makes of it. Default: no check. */
   readonly input?: StandardSchemaV1
@@ -55,6 +58,8 @@ export interface JobDefinition<
   readonly next?: readonly string[]
   /** The jobs that it waits for, in this order. Default: any, or none. */
   readonly after?: readonly string[]
+  /** The phases of its handler, in this order. Default: none. */
+  readonly phases?: readonly string[]
 }
 
 /** Declared jobs by name. */
@@ -80,6 +85,16 @@ export type NextOf<Definition extends JobDefinition> = Definition[typeof madeByJ
 
 /** The names that a job was declared to wait for, in order; `readonly string[]` where none were. */
 export type AfterOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['after']
+
+/** What the phases of a job were declared to return, by name; `unknown` where no names are known. */
+export type PhasesOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['phases']
+
+/** What is known of the results of declared phases: that the last one's is the job's. */
+type Results<Names extends readonly string[], Return> = string extends Names[number]
+  ? unknown
+  : Names extends readonly [...infer First extends string[], infer Last extends string]
+    ? { readonly [Name in First[number]]: unknown } & { readonly [Name in Last]: Return }
+    : unknown
 
 /** Declarations that name no job which is not declared. */
 type Linked<Jobs> = {
@@ -112,6 +127,7 @@ export function job<
   OutputSchema extends StandardSchemaV1 | undefined = undefined,
   const Next extends readonly string[] = readonly string[],
   const After extends readonly string[] = readonly string[],
+  const Phases extends readonly string[] = readonly string[],
 >(
   options: JobOptions<SchemaInput<InputSchema, Input>> & {
     /** Checks the payload at `add` and again before the handler, which gets what it makes of it. Default: no check. */
@@ -122,6 +138,8 @@ export function job<
     readonly next?: Next
     /** The jobs that it waits for, in this order, which types `ctx.dependencies()`; `add` wants as many. Default: any. */
     readonly after?: After
+    /** The phases of its handler, in this order, which is made by `phases()`; a new job has them from the start. Default: none. */
+    readonly phases?: Phases
   },
 ): JobDefinition<
   SchemaInput<InputSchema, Input>,
@@ -129,22 +147,29 @@ export function job<
   SchemaOutput<OutputSchema, Result>,
   SchemaInput<OutputSchema, Result>,
   Next[number],
-  After
+  After,
+  Results<Phases, SchemaInput<OutputSchema, Result>>
 >
-/** Declares a job by plain types, which are not checked at run time, and names what may come next. */
+/**
+ * Declares a job by plain types, which are not checked at run time, and names what may come next. `Phases` says what each of
+ * its phases returns: `{ download: { path: string }; upload: Result }`.
+ */
 export function job<
   Input = unknown,
   Result = unknown,
   Next extends string = string,
   After extends readonly string[] = readonly string[],
+  Phases = unknown,
 >(
   options?: JobOptions<Input> & {
     /** The jobs that its chain may go on with: `continueWith` takes no other. `[]`: none. Default: any. */
     readonly next?: readonly Next[]
     /** The jobs that it waits for, in this order, which types `ctx.dependencies()`; `add` wants as many. Default: any. */
     readonly after?: After
+    /** The phases of its handler, in this order, which is made by `phases()`; a new job has them from the start. Default: none. */
+    readonly phases?: readonly (unknown extends Phases ? string : Extract<keyof Phases, string>)[]
   },
-): JobDefinition<Input, Input, Result, Result, Next, After>
+): JobDefinition<Input, Input, Result, Result, Next, After, Phases>
 /** What both come to. */
 export function job(options: Declared = {}): JobDefinition {
   checkDefinition(options, 'job()')
@@ -158,6 +183,7 @@ interface Declared extends JobOptions {
   readonly output?: StandardSchemaV1 | undefined
   readonly next?: readonly string[]
   readonly after?: readonly string[]
+  readonly phases?: readonly string[]
 }
 
 /** Gathers declared jobs. Names are checked here, so that a bad one is found when the program starts. */
@@ -188,7 +214,11 @@ function checkDefinition(options: Declared, where: string): void {
       `${where}: write job({ input: schema }), or job({ attempts: 5 }) and the like.`,
     )
   }
-  refuseUnknown(options, ['input', 'output', 'version', 'upgrade', 'next', 'after', ...defaultOptionNames], where)
+  refuseUnknown(
+    options,
+    ['input', 'output', 'version', 'upgrade', 'next', 'after', 'phases', ...defaultOptionNames],
+    where,
+  )
   checkSchema(options.input, `${where}: input`)
   checkSchema(options.output, `${where}: output`)
   const { version } = options
@@ -205,6 +235,7 @@ function checkDefinition(options: Declared, where: string): void {
     if (!Array.isArray(names)) throw new MillraceError('INVALID_OPTION', `${where}: ${field} must be a list of names.`)
     for (const name of names) checkName(name as string, `job name in ${field}`)
   }
+  if (options.phases !== undefined) checkPhaseNames(options.phases, where)
   checkDefaults(options, where)
 }
 

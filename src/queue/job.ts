@@ -2,6 +2,8 @@
 import type { Duration } from '../job/duration.js'
 import type { AttemptError, Dedup, ErrorInfo, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import { hasPhases, overallOf, phasesOf } from '../job/phases.js'
+import type { JobPhase } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/rounds.js'
 import type { CascadeOptions } from './cascade.js'
 import type { LogOptions } from './logs.js'
@@ -182,8 +184,13 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   get dedup(): Dedup | undefined {
     return this.#record.dedup
   }
-  /** What `ctx.progress` said last. */
+  /** Its phases by name, in their order; empty where it has none. */
+  get phases(): Readonly<Record<string, JobPhase>> {
+    return phasesOf(this.#record)
+  }
+  /** What `ctx.progress` said last; of a job with phases, how far the whole of it is, from 0 to 100. */
   get progress(): unknown {
+    if (hasPhases(this.#record)) return overallOf(this.#record)
     return this.#record.progress === undefined ? undefined : decodeJson(this.#record.progress)
   }
   /** What the handler returned, once completed. `result()` waits for it. */
@@ -281,8 +288,9 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
 
   /** The record without its methods, for logs and JSON. */
   toJSON(): Record<string, unknown> {
-    const { data: _data, progress: _progress, result: _result, ...rest } = this.#record
-    return { ...rest, state: this.state, data: this.data, progress: this.progress, returned: this.returned }
+    const { data: _data, progress: _progress, result: _result, memo: _memo, ...rest } = this.#record
+    const { state, data, phases, progress, returned } = this
+    return { ...rest, state, data, phases, progress, returned }
   }
 
   #did(after: { readonly done: boolean; readonly record: JobRecord | undefined }): boolean {

@@ -4,8 +4,9 @@ import type { Millis } from '../job/job.js'
 import type { JobDefinitions } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
 import type { BatchHandler, BatchHandlerOptions } from '../worker/batching.js'
-import type { JobSignal } from '../worker/context.js'
-import type { Handler, HandlerOptions, Handlers } from '../worker/options.js'
+import type { JobSignal, Middleware } from '../worker/context.js'
+import type { Handler, HandlerOptions, Handlers } from '../worker/handlers.js'
+import { phasesIn } from '../worker/phases.js'
 import type { History, Run } from './history.js'
 import type { Process } from './process.js'
 
@@ -14,6 +15,7 @@ export type AnyHandlers = Handler | Handlers<JobDefinitions>
 
 /** The same handlers, watched. */
 export function observed(process: Process, history: History, handlers: AnyHandlers): Handler {
+  if (phasesIn(handlers) !== undefined) return handlers as Handler
   return typeof handlers === 'function'
     ? watched(process, history, handlers)
     : (Object.fromEntries(
@@ -25,11 +27,29 @@ type OneHandler = Handler | HandlerOptions | BatchHandlerOptions
 
 function watchedOne(process: Process, history: History, handler: OneHandler): OneHandler {
   if (typeof handler === 'function') return watched(process, history, handler)
+  if (isInPhases(handler)) return handler
   const { timeout } = handler
   const limit = timeout === undefined ? undefined : parseDuration(timeout, 'timeout')
   return 'runBatch' in handler
     ? { ...handler, runBatch: watchedBatch(process, history, handler.runBatch, limit) }
     : { ...handler, run: watched(process, history, handler.run, limit) }
+}
+
+function isInPhases(handler: unknown): boolean {
+  return (phasesIn(handler) ?? phasesIn((handler as HandlerOptions | undefined)?.run)) !== undefined
+}
+
+/** What watches runs in phases, which cannot be wrapped as functions are; none where there are no such handlers. */
+export function phasesObserved(process: Process, history: History, handlers: AnyHandlers): readonly Middleware[] {
+  const all = isInPhases(handlers)
+  const watches = (name: string): boolean =>
+    all || (Object.hasOwn(handlers, name) && isInPhases((handlers as Handlers<JobDefinitions>)[name]))
+  const some = all || Object.values(handlers).some(isInPhases)
+  const around: Middleware = (job, ctx, next) => {
+    if (!watches(job.name)) return next()
+    return whenEnded(() => next(), begin(process, history, job, ctx.signal, undefined))
+  }
+  return some ? [around] : []
 }
 
 function watched(process: Process, history: History, run: Handler, limit?: Millis): Handler {

@@ -4,13 +4,16 @@ import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import type { ErrorInfo, JobRecord, JobState, Millis } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import { phasesOf } from '../job/phases.js'
+import type { JobPhase } from '../job/phases.js'
 import { refuseUnknown } from '../job/names.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import type { Queue } from '../queue/queue.js'
 import type { AnyJobs } from '../queue/types.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
-import type { Handling, WorkerOptions } from '../worker/options.js'
+import type { Handling } from '../worker/handlers.js'
+import type { WorkerOptions } from '../worker/options.js'
 import { generateTrouble } from './generate.js'
 import type { AnyHandlers } from './observed.js'
 import { play } from './play.js'
@@ -32,6 +35,8 @@ export interface SimulatedJob {
   readonly data: unknown
   /** What its handler returned, if it completed. */
   readonly result: unknown
+  /** Its phases by name, in their order; empty where it has none. */
+  readonly phases: Readonly<Record<string, JobPhase>>
   /** Its last failure, if there was one. */
   readonly error: ErrorInfo | undefined
   /** Attempts begun and not given back. */
@@ -144,9 +149,11 @@ async function endSchedules(queue: Queue): Promise<void> {
   for (const { key } of await queue.schedules()) await queue.unschedule(key)
 }
 
-function view({ id, name, state, data, result, error, attempt, stalls }: JobRecord): SimulatedJob {
+function view(record: JobRecord): SimulatedJob {
+  const { id, name, state, error, attempt, stalls } = record
   const parse = (text: string | undefined): unknown => (text === undefined ? undefined : decodeJson(text))
-  return { id, name, state, data: parse(data), result: parse(result), error, attempt, stalls }
+  const [data, result, phases] = [parse(record.data), parse(record.result), phasesOf(record)]
+  return { id, name, state, data, result, phases, error, attempt, stalls }
 }
 
 /** A failed simulation in words: what was broken, and what happened until then. */

@@ -9,7 +9,7 @@ import type { WorkerOptions } from '../worker/options.js'
 import { Worker } from '../worker/worker.js'
 import { badLine } from './faults.js'
 import { History } from './history.js'
-import { observed } from './observed.js'
+import { observed, phasesObserved } from './observed.js'
 import type { AnyHandlers } from './observed.js'
 import { EPOCH, Process } from './process.js'
 import type { SimulatedProcess } from './process.js'
@@ -107,21 +107,20 @@ export class Stage {
     const queues = new Map(settings.queues.map((queue) => [queue, new Queue(queue, queueOptions)]))
     let worker: Worker<JobDefinitions> | undefined
     if (role === 'worker') {
-      worker = new Worker<JobDefinitions>(
-        settings.queues,
-        observed(process, this.history, handlers(process, this.history)),
-        {
-          store,
-          logger: false,
-          ...(jobs && { jobs }),
-          concurrency: settings.concurrency,
-          lease: settings.lease,
-          pollEvery: settings.pollEvery,
-          abandonAfter: settings.abandonAfter,
-          ...(settings.limit !== undefined && { maxGlobalConcurrency: settings.limit }),
-          ...extra,
-        },
-      )
+      const own = handlers(process, this.history)
+      const middleware = [...phasesObserved(process, this.history, own), ...(extra?.middleware ?? [])]
+      worker = new Worker<JobDefinitions>(settings.queues, observed(process, this.history, own), {
+        store,
+        logger: false,
+        ...(jobs && { jobs }),
+        concurrency: settings.concurrency,
+        lease: settings.lease,
+        pollEvery: settings.pollEvery,
+        abandonAfter: settings.abandonAfter,
+        ...(settings.limit !== undefined && { maxGlobalConcurrency: settings.limit }),
+        ...extra,
+        ...(middleware.length > 0 && { middleware }),
+      })
     }
     const actor: Actor = { process, queues, worker }
     this.actors.set(name, actor)

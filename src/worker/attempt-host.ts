@@ -1,5 +1,5 @@
 // worker/attempt-host.ts: what an attempt needs of its worker.
-import type { Outcome, Said } from '../job/lifecycle.js'
+import type { Outcome } from '../job/lifecycle.js'
 import type { Adder } from '../queue/adding.js'
 import type { JobDefinition } from '../queue/define.js'
 import type { Desk } from '../queue/desk.js'
@@ -7,6 +7,7 @@ import type { Verdict } from '../store/store.js'
 import type { Job } from '../queue/job.js'
 import type { AbortReason, JobContext, Middleware } from './context.js'
 import type { Leases } from './leases.js'
+import type { Told } from './notes.js'
 import type { Settings } from './options.js'
 
 /** What an attempt needs of its worker. */
@@ -29,7 +30,7 @@ export interface AttemptHost<Attempt> {
   /** The handler does not end: its slot is to be given up. */
   stuck(attempt: Attempt, outcome: Outcome): void
   /** A note is durable, or was refused. */
-  noted(attempt: Attempt, said: Said, verdict: Verdict): void
+  noted(attempt: Attempt, said: Told, verdict: Verdict): void
   /** A callback of the user's threw. */
   misbehaved(attempt: Attempt, what: string, cause: unknown): void
 }

@@ -5,9 +5,7 @@ import { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { encodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
-import { settle } from '../job/lifecycle.js'
 import type { Outcome, Returned } from '../job/lifecycle.js'
-import { validate } from '../queue/define.js'
 import type { JobDefinition } from '../queue/define.js'
 import { Job } from '../queue/job.js'
 import type { Done, UpdateOptions } from '../queue/job.js'
@@ -22,15 +20,16 @@ import { Children, dependenciesOf, refuseOldWait, returned } from './children.js
 import type { WaitOptions } from './children.js'
 import { Context, Snoozed, abortFor, wrap } from './context.js'
 import type { AbortReason, JobContext, JobSignal } from './context.js'
-import { reasonOf } from './leases.js'
 import { failure, isThenable, leaseLost, tookTooLong, worthRetrying } from './failing.js'
 import type { Failing } from './failing.js'
 import { updateRunning } from './postponing.js'
 import type { Postponed } from './postponing.js'
-import { isTakenAsIs, received } from './received.js'
-import type { LastWords } from './notes.js'
+import { isTakenAsIs, judge, received } from './received.js'
+import type { LastWords, Told } from './notes.js'
 import type { ParsedHandler } from './options.js'
+import { PhaseRun } from './phasing.js'
 import { Saying } from './saying.js'
+import { settleWithin } from './settling-within.js'
 import { DurableSteps } from './steps.js'
 import { Transacting } from './transacting.js'
 
@@ -61,6 +60,8 @@ export class Attempt {
   later = false
   /** Somebody's transaction held the job when its lease was last to be renewed. */
   busy = false
+  /** Its run of phases, if its handler has any and was called. */
+  phases: PhaseRun | undefined
   /** What may have been committed in its transaction, whose answer never came. */
   perhaps: Returned | undefined
   /** When it is to run again once its handler has returned. */
@@ -136,7 +137,9 @@ export class Attempt {
   }
 
   #run(job: Job, ctx: JobContext): unknown {
+    const { phases } = this.handler
     try {
+      if (phases !== undefined) return (this.phases = new PhaseRun(this, phases)).run(job, ctx)
       return this.batch === undefined ? this.handler.run(job, ctx) : this.batch.join(this, job, ctx)
     } finally {
       this.later = true
@@ -225,6 +228,24 @@ export class Attempt {
     return this.#saying?.takeLast()
   }
 
+  /** Tells of what landed with its settlement. */
+  told(said: Told): void {
+    this.#host.noted(this, said, { ok: true, inserted: [] })
+  }
+
+  /** Whether jobs were added that leave with its settlement. */
+  get adds(): boolean {
+    const own = this.#children?.own
+    return own !== undefined && (own.isBusy || own.also.length > 0)
+  }
+
+  /** Fails with this after that time. */
+  arm(timeout: Millis, error: () => MillraceError): Stop {
+    const stop = this.#host.desk.connection.runtime.timer(timeout, () => this.stop(error()))
+    this.#timers = [...(this.#timers ?? []), stop]
+    return stop
+  }
+
   /** The error for what comes when the job is no longer this worker's, or its handler has ended. */
   notOurs(): MillraceError {
     const ended = this.lost === undefined && this.#done
@@ -280,17 +301,8 @@ export class Attempt {
   #judge(value: unknown): void {
     const schema = this.#host.definitionOf(this.record.name)?.output
     if (schema === undefined) return this.#completed(value)
-    const said = validate(schema, value)
-    const judge = (each: Awaited<typeof said>): void => {
-      if (this.#done) return
-      if (each.ok) return this.#completed(each.value)
-      this.#failed(
-        new MillraceError('INVALID_RESULT', `The handler's result was refused: ${each.issues.join('; ')}`),
-        false,
-      )
-    }
-    if (said instanceof Promise) void said.then(judge)
-    else judge(said)
+    const passed = (each: unknown): void => void (this.#done || this.#completed(each))
+    judge(schema, value, passed, (error) => void (this.#done || this.#failed(error, false)))
   }
 
   #completed(value: unknown): void {
@@ -336,33 +348,8 @@ export class Attempt {
     this.outcome = outcome
     const work = this.#transacting
     if (work === undefined || (outcome.kind === 'returned' && !work.isOpen)) return this.#host.ended(this, outcome)
-    if (outcome.kind === 'returned') void this.#settleWithin(work, outcome)
+    if (outcome.kind === 'returned') void settleWithin(this, this.#host, work, outcome, this.#children?.own.also ?? [])
     else void work.rollBack(new Error('The handler failed.')).then(() => this.#host.ended(this, outcome))
-  }
-
-  /** Settles in the transaction that is open; if that cannot be, all of it was rolled back, and the attempt failed. */
-  async #settleWithin(work: Transacting, outcome: Returned): Promise<void> {
-    try {
-      if (this.#children !== undefined) await work.send(this.#children.own.also)
-    } catch (error) {
-      await work.rollBack(error)
-      return this.#host.ended(this, (this.outcome = this.failedWith(error)))
-    }
-    const end = await work.settle(settle(this.record, outcome))
-    switch (end.kind) {
-      case 'committed':
-        return this.#host.committed(this, outcome)
-      case 'unknown':
-        this.unsure = true
-        this.perhaps = outcome
-        return this.#host.ended(this, (this.outcome = this.failedWith(end.error)))
-      case 'refused': {
-        const error = work.refusal(end.verdict, outcome)
-        if (error !== undefined) return this.#host.ended(this, (this.outcome = this.failedWith(error)))
-        this.#host.lost(this, reasonOf(end.verdict))
-        this.#host.endedLost(this)
-      }
-    }
   }
 
   /** What a failure comes to, which is found only when the handler has returned. */
@@ -395,6 +382,6 @@ export class Attempt {
   get #failing(): Failing {
     const { desk, settings } = this.#host
     const misbehaved: Failing['misbehaved'] = (what, cause) => this.#host.misbehaved(this, what, cause)
-    return { record: this.record, handler: this.handler, desk, settings, misbehaved }
+    return { record: this.record, handler: this.handler, desk, settings, phase: this.phases?.failing, misbehaved }
   }
 }

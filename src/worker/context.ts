@@ -2,7 +2,6 @@
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import { encodeJson } from '../job/json.js'
-import type { Said } from '../job/lifecycle.js'
 import type { InputOf, JobDefinitions, NameOf } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
 import type { Ended, EndedOf } from '../queue/links.js'
@@ -11,6 +10,7 @@ import type { Completing, Inside, PlanArguments, Planned } from '../queue/succes
 import type { AnyJobs } from '../queue/types.js'
 import type { Store } from '../store/store.js'
 import type { WaitOptions } from './children.js'
+import type { Spoken } from './notes.js'
 
 /** Why a running handler should stop. */
 export type AbortReason = 'cancelled' | 'lease-lost' | 'completed-elsewhere' | 'removed' | 'timeout' | 'shutdown'
@@ -188,7 +188,7 @@ export async function wrap(
 function extend(ctx: JobContext, extra: object | void): void {
   if (typeof extra !== 'object' || extra === null) return
   for (const key of Object.keys(extra)) {
-    if (key in ctx && reserved.has(key)) {
+    if (reserved.has(key)) {
       throw new MillraceError('CALLBACK_FAILED', `A middleware may not replace ctx.${key}.`)
     }
   }
@@ -196,13 +196,15 @@ function extend(ctx: JobContext, extra: object | void): void {
 }
 
 const reserved: ReadonlySet<string> = new Set(
-  'signal progress log prepare complete add waitFor dependencies snooze step sleep waitForSignal'.split(' '),
+  'signal progress log prepare complete add waitFor dependencies snooze step sleep waitForSignal phaseResult phaseResults'.split(
+    ' ',
+  ),
 )
 
 /** What a context asks of its attempt. */
-interface Attempting {
+export interface Attempting {
   signal(): JobSignal
-  readonly saying: { say(what: () => Said): Promise<void> }
+  readonly saying: { say(what: () => Spoken): Promise<void> }
   snooze(duration: Duration): never
   readonly steps: {
     step(name: string, fn: () => unknown): Promise<unknown>
@@ -233,12 +235,12 @@ export class Context implements JobContext {
 
   // Getters, so that `({ progress, log }) => …` works and handlers that use neither pay nothing.
   get progress() {
-    return (value: unknown): Promise<void> => this.#say(() => ({ progress: encodeJson(value ?? null, 'progress') }))
+    return (value: unknown): Promise<void> => this.say(() => ({ progress: encodeJson(value ?? null, 'progress') }))
   }
 
   get log() {
     return (line: string): Promise<void> =>
-      this.#say(() => {
+      this.say(() => {
         encodeJson(String(line), 'log line')
         return { logs: [String(line)] }
       })
@@ -289,7 +291,7 @@ export class Context implements JobContext {
   }
 
   /** Those who await it hear of a failure; those who do not are not brought down by it. */
-  #say(what: () => Said): Promise<void> {
+  protected say(what: () => Spoken): Promise<void> {
     const said = this.#attempt.saying.say(what)
     said.catch(() => {})
     return said

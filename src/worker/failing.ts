@@ -4,9 +4,20 @@ import { describeError, isUnrecoverable } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import type { Outcome } from '../job/lifecycle.js'
 import { backoffDelay, defaultBackoff } from '../job/retry.js'
+import type { Backoff } from '../job/retry.js'
+import { show } from '../job/show.js'
 import type { Desk } from '../queue/desk.js'
 import { Job } from '../queue/job.js'
 import type { ParsedHandler, Settings } from './options.js'
+
+/** What a phase says about its failure. */
+export interface PhaseFailing {
+  readonly backoff: Backoff | undefined
+  /** How often it has failed, this time included. */
+  readonly failures: number
+  /** Whether it may be tried again, as far as the phase is concerned. */
+  mayRetry(error: unknown): boolean
+}
 
 /** Whose failure it is, and who decides. */
 export interface Failing {
@@ -14,6 +25,8 @@ export interface Failing {
   readonly handler: ParsedHandler
   readonly desk: Desk
   readonly settings: Settings
+  /** The phase that failed, of a job in phases. */
+  readonly phase: PhaseFailing | undefined
   /** A callback of the user's threw. */
   misbehaved(what: string, cause: unknown): void
 }
@@ -30,7 +43,10 @@ export function worthRetrying({ record, desk, settings, misbehaved }: Failing, e
       answer.then(undefined, () => {})
       throw new TypeError("it answered a promise; it must answer 'retry' or 'fatal' at once")
     }
-    return answer !== 'fatal'
+    if (answer !== 'retry' && answer !== 'fatal') {
+      throw new TypeError(`it answered ${show(answer)}; it must answer 'retry' or 'fatal'`)
+    }
+    return answer === 'retry'
   } catch (cause) {
     misbehaved('retryable', cause)
     return true
@@ -38,14 +54,18 @@ export function worthRetrying({ record, desk, settings, misbehaved }: Failing, e
 }
 
 /** The outcome of a failed attempt. */
-export function failure(failing: Failing, error: unknown, retryable: boolean): Outcome {
+export function failure(failing: Failing, error: unknown, worth: boolean): Outcome {
+  const retryable = worth && failing.phase?.mayRetry(error) !== false
   return { kind: 'threw', error: describeError(error), retryable, retryIn: retryable ? backoff(failing, error) : 0 }
 }
 
 /** A strategy that is missing or throws costs the job nothing but its formula: the default takes its place. */
-function backoff({ record, handler, desk, settings, misbehaved }: Failing, error: unknown): Millis {
+function backoff({ record, handler, desk, settings, phase, misbehaved }: Failing, error: unknown): Millis {
   const { random } = desk.connection.runtime
   try {
+    if (phase?.backoff !== undefined) {
+      return backoffDelay(phase.backoff, phase.failures, random, settings.custom, error)
+    }
     const formula = record.backoff ?? handler.backoff ?? defaultBackoff
     return backoffDelay(formula, record.attempt, random, settings.custom, error)
   } catch (cause) {
@@ -70,7 +90,8 @@ export function leaseLost({ id, name }: JobRecord, why: string): MillraceError {
   return new MillraceError('LEASE_LOST', `Nothing was written for job ${id} ('${name}'): ${why}.`, { details: { id } })
 }
 
-/** The error of a handler that ran past its timeout. */
-export function tookTooLong(timeout: Millis): MillraceError {
-  return new MillraceError('JOB_TIMEOUT', `The handler ran past its timeout of ${timeout} ms.`)
+/** The error of a handler, or of one of its phases, that ran past its timeout. */
+export function tookTooLong(timeout: Millis, phase?: string): MillraceError {
+  const who = phase === undefined ? 'The handler' : `Phase '${phase}'`
+  return new MillraceError('JOB_TIMEOUT', `${who} ran past its timeout of ${timeout} ms.`)
 }

@@ -2,7 +2,7 @@
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
-import type { Outcome, Said } from '../job/lifecycle.js'
+import type { Outcome } from '../job/lifecycle.js'
 import { Adder } from '../queue/adding.js'
 import type { JobDefinition, JobDefinitions } from '../queue/define.js'
 import { Desk } from '../queue/desk.js'
@@ -17,6 +17,7 @@ import { Bag } from './bag.js'
 import type { AbortReason, Middleware } from './context.js'
 import type { Intake } from './intake.js'
 import type { Leases } from './leases.js'
+import type { Told } from './notes.js'
 import type { Settings } from './options.js'
 import { Settlements } from './settlements.js'
 import { Slots } from './slots.js'
@@ -298,7 +299,7 @@ export class Floor {
     return adder
   }
 
-  #noted(attempt: Attempt, { progress, about, tells }: Said, verdict: Verdict): void {
+  #noted(attempt: Attempt, { progress, about, tells }: Told, verdict: Verdict): void {
     const { emitter, connection } = this.#host
     if (!verdict.ok) return
     const at = connection.runtime.now()

@@ -2,6 +2,7 @@
 import type { Note } from '../job/change.js'
 import type { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
+import type { JsonText } from '../job/json.js'
 import { note } from '../job/lifecycle.js'
 import type { Said } from '../job/lifecycle.js'
 import type { OpenTransaction } from '../store/ambient.js'
@@ -9,8 +10,14 @@ import type { Lane } from '../store/batcher.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Verdict } from '../store/store.js'
 
+/** What a handler says; its memo is made when the note leaves. */
+export type Spoken = Omit<Said, 'memo'> & { readonly memo?: () => JsonText }
+
+/** What others are told of a note. */
+export type Told = Pick<Said, 'progress' | 'about' | 'tells'>
+
 interface OpenNote {
-  said: Said
+  said: Spoken
   readonly written: Promise<void>
   /** It is in the lane, before any settlement. */
   sent: boolean
@@ -20,7 +27,7 @@ interface OpenNote {
 
 /** What a handler said just before it ended. */
 export interface LastWords {
-  readonly note: Note
+  readonly said: Spoken
   told(verdict: Verdict): void
 }
 
@@ -31,7 +38,7 @@ export interface LastWords {
 export class Notes {
   readonly #record: JobRecord
   readonly #lane: Lane
-  readonly #noted: (said: Said, verdict: Verdict) => void
+  readonly #noted: (said: Told, verdict: Verdict) => void
   readonly #refused: () => MillraceError
   #open: OpenNote | undefined
   #before: Promise<void> = Promise.resolve()
@@ -41,7 +48,7 @@ export class Notes {
   constructor(
     record: JobRecord,
     lane: Lane,
-    noted: (said: Said, verdict: Verdict) => void,
+    noted: (said: Told, verdict: Verdict) => void,
     refused: () => MillraceError,
   ) {
     this.#record = record
@@ -56,7 +63,7 @@ export class Notes {
   }
 
   /** Adds to the note that leaves next; resolves when that is durable. */
-  add(said: Said): Promise<void> {
+  add(said: Spoken): Promise<void> {
     const open = (this.#open ??= this.#begin())
     open.said = together(open.said, said)
     return open.written
@@ -69,7 +76,7 @@ export class Notes {
     this.#open = undefined
     let told = (_verdict: Verdict): void => {}
     open.taken = new Promise((resolve) => (told = resolve))
-    return { note: this.#noteOf(open), told }
+    return { said: open.said, told }
   }
 
   #begin(): OpenNote {
@@ -91,18 +98,19 @@ export class Notes {
   /** Made when its batch leaves: what is said from now on is for the next. */
   #leave(open: OpenNote): readonly Note[] {
     if (this.#open === open) this.#open = undefined
-    return [this.#noteOf(open)]
-  }
-
-  #noteOf({ said }: OpenNote): Note {
-    return note(this.#record, said)
+    return [written(this.#record, open.said)]
   }
 }
 
-const NOTHING: Said = {}
+const NOTHING: Spoken = {}
+
+/** What was said as a note. */
+export function written(record: JobRecord, { memo, ...said }: Spoken): Note {
+  return note(record, memo === undefined ? said : { ...said, memo: memo() })
+}
 
 /** Two notes as one: of what says where a job is the last counts, and nothing else is lost. */
-function together(before: Said, after: Said): Said {
+export function together(before: Spoken, after: Spoken): Spoken {
   if (before === NOTHING) return after
   const { about: _about, ...rest } = before
   return {
@@ -123,9 +131,9 @@ export async function commitNote(
   open: OpenTransaction,
   runtime: Runtime,
   record: JobRecord,
-  said: Said,
+  said: Spoken,
 ): Promise<Verdict> {
-  const change = note(record, said)
+  const change = written(record, said)
   for (let tries = 1; ; tries++) {
     const [verdict] = await open.commit([[change]])
     if (verdict!.ok || verdict!.why !== 'busy' || tries === LOCKED_TRIES) return verdict!

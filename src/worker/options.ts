@@ -9,99 +9,17 @@ import type { Backoff, BackoffOptions, CustomBackoff } from '../job/retry.js'
 import { show } from '../job/show.js'
 import type { Recovery } from '../job/stalls.js'
 import { versionsOf } from '../queue/define.js'
-import type { DataOf, InputOf, JobDefinitions, NameOf, ResultOf, ReturnOf } from '../queue/define.js'
+import type { JobDefinitions } from '../queue/define.js'
 import type { Logger } from '../queue/events.js'
-import type { ContinuationOf, DependenciesOf } from '../queue/links.js'
 import type { Job } from '../queue/job.js'
 import { oneOf } from '../queue/options.js'
 import type { Handled, Store } from '../store/store.js'
 import { parseBatch } from './batching.js'
 import type { BatchHandler, BatchHandlerOptions, BatchOptions, ParsedBatch } from './batching.js'
-import type { JobContext, Middleware } from './context.js'
-
-/** A job as its handler sees it: with what the `input` schema made of its data. */
-export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
-  ? Job<DataOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>>
-  : never
-
-/** What the handler of a declared job is given beside it. */
-export type ContextOf<
-  Jobs extends JobDefinitions,
-  Name extends NameOf<Jobs> = NameOf<Jobs>,
-  S extends Store = Store,
-> = JobContext<S, Jobs, ContinuationOf<Jobs, Name>, DependenciesOf<Jobs, Name>>
-
-/** Runs a job: returns its result, or throws. `Ctx` is what it is given beside the job, `Extra` what middleware adds. */
-export type Handler<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> = (
-  job: AJob,
-  ctx: Ctx & Extra,
-) => Return | Promise<Return>
-
-/** A handler with settings for its name alone. */
-export interface HandlerOptions<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> {
-  /** Runs a job: returns its result, or throws. */
-  readonly run: Handler<AJob, Return, Extra, Ctx>
-  /** The lease of this name's jobs. Default: the worker's. */
-  readonly lease?: Duration
-  /** How long it may run, for jobs that do not say. Default: no bound. */
-  readonly timeout?: Duration
-  /** The wait before the next attempt, for jobs that do not say. Default: exponential from 1 s, full jitter. */
-  readonly backoff?: BackoffOptions | Duration
-}
-
-/**
- * The handler of one declared job, for those written apart from their worker: `HandlerOf<typeof jobs, 'send-email'>`.
- * `Extra` is what middleware adds to the context; default: nothing. `S` is the store, which says what transactions are.
- */
-export type HandlerOf<
-  Jobs extends JobDefinitions,
-  Name extends NameOf<Jobs> = NameOf<Jobs>,
-  Extra = unknown,
-  S extends Store = Store,
-> = Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
-
-/** As `HandlerOf`, for a handler of batches: `BatchHandlerOf<typeof jobs, 'send-email'>`. */
-export type BatchHandlerOf<
-  Jobs extends JobDefinitions,
-  Name extends NameOf<Jobs> = NameOf<Jobs>,
-  Extra = unknown,
-> = BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
-
-/** A handler that is a function: of one job, or of many where the worker's `batch` says so. */
-type Run<AJob extends Job, Return, Extra, Ctx, Batching> = [Batching] extends [BatchOptions]
-  ? BatchHandler<AJob, Return, Extra>
-  : Handler<AJob, Return, Extra, Ctx>
-
-/** Handlers by job name. A worker claims only these names. `Batching` is the worker's `batch`; default: none. */
-export type Handlers<
-  Jobs extends JobDefinitions,
-  Extra = unknown,
-  S extends Store = Store,
-  Batching = undefined,
-> = string extends keyof Jobs
-  ? {
-      readonly [name: string]:
-        | Run<Job, unknown, Extra, JobContext<S>, Batching>
-        | HandlerOptions<Job, unknown, Extra, JobContext<S>>
-        | BatchHandlerOptions<Job, unknown, Extra>
-    }
-  : {
-      readonly [Name in NameOf<Jobs>]?:
-        | Run<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>, Batching>
-        | HandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
-        | BatchHandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
-    }
-
-/** What a worker runs: one handler for all its jobs, or handlers by name. Names go first, to be read in errors. */
-export type Handling<
-  Name extends NameOf<Jobs>,
-  Jobs extends JobDefinitions,
-  Extra = unknown,
-  S extends Store = Store,
-  Batching = undefined,
-> =
-  | Handlers<Jobs, Extra, S, Batching>
-  | Run<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>, Batching>
+import type { Middleware } from './context.js'
+import type { Handler, HandlerOptions } from './handlers.js'
+import { asDeclared, phasesIn } from './phases.js'
+import type { ParsedPhases } from './phases.js'
 
 /** What can be said about a worker. */
 export interface WorkerOptions<
@@ -176,6 +94,8 @@ export interface ParsedHandler {
   readonly lease: Millis
   readonly timeout: Millis | undefined
   readonly backoff: Backoff | undefined
+  /** The phases that it runs in; undefined: it is one function. */
+  readonly phases: ParsedPhases | undefined
   /** How it runs many jobs in one call; undefined: one a call. */
   readonly many: ParsedBatch | undefined
   /** It has been seen to use transactions. */
@@ -268,11 +188,16 @@ interface HandlerDefaults {
 }
 
 function parseHandlers(handlers: unknown, defaults: HandlerDefaults, jobs: JobDefinitions | undefined): ParsedHandlers {
-  if (typeof handlers === 'function') {
-    const any = parseFunction(handlers, defaults)
+  const phases = phasesIn(handlers)
+  if (typeof handlers === 'function' || phases !== undefined) {
+    const any = { ...parseFunction(handlers, defaults), ...(phases !== undefined && { phases, many: undefined }) }
     // With declared jobs, one function handles exactly those.
     if (jobs === undefined) return { byName: new Map(), any }
-    return { byName: new Map(Object.keys(jobs).map((name) => [name, any])), any: undefined }
+    const each = (name: string): ParsedHandler => {
+      const declared = jobs[name]!.phases
+      return declared === undefined ? any : { ...any, phases: asDeclared(name, phases, declared) }
+    }
+    return { byName: new Map(Object.keys(jobs).map((name) => [name, each(name)])), any: undefined }
   }
   if (typeof handlers !== 'object' || handlers === null || Array.isArray(handlers)) {
     throw new MillraceError(
@@ -291,8 +216,10 @@ function parseHandlers(handlers: unknown, defaults: HandlerDefaults, jobs: JobDe
 
 function parseFunction(handler: unknown, { lease, batch }: HandlerDefaults): ParsedHandler {
   const many = batch === undefined ? undefined : { ...batch, run: handler as BatchHandler }
-  return { run: handler as Handler, lease, timeout: undefined, backoff: undefined, many, transacts: false }
+  return { ...PLAIN, run: handler as Handler, lease, many, transacts: false }
 }
+
+const PLAIN = { timeout: undefined, backoff: undefined, phases: undefined }
 
 function parseHandler(
   name: string,
@@ -309,23 +236,34 @@ function parseHandler(
         (near === undefined ? '; declare it with defineJobs.' : `; did you mean '${near}'?`),
     )
   }
+  const own = phasesIn(handler)
+  const phases = asDeclared(name, own ?? phasesIn((handler as HandlerOptions | null)?.run), jobs?.[name]?.phases)
+  if (own !== undefined) return { ...parseFunction(handler, defaults), phases, many: undefined }
   if (typeof handler === 'function') return parseFunction(handler, defaults)
   const options = handler as (HandlerOptions & { readonly runBatch?: undefined }) | BatchHandlerOptions | null
   const many = typeof options?.runBatch === 'function'
-  if (typeof options !== 'object' || options === null || (many ? 'run' in options : !isRun(options))) {
+  if (
+    typeof options !== 'object' ||
+    options === null ||
+    (many ? 'run' in options : phases === undefined && !isRun(options))
+  ) {
     throw new MillraceError(
       'INVALID_HANDLER',
-      `new Worker: the handler of '${name}' must be a function, { run, … } or { runBatch, batch, … }.`,
+      `new Worker: the handler of '${name}' must be a function, phases({ … }), { run, … } or { runBatch, batch, … }.`,
     )
   }
-  const own = many ? ['runBatch', 'batch'] : ['run']
-  refuseUnknown(options, [...own, 'lease', 'timeout', 'backoff'], `the handler of '${name}'`)
+  refuseUnknown(
+    options,
+    [...(many ? ['runBatch', 'batch'] : ['run']), 'lease', 'timeout', 'backoff'],
+    `the handler of '${name}'`,
+  )
   const { lease, timeout, backoff } = options
   return {
     run: many ? onlyInBatches : (options as HandlerOptions).run,
     lease: lease === undefined ? defaults.lease : atLeast(lease, 10, `the lease of '${name}'`),
     timeout: timeout === undefined ? undefined : atLeast(timeout, 1, `the timeout of '${name}'`),
     backoff: backoff === undefined ? undefined : parseBackoff(backoff, `the backoff of '${name}'`),
+    phases,
     many: many ? parseMany(name, options, defaults) : undefined,
     transacts: false,
   }

@@ -1,4 +1,6 @@
-// worker/received.ts: a claimed job as its handler sees it: brought up to the version declared here, and held against its schema.
+// worker/received.ts: a claimed job as its handler sees it, brought up to the version declared here; it and its result are held
+// against their schemas.
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { JobRecord } from '../job/job.js'
@@ -41,4 +43,20 @@ export async function received(
 
 function refused({ id }: JobRecord, why: string): MillraceError {
   return new MillraceError('INVALID_PAYLOAD', `The data of job ${id} was refused: ${why}`)
+}
+
+/** Holds what a handler returned against its schema, which may take its time. */
+export function judge(
+  schema: StandardSchemaV1,
+  value: unknown,
+  passed: (value: unknown) => void,
+  refuse: (error: MillraceError) => void,
+): void {
+  const said = validate(schema, value)
+  const decide = (each: Awaited<typeof said>): void => {
+    if (each.ok) passed(each.value)
+    else refuse(new MillraceError('INVALID_RESULT', `The handler's result was refused: ${each.issues.join('; ')}`))
+  }
+  if (said instanceof Promise) void said.then(decide)
+  else decide(said)
 }

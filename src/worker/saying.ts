@@ -1,13 +1,12 @@
 // worker/saying.ts: how what a handler says gets to the store: with the next batch, or in the transaction that is open.
 import type { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
-import type { Said } from '../job/lifecycle.js'
 import type { Desk } from '../queue/desk.js'
 import { joinedTransaction } from '../store/ambient.js'
 import type { OpenTransaction } from '../store/ambient.js'
 import type { Verdict } from '../store/store.js'
 import { Notes, commitNote } from './notes.js'
-import type { LastWords } from './notes.js'
+import type { LastWords, Spoken, Told } from './notes.js'
 
 /** The attempt that says something. */
 interface Speaker {
@@ -24,7 +23,7 @@ interface Speaker {
 /** What is needed of its worker. */
 interface SayingHost<Attempt> {
   readonly desk: Desk
-  noted(attempt: Attempt, said: Said, verdict: Verdict): void
+  noted(attempt: Attempt, said: Told, verdict: Verdict): void
   misbehaved(attempt: Attempt, what: string, cause: unknown): void
 }
 
@@ -37,13 +36,13 @@ export class Saying<Attempt extends Speaker = Speaker> {
   constructor(attempt: Attempt, host: SayingHost<Attempt>) {
     this.#attempt = attempt
     this.#host = host
-    const noted = (said: Said, verdict: Verdict): void => host.noted(attempt, said, verdict)
+    const noted = (said: Told, verdict: Verdict): void => host.noted(attempt, said, verdict)
     this.#notes = new Notes(attempt.record, host.desk.connection.main, noted, () => attempt.notOurs())
   }
 
   /** Writes what a handler says; what cannot be written is also told to the host, since nobody may be waiting. */
-  async say(what: () => Said): Promise<void> {
-    let said: Said
+  async say(what: () => Spoken): Promise<void> {
+    let said: Spoken
     try {
       said = what()
     } catch (error) {
@@ -54,7 +53,7 @@ export class Saying<Attempt extends Speaker = Speaker> {
   }
 
   /** Adds to what leaves with the next batch; resolves when it is durable. */
-  note(said: Said): Promise<void> {
+  note(said: Spoken): Promise<void> {
     const { lost, done, transactions: work } = this.#attempt
     if (lost !== undefined || done) return Promise.reject(this.#attempt.notOurs())
     if (work?.opening !== undefined) return work.opening.then(() => this.note(said))
@@ -73,7 +72,7 @@ export class Saying<Attempt extends Speaker = Speaker> {
   }
 
   /** What is said in a transaction lands with it, and is told of when it has. */
-  async #noteWithin(open: OpenTransaction, said: Said): Promise<void> {
+  async #noteWithin(open: OpenTransaction, said: Spoken): Promise<void> {
     const verdict = await commitNote(open, this.#host.desk.connection.runtime, this.#attempt.record, said)
     if (!verdict.ok) throw this.#attempt.notOurs()
     open.afterCommit(() => this.#host.noted(this.#attempt, said, verdict))

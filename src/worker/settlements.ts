@@ -13,6 +13,7 @@ import { cannotWait } from './children.js'
 import type { AbortReason } from './context.js'
 import { reasonOf } from './leases.js'
 import type { Leases } from './leases.js'
+import { withLastNote } from './phasing.js'
 
 /** What settlements need of their worker. */
 export interface SettlementHost {
@@ -95,9 +96,7 @@ export class Settlements {
 
   #submit(attempt: Attempt, outcome: Outcome): void {
     const settlement = settle(attempt.record, outcome)
-    const { lastWords } = attempt
-    const group = lastWords === undefined ? settlement : [lastWords.note, ...settlement]
-    this.#host.connection.main.submit(group, new Sent(this, attempt, outcome))
+    this.#host.connection.main.submit(withLastNote(attempt, outcome, settlement), new Sent(this, attempt, outcome))
   }
 
   /** No answer came: it may have landed, or not. */
@@ -111,6 +110,8 @@ export class Settlements {
   landed(attempt: Attempt, outcome: Outcome): void {
     this.#host.settled(attempt)
     attempt.lastWords?.told({ ok: true, inserted: [] })
+    const parting = attempt.phases?.parting(outcome)
+    if (parting !== undefined) attempt.told(parting)
     this.#tell(attempt, outcome)
   }
 

@@ -26,7 +26,7 @@ interface Stepping {
   readonly transactions:
     | { readonly isOpen: boolean; readonly opening: unknown; readonly successors: unknown }
     | undefined
-  readonly saying: { note(said: Said): Promise<void> }
+  readonly saying: { note(said: Pick<Said, 'steps'>): Promise<void> }
   /** The handler has ended, or was given up. */
   readonly done: boolean
   notOurs(): MillraceError

@@ -22,11 +22,12 @@ import type { Attempt } from './attempt.js'
 import type { BatchOptions } from './batching.js'
 import type { ExtrasOf, Middleware } from './context.js'
 import { Floor } from './floor.js'
+import type { Handling } from './handlers.js'
 import { Intake } from './intake.js'
 import { Leases } from './leases.js'
 import { seedLimits } from './limits.js'
 import { parseWorker } from './options.js'
-import type { Handling, Settings, WorkerOptions } from './options.js'
+import type { Settings, WorkerOptions } from './options.js'
 import { Presence } from './presence.js'
 import { closeWorker, parseClose } from './closing.js'
 import type { CloseOptions, Patience } from './closing.js'
@@ -35,6 +36,7 @@ import type { CloseOptions, Patience } from './closing.js'
 const workerEvents = [
   'active',
   'progress',
+  'phase',
   'completed',
   'failed',
   'retrying',

@@ -20,6 +20,12 @@ const says: Readonly<Record<string, readonly string[]>> = {
   'dependencies.ts': ['strict: ', 'lenient: loaded'],
   'fairness.ts': ['small was number 3, with 2000 jobs before it'],
   'limits.ts': ['dropped: true', 'never more than three: true', 'a stretch after the first: true'],
+  'phases.ts': [
+    'process failed: the encoder is busy',
+    'overall 17, 42, 42, 93',
+    'video 7: 120 frames at /videos/7',
+    'download ran once',
+  ],
   'progress-and-cancel.ts': ['ended cancelled'],
   'steps.ts': ['charging', 'signal', 'taken: true', 'taken: false', 'attempt 2', 'receipt of order-1 to 1 Mill Lane'],
   'simulate.ts': ['no violations'],

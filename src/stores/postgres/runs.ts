@@ -32,7 +32,14 @@ export interface MoveRun {
   readonly set: MoveFields[]
 }
 
-/** Progress and log lines of jobs, by their holders. */
+/** What a note says besides: a memo, what goes with its progress, and what is told. */
+interface More {
+  readonly m?: string
+  readonly a?: string
+  readonly t?: readonly (readonly [type: string, about: string])[]
+}
+
+/** Progress, memos and log lines of jobs, by their holders. */
 export interface NoteRun {
   readonly k: 'n'
   readonly n: number[]
@@ -40,6 +47,7 @@ export interface NoteRun {
   readonly f: number[]
   readonly p: (string | null)[]
   readonly l: (readonly string[])[]
+  readonly w: (More | null)[]
 }
 
 export function moveRun(by: By): MoveRun {
@@ -55,23 +63,33 @@ export function addMove(run: MoveRun, { move, verb }: PlainMove, n: number): voi
 }
 
 export function noteRun(): NoteRun {
-  return { k: 'n', n: [], id: [], f: [], p: [], l: [] }
+  return { k: 'n', n: [], id: [], f: [], p: [], l: [], w: [] }
 }
 
-export function addNote(run: NoteRun, { id, fence, progress, logs }: Note, n: number): void {
+export function addNote(run: NoteRun, { id, fence, progress, logs, memo, about, tells }: Note, n: number): void {
   run.n.push(n)
   run.id.push(id)
   run.f.push(fence)
   run.p.push(progress ?? null)
   run.l.push(logs ?? [])
+  run.w.push(
+    (memo ?? about ?? tells) === undefined
+      ? null
+      : {
+          ...(memo !== undefined && { m: memo }),
+          ...(about !== undefined && { a: about }),
+          ...(tells !== undefined && { t: tells.map((each) => [each.type, each.about] as const) }),
+        },
+  )
 }
 
 /** The note that a group is, if its holder wrote it. */
 export function plainNote(group: Group): Note | undefined {
   const [note] = group
   if (group.length !== 1 || note?.kind !== 'note' || !note.held || note.data !== undefined) return undefined
-  if (note.memo ?? note.steps ?? note.tells ?? note.about) return undefined // written the long way
-  return note.progress === undefined && (note.logs === undefined || note.logs.length === 0) ? undefined : note
+  if (note.steps !== undefined) return undefined // written the long way
+  if ((note.progress ?? note.memo) !== undefined) return note
+  return note.tells !== undefined || note.logs === undefined || note.logs.length === 0 ? undefined : note
 }
 
 /** The move that a group is, if it does no more than one of the verbs says. */
@@ -168,6 +186,7 @@ export function packed(run: MoveRun | NoteRun): object {
       ...whose,
       ...listed('r', run.p, UNIT),
       ...(run.l.some(({ length }) => length > 0) && { l: run.l }),
+      ...(run.w.some((more) => more !== null) && { w: run.w }),
     }
   }
   const { by, v, set } = run

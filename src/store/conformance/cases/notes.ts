@@ -151,6 +151,66 @@ export const notes = area('notes', {
     })
   },
 
+  'notes on many jobs in one batch: each says its own, and one that is refused takes nobody down': async (h) => {
+    const d = first(h)
+    await listening(h.store, { events: true }, async (listener) => {
+      for (let n = 0; n < 6; n++) await d.add('work')
+      const held = await d.claim(6)
+      same(held.length, 6, 'all are held')
+      await d.land(handBack(held[2]!))
+      const tell = (n: number) => ({ type: 'phase', about: `{"phase":"ž${n}"}` }) as const
+      const said: Partial<Note>[] = [
+        { memo: '{"a":0}', tells: [tell(0), tell(1)] },
+        { progress: '1', about: '{"phase":"b"}', memo: '{"a":"\\u001f ž"}', logs: ['one', 'two'] },
+        { progress: '2', memo: '{"lost":true}', tells: [tell(2)] },
+        { progress: '"3"' },
+        { memo: '{"a":4}' },
+        { logs: ['five'], progress: '5', tells: [tell(5)] },
+      ]
+      const receipt = await d.commit({ groups: held.map((job, n) => [written(job, said[n]!)]) })
+      same(
+        receipt.groups.map(({ ok }) => ok),
+        [true, true, false, true, true, true],
+        'all but the one that is held no longer',
+      )
+      const now = await h.store.get(held.map(({ id }) => id))
+      same(
+        now.map((job) => [job?.memo, job?.progress]),
+        [
+          ['{"a":0}', undefined],
+          ['{"a":"\\u001f ž"}', '1'],
+          [undefined, undefined],
+          [undefined, '"3"'],
+          ['{"a":4}', undefined],
+          [undefined, '5'],
+        ],
+        'each says its own',
+      )
+      const events = (await listener.heard(d)).filter(({ type }) => type === 'progress' || type === 'phase')
+      const heard = held.map(({ id }) =>
+        events.filter((event) => event.id === id).map(({ type, about, progress }) => [type, about, progress]),
+      )
+      const phase = (n: number): unknown[] => ['phase', tell(n).about, undefined]
+      same(
+        heard,
+        [
+          [phase(0), phase(1)],
+          [['progress', '{"phase":"b"}', '1']],
+          [],
+          [['progress', undefined, '"3"']],
+          [],
+          [['progress', undefined, '5'], phase(5)],
+        ],
+        'and tells its own, in order',
+      )
+      same(
+        (await d.details(held[1]!)).logs.map(({ line }) => line),
+        ['one', 'two'],
+        'lines are written as well',
+      )
+    })
+  },
+
   'a signal is neither counted nor claimed, and its end releases who waits for it': async (h) => {
     const d = first(h)
     const held = await d.running('work')

@@ -260,6 +260,7 @@ $$;
 -- One note of a run, as a group by itself.
 create or replace function {S}.v1_noted(s jsonb, i int, id text, fence bigint, progress text) returns jsonb language sql immutable as $$
   select jsonb_build_object('k', 'g', 'n', {S}.v1_nth(s, i), 'x', jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'n', 'id', id, 'f', fence, 'held', true,
-    'progress', progress, 'logs', case when s->'l'->i <> '[]' then s->'l'->i end))))
+    'progress', progress, 'logs', case when s->'l'->i <> '[]' then s->'l'->i end,
+    'memo', s->'w'->i->'m', 'about', s->'w'->i->'a', 'tells', s->'w'->i->'t'))))
 $$;
 `

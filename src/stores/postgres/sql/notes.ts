@@ -1,20 +1,26 @@
-// stores/postgres/sql/notes.ts: the part of a commit that writes progress and log lines of many jobs in one statement.
+// stores/postgres/sql/notes.ts: the part of a commit that writes progress, memos and log lines of many jobs in one statement.
 import { LOGS_KEPT } from '../../../job/job.js'
+import { UNIT } from './quick.js'
 
 /**
- * Notes by holders, in `s`: a group each. Answers in `loose` the places of those that are refused, to be told one by one why.
+ * Notes by holders, in `s`: a group each; in `w`, by their places, memos (`m`), what goes with progress (`a`) and what is
+ * told besides (`t`). Answers in `loose` the places of those that are refused, to be told one by one why.
  * Whoever only writes lines leaves the job's row as it is.
  */
 export const notes = `
       with mine as materialized (
-        select x.id, x.progress, x.lines, j.ctid, j.attempt
-        from (select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.progress, y.lines
-              from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'l')) y(id, fence, progress, lines)) x
+        select x.id, x.progress, x.lines, x.more, j.ctid, j.attempt
+        from (select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.progress, y.lines, y.more
+              from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'l'), jsonb_array_elements(s->'w'))
+                y(id, fence, progress, lines, more)) x
         cross join lateral (select o.ctid, o.fence, o.lease_until, o.attempt from job o where o.id = x.id for update skip locked) j
         where j.fence = x.fence and j.lease_until > t
       ), up as (
-        update job j set progress = x.progress, touched = true from mine x where j.ctid = x.ctid and x.progress is not null
-        returning case when recording then v1_told('progress', j, t, null) end as told
+        update job j set progress = coalesce(x.progress, j.progress), memo = coalesce(x.more->>'m', j.memo), touched = true
+        from mine x where j.ctid = x.ctid and (x.progress is not null or x.more ? 'm')
+        returning case when recording then nullif(concat_ws(${UNIT}, case when x.progress is not null then v2_noted('progress', j, t, x.more->>'a') end,
+          (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality)
+           from jsonb_array_elements(x.more->'t') with ordinality o)), '') end as told
       ), put as (
         insert into log (job, n, at, attempt, line)
         select m.id, coalesce((select max(o.n) from log o where o.job = m.id), 0) + l.n, t, m.attempt, l.line
@@ -25,8 +31,8 @@ export const notes = `
         where m.lines <> '[]' and g.job = m.id
           and g.n <= coalesce((select max(o.n) from log o where o.job = m.id), 0) + jsonb_array_length(m.lines) - ${LOGS_KEPT}
       )
-      select coalesce((select array_agg(m.id) from mine m), '{}'), (select array_agg(up.told) from up where recording) into ids_in, told;
-      ev := ev || told;
+      select coalesce((select array_agg(m.id) from mine m), '{}'), (select string_agg(up.told, ${UNIT}) from up) into ids_in, stands;
+      ev := ev || string_to_array(stands, ${UNIT});
       if cardinality(ids_in) < cardinality(end_ids) then
         select coalesce(array_agg(o.n::int - 1), '{}') into loose from unnest(end_ids) with ordinality o(id, n) where o.id <> all (ids_in);
       end if;

@@ -1,0 +1,145 @@
+// job/phases.ts: how far the phases of a job are: what its memo says of them, and what people see of that.
+import { MillraceError } from './errors.js'
+import type { ErrorInfo, JobRecord } from './job.js'
+import { isFinished } from './job.js'
+import { decodeJson } from './json.js'
+import type { JsonText } from './json.js'
+import { memoOf } from './memo.js'
+import type { PhaseState, PhaseStatus } from './memo.js'
+import { checkName } from './names.js'
+
+/** How far each phase is, all of them in their order. */
+export type Phases = Readonly<Record<string, PhaseState>>
+
+/** One phase of a job, as it was last seen. */
+export interface JobPhase {
+  /** How far it is. In a job that has ended none is `pending` or `active`. */
+  readonly status: PhaseStatus
+  /** From 0 to 100. */
+  readonly progress: number
+  /** What it returned, once completed; undefined where it returned nothing. */
+  readonly result?: unknown
+  /** What it threw last, where it failed and has not begun again. */
+  readonly error?: ErrorInfo
+}
+
+/** Refuses names that cannot be those of phases. */
+export function checkPhaseNames(names: unknown, where: string): readonly string[] {
+  if (!Array.isArray(names) || names.length === 0) {
+    throw new MillraceError('INVALID_OPTION', `${where}: phases must be a list of names, one at the least.`)
+  }
+  const seen = new Set<string>()
+  for (const each of names as readonly unknown[]) {
+    const name = checkName(each, 'phase name')
+    if (seen.has(name)) throw new MillraceError('INVALID_OPTION', `${where}: there are two phases '${name}'.`)
+    if (/^\d+$/.test(name) || name === '__proto__') {
+      const why = 'objects do not keep such a key in its place'
+      throw new MillraceError('INVALID_OPTION', `${where}: '${name}' cannot be the name of a phase: ${why}.`)
+    }
+    seen.add(name)
+  }
+  return [...seen]
+}
+
+/**
+ * How far the phases are when an attempt begins: those that have completed stay so, and all others begin anew. A phase
+ * that an attempt was in when its worker died has failed once more. No phase has failed more often in this life of the
+ * job than attempts were begun: a retry by hand starts counting over.
+ */
+export function resumed(job: Pick<JobRecord, 'memo' | 'attempt' | 'stalls'>, names: readonly string[]): Phases {
+  const { phases = {} } = memoOf(job)
+  return Object.fromEntries(
+    names.map((name): [string, PhaseState] => {
+      const before = Object.hasOwn(phases, name) ? phases[name] : undefined
+      if (before === undefined) return [name, PENDING]
+      if (before.status === 'completed') return [name, before]
+      const cutOff = before.status === 'active' && (before.stalls ?? 0) < job.stalls
+      const failures = Math.min((before.failures ?? 0) + (cutOff ? 1 : 0), job.attempt - 1)
+      return [name, failures > 0 ? { status: 'pending', failures } : PENDING]
+    }),
+  )
+}
+
+/** A phase begins, in an attempt of a job that has stalled so often. */
+export function begun(phases: Phases, name: string, stalls: number): Phases {
+  const { failures } = phases[name]!
+  return {
+    ...phases,
+    [name]: { status: 'active', ...(failures !== undefined && { failures }), ...(stalls > 0 && { stalls }) },
+  }
+}
+
+/** A phase tells how far it is. */
+export function progressed(phases: Phases, name: string, progress: number): Phases {
+  return { ...phases, [name]: { ...phases[name]!, progress } }
+}
+
+/** A phase has ended well. The result of the last one is that of the job, and is not written twice. */
+export function completed(phases: Phases, name: string, result: JsonText | undefined): Phases {
+  return { ...phases, [name]: { status: 'completed', ...(result !== undefined && { result }) } }
+}
+
+/** A phase has failed. */
+export function failed(phases: Phases, name: string, { stack: _stack, ...error }: ErrorInfo): Phases {
+  const { progress, failures = 0 } = phases[name]!
+  return {
+    ...phases,
+    [name]: { status: 'failed', ...(progress !== undefined && { progress }), error, failures: failures + 1 },
+  }
+}
+
+/** How far a job is whose phase number `index` (from 0) of `count` is at `progress`. */
+export function overall(index: number, count: number, progress: number): number {
+  return Math.round(((index + progress / 100) / count) * 100)
+}
+
+/** Whether a job has phases: declared ones, or ones that its handler has begun. */
+export function hasPhases({ extras, memo }: JobRecord): boolean {
+  return extras?.phases !== undefined || (memo !== undefined && memoOf({ memo }).phases !== undefined)
+}
+
+/** The phases of a job as people see them, in their order. */
+export function phasesOf(job: JobRecord): Readonly<Record<string, JobPhase>> {
+  const { phases } = memoOf(job)
+  const names = phases === undefined ? (job.extras?.phases ?? []) : Object.keys(phases)
+  return Object.fromEntries(
+    names.map((name, at) => [name, shown(job, phases?.[name] ?? PENDING, at === names.length - 1)]),
+  )
+}
+
+/** How far a job with phases is, from 0 to 100. */
+export function overallOf(job: JobRecord): number {
+  const phases = Object.values(phasesOf(job))
+  const at = phases.findIndex(({ status }) => status !== 'completed')
+  return at === -1 ? 100 : overall(at, phases.length, phases[at]!.progress)
+}
+
+/**
+ * What the state of a job makes of that of a phase. Nothing is written where a job ends by another hand than its
+ * handler's, so nothing that its handler says at that moment can be lost: what had not completed then has ended with it.
+ */
+function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
+  const status = statusIn(job, phase.status)
+  const result = last && job.state === 'completed' ? job.result : phase.result
+  const error = status === 'failed' ? (phase.error ?? withoutStack(job.error)) : phase.error
+  return {
+    status,
+    progress: status === 'completed' ? 100 : (phase.progress ?? 0),
+    ...(status === 'completed' && result !== undefined && { result: decodeJson(result) }),
+    ...(error !== undefined && { error }),
+  }
+}
+
+function statusIn({ state }: JobRecord, status: PhaseStatus): PhaseStatus {
+  if (status === 'completed') return status
+  if (isFinished(state)) return state === 'failed' && status !== 'pending' ? 'failed' : 'cancelled'
+  return status === 'active' && state !== 'active' ? 'pending' : status
+}
+
+function withoutStack(error: ErrorInfo | undefined): ErrorInfo | undefined {
+  if (error === undefined) return undefined
+  const { stack: _stack, ...rest } = error
+  return rest
+}
+
+const PENDING: PhaseState = Object.freeze({ status: 'pending' })

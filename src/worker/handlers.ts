@@ -1,0 +1,124 @@
+// worker/handlers.ts: what a handler is, typed by the jobs declared: of one job, of many, in phases, alone or by name.
+import type { Duration } from '../job/duration.js'
+import type { BackoffOptions } from '../job/retry.js'
+import type { DataOf, InputOf, JobDefinitions, NameOf, PhasesOf, ResultOf, ReturnOf } from '../queue/define.js'
+import type { Job } from '../queue/job.js'
+import type { ContinuationOf, DependenciesOf } from '../queue/links.js'
+import type { Store } from '../store/store.js'
+import type { BatchHandler, BatchHandlerOptions, BatchOptions } from './batching.js'
+import type { JobContext } from './context.js'
+import type { AnyPhases, Exactly, FreePhases, Phases } from './phases.js'
+
+/** A job as its handler sees it: with what the `input` schema made of its data. */
+export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
+  ? Job<DataOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>>
+  : never
+
+/** What the handler of a declared job is given beside it. */
+export type ContextOf<
+  Jobs extends JobDefinitions,
+  Name extends NameOf<Jobs> = NameOf<Jobs>,
+  S extends Store = Store,
+> = JobContext<S, Jobs, ContinuationOf<Jobs, Name>, DependenciesOf<Jobs, Name>>
+
+/** Runs a job: returns its result, or throws. `Ctx` is what it is given beside the job, `Extra` what middleware adds. */
+export type Handler<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> = (
+  job: AJob,
+  ctx: Ctx & Extra,
+) => Return | Promise<Return>
+
+/** A handler with settings for its name alone. */
+export interface HandlerOptions<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> {
+  /** Runs a job: returns its result, or throws. */
+  readonly run: Handler<AJob, Return, Extra, Ctx>
+  /** The lease of this name's jobs. Default: the worker's. */
+  readonly lease?: Duration
+  /** How long it may run, for jobs that do not say. Default: no bound. */
+  readonly timeout?: Duration
+  /** The wait before the next attempt, for jobs that do not say. Default: exponential from 1 s, full jitter. */
+  readonly backoff?: BackoffOptions | Duration
+}
+
+/** A handler in phases, alone or with settings for its name. */
+type Phased<Of> =
+  | Of
+  | (Omit<HandlerOptions, 'run'> & {
+      /** Runs a job in phases. */
+      readonly run: Of
+    })
+
+/** As `HandlerOf`, for a handler in phases: `PhasesHandlerOf<typeof jobs, 'encode'>`. Its names are exactly those declared. */
+export type PhasesHandlerOf<
+  Jobs extends JobDefinitions,
+  Name extends NameOf<Jobs> = NameOf<Jobs>,
+  Extra = unknown,
+  S extends Store = Store,
+> =
+  unknown extends PhasesOf<Jobs[Name]>
+    ? FreePhases<HandledJob<Jobs, Name>, ContextOf<Jobs, Name, S>, Extra>
+    : Phases<
+        HandledJob<Jobs, Name>,
+        Exactly<Extract<keyof PhasesOf<Jobs[Name]>, string>>,
+        ContextOf<Jobs, Name, S>,
+        PhasesOf<Jobs[Name]>,
+        Extra
+      >
+
+/**
+ * The handler of one declared job, for those written apart from their worker: `HandlerOf<typeof jobs, 'send-email'>`.
+ * `Extra` is what middleware adds to the context; default: nothing. `S` is the store, which says what transactions are.
+ */
+export type HandlerOf<
+  Jobs extends JobDefinitions,
+  Name extends NameOf<Jobs> = NameOf<Jobs>,
+  Extra = unknown,
+  S extends Store = Store,
+> = Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
+
+/** As `HandlerOf`, for a handler of batches: `BatchHandlerOf<typeof jobs, 'send-email'>`. */
+export type BatchHandlerOf<
+  Jobs extends JobDefinitions,
+  Name extends NameOf<Jobs> = NameOf<Jobs>,
+  Extra = unknown,
+> = BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
+
+/** A handler that is a function: of one job, or of many where the worker's `batch` says so. */
+type Run<AJob extends Job, Return, Extra, Ctx, Batching> = [Batching] extends [BatchOptions]
+  ? BatchHandler<AJob, Return, Extra>
+  : Handler<AJob, Return, Extra, Ctx>
+
+/** Handlers by job name. A worker claims only these names. `Batching` is the worker's `batch`; default: none. */
+export type Handlers<
+  Jobs extends JobDefinitions,
+  Extra = unknown,
+  S extends Store = Store,
+  Batching = undefined,
+> = string extends keyof Jobs
+  ? {
+      readonly [name: string]:
+        | Run<Job, unknown, Extra, JobContext<S>, Batching>
+        | HandlerOptions<Job, unknown, Extra, JobContext<S>>
+        | BatchHandlerOptions<Job, unknown, Extra>
+        | Phased<AnyPhases>
+    }
+  : {
+      readonly [Name in NameOf<Jobs>]?: unknown extends PhasesOf<Jobs[Name]>
+        ?
+            | Run<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>, Batching>
+            | HandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
+            | BatchHandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
+            | Phased<PhasesHandlerOf<Jobs, Name, Extra, S>>
+        : Phased<PhasesHandlerOf<Jobs, Name, Extra, S>>
+    }
+
+/** What a worker runs: one handler for all its jobs, or handlers by name. Names go first, to be read in errors. */
+export type Handling<
+  Name extends NameOf<Jobs>,
+  Jobs extends JobDefinitions,
+  Extra = unknown,
+  S extends Store = Store,
+  Batching = undefined,
+> =
+  | Handlers<Jobs, Extra, S, Batching>
+  | Run<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>, Batching>
+  | AnyPhases
