@@ -1,11 +1,25 @@
 // index.ts: the front door of millrace: re-exports only.
+export { verifyWebhook } from './features/webhooks/signing.js'
+export type { ReceivedHeaders, VerifyOptions, WebhookMessage } from './features/webhooks/signing.js'
+export { webhooks } from './features/webhooks/webhooks.js'
+export type { BreakerOptions, WebhookOptions } from './features/webhooks/webhooks.js'
+export type { Address, Lookup } from './features/webhooks/posting.js'
 export { errorCatalogue } from './job/catalogue.js'
 export type { ErrorEntry } from './job/catalogue.js'
 export { MillraceError, UnrecoverableError, isMillraceError } from './job/errors.js'
 export type { ErrorCode } from './job/errors.js'
 export type { Duration } from './job/duration.js'
-export type { AttemptError, Dedup, EdgeError, ErrorInfo, FailurePolicy, JobState, LogLine } from './job/job.js'
-export type { PhaseStatus } from './job/memo.js'
+export type {
+  AttemptError,
+  Dedup,
+  EdgeError,
+  ErrorInfo,
+  FailurePolicy,
+  FinishedState,
+  JobState,
+  LogLine,
+} from './job/job.js'
+export type { DeliveryEntry, PhaseStatus } from './job/memo.js'
 export type { JobPhase } from './job/phases.js'
 export type { BackoffOptions, CustomBackoff } from './job/retry.js'
 export type {
@@ -60,6 +74,7 @@ export type {
   DedupOptions,
   Dependency,
   JobDefaults,
+  JobWebhookOptions,
   RepeatOptions,
   RetentionOptions,
 } from './queue/options.js'
@@ -72,6 +87,7 @@ export type { JobFilter, ListOptions } from './queue/filter.js'
 export type { AddArguments, AnyJobs, BulkItem, JobOf, JobPage, QueueOptions } from './queue/types.js'
 export type { InTransaction, TransactionArgument, WithTransaction } from './queue/transactions.js'
 export type { Origin, Processes } from './store/processes.js'
+export type { JobWebhook, Webhooks } from './queue/webhook.js'
 export type { Runtime, Stop } from './store/runtime.js'
 export type { SqlRow, SqlTransaction } from './store/sql.js'
 export type { GivenBy, Store, TakenBy } from './store/store.js'

@@ -16,6 +16,10 @@ export const errorCatalogue = {
     summary: 'A job id is not a string, is empty, is too long, or holds control characters or lone surrogates.',
     remedy: 'Use an id of 1 to 255 printable characters, or leave it out and let Millrace mint one.',
   },
+  RESERVED_NAME: {
+    summary: "A queue name or a job id begins with 'millrace:', which is kept for Millrace's own queues and jobs.",
+    remedy: 'Choose another name or id.',
+  },
   INVALID_DATA: {
     summary: 'A value would not survive the trip through JSON unchanged; the message names the place inside it.',
     remedy: 'Convert that place to plain JSON before sending it, for example a Date to its ISO text.',
@@ -185,6 +189,21 @@ export const errorCatalogue = {
     remedy: 'Move long synchronous work off the main thread, or lengthen `lease`.',
   },
 
+  // Webhooks.
+  WEBHOOK_FAILED: {
+    summary: 'The end of a job could not be told to its webhook; the job itself is as it was.',
+    remedy: 'Look at `job.webhook.deliveries`, mend the receiver, and call `queue.redeliver(id)`.',
+  },
+  WEBHOOK_REFUSED: {
+    summary:
+      'A webhook leads to an address that is not public (private, loopback, link-local, metadata), or to a URL that may not be used.',
+    remedy: 'Use a public https URL; in development, `webhooks({ allowPrivate: true })`.',
+  },
+  WEBHOOK_UNVERIFIED: {
+    summary: 'What was received has no signature by any of the secrets given, or was signed too long ago.',
+    remedy: 'Answer 400 and do nothing; check the secret, that the raw body is verified, and the clock.',
+  },
+
   ...storeErrors,
 
   // Queues, workers and the code they call.
@@ -197,7 +216,8 @@ export const errorCatalogue = {
     remedy: 'Create a new worker; a closed one cannot be started again.',
   },
   SHUTDOWN_TIMEOUT: {
-    summary: 'Handlers were still running, or the store did not answer, when the time given to shut down was over.',
+    summary:
+      'Handlers or deliveries were still running, or the store did not answer, when the time given to shut down was over.',
     remedy:
       'Give more time, or make handlers obey `ctx.signal`. Jobs whose handlers ended were settled or handed back; those of the others run again once their leases are over.',
   },

@@ -22,9 +22,15 @@ export interface PhaseState {
 
 /** One attempt to tell a webhook. */
 export interface DeliveryEntry {
+  /** The same for all attempts of a delivery; sent along as `webhook-id`. */
+  readonly id: string
+  /** When it ended. */
   readonly at: Time
+  /** The end that was to be told. */
   readonly event: FinishedState
+  /** Where it was to be told. */
   readonly url: string
+  /** Which attempt of the delivery it was; the first is 1. */
   readonly attempt: number
   /** The status of the answer, where there was one. */
   readonly status?: number
@@ -38,8 +44,10 @@ export interface Memo {
   readonly phases?: Readonly<Record<string, PhaseState>>
   /** Deliveries of its end, the last of them. */
   readonly deliveries?: readonly DeliveryEntry[]
-  /** Its last end has been told. */
-  readonly webhookSent?: true
+  /** The end that has been told, by its `finishedAt`: it may have ended again since. */
+  readonly webhookSent?: Time
+  /** The end that could not be told, and is not tried any more. */
+  readonly webhookGaveUp?: Time
 }
 
 const NOTHING: Memo = Object.freeze({})

@@ -2,6 +2,7 @@
 import type { Change, Insert, Move, MoveFields, Release } from './change.js'
 import type { FinishedState, JobRecord, JobState, Keep } from './job.js'
 import { isFinished } from './job.js'
+import { deliveryOfEnd } from './webhooks.js'
 
 /** How a job ends, besides its state. */
 interface EndOptions {
@@ -15,11 +16,13 @@ interface EndOptions {
 /** The plain settlement, by far the most frequent. */
 export const HELD: EndOptions = { held: true }
 
-/** A job's end, its successors, the release of its dependents, and its removal if it is not to be kept. */
+/** A job's end, its successors, the delivery to its webhook, the release of its dependents, and its removal if it is not to be kept. */
 export function end(job: JobRecord, to: FinishedState, set: MoveFields, options: EndOptions = NO_OPTIONS): Change[] {
   const keep = job.keep?.[to]
   // The same as below, without its detours: this runs once for every job.
-  if (keep === undefined && options === HELD) return [move(job, to, { held: true, set }), release(job, to)]
+  const delivery = job.extras === undefined ? undefined : deliveryOfEnd(job, to, set)
+  if (keep === undefined && options === HELD && delivery === undefined)
+    return [move(job, to, { held: true, set }), release(job, to)]
   const changes: Change[] = [
     move(job, to, {
       held: options.held ?? false,
@@ -29,6 +32,7 @@ export function end(job: JobRecord, to: FinishedState, set: MoveFields, options:
     }),
   ]
   if (options.next !== undefined && options.next.length > 0) changes.push(...options.next)
+  if (delivery !== undefined) changes.push(delivery)
   if (!options.chainGoesOn) changes.push(release(job, to))
   if (keep?.deleteAfter === 0) changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
   return changes

@@ -25,6 +25,25 @@ export function checkName(value: unknown, what: string): string {
   return value
 }
 
+/** What the names of Millrace's own queues and the ids of its own jobs begin with. */
+const RESERVED = 'millrace:'
+
+/** Whether a queue or a job is one of Millrace's own. */
+export function isReserved(name: string): boolean {
+  return name.startsWith(RESERVED)
+}
+
+/** As `checkName`, for what a user may call a queue or a job: some names are Millrace's own. */
+export function checkOwnName(value: unknown, what: string): string {
+  const name = checkName(value, what)
+  if (!isReserved(name)) return name
+  throw new MillraceError(
+    'RESERVED_NAME',
+    `${show(name)} cannot be a ${what}: '${RESERVED}' begins the names of Millrace's own; choose another`,
+    { details: { what, value } },
+  )
+}
+
 function badName(value: unknown, what: string, reason: string): MillraceError {
   const code = what.endsWith('id') ? 'INVALID_ID' : 'INVALID_NAME'
   return new MillraceError(code, `${show(value)} cannot be a ${what}: ${reason}`, { details: { what, value } })

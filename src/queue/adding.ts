@@ -1,7 +1,7 @@
 // queue/adding.ts: from a call of `add` to an insert, and from its verdict to a handle.
 import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
-import type { Extras, JobRecord, Keep } from '../job/job.js'
+import type { Extras, JobRecord, Keep, Webhook } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import { create, drop, isDenied, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
@@ -18,6 +18,8 @@ import { parseOptions } from './options.js'
 import type { AddOptions, Dependency, JobDefaults, ParsedOptions } from './options.js'
 import { prepareSchedule, standingSchedule } from './schedules.js'
 import type { Way } from './way.js'
+import { stampOf } from './webhook.js'
+import type { Webhooks } from './webhook.js'
 
 /** An add that was checked and only needs to be sent. */
 export interface Prepared {
@@ -38,6 +40,9 @@ export interface Kin {
   readonly names?: readonly string[]
 }
 
+/** Options, and what goes with them. */
+type Stamped = ParsedOptions & { readonly webhook: Webhook | undefined }
+
 /** No options given. */
 export const NO_OPTIONS: AddOptions = Object.freeze({})
 
@@ -49,9 +54,10 @@ export class Adder {
   readonly #defaults: JobDefaults
   readonly #retention: Keep | undefined
   /** Options parsed once per name, for adds that give none. */
-  readonly #parsed = new Map<string, ParsedOptions>()
+  readonly #parsed = new Map<string, Stamped>()
   /** What jobs of a name are stamped with. */
   readonly #stamps = new Map<string, Extras>()
+  readonly #webhooks: Webhooks | undefined
 
   constructor(
     queue: string,
@@ -59,12 +65,14 @@ export class Adder {
     jobs: JobDefinitions | undefined,
     defaults: JobDefaults,
     retention: Keep | undefined,
+    webhooks?: Webhooks,
   ) {
     this.#queue = queue
     this.#desk = desk
     this.#jobs = jobs
     this.#defaults = defaults
     this.#retention = retention
+    this.#webhooks = webhooks
   }
 
   /** Checks everything about a job to be added; waits only if a schema does. */
@@ -134,7 +142,7 @@ export class Adder {
     )
   }
 
-  #options(name: string, definition: JobDefinition | undefined, options: AddOptions): ParsedOptions {
+  #options(name: string, definition: JobDefinition | undefined, options: AddOptions): Stamped {
     const known = options === NO_OPTIONS ? this.#parsed.get(name) : undefined
     if (known !== undefined) return known
     if (typeof options !== 'object' || options === null || Array.isArray(options)) {
@@ -151,18 +159,14 @@ export class Adder {
       ...own
     } = definition ?? {}
     const all = { ...this.#defaults, ...own, ...defined(options) }
-    const parsed = parseOptions(all, 'queue.add options', this.#queue, name, this.#retention)
+    const where = 'queue.add options'
+    const webhook = stampOf(options.webhook, this.#webhooks, where)
+    const parsed = { ...parseOptions(all, where, this.#queue, name, this.#retention), webhook }
     if (options === NO_OPTIONS) this.#parsed.set(name, parsed)
     return parsed
   }
 
-  #insert(
-    name: string,
-    version: number,
-    data: JsonText | undefined,
-    options: ParsedOptions,
-    kin: Kin | undefined,
-  ): Prepared {
+  #insert(name: string, version: number, data: JsonText | undefined, options: Stamped, kin: Kin | undefined): Prepared {
     const insert = create({
       id: kin?.id ?? options.id ?? this.#desk.connection.runtime.id(),
       kind: 'job',
@@ -180,18 +184,25 @@ export class Adder {
       group: options.group,
       dedup: options.dedup,
       keep: options.keep,
-      extras: this.#extras(name),
+      extras: this.#extras(name, options.webhook),
       edges: kin?.children === undefined ? options.edges : [...options.edges, ...kin.children],
     })
     return { insert, mode: options.mode }
   }
 
-  /** One object for all jobs of a name: those that are alike are written together. */
-  #extras(name: string): Extras | undefined {
+  /** One object for all jobs of a name that give no webhook of their own: those that are alike are written together. */
+  #extras(name: string, webhook: Webhook | undefined): Extras | undefined {
     const phases = this.#jobs?.[name]?.phases
-    if (phases === undefined) return undefined
-    let extras = this.#stamps.get(name)
-    if (extras === undefined) this.#stamps.set(name, (extras = Object.freeze({ phases: Object.freeze([...phases]) })))
+    if (phases === undefined && webhook === undefined) return undefined
+    const usual = webhook === this.#webhooks?.stamp || webhook === undefined
+    const key = `${webhook === undefined ? '-' : '+'}${name}`
+    const known = usual ? this.#stamps.get(key) : undefined
+    if (known !== undefined) return known
+    const extras: Extras = Object.freeze({
+      ...(phases !== undefined && { phases: Object.freeze([...phases]) }),
+      ...(webhook !== undefined && { webhook }),
+    })
+    if (usual) this.#stamps.set(key, extras)
     return extras
   }
 

@@ -2,6 +2,7 @@
 import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
 import type { JobState } from '../job/job.js'
+import { isReserved } from '../job/names.js'
 import { connect } from '../store/connection.js'
 import type { QueueTally, Store } from '../store/store.js'
 import { wayfinder } from './way.js'
@@ -56,5 +57,6 @@ export async function storeCounts(store: Store): Promise<Readonly<Record<string,
     throw new MillraceError('INVALID_OPTION', "storeCounts: give it a store, as in storeCounts(sqlite('jobs.db')).")
   }
   const tallies = await wayfinder(connect(store))().tally()
-  return Object.fromEntries(tallies.map((tally) => [tally.queue, countsOf(tally, [])]))
+  const own = tallies.filter(({ queue }) => !isReserved(queue))
+  return Object.fromEntries(own.map((tally) => [tally.queue, countsOf(tally, [])]))
 }

@@ -26,6 +26,7 @@ import { parseOptions, parseWhen } from './options.js'
 import { sending } from './signals.js'
 import { wayfinder } from './way.js'
 import type { Way } from './way.js'
+import { redelivering } from './webhook.js'
 
 /** How often a wish is judged anew because somebody else moved the job first. */
 const RACES = 100
@@ -98,6 +99,10 @@ export class Desk implements JobActions {
 
   update(id: string, changes: UpdateOptions): Promise<Done> {
     return this.#within((way) => this.updating(id, changes, way))
+  }
+
+  redeliver(id: string): Promise<string> {
+    return stepwise(redelivering(id, this, this.way()))
   }
 
   #do(id: string, decide: (job: JobRecord) => Decision): Promise<Done> {

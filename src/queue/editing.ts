@@ -7,12 +7,13 @@ import type { CascadeArgument, CascadeOptions } from './cascade.js'
 import type { InputOf, JobDefinitions, NameOf } from './define.js'
 import type { JobFilter } from './filter.js'
 import type { UpdateOptions } from './job.js'
-import { removeJobs, updateJobs, wish } from './operations.js'
+import { ownJob, removeJobs, updateJobs, wish } from './operations.js'
 import type { Place } from './operations.js'
 import { retryJobs } from './retrying.js'
 import type { RetryOptions } from './retrying.js'
 import { splitTransaction } from './transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
+import { redelivering } from './webhook.js'
 
 /** The half of a queue that looks after jobs that were added. */
 export abstract class Editing<Jobs extends JobDefinitions, S extends Store> {
@@ -81,6 +82,13 @@ export abstract class Editing<Jobs extends JobDefinitions, S extends Store> {
   ): Promise<number>
   update(which: string | JobFilter, changes: UpdateOptions, options?: InTransaction): Promise<boolean | number> {
     return this.run(options, 'queue.update', (place) => updateJobs(place, which, changes))
+  }
+
+  /** Tells the end of a finished job to its webhook once more; answers the `webhook-id` of that delivery. */
+  redeliver(id: string, ...options: TransactionArgument<S>): Promise<string> {
+    return this.run(options[0], 'queue.redeliver', function* (place) {
+      return yield* redelivering(id, place.desk, place.way, yield* ownJob(place, id))
+    })
   }
 
   /** @internal Where a call works, in the transaction it names or is made in; refused where the queue is closed. */

@@ -2,7 +2,7 @@
 import type { Insert, NewEdge } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { FailurePolicy, JobRecord } from '../job/job.js'
-import { checkName, refuseUnknown } from '../job/names.js'
+import { checkName, checkOwnName, refuseUnknown } from '../job/names.js'
 import { refuseInside } from '../store/ambient.js'
 import { connect } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
@@ -232,7 +232,7 @@ export class FlowProducer<Jobs extends JobDefinitions = AnyJobs, S extends Store
   #adder(queue: string): Adder {
     let adder = this.#adders.get(queue)
     if (adder === undefined) {
-      adder = new Adder(checkName(queue, 'queue name'), this.#desk, this.#jobs, {}, undefined)
+      adder = new Adder(checkOwnName(queue, 'queue name'), this.#desk, this.#jobs, {}, undefined)
       this.#adders.set(queue, adder)
     }
     return adder

@@ -7,6 +7,8 @@ import type { JobPhase } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/rounds.js'
 import type { CascadeOptions } from './cascade.js'
 import type { LogOptions } from './logs.js'
+import { shownWebhook } from './webhook.js'
+import type { JobWebhook } from './webhook.js'
 
 /** How long to wait, and when to stop. */
 export interface ResultOptions {
@@ -49,6 +51,7 @@ export interface JobActions {
   promote(id: string): Promise<Done>
   remove(id: string, options?: CascadeOptions): Promise<Done>
   update(id: string, changes: UpdateOptions): Promise<Done>
+  redeliver(id: string): Promise<string>
   logs(id: string, options?: LogOptions): Promise<readonly LogLine[]>
   signal(id: string, name: string, data: unknown): Promise<boolean>
   observe(id: string, options: ObserveOptions): AsyncGenerator<Job, void, void>
@@ -205,6 +208,10 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   get errors(): readonly AttemptError[] {
     return this.#record.errors
   }
+  /** Where its end is told, and whether it has been; undefined if nowhere. */
+  get webhook(): JobWebhook | undefined {
+    return shownWebhook(this.#record)
+  }
   /** When it was added, by the store's clock, as all its times. */
   get createdAt(): Time {
     return this.#record.createdAt
@@ -271,6 +278,11 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
    */
   signal(name: string, data?: unknown): Promise<boolean> {
     return this.#actions.signal(this.id, name, data)
+  }
+
+  /** Tells its end to its webhook once more; answers the `webhook-id` of that delivery. */
+  redeliver(): Promise<string> {
+    return this.#actions.redeliver(this.id)
   }
 
   /** What `ctx.log` wrote, oldest first, by page; a job keeps its last 1000 lines. */

@@ -3,8 +3,8 @@ import type { NewEdge, When } from '../job/change.js'
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
-import type { Dedup, FailurePolicy, Keep, KeepByState, Millis } from '../job/job.js'
-import { checkName, nearest, refuseUnknown } from '../job/names.js'
+import type { Dedup, FailurePolicy, FinishedState, Keep, KeepByState, Millis } from '../job/job.js'
+import { checkName, checkOwnName, nearest, refuseUnknown } from '../job/names.js'
 import type { ScheduleTimes } from '../job/schedule.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
@@ -66,6 +66,14 @@ export type RepeatOptions = ScheduleTimes & {
   readonly key?: string
 }
 
+/** Where the end of one job is told. */
+export interface JobWebhookOptions {
+  /** Where to. Default: the queue's. */
+  readonly url?: string
+  /** The ends that are told. Default: those of the queue, or all three. */
+  readonly on?: readonly FinishedState[]
+}
+
 /** How a job is added. */
 export interface AddOptions extends JobDefaults {
   /** Its id, 1 to 255 printable characters; adding it twice returns the standing job. Default: a new UUIDv7. */
@@ -85,6 +93,11 @@ export interface AddOptions extends JobDefaults {
   readonly after?: Dependency | readonly Dependency[]
   /** What the failure of a dependency means, where `after` does not say: default `fail`. */
   readonly onChildFailure?: FailurePolicy
+  /**
+   * Where its end is told: a URL, which ends of it, or `false` for nowhere. A worker of a queue with `webhooks()` sends it.
+   * Default: as the queue says.
+   */
+  readonly webhook?: string | JobWebhookOptions | false
   /** Add it again and again, as `queue.schedule` does, from its next time on. Default: once. */
   readonly repeat?: RepeatOptions
 }
@@ -98,6 +111,7 @@ const addOptionNames = [
   'group',
   'after',
   'onChildFailure',
+  'webhook',
   'repeat',
 ] as const satisfies readonly (keyof AddOptions)[]
 
@@ -176,7 +190,7 @@ export function parseOptions(
   if (options.onChildFailure !== undefined) oneOf(options.onChildFailure, policies, `${where}: onChildFailure`)
   const edges = options.after === undefined ? NO_EDGES : parseAfter(options, where)
   return {
-    id: options.id === undefined ? undefined : checkName(options.id, 'job id'),
+    id: options.id === undefined ? undefined : checkOwnName(options.id, 'job id'),
     priority: priority === 0 ? 0 : priority, // no -0
     lifo: flag(options.lifo, 'lifo', where),
     attempts,

@@ -32,7 +32,7 @@ import { ownJob } from './operations.js'
 import type { Place } from './operations.js'
 import { oneOf, parseRetention } from './options.js'
 import type { AddOptions } from './options.js'
-import { checkQueue } from './opening.js'
+import { checkQueue, checkQueueName } from './opening.js'
 import { setPause } from './pauses.js'
 import { dropSchedule, listSchedules, prepareScheduled, putSchedule } from './schedules.js'
 import type { Schedule, ScheduleOptions } from './schedules.js'
@@ -40,6 +40,7 @@ import { eventStream } from './stream.js'
 import type { EventStreamOptions } from './stream.js'
 import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
+import type { Webhooks } from './webhook.js'
 import type { AddArguments, AnyJobs, BulkItem, InputFor, JobOf, JobPage, QueueOptions } from './types.js'
 
 /** What options that name no transaction come to. */
@@ -53,6 +54,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   readonly store: S
   /** The jobs it takes, if declared. */
   readonly jobs: Jobs | undefined
+  /** @internal Lets a worker send the deliveries of its queue. */
+  readonly webhooks: Webhooks | undefined
   readonly #connection: Connection
   readonly #desk: Desk
   readonly #adder: Adder
@@ -65,13 +68,14 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   /** A queue by that name, 1 to 255 printable characters; `options.store` says where. */
   constructor(name: string, options: QueueOptions<Jobs, S>) {
     super()
-    this.name = checkName(name, 'queue name')
-    const { defaults, maxDataBytes } = checkQueue(name, options)
+    this.name = checkQueueName(name, options)
+    const { defaults, maxDataBytes, webhooks } = checkQueue(name, options)
     this.store = options.store
     this.jobs = options.jobs
     this.#connection = connect(options.store)
     this.#desk = new Desk(this.#connection, options.jobs, maxDataBytes)
-    this.#adder = new Adder(name, this.#desk, options.jobs, defaults, parseRetention(options.retention))
+    this.#adder = new Adder(name, this.#desk, options.jobs, defaults, parseRetention(options.retention), webhooks)
+    this.webhooks = webhooks
     this.#emitter = new Emitter(safeLogger(options.logger), () => ({ queue: name, at: this.#connection.runtime.now() }))
   }
 

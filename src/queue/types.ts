@@ -5,6 +5,7 @@ import type { Logger } from './events.js'
 import type { Job } from './job.js'
 import type { AddOptions, JobDefaults, RetentionOptions } from './options.js'
 import type { WithTransaction } from './transactions.js'
+import type { Webhooks } from './webhook.js'
 
 /** Jobs of any name, with any data. */
 export type AnyJobs = Readonly<Record<string, JobDefinition>>
@@ -19,6 +20,8 @@ export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends S
   readonly defaults?: JobDefaults
   /** How long its finished jobs are kept. Default: until removed by hand. */
   readonly retention?: RetentionOptions
+  /** Tells a URL of the ends of its jobs: `webhooks({ url, secret })`. Default: nobody is told. */
+  readonly webhook?: Webhooks
   /** Where warnings and errors go that nobody listens for; `false` for nowhere. Default: the console. */
   readonly logger?: Logger | false
   /** The most bytes that a job's data may take as JSON. Default 1 MiB. */

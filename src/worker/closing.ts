@@ -1,8 +1,9 @@
-// worker/closing.ts: how a worker ends: stop taking, wait, abort, wait once more, let go.
+// worker/closing.ts: how a worker ends: stop taking, wait, abort, wait once more, wait for deliveries, let go.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
-import { MillraceError } from '../job/errors.js'
+import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
+import type { Deliveries } from '../queue/webhook.js'
 import { refuseUnknown } from '../job/names.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Settlements } from './settlements.js'
@@ -22,6 +23,8 @@ export interface Closing {
   readonly slots: Slots
   readonly settlements: Settlements
   stopTaking(): Promise<void>
+  /** What it sends to webhooks, if it does. */
+  deliveries(): Deliveries | undefined
   stopped(): Promise<void>
 }
 
@@ -43,6 +46,7 @@ export function parseClose(options: CloseOptions, where: string): Patience {
 /** Ends a worker. Everything is let go of before it rejects. */
 export async function closeWorker({ timeout, grace }: Patience, worker: Closing): Promise<void> {
   const { runtime, slots, settlements } = worker
+  const began = runtime.elapsed()
   // The last answer may be waiting for a transaction of the very handlers that are waited for.
   const stoppedTaking = within(runtime, grace, worker.stopTaking())
   const inTime = await within(runtime, timeout, slots.whenIdle())
@@ -56,8 +60,12 @@ export async function closeWorker({ timeout, grace }: Patience, worker: Closing)
   await stoppedTaking
   const settled = await within(runtime, grace, settlements.idle())
   settlements.giveUp()
+  // What the last jobs came to is durable now, and so are the deliveries that go with it.
+  const patience = Math.max(grace, timeout - (runtime.elapsed() - began))
+  const undelivered = await drain(worker.deliveries(), { timeout: patience, grace })
   await within(runtime, grace, worker.stopped())
-  if (inTime && settled) return
+  if (inTime && settled && undelivered === undefined) return
+  if (inTime && settled) throw undelivered
   if (inTime) {
     throw new MillraceError(
       'SHUTDOWN_TIMEOUT',
@@ -73,6 +81,21 @@ export async function closeWorker({ timeout, grace }: Patience, worker: Closing)
         : `${left} ignored their signal, and their jobs will be taken over when the leases run out.`),
     { details: { timeout, left } },
   )
+}
+
+/** Waits for deliveries under way; answers the error if that took too long. */
+async function drain(deliveries: Deliveries | undefined, patience: Patience): Promise<unknown> {
+  try {
+    await deliveries?.close(patience)
+    return undefined
+  } catch (error) {
+    if (!isMillraceError(error, 'SHUTDOWN_TIMEOUT')) return error
+    return new MillraceError(
+      'SHUTDOWN_TIMEOUT',
+      `Deliveries to webhooks were still under way after ${patience.timeout} ms and were broken off; whoever sends them next begins anew.`,
+      { details: { timeout: patience.timeout, left: 0 } },
+    )
+  }
 }
 
 /** Whether something ends in time. */

@@ -1,14 +1,13 @@
 // worker/worker.ts: the consumer's side: claims jobs, runs their handlers, and sends what they come to.
-import { hostname } from 'node:os'
 import type { CellEvent } from '../job/change.js'
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
-import { checkName } from '../job/names.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import { Emitter, checkListener, safeLogger } from '../queue/events.js'
 import type { Listener } from '../queue/events.js'
-import { Queue } from '../queue/queue.js'
+import type { Queue } from '../queue/queue.js'
+import type { Deliveries } from '../queue/webhook.js'
 import type { AnyJobs } from '../queue/types.js'
 import { outside, refuseInside } from '../store/ambient.js'
 import { unavailable } from '../store/batcher.js'
@@ -21,6 +20,7 @@ import { Upkeep } from '../upkeep/upkeep.js'
 import type { Attempt } from './attempt.js'
 import type { BatchOptions } from './batching.js'
 import type { ExtrasOf, Middleware } from './context.js'
+import { startDelivering } from './delivering.js'
 import { Floor } from './floor.js'
 import type { Handling } from './handlers.js'
 import { Intake } from './intake.js'
@@ -29,6 +29,7 @@ import { seedLimits } from './limits.js'
 import { parseWorker } from './options.js'
 import type { Settings, WorkerOptions } from './options.js'
 import { Presence } from './presence.js'
+import { checkMiddleware, registered, sourceOf } from './source.js'
 import { closeWorker, parseClose } from './closing.js'
 import type { CloseOptions, Patience } from './closing.js'
 
@@ -72,12 +73,15 @@ export class Worker<
   readonly #upkeep: Upkeep
   readonly #presence: Presence
   readonly #middleware: Middleware[]
+  readonly #deliver: () => Deliveries | undefined
   #state: State = 'new'
   #starting: Promise<void> | undefined
   /** The loops run: claims, renewals, upkeep. */
   #started = false
   #closing: Promise<void> | undefined
   #unwatch: Stop | undefined
+  /** Sends the deliveries of its queue. */
+  #deliveries: Deliveries | undefined
   /** Ends the pause between two tries to start. */
   #interrupt: Stop | undefined
   #recovering: Promise<void> | undefined
@@ -88,41 +92,26 @@ export class Worker<
     handlers: Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>, S, Batching>,
     options: WorkerOptions<Jobs, Wraps, S, Batching> = {},
   ) {
-    const queue = source instanceof Queue ? source : undefined
-    this.queues = source instanceof Queue ? [source.name] : namesOf(source)
+    const { queue, queues, store } = sourceOf(source, options.store)
+    this.queues = queues
     const jobs: JobDefinitions | undefined = options.jobs ?? queue?.jobs
     this.#settings = parseWorker(handlers, options, jobs)
-    if (queue?.closed === true) {
-      throw new MillraceError('QUEUE_CLOSED', `new Worker: queue '${queue.name}' has been closed.`)
-    }
-    if (queue !== undefined && options.store !== undefined && options.store !== queue.store) {
-      throw new MillraceError('INVALID_OPTION', "new Worker: give the queue's own store, or none: its jobs are there.")
-    }
-    const store: Store | undefined = options.store ?? queue?.store
-    if (store === undefined) {
-      throw new MillraceError('INVALID_OPTION', 'new Worker: give it a queue, or names and { store }.')
-    }
     this.#middleware = [...(options.middleware ?? [])]
     for (const wrap of this.#middleware) checkMiddleware(wrap)
     this.#connection = connect(store)
     const { runtime } = this.#connection
     this.id = runtime.id()
     this.#emitter = new Emitter(safeLogger(options.logger), () => ({ queue: this.queues[0] ?? '', at: runtime.now() }))
-    const origin = runtime.processes?.self()
-    this.#presence = new Presence(
-      this.#connection,
-      {
-        id: this.id,
-        host: hostname(),
-        pid: process.pid,
-        ...(origin !== undefined && { origin }),
-        queues: this.queues,
-        names: this.#settings.names,
-        versions: versionsOf(this.#settings),
-        every: this.#settings.renewEvery,
-        startedAt: runtime.now(),
-      },
-      (type) => this.#tell(type),
+    const host = {
+      queue: this.queues[0]!,
+      store,
+      settings: this.#settings,
+      logger: options.logger,
+      emitter: this.#emitter,
+    }
+    this.#deliver = () => (queue?.webhooks === undefined ? undefined : startDelivering(queue.webhooks, host))
+    this.#presence = new Presence(this.#connection, registered(this.id, this.queues, this.#settings, runtime), (type) =>
+      this.#tell(type),
     )
     this.#floor = new Floor({
       id: this.id,
@@ -224,7 +213,7 @@ export class Worker<
 
   /**
    * Takes no further jobs, waits for those running, then aborts them and waits once more; hands back those that ended
-   * without a result; and only then rejects with `SHUTDOWN_TIMEOUT` if the first wait was too short. A handler that
+   * without a result; waits for deliveries to webhooks under way; and only then rejects with `SHUTDOWN_TIMEOUT` if the first wait was too short. A handler that
    * ignores its signal is left alone: its lease runs out by itself.
    */
   close(options: CloseOptions = {}): Promise<void> {
@@ -241,6 +230,7 @@ export class Worker<
         slots: this.#floor.slots,
         settlements: this.#floor.settlements,
         stopTaking: () => this.#stopTaking(),
+        deliveries: () => this.#deliveries,
         stopped: () => this.#stopped(),
       }),
     )
@@ -274,6 +264,7 @@ export class Worker<
     this.#leases.start()
     this.#upkeep.start()
     if (this.#state === 'running') this.#intake.start()
+    this.#deliveries = this.#deliver()
     try {
       await this.#presence.announce(this.#state === 'paused' ? 'paused' : 'running', 'worker-started')
       this.#recovering = this.#recover(await this.#presence.look())
@@ -368,20 +359,4 @@ export class Worker<
     this.#state = 'closed'
     this.#floor.clear()
   }
-}
-
-function versionsOf({ handles }: Settings): Record<string, readonly number[]> {
-  const known = handles.filter(({ name, versions }) => name !== undefined && versions !== undefined)
-  return Object.fromEntries(known.map(({ name, versions }) => [name, versions ?? []]))
-}
-
-function namesOf(source: string | readonly string[]): readonly string[] {
-  const names = (Array.isArray(source) ? source : [source]) as readonly string[]
-  if (names.length === 0) throw new MillraceError('INVALID_OPTION', 'new Worker: give it at least one queue name.')
-  return [...new Set(names.map((name) => checkName(name, 'queue name')))]
-}
-
-function checkMiddleware(wrap: unknown): void {
-  if (typeof wrap === 'function') return
-  throw new MillraceError('INVALID_OPTION', 'A middleware must be a function (job, ctx, next) => next({}).')
 }

@@ -30,6 +30,12 @@ const says: Readonly<Record<string, readonly string[]>> = {
   'steps.ts': ['charging', 'signal', 'taken: true', 'taken: false', 'attempt 2', 'receipt of order-1 to 1 Mill Lane'],
   'simulate.ts': ['no violations'],
   'streaming.ts': ['page: 200 text/html', 'first: snapshot then progress', 'after coming back: completed true'],
+  'webhooks.ts': [
+    'delivered in attempt 2',
+    'sent: true 503 then 204',
+    'received job.failed of refund no such order',
+    'forged: 400',
+  ],
   'schedules.ts': ['daily-report is scheduled and shows 5 times', 'sweep ended 3', 'runs of sweep: 3', 'field 2 of 5'],
 }
 

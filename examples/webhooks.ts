@@ -1,0 +1,76 @@
+// The ends of jobs are told to a URL, signed; the receiver is in this program, too, so that all of it can be seen.
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { IncomingHttpHeaders } from 'node:http'
+import { Queue, Worker, shutdown, verifyWebhook, webhooks } from 'millrace'
+import { memory } from 'millrace/memory'
+
+const secret = 'whsec_bm90IGEgc2VjcmV0OiBhbiBleGFtcGxl' // make your own: openssl rand -base64 32
+
+// The receiver: whoever knows the secret can tell who sent this. It is busy at first.
+let busy = true
+function receive(headers: IncomingHttpHeaders, body: Buffer): number {
+  try {
+    const { type, data } = verifyWebhook(secret, headers, body)
+    console.log(busy ? 'busy at' : 'received', type, 'of', data.name, data.result ?? data.error?.message)
+  } catch {
+    return 400
+  }
+  const status = busy ? 503 : 204
+  busy = false
+  return status
+}
+const receiver = createServer((request, response) => {
+  const chunks: Buffer[] = []
+  request.on('data', (chunk: Buffer) => chunks.push(chunk))
+  request.on('end', () => response.writeHead(receive(request.headers, Buffer.concat(chunks))).end())
+}).listen(0, '127.0.0.1')
+await once(receiver, 'listening')
+const { port } = receiver.address() as { port: number }
+
+const store = memory()
+const webhook = webhooks({
+  url: `http://127.0.0.1:${port}/hook`,
+  secret,
+  on: ['completed', 'failed'],
+  backoff: { type: 'fixed', delay: 50 },
+  allowPrivate: true, // for this example: by default, only public addresses are called
+})
+const queue = new Queue('orders', { store, webhook })
+const worker = new Worker(queue, {
+  ship: () => ({ parcel: 7 }),
+  refund: () => {
+    throw new Error('no such order')
+  },
+})
+
+const told = (): Promise<{ id: string; attempts: number }> =>
+  new Promise((resolve) => {
+    const stop = queue.on('webhook-delivered', (event) => {
+      stop()
+      resolve(event)
+    })
+  })
+
+let delivered = told()
+const order = await queue.add('ship')
+console.log('delivered in attempt', (await delivered).attempts)
+await order.refresh()
+console.log('sent:', order.webhook?.sent, order.webhook?.deliveries.map(({ status }) => status).join(' then '))
+
+delivered = told()
+await queue.add('refund', undefined, { attempts: 1 })
+await delivered
+
+// Once more, by hand: a delivery of its own.
+delivered = told()
+await order.redeliver()
+await delivered
+
+// What did not come from us is not believed.
+const forged = await fetch(`http://127.0.0.1:${port}/hook`, { method: 'POST', body: '{"type":"job.completed"}' })
+console.log('forged:', forged.status)
+
+await shutdown([worker, queue, store])
+receiver.close()
+receiver.closeAllConnections()

@@ -1,0 +1,75 @@
+// worker/source.ts: where a worker takes its jobs from, and what it says of itself there.
+import { hostname } from 'node:os'
+import { MillraceError } from '../job/errors.js'
+import { checkOwnName } from '../job/names.js'
+import type { JobDefinitions } from '../queue/define.js'
+import { Queue } from '../queue/queue.js'
+import type { Runtime } from '../store/runtime.js'
+import type { Store } from '../store/store.js'
+import type { Settings } from './options.js'
+import type { Presence } from './presence.js'
+
+/** Where jobs come from. */
+interface Source<Jobs extends JobDefinitions, S extends Store> {
+  readonly queue: Queue<Jobs, S> | undefined
+  readonly queues: readonly string[]
+  readonly store: Store
+}
+
+/** Reads the first argument of a worker: a queue, or names of queues in a store. */
+export function sourceOf<Jobs extends JobDefinitions, S extends Store>(
+  source: Queue<Jobs, S> | string | readonly string[],
+  given: Store | undefined,
+): Source<Jobs, S> {
+  const queue = source instanceof Queue ? source : undefined
+  const queues = source instanceof Queue ? [source.name] : namesOf(source)
+  if (queue?.closed === true) {
+    throw new MillraceError('QUEUE_CLOSED', `new Worker: queue '${queue.name}' has been closed.`)
+  }
+  if (queue !== undefined && given !== undefined && given !== queue.store) {
+    throw new MillraceError('INVALID_OPTION', "new Worker: give the queue's own store, or none: its jobs are there.")
+  }
+  const store: Store | undefined = given ?? queue?.store
+  if (store === undefined) {
+    throw new MillraceError('INVALID_OPTION', 'new Worker: give it a queue, or names and { store }.')
+  }
+  return { queue, queues, store }
+}
+
+/** What a worker says of itself in the registry. */
+export function registered(
+  id: string,
+  queues: readonly string[],
+  settings: Settings,
+  runtime: Runtime,
+): ConstructorParameters<typeof Presence>[1] {
+  const origin = runtime.processes?.self()
+  return {
+    id,
+    host: hostname(),
+    pid: process.pid,
+    ...(origin !== undefined && { origin }),
+    queues,
+    names: settings.names,
+    versions: versionsOf(settings),
+    every: settings.renewEvery,
+    startedAt: runtime.now(),
+  }
+}
+
+function versionsOf({ handles }: Settings): Record<string, readonly number[]> {
+  const known = handles.filter(({ name, versions }) => name !== undefined && versions !== undefined)
+  return Object.fromEntries(known.map(({ name, versions }) => [name, versions ?? []]))
+}
+
+function namesOf(source: string | readonly string[]): readonly string[] {
+  const names = (Array.isArray(source) ? source : [source]) as readonly string[]
+  if (names.length === 0) throw new MillraceError('INVALID_OPTION', 'new Worker: give it at least one queue name.')
+  return [...new Set(names.map((name) => checkOwnName(name, 'queue name')))]
+}
+
+/** Refuses what is no middleware. */
+export function checkMiddleware(wrap: unknown): void {
+  if (typeof wrap === 'function') return
+  throw new MillraceError('INVALID_OPTION', 'A middleware must be a function (job, ctx, next) => next({}).')
+}

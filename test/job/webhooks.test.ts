@@ -1,0 +1,157 @@
+// The rules of deliveries: which ends bring one along, and what is written down about it.
+import { describe, expect, it } from 'vitest'
+import type { Change, Insert, Note } from '../../src/job/change.js'
+import type { JobRecord, Webhook } from '../../src/job/job.js'
+import { cancel, complete, drop, due, settle } from '../../src/job/lifecycle.js'
+import { memoOf } from '../../src/job/memo.js'
+import type { Delivery } from '../../src/job/webhooks.js'
+import { DELIVERIES, deliveryPending, isSent, noteDelivery, redeliver, wasTaken } from '../../src/job/webhooks.js'
+import { NOW, record } from './lifecycle.records.js'
+
+const webhook: Webhook = {
+  url: 'https://example.com/hook',
+  on: ['completed', 'failed', 'cancelled'],
+  attempts: 4,
+  backoff: { type: 'fixed', delay: 5 },
+  timeout: 1000,
+}
+
+function told(over: Partial<JobRecord> = {}): JobRecord {
+  return record({ extras: { webhook }, ...over })
+}
+
+const active = told({ state: 'active', attempt: 3, attempts: 3, worker: 'w', leaseUntil: NOW - 1, startedAt: 2000 })
+
+function deliveryIn(changes: unknown): Insert | undefined {
+  return (changes as Change[]).find((each): each is Insert => each.kind === 'insert')
+}
+
+function dataOf(insert: Insert | undefined): Delivery {
+  return JSON.parse(insert!.job.data!) as Delivery
+}
+
+describe('an end brings its delivery along, in the same group and after its own move', () => {
+  const error = { name: 'Error', message: 'no', stack: 'at home' }
+  it.each<[string, unknown, Delivery['event']]>([
+    ['by its handler', settle(active, { kind: 'returned', result: '7', also: [] }), 'completed'],
+    ['by a failure', settle(active, { kind: 'threw', error, retryable: false, retryIn: 0 }), 'failed'],
+    ['by upkeep, where the lease ran out', due(active, NOW), 'failed'],
+    [
+      'by upkeep, where a dependency broke',
+      due(told({ state: 'waiting-children', brokenAt: NOW - 1 }), NOW, [
+        {
+          dependent: 'job-1',
+          chain: 'c',
+          name: 'n',
+          policy: 'fail',
+          state: 'broken',
+          result: undefined,
+          error: undefined,
+        },
+      ]),
+      'failed',
+    ],
+    ['by hand', cancel(told()), 'cancelled'],
+    ['by a newer job', drop(told({ group: 'g' })), 'cancelled'],
+    ['elsewhere', complete(told(), { kind: 'returned', result: '7', also: [] }), 'completed'],
+  ])('%s', (_how, changes, event) => {
+    const [first] = changes as Change[]
+    expect(first).toMatchObject({ kind: 'move', to: event })
+    const insert = deliveryIn(changes)!
+    expect(insert.job).toMatchObject({ queue: DELIVERIES, name: 'mill', state: 'waiting', attempts: 5 })
+    expect(dataOf(insert)).toMatchObject({ url: webhook.url, event, attempts: 4, timeout: 1000, job: { id: 'job-1' } })
+    expect(insert.job.data).not.toContain('at home')
+  })
+
+  it('but not one that is not told, and nothing that is no end', () => {
+    expect(deliveryIn(cancel(told({ extras: { webhook: { ...webhook, on: ['failed'] } } })))).toBeUndefined()
+    expect(deliveryIn(cancel(record()))).toBeUndefined()
+    const again = { kind: 'threw', error: { name: 'E', message: '' }, retryable: true, retryIn: 5 } as const
+    expect(deliveryIn(settle({ ...active, attempt: 1 }, again))).toBeUndefined()
+    expect(deliveryIn(settle(active, { kind: 'snoozed', for: 5 }))).toBeUndefined()
+  })
+
+  it('also where the job is removed in the same commit', () => {
+    const changes = cancel(told({ keep: { cancelled: { deleteAfter: 0 } } })) as Change[]
+    expect(changes.map((each) => (each.kind === 'move' ? each.to : each.kind))).toEqual([
+      'cancelled',
+      'insert',
+      'release',
+      'removed',
+    ])
+  })
+})
+
+describe('the id of a delivery', () => {
+  const idOf = (job: JobRecord): string => deliveryIn(cancel(job))!.job.id
+
+  it('is the same for the same end, and another for every other one', () => {
+    const ids = [
+      told(),
+      told({ fence: 8 }),
+      told({ id: 'job-2' }),
+      told({ createdAt: 1001 }), // the same id, added anew
+      told({ startedAt: 5 }),
+    ].map(idOf)
+    expect(new Set(ids).size).toBe(5)
+    expect(idOf(told())).toBe(ids[0])
+  })
+
+  it('is never too long', () => {
+    const long = 'x'.repeat(254)
+    const [one, other] = [idOf(told({ id: `${long}1` })), idOf(told({ id: `${long}2` }))]
+    expect(one).not.toBe(other)
+    expect(one.length).toBe(255)
+  })
+})
+
+describe('what is written down', () => {
+  const done = told({ state: 'completed', fence: 8, finishedAt: 5000, result: '7' })
+  const entry = { id: 'msg_1', at: 5001, event: 'completed', url: webhook.url, attempt: 1 } as const
+  const after = (job: JobRecord, note: Note | undefined): JobRecord => ({ ...job, memo: note!.memo })
+
+  it('is fenced by what stands now, and keeps what else the memo says', () => {
+    const job = { ...done, memo: '{"phases":{"a":{"status":"completed"}}}' }
+    const note = noteDelivery(job, { entry, made: 5000, came: 'again' })!
+    expect(note).toMatchObject({ id: 'job-1', fence: 8, held: false })
+    expect(note).not.toHaveProperty('tells')
+    expect(memoOf(after(job, note))).toEqual({ phases: { a: { status: 'completed' } }, deliveries: [entry] })
+    expect(deliveryPending(after(job, note))).toBe(true)
+  })
+
+  it('says that the end was told, and which end', () => {
+    const sent = after(done, noteDelivery(done, { entry, made: 5000, came: 'sent' }))
+    expect([isSent(sent), deliveryPending(sent), wasTaken(sent, 'msg_1'), wasTaken(sent, 'msg_2')]).toEqual([
+      true,
+      false,
+      true,
+      false,
+    ])
+    const again = { ...sent, finishedAt: 6000 } // retried by hand, and ended once more
+    expect([isSent(again), deliveryPending(again)]).toEqual([false, true])
+    const late = after(again, noteDelivery(again, { entry, made: 5000, came: 'sent' }))
+    expect([isSent(late), deliveryPending(late)]).toEqual([false, true])
+  })
+
+  it('says that it was given up, until somebody asks for it again', () => {
+    const error = { name: 'E', message: 'gone', stack: 'at home' }
+    const note = noteDelivery(done, { entry: { ...entry, error: 'x'.repeat(999) }, made: 5000, came: 'gave-up', error })
+    expect(note!.tells![0]!.about).not.toContain('at home')
+    const given = after(done, note)
+    expect(memoOf(given).deliveries![0]!.error).toHaveLength(300)
+    expect([isSent(given), deliveryPending(given), wasTaken(given, 'msg_1')]).toEqual([false, false, false])
+    const [held, insert] = redeliver(given, 'millrace:webhook:2') as readonly [Note, Insert]
+    expect(held).toMatchObject({ kind: 'note', fence: 8 })
+    expect(deliveryPending(after(given, held))).toBe(true)
+    expect(insert.job.id).toBe('millrace:webhook:2')
+    expect(dataOf(insert)).toMatchObject({ at: 5000, job: { result: 7 } })
+  })
+
+  it('is nothing where the job is not finished', () => {
+    expect(noteDelivery(active, { entry, made: 5000, came: 'sent' })).toBeUndefined()
+    expect(redeliver(active, 'd')).toMatchObject({ denied: expect.stringContaining('active') })
+    expect(redeliver(record({ state: 'completed' }), 'd')).toMatchObject({ denied: expect.stringContaining('webhook') })
+    expect(deliveryPending(active)).toBe(false)
+    expect(deliveryPending(record({ state: 'completed', finishedAt: 1 }))).toBe(false)
+  })
+})
