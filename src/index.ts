@@ -76,14 +76,19 @@ export type {
   JobDefaults,
   JobWebhookOptions,
   RepeatOptions,
-  RetentionOptions,
 } from './queue/options.js'
+export { prometheus } from './features/prometheus.js'
+export type { PrometheusEndpoint, PrometheusOptions } from './features/prometheus.js'
+export { telemetry } from './features/telemetry.js'
+export type { MeterLike, TelemetryOptions, TracerLike } from './features/telemetry.js'
 export { Queue } from './queue/queue.js'
+export type { RetentionOptions, RetentionRule } from './queue/retention.js'
 export type { RunOptions, Schedule, ScheduleOptions } from './queue/schedules.js'
 export type { Completing, Inside, PlanArguments, Planned, Planning } from './queue/successors.js'
 export { eventStreamHeaders } from './queue/stream.js'
 export type { EventStreamOptions, StreamEventType, StreamSnapshot } from './queue/stream.js'
 export type { JobFilter, ListOptions } from './queue/filter.js'
+export type { Telemetry } from './queue/telemetry.js'
 export type { AddArguments, AnyJobs, BulkItem, JobOf, JobPage, QueueOptions } from './queue/types.js'
 export type { InTransaction, TransactionArgument, WithTransaction } from './queue/transactions.js'
 export type { Origin, Processes } from './store/processes.js'

@@ -231,7 +231,8 @@ export const errorCatalogue = {
     remedy: 'Correct the listener; what it threw is in `cause`.',
   },
   CALLBACK_FAILED: {
-    summary: 'A function given to Millrace (middleware, logger, retry rule) threw or answered nonsense.',
+    summary:
+      'A function given to Millrace (middleware, logger, retry rule, callback of retention) threw or answered nonsense.',
     remedy: 'Correct that function; what it threw is in `cause`.',
   },
 

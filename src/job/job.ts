@@ -59,6 +59,8 @@ export interface Keep {
   readonly staleAfter?: Millis
   /** Removed this long after it finished, 0 in the same commit; absent: never. */
   readonly deleteAfter?: Millis
+  /** Said by the retention of its queue: it then goes with its whole chain or flow, and never in the commit of its end. */
+  readonly byQueue?: true
 }
 
 /** How long a job is kept in each state it can end in; stamped on it when it is added. */

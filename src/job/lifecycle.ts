@@ -5,6 +5,7 @@ import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
 import { end, HELD, leave, move, NOTHING } from './moves.js'
 import { copyOf } from './record.js'
+import { retire } from './retention.js'
 import { SCHEDULE, rescheduled, roundOf, writeProgress } from './rounds.js'
 import type { Refusals } from './rounds.js'
 import { SIGNAL, signalDue } from './signals.js'
@@ -211,9 +212,7 @@ export function due(job: JobRecord, now: Time, edges: readonly Edge[] = [], owne
     case 'waiting':
       return []
     default:
-      return job.deleteAt !== undefined && job.deleteAt <= now
-        ? [move(job, 'removed')]
-        : [move(job, job.state, { why: 'stale', set: { stale: true } })]
+      return retire(job, now)
   }
 }
 

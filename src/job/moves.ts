@@ -18,7 +18,7 @@ export const HELD: EndOptions = { held: true }
 
 /** A job's end, its successors, the delivery to its webhook, the release of its dependents, and its removal if it is not to be kept. */
 export function end(job: JobRecord, to: FinishedState, set: MoveFields, options: EndOptions = NO_OPTIONS): Change[] {
-  const keep = job.keep?.[to]
+  const keep = kept(job.keep?.[to])
   // The same as below, without its detours: this runs once for every job.
   const delivery = job.extras === undefined ? undefined : deliveryOfEnd(job, to, set)
   if (keep === undefined && options === HELD && delivery === undefined)
@@ -34,8 +34,14 @@ export function end(job: JobRecord, to: FinishedState, set: MoveFields, options:
   if (options.next !== undefined && options.next.length > 0) changes.push(...options.next)
   if (delivery !== undefined) changes.push(delivery)
   if (!options.chainGoesOn) changes.push(release(job, to))
-  if (keep?.deleteAfter === 0) changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
+  if (keep?.deleteAfter === 0 && keep.byQueue === undefined)
+    changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
   return changes
+}
+
+/** What says for how long; one to be kept for ever says nothing. */
+function kept(keep: Keep | undefined): Keep | undefined {
+  return keep === undefined || (keep.staleAfter === undefined && keep.deleteAfter === undefined) ? undefined : keep
 }
 
 /** Spelled out, as in `create`: with retention, this runs once for every job. */

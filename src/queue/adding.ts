@@ -1,7 +1,7 @@
 // queue/adding.ts: from a call of `add` to an insert, and from its verdict to a handle.
 import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
-import type { Extras, JobRecord, Keep, Webhook } from '../job/job.js'
+import type { Extras, JobRecord, KeepByState, Webhook } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import { create, drop, isDenied, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
@@ -52,19 +52,21 @@ export class Adder {
   readonly #desk: Desk
   readonly #jobs: JobDefinitions | undefined
   readonly #defaults: JobDefaults
-  readonly #retention: Keep | undefined
+  readonly #retention: KeepByState | undefined
   /** Options parsed once per name, for adds that give none. */
   readonly #parsed = new Map<string, Stamped>()
   /** What jobs of a name are stamped with. */
   readonly #stamps = new Map<string, Extras>()
   readonly #webhooks: Webhooks | undefined
+  /** The trace that whoever adds is part of, where somebody measures. */
+  trace: (() => string | undefined) | undefined
 
   constructor(
     queue: string,
     desk: Desk,
     jobs: JobDefinitions | undefined,
     defaults: JobDefaults,
-    retention: Keep | undefined,
+    retention: KeepByState | undefined,
     webhooks?: Webhooks,
   ) {
     this.#queue = queue
@@ -187,7 +189,7 @@ export class Adder {
       extras: this.#extras(name, options.webhook),
       edges: kin?.children === undefined ? options.edges : [...options.edges, ...kin.children],
     })
-    return { insert, mode: options.mode }
+    return { insert: this.trace === undefined ? insert : traced(insert, this.trace()), mode: options.mode }
   }
 
   /** One object for all jobs of a name that give no webhook of their own: those that are alike are written together. */
@@ -312,6 +314,10 @@ class Adding implements Caller {
   landed(verdict: Verdict): void {
     this.#resolve(this.#adder.handle(this.#prepared, verdict, this.#way))
   }
+}
+
+function traced(insert: Insert, trace: string | undefined): Insert {
+  return trace === undefined ? insert : { ...insert, job: { ...insert.job, extras: { ...insert.job.extras, trace } } }
 }
 
 /** The names of jobs given as dependencies, as far as they are known. */

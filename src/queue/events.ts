@@ -146,8 +146,15 @@ export type QueueEvent = { [Type in EventType]: EventOf<Type> }[EventType]
 /** Hears events of one type. A promise it returns is watched for rejection, not waited for. */
 export type Listener<Type extends EventType> = (event: EventOf<Type>) => unknown
 
-/** What is written where nobody listens: pino, console and the like fit. */
+/**
+ * What is written: errors and warnings where nobody listens; and, with a logger that has `debug` and `info`, the life of jobs.
+ * Pino fits, and so does the console.
+ */
 export interface Logger {
+  /** For jobs that were added, claimed and completed. Default: not written. */
+  debug?(details: object, message: string): void
+  /** For jobs that are retried and jobs that failed. Default: not written. */
+  info?(details: object, message: string): void
   /** For what went wrong and was dealt with. */
   warn(details: object, message: string): void
   /** For what went wrong and somebody should look at. */
@@ -167,16 +174,21 @@ export function safeLogger(logger: Logger | false | undefined): Logger {
   if (logger === false) return { warn: () => {}, error: () => {} }
   const target = logger ?? consoleLogger
   const write =
-    (level: 'warn' | 'error') =>
+    (level: keyof Logger) =>
     (details: object, message: string): void => {
       try {
-        const answer: unknown = target[level](details, message)
+        const answer: unknown = target[level]?.(details, message)
         if (answer instanceof Promise) answer.catch(() => {})
       } catch {
         // A logger that throws has nobody left to tell.
       }
     }
-  return { warn: write('warn'), error: write('error') }
+  return {
+    ...(typeof target.debug === 'function' && { debug: write('debug') }),
+    ...(typeof target.info === 'function' && { info: write('info') }),
+    warn: write('warn'),
+    error: write('error'),
+  }
 }
 
 /**
@@ -187,15 +199,24 @@ export class Emitter {
   readonly #listeners = new Map<EventType, Set<(event: never) => unknown>>()
   readonly #logger: Logger
   readonly #origin: () => { readonly queue: string; readonly at: Time }
+  /** Writes the events that are logged though nobody listens, where they are. */
+  readonly #life: Partial<Record<EventType, (details: object, message: string) => void>> | undefined
 
-  constructor(logger: Logger, origin: () => { readonly queue: string; readonly at: Time }) {
+  /** With `life`, what happens to jobs is logged as well, as far as the logger has the methods. */
+  constructor(logger: Logger, origin: () => { readonly queue: string; readonly at: Time }, life = false) {
     this.#logger = logger
     this.#origin = origin
+    const { debug, info } = logger
+    if (!life || (debug === undefined && info === undefined)) return
+    this.#life = {
+      ...(debug !== undefined && { active: debug, completed: debug }),
+      ...(info !== undefined && { retrying: info, failed: info }),
+    }
   }
 
   /** Whether anybody listens for this type: lets callers save the making of an event. */
   has(type: EventType): boolean {
-    return this.#listeners.has(type)
+    return this.#listeners.has(type) || this.#life?.[type] !== undefined
   }
 
   /** How many listeners there are in all. */
@@ -218,6 +239,7 @@ export class Emitter {
 
   emit(event: QueueEvent): void {
     const listeners = this.#listeners.get(event.type)
+    if (this.#life !== undefined) this.#write(event)
     if (listeners === undefined) {
       if (event.type === 'error') this.#log(event.error)
       return
@@ -233,6 +255,12 @@ export class Emitter {
         }
       }
     })
+  }
+
+  #write({ type, id, name, queue, ...rest }: QueueEvent): void {
+    const { attempt, error } = rest as { attempt?: number; error?: ErrorInfo }
+    const details = { id, name, queue, attempt, ...(error !== undefined && { err: error }) }
+    this.#life?.[type]?.(details, `job ${type === 'active' ? 'claimed' : type}`)
   }
 
   /** A blocked event loop is a warning: the jobs it cost run again. */

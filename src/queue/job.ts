@@ -228,7 +228,7 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   get staleAt(): Time | undefined {
     return this.#record.staleAt
   }
-  /** When it is removed, once finished. */
+  /** When it is removed, once finished, if that was said; by the default, jobs have no such date. */
   get deleteAt(): Time | undefined {
     return this.#record.deleteAt
   }

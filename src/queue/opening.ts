@@ -17,6 +17,12 @@ export function checkQueueName(name: string, options: object): string {
   return RESERVED in (options ?? {}) ? checkName(name, 'queue name') : checkOwnName(name, 'queue name')
 }
 
+/** Refuses what cannot measure. */
+export function checkTelemetry(telemetry: { readonly process: unknown } | undefined, where: string): void {
+  if (telemetry === undefined || typeof telemetry?.process === 'function') return
+  throw new MillraceError('INVALID_OPTION', `${where}: telemetry must be made by telemetry().`)
+}
+
 /** Refuses options that no queue could have; answers those that have defaults. */
 export function checkQueue<Jobs extends JobDefinitions, S extends Store>(
   name: string,
@@ -28,13 +34,15 @@ export function checkQueue<Jobs extends JobDefinitions, S extends Store>(
       `new Queue('${name}'): give it a store, as in { store: sqlite('jobs.db') }.`,
     )
   }
-  refuseUnknown(options, ['store', 'jobs', 'defaults', 'retention', 'webhook', 'logger', 'maxDataBytes'], 'new Queue')
+  const known = ['store', 'jobs', 'defaults', 'retention', 'webhook', 'logger', 'telemetry', 'maxDataBytes']
+  refuseUnknown(options, known, 'new Queue')
   const { defaults = {}, maxDataBytes = 1_048_576 } = options
   if (!Number.isSafeInteger(maxDataBytes) || maxDataBytes < 1) {
     throw new MillraceError('INVALID_OPTION', 'new Queue: maxDataBytes must be a whole number from 1 up.')
   }
   refuseUnknown(defaults, defaultOptionNames, 'new Queue: defaults')
   checkDefaults(defaults, 'new Queue: defaults')
+  checkTelemetry(options.telemetry, 'new Queue')
   if (options.jobs !== undefined && (typeof options.jobs !== 'object' || Array.isArray(options.jobs))) {
     throw new MillraceError('INVALID_OPTION', 'new Queue: jobs must be made by defineJobs.')
   }

@@ -22,9 +22,9 @@ export interface JobDefaults {
   readonly priority?: number
   /** Newest first within its priority, before all that are not. Default false. */
   readonly lifo?: boolean
-  /** Remove when completed: at once (`true`), or that long after. Default: kept. */
+  /** Remove when completed: at once (`true`), or that long after. Default: as the queue's `retention` says. */
   readonly removeOnComplete?: boolean | Duration
-  /** Remove when failed for good: at once (`true`), or that long after. Default: kept. */
+  /** Remove when failed for good: at once (`true`), or that long after. Default: as the queue's `retention` says. */
   readonly removeOnFail?: boolean | Duration
 }
 
@@ -115,14 +115,6 @@ const addOptionNames = [
   'repeat',
 ] as const satisfies readonly (keyof AddOptions)[]
 
-/** How long finished jobs are kept, by queue. */
-export interface RetentionOptions {
-  /** Marked stale this long after they finished. Default: never. */
-  readonly staleAfter?: Duration
-  /** Removed this long after they finished. Default: never. */
-  readonly deleteAfter?: Duration
-}
-
 /** `AddOptions` in the rules' terms. */
 export interface ParsedOptions {
   readonly id: string | undefined
@@ -151,24 +143,13 @@ function pick(defaults: JobDefaults): JobDefaults {
   return Object.fromEntries(defaultOptionNames.map((name) => [name, defaults[name]]))
 }
 
-/** Reads `retention` of a queue. */
-export function parseRetention(retention: RetentionOptions | undefined): Keep | undefined {
-  if (retention === undefined) return undefined
-  refuseUnknown(retention, ['staleAfter', 'deleteAfter'], 'retention')
-  const { staleAfter, deleteAfter } = retention
-  return {
-    ...(staleAfter !== undefined && { staleAfter: parseDuration(staleAfter, 'retention.staleAfter') }),
-    ...(deleteAfter !== undefined && { deleteAfter: parseDuration(deleteAfter, 'retention.deleteAfter') }),
-  }
-}
-
 /** Options as they hold when none are given, computed once per queue and name. */
 export function parseOptions(
   options: AddOptions,
   where: string,
   queue: string,
   name: string,
-  retention: Keep | undefined,
+  retention: KeepByState | undefined,
 ): ParsedOptions {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw new MillraceError('INVALID_OPTION', `${where}: options must be an object.`)
@@ -294,14 +275,14 @@ export function parseAfter(options: Pick<AddOptions, 'after' | 'onChildFailure'>
   })
 }
 
-function parseKeep(options: AddOptions, where: string, retention: Keep | undefined): KeepByState | undefined {
+function parseKeep(options: AddOptions, where: string, retention: KeepByState | undefined): KeepByState | undefined {
   const completed = parseRemoval(options.removeOnComplete, `${where}: removeOnComplete`)
   const failed = parseRemoval(options.removeOnFail, `${where}: removeOnFail`)
   if (completed === undefined && failed === undefined && retention === undefined) return undefined
   return {
-    completed: sooner(retention, completed),
-    failed: sooner(retention, failed),
-    cancelled: retention,
+    completed: own(retention?.completed, completed),
+    failed: own(retention?.failed, failed),
+    cancelled: retention?.cancelled,
   }
 }
 
@@ -310,9 +291,10 @@ function parseRemoval(value: boolean | Duration | undefined, field: string): Mil
   return value === true ? 0 : parseDuration(value, field)
 }
 
-function sooner(retention: Keep | undefined, deleteAfter: Millis | undefined): Keep | undefined {
+/** What is said of a job goes before what is said of its queue. */
+function own(retention: Keep | undefined, deleteAfter: Millis | undefined): Keep | undefined {
   if (deleteAfter === undefined) return retention
-  return { ...retention, deleteAfter: Math.min(deleteAfter, retention?.deleteAfter ?? Infinity) }
+  return retention?.staleAfter === undefined ? { deleteAfter } : { staleAfter: retention.staleAfter, deleteAfter }
 }
 
 /** Answers the value if it is one of those known, and refuses it otherwise, with the nearest. */

@@ -30,14 +30,17 @@ import type { LimitOptions, Limits } from './limits.js'
 import type { ChainResult } from './links.js'
 import { ownJob } from './operations.js'
 import type { Place } from './operations.js'
-import { oneOf, parseRetention } from './options.js'
+import { oneOf } from './options.js'
 import type { AddOptions } from './options.js'
 import { checkQueue, checkQueueName } from './opening.js'
 import { setPause } from './pauses.js'
+import { readRetention } from './retention.js'
+import type { QueueRetention } from './retention.js'
 import { dropSchedule, listSchedules, prepareScheduled, putSchedule } from './schedules.js'
 import type { Schedule, ScheduleOptions } from './schedules.js'
 import { eventStream } from './stream.js'
 import type { EventStreamOptions } from './stream.js'
+import { Teller } from './telemetry.js'
 import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
 import type { Webhooks } from './webhook.js'
@@ -60,6 +63,10 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   readonly #desk: Desk
   readonly #adder: Adder
   readonly #emitter: Emitter
+  readonly #retention: QueueRetention | undefined
+  /** Where somebody wants to know what is added. */
+  readonly #teller: Teller | undefined
+  #unobserve: Stop | undefined
   #watching: Stop | undefined
   #closed = false
   #closing: Promise<void> | undefined
@@ -74,9 +81,18 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.jobs = options.jobs
     this.#connection = connect(options.store)
     this.#desk = new Desk(this.#connection, options.jobs, maxDataBytes)
-    this.#adder = new Adder(name, this.#desk, options.jobs, defaults, parseRetention(options.retention), webhooks)
     this.webhooks = webhooks
-    this.#emitter = new Emitter(safeLogger(options.logger), () => ({ queue: name, at: this.#connection.runtime.now() }))
+    const logger = safeLogger(options.logger)
+    this.#emitter = new Emitter(logger, () => ({ queue: name, at: this.#connection.runtime.now() }))
+    this.#retention = readRetention(options.retention, this.#desk, this.#emitter)
+    this.#adder = new Adder(name, this.#desk, options.jobs, defaults, this.#retention?.keep, webhooks)
+    const { telemetry } = options
+    if (telemetry !== undefined || logger.debug !== undefined) {
+      this.#teller = new Teller(name, options.store, telemetry, logger.debug)
+    }
+    if (telemetry === undefined) return
+    this.#adder.trace = () => telemetry.trace()
+    this.#unobserve = telemetry.observe(options.store)
   }
 
   /** Adds a job; resolves when it is durable. A duplicate (by id or dedup key) resolves to the standing job. */
@@ -87,8 +103,14 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return this.#add(name, args[0], args[1] ?? NO_OPTIONS) as Promise<JobOf<Jobs, Name>>
   }
 
-  /** Not an async function: for most adds, one promise is enough. */
   #add(name: string, data: unknown, options: AddOptions & InTransaction): Promise<Job> {
+    const teller = this.#teller
+    if (teller === undefined) return this.#send(name, data, options)
+    return teller.sending(1, options?.tx, () => this.#send(name, data, options))
+  }
+
+  /** Not an async function: for most adds, one promise is enough. */
+  #send(name: string, data: unknown, options: AddOptions & InTransaction): Promise<Job> {
     try {
       this.#refuseClosed()
       const plain = options === NO_OPTIONS // as most are
@@ -113,7 +135,10 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
 
   /** Adds many, in order, each landing by itself; if one of them is malformed, none is written. */
   addBulk(items: readonly BulkItem<Jobs>[], ...options: TransactionArgument<S>): Promise<JobOf<Jobs>[]> {
-    return this.#underWay(stepwise(this.#addBulk(items, options[0]))) as Promise<JobOf<Jobs>[]>
+    const add = (): Promise<Job[]> => this.#underWay(stepwise(this.#addBulk(items, options[0])))
+    const count = Array.isArray(items) ? items.length : 0
+    const added = this.#teller === undefined ? add() : this.#teller.sending(count, options[0]?.tx, add)
+    return added as Promise<JobOf<Jobs>[]>
   }
 
   *#addBulk(items: readonly BulkItem<Jobs>[], options: InTransaction | undefined): Steps<Job[]> {
@@ -306,6 +331,11 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return this.#emitter
   }
 
+  /** @internal Lets a worker carry out what was said about finished jobs. */
+  get retention(): QueueRetention | undefined {
+    return this.#retention
+  }
+
   /** @internal Lets a worker add jobs with the queue's own defaults. */
   get adder(): Adder {
     return this.#adder
@@ -329,6 +359,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
 
   async #close(): Promise<void> {
     this.#closed = true
+    this.#unobserve?.()
     this.#desk.close()
     await Promise.all(this.#waiting)
     await this.#connection.main.flushed()

@@ -164,8 +164,12 @@ function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time)
     chainIndex: _index,
     parentId: _parent,
     dedup: _dedup,
-    ...run
+    extras,
+    ...rest
   } = job
+  // Runs belong to no trace; and a schedule that is said again in another one is the same.
+  const { trace: _trace, ...carried } = extras ?? {}
+  const run = { ...rest, extras: Object.keys(carried).length === 0 ? undefined : carried }
   const first = nextTime(timing, now, now)
   const insert = create({
     id: scheduleId(queue, key),

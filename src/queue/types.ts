@@ -3,7 +3,9 @@ import type { Store } from '../store/store.js'
 import type { InputOf, JobDefinition, JobDefinitions, NameOf, ResultOf } from './define.js'
 import type { Logger } from './events.js'
 import type { Job } from './job.js'
-import type { AddOptions, JobDefaults, RetentionOptions } from './options.js'
+import type { AddOptions, JobDefaults } from './options.js'
+import type { RetentionOptions } from './retention.js'
+import type { Telemetry } from './telemetry.js'
 import type { WithTransaction } from './transactions.js'
 import type { Webhooks } from './webhook.js'
 
@@ -18,12 +20,17 @@ export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends S
   readonly jobs?: Jobs
   /** Defaults for all its jobs; what `job()` and `add` say goes before. Default: those of `JobDefaults`. */
   readonly defaults?: JobDefaults
-  /** How long its finished jobs are kept. Default: until removed by hand. */
-  readonly retention?: RetentionOptions
+  /**
+   * How long its finished jobs are kept, and who is told when one goes; `false`: for ever. Default: completed and cancelled
+   * jobs 7 days, failed ones 30 days.
+   */
+  readonly retention?: RetentionOptions<JobOf<Jobs>> | false
   /** Tells a URL of the ends of its jobs: `webhooks({ url, secret })`. Default: nobody is told. */
   readonly webhook?: Webhooks
   /** Where warnings and errors go that nobody listens for; `false` for nowhere. Default: the console. */
   readonly logger?: Logger | false
+  /** Who measures what is added, made by `telemetry()`. Default: nobody. */
+  readonly telemetry?: Telemetry
   /** The most bytes that a job's data may take as JSON. Default 1 MiB. */
   readonly maxDataBytes?: number
 }

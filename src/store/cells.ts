@@ -1,4 +1,5 @@
 // store/cells.ts: the cells that stores read themselves (pauses, limits) and the registry of workers.
+import type { KeepByState } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import type { Origin } from './processes.js'
 
@@ -8,6 +9,8 @@ export const cellKey = {
   pause: (queue: string): string => `pause:${queue}`,
   /** Holds a `LimitCell`. */
   limit: (queue: string): string => `limit:${queue}`,
+  /** Holds a `RetentionCell`. */
+  retention: (queue: string): string => `retention:${queue}`,
   /** Holds a `WorkerCell`; `at` of the cell is when the worker was last seen. */
   worker: (id: string): string => `worker:${id}`,
 } as const
@@ -57,6 +60,14 @@ export interface LimitCell extends Bound {
   readonly backlog?: number
   /** Who set `concurrency`: a worker's option is only a seed, and never overrides what was set on the queue. */
   readonly by: 'worker' | 'queue'
+}
+
+/** How long finished jobs of a queue are kept, for those that do not say, and who carries it out. Stores do not look at it. */
+export interface RetentionCell {
+  /** Somebody is to be called: only processes that know whom carry it out. */
+  readonly callbacks?: boolean
+  /** Absent: the default. */
+  readonly keep?: KeepByState
 }
 
 /** A worker as others see it. */

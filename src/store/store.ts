@@ -153,6 +153,8 @@ export interface JobDetails {
   readonly logs: readonly LogLine[]
   /** What its steps came to, in the order in which they first ended. */
   readonly steps: readonly StepResult[]
+  /** Whether there are other jobs of its chain, or children of it. */
+  readonly kin: boolean
 }
 
 /** The answer to a `DetailsQuery`: jobs in the order asked for (empty where there is no such job), cells by key. */

@@ -1,16 +1,21 @@
 // upkeep/upkeep.ts: the due loop: delays that ended, leases that ran out, dependencies that broke, jobs to be removed.
+import { isFinished } from '../job/job.js'
 import type { JobRecord, Millis, Time } from '../job/job.js'
 import { isMillraceError } from '../job/errors.js'
 import { due } from '../job/lifecycle.js'
 import { backoffDelay } from '../job/retry.js'
 import type { Backoff } from '../job/retry.js'
+import type { Callbacks } from '../queue/retention.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Due } from '../store/store.js'
+import { Retention } from './retention.js'
+import type { Retired } from './retention.js'
 import { carryOutRound } from './rounds.js'
 import type { Carried } from './rounds.js'
 import { cancelUnneeded } from './siblings.js'
 import { ownedSignals } from './signals.js'
+import { Sweep } from './sweep.js'
 
 /** What upkeep needs to know of its host. */
 export interface UpkeepOptions {
@@ -22,6 +27,8 @@ export interface UpkeepOptions {
   readonly renewEvery: Millis
   /** Waits between tries while the store fails. */
   readonly reconnect: Backoff
+  /** Who is to be called when finished jobs of the first queue grow old. */
+  readonly callbacks: Callbacks | undefined
   /** The jobs that the host is running: never touched from here. */
   running(): readonly string[]
   /** How many others do the same: the more, the wider the jitter. */
@@ -33,6 +40,14 @@ export interface UpkeepOptions {
 const PAGE = 500
 /** Where a page was due and nothing landed, others were faster, or the store is behind: no reason to spin. */
 const NOTHING_LANDED: Millis = 1000
+
+interface CarriedOut {
+  readonly carried: readonly Carried[]
+  /** What nobody needs any more. */
+  readonly cancelled: number
+  /** What became of finished jobs. */
+  readonly retired: Retired
+}
 
 /** Carries out what time asks for. Any number of these may run at once: every change is fenced. */
 export class Upkeep {
@@ -51,14 +66,25 @@ export class Upkeep {
   #skew: Millis = 0
   /** Schedules that cannot be read here, as they were when that was told. */
   readonly #unread = new Map<string, number>()
+  readonly #retention: Retention
+  readonly #sweep: Sweep
+  #unregister: Stop | undefined
 
   constructor(options: UpkeepOptions) {
     this.#options = options
+    const { connection, queues, others, failed } = options
+    const retention = new Retention(connection)
+    const now = (): Time => connection.runtime.now() + this.#skew
+    this.#retention = retention
+    this.#sweep = new Sweep({ connection, queues, retention, now, others, failed })
   }
 
   /** Looks now, and from then on whenever something is due. */
   start(): void {
+    const { callbacks, queues } = this.#options
+    if (callbacks !== undefined) this.#unregister = this.#retention.register(queues[0]!, callbacks)
     this.#schedule(0)
+    this.#sweep.start()
   }
 
   /** Something will be due then, by the store's clock. */
@@ -72,12 +98,14 @@ export class Upkeep {
     this.#troubled = true
   }
 
-  /** Stops looking; resolves when nothing is under way. */
+  /** Stops looking; resolves when nothing is under way, and all that were called have ended. */
   async stop(): Promise<void> {
     this.#stopped = true
     this.#timer?.()
     this.#timer = undefined
-    await this.#working
+    await Promise.all([this.#working, this.#sweep.stop()])
+    this.#unregister?.()
+    await this.#retention.idle()
   }
 
   #schedule(delay: Millis): void {
@@ -120,10 +148,14 @@ export class Upkeep {
       const seen = await connection.store.due({ queues, except: [...running(), ...heldBack], limit: PAGE })
       this.#skew = seen.now - connection.runtime.now()
       const holding = this.#hold()
-      const { carried, cancelled } = await this.#carryOut(seen, holding > 0)
-      const landed = carried.filter((each) => each.landed).length
+      const { carried, cancelled, retired } = await this.#carryOut(seen, holding > 0)
+      const landed = carried.filter((each) => each.landed).length + retired.landed
       // Leases that are not to be reaped yet must not keep what stands behind them from its turn.
-      const held = holding > 0 ? seen.jobs.filter((job) => job.state === 'active').map((job) => job.id) : []
+      // So must those that others are to remove.
+      const held = [
+        ...(holding > 0 ? seen.jobs.filter((job) => job.state === 'active').map((job) => job.id) : []),
+        ...retired.held,
+      ]
       heldBack.push(...held)
       if (seen.jobs.length === PAGE && landed + held.length > 0) continue
       if (cancelled > 0) continue // what they were cancelled for can be decided upon
@@ -147,7 +179,7 @@ export class Upkeep {
     return Math.max(0, this.#holdUntil - now)
   }
 
-  async #carryOut({ now, jobs }: Due, holding: boolean): Promise<{ carried: readonly Carried[]; cancelled: number }> {
+  async #carryOut({ now, jobs }: Due, holding: boolean): Promise<CarriedOut> {
     const { store, main } = this.#options.connection
     const broken = jobs.filter((job) => job.state === 'waiting-children').map((job) => job.id)
     const details = broken.length === 0 ? [] : (await store.details({ jobs: broken })).jobs
@@ -157,15 +189,18 @@ export class Upkeep {
     for (const each of details) cancelled += await cancelUnneeded(this.#options.connection, each.edges)
     // One that began to run here while we looked is left alone as well.
     const running = new Set(this.#options.running())
-    const carried = await Promise.all(
+    const finished = jobs.filter((job) => isFinished(job.state) && job.kind === 'job')
+    const carrying = Promise.all(
       jobs.map(async (job): Promise<Carried> => {
+        if (isFinished(job.state) && job.kind === 'job') return { landed: false } // see below
         if (running.has(job.id) || (holding && job.state === 'active')) return { landed: false }
         if (job.kind === 'schedule') return this.#round(job, now)
         const group = due(job, now, edges.get(job.id), owned.has(job.id))
         return { landed: group.length > 0 && (await main.commit(group)).ok }
       }),
     )
-    return { carried, cancelled }
+    const [carried, retired] = await Promise.all([carrying, this.#retention.carryOut(finished, now)])
+    return { carried, cancelled, retired }
   }
 
   /** A schedule that cannot be read here, as one of a later version, is told of once and left to others. */

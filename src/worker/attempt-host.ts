@@ -3,6 +3,7 @@ import type { Outcome } from '../job/lifecycle.js'
 import type { Adder } from '../queue/adding.js'
 import type { JobDefinition } from '../queue/define.js'
 import type { Desk } from '../queue/desk.js'
+import type { Telemetry } from '../queue/telemetry.js'
 import type { Verdict } from '../store/store.js'
 import type { Job } from '../queue/job.js'
 import type { AbortReason, JobContext, Middleware } from './context.js'
@@ -15,6 +16,8 @@ export interface AttemptHost<Attempt> {
   readonly desk: Desk
   readonly settings: Settings
   readonly middleware: readonly Middleware[]
+  /** Who measures what is run. */
+  readonly telemetry: Telemetry | undefined
   definitionOf(name: string): JobDefinition | undefined
   /** Adds jobs to a queue. */
   adder(queue: string): Adder

@@ -12,6 +12,7 @@ import type { Done, UpdateOptions } from '../queue/job.js'
 import type { Ended } from '../queue/links.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
 import type { Planned, Successors } from '../queue/successors.js'
+import type { Processing } from '../queue/telemetry.js'
 import { leaveTo, placeNow, runInside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import { notInBatch } from './batching.js'
@@ -62,6 +63,8 @@ export class Attempt {
   busy = false
   /** Its run of phases, if its handler has any and was called. */
   phases: PhaseRun | undefined
+  /** How it is measured, where somebody does. */
+  tracing: Processing | undefined
   /** What may have been committed in its transaction, whose answer never came. */
   perhaps: Returned | undefined
   /** When it is to run again once its handler has returned. */
@@ -111,6 +114,7 @@ export class Attempt {
   /** Calls the handler. What it comes to is told to the host, never thrown. */
   start(): void {
     this.started = true
+    this.tracing = this.#host.telemetry?.process(this.record)
     this.#armTimeout()
     const before = placeNow()
     if (before !== undefined) leaveTo(undefined) // whoever woke us, this handler is inside nothing yet
@@ -130,6 +134,10 @@ export class Attempt {
   }
 
   #call(): unknown {
+    return this.tracing === undefined ? this.#called() : this.tracing.run(() => this.#called())
+  }
+
+  #called(): unknown {
     const definition = this.#host.definitionOf(this.record.name)
     return isTakenAsIs(definition) && this.#host.middleware.length === 0
       ? this.#run(new Job(this.#host.desk, this.record, { running: this }), new Context(this))

@@ -8,6 +8,7 @@ import type { JobDefinition, JobDefinitions } from '../queue/define.js'
 import { Desk } from '../queue/desk.js'
 import { publicEvent } from '../queue/events.js'
 import type { Emitter } from '../queue/events.js'
+import type { Telemetry } from '../queue/telemetry.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Revoked, StoreEvent, StoreEventType, Verdict } from '../store/store.js'
@@ -34,6 +35,8 @@ export interface FloorHost {
   readonly adder: Adder | undefined
   /** The queue object in this process, which tells of lost leases as well. */
   readonly queueEmitter: Emitter | undefined
+  /** Who measures what is run. */
+  readonly telemetry: Telemetry | undefined
   leases(): Leases
   intake(): Intake
   /** Whether the worker takes jobs at all. */
@@ -182,6 +185,7 @@ export class Floor {
   lost(attempt: Attempt, reason: AbortReason): void {
     if (attempt.lost !== undefined) return
     attempt.lose(reason)
+    attempt.tracing?.lost(reason)
     this.#held.delete(attempt)
     if (reason !== 'lease-lost') return
     const { id: worker, connection, emitter, queueEmitter } = this.#host
@@ -230,6 +234,7 @@ export class Floor {
   }
 
   #ended(attempt: Attempt, outcome: Outcome): void {
+    attempt.tracing?.handled()
     this.slots.release(attempt)
     this.#host.intake().pace.ended()
     this.settlements.send(attempt, outcome)
@@ -238,6 +243,7 @@ export class Floor {
 
   /** As `#ended`, where the settlement is in already. */
   #committed(attempt: Attempt, outcome: Outcome): void {
+    attempt.tracing?.handled()
     this.slots.release(attempt)
     this.#host.intake().pace.ended()
     this.settlements.landed(attempt, outcome)
@@ -245,6 +251,7 @@ export class Floor {
   }
 
   #endedLost(attempt: Attempt): void {
+    attempt.tracing?.handled()
     this.slots.release(attempt)
     this.settlements.letGo(attempt)
     this.#next()
@@ -252,6 +259,7 @@ export class Floor {
 
   /** It was no longer ours, and its handler does not end: it goes on counting against limits until its lease is over. */
   #givenUp(attempt: Attempt): void {
+    attempt.tracing?.handled()
     this.slots.release(attempt)
     this.#next()
   }
@@ -262,9 +270,10 @@ export class Floor {
   }
 
   #attemptHost(): AttemptHost<Attempt> {
-    const { settings, middleware, jobs, emitter } = this.#host
+    const { settings, middleware, jobs, emitter, telemetry } = this.#host
     return {
       desk: this.#desk,
+      telemetry,
       settings,
       middleware,
       definitionOf: (name): JobDefinition | undefined => jobs?.[name],
@@ -294,6 +303,8 @@ export class Floor {
     let adder = this.#adders.get(queue)
     if (adder === undefined) {
       adder = new Adder(queue, this.#desk, this.#host.jobs, {}, undefined)
+      const { telemetry } = this.#host
+      if (telemetry !== undefined) adder.trace = () => telemetry.trace()
       this.#adders.set(queue, adder)
     }
     return adder

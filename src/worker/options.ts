@@ -11,6 +11,8 @@ import type { Recovery } from '../job/stalls.js'
 import { versionsOf } from '../queue/define.js'
 import type { JobDefinitions } from '../queue/define.js'
 import type { Logger } from '../queue/events.js'
+import { checkTelemetry } from '../queue/opening.js'
+import type { Telemetry } from '../queue/telemetry.js'
 import type { Job } from '../queue/job.js'
 import { oneOf } from '../queue/options.js'
 import type { Handled, Store } from '../store/store.js'
@@ -66,6 +68,8 @@ export interface WorkerOptions<
   readonly autorun?: boolean
   /** Where warnings and errors go that nobody listens for; `false` for nowhere. Default: the console. */
   readonly logger?: Logger | false
+  /** Who measures what is run, made by `telemetry()`. Default: nobody. */
+  readonly telemetry?: Telemetry
 }
 
 const optionNames = [
@@ -86,6 +90,7 @@ const optionNames = [
   'middleware',
   'autorun',
   'logger',
+  'telemetry',
 ] as const satisfies readonly (keyof WorkerOptions)[]
 
 /** A handler with its settings in the rules' terms. */
@@ -132,6 +137,7 @@ export function parseWorker(
   jobs: JobDefinitions | undefined,
 ): Settings {
   refuseUnknown(options, optionNames, 'new Worker')
+  checkTelemetry(options.telemetry, 'new Worker')
   const { concurrency = 1, maxGlobalConcurrency, backoff = {}, retryable } = options
   count(concurrency, 'concurrency')
   if (maxGlobalConcurrency !== undefined) count(maxGlobalConcurrency, 'maxGlobalConcurrency')

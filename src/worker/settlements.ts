@@ -206,13 +206,22 @@ export class Settlements {
       const result = outcome.result === undefined ? undefined : decodeJson(outcome.result)
       this.#host.emit({ type: 'completed', ...base, at: at(), result })
     }
-    if (outcome.kind !== 'threw') return
+    if (outcome.kind !== 'threw') return attempt.tracing?.ended({ outcome: told[outcome.kind] })
     const { error } = outcome
     const retrying = settle(record, outcome).some((change) => change.kind === 'move' && change.why === 'retrying')
+    attempt.tracing?.ended({ outcome: retrying ? 'retrying' : 'failed', error })
     if (retrying) this.#host.emit({ type: 'retrying', ...base, at: at(), error, runAt: at() + outcome.retryIn })
     else this.#host.emit({ type: 'failed', ...base, at: at(), error })
   }
 }
+
+/** What outcomes other than failures are called where they are measured. */
+const told = {
+  returned: 'completed',
+  snoozed: 'snoozed',
+  waits: 'waiting-children',
+  interrupted: 'interrupted',
+} as const
 
 /** A settlement on its way. A class, since there is one for every job, and closures cost more. */
 class Sent implements Caller {

@@ -8,6 +8,8 @@ import { Emitter, checkListener, safeLogger } from '../queue/events.js'
 import type { Listener } from '../queue/events.js'
 import type { Queue } from '../queue/queue.js'
 import type { Deliveries } from '../queue/webhook.js'
+import { declareRetention } from '../queue/retention.js'
+import type { QueueRetention } from '../queue/retention.js'
 import type { AnyJobs } from '../queue/types.js'
 import { outside, refuseInside } from '../store/ambient.js'
 import { unavailable } from '../store/batcher.js'
@@ -72,6 +74,7 @@ export class Worker<
   readonly #leases: Leases
   readonly #upkeep: Upkeep
   readonly #presence: Presence
+  readonly #retention: QueueRetention | undefined
   readonly #middleware: Middleware[]
   readonly #deliver: () => Deliveries | undefined
   #state: State = 'new'
@@ -101,7 +104,8 @@ export class Worker<
     this.#connection = connect(store)
     const { runtime } = this.#connection
     this.id = runtime.id()
-    this.#emitter = new Emitter(safeLogger(options.logger), () => ({ queue: this.queues[0] ?? '', at: runtime.now() }))
+    const origin = (): { queue: string; at: number } => ({ queue: this.queues[0] ?? '', at: runtime.now() })
+    this.#emitter = new Emitter(safeLogger(options.logger), origin, true)
     const host = {
       queue: this.queues[0]!,
       store,
@@ -122,6 +126,7 @@ export class Worker<
       emitter: this.#emitter,
       adder: queue?.adder,
       queueEmitter: queue?.emitter,
+      telemetry: options.telemetry,
       leases: () => this.#leases,
       intake: () => this.#intake,
       takes: () => this.#state === 'running',
@@ -136,12 +141,14 @@ export class Worker<
       failed: (error) => this.#failed(error),
       tick: () => void this.#presence.beat().catch((error: unknown) => this.#failed(error)),
     })
+    this.#retention = queue?.retention
     this.#upkeep = new Upkeep({
       connection: this.#connection,
       queues: this.queues,
       every: this.#settings.upkeepEvery,
       renewEvery: this.#settings.renewEvery,
       reconnect: this.#settings.reconnect,
+      callbacks: queue?.retention?.callbacks,
       running: () => this.#floor.ids(),
       others: () => this.#presence.others,
       failed: (error) => this.#failed(error),
@@ -288,6 +295,7 @@ export class Worker<
     await this.#connection.ready()
     const { maxGlobalConcurrency } = this.#settings
     if (maxGlobalConcurrency !== undefined) await seedLimits(this.#connection, this.queues, maxGlobalConcurrency)
+    if (this.#retention !== undefined) await declareRetention(this.#connection, this.queues[0]!, this.#retention)
   }
 
   #pauseStart(failures: number): Promise<void> {

@@ -36,6 +36,13 @@ const says: Readonly<Record<string, readonly string[]>> = {
     'received job.failed of refund no such order',
     'forged: 400',
   ],
+  'retention.ts': [
+    'stale: render (completed)',
+    'stale: upload (failed)',
+    'deleted: render (completed)',
+    'kept: upload',
+  ],
+  'telemetry.ts': ['job claimed welcome', 'job failed invoice', 'millrace_jobs_added_total', 'state="failed"} 1'],
   'schedules.ts': ['daily-report is scheduled and shows 5 times', 'sweep ended 3', 'runs of sweep: 3', 'field 2 of 5'],
 }
 

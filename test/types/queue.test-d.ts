@@ -194,6 +194,15 @@ describe('new Queue', () => {
   test('checks its options', () => {
     new Queue('q', { store, jobs, defaults: { attempts: 5, backoff: '1s', removeOnComplete: '1h' }, logger: false })
     new Queue('q', { store, retention: { deleteAfter: '7d' }, logger: console })
+    new Queue('q', { store, retention: false })
+    new Queue('q', { store, retention: { failed: { staleAfter: '1d', deleteAfter: false }, cancelled: false } })
+    // @ts-expect-error there is no such state
+    new Queue('q', { store, retention: { active: { deleteAfter: '1d' } } })
+    new Queue('q', {
+      store,
+      jobs,
+      retention: { onDelete: (job) => expectTypeOf(job).toEqualTypeOf<JobOf<typeof jobs>>() },
+    })
     // @ts-expect-error an id is of one job
     new Queue('q', { store, defaults: { id: 'x' } })
     // @ts-expect-error a store is needed

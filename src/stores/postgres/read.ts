@@ -40,6 +40,7 @@ export interface DetailsAnswer {
     readonly dependents: readonly EdgeRow[]
     readonly logs: readonly (readonly [at: number, attempt: number, line: string, index: number])[]
     readonly steps: readonly (readonly [name: string, result: string | null])[]
+    readonly kin: boolean
   }[]
   readonly cells: readonly (readonly [key: string, value: string, version: number, at: number])[]
 }
@@ -57,12 +58,13 @@ const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow)
 /** What lies beside jobs. */
 export function detailsOf({ jobs, cells }: DetailsAnswer): Details {
   return {
-    jobs: jobs.map(({ id, edges, dependents, logs, steps }) => ({
+    jobs: jobs.map(({ id, edges, dependents, logs, steps, kin }) => ({
       id,
       edges: edges.map(edgeOf),
       dependents: dependents.map(edgeOf),
       logs: logs.map(([at, attempt, line, index]) => ({ index, at, attempt, line })),
       steps: steps.map(([name, result]) => ({ name, result: result ?? undefined })),
+      kin,
     })),
     cells: cells.map(([key, value, version, at]) => ({ key, value, version, at })),
   }

@@ -16,7 +16,7 @@ export function details(ground: Ground, query: DetailsQuery): Details {
 function jobDetails(ground: Ground, id: string, { after = 0, limit = ALL }: DetailsQuery['logs'] = {}): JobDetails {
   const { sql } = ground
   const seq = sql.seqOf.get(id)?.[0]
-  if (seq === undefined) return { id, edges: [], dependents: [], logs: [], steps: [] }
+  if (seq === undefined) return { id, edges: [], dependents: [], logs: [], steps: [], kin: false }
   const own = sql.chainOf.get(id)![0] as string
   const edges = sql.edgesOf.all(seq).map(([chain, ...rest]) => edgeOf(id, chain, rest))
   const dependents = sql.edgesOn.all(own).map(([other, ...rest]) => edgeOf(other, own, rest))
@@ -27,7 +27,7 @@ function jobDetails(ground: Ground, id: string, { after = 0, limit = ALL }: Deta
   const steps = sql.stepsOf
     .all(seq)
     .map(([name, result]) => ({ name: name as string, result: (result as string | null) ?? undefined }))
-  return { id, edges, dependents, logs, steps }
+  return { id, edges, dependents, logs, steps, kin: sql.kinOf.get(own, id) !== undefined }
 }
 
 function edgeOf(dependent: unknown, chain: unknown, [name, policy, state, result, error]: readonly unknown[]): Edge {

@@ -210,6 +210,9 @@ export const sql = {
     UNION ALL SELECT seq, chain_index, state, result, error FROM millrace_job WHERE id = ?1 AND chain IS NULL`,
   chainOf:
     'SELECT coalesce(j.chain, j.id), l.name FROM millrace_job j JOIN millrace_lane l ON l.id = j.lane WHERE j.id = ?',
+  /** Whether there are others of a chain besides one job, or children of that. */
+  kinOf: `SELECT 1 FROM millrace_job WHERE chain = ?1 AND id <> ?2
+    UNION ALL SELECT 1 FROM millrace_job WHERE id = ?1 AND ?1 <> ?2 UNION ALL SELECT 1 FROM millrace_job WHERE parent = ?2 LIMIT 1`,
   /** Whether the end of any chain may concern anybody. */
   anyOpenEdge: `SELECT 1 FROM millrace_edge WHERE state <> 'ended' LIMIT 1`,
   openEdgesOn: `SELECT e.dependent, e.place, e.state, j.pending, j.state AS job_state FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent

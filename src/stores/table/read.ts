@@ -14,13 +14,14 @@ export function details(table: Table, query: DetailsQuery): Details {
 
 function jobDetails(table: Table, id: string, lines: DetailsQuery['logs']): JobDetails {
   const row = table.rows.get(id)
-  if (row === undefined) return { id, edges: [], dependents: [], logs: [], steps: [] }
+  if (row === undefined) return { id, edges: [], dependents: [], logs: [], steps: [], kin: false }
   return {
     id,
     edges: Array.from(table.edges.of(id), edgeOf),
     dependents: Array.from(table.edges.on(row.job.chainId) ?? [], edgeOf),
     logs: linesOf(table.logs.get(id) ?? [], lines),
     steps: Array.from(table.steps.get(id) ?? [], ([name, result]) => ({ name, result })),
+    kin: (table.chains.get(row.job.chainId)?.rows.size ?? 0) > 1 || table.children.has(id),
   }
 }
 

@@ -2,12 +2,12 @@
 import { same } from '../check.js'
 import { LEASE, first, openEdge } from '../driver.js'
 import { area } from '../harness.js'
-import { complete, note, remove, stumble } from '../making.js'
+import { complete, insert, note, remove, stumble } from '../making.js'
 import type { Change } from '../../../job/change.js'
 import { LOGS_KEPT } from '../../../job/job.js'
 import type { DetailsQuery, JobDetails } from '../../store.js'
 
-const empty = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [], steps: [] })
+const empty = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [], steps: [], kin: false })
 
 /** Edges and logs. */
 export const details = area('details', {
@@ -42,6 +42,21 @@ export const details = area('details', {
     same(jobs, [empty('first-2'), empty('nobody'), empty('first-1')], 'jobs are answered in the order asked for')
     same(cells, [], 'cells are not told unless asked for')
     same(await h.store.details({}), { jobs: [], cells: [] }, 'nothing is answered with nothing')
+  },
+
+  'whether a job has others of its chain, or children, is told': async (h) => {
+    const d = first(h)
+    const kin = async (...ids: string[]): Promise<readonly boolean[]> =>
+      (await h.store.details({ jobs: ids })).jobs.map((each) => each.kin)
+    const alone = await d.running('work', { id: 'alone' })
+    await d.land(complete(alone))
+    const head = await d.running('work', { id: 'head' })
+    same(await kin('alone', 'head'), [false, false], 'a chain of one has no kin')
+    await d.land(complete(head, { continuation: insert('next', 'work', { chain: { id: 'head', index: 1 } }) }))
+    await d.add('child', { id: 'child', parent: 'alone' })
+    same(await kin('head', 'next', 'alone', 'child'), [true, true, true, false], 'the chain and the children are kin')
+    await d.land(remove((await h.store.get(['head']))[0]!))
+    same(await kin('next', 'head'), [false, false], 'those that were removed are no kin')
   },
 
   'log lines are kept in order, with their time and attempt': async (h) => {

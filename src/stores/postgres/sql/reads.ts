@@ -100,7 +100,10 @@ create or replace function {S}.details_v1(asked jsonb) returns text language sql
                        from edge e join job o on o.id = e.dependent where e.chain = coalesce(j.chain, j.id)),
         'logs', (select coalesce(json_agg(json_build_array(g.at, g.attempt, g.line, g.n) order by g.n), '[]') from (
           select * from log o where o.job = j.id and o.n > coalesce((asked->'logs'->>'after')::bigint, 0) order by o.n limit (asked->'logs'->>'limit')::bigint) g),
-        'steps', (select coalesce(json_agg(json_build_array(g.name, g.result) order by g.n), '[]') from step g where g.job = j.id)
+        'steps', (select coalesce(json_agg(json_build_array(g.name, g.result) order by g.n), '[]') from step g where g.job = j.id),
+        'kin', exists (select 1 from job k where k.chain = coalesce(j.chain, j.id) and k.id <> j.id)
+               or (j.chain is not null and exists (select 1 from job k where k.id = j.chain))
+               or exists (select 1 from job k where k.parent = j.id)
       ) order by i.ordinality), '[]')
       from jsonb_array_elements_text(coalesce(asked->'jobs', '[]')) with ordinality i
       left join lateral (select * from job o where o.id = i.value) j on true),

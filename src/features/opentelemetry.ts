@@ -1,0 +1,97 @@
+// features/opentelemetry.ts: what is used of @opentelemetry/api, an optional package, and how it is found.
+import { createRequire } from 'node:module'
+import { MillraceError } from '../job/errors.js'
+
+/** Where a span belongs. */
+export interface SpanContext {
+  readonly traceId: string
+  readonly spanId: string
+  readonly traceFlags: number
+  readonly isRemote?: boolean
+}
+
+/** A carrier of what is current. */
+type Context = object
+
+/** Attributes of spans and measurements. */
+export type Attributes = Record<string, string | number | boolean>
+
+/** A span. */
+export interface Span {
+  spanContext(): SpanContext
+  setAttributes(attributes: Attributes): unknown
+  setStatus(status: { code: number; message?: string }): unknown
+  recordException(error: { name: string; message: string; stack?: string }): void
+  end(at?: number): void
+}
+
+/** What makes spans. */
+export interface Tracer {
+  startSpan(
+    name: string,
+    options?: { kind?: number; startTime?: number; attributes?: Attributes; links?: { context: SpanContext }[] },
+    context?: Context,
+  ): Span
+}
+
+interface Settings {
+  readonly description: string
+  readonly unit: string
+  readonly advice?: { readonly explicitBucketBoundaries: number[] }
+}
+
+/** What is observed when somebody asks. */
+export interface Observable {
+  addCallback(callback: (result: { observe(value: number, attributes: Attributes): void }) => Promise<void>): void
+  removeCallback(callback: (result: never) => Promise<void>): void
+}
+
+/** What makes instruments. */
+export interface Meter {
+  createCounter(name: string, settings: Settings): { add(value: number, attributes: Attributes): void }
+  createHistogram(name: string, settings: Settings): { record(value: number, attributes: Attributes): void }
+  createObservableGauge(name: string, settings: Settings): Observable
+}
+
+/** What is used of the package. */
+export interface Api {
+  readonly trace: {
+    getTracer(name: string): Tracer
+    setSpan(context: Context, span: Span): Context
+    setSpanContext(context: Context, span: SpanContext): Context
+    getSpanContext(context: Context): SpanContext | undefined
+  }
+  readonly metrics: { getMeter(name: string): Meter }
+  readonly context: { active(): Context; with<T>(context: Context, work: () => T): T }
+  readonly SpanKind: { readonly PRODUCER: number; readonly CONSUMER: number }
+  readonly SpanStatusCode: { readonly ERROR: number }
+}
+
+/** The package, if it is installed. Its name is no literal here, so that bundlers leave it alone. */
+export function openTelemetryApi(name = '@opentelemetry/api'): Api {
+  try {
+    return createRequire(import.meta.url)(name) as Api
+  } catch (cause) {
+    throw new MillraceError(
+      'MISSING_DRIVER',
+      `telemetry() needs the package '${name}'. Install it: npm install ${name}`,
+      {
+        cause,
+      },
+    )
+  }
+}
+
+const form = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})/
+
+/** A place in a trace as W3C's `traceparent`. */
+export function traceparent({ traceId, spanId, traceFlags }: SpanContext): string {
+  return `00-${traceId}-${spanId}-${(traceFlags & 0xff).toString(16).padStart(2, '0')}`
+}
+
+/** The place that a `traceparent` names; undefined where it names none. */
+export function placeIn(text: string | undefined): SpanContext | undefined {
+  const [, traceId, spanId, flags] = form.exec(text ?? '') ?? []
+  if (traceId === undefined || spanId === undefined || /^0+$/.test(traceId) || /^0+$/.test(spanId)) return undefined
+  return { traceId, spanId, traceFlags: Number.parseInt(flags!, 16), isRemote: true }
+}

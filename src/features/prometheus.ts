@@ -1,0 +1,97 @@
+// features/prometheus.ts: how many jobs there are and were, in the text format of Prometheus.
+import { MillraceError } from '../job/errors.js'
+import { jobStates } from '../job/job.js'
+import { refuseUnknown } from '../job/names.js'
+import { countsOf } from '../queue/counts.js'
+import { Queue } from '../queue/queue.js'
+import { wayfinder } from '../queue/way.js'
+import { connect } from '../store/connection.js'
+import type { Lifetime, QueueTally, Store } from '../store/store.js'
+
+/** How metrics are named and marked. */
+export interface PrometheusOptions {
+  /** What their names begin with. Default `millrace`. */
+  readonly prefix?: string
+  /** Labels that all of them get. Default: none. */
+  readonly labels?: Readonly<Record<string, string>>
+}
+
+/** Answers what a scrape asks for. */
+export interface PrometheusEndpoint {
+  /** The text of all metrics, as they are now. */
+  (): Promise<string>
+  /** The media type of the text. */
+  readonly contentType: string
+}
+
+const totals: readonly (readonly [keyof Lifetime, string])[] = [
+  ['added', 'Jobs added since the queue was made.'],
+  ['completed', 'Jobs completed since the queue was made.'],
+  ['failed', 'Jobs that failed for good since the queue was made.'],
+  ['cancelled', 'Jobs cancelled since the queue was made.'],
+  ['retried', 'Attempts that failed and were followed by another since the queue was made.'],
+  ['stalled', 'Leases that ran out since the queue was made.'],
+]
+
+/**
+ * Makes a Prometheus endpoint of a queue, or of all queues of a store: jobs by queue, name and state, leases, and lifetime
+ * counters, all as the store keeps count of them.
+ *
+ * ```ts
+ * const metrics = prometheus(store)
+ * createServer(async (_, response) => response.setHeader('content-type', metrics.contentType).end(await metrics()))
+ * ```
+ */
+export function prometheus(source: Queue | Queue<never> | Store, options: PrometheusOptions = {}): PrometheusEndpoint {
+  refuseUnknown(options, ['prefix', 'labels'], 'prometheus')
+  const { prefix = 'millrace', labels = {} } = options
+  if (typeof prefix !== 'string' || !/^[a-zA-Z_:][\w:]*$/.test(prefix)) {
+    throw new MillraceError('INVALID_OPTION', `prometheus: a metric cannot begin with '${String(prefix)}'.`)
+  }
+  for (const label of Object.keys(labels)) {
+    if (/^[a-zA-Z_]\w*$/.test(label) && !label.startsWith('__') && !own.has(label)) continue
+    throw new MillraceError('INVALID_OPTION', `prometheus: '${label}' cannot be a label, or is one already.`)
+  }
+  const queue = source instanceof Queue ? (source as Queue) : undefined
+  const store = queue?.store ?? (source as Store)
+  if (typeof store?.tally !== 'function') {
+    throw new MillraceError('INVALID_OPTION', 'prometheus: give it a queue or a store.')
+  }
+  const way = wayfinder(connect(store))
+  const scrape = async (): Promise<string> => textOf(await way().tally(queue?.name), prefix, labels)
+  return Object.assign(scrape, { contentType: 'text/plain; version=0.0.4; charset=utf-8' })
+}
+
+const own = new Set(['queue', 'name', 'state'])
+
+type Sample = readonly [labels: Readonly<Record<string, string>>, value: number]
+
+function textOf(tallies: readonly QueueTally[], prefix: string, labels: Readonly<Record<string, string>>): string {
+  const lines: string[] = []
+  const metric = (name: string, type: 'gauge' | 'counter', help: string, samples: readonly Sample[]): void => {
+    lines.push(`# HELP ${prefix}_${name} ${help}`, `# TYPE ${prefix}_${name} ${type}`)
+    for (const [said, value] of samples) {
+      const pairs = Object.entries({ ...labels, ...said }).map(([label, text]) => `${label}="${escaped(text)}"`)
+      lines.push(`${prefix}_${name}{${pairs.join(',')}} ${value}`)
+    }
+  }
+  const jobs = tallies.flatMap((tally) =>
+    Object.entries(countsOf(tally, []).names).flatMap(([name, counts]) =>
+      jobStates.map((state): Sample => [{ queue: tally.queue, name, state }, counts[state]]),
+    ),
+  )
+  const leases = tallies.flatMap(({ queue, leases: held }) =>
+    Object.entries(held).map(([name, count]): Sample => [{ queue, name }, count]),
+  )
+  metric('jobs', 'gauge', 'Jobs in the queue, by name and state.', jobs)
+  metric('leases', 'gauge', 'Leases that count against limits, by name.', leases)
+  for (const [what, help] of totals) {
+    const samples = tallies.map(({ queue, lifetime }): Sample => [{ queue }, lifetime[what]])
+    metric(`jobs_${what}_total`, 'counter', help, samples)
+  }
+  return `${lines.join('\n')}\n`
+}
+
+function escaped(value: string): string {
+  return value.replaceAll('\\', '\\\\').replaceAll('\n', '\\n').replaceAll('"', '\\"')
+}

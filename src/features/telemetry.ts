@@ -1,0 +1,285 @@
+// features/telemetry.ts: spans and metrics of queues and workers, by OpenTelemetry's conventions for messaging.
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { MillraceError } from '../job/errors.js'
+import type { JobRecord } from '../job/job.js'
+import { jobStates } from '../job/job.js'
+import { refuseUnknown } from '../job/names.js'
+import { storeCounts } from '../queue/counts.js'
+import type { Job } from '../queue/job.js'
+import type { Processed, Processing, Telemetry } from '../queue/telemetry.js'
+import type { OpenTransaction } from '../store/ambient.js'
+import type { Stop } from '../store/runtime.js'
+import type { Store } from '../store/store.js'
+import { openTelemetryApi, placeIn, traceparent } from './opentelemetry.js'
+import type { Api, Attributes, Meter, Observable, Span, SpanContext, Tracer } from './opentelemetry.js'
+
+/** What spans are made with: a `Tracer` of `@opentelemetry/api`. */
+export interface TracerLike {
+  /** Begins a span. */
+  startSpan(name: string, options?: object, context?: unknown): unknown
+}
+
+/** What instruments are made with: a `Meter` of `@opentelemetry/api`. */
+export interface MeterLike {
+  /** Makes a counter. */
+  createCounter(name: string, options?: object): unknown
+  /** Makes a histogram. */
+  createHistogram(name: string, options?: object): unknown
+  /** Makes a gauge that is asked. */
+  createObservableGauge(name: string, options?: object): unknown
+}
+
+/** Where spans and measurements go. */
+export interface TelemetryOptions {
+  /** Makes the spans. Default: the global tracer provider's, by the name `millrace`. */
+  readonly tracer?: TracerLike
+  /** Makes the instruments. Default: the global meter provider's, by the name `millrace`. */
+  readonly meter?: MeterLike
+}
+
+/**
+ * Measures queues and workers that are given it as `telemetry`: spans and metrics by the conventions for messaging. Needs
+ * the package `@opentelemetry/api`.
+ *
+ * ```ts
+ * const measured = telemetry()
+ * const queue = new Queue('emails', { store, telemetry: measured })
+ * const worker = new Worker(queue, handlers, { telemetry: measured })
+ * ```
+ */
+export function telemetry(options: TelemetryOptions = {}): Telemetry {
+  refuseUnknown(options, ['tracer', 'meter'], 'telemetry')
+  const { tracer, meter } = options
+  if (tracer !== undefined && typeof tracer?.startSpan !== 'function') throw wrong('tracer', 'Tracer')
+  if (meter !== undefined && typeof meter?.createCounter !== 'function') throw wrong('meter', 'Meter')
+  const api = openTelemetryApi()
+  return new Measures(
+    api,
+    (tracer as Tracer | undefined) ?? api.trace.getTracer('millrace'),
+    (meter as Meter | undefined) ?? api.metrics.getMeter('millrace'),
+  )
+}
+
+function wrong(option: string, type: string): MillraceError {
+  return new MillraceError('INVALID_OPTION', `telemetry: ${option} must be a ${type} of @opentelemetry/api.`)
+}
+
+/** Bounds of histograms in seconds, as the conventions ask for. */
+const advice = { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10] }
+
+class Measures implements Telemetry {
+  readonly api: Api
+  readonly #tracer: Tracer
+  readonly #sent: ReturnType<Meter['createCounter']>
+  readonly #operation: ReturnType<Meter['createHistogram']>
+  readonly consumed: ReturnType<Meter['createCounter']>
+  readonly duration: ReturnType<Meter['createHistogram']>
+  readonly #jobs: Observable
+  readonly #observed = new Map<Store, { by: number; readonly stop: Stop }>()
+  /** The span of the add under way, for where nobody keeps contexts. */
+  readonly #adding = new AsyncLocalStorage<SpanContext>()
+
+  constructor(api: Api, tracer: Tracer, meter: Meter) {
+    this.api = api
+    this.#tracer = tracer
+    this.#sent = meter.createCounter('messaging.client.sent.messages', {
+      description: 'Number of messages producer attempted to send to the broker.',
+      unit: '{message}',
+    })
+    this.#operation = meter.createHistogram('messaging.client.operation.duration', {
+      description: 'Duration of messaging operation initiated by a producer or consumer client.',
+      unit: 's',
+      advice,
+    })
+    this.consumed = meter.createCounter('messaging.client.consumed.messages', {
+      description: 'Number of messages that were delivered to the application.',
+      unit: '{message}',
+    })
+    this.duration = meter.createHistogram('messaging.process.duration', {
+      description: 'Duration of processing operation.',
+      unit: 's',
+      advice,
+    })
+    this.#jobs = meter.createObservableGauge('millrace.jobs', {
+      description: 'Number of jobs in a queue, by state.',
+      unit: '{job}',
+    })
+  }
+
+  trace(): string | undefined {
+    const { trace, context } = this.api
+    const place = trace.getSpanContext(context.active()) ?? this.#adding.getStore()
+    return place === undefined ? undefined : traceparent(place)
+  }
+
+  send<T extends Job | readonly Job[]>(
+    { queue, count, within }: { queue: string; count: number; within: OpenTransaction | undefined },
+    work: () => Promise<T>,
+  ): Promise<T> {
+    const { context, trace, SpanKind } = this.api
+    const attributes: Attributes = { ...about(queue, 'send'), ...(count !== 1 && { [BATCH]: count }) }
+    const begun = clock()
+    const span = this.#tracer.startSpan(`send ${queue}`, { kind: SpanKind.PRODUCER, startTime: begun, attributes })
+    const told = (tell: (at: number) => void): void => {
+      const at = clock()
+      if (within === undefined) tell(at)
+      else within.afterCommit(() => tell(at)) // never ended, it is never exported
+    }
+    const measure = (at: number, failed: Attributes, messages: number): void => {
+      this.#operation.record((at - begun) / 1000, { ...about(queue, 'send'), ...failed })
+      if (messages > 0) this.#sent.add(messages, { ...about(queue, 'send'), ...failed })
+      span.end(at)
+    }
+    return this.#adding
+      .run(span.spanContext(), () => context.with(trace.setSpan(context.active(), span), work))
+      .then(
+        (added) => {
+          const jobs = (Array.isArray(added) ? added : [added]) as readonly Job[]
+          told((at) => {
+            if (count === 1 && jobs.length === 1) span.setAttributes({ [MESSAGE]: jobs[0]!.id, [NAME]: jobs[0]!.name })
+            measure(at, {}, jobs.filter(({ duplicate }) => !duplicate).length)
+          })
+          return added
+        },
+        (error: unknown) => {
+          const type = { [ERROR]: typeOf(error) }
+          told((at) => {
+            this.fail(span, error as Error, type)
+            measure(at, type, count)
+          })
+          throw error
+        },
+      )
+  }
+
+  process(job: JobRecord): Processing {
+    const { context, trace, SpanKind } = this.api
+    const producer = placeIn(job.extras?.trace)
+    const around = producer === undefined ? context.active() : trace.setSpanContext(context.active(), producer)
+    const attributes = {
+      ...about(job.queue, 'process'),
+      [MESSAGE]: job.id,
+      [NAME]: job.name,
+      'millrace.job.attempt': job.attempt,
+      ...(job.worker !== undefined && { 'messaging.client.id': job.worker }),
+    }
+    const links = producer === undefined ? [] : [{ context: producer }]
+    const begun = clock()
+    const options = { kind: SpanKind.CONSUMER, startTime: begun, attributes, links }
+    const span = this.#tracer.startSpan(`process ${job.queue}`, options, around)
+    return new ProcessSpan(this, job, span, begun, () => trace.setSpan(around, span))
+  }
+
+  observe(store: Store): Stop {
+    const known = this.#observed.get(store) ?? this.#begin(store)
+    known.by++
+    let stopped = false
+    return () => {
+      if (stopped) return
+      stopped = true
+      if (--known.by > 0) return
+      this.#observed.delete(store)
+      known.stop()
+    }
+  }
+
+  #begin(store: Store): { by: number; readonly stop: Stop } {
+    const look = async (result: { observe(value: number, attributes: Attributes): void }): Promise<void> => {
+      const counts = await storeCounts(store).catch(() => ({})) // a store that is away has nothing to tell
+      for (const [queue, { total }] of Object.entries(counts)) {
+        for (const state of jobStates) result.observe(total[state], { ...of(queue), 'millrace.job.state': state })
+      }
+    }
+    this.#jobs.addCallback(look)
+    const entry = { by: 0, stop: () => this.#jobs.removeCallback(look) }
+    this.#observed.set(store, entry)
+    return entry
+  }
+
+  fail(
+    span: Span,
+    { name, message, stack }: { name: string; message: string; stack?: string },
+    type: Attributes,
+  ): void {
+    span.setAttributes(type)
+    span.recordException({ name, message, ...(stack !== undefined && { stack }) })
+    span.setStatus({ code: this.api.SpanStatusCode.ERROR, message })
+  }
+}
+
+/** Ends when the handler has ended, and what it came to is durable, or counts for nothing. */
+class ProcessSpan implements Processing {
+  readonly #measures: Measures
+  readonly #job: JobRecord
+  readonly #span: Span
+  readonly #inside: () => object
+  readonly #begun: number
+  #handled: number | undefined
+  #end: Processed | string | undefined
+
+  constructor(measures: Measures, job: JobRecord, span: Span, begun: number, inside: () => object) {
+    this.#begun = begun
+    this.#measures = measures
+    this.#job = job
+    this.#span = span
+    this.#inside = inside
+  }
+
+  run<T>(work: () => T): T {
+    return this.#measures.api.context.with(this.#inside(), work)
+  }
+
+  handled(): void {
+    this.#handled ??= clock()
+    this.#close()
+  }
+
+  ended(end: Processed): void {
+    this.#end ??= end
+    this.#close()
+  }
+
+  lost(reason: string): void {
+    this.#end ??= reason
+    this.#close()
+  }
+
+  #close(): void {
+    const [at, end] = [this.#handled, this.#end]
+    if (at === undefined || end === undefined) return
+    const lost = typeof end === 'string'
+    const failed: Attributes = lost ? { [ERROR]: end } : end.error === undefined ? {} : { [ERROR]: typeOf(end.error) }
+    if (lost) {
+      const message = `The job was no longer this worker's: ${end}.`
+      this.#span.setAttributes(failed)
+      this.#span.setStatus({ code: this.#measures.api.SpanStatusCode.ERROR, message })
+    } else if (end.error !== undefined) this.#measures.fail(this.#span, end.error, failed)
+    this.#span.setAttributes({ 'millrace.job.outcome': lost ? 'lost' : end.outcome })
+    const measured = { ...about(this.#job.queue, 'process'), [NAME]: this.#job.name, ...failed }
+    this.#measures.consumed.add(1, measured)
+    this.#measures.duration.record((at - this.#begun) / 1000, measured)
+    this.#span.end(at)
+  }
+}
+
+/** The time of day as spans have it: finer than milliseconds, and never behind their beginning. */
+const clock = (): number => performance.timeOrigin + performance.now()
+
+const MESSAGE = 'messaging.message.id'
+const BATCH = 'messaging.batch.message_count'
+const NAME = 'millrace.job.name'
+const ERROR = 'error.type'
+
+function of(queue: string): Attributes {
+  return { 'messaging.system': 'millrace', 'messaging.destination.name': queue }
+}
+
+function about(queue: string, operation: 'send' | 'process'): Attributes {
+  return { ...of(queue), 'messaging.operation.name': operation, 'messaging.operation.type': operation }
+}
+
+/** What kind of error it is: its code, where it has one. */
+function typeOf(error: unknown): string {
+  const { code, name } = (error ?? {}) as { code?: unknown; name?: unknown }
+  return typeof code === 'string' ? code : typeof name === 'string' ? name : '_OTHER'
+}

@@ -1,0 +1,85 @@
+// job/retention.ts: when a finished job may go, and what it waits for before it does.
+import type { Change, Move } from './change.js'
+import type { FinishedState, JobRecord, Keep, KeepByState, Millis, Time } from './job.js'
+import { isFinished } from './job.js'
+import { leave, move } from './moves.js'
+import { deliveryPending } from './webhooks.js'
+
+const DAY: Millis = 86_400_000
+
+/** How long finished jobs are kept of which nobody said how long: 7 days, or 30 if they failed. */
+export const DEFAULT_KEEP: Readonly<Record<FinishedState, Keep>> = {
+  completed: { deleteAfter: 7 * DAY, byQueue: true },
+  failed: { deleteAfter: 30 * DAY, byQueue: true },
+  cancelled: { deleteAfter: 7 * DAY, byQueue: true },
+}
+
+/** A delivery that is lost keeps its job no longer than this. */
+const DELIVERY_WAITS: Millis = DAY
+
+/** The least and the most that a removal is put off at a time. */
+const LEAST_PUT_OFF: Millis = 60_000
+const MOST_PUT_OFF: Millis = DAY
+
+/** What says how long a finished job is kept: its own stamp, or else the rule of its queue. */
+function keepOf(job: JobRecord, rule: KeepByState): Keep | undefined {
+  return isFinished(job.state) ? (job.keep?.[job.state] ?? rule[job.state]) : undefined
+}
+
+/** When a finished job may go, by its own age; undefined: never, or it has not finished. */
+function expiry(job: JobRecord, rule: KeepByState): Time | undefined {
+  const deleteAfter = keepOf(job, rule)?.deleteAfter
+  return deleteAfter === undefined || job.finishedAt === undefined ? undefined : job.finishedAt + deleteAfter
+}
+
+/** Whether a finished job is past the age at which it may go, and nobody has yet to tell of its end. */
+export function expired(job: JobRecord, rule: KeepByState, now: Time): boolean {
+  const at = expiry(job, rule)
+  return at !== undefined && at <= now && !awaitsDelivery(job, at, now)
+}
+
+/** Whether nobody has said of this job how long it is kept in the state it ended in. */
+export function isUnstamped(job: JobRecord): boolean {
+  return isFinished(job.state) && job.keep?.[job.state] === undefined && job.deleteAt === undefined
+}
+
+/** Whether a due job is to be removed by the retention of its queue, rather than by what was said of it alone. */
+export function isRetired(job: JobRecord, now: Time): boolean {
+  if (!isFinished(job.state) || job.deleteAt === undefined || job.deleteAt > now) return false
+  return job.keep?.[job.state]?.byQueue === true
+}
+
+/** Whether the end of a job has yet to be told to its webhook, and that is not to be waited for in vain. */
+function awaitsDelivery(job: JobRecord, since: Time, now: Time): boolean {
+  return now < since + DELIVERY_WAITS && deliveryPending(job)
+}
+
+/** What time does to a finished job that is due, by itself: it becomes stale, goes, or waits for its delivery. */
+export function retire(job: JobRecord, now: Time): Change[] {
+  if (job.deleteAt === undefined || job.deleteAt > now) {
+    return [move(job, job.state, { why: 'stale', set: { stale: true } })]
+  }
+  const since = expiry(job, {}) ?? job.deleteAt
+  return [awaitsDelivery(job, since, now) ? putOff(job, 15 * LEAST_PUT_OFF, now) : move(job, 'removed')]
+}
+
+/** Jobs go together; a signal that never came goes with them. */
+export function retired(jobs: readonly JobRecord[]): Change[] {
+  return jobs.flatMap(leave)
+}
+
+/** A finished job is looked at again later: what it was due for has to wait for others. */
+export function putOff(job: JobRecord, by: Millis, now: Time): Move {
+  return move(job, job.state, {
+    set: {
+      ...(job.staleAt !== undefined && job.staleAt <= now && !job.stale && { staleIn: by }),
+      ...(job.deleteAt !== undefined && job.deleteAt <= now && { deleteIn: by }),
+    },
+  })
+}
+
+/** For how long a job is put off that may go only together with another. */
+export function waitFor(other: JobRecord, own: JobRecord, rule: KeepByState, now: Time): Millis {
+  const at = expiry(other, rule) ?? now + (keepOf(own, rule)?.deleteAfter ?? 0)
+  return Math.min(MOST_PUT_OFF, Math.max(LEAST_PUT_OFF, at - now))
+}

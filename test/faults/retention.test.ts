@@ -1,0 +1,41 @@
+// Processes with callbacks and without, one of them killed: what nobody can tell of stays until somebody can.
+import { expect, test } from 'vitest'
+import { Queue } from '../../src/index.js'
+import { sqlite } from '../../src/sqlite.js'
+import { closing, event } from '../setup.js'
+import type { KeeperInput, KeeperTold } from './keeper.js'
+import { scene, start } from './processes.js'
+import type { Process } from './processes.js'
+
+const path = scene()
+
+async function keeper(callbacks: boolean): Promise<Process<KeeperTold>> {
+  const started = start<KeeperTold>('keeper', { path: path('jobs.db'), callbacks } satisfies KeeperInput)
+  await started.heard('ready')
+  return started
+}
+
+test('where a queue has callbacks, only processes that gave them carry out its retention, though they are killed', async () => {
+  const store = closing(sqlite(path('jobs.db')))
+  const queue = closing(new Queue('work', { store, logger: false, retention: { deleteAfter: 1 } }))
+  const [first, without] = [await keeper(true), await keeper(false)]
+  await queue.add('n', 1, { id: 'told by the first' })
+  expect((await first.heard('deleted')).id).toBe('told by the first')
+  await first.kill()
+
+  const ids = ['a', 'b', 'c']
+  const completed = ids.map((id) => event(queue, 'completed', (each) => each.id === id))
+  for (const id of ids) await queue.add('n', 1, { id })
+  await Promise.all(completed)
+  // The one without callbacks sees to what is due, and leaves what is old to others.
+  const delayed = await queue.add('n', 1, { id: 'd', delay: 300 })
+  await delayed.result()
+  expect((await queue.counts()).completed).toBe(4)
+
+  const next = await keeper(true)
+  const told: string[] = []
+  while (told.length < 4) told.push((await next.heard('deleted')).id)
+  expect(told.toSorted()).toEqual([...ids, 'd'])
+  expect((await queue.counts()).completed).toBe(0)
+  await Promise.all([next.finish(), without.finish()])
+})
