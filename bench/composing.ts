@@ -1,6 +1,9 @@
-// What composition costs: groups, flows and phases beside a plain drain of as many jobs, and schedules that are not due.
+// What composition and operations cost: groups, flows, phases, a watcher and telemetry beside a plain drain of as many jobs,
+// and schedules that are not due.
 import { setTimeout as pause } from 'node:timers/promises'
-import { FlowProducer, Queue, Worker, phases, shutdown } from 'millrace'
+import { MeterProvider } from '@opentelemetry/sdk-metrics'
+import { BasicTracerProvider, BatchSpanProcessor } from '@opentelemetry/sdk-trace-base'
+import { FlowProducer, Queue, Worker, phases, shutdown, telemetry } from 'millrace'
 import type { Store } from 'millrace'
 import { BULK, CONCURRENCY, NAME, QUEUE, payload } from './load.js'
 import { rate } from './measure.js'
@@ -51,21 +54,39 @@ const flows: Fill = async (store, _, jobs) => {
   }
 }
 
+/** What is done besides. */
+type How = 'plain' | 'phases' | 'watched' | 'measured'
+
+/** Spans and metrics by the real SDK, which go nowhere. */
+function measures(): { readonly telemetry: ReturnType<typeof telemetry> } {
+  const exporter = {
+    export: (_: unknown, done: (result: { code: 0 }) => void) => done({ code: 0 }),
+    shutdown: async () => {},
+  }
+  const provider = new BasicTracerProvider({ spanProcessors: [new BatchSpanProcessor(exporter)] })
+  const meter = new MeterProvider().getMeter('bench')
+  return { telemetry: telemetry({ tracer: provider.getTracer('bench'), meter }) }
+}
+
 /** Fills a fresh store, and has a worker do all of it; the figure is the speed of the worker alone. */
-async function drained(ground: Ground, fill: Fill, jobs: number, inPhases = false): Promise<Sample> {
+async function drained(ground: Ground, fill: Fill, jobs: number, how: How = 'plain'): Promise<Sample> {
   const places = ground.places()
   const path = await places.fresh()
   try {
     const store = ground.open(path)
-    const queue = new Queue(QUEUE, { store })
+    const measured = how === 'measured' ? measures() : {}
+    const queue = new Queue(QUEUE, { store, ...measured })
     await fill(store, queue, jobs)
+    let heard = 0
+    if (how === 'watched') queue.on('completed', () => heard++)
+    if (how === 'watched') await queue.counts() // from here on it is known that somebody watches
     let ran = 0
     let ended = 0
     let finish = (): void => {}
     const all = new Promise<void>((resolve) => (finish = resolve))
     const run = (): void => void ran++
-    const handler = inPhases ? phases({ download: () => 1, process: () => 2, upload: run }) : run
-    const worker = new Worker(queue, { [NAME]: handler }, { concurrency: CONCURRENCY, autorun: false })
+    const handler = how === 'phases' ? phases({ download: () => 1, process: () => 2, upload: run }) : run
+    const worker = new Worker(queue, { [NAME]: handler }, { concurrency: CONCURRENCY, autorun: false, ...measured })
     worker.on('completed', () => {
       if (++ended === jobs) finish()
     })
@@ -75,7 +96,11 @@ async function drained(ground: Ground, fill: Fill, jobs: number, inPhases = fals
     const took = performance.now() - start
     const { completed } = await queue.counts()
     await shutdown([worker, queue, store])
-    return { figures: { rate: rate(jobs, took) }, lost: jobs - completed, doubled: ran - jobs }
+    return {
+      figures: { rate: rate(jobs, took) },
+      lost: jobs - completed,
+      doubled: ran - jobs + Math.max(0, heard - jobs),
+    }
   } finally {
     await places.drop(path)
   }
@@ -108,10 +133,10 @@ async function watched(ground: Ground, schedules: number): Promise<Sample> {
 /** The rows, for one store. */
 export function composing(ground: Ground, jobs: number): readonly Case[] {
   const { durability } = ground
-  const beside = (name: string, fill: Fill, least: number, count: number, inPhases = false): Case => ({
+  const beside = (name: string, fill: Fill, least: number, count: number, how: How = 'plain'): Case => ({
     figures: [{ key: 'rate', name, unit: 'jobs/s', targets: [{ kind: 'ratio', to: 'plain drain', least }] }],
     contenders: [
-      { name: 'millrace', durability, run: () => drained(ground, fill, count, inPhases) },
+      { name: 'millrace', durability, run: () => drained(ground, fill, count, how) },
       { name: 'plain drain', durability, run: () => drained(ground, plain, count) },
     ],
   })
@@ -119,7 +144,9 @@ export function composing(ground: Ground, jobs: number): readonly Case[] {
   return [
     beside('drain, 1,000 active groups', grouped, 0.7, jobs),
     beside('drain of flows, a parent and 100 children each', flows, 0.6, whole),
-    beside('drain of jobs in three phases', plain, 0.25, jobs, true),
+    beside('drain of jobs in three phases', plain, 0.25, jobs, 'phases'),
+    beside('drain while somebody watches', plain, 0.7, jobs, 'watched'),
+    beside('drain with spans and metrics', plain, 0.7, jobs, 'measured'),
     {
       figures: [
         {

@@ -3,8 +3,6 @@
 import { storeErrors } from './catalogue-stores.js'
 import type { ErrorEntry } from './catalogue-stores.js'
 
-export type { ErrorEntry } from './catalogue-stores.js'
-
 /** Every error Millrace raises or reports, by its stable code. A code is never renamed and never reused. */
 export const errorCatalogue = {
   // What was asked for is malformed: nothing was sent to the store.
@@ -62,8 +60,10 @@ export const errorCatalogue = {
     remedy: 'Check the spelling; the message suggests the nearest known name.',
   },
   INVALID_HANDLER: {
-    summary: 'A handler is neither a function nor an object with a `run` function.',
-    remedy: 'Pass one handler, or an object of handlers by job name.',
+    summary:
+      'A handler is neither a function, nor made by `phases()`, nor an object with a `run` function; or its phases are not those declared.',
+    remedy:
+      'Pass one handler, or an object of handlers by job name, each with exactly the phases that its job declares.',
   },
   INVALID_SCHEMA: {
     summary: 'A declared schema does not follow the Standard Schema interface.',

@@ -54,10 +54,32 @@ const NOTHING: Memo = Object.freeze({})
 
 /** What is written down about a job. */
 export function memoOf({ memo }: Pick<JobRecord, 'memo'>): Memo {
-  return memo === undefined ? NOTHING : (JSON.parse(memo) as Memo)
+  if (memo === undefined) return NOTHING
+  const { phases, ...rest } = JSON.parse(memo) as WrittenMemo
+  if (phases === undefined) return rest
+  const states = Object.entries(phases).map(([name, [short, more]]) => [name, { status: statusOf[short], ...more }])
+  return { ...rest, phases: Object.fromEntries(states) as Memo['phases'] & {} }
 }
 
-/** A memo as a job holds it. */
-export function writeMemo(memo: Memo): JsonText {
-  return JSON.stringify(memo)
+/** A memo as a job holds it: short, since it is written with every phase, and rows that grow cost most. */
+export function writeMemo({ phases, ...rest }: Memo): JsonText {
+  if (phases === undefined) return JSON.stringify(rest)
+  // Put together by hand: this runs several times for every job in phases.
+  let text = ''
+  for (const name in phases) {
+    const { status, ...more } = phases[name]!
+    const said = JSON.stringify(more)
+    text += `${text === '' ? '' : ','}${JSON.stringify(name)}:["${shortOf[status]}"${said === '{}' ? '' : `,${said}`}]`
+  }
+  const others = JSON.stringify(rest)
+  return `{"phases":{${text}}${others === '{}' ? '' : `,${others.slice(1, -1)}`}}`
+}
+
+const shortOf = { pending: 'p', active: 'a', completed: 'c', failed: 'f', cancelled: 'x' } as const
+const statusOf = { p: 'pending', a: 'active', c: 'completed', f: 'failed', x: 'cancelled' } as const
+
+type WrittenPhase = readonly [status: keyof typeof statusOf, more?: Omit<PhaseState, 'status'>]
+
+interface WrittenMemo extends Omit<Memo, 'phases'> {
+  readonly phases?: Readonly<Record<string, WrittenPhase>>
 }

@@ -126,7 +126,8 @@ export class Retention {
         return this.#told(ok, removal.whom, 'onStale', [{ ...job, stale: true, fence: job.fence + 1 }])
       })
     const going = jobs.filter((job) => isRetired(job, now))
-    return (await this.#remove(going, now, removal)) + (await Promise.all(marked)).filter(Boolean).length
+    const [removed, told] = await Promise.all([this.#remove(going, now, removal), Promise.all(marked)])
+    return removed + told.filter(Boolean).length
   }
 
   /** As many as there is room for; the rest come again by turns, so that they are not in the way of all else that is due. */
@@ -189,20 +190,24 @@ export class Retention {
     const delay = async (job: JobRecord, by: Millis): Promise<boolean> =>
       stamped && (await main.commit([putOff(job, by, now)])).ok
     const alone: Promise<boolean>[] = []
+    const under = (way: Promise<boolean>): void => {
+      way.catch(() => {}) // it is waited for at the end, and may fail before
+      alone.push(way)
+    }
     let landed = 0
     for (const job of jobs) {
-      if (awaited.has(job.id)) alone.push(delay(job, AWAITED))
+      if (awaited.has(job.id)) under(delay(job, AWAITED))
       else if (!kin.has(job.id)) {
         const group = stamped ? due(job, now) : retired([job])
         const goes = group.some((each) => each.kind === 'move' && each.to === 'removed')
-        alone.push(main.commit(group).then(({ ok }) => (goes ? this.#told(ok, whom, 'onDelete', [job]) : ok)))
+        under(main.commit(group).then(({ ok }) => (goes ? this.#told(ok, whom, 'onDelete', [job]) : ok)))
       } else {
         const top = tops.get(job.parentId ?? '') ?? (await topOf(store, job))
         if (job.parentId !== undefined && top.id !== job.id) tops.set(job.parentId, top) // runs of a schedule are their own
         const family = families.get(top.chainId) ?? (await familyOf(store, top, mayGo))
         const known = families.has(top.chainId)
         families.set(top.chainId, family)
-        if ('stays' in family) alone.push(delay(job, waitFor(family.stays, job, ruleOf(cells.get(job.queue)!), now)))
+        if ('stays' in family) under(delay(job, waitFor(family.stays, job, ruleOf(cells.get(job.queue)!), now)))
         else if (known || (await this.#removeFamily(family.members, whom))) landed++
       }
     }

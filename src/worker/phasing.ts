@@ -280,6 +280,8 @@ function inOrder(names: readonly string[], stamped: readonly string[] | undefine
 }
 
 function told(phase: string, status: PhaseStatus, result?: JsonText, error?: ErrorInfo): NoteEvent {
-  const about = JSON.stringify({ phase, status, ...(error !== undefined && { error }) })
-  return { type: 'phase', about: result === undefined ? about : `${about.slice(0, -1)},"result":${result}}` }
+  let about = `{"phase":${JSON.stringify(phase)},"status":"${status}"`
+  if (error !== undefined) about += `,"error":${JSON.stringify(error)}`
+  if (result !== undefined) about += `,"result":${result}`
+  return { type: 'phase', about: `${about}}` }
 }

@@ -292,6 +292,28 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       },
     }),
   },
+  'forgets the first step of a job': {
+    areas: ['notes'],
+    walks: true,
+    wrap: (store) => ({
+      ...store,
+      details: async (query) => {
+        const { jobs, cells } = await store.details(query)
+        return { jobs: jobs.map((each) => ({ ...each, steps: each.steps.slice(1) })), cells }
+      },
+    }),
+  },
+  'loses the memo of a job that is claimed': {
+    areas: ['notes'],
+    walks: false,
+    wrap: (store) => ({
+      ...store,
+      commit: async (batch) => {
+        const receipt = await store.commit(batch)
+        return { ...receipt, asks: receipt.asks.map((jobs) => jobs.map((job) => ({ ...job, memo: undefined }))) }
+      },
+    }),
+  },
   'tells events twice': {
     areas: ['events'],
     walks: true,

@@ -83,3 +83,13 @@ test('a retry by hand counts failures anew', () => {
   expect(resumed(job(often, { attempt: 2 }), names)['b']).toEqual({ status: 'pending', failures: 1 })
   expect(resumed(job(often, { attempt: 4 }), names)['b']).toEqual({ status: 'pending', failures: 3 })
 })
+
+test('a memo comes back as it was', () => {
+  const phases = failed(progressed(inB, 'b', 12.5), 'b', error)
+  const delivery = { id: 'msg_1', at: 1, event: 'failed', url: 'https://example.org/"', attempt: 1 } as const
+  const memo = { phases, deliveries: [delivery], webhookSent: 5 } as const
+  expect(memoOf({ memo: writeMemo(memo) })).toEqual(memo)
+  expect(memoOf({ memo: writeMemo({ deliveries: [delivery] }) })).toEqual({ deliveries: [delivery] })
+  expect(writeMemo({ phases: inB })).toBe('{"phases":{"a":["c",{"result":"1"}],"b":["a"],"c":["p"]}}')
+  expect(Object.keys(memoOf({ memo: writeMemo({ phases: inB }) }).phases!)).toEqual(names)
+})

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import type { Change, Insert, Note } from '../../src/job/change.js'
 import type { JobRecord, Webhook } from '../../src/job/job.js'
 import { cancel, complete, drop, due, settle } from '../../src/job/lifecycle.js'
-import { memoOf } from '../../src/job/memo.js'
+import { memoOf, writeMemo } from '../../src/job/memo.js'
 import type { Delivery } from '../../src/job/webhooks.js'
 import { DELIVERIES, deliveryPending, isSent, noteDelivery, redeliver, wasTaken } from '../../src/job/webhooks.js'
 import { NOW, record } from './lifecycle.records.js'
@@ -111,7 +111,7 @@ describe('what is written down', () => {
   const after = (job: JobRecord, note: Note | undefined): JobRecord => ({ ...job, memo: note!.memo })
 
   it('is fenced by what stands now, and keeps what else the memo says', () => {
-    const job = { ...done, memo: '{"phases":{"a":{"status":"completed"}}}' }
+    const job = { ...done, memo: writeMemo({ phases: { a: { status: 'completed' } } }) }
     const note = noteDelivery(job, { entry, made: 5000, came: 'again' })!
     expect(note).toMatchObject({ id: 'job-1', fence: 8, held: false })
     expect(note).not.toHaveProperty('tells')

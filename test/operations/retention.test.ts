@@ -374,10 +374,10 @@ describe('what is not deleted under others', () => {
     }
     await worker(own)
     await clock.advance('1m')
-    for (const { id, fence } of (await store.get(['unstamped told', 'stamped told'])).filter(
+    for (const { id, fence, finishedAt } of (await store.get(['unstamped told', 'stamped told'])).filter(
       (job) => job !== undefined,
     )) {
-      await main.commit([{ kind: 'note', id, fence, held: false, memo: '{"webhookSent":true}' }])
+      await main.commit([{ kind: 'note', id, fence, held: false, memo: `{"webhookSent":${finishedAt}}` }])
     }
     await clock.advance('2h')
     expect(await ids(own)).toEqual(['unstamped', 'unstamped told', 'stamped'])
@@ -474,13 +474,11 @@ it('a job that is put off is put off in what is due, and no sooner than it was',
 it('a delivery that failed for the last time is waited for no longer', () => {
   const webhook = { url: 'https://a.example', on: ['failed'], attempts: 2, backoff: undefined, timeout: 1 } as const
   const keep = { failed: { deleteAfter: 1, byQueue: true } } as const
-  const tried = (attempt: number, error?: string): string =>
-    JSON.stringify({ deliveries: [{ at: 1, event: 'failed', url: webhook.url, attempt, ...(error && { error }) }] })
   const job = record({ state: 'failed', finishedAt: NOW - 1, keep, extras: { webhook } })
   expect(expired(job, {}, NOW)).toBe(false)
-  expect(expired({ ...job, memo: tried(1, 'gone') }, {}, NOW)).toBe(false)
-  expect(expired({ ...job, memo: tried(2, 'gone') }, {}, NOW)).toBe(true)
-  expect(expired({ ...job, memo: '{"webhookSent":true}' }, {}, NOW)).toBe(true)
+  expect(expired({ ...job, memo: `{"webhookGaveUp":${NOW - 2}}` }, {}, NOW)).toBe(false) // of an end before this one
+  expect(expired({ ...job, memo: `{"webhookGaveUp":${NOW - 1}}` }, {}, NOW)).toBe(true)
+  expect(expired({ ...job, memo: `{"webhookSent":${NOW - 1}}` }, {}, NOW)).toBe(true)
   expect(expired({ ...job, state: 'cancelled', keep: { cancelled: keep.failed } }, {}, NOW)).toBe(true)
 })
 

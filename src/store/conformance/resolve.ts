@@ -115,7 +115,7 @@ function decide(verb: JobVerb, job: JobRecord, value: number): readonly Change[]
     case 'handBack':
       return making.handBack(job)
     case 'note':
-      if (value === 3) return [lifecycle.note(job, { progress: '3', ...annotation(job) })]
+      if (value >= 2) return [lifecycle.note(job, { progress: String(value), ...annotation(job) })]
       return making.note(job, value % 2 === 0 ? { progress: value } : { progress: [value], logs: [`at ${value}`, 'ž'] })
     case 'cancel':
       return making.cancel(job)

@@ -19,6 +19,8 @@ interface PlainMove {
   readonly move: Move
   readonly verb: Verb
   readonly by: By
+  /** What its holder said just before. */
+  readonly note: Note | undefined
 }
 
 /** Moves of jobs, all of them by holders, by somebody else, or removals. */
@@ -30,10 +32,12 @@ export interface MoveRun {
   readonly f: number[]
   readonly v: Verb[]
   readonly set: MoveFields[]
+  readonly w: (More | null)[]
 }
 
 /** What a note says besides: a memo, what goes with its progress, and what is told. */
 interface More {
+  readonly p?: string
   readonly m?: string
   readonly a?: string
   readonly t?: readonly (readonly [type: string, about: string])[]
@@ -51,36 +55,41 @@ export interface NoteRun {
 }
 
 export function moveRun(by: By): MoveRun {
-  return { k: 'm', by, n: [], id: [], f: [], v: [], set: [] }
+  return { k: 'm', by, n: [], id: [], f: [], v: [], set: [], w: [] }
 }
 
-export function addMove(run: MoveRun, { move, verb }: PlainMove, n: number): void {
+export function addMove(run: MoveRun, { move, verb, note }: PlainMove, n: number): void {
   run.n.push(n)
   run.id.push(move.id)
   run.f.push(move.fence)
   run.v.push(verb)
   run.set.push(move.set)
+  run.w.push(note === undefined ? null : moreOf(note, true))
 }
 
 export function noteRun(): NoteRun {
   return { k: 'n', n: [], id: [], f: [], p: [], l: [], w: [] }
 }
 
-export function addNote(run: NoteRun, { id, fence, progress, logs, memo, about, tells }: Note, n: number): void {
+export function addNote(run: NoteRun, note: Note, n: number): void {
+  const { id, fence, progress, logs } = note
   run.n.push(n)
   run.id.push(id)
   run.f.push(fence)
   run.p.push(progress ?? null)
   run.l.push(logs ?? [])
-  run.w.push(
-    (memo ?? about ?? tells) === undefined
-      ? null
-      : {
-          ...(memo !== undefined && { m: memo }),
-          ...(about !== undefined && { a: about }),
-          ...(tells !== undefined && { t: tells.map((each) => [each.type, each.about] as const) }),
-        },
-  )
+  run.w.push(moreOf(note, false))
+}
+
+/** What a note says besides, and its progress where there is no other place for it. */
+function moreOf({ progress, memo, about, tells }: Note, whole: boolean): More | null {
+  if ((memo ?? about ?? tells ?? (whole ? progress : undefined)) === undefined) return null
+  return {
+    ...(whole && progress !== undefined && { p: progress }),
+    ...(memo !== undefined && { m: memo }),
+    ...(about !== undefined && { a: about }),
+    ...(tells !== undefined && { t: tells.map((each) => [each.type, each.about] as const) }),
+  }
 }
 
 /** The note that a group is, if its holder wrote it. */
@@ -94,6 +103,15 @@ export function plainNote(group: Group): Note | undefined {
 
 /** The move that a group is, if it does no more than one of the verbs says. */
 export function plainMove(group: Group): PlainMove | undefined {
+  const [note, ...rest] = group
+  if (note?.kind !== 'note') return onlyMove(group)
+  if (!note.held || note.data !== undefined || note.steps !== undefined || note.logs !== undefined) return undefined
+  const move = onlyMove(rest)
+  const together = move?.by === 'held' && move.move.id === note.id && move.move.fence === note.fence
+  return together ? { ...move, note } : undefined
+}
+
+function onlyMove(group: Group): PlainMove | undefined {
   const [move, release, removal] = group
   if (move?.kind !== 'move' || move.closesBroken || move.reaps || move.waitsFor || !isPlain(move.set)) return undefined
   const verb =
@@ -103,7 +121,7 @@ export function plainMove(group: Group): PlainMove | undefined {
         ? ended(move, release, removal, group.length)
         : goingOn(move, group.length)
   if (verb === undefined) return undefined
-  return { move, verb, by: move.to === 'removed' ? 'gone' : move.held ? 'held' : 'hand' }
+  return { move, verb, by: move.to === 'removed' ? 'gone' : move.held ? 'held' : 'hand', note: undefined }
 }
 
 const ends: Partial<Record<Move['to'], Verb>> = { completed: 'c', failed: 'f', cancelled: 'x' }
@@ -195,13 +213,15 @@ export function packed(run: MoveRun | NoteRun): object {
     set.map((each) => each.result ?? null),
     UNIT,
   )
-  const plain = by === 'held' && v.every((verb, at) => verb === 'c' && isOnlyResult(set[at]!))
+  const noted = run.w.some((more) => more !== null)
+  const plain = !noted && by === 'held' && v.every((verb, at) => verb === 'c' && isOnlyResult(set[at]!))
   if (plain) return { k: 'c', ...whose, ...result }
   return {
     k: 'm',
     ...whose,
     v: v.join(''),
     ...(by !== 'held' && { [by]: true }),
+    ...(noted && { w: run.w }),
     ...result,
     ...listed(
       'e',

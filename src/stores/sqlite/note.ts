@@ -9,6 +9,7 @@ import type { Transaction } from './transaction.js'
 
 /** Writes a note, or says why not. */
 export function note(tx: Transaction, change: Note): Refused | undefined {
+  if (noteHeld(tx, change)) return undefined
   const { sql, news, now } = tx
   const found = tx.ground.byId(change.id)
   if (found === undefined) return missing(change.id)
@@ -29,6 +30,24 @@ export function note(tx: Transaction, change: Note): Refused | undefined {
     if (n > LOGS_KEPT) sql.dropLogs.run(seq, n - LOGS_KEPT)
   }
   return undefined
+}
+
+/** Whether a note by the holder writes memo and progress alone. */
+export function isPlainNote({ held, memo, progress, data, steps, logs }: Note): boolean {
+  return held && (memo ?? progress) !== undefined && data === undefined && steps === undefined && logs === undefined
+}
+
+/** Writes memo and progress of a job that was claimed through this connection, if it still is: it need not be read for that. */
+export function noteHeld({ sql, news, now, held }: Transaction, change: Note): boolean {
+  if (!isPlainNote(change)) return false
+  const { memo, progress, about, tells } = change
+  const found = held.get(change.id)
+  if (found === undefined || found.job.fence !== change.fence) return false
+  const { changes } = sql.noteHeld.run(nullable(memo), nullable(progress), found.seq, change.fence, now)
+  if (Number(changes) !== 1) return false
+  if (progress !== undefined) news.tell('progress', found.job, { progress, about })
+  for (const each of tells ?? []) news.tell(each.type, found.job, { about: each.about })
+  return true
 }
 
 /** Gives a job other data; `null` for none. */

@@ -125,6 +125,9 @@ export const sql = {
   setData: 'UPDATE millrace_job SET data = ?, bulky = ? WHERE seq = ?',
   setProgress: 'UPDATE millrace_job SET progress = ?, touched = 1 WHERE seq = ?',
   setMemo: 'UPDATE millrace_job SET memo = ?, touched = 1 WHERE seq = ?',
+  /** Both, by whoever holds the lease. */
+  noteHeld: `UPDATE millrace_job SET memo = coalesce(?, memo), progress = coalesce(?, progress), touched = 1
+    WHERE seq = ? AND fence = ? AND lease_until > ?`,
   move: MOVE,
   /** The same, by whoever holds the lease: refused where the fence is another or the lease is over. */
   moveHeld: `${MOVE} AND fence = ? AND lease_until > ?`,

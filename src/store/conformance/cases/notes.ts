@@ -211,6 +211,56 @@ export const notes = area('notes', {
     })
   },
 
+  'settlements of many jobs with what was said just before: each lands whole, or not at all': async (h) => {
+    const d = first(h)
+    await listening(h.store, { events: true }, async (listener) => {
+      for (let n = 0; n < 12; n++) await d.add('work')
+      const held = await d.claim(12)
+      await d.land(handBack(held[3]!))
+      const say = (job: JobRecord, n: number): Change =>
+        written(job, {
+          memo: `{"n":${n}}`,
+          tells: [{ type: 'phase', about: `{"phase":"${n}"}` }],
+          ...(n % 4 === 1 && { progress: `${n}`, about: '{"phase":"p"}' }),
+        })
+      const settle = (job: JobRecord, n: number): readonly Change[] =>
+        n < 9 ? complete(job, n % 3 === 0 ? {} : { result: n }) : stumble(job, 60_000)
+      const receipt = await d.commit({ groups: held.map((job, n) => [say(job, n), ...settle(job, n)]) })
+      same(
+        receipt.groups.map(({ ok }) => ok),
+        held.map((_, n) => n !== 3),
+        'all but the one that is held no longer',
+      )
+      const now = await h.store.get(held.map(({ id }) => id))
+      same(
+        now.map((job) => [job?.state, job?.memo, job?.progress, job?.result]),
+        held.map((_, n) =>
+          n === 3
+            ? ['waiting', undefined, undefined, undefined]
+            : [
+                n < 9 ? 'completed' : 'delayed',
+                `{"n":${n}}`,
+                n % 4 === 1 ? `${n}` : undefined,
+                n < 9 && n % 3 !== 0 ? `${n}` : undefined,
+              ],
+        ),
+        'each is what it became, and says its own',
+      )
+      const events = await listener.heard(d)
+      same(
+        held.map(({ id }) => typesOf(events, id).slice(2)),
+        held.map((_, n) => {
+          if (n === 3) return ['waiting']
+          const said = n % 4 === 1 ? ['progress', 'phase'] : ['phase']
+          return [...said, ...(n < 9 ? ['completed'] : ['retrying', 'delayed'])]
+        }),
+        'what was said is told before what it came to',
+      )
+      const [tally] = await h.store.tally(['mill'])
+      same(tally?.lifetime.completed, 8, 'all of them are counted')
+    })
+  },
+
   'a signal is neither counted nor claimed, and its end releases who waits for it': async (h) => {
     const d = first(h)
     const held = await d.running('work')

@@ -43,10 +43,10 @@ const results = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.res
 const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce(y.verb, 'c') as verb, ${releases} as ends,
             case lower(y.verb) when 'f' then 'failed' when 'x' then 'cancelled' when 'd' then 'delayed' when 'r' then 'delayed'
               when 'w' then 'waiting' when 'n' then 'waiting' else 'completed' end as goal,
-            y.result, y.error, y.attempt::int as attempt, t + y.run_in::bigint as run_at, t + y.stale_in::bigint as stale_at, t + y.delete_in::bigint as delete_at, y.turn
+            y.result, y.error, y.attempt::int as attempt, t + y.run_in::bigint as run_at, t + y.stale_in::bigint as stale_at, t + y.delete_in::bigint as delete_at, y.turn, y.more
           from rows from (unnest(end_ids), unnest(fences), unnest(verbs), unnest(results), unnest(faults), unnest(string_to_array(s->>'at', ',', '')),
-            unnest(string_to_array(s->>'ri', ',', '')), unnest(string_to_array(s->>'si', ',', '')), unnest(string_to_array(s->>'di', ',', '')), unnest(turns_in))
-            y(id, fence, verb, result, error, attempt, run_in, stale_in, delete_in, turn)
+            unnest(string_to_array(s->>'ri', ',', '')), unnest(string_to_array(s->>'si', ',', '')), unnest(string_to_array(s->>'di', ',', '')), unnest(turns_in), jsonb_array_elements(s->'w'))
+            y(id, fence, verb, result, error, attempt, run_in, stale_in, delete_in, turn, more)
           where ${unlocked}`
 
 /** What becomes of a job that is moved, as `moved` in stores/apply.ts has it; `ord` is its place. It was not finished before. */
@@ -57,7 +57,7 @@ function moved(ord: string): string {
             error = coalesce(x.error, j.error), errors = case when x.error is null then j.errors
               else coalesce(j.errors[greatest(1, cardinality(j.errors) - ${50 - 2}):], '{}')
                 || format('{"fence":%s,"attempt":%s,"at":%s,%s', j.fence, j.attempt, t, substr(x.error, 2)) end,
-            finished_at = case when x.ends then t end`
+            finished_at = case when x.ends then t end, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)`
 }
 
 /** Writes completions; answers how many, which, from which lanes, their keys, and what there is to tell. */
@@ -87,7 +87,9 @@ function move(write: string, was: string, told: string): string {
   `
 }
 
-const events = `concat_ws(${UNIT}, case when x.verb = 'r' then v1_told('retrying', j, t, null) end, v1_entered(j, t),
+const events = `concat_ws(${UNIT}, case when x.more ? 'p' then v2_noted('progress', j, t, x.more->>'a') end,
+              (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality) from jsonb_array_elements(x.more->'t') with ordinality o),
+              case when x.verb = 'r' then v1_told('retrying', j, t, null) end, v1_entered(j, t),
               case when x.verb <> lower(x.verb) then v1_told('removed', j, t, null) end)`
 
 /** Frees the keys of jobs that have ended, but those that are held for a time. */
@@ -246,7 +248,9 @@ export const moves = `
 export const alone = `
 -- One move of a run, as a group by itself.
 create or replace function {S}.v1_moved(s jsonb, i int, id text, fence bigint, verb text, result text, error text) returns jsonb language sql immutable as $$
-  select jsonb_build_object('k', 'g', 'n', {S}.v1_nth(s, i), 'x', jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'm', 'id', id, 'f', fence, 'to', y.goal,
+  select jsonb_build_object('k', 'g', 'n', {S}.v1_nth(s, i), 'x', case when jsonb_typeof(s->'w'->i) = 'object' then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'n', 'id', id, 'f', fence, 'held', true,
+      'progress', s->'w'->i->'p', 'memo', s->'w'->i->'m', 'about', s->'w'->i->'a', 'tells', s->'w'->i->'t'))) else '[]' end
+    || jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'm', 'id', id, 'f', fence, 'to', y.goal,
       'held', case when not s ?| '{hand,gone}' then true end, 'new', case when verb = 'n' then true end, 'why', case when verb = 'r' then 'retrying' end,
       'set', jsonb_build_object('result', result, 'error', error, 'attempt', nullif(split_part(s->>'at', ',', i + 1), ''),
         'ri', nullif(split_part(s->>'ri', ',', i + 1), ''), 'si', nullif(split_part(s->>'si', ',', i + 1), ''), 'di', nullif(split_part(s->>'di', ',', i + 1), '')))))

@@ -8,9 +8,9 @@ export const ROW = 'chr(30)'
 /** Separates an answer from the rows that follow it: as a part of its JSON, every quote in them would be written twice. */
 export const GROUP = 'chr(29)'
 
-/** The settings of every function that writes: they make its plans independent of statistics. */
+/** The settings of every function that writes: they make its plans independent of statistics, and read what is in order from its index. */
 export const steady = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
-  set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'`
+  set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'`
 
 /** Data from so many bytes on is looked at before it is read. */
 export const LARGE = 8_192
