@@ -72,10 +72,14 @@ class Measures implements Telemetry {
   readonly #tracer: Tracer
   readonly #sent: ReturnType<Meter['createCounter']>
   readonly #operation: ReturnType<Meter['createHistogram']>
-  readonly consumed: ReturnType<Meter['createCounter']>
+  readonly #consumed: ReturnType<Meter['createCounter']>
   readonly duration: ReturnType<Meter['createHistogram']>
   readonly #jobs: Observable
   readonly #observed = new Map<Store, { by: number; readonly stop: Stop }>()
+  /** What is measured of the names that ran last. */
+  #usual: readonly { readonly queue: string; readonly name: string; readonly attributes: Attributes }[] = []
+  /** Runs that are still to be counted. */
+  readonly #runs = new Map<Attributes, number>()
   /** The span of the add under way, for where nobody keeps contexts. */
   readonly #adding = new AsyncLocalStorage<SpanContext>()
 
@@ -91,7 +95,7 @@ class Measures implements Telemetry {
       unit: 's',
       advice,
     })
-    this.consumed = meter.createCounter('messaging.client.consumed.messages', {
+    this.#consumed = meter.createCounter('messaging.client.consumed.messages', {
       description: 'Number of messages that were delivered to the application.',
       unit: '{message}',
     })
@@ -168,6 +172,28 @@ class Measures implements Telemetry {
     const options = { kind: SpanKind.CONSUMER, startTime: begun, attributes, links }
     const span = this.#tracer.startSpan(`process ${job.queue}`, options, around)
     return new ProcessSpan(this, job, span, begun, () => trace.setSpan(around, span))
+  }
+
+  /** What is measured of runs that went well: one object for all jobs of a name, since instruments go by what is in them. */
+  processed({ queue, name }: JobRecord): Attributes {
+    const [last] = this.#usual
+    if (last !== undefined && last.queue === queue && last.name === name) return last.attributes
+    let known = this.#usual.find((each) => each.queue === queue && each.name === name)
+    known ??= { queue, name, attributes: { ...about(queue, 'process'), [NAME]: name } }
+    this.#usual = [known, ...this.#usual.filter((each) => each !== known)].slice(0, 32)
+    return known.attributes
+  }
+
+  /** Counts a run; those that end together are counted together. */
+  consume(attributes: Attributes): void {
+    if (this.#runs.size === 0) queueMicrotask(() => this.#counted())
+    this.#runs.set(attributes, (this.#runs.get(attributes) ?? 0) + 1)
+  }
+
+  #counted(): void {
+    const runs = [...this.#runs]
+    this.#runs.clear()
+    for (const [attributes, count] of runs) this.#consumed.add(count, attributes)
   }
 
   observe(store: Store): Stop {
@@ -255,8 +281,9 @@ class ProcessSpan implements Processing {
       this.#span.setStatus({ code: this.#measures.api.SpanStatusCode.ERROR, message })
     } else if (end.error !== undefined) this.#measures.fail(this.#span, end.error, failed)
     this.#span.setAttributes({ 'millrace.job.outcome': lost ? 'lost' : end.outcome })
-    const measured = { ...about(this.#job.queue, 'process'), [NAME]: this.#job.name, ...failed }
-    this.#measures.consumed.add(1, measured)
+    const usual = this.#measures.processed(this.#job)
+    const measured = failed[ERROR] === undefined ? usual : { ...usual, ...failed }
+    this.#measures.consume(measured)
     this.#measures.duration.record((at - this.#begun) / 1000, measured)
     this.#span.end(at)
   }

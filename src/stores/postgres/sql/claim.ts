@@ -1,5 +1,5 @@
 // stores/postgres/sql/claim.ts: the part of a commit that answers asks, by merging the heads of the lanes that a worker handles.
-import { fitting, LARGE } from './quick.js'
+import { entered, fitting, LARGE } from './quick.js'
 
 /** Rows of groups that give nothing which a claim reads, before it reads group by group; and how much more than is wanted is read at a time. */
 const PASSED = 100
@@ -62,7 +62,7 @@ export const claim = `
           lease_until = began + x.lease, due_at = began + x.lease, started_at = began, ahead = x.ahead
         from unnest(tids, aheads, leases) with ordinality as x(ctid, ahead, lease, n)
         where j.ctid = x.ctid
-        returning v1_claimed(j) as said, j.lane, j.ahead, j.priority, j.ord, x.n, case when recording then v1_entered(j, began) end as entered
+        returning v1_claimed(j) as said, j.lane, j.ahead, j.priority, j.ord, x.n, case when recording then ${entered('active', 'began')} end as entered
       )
       select array_agg(up.said order by up.ahead, up.n), array_agg(up.lane), array_agg(up.priority), array_agg(up.ord),
              array_agg(up.entered) filter (where recording)

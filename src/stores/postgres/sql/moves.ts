@@ -1,6 +1,6 @@
 // stores/postgres/sql/moves.ts: the part of a commit that moves many jobs in one statement, as `move.ts` moves one.
 import { freeable, freed } from './edges.js'
-import { UNIT } from './quick.js'
+import { entered, UNIT } from './quick.js'
 
 /** The verbs after which a chain has ended; a step of completions says none. */
 const releases = "coalesce(y.verb, 'c') in ('c', 'f', 'x', 'C', 'F', 'X', 'G')"
@@ -65,7 +65,7 @@ function complete(update: string): string {
   return `
           with up as (
             ${update}
-            returning j.id, j.lane, j.dedup, case when recording then v1_entered(j, t) end as told
+            returning j.id, j.lane, j.dedup, case when recording then ${entered('completed', 't')} end as told
           )
           select count(*), array_agg(up.id), array_agg(up.lane), array_agg(up.dedup), string_agg(up.told, ${UNIT})
             into got, ids_in, lanes_in, keyed, stands from up;
