@@ -1,7 +1,7 @@
 // features/prometheus.ts: how many jobs there are and were, in the text format of Prometheus.
 import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
-import { refuseUnknown } from '../job/names.js'
+import { isReserved, refuseUnknown } from '../job/names.js'
 import { countsOf } from '../queue/counts.js'
 import { Queue } from '../queue/queue.js'
 import { wayfinder } from '../queue/way.js'
@@ -58,7 +58,11 @@ export function prometheus(source: Queue | Queue<never> | Store, options: Promet
     throw new MillraceError('INVALID_OPTION', 'prometheus: give it a queue or a store.')
   }
   const way = wayfinder(connect(store))
-  const scrape = async (): Promise<string> => textOf(await way().tally(queue?.name), prefix, labels)
+  const scrape = async (): Promise<string> => {
+    const tallies = await way().tally(queue?.name)
+    const own = tallies.filter((tally) => !isReserved(tally.queue))
+    return textOf(own, prefix, labels)
+  }
   return Object.assign(scrape, { contentType: 'text/plain; version=0.0.4; charset=utf-8' })
 }
 

@@ -34,7 +34,8 @@ export function end(job: JobRecord, to: FinishedState, set: MoveFields, options:
   if (options.next !== undefined && options.next.length > 0) changes.push(...options.next)
   if (delivery !== undefined) changes.push(delivery)
   if (!options.chainGoesOn) changes.push(release(job, to))
-  if (keep?.deleteAfter === 0 && keep.byQueue === undefined)
+  // One whose end is still to be told waits for that.
+  if (keep?.deleteAfter === 0 && keep.byQueue === undefined && delivery === undefined)
     changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
   return changes
 }

@@ -45,8 +45,17 @@ export function isUnstamped(job: JobRecord): boolean {
 
 /** Whether a due job is to be removed by the retention of its queue, rather than by what was said of it alone. */
 export function isRetired(job: JobRecord, now: Time): boolean {
-  if (!isFinished(job.state) || job.deleteAt === undefined || job.deleteAt > now) return false
-  return job.keep?.[job.state]?.byQueue === true
+  return isByQueue(job) && job.deleteAt !== undefined && job.deleteAt <= now && !becomesStale(job, now)
+}
+
+/** Whether the retention of its queue says how long a finished job is kept. */
+export function isByQueue(job: JobRecord): boolean {
+  return isFinished(job.state) && job.keep?.[job.state]?.byQueue === true
+}
+
+/** Whether a finished job is to be marked as stale: that comes first, however late anybody looks. */
+function becomesStale(job: JobRecord, now: Time): boolean {
+  return job.staleAt !== undefined && !job.stale && job.staleAt <= now
 }
 
 /** Whether the end of a job has yet to be told to its webhook, and that is not to be waited for in vain. */
@@ -56,11 +65,12 @@ function awaitsDelivery(job: JobRecord, since: Time, now: Time): boolean {
 
 /** What time does to a finished job that is due, by itself: it becomes stale, goes, or waits for its delivery. */
 export function retire(job: JobRecord, now: Time): Change[] {
-  if (job.deleteAt === undefined || job.deleteAt > now) {
+  if (becomesStale(job, now) || job.deleteAt === undefined || job.deleteAt > now) {
     return [move(job, job.state, { why: 'stale', set: { stale: true } })]
   }
   const since = expiry(job, {}) ?? job.deleteAt
-  return [awaitsDelivery(job, since, now) ? putOff(job, 15 * LEAST_PUT_OFF, now) : move(job, 'removed')]
+  if (!awaitsDelivery(job, since, now)) return [move(job, 'removed')]
+  return [putOff(job, Math.min(15 * LEAST_PUT_OFF, Math.max(1000, now - since)), now)] // soon at first, then less and less
 }
 
 /** Jobs go together; a signal that never came goes with them. */

@@ -1,5 +1,5 @@
 // job/webhooks.ts: the delivery of a job's end as a job of its own: what it is made of, and what is written down of it. Pure.
-import type { Change, Insert, MoveFields, Note, NoteEvent } from './change.js'
+import type { Change, Insert, Move, MoveFields, Note, NoteEvent } from './change.js'
 import type { EdgeError, ErrorInfo, FinishedState, JobRecord, KeepByState, Millis, Time } from './job.js'
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
@@ -62,10 +62,18 @@ export function redeliver(job: JobRecord, id: string): readonly Change[] | { rea
   if (!isFinished(job.state)) return { denied: `is ${job.state}; only the end of a finished job is told` }
   const { webhookGaveUp, ...memo } = memoOf(job)
   const insert = deliver(job, id, job.state, job.result, job.error, job.finishedAt)
-  // The note holds the job fast: the delivery tells of what stands, or is not made. A memo is only written where it must
-  // be, for another delivery may be writing one.
-  const note: Note = { kind: 'note', id: job.id, fence: job.fence, held: false }
-  return [webhookGaveUp === undefined ? note : { ...note, memo: writeMemo(memo) }, insert]
+  // The first holds the job fast: the delivery tells of what stands, or is not made.
+  return [webhookGaveUp === undefined ? noteOf(job) : rewritten(job, memo), insert]
+}
+
+function noteOf({ id, fence }: JobRecord): Note {
+  return { kind: 'note', id, fence, held: false }
+}
+
+/** Writes the memo of a finished job anew. The fence goes up: of two who have read the same memo, one has to look again. */
+function rewritten({ id, fence, state }: JobRecord, memo: Memo): Move {
+  const set = { memo: writeMemo(memo) }
+  return { kind: 'move', id, fence, to: state, held: false, place: 'old', why: undefined, closesBroken: false, set }
 }
 
 /**
@@ -167,7 +175,7 @@ export interface Delivered {
  * Writes down with a finished job how an attempt to tell its end went, and announces how it ended; undefined where the
  * job is no longer finished. Of an end that is no longer the job's last, it is only written down.
  */
-export function noteDelivery(job: JobRecord, { entry, made, came, error }: Delivered): Note | undefined {
+export function noteDelivery(job: JobRecord, { entry, made, came, error }: Delivered): readonly Change[] | undefined {
   if (!isFinished(job.state) || job.finishedAt === undefined) return undefined
   const before = memoOf(job)
   const kept = entry.error === undefined ? entry : { ...entry, error: entry.error.slice(0, LONGEST_ERROR) }
@@ -178,8 +186,8 @@ export function noteDelivery(job: JobRecord, { entry, made, came, error }: Deliv
     ...(isLast && came === 'sent' && { webhookSent: job.finishedAt }),
     ...(isLast && came === 'gave-up' && { webhookGaveUp: job.finishedAt }),
   }
-  const note = { kind: 'note', id: job.id, fence: job.fence, held: false, memo: writeMemo(memo) } as const
-  return came === 'again' ? note : { ...note, tells: [ending(entry, came, error)] }
+  const written = rewritten(job, memo)
+  return came === 'again' || !isLast ? [written] : [{ ...noteOf(job), tells: [ending(entry, came, error)] }, written]
 }
 
 function ending(

@@ -77,7 +77,7 @@ function conclude(
       new MillraceError('JOB_CANCELLED', `${which} was cancelled; job.retry() starts it over.`, { details: { id } }),
     )
   }
-  const said = end.error?.message ?? 'no reason given'
+  const said = (end.error?.message ?? 'no reason given').replace(/\.$/, '')
   reject(
     new MillraceError(
       'JOB_FAILED',

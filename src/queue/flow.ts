@@ -63,7 +63,7 @@ export interface FlowProducerOptions<Jobs extends JobDefinitions = AnyJobs, S ex
   /** The jobs that flows are made of, of all queues, made by `defineJobs`. Default: any. */
   readonly jobs?: Jobs
   /** Queues whose own jobs, defaults and retention hold for what flows add to them. Default: none. */
-  readonly queues?: readonly Pick<Queue, 'name' | 'store' | 'adder'>[]
+  readonly queues?: readonly Pick<Queue, 'name' | 'store'>[]
   /** The most bytes that the data of one job may take as JSON. Default 1 MiB. */
   readonly maxDataBytes?: number
 }
@@ -116,7 +116,7 @@ export class FlowProducer<Jobs extends JobDefinitions = AnyJobs, S extends Store
       if (queue.store !== options.store) {
         throw new MillraceError('INVALID_OPTION', `new FlowProducer: queue '${queue.name}' is on another store.`)
       }
-      this.#adders.set(queue.name, queue.adder)
+      this.#adders.set(queue.name, (queue as Queue).adder)
     }
   }
 

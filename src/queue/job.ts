@@ -305,6 +305,11 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return { ...rest, state, data, phases, progress, returned }
   }
 
+  /** What `console.log` shows. */
+  [Symbol.for('nodejs.util.inspect.custom')](): object {
+    return this.toJSON()
+  }
+
   #did(after: { readonly done: boolean; readonly record: JobRecord | undefined }): boolean {
     if (after.record !== undefined) this.#see(after.record)
     else this.#removed = true

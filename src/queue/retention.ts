@@ -114,11 +114,19 @@ function parseRule(options: RetentionOptions<never>, state: FinishedState): Keep
   const deleteAfter = own?.deleteAfter ?? options.deleteAfter ?? DEFAULT_KEEP[state].deleteAfter ?? false
   const where = (name: keyof RetentionRule): string =>
     own?.[name] === undefined ? `retention.${name}` : `retention.${state}.${name}`
-  return {
+  const keep: Keep = {
     ...(staleAfter !== false && { staleAfter: parseDuration(staleAfter, where('staleAfter')) }),
     ...(deleteAfter !== false && { deleteAfter: parseDuration(deleteAfter, where('deleteAfter')) }),
     byQueue: true,
   }
+  if (keep.staleAfter !== undefined && keep.deleteAfter !== undefined && keep.staleAfter >= keep.deleteAfter) {
+    const given = own?.deleteAfter !== undefined || options.deleteAfter !== undefined
+    throw new MillraceError(
+      'INVALID_OPTION',
+      `retention: ${state} jobs would be removed${given ? '' : ' by default'} before they become stale; give a deleteAfter that is longer than staleAfter, or false.`,
+    )
+  }
+  return keep
 }
 
 function failedCallback(name: string, { id }: JobRecord, cause: unknown): MillraceError {

@@ -2,7 +2,7 @@
 import { isFinished } from '../job/job.js'
 import type { JobRecord, KeepByState, Millis, Time } from '../job/job.js'
 import { due } from '../job/lifecycle.js'
-import { DEFAULT_KEEP, expired, isRetired, putOff, retired, waitFor } from '../job/retention.js'
+import { DEFAULT_KEEP, expired, isByQueue, isRetired, putOff, retired, waitFor } from '../job/retention.js'
 import type { Callbacks } from '../queue/retention.js'
 import { cellKey, readCell } from '../store/cells.js'
 import type { RetentionCell } from '../store/cells.js'
@@ -90,7 +90,7 @@ export class Retention {
     if (jobs.length === 0) return NOTHING
     const { main } = this.#connection
     const whom = this.#whom()
-    const isOwn = (job: JobRecord): boolean => job.deleteAt !== undefined && job.deleteAt <= now && !isRetired(job, now)
+    const isOwn = (job: JobRecord): boolean => job.deleteAt !== undefined && job.deleteAt <= now && !isByQueue(job)
     const own = jobs.filter(isOwn)
     const byQueue = own.length === 0 ? jobs : jobs.filter((job) => !isOwn(job))
     const cells: Cells = byQueue.length === 0 ? new Map() : await this.#cells(byQueue.map(({ queue }) => queue))

@@ -247,6 +247,11 @@ export class Attempt {
     return own !== undefined && (own.isBusy || own.also.length > 0)
   }
 
+  /** Whether its handler asked to run again, and has only to end. */
+  get leaves(): boolean {
+    return this.#snooze !== undefined || this.#children?.waits === true || this.#steps?.outcome !== undefined
+  }
+
   /** Fails with this after that time. */
   arm(timeout: Millis, error: () => MillraceError): Stop {
     const stop = this.#host.desk.connection.runtime.timer(timeout, () => this.stop(error()))
@@ -292,8 +297,7 @@ export class Attempt {
 
   #returned(value: unknown): void {
     if (this.#done || this.#steps?.delay(() => this.#returned(value)) === true) return
-    const asked = this.#snooze !== undefined || this.#children?.waits === true || this.#steps?.outcome !== undefined
-    if (this.lost !== undefined || this.#overdue !== undefined || asked) return this.#threw(undefined)
+    if (this.lost !== undefined || this.#overdue !== undefined || this.leaves) return this.#threw(undefined)
     if (this.postponed !== undefined) return this.#end({ kind: 'snoozed', for: this.postponed })
     const [work, children] = [this.#transacting, this.#children]
     const busy = children?.own.isBusy === true ? children.own.close() : work?.isBusy ? work.settledDown() : undefined

@@ -31,6 +31,10 @@ interface Phased extends Attempting {
   readonly saying: Attempting['saying'] & { note(said: Spoken): Promise<void> }
   /** Whether jobs were added that leave with its settlement. */
   readonly adds: boolean
+  /** Whether its handler asked to run again, and has only to end. */
+  readonly leaves: boolean
+  /** When it is to run again once its handler has returned. */
+  readonly postponed: unknown
   /** Fails with this after that time. */
   arm(timeout: Millis, error: () => MillraceError): Stop
 }
@@ -77,10 +81,10 @@ export class PhaseRun {
       else await noted
       this.#refuseExhausted(name)
       const value = await this.#call(at, name, job, ctx)
-      if (name === last) return value
+      if (name === last || this.#attempt.leaves) return value // what asked to run again is not over
       tells = [this.#end(name, value)]
       this.#now = undefined
-      if (this.#attempt.reason !== undefined) break
+      if (this.#attempt.reason !== undefined || this.#attempt.postponed !== undefined) break
     }
     if (tells.length > 0) await this.#attempt.saying.note({ memo: this.#memo, tells })
     if (this.#attempt.reason !== undefined) throw abortFor(this.#attempt.reason)
@@ -199,6 +203,9 @@ export class PhaseRun {
       if (this.#waits !== undefined) await this.#waits
       this.#over = at === this.#names.length - 1
       return value
+    } catch (error) {
+      await this.#waits?.catch(() => {}) // what it said before is not lost
+      throw error
     } finally {
       stop?.()
     }

@@ -63,7 +63,8 @@ test.each([
 
     const alive = processes.filter((each) => each.alive)
     expect(alive.length).toBe(WORKERS)
-    for (const end of await Promise.all(alive.map((each) => each.finish()))) expect(end).toMatchObject({ code: 0 })
+    for (const end of await Promise.all(alive.map((each) => each.finish())))
+      expect(end, end.stderr).toMatchObject({ code: 0 })
 
     expect(completed.toSorted()).toEqual(added.toSorted())
     const { jobs, tallies } = await soundAccountOf(store)

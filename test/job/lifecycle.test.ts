@@ -300,7 +300,10 @@ describe('time', () => {
 
   it('removes a finished job without telling those who waited for it a second time', () => {
     for (const state of finished) {
-      expect(due(record({ state, staleAt: NOW, deleteAt: NOW }), NOW)).toEqual([move('removed')])
+      expect(due(record({ state, deleteAt: NOW }), NOW)).toEqual([move('removed')])
+      // It becomes stale first, however late anybody looks.
+      const late = record({ state, staleAt: NOW - 1, deleteAt: NOW })
+      expect(due(late, NOW)).toMatchObject([{ to: state, why: 'stale', set: { stale: true } }])
       expect(due(record({ state, staleAt: NOW - 1, stale: true, deleteAt: NOW }), NOW)).toEqual([move('removed')])
     }
   })

@@ -1,6 +1,6 @@
 // The rules of deliveries: which ends bring one along, and what is written down about it.
 import { describe, expect, it } from 'vitest'
-import type { Change, Insert, Note } from '../../src/job/change.js'
+import type { Change, Insert } from '../../src/job/change.js'
 import type { JobRecord, Webhook } from '../../src/job/job.js'
 import { cancel, complete, drop, due, settle } from '../../src/job/lifecycle.js'
 import { memoOf, writeMemo } from '../../src/job/memo.js'
@@ -71,13 +71,12 @@ describe('an end brings its delivery along, in the same group and after its own 
     expect(deliveryIn(settle(active, { kind: 'snoozed', for: 5 }))).toBeUndefined()
   })
 
-  it('also where the job is removed in the same commit', () => {
+  it('also where the job is not to be kept, which then waits for it', () => {
     const changes = cancel(told({ keep: { cancelled: { deleteAfter: 0 } } })) as Change[]
     expect(changes.map((each) => (each.kind === 'move' ? each.to : each.kind))).toEqual([
       'cancelled',
       'insert',
       'release',
-      'removed',
     ])
   })
 })
@@ -108,13 +107,15 @@ describe('the id of a delivery', () => {
 describe('what is written down', () => {
   const done = told({ state: 'completed', fence: 8, finishedAt: 5000, result: '7' })
   const entry = { id: 'msg_1', at: 5001, event: 'completed', url: webhook.url, attempt: 1 } as const
-  const after = (job: JobRecord, note: Note | undefined): JobRecord => ({ ...job, memo: note!.memo })
+  const after = (job: JobRecord, changes: readonly Change[] | undefined): JobRecord => {
+    const move = changes!.find((change) => change.kind === 'move')!
+    return { ...job, fence: job.fence + 1, memo: move.set.memo }
+  }
 
   it('is fenced by what stands now, and keeps what else the memo says', () => {
     const job = { ...done, memo: writeMemo({ phases: { a: { status: 'completed' } } }) }
     const note = noteDelivery(job, { entry, made: 5000, came: 'again' })!
-    expect(note).toMatchObject({ id: 'job-1', fence: 8, held: false })
-    expect(note).not.toHaveProperty('tells')
+    expect(note).toMatchObject([{ kind: 'move', id: 'job-1', fence: 8, to: 'completed', held: false }])
     expect(memoOf(after(job, note))).toEqual({ phases: { a: { status: 'completed' } }, deliveries: [entry] })
     expect(deliveryPending(after(job, note))).toBe(true)
   })
@@ -129,20 +130,23 @@ describe('what is written down', () => {
     ])
     const again = { ...sent, finishedAt: 6000 } // retried by hand, and ended once more
     expect([isSent(again), deliveryPending(again)]).toEqual([false, true])
-    const late = after(again, noteDelivery(again, { entry, made: 5000, came: 'sent' }))
+    const told = noteDelivery(again, { entry, made: 5000, came: 'sent' })
+    expect(told).toHaveLength(1) // of an end that is no longer the last, nothing is announced
+    const late = after(again, told)
     expect([isSent(late), deliveryPending(late)]).toEqual([false, true])
   })
 
   it('says that it was given up, until somebody asks for it again', () => {
     const error = { name: 'E', message: 'gone', stack: 'at home' }
     const note = noteDelivery(done, { entry: { ...entry, error: 'x'.repeat(999) }, made: 5000, came: 'gave-up', error })
-    expect(note!.tells![0]!.about).not.toContain('at home')
+    expect(note).toMatchObject([{ tells: [{ type: 'webhook-failed' }] }, { kind: 'move' }])
+    expect(JSON.stringify(note)).not.toContain('at home')
     const given = after(done, note)
     expect(memoOf(given).deliveries![0]!.error).toHaveLength(300)
     expect([isSent(given), deliveryPending(given), wasTaken(given, 'msg_1')]).toEqual([false, false, false])
-    const [held, insert] = redeliver(given, 'millrace:webhook:2') as readonly [Note, Insert]
-    expect(held).toMatchObject({ kind: 'note', fence: 8 })
-    expect(deliveryPending(after(given, held))).toBe(true)
+    const [held, insert] = redeliver(given, 'millrace:webhook:2') as readonly [Change, Insert]
+    expect(held).toMatchObject({ kind: 'move', to: 'completed', fence: 9 })
+    expect(deliveryPending(after(given, [held]))).toBe(true)
     expect(insert.job.id).toBe('millrace:webhook:2')
     expect(dataOf(insert)).toMatchObject({ at: 5000, job: { result: 7 } })
   })

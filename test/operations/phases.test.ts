@@ -41,6 +41,58 @@ function words(events: readonly QueueEvent[]): string[] {
 }
 
 describe.each(kinds)('on %s', (kind) => {
+  test('a phase that sends its job back is over, and the next one begins after that time', async () => {
+    const { queue } = stage(await make(kind))
+    const { runs, run } = running()
+    closing(
+      new Worker(
+        queue,
+        {
+          video: phases({
+            download: async (own) => {
+              run('download')
+              await own.update({ delay: 20 })
+              return { path: '' }
+            },
+            process: () => (run('process'), { frames: 1 }),
+            upload: () => run('upload'),
+          }),
+        },
+        { logger: false },
+      ),
+    )
+    const delayed = event(queue, 'delayed')
+    const added = await queue.add('video', { url: 'a' })
+    await delayed
+    expect(runs).toEqual(['download'])
+    expect(await added.result()).toBe('upload')
+    expect(runs).toEqual(['download', 'process', 'upload'])
+  })
+
+  test('what a phase said before it threw is not lost', async () => {
+    const { queue } = stage(await make(kind))
+    closing(
+      new Worker(
+        queue,
+        {
+          video: phases({
+            download: (_job, ctx) => {
+              void ctx.progress(70)
+              throw new Error('no')
+            },
+            process: () => ({ frames: 1 }),
+            upload: () => '',
+          }),
+        },
+        { logger: false },
+      ),
+    )
+    const failed = event(queue, 'failed')
+    const added = await queue.add('video', { url: 'a' }, { attempts: 1 })
+    await failed
+    expect((await added.refresh()).phases['download']).toMatchObject({ status: 'failed', progress: 70 })
+  })
+
   test('phases run in order, each result is passed on, and the last one is the result of the job', async () => {
     const { queue, seen } = stage(await make(kind))
     const added = await queue.add('video', { url: 'a' })

@@ -189,6 +189,8 @@ describe('what is said of a queue and of a job', () => {
       [{ failed: { deleteAfter: 'soon' } }, 'retention.failed.deleteAfter'],
       [{ failed: 5 }, 'retention.failed must be'],
       [{ onDelete: 'log' }, 'retention.onDelete must be'],
+      [{ staleAfter: '2h', deleteAfter: '1h' }, 'before they become stale'],
+      [{ staleAfter: '10d' }, 'by default before they become stale'],
       [{ deletAfter: '1d' }, "did you mean 'deleteAfter'"],
       [true, 'retention must be'],
     ]

@@ -152,7 +152,7 @@ describe('receivers', () => {
           attempt: 1,
         } as const
         const note = noteDelivery(record!, { entry, made: record!.finishedAt!, came: 'sent' })!
-        await connect(store).main.commit([note])
+        await connect(store).main.commit(note)
         response.writeHead(500).end() // as if the answer had been lost
       })
     })

@@ -31,6 +31,31 @@ describe.each(kinds)('%s', (kind) => {
     return (await queue.get(id))!
   }
 
+  it('a job that is not kept is removed once its end was told', async () => {
+    const hook = await receiver()
+    const { queue } = await scene({ url: hook.url })
+    const delivered = event(queue, 'webhook-delivered')
+    const added = await queue.add('a', 1, { removeOnComplete: true })
+    expect(await delivered).toMatchObject({ id: added.id, webhookSent: true })
+    expect((await hook.next()).method).toBe('POST')
+  })
+
+  it('deliveries that end side by side, in several workers, are all written down', async () => {
+    const hook = await receiver()
+    const { queue } = await scene({ url: hook.url, concurrency: 4 })
+    for (let more = 0; more < 3; more++) closing(new Worker(queue, () => 'done', { logger: false }))
+    let told = 0
+    const all = gate()
+    queue.on('webhook-delivered', () => void (++told === 7 && all.open()))
+    const first = event(queue, 'webhook-delivered')
+    const job = await queue.add('a')
+    await first
+    await Promise.all(Array.from({ length: 6 }, () => queue.redeliver(job.id)))
+    await all.promise
+    const { webhook } = await fresh(queue, job)
+    expect([webhook?.sent, webhook?.deliveries.length]).toEqual([true, 7])
+  })
+
   it('completed is persisted, then announced, then delivered, and webhookSent is seen in a later event', async () => {
     const hook = await receiver()
     const { queue, store } = await scene({ url: hook.url }, (job) => ({ twice: (job.data as number) * 2 }))
@@ -258,9 +283,9 @@ describe.each(kinds)('%s', (kind) => {
   it('giving up on a job that is gone is reported, since nobody can look it up', async () => {
     const hook = await receiver()
     const { queue, worker } = await scene({ url: hook.url, attempts: 1 })
-    hook.answers(500)
+    hook.answers((response) => void queue.remove({}).then(() => response.writeHead(500).end()))
     const reported = event(worker, 'error')
-    const job = await queue.add('a', undefined, { removeOnComplete: true })
+    const job = await queue.add('a')
     expect((await reported).error).toMatchObject({ code: 'WEBHOOK_FAILED', details: { id: job.id } })
   })
 

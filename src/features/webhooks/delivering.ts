@@ -203,18 +203,22 @@ class Sender {
   async #writeDown(id: string, delivered: Delivered): Promise<void> {
     let job: JobRecord | undefined = await this.#way.get(id)
     for (let races = 0; job !== undefined && races < RACES; races++) {
-      const note = noteDelivery(job, delivered)
-      if (note === undefined) break
-      const verdict = await this.#way.commit([note])
+      const changes = noteDelivery(job, delivered)
+      if (changes === undefined) break
+      const verdict = await this.#way.commit(changes)
       if (verdict.ok) return
       job = verdict.job
     }
     const { came, error } = delivered
     if (came !== 'gave-up') return
     this.#place.failed(
-      new MillraceError('WEBHOOK_FAILED', `The end of job ${id} was not told, and the job is gone: ${error?.message}`, {
-        details: { id },
-      }),
+      new MillraceError(
+        'WEBHOOK_FAILED',
+        `The end of job ${id} was not told, and the job is gone or runs again: ${error?.message}`,
+        {
+          details: { id },
+        },
+      ),
     )
   }
 }

@@ -92,6 +92,12 @@ export function verifyWebhook<Result = unknown>(
   refuseUnknown(options, ['tolerance', 'now'], 'verifyWebhook')
   const { now = Date.now() } = options
   const tolerance = parseDuration(options.tolerance ?? 300_000, 'verifyWebhook: tolerance')
+  if (typeof secrets !== 'string' && !Array.isArray(secrets)) {
+    throw new MillraceError('INVALID_OPTION', 'verifyWebhook: give the secret, or an array of them.')
+  }
+  if (typeof body !== 'string' && !(body instanceof Uint8Array)) {
+    throw new MillraceError('INVALID_OPTION', 'verifyWebhook: give the body as it was received, before it was parsed.')
+  }
   const keys = readSecrets(typeof secrets === 'string' ? [secrets] : secrets, 'verifyWebhook')
   const [id, seconds, signatures] = ['id', 'timestamp', 'signature'].map((name) => header(headers, `webhook-${name}`))
   if (id === undefined || seconds === undefined || signatures === undefined) {
