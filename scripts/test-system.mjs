@@ -13,25 +13,12 @@ const floor = '22.13.0'
 const oldest = 14
 /** What is run there: all that meets Node's own SQLite, timers and threads. PostgreSQL and the types are the same on every Node. */
 const parts = {
-  22: [
-    'test/sqlite',
-    'test/worker',
-    'test/queue',
-    'test/examples',
-    'test/conformance/memory.test.ts',
-    'test/faults/kills.test.ts',
-  ],
+  22: ['test/sqlite', 'test/worker', 'test/examples', 'test/faults/kills.test.ts'],
   24: [
     'test/sqlite',
     'test/worker',
-    'test/queue',
-    'test/store',
-    'test/stores',
     'test/sim/sqlite',
-    'test/transactions',
-    'test/composition',
     'test/operations/phases',
-    'test/operations/steps',
     'test/operations/streams',
     'test/operations/webhook',
     'test/conformance/memory.test.ts',

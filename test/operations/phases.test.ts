@@ -281,8 +281,10 @@ describe.each(kinds)('on %s', (kind) => {
     await added.retry()
     await Promise.all([hanging.promise, begun])
     expect((await added.refresh()).phases['process']).toEqual({ status: 'active', progress: 0 })
+    const heard = event(queue, 'cancelled')
     await added.cancel()
     expect(Object.values(added.phases).map(({ status }) => status)).toEqual(['completed', 'cancelled', 'cancelled'])
+    await heard
     mood = 'go'
     await added.retry()
     expect(await added.result()).toBe('download!')
