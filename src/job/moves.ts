@@ -87,7 +87,6 @@ export function move(
   }
 }
 
-/** What can be done with a job cannot be done with a schedule, but for its removal. */
 /** Nothing but the state. */
 export const NOTHING: MoveFields = {}
 const NO_OPTIONS: EndOptions = {}

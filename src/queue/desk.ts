@@ -11,7 +11,7 @@ import { SIGNAL } from '../job/signals.js'
 import type { Connection } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
-import type { Group, Tx, Verdict } from '../store/store.js'
+import type { Group, StoreEvent, Tx, Verdict } from '../store/store.js'
 import { awaitEnd, notFound, removed } from './awaiting.js'
 import { cancelChildren, cascadeIn, removeDependents } from './cascade.js'
 import type { CascadeOptions } from './cascade.js'
@@ -248,10 +248,26 @@ export class Desk implements JobActions {
           else if (isFinished(record.state)) end.conclude(record.state, record)
         }, end.fail)
       }
+      let bad: StoreEvent | undefined
+      // An event may come late: a job that failed, was cancelled or removed may have been started over since.
+      const unless = (anew: (record: JobRecord | undefined) => boolean, over: () => void): void =>
+        void this.connection.store.get([id]).then(([record]) => void (anew(record) || over()), end.fail)
       const stop = this.feed.job(id, (event) => {
         if (event === undefined) look()
-        else if (event.type === 'removed') end.fail(removed(id))
-        else if (isFinished(event.type as never)) end.conclude(event.type, event)
+        else if (event.type === 'completed') end.conclude(event.type, event)
+        else if (event.type === 'failed' || event.type === 'cancelled') {
+          bad = event
+          unless(
+            (record) => record !== undefined && !isFinished(record.state),
+            () => end.conclude(event.type, event),
+          )
+        } else if (event.type === 'removed') {
+          const last = bad // what it failed with is told also where the job was not kept
+          unless(
+            (record) => record !== undefined,
+            () => (last === undefined ? end.fail(removed(id)) : end.conclude(last.type, last)),
+          )
+        } else bad = undefined
       })
       look()
       return stop
