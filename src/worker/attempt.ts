@@ -23,7 +23,7 @@ import { Context, Snoozed, abortFor, wrap } from './context.js'
 import type { AbortReason, JobContext, JobSignal } from './context.js'
 import { failure, isThenable, leaseLost, tookTooLong, worthRetrying } from './failing.js'
 import type { Failing } from './failing.js'
-import { updateRunning } from './postponing.js'
+import { sentBack, updateRunning } from './postponing.js'
 import type { Postponed } from './postponing.js'
 import { isTakenAsIs, judge, received } from './received.js'
 import type { LastWords, Told } from './notes.js'
@@ -379,6 +379,7 @@ export class Attempt {
   /** Made when first asked for, as the signal. */
   transacting(): Transacting {
     if (this.batch !== undefined) throw notInBatch()
+    if (this.postponed !== undefined) throw sentBack()
     if (this.#transacting === undefined) {
       this.#transacting = new Transacting(this, this.#host)
       if (this.#host.desk.connection.store.can.transactions) this.handler.transacts = true

@@ -5,7 +5,7 @@ import type { AnyJobs, Handlers, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { kinds, stores } from '../composition/stores.js'
-import { addActive, closing, event, gate } from '../setup.js'
+import { addActive, closing, event, gate, newQueue, newWorker } from '../setup.js'
 
 const make = stores()
 const HOUR = 60 * 60 * 1000
@@ -179,6 +179,34 @@ test('a job that its handler moves back, and that fails then, fails by the rules
   const added = await queue.add('work')
   await failed
   expect((await added.refresh()).errors).toHaveLength(3)
+})
+
+describe.each(kinds)('on %s', (kind) => {
+  test('a job that is moved back is not completed: whichever of the two comes second is refused', async () => {
+    const queue = newQueue({ store: await make(kind) })
+    const told: unknown[] = []
+    const refused = async (work: () => Promise<unknown>): Promise<void> => {
+      told.push(
+        await (async () => work())().then(
+          () => 'taken',
+          (error: { code?: string }) => error.code,
+        ),
+      )
+    }
+    newWorker(queue, async (job, ctx) => {
+      if (job.data === 'first back' && told.length === 0) {
+        await job.update({ delay: 1 })
+        await refused(() => ctx.complete(async () => {}))
+      }
+      if (job.data === 'first done') {
+        await ctx.complete(async () => {})
+        await refused(() => job.update({ delay: 1 }))
+      }
+      return job.data
+    })
+    for (const data of ['first back', 'first done']) expect(await (await queue.add('n', data)).result()).toBe(data)
+    expect(told).toEqual(['CALLED_OUT_OF_ORDER', 'CALLED_OUT_OF_ORDER'])
+  })
 })
 
 test('only the handler of a running job can move it back', async () => {
