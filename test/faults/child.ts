@@ -45,21 +45,17 @@ export function once(kind: string): Promise<Order> {
   return new Promise((resolve) => on(kind, resolve))
 }
 
-/** Lets this process end once the test is done with it. */
+/** Lets this process end once the test is done with it; never before what follows this call has been begun. */
 export function untilFinished(end: () => Promise<void>): void {
-  let ending = false
-  const finish = (): void => {
-    if (ending) return
-    ending = true
-    end().then(
+  once('finish')
+    .then(end)
+    .then(
       () => process.exit(0),
       (error: unknown) => {
         process.stderr.write(`${String(error)}\n`)
         process.exit(1)
       },
     )
-  }
-  on('finish', finish)
 }
 
 /**
