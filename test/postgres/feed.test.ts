@@ -1,5 +1,6 @@
 // What watchers are told while they resume, with a database that answers when the test says so.
 import { expect, test } from 'vitest'
+import { draft } from '../../src/stores/announce.js'
 import { Feed } from '../../src/stores/postgres/feed.js'
 import type { FeedSource } from '../../src/stores/postgres/feed.js'
 import { gate, mailbox } from '../setup.js'
@@ -17,8 +18,10 @@ function database(last: number): { source: FeedSource; reads: { next(): Promise<
       reads.put({ after, go: going.open, fail: going.fail })
       await going.promise
       const numbers = Array.from({ length: event - after }, (_, at) => after + 1 + at)
-      const rows = numbers.map((n) => [n, JSON.stringify([{ type: 'waiting', id: `job ${n}` }])] as const)
-      return { last: event, gap: false, rows } satisfies Answer
+      const events = numbers.map((n) => {
+        return { ...draft('waiting', { id: `job ${n}`, queue: 'q', name: 'n' }, 0), cursor: String(n) }
+      })
+      return { last: event, gap: false, events } satisfies Answer
     },
   }
   return { source, reads, add: () => void event++ }

@@ -18,7 +18,7 @@ import { Listener } from '../../src/store/conformance/listening.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { memory } from '../../src/memory.js'
 import { postgres } from '../../src/postgres.js'
-import type { Ask, Group, Receipt, Store } from '../../src/store/store.js'
+import type { Ask, Group, Receipt, Store, StoreEvent } from '../../src/store/store.js'
 import { steppedClock } from '../conformance/clock.js'
 import { closing } from '../setup.js'
 import { newSchema, sharedServer } from './shared.js'
@@ -37,6 +37,8 @@ interface Scene {
   readonly url: string
   readonly schema: string
   readonly short: Seen
+  /** All three, this one first. */
+  readonly stores: readonly Store[]
   /** Another process on the same schema. */
   other(): Store
   advance(ms: number): Promise<void>
@@ -124,6 +126,7 @@ async function scene(): Promise<Scene> {
     url,
     schema,
     short,
+    stores: sides,
     other: () => on(url, schema),
     advance,
     jobs: (count, name, options = {}) =>
@@ -508,23 +511,58 @@ test('versions that a handler knows, and those that it does not', async () => {
   expect(short.ways()).toEqual(['commit_v1'])
 })
 
-test('what happens while somebody watches is recorded', async () => {
-  const { jobs, send, claim, short, other } = await scene()
+/** Events without their numbers, in one order: within a commit theirs is that in which rows are written. */
+function inOrder(events: readonly StoreEvent[]): readonly unknown[] {
+  const key = ({ at, type, id, queue }: StoreEvent): string => JSON.stringify([at, type, queue, id])
+  const sorted = events.toSorted((a, b) => (key(a) < key(b) ? -1 : 1))
+  return JSON.parse(JSON.stringify(sorted, (name, value) => (name === 'cursor' ? undefined : value))) as unknown[]
+}
+
+test('while somebody watches the short ways are taken, too, and tell what the long one and memory do', async () => {
+  const { jobs, send, claim, short, stores, advance, url, schema } = await scene()
   await send({ groups: jobs(2, 'a') })
   expect(short.ways()).toEqual(['add_v2'])
-  const elsewhere = other()
-  const listener = new Listener(elsewhere, { events: true })
-  await new Driver(elsewhere, 'elsewhere').commit({}) // from here on everybody knows
-  const { groups } = await send({ groups: jobs(3, 'a') })
-  await claim(5)
-  expect(short.ways()).toEqual(['add_v2', 'commit_v1', 'claim_v2', 'commit_v1'])
-  await listener.until(() => listener.all.some(({ type }) => type === 'drained'), 'the end of it is told')
-  expect(listener.all.map(({ type }) => type)).toEqual([
-    ...groups.map(() => 'waiting'),
-    ...Array.from({ length: 5 }, () => 'active'),
-    'drained',
+  const listeners = stores.map((store) => new Listener(store, { events: true }))
+  await send({ groups: jobs(1, 'a', { data: 'one' }) })
+  expect(short.ways()).toEqual(['add_one_v1', 'add_v2']) // for what is told besides costs that way more
+  await send({ groups: jobs(3, 'a') })
+  await send({ groups: jobs(1, 'b', { priority: -1 }) })
+  await send({ groups: jobs(4, 'b', (n) => ({ group: `group ${n % 2}`, queue: 'other' })) })
+  expect(short.ways()).toEqual(['add_v2', 'add_v2', 'add_shared_v1'])
+  await advance(5)
+  const some = await claim(3)
+  await advance(5)
+  const rest = await claim(10)
+  const others = await claim(10, { queues: ['other'] })
+  expect([some.length, rest.length, others.length]).toEqual([3, 4, 4])
+  expect(short.ways()).toEqual(['claim_v2', 'claim_v2', 'claim_v2'])
+  // Of some there is more to tell: what they returned, how often they were tried, and whose chain they belong to.
+  await send({ groups: some.map((job, n) => complete(job, { result: n === 1 ? undefined : `"${n}" ` })) })
+  const next = insert(short.store.runtime!.id(), 'c', { chain: { id: rest[0]!.id, index: 1 } })
+  await send({ groups: [complete(rest[0]!, { continuation: next }), ...rest.slice(1).map((job) => stumble(job, 10))] })
+  await send({ groups: others.map((job) => complete(job)) })
+  await advance(10)
+  const { items } = await stores[0]!.find({ states: ['delayed'], limit: 10 })
+  await send({ groups: items.map((job) => promote(job)) })
+  short.ways()
+  const again = await claim(10)
+  expect(again.map(({ attempt, chainId, id }) => [attempt, chainId === id])).toEqual([
+    [1, false],
+    ...items.map(() => [2, true]),
   ])
-  listener.stop()
+  expect(short.ways()).toEqual(['claim_v2'])
+  await send({ groups: again.map((job) => complete(job, { result: job.attempt })) })
+
+  const told = listeners.map(({ all }) => all.length)
+  for (const listener of listeners) await listener.until(() => listener.all.length >= Math.max(...told), 'all is told')
+  const [quick, slow, reference] = listeners.map(({ all }) => inOrder(all))
+  expect(slow).toEqual(reference)
+  expect(quick).toEqual(reference)
+  // Version 1 of the library is told each by itself.
+  const [answer] = await rows<{ said: string }>(url, `select ${schema}.events_v1(1, 10000) as said`)
+  const { rows: bodies } = JSON.parse(answer!.said) as { rows: readonly (readonly [number, string])[] }
+  expect(inOrder(bodies.flatMap(([, body]) => JSON.parse(body) as StoreEvent[]))).toEqual(quick)
+  for (const listener of listeners) listener.stop()
 })
 
 test('a claim passes over what others hold, and reads on behind it', async () => {

@@ -2,20 +2,16 @@
 import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, StoreEvent, WatchOptions } from '../../store/store.js'
-import { storedEvent } from '../announce.js'
 import { anyHints, LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
 import type { Hints, Watcher } from '../listeners.js'
+import type { Told } from './events.js'
 
 /** What the feed asks the database. */
 export interface FeedSource {
   /** Says who watches here; answers where the stream is. */
   announce(present: Millis, events: Millis): Promise<{ readonly event: number; readonly floor: number }>
   /** The events after a number, from the oldest on that are held. */
-  events(after: number): Promise<{
-    readonly last: number
-    readonly gap: boolean
-    readonly rows: readonly (readonly [last: number, body: string])[]
-  }>
+  events(after: number): Promise<Told>
 }
 
 /** The watchers of one process. */
@@ -91,9 +87,9 @@ export class Feed {
   async #resume(watcher: Watcher, from: string, event: number): Promise<void> {
     const upTo = this.#position ?? event
     const after = /^\d+$/.test(from) ? Number(from) : -1
-    const { gap, rows } = await this.#source.events(after > upTo ? -1 : after)
+    const { gap, events: told } = await this.#source.events(after > upTo ? -1 : after)
     watcher.since = upTo // one that could not be told stays new, and is told the next time
-    const events = eventsOf(rows).filter(({ cursor }) => Number(cursor) <= upTo && (gap || Number(cursor) > after))
+    const events = told.filter(({ cursor }) => Number(cursor) <= upTo && (gap || Number(cursor) > after))
     if (gap || events.length > 0) queueMicrotask(() => this.#listeners.call(watcher, { ...NO_HINTS, events, gap }))
   }
 
@@ -124,17 +120,13 @@ export class Feed {
   }
 
   async #read(after: number): Promise<void> {
-    const { last, gap, rows } = await this.#source.events(after)
-    const events = eventsOf(rows).filter(({ cursor }) => gap || Number(cursor) > after)
+    const { last, gap, events: told } = await this.#source.events(after)
+    const events = gap || isAfter(told[0], after) ? told : told.filter((event) => isAfter(event, after))
     this.#position = gap ? last : Math.max(last, after)
     if (events.length > 0 || gap) this.#listeners.tell(NO_HINTS, events, gap)
   }
 }
 
-/** The events in rows, each with its number. */
-function eventsOf(rows: readonly (readonly [last: number, body: string])[]): StoreEvent[] {
-  return rows.flatMap(([last, body]) => {
-    const events = JSON.parse(body) as StoreEvent[]
-    return events.map((event, at) => storedEvent({ ...event, cursor: String(last - events.length + 1 + at) }))
-  })
+function isAfter(event: StoreEvent | undefined, number: number): boolean {
+  return event === undefined || Number(event.cursor) > number
 }

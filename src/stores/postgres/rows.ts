@@ -14,9 +14,12 @@ export interface Lane {
 /** Between values in a text; no id and no JSON holds it. */
 export const UNIT = '\u001F'
 /** Between rows in a text. */
-const ROW = '\u001E'
+export const ROW = '\u001E'
 /** Between an answer and its rows. */
-const GROUP = '\u001D'
+export const GROUP = '\u001D'
+
+/** Between what commits told. */
+export const FILE = '\u001C'
 
 type Cell = string | number | boolean | null | readonly string[]
 

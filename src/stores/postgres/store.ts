@@ -11,6 +11,7 @@ import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './driver.js'
 import type { Driver, Value } from './connection.js'
 import { behind, isMissing, isPassing, stateOf, toStoreError } from './failures.js'
+import { toldOf } from './events.js'
 import { Feed } from './feed.js'
 import type { FeedSource } from './feed.js'
 import { Floors } from './floors.js'
@@ -339,7 +340,7 @@ class PostgresStore implements Store {
         if (this.#feed.watched) await this.#listen(driver)
         return this.#presence(driver, present, events)
       },
-      events: async (after) => JSON.parse((await this.#call('events_v1', [after, this.#options.ring]))!) as never,
+      events: async (after) => toldOf((await this.#call('events_v2', [after, this.#options.ring]))!),
     }
   }
 

@@ -19,8 +19,8 @@ const DETOUR = 20
 export class Ways {
   readonly #origin: string
   readonly #floors: (ask: Ask) => object | undefined
-  /** Batches that still go the long way. */
-  readonly #detours = { add: 0, claim: 0 }
+  /** Batches that are not sent this way any more, for now. */
+  readonly #detours: Record<Way['name'], number> = { add_one_v1: 0, add_shared_v1: 0, add_v2: 0, claim_v2: 0 }
   /**
    * Writers whose last batch got no answer. A claim that finds nothing leaves no trace, so that a late original of that batch
    * could still land after it: these go the long way, which leaves their number in any case.
@@ -36,27 +36,34 @@ export class Ways {
   async go(batch: Batch, body: Body, call: (way: Way) => Promise<string | null>): Promise<string | null> {
     const first = !this.#unsure.has(batch.writer)
     this.#unsure.add(batch.writer)
-    const way = first ? (this.#adding(batch, body) ?? this.#claiming(batch, body)) : undefined
-    if (way === undefined) return null
-    const kind = way.name === 'claim_v2' ? 'claim' : 'add'
-    if (this.#detours[kind] > 0) {
-      this.#detours[kind]--
-      return null
+    for (const way of first ? this.#of(batch, body) : []) {
+      if (this.#detours[way.name] > 0) {
+        this.#detours[way.name]--
+        continue
+      }
+      try {
+        const answer = await call(way)
+        if (answer !== null) return answer
+        this.#detours[way.name] = DETOUR
+      } catch (error) {
+        if (!isNoWay(error)) throw error
+        this.#detours[way.name] = DETOUR
+        break
+      }
     }
-    try {
-      const answer = await call(way)
-      if (answer === null) this.#detours[kind] = DETOUR
-      return answer
-    } catch (error) {
-      if (!isNoWay(error)) throw error
-      this.#detours[kind] = DETOUR
-      return null
-    }
+    return null
   }
 
   /** A batch was answered. */
   answered(batch: Batch): void {
     this.#unsure.delete(batch.writer)
+  }
+
+  /** The ways that a batch may go, the shortest first. One job is added the shortest way while nobody watches events. */
+  #of(batch: Batch, body: Body): readonly Way[] {
+    const way = this.#adding(batch, body) ?? this.#claiming(batch, body)
+    if (way === undefined) return []
+    return way.name === 'add_one_v1' ? [way, { ...way, name: 'add_v2' }] : [way]
   }
 
   #adding(batch: Batch, { s: steps, now }: Body): Way | undefined {
@@ -92,7 +99,7 @@ export class Ways {
     const floors = this.#floors(ask)
     const below = floors === undefined ? null : JSON.stringify(floors)
     const asked = [arrayOf(queues), arrayOf(limits), names, known, leases, other, Math.max(0, want), Math.max(0, ahead)]
-    const values = [writer, seq, worker, ...asked, below, now ?? null]
+    const values = [writer, seq, this.#origin, worker, ...asked, below, now ?? null]
     return { name: 'claim_v2', values }
   }
 }

@@ -1,6 +1,6 @@
 // stores/postgres/sql/add.ts: the shortest ways in, for batches that do nothing but add plain jobs alike.
 import { lastTurn, TURN } from './groups.js'
-import { declared, kept, recorded, refused, steady, UNIT } from './quick.js'
+import { crowd, declared, kept, recorded, refused, steady, UNIT } from './quick.js'
 
 /** Whether something is set for a queue that an add has to look at. */
 const bounded = `exists (select 1 from {S}.cell c where c.key = 'limit:' || queue_name)
@@ -50,6 +50,11 @@ begin
 end $millrace$;
 `
 
+/** Tells of them, if somebody watches. */
+const waiting = `if recording then
+    insert into event (events, body) values (added, ${crowd('waiting', { at: 't', ids: 'job_ids', lanes: 'array[of_lane]', lane: 'of_lane' })});
+  end if;`
+
 /** Many jobs alike, with nothing special about them: their ids and data in two texts, their places in blocks of a thousand or so. */
 const many = `
 create or replace function {S}.add_v2(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
@@ -59,12 +64,12 @@ as $millrace$
 #variable_conflict use_variable
 declare
   ${declared}
-  refused boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text;
+  refused boolean; recording boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text;
   c_of int[]; c_what text[]; c_n int[];
 begin
-  select ${refused} or ${recorded} or ${bounded},
+  select ${refused} or ${bounded}, ${recorded},
          exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT})
-    into refused, listened, fence_from, ids;
+    into refused, recording, listened, fence_from, ids;
   if refused then return null; end if;
   added := cardinality(ids);
   blocks := array(select nextval('{S}.place') from generate_series(1, added, 1024));
@@ -75,7 +80,8 @@ begin
   groups := format('["I",%s,[%s],%s,%s]', added, array_to_string(blocks, ','), newest::int, fence_from);
   c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
   ${kept('by', 'number', 'groups', "''", "'null'")}
-  hints := format('"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', to_json(queue_name), of_lane, first,
+  ${waiting}
+  hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first,
     case when newest then -1024 - blocks[cardinality(blocks)] else blocks[1] end);
   if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
   return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);
@@ -91,13 +97,13 @@ as $millrace$
 #variable_conflict use_variable
 declare
   ${declared}
-  refused boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text; lanes int[]; come bigint; turns bigint[];
+  refused boolean; recording boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text; lanes int[]; come bigint; turns bigint[];
   c_of int[]; c_what text[]; c_n int[];
 begin
-  select ${refused} or ${recorded} or ${bounded},
+  select ${refused} or ${bounded}, ${recorded},
          exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT}),
          array(select l.id from lane l where l.queue = of_queue and l.shared), coalesce((select y.come from turn y where y.queue = of_queue and y.priority = first), 0)
-    into refused, listened, fence_from, ids, lanes, come;
+    into refused, recording, listened, fence_from, ids, lanes, come;
   if refused then return null; end if;
   added := cardinality(ids);
   blocks := array(select nextval('{S}.place') from generate_series(1, added, 1024));
@@ -113,7 +119,8 @@ begin
   groups := format('["S",[%s],%s]', array_to_string(turns, ','), fence_from);
   c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
   ${kept('by', 'number', 'groups', "''", "'null'")}
-  hints := format('"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', to_json(queue_name), of_lane, first, (select min(y.ord) from unnest(turns) y(ord)));
+  ${waiting}
+  hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first, (select min(y.ord) from unnest(turns) y(ord)));
   if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
   return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);
 end $millrace$;

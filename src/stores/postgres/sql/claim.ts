@@ -1,5 +1,5 @@
 // stores/postgres/sql/claim.ts: the part of a commit that answers asks, by merging the heads of the lanes that a worker handles.
-import { entered, fitting, LARGE } from './quick.js'
+import { crowd, fitting, LARGE, UNIT } from './quick.js'
 
 /** Rows of groups that give nothing which a claim reads, before it reads group by group; and how much more than is wanted is read at a time. */
 const PASSED = 100
@@ -62,11 +62,12 @@ export const claim = `
           lease_until = began + x.lease, due_at = began + x.lease, started_at = began, ahead = x.ahead
         from unnest(tids, aheads, leases) with ordinality as x(ctid, ahead, lease, n)
         where j.ctid = x.ctid
-        returning v1_claimed(j) as said, j.lane, j.ahead, j.priority, j.ord, x.n, case when recording then ${entered('active', 'began')} end as entered
+        returning v1_claimed(j) as said, j.id, j.chain, j.attempt, j.lane, j.ahead, j.priority, j.ord, x.n
       )
       select array_agg(up.said order by up.ahead, up.n), array_agg(up.lane), array_agg(up.priority), array_agg(up.ord),
-             array_agg(up.entered) filter (where recording)
-        into claims, lanes_in, ords, turns_in, told from up;
+             string_agg(up.id, ${UNIT}) filter (where recording), string_agg(up.attempt::text, ',') filter (where recording),
+             case when bool_or(up.chain is not null) then string_agg(coalesce(up.chain, ''), ${UNIT}) end
+        into claims, lanes_in, ords, turns_in, stands, over, why from up;
       if true = any (a_shared) then
         perform v1_come(y.queue, y.p, y.o) from (
           select l.queue, z.p, max(z.o) as o from unnest(lanes_in, ords, turns_in) z(lane, p, o) join lane l on l.id = z.lane where l.shared group by 1, 2) y;
@@ -75,7 +76,10 @@ export const claim = `
         c_of := c_of || r.lane || r.lane; c_what := c_what || 'waiting'::text || 'active'::text; c_n := c_n || -r.n || r.n;
         claimed := claimed || r.queue;
       end loop;
-      ev := ev || coalesce(told, '{}');
+      if recording then
+        ev := ev || ${crowd('active', { at: 'began', worker: "k->>'worker'", ids: 'stands', lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', chains: 'why' })};
+        many_n := many_n + cardinality(lanes_in) - 1;
+      end if;
       for i in 1 .. lanes loop
         if not k ? 'floors' and not a_gated[i] then seen_at := seen_at || jsonb_build_object(a_lane[i]::text, jsonb_build_array(a_p[i], a_o[i])); end if;
       end loop;

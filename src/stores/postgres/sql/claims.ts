@@ -1,5 +1,5 @@
 // stores/postgres/sql/claims.ts: the shortest way to jobs, for one ask and nothing else, from queues without limits.
-import { declared, fitting, GROUP, kept, LARGE, recorded, refused, ROW, steady, UNIT } from './quick.js'
+import { crowd, declared, fitting, GROUP, kept, LARGE, recorded, refused, ROW, steady, UNIT } from './quick.js'
 
 /** What is read of a job that is claimed. */
 const read = `j.ctid, j.id, j.lane, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.touched, j.created_at, j.data,
@@ -59,12 +59,38 @@ function lease(until: string): string {
       end if;`
 }
 
+/** Tells what was taken, from the rows of the answer; and of which queues it was the last: nothing waits behind it or, where there are floors, anywhere. */
+const tell = `
+      select array[${crowd('active', {
+        at: 't',
+        worker: 'worker_id',
+        ids: 'z.ids',
+        lanes: 'z.of',
+        lane: "array_to_string(z.of, ',')",
+        attempts: 'z.attempts',
+        chains: `case when whole_ids is not null then (select string_agg(coalesce(j.chain, ''), ${UNIT})
+          from unnest(string_to_array(z.ids, ${UNIT})) y(id) cross join lateral (select o.chain from job o where o.id = y.id offset 0) j) end`,
+      })}] || array(
+          select json_build_object('type', 'drained', 'id', '', 'queue', q.name, 'name', '', 'at', t)::text from queue q
+          where q.id in (select l.queue from lane l where l.id = any (z.of)) and (floors is null or not v1_waiting(q.id, '{}'))
+            and not v1_waiting(q.id, (select jsonb_object_agg(y.lane, jsonb_build_array(z.p, z.o)) from unnest(lanes) y(lane)))
+          order by q.id), cardinality(z.of) - 1
+        into told, told_n
+        from (select array_agg(y.part[1]::int) as of, string_agg(y.part[2], ${UNIT}) as ids, string_agg(y.part[6], ',') as attempts,
+                (array_agg(y.part[3]::bigint))[count(*)] as p, (array_agg(y.part[4]::bigint))[count(*)] as o
+              from (select string_to_array(x.row, ${UNIT}) as part from unnest(string_to_array(rows_out, ${ROW})) x(row) offset 0) y) z;
+      told_n := told_n + cardinality(told);
+      insert into event (events, body) values (told_n, array_to_string(told, ${ROW}));
+      if exists (select 1 from peer y where y.until > t and y.id <> origin) then
+        perform pg_notify('{C}', format('{"from":%s,"events":%s,"work":[],"due":[],"revoked":[],"places":[]}', to_json(origin), told_n));
+      end if;`
+
 /**
  * As `commit_v1`, for one ask. Answers nothing where it is not for it, and then has done nothing. An ask that finds nothing
  * leaves no trace: if it is sent again, it may find something.
  */
 export const claims = `
-create or replace function {S}.claim_v2(by text, number bigint, worker_id text, queue_names text[], limits text[], handled text[], known text[], leases bigint[],
+create or replace function {S}.claim_v2(by text, number bigint, origin text, worker_id text, queue_names text[], limits text[], handled text[], known text[], leases bigint[],
   other bigint, want int, more int, floors jsonb, clock bigint) returns text language plpgsql volatile
   ${steady}
 as $millrace$
@@ -73,15 +99,15 @@ declare
   ${declared}
   refused boolean; shared boolean; last_s bigint; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; said text; whole text[]; got int;
   found_n int; fit_n int; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
-  c_of int[]; c_what text[]; c_n int[];
+  c_of int[]; c_what text[]; c_n int[]; recording boolean; told text[]; told_n int := 0;
 begin
   -- Whoever writes a pause or a limit of a queue waits for the claims under way; claims do not wait for them.
   for i in 1 .. cardinality(queue_names) loop
     if not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || queue_names[i], 0)) then return null; end if;
   end loop;
   select array_agg(l.id), array_agg(t + coalesce(leases[l.at], other)), bool_or(l.shared),
-         ${refused} or ${recorded} or exists (select 1 from cell c where c.key = any (limits) and v1_limited(v1_cell(c.key)))
-    into lanes, untils, shared, refused
+         ${refused} or exists (select 1 from cell c where c.key = any (limits) and v1_limited(v1_cell(c.key))), ${recorded}
+    into lanes, untils, shared, refused, recording
     from queue q
     cross join lateral (select case when exists (select 1 from cell c where c.key = 'pause:' || q.name) then v1_cell('pause:' || q.name) end as said offset 0) pause
     cross join lateral (select m.id, m.name, m.version, m.shared, array_position(handled, m.name) as at from lane m where m.queue = q.id offset 0) l
@@ -169,8 +195,11 @@ begin
   end if;
   if claim_no is not null then
     ${kept('by', 'number', "''", "''", 'claim_no')}
+    if recording then
+      ${tell}
+    end if;
   end if;
-  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":0,"work":%s,"due":[],"revoked":[],"places":[]}',
-    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, case when cut then to_json(queue_names) else '[]' end) || ${GROUP} || coalesce(rows_out, '');
+  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":%s,"work":%s,"due":[],"revoked":[],"places":[]}',
+    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, told_n, case when cut then to_json(queue_names) else '[]' end) || ${GROUP} || coalesce(rows_out, '');
 end $millrace$;
 `

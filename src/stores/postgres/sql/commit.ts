@@ -5,7 +5,7 @@ import { flows } from './flows.js'
 import { keyedJobs } from './keyed.js'
 import { alone, moves, whose } from './moves.js'
 import { notes } from './notes.js'
-import { counted, kept, steady } from './quick.js'
+import { counted, kept, ROW, steady } from './quick.js'
 import { newJobs, renewals } from './runs.js'
 
 /**
@@ -27,7 +27,7 @@ declare
   claim_no bigint; fence_now bigint; fence_from bigint; fence_top bigint := 0; place bigint;
   -- What there is to count and to tell.
   c_of int[] := '{}'; c_what text[] := '{}'; c_n int[] := '{}';
-  ev text[] := '{}'; rv text[] := '{}'; d_queue int[] := '{}'; d_at bigint[] := '{}';
+  ev text[] := '{}'; many_n int := 0; many text; rv text[] := '{}'; d_queue int[] := '{}'; d_at bigint[] := '{}';
   w_lane int[] := '{}'; w_p bigint[] := '{}'; w_o bigint[] := '{}'; credited int[] := '{}'; bounded text[] := '{}';
   claimed int[] := '{}'; cut text[] := '{}'; gated_in int[] := '{}'; later bigint; began bigint; begun bigint[] := '{}'; seen_at jsonb := '{}'; fit_n int;
   k_ev int; k_rv int; k_c int; k_d int; k_w int; k_cr int; k_b int; k_full jsonb; backlogs jsonb := '{}'; whose_backlog text; oldest text;
@@ -169,7 +169,7 @@ begin
       select q.name, min(y.at) as at from unnest(d_queue, d_at) y(queue, at) join queue q on q.id = y.queue group by q.name) z;
   end if;
   if cardinality(ev) > 0 then
-    insert into event (events, body) values (cardinality(ev), '[' || array_to_string(ev, ',') || ']');
+    insert into event (events, body) values (cardinality(ev) + many_n, array_to_string(ev, ${ROW}));
   end if;
   select coalesce(string_agg(format('[%s,%s,%s]', y.lane, y.p, y.o), ','), '') into places from (
     select distinct on (z.lane) z.* from unnest(w_lane, w_p, w_o) z(lane, p, o) order by z.lane, z.p, z.o) y;

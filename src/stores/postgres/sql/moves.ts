@@ -1,6 +1,6 @@
 // stores/postgres/sql/moves.ts: the part of a commit that moves many jobs in one statement, as `move.ts` moves one.
 import { freeable, freed } from './edges.js'
-import { entered, UNIT } from './quick.js'
+import { crowd, UNIT } from './quick.js'
 
 /** The verbs after which a chain has ended; a step of completions says none. */
 const releases = "coalesce(y.verb, 'c') in ('c', 'f', 'x', 'C', 'F', 'X', 'G')"
@@ -65,10 +65,14 @@ function complete(update: string): string {
   return `
           with up as (
             ${update}
-            returning j.id, j.lane, j.dedup, case when recording then ${entered('completed', 't')} end as told
+            returning j.id, j.lane, j.dedup, j.attempt, j.result
           )
-          select count(*), array_agg(up.id), array_agg(up.lane), array_agg(up.dedup), string_agg(up.told, ${UNIT})
-            into got, ids_in, lanes_in, keyed, stands from up;
+          select count(*), array_agg(up.id), array_agg(up.lane), array_agg(up.dedup), string_agg(up.attempt::text, ',') filter (where recording),
+            string_agg(coalesce(up.result, ''), ${UNIT}) filter (where recording)
+            into got, ids_in, lanes_in, keyed, over, why from up;
+          if recording and got > 0 then
+            many := ${crowd('completed', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', results: 'why' })};
+          end if;
   `
 }
 
@@ -116,7 +120,7 @@ const turning = `
  * completions whose dependents can be told of all at once.
  */
 const careful = `
-        told := '{}';
+        told := '{}'; many := null;
         select coalesce(array_agg(y.id) filter (where z.mine is null), '{}'), bool_or(z.grp is not null) into locked, gated from unnest(end_ids) y(id)
           left join lateral (select true as mine, o.grp from job o where o.id = y.id for update skip locked) z on true;
         if exists (select 1 from edge) then
@@ -169,7 +173,7 @@ const careful = `
  * refused, waited for, of a chain, or with a key that somebody's open transaction holds.
  */
 export const moves = `
-      told := '{}'; freeing := '{}'; locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null; turns_in := null;
+      told := '{}'; freeing := '{}'; locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null; turns_in := null; stands := null; many := null;
       got := -1;
       if not s ?| '{hand,gone}' then
         if exists (select 1 from edge) then
@@ -215,6 +219,7 @@ export const moves = `
       end if;
       if got > 0 then
         ev := ev || string_to_array(stands, ${UNIT});
+        if many is not null then ev := ev || many; many_n := many_n + got - 1; end if;
         d_queue := d_queue || queues; d_at := d_at || ords; w_lane := w_lane || a_lane; w_p := w_p || a_p; w_o := w_o || a_o;
         for r in select y.lane, l.queue, y.n, split_part(y.how, ' ', 1) as was, right(y.how, 1) as verb,
                    case lower(right(y.how, 1)) when 'c' then 'completed' when 'f' then 'failed' when 'x' then 'cancelled' end as goal,

@@ -8,6 +8,9 @@ export const ROW = 'chr(30)'
 /** Separates an answer from the rows that follow it: as a part of its JSON, every quote in them would be written twice. */
 export const GROUP = 'chr(29)'
 
+/** Separates what commits told from each other. */
+export const FILE = 'chr(28)'
+
 /** The settings of every function that writes: they make its plans independent of statistics, and read what is in order from its index. */
 export const steady = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'`
@@ -32,18 +35,31 @@ export const declared = `
 export const refused = `(select w.seq from writer w where w.id = by) >= number
       or current_setting('transaction_isolation') <> 'read committed'`
 
-/** As `v1_entered`, of the two events that there are most of: in place, since to call a function for each job would cost more than the rest. */
-export function entered(type: 'active' | 'completed', at: string): string {
-  const more =
-    type === 'active'
-      ? `',"worker":' || to_json(j.worker)::text`
-      : `coalesce(',"result":' || to_json(j.result)::text, '')`
-  return `'{"type":"${type}","id":' || to_json(j.id)::text || coalesce(',"chain":' || to_json(j.chain)::text, '')
-            || (select ',"queue":' || to_json(q.name)::text || ',"name":' || to_json(l.name)::text from lane l join queue q on q.id = l.queue where l.id = j.lane)
-            || ',"at":' || ${at} || ',"attempt":' || j.attempt || ${more} || '}'`
+/** What many events alike have of their own, each in one text: ids; lanes and attempts, unless there is one for all; results; and chains, where there are any. */
+interface Crowd {
+  readonly at: string
+  readonly worker?: string
+  readonly ids: string
+  /** The lanes, as an array and as a text; that of a single one is enough. */
+  readonly lanes: string
+  readonly lane: string
+  readonly attempts?: string
+  readonly results?: string
+  readonly chains?: string
 }
 
-/** Whether somebody watches events: those are recorded the long way. */
+/** Many events of one type, in one text: to write each by itself would cost more than what it tells of. As `events.ts` reads it. */
+export function crowd(
+  type: 'waiting' | 'active' | 'completed',
+  { at, worker, ids, lanes, lane, ...own }: Crowd,
+): string {
+  const by = worker === undefined ? '' : ` || ',"worker":' || to_json(${worker})::text`
+  return `concat_ws(${GROUP}, '{"many":"${type}","at":' || ${at}${by} || ',"of":' || (
+        select json_object_agg(l.id, json_build_array(q.name, l.name))::text from lane l join queue q on q.id = l.queue where l.id = any (${lanes})) || '}',
+        ${ids}, ${lane}, ${own.attempts ?? "''"}, coalesce(${own.results ?? 'null'}, ''), ${own.chains ?? 'null'})`
+}
+
+/** Whether somebody watches events. */
 export const recorded = `exists (select 1 from peer y where y.events_until > t)`
 
 /** What a writer counts, with what the commit has counted in `c_of`, `c_what` and `c_n`. In place: as a function it would be planned anew. */

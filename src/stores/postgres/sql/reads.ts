@@ -1,4 +1,5 @@
 // stores/postgres/sql/reads.ts: what the store can be asked, and what it tells those who watch.
+import { FILE, GROUP, ROW, UNIT } from './quick.js'
 
 /** Every function that is called from outside goes by these, so that its plans do not depend on statistics. */
 const settings = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
@@ -205,14 +206,13 @@ $$;
 
 /** Watching. */
 export const watching = `
--- Numbers the events that have come to light, in order, and answers those after a number. Who numbers locks the count, so
--- that readers see numbers in order and without gaps.
-create or replace function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
+-- Numbers the events that have come to light, in order. Who numbers locks the count, so that readers see numbers in order and
+-- without gaps.
+create or replace function {S}.v2_number(ring int) returns {S}.meta language plpgsql volatile as $$
 declare
-  m meta;
+  m {S}.meta;
   e record;
   n bigint;
-  lost boolean;
 begin
   if exists (select 1 from event where last is null) then
     select * into m from meta for update;
@@ -225,11 +225,48 @@ begin
     delete from event where last <= n - ring;
   end if;
   select * into m from meta;
-  lost := after < m.floor or after > m.event;
+  return m;
+end $$;
+
+-- Those after a number: what there is to say of them, then a text for each commit.
+create or replace function {S}.events_v2(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
+declare
+  m meta := v2_number(ring);
+  lost boolean := after < m.floor or after > m.event;
+  ends bigint[];
+  bodies text;
+begin
+  select array_agg(y.last), string_agg(y.body, ${FILE}) into ends, bodies
+    from (select e.last, e.body from event e where e.last > case when lost then m.floor else after end order by e.last) y;
+  return concat_ws(${FILE}, json_build_object('last', m.event, 'floor', m.floor, 'gap', lost, 'ends', coalesce(ends, '{}'))::text, bodies);
+end $$;
+
+-- The same, as version 1 of the schema was asked for it: each event by itself, as JSON.
+create or replace function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
+declare
+  m meta := v2_number(ring);
+  lost boolean := after < m.floor or after > m.event;
+begin
   return json_build_object('last', m.event, 'floor', m.floor, 'gap', lost,
-    'rows', (select coalesce(json_agg(json_build_array(y.last, y.body) order by y.last), '[]') from event y
+    'rows', (select coalesce(json_agg(json_build_array(y.last, v2_spread(y.body)) order by y.last), '[]') from event y
              where y.last > case when lost then m.floor else after end))::text;
 end $$;
+
+-- The events that a commit told, as an array of JSON.
+create or replace function {S}.v2_spread(body text) returns text language sql stable as $$
+  select case when body like '[%' then body else (
+    select '[' || string_agg(case when p.part like '{"many":%' then (
+        select string_agg(json_strip_nulls(json_build_object('type', c.h->>'many', 'id', u.id, 'chain', u.chain, 'queue', c.h->'of'->u.lane->>0, 'name', c.h->'of'->u.lane->>1,
+            'at', c.h->'at', 'attempt', u.attempt::int, 'worker', c.h->>'worker', 'result', u.result))::text, ',' order by u.n)
+          from (select split_part(p.part, ${GROUP}, 1)::json as h, string_to_array(split_part(p.part, ${GROUP}, 3), ',') as lanes) c
+          cross join lateral (
+            select v.id, coalesce(v.lane, c.lanes[1]) as lane, v.attempt, v.result, v.chain, v.n
+            from unnest(string_to_array(split_part(p.part, ${GROUP}, 2), ${UNIT}), c.lanes, string_to_array(split_part(p.part, ${GROUP}, 4), ',', ''),
+              string_to_array(split_part(p.part, ${GROUP}, 5), ${UNIT}, ''), string_to_array(split_part(p.part, ${GROUP}, 6), ${UNIT}, ''))
+              with ordinality v(id, lane, attempt, result, chain, n)) u)
+      else p.part end, ',' order by p.n) || ']'
+    from unnest(string_to_array(body, ${ROW})) with ordinality p(part, n)) end
+$$;
 
 -- Says that a process watches, until when, and until when events are to be recorded for it. Where nothing was recorded until
 -- now, nobody can resume from before here.

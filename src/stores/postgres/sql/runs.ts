@@ -1,5 +1,6 @@
 // stores/postgres/sql/runs.ts: the parts of a commit that write many groups alike in one statement: new jobs, and renewals.
 import { lastTurn, TURN } from './groups.js'
+import { crowd, UNIT } from './quick.js'
 
 /** Leaves out those of a run that are known not to be new. */
 function known(conflict: string): string {
@@ -22,9 +23,9 @@ function insertRun(conflict: string): string {
           select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
             case when v_lifo then -1 - x.n else x.n end, fence_from, v_at, t, v_s, x.data, x.run_at, x.run_at
           from x ${conflict}
-          returning id, ord, run_at, case when recording then v1_entered(job, t) end as entered
+          returning id, ord, run_at, case when recording and run_at is not null then v1_entered(job, t) end as entered
         )
-        select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where recording)
+        select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where put.entered is not null)
           into got, ords, ids_in, first_at, last_o, told from put;
   `
 }
@@ -45,9 +46,9 @@ function insertShared(conflict: string): string {
           select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
             x.ord, fence_from, v_at, t, v_s, x.data, x.run_at, x.run_at, x.grp
           from x order by x.n ${conflict}
-          returning id, ord, run_at, case when recording then v1_entered(job, t) end as entered
+          returning id, ord, run_at, case when recording and run_at is not null then v1_entered(job, t) end as entered
         )
-        select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where recording)
+        select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where put.entered is not null)
           into got, ords, ids_in, first_at, last_o, told from put;
   `
 }
@@ -105,6 +106,10 @@ export const newJobs = `
       end if;
       if got > 0 then
         ev := ev || coalesce(told, '{}');
+        if recording and first_at is null then
+          ev := ev || ${crowd('waiting', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'array[v_l]', lane: 'v_l' })};
+          many_n := many_n + got - 1;
+        end if;
         c_of := c_of || v_l || v_q; c_n := c_n || got || got;
         c_what := c_what || case when first_at is null then 'waiting' else 'delayed' end || '+added'::text;
         if first_at is not null then d_queue := d_queue || v_q; d_at := d_at || first_at;

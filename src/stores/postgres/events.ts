@@ -1,0 +1,65 @@
+// stores/postgres/events.ts: events as commits have written them: those alike together, the others one by one.
+import type { StoreEvent, StoreEventType } from '../../store/store.js'
+import { draft, storedEvent } from '../announce.js'
+import type { EventDraft } from '../announce.js'
+import { FILE, GROUP, ROW, UNIT } from './rows.js'
+
+/** What the stream tells after a number. */
+export interface Told {
+  readonly last: number
+  readonly gap: boolean
+  readonly events: readonly StoreEvent[]
+}
+
+/** What many events have in common; `of` are queues and names by the numbers of lanes. */
+interface Crowd {
+  readonly many: StoreEventType
+  readonly at: number
+  readonly worker?: string
+  readonly of: Readonly<Record<string, readonly [queue: string, name: string]>>
+}
+
+/** What `events_v2` answers. */
+export function toldOf(text: string): Told {
+  const [head, ...bodies] = text.split(FILE)
+  const { last, gap, ends } = JSON.parse(head!) as { last: number; gap: boolean; ends: readonly number[] }
+  const events: StoreEvent[] = []
+  for (const [at, body] of bodies.entries()) {
+    const told = eventsIn(body)
+    const before = ends[at]! - told.length + 1
+    for (const [n, event] of told.entries()) {
+      event.cursor = String(before + n)
+      events.push(event)
+    }
+  }
+  return { last, gap, events }
+}
+
+function eventsIn(body: string): EventDraft[] {
+  if (body.startsWith('[')) return (JSON.parse(body) as StoreEvent[]).map(storedEvent) // of a version before
+  return body.split(ROW).flatMap((part) => {
+    return part.startsWith('{"many":') ? crowdIn(part) : [storedEvent(JSON.parse(part) as StoreEvent)]
+  })
+}
+
+/** The events of a crowd, as `crowd` in sql/quick.ts writes them. */
+function crowdIn(part: string): EventDraft[] {
+  const [head, ids, lane, attempts, results, chains] = part.split(GROUP) as [string, ...string[]]
+  const { many, at, worker, of } = JSON.parse(head) as Crowd
+  const each = (text: string | undefined, separator: string): readonly string[] => {
+    return text === undefined || text === '' ? [] : text.split(separator)
+  }
+  const lanes = each(lane, ',')
+  const tries = each(attempts, ',')
+  const came = each(results, UNIT)
+  const within = each(chains, UNIT)
+  return each(ids, UNIT).map((id, n) => {
+    const [queue, name] = of[lanes[n] ?? lanes[0]!]!
+    const event = draft(many, { id, queue, name }, at)
+    event.worker = worker
+    if (tries[n] !== undefined) event.attempt = +tries[n]
+    event.result = came[n] || undefined
+    event.chain = within[n] || undefined
+    return event
+  })
+}
