@@ -188,7 +188,7 @@ const fields: ReadonlySet<string> = new Set<keyof MoveFields>([
 
 /**
  * A run as `commit_v1` takes it: where there are many, their ids travel as one text, and so does whatever else they have.
- * Completions by holders, by far the most frequent, have no more than a result.
+ * Completions by holders, by far the most frequent, have no more than a result, and what their holder said just before.
  */
 export function packed(run: MoveRun | NoteRun): object {
   const { n, id, f } = run
@@ -214,8 +214,8 @@ export function packed(run: MoveRun | NoteRun): object {
     UNIT,
   )
   const noted = run.w.some((more) => more !== null)
-  const plain = !noted && by === 'held' && v.every((verb, at) => verb === 'c' && isOnlyResult(set[at]!))
-  if (plain) return { k: 'c', ...whose, ...result }
+  const plain = by === 'held' && v.every((verb, at) => verb === 'c' && isOnlyResult(set[at]!))
+  if (plain) return { k: 'c', ...whose, ...result, ...(noted && { w: run.w }) }
   return {
     k: 'm',
     ...whose,

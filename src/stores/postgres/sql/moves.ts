@@ -39,6 +39,10 @@ const unlocked = 'cardinality(locked) = 0 or y.id <> all (locked)'
 const results = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result from unnest(end_ids, fences, results) y(id, fence, result)
           where ${unlocked}`
 
+/** Each with what its holder said just before, too. */
+const spoken = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result, y.more
+          from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'w')) y(id, fence, result, more) where ${unlocked}`
+
 /** Each with all that there is. */
 const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce(y.verb, 'c') as verb, ${releases} as ends,
             case lower(y.verb) when 'f' then 'failed' when 'x' then 'cancelled' when 'd' then 'delayed' when 'r' then 'delayed'
@@ -60,16 +64,16 @@ function moved(ord: string): string {
             finished_at = case when x.ends then t end, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)`
 }
 
-/** Writes completions; answers how many, which, from which lanes, their keys, and what there is to tell. */
-function complete(update: string): string {
+/** Writes completions; answers how many, which, from which lanes, their keys, and what there is to tell; `said` comes before that. */
+function complete(update: string, said = 'null'): string {
   return `
           with up as (
             ${update}
-            returning j.id, j.lane, j.dedup, j.attempt, j.result
+            returning j.id, j.lane, j.dedup, j.attempt, j.result, case when recording then ${said} end as said
           )
           select count(*), array_agg(up.id), array_agg(up.lane), array_agg(up.dedup), string_agg(up.attempt::text, ',') filter (where recording),
-            string_agg(coalesce(up.result, ''), ${UNIT}) filter (where recording)
-            into got, ids_in, lanes_in, keyed, over, why from up;
+            string_agg(coalesce(up.result, ''), ${UNIT}) filter (where recording), string_agg(up.said, ${UNIT})
+            into got, ids_in, lanes_in, keyed, over, why, stands from up;
           if recording and got > 0 then
             many := ${crowd('completed', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', results: 'why' })};
           end if;
@@ -91,8 +95,11 @@ function move(write: string, was: string, told: string): string {
   `
 }
 
-const events = `concat_ws(${UNIT}, case when x.more ? 'p' then v2_noted('progress', j, t, x.more->>'a') end,
-              (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality) from jsonb_array_elements(x.more->'t') with ordinality o),
+/** What a holder said just before the end. */
+const said = `case when x.more ? 'p' then v2_noted('progress', j, t, x.more->>'a') end,
+              (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality) from jsonb_array_elements(x.more->'t') with ordinality o)`
+
+const events = `concat_ws(${UNIT}, ${said},
               case when x.verb = 'r' then v1_told('retrying', j, t, null) end, v1_entered(j, t),
               case when x.verb <> lower(x.verb) then v1_told('removed', j, t, null) end)`
 
@@ -194,6 +201,12 @@ export const moves = `
               and (j.chain is null or not x.ends)`,
               "'active'",
               events,
+            )}
+          elsif s ? 'w' then
+            ${complete(
+              `update job j set ${completed}, result = x.result, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)
+              from (${spoken}) x where j.id = x.id and j.fence = x.fence and ${held}`,
+              `nullif(concat_ws(${UNIT}, ${said}), '')`,
             )}
           elsif fences = '{}' and results = '{}' and locked = '{}' then
             ${complete(`update job j set ${completed} where j.id = any (end_ids) and j.fence = (s->>'f')::bigint and ${held}`)}

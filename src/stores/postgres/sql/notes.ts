@@ -2,25 +2,27 @@
 import { LOGS_KEPT } from '../../../job/job.js'
 import { UNIT } from './quick.js'
 
-/**
- * Notes by holders, in `s`: a group each; in `w`, by their places, memos (`m`), what goes with progress (`a`) and what is
- * told besides (`t`). Answers in `loose` the places of those that are refused, to be told one by one why.
- * Whoever only writes lines leaves the job's row as it is.
- */
-export const notes = `
+const given = `(select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.progress, y.lines, y.more
+              from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'l'), jsonb_array_elements(s->'w'))
+                y(id, fence, progress, lines, more)) x`
+
+const noted = "progress = coalesce(x.progress, j.progress), memo = coalesce(x.more->>'m', j.memo), touched = true"
+
+const told = `case when recording then nullif(concat_ws(${UNIT}, case when x.progress is not null then v2_noted('progress', j, t, x.more->>'a') end,
+          (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality)
+           from jsonb_array_elements(x.more->'t') with ordinality o)), '') end as told`
+
+/** Those that nobody else holds, and lines. Whoever only writes lines leaves the job's row as it is. */
+const careful = `
       with mine as materialized (
         select x.id, x.progress, x.lines, x.more, j.ctid, j.attempt
-        from (select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.progress, y.lines, y.more
-              from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'l'), jsonb_array_elements(s->'w'))
-                y(id, fence, progress, lines, more)) x
+        from ${given}
         cross join lateral (select o.ctid, o.fence, o.lease_until, o.attempt from job o where o.id = x.id for update skip locked) j
         where j.fence = x.fence and j.lease_until > t
       ), up as (
-        update job j set progress = coalesce(x.progress, j.progress), memo = coalesce(x.more->>'m', j.memo), touched = true
+        update job j set ${noted}
         from mine x where j.ctid = x.ctid and (x.progress is not null or x.more ? 'm')
-        returning case when recording then nullif(concat_ws(${UNIT}, case when x.progress is not null then v2_noted('progress', j, t, x.more->>'a') end,
-          (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality)
-           from jsonb_array_elements(x.more->'t') with ordinality o)), '') end as told
+        returning ${told}
       ), put as (
         insert into log (job, n, at, attempt, line)
         select m.id, coalesce((select max(o.n) from log o where o.job = m.id), 0) + l.n, t, m.attempt, l.line
@@ -31,7 +33,31 @@ export const notes = `
         where m.lines <> '[]' and g.job = m.id
           and g.n <= coalesce((select max(o.n) from log o where o.job = m.id), 0) + jsonb_array_length(m.lines) - ${LOGS_KEPT}
       )
-      select coalesce((select array_agg(m.id) from mine m), '{}'), (select string_agg(up.told, ${UNIT}) from up) into ids_in, stands;
+      select coalesce((select array_agg(m.id) from mine m), '{}'), (select string_agg(up.told, ${UNIT}) from up) into ids_in, stands;`
+
+/**
+ * Notes by holders, in `s`: a group each; in `w`, by their places, memos (`m`), what goes with progress (`a`) and what is
+ * told besides (`t`). Answers in `loose` the places of those that are refused, to be told one by one why.
+ */
+export const notes = `
+      ids_in := null;
+      if not s ? 'l' then
+        begin
+          -- Nobody holds these rows in almost all cases: they are written at once, and whoever does is not waited for.
+          perform set_config('lock_timeout', '1ms', true);
+          with up as (
+            update job j set ${noted} from ${given} where j.id = x.id and j.fence = x.fence and j.lease_until > t
+            returning j.id, ${told}
+          )
+          select coalesce(array_agg(up.id), '{}'), string_agg(up.told, ${UNIT}) into ids_in, stands from up;
+          perform set_config('lock_timeout', '5s', true);
+        exception when lock_not_available or deadlock_detected then
+          ids_in := null;
+        end;
+      end if;
+      if ids_in is null then
+        ${careful}
+      end if;
       ev := ev || string_to_array(stands, ${UNIT});
       if cardinality(ids_in) < cardinality(end_ids) then
         select coalesce(array_agg(o.n::int - 1), '{}') into loose from unnest(end_ids) with ordinality o(id, n) where o.id <> all (ids_in);
