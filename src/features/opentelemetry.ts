@@ -19,6 +19,7 @@ export type Attributes = Record<string, string | number | boolean>
 /** A span. */
 export interface Span {
   spanContext(): SpanContext
+  setAttribute(name: string, value: string): unknown
   setAttributes(attributes: Attributes): unknown
   setStatus(status: { code: number; message?: string }): unknown
   recordException(error: { name: string; message: string; stack?: string }): void

@@ -67,6 +67,23 @@ function wrong(option: string, type: string): MillraceError {
 /** Bounds of histograms in seconds, as the conventions ask for. */
 const advice = { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10] }
 
+/** What is told of all jobs of a name. */
+interface Kind {
+  readonly queue: string
+  readonly name: string
+  readonly title: string
+  /** Attributes of what is measured of runs that went well. */
+  readonly measured: Attributes
+}
+
+/** Where a job comes from, and what its span has to do with that. */
+interface Origin {
+  readonly trace: string | undefined
+  readonly active: object
+  readonly links: { context: SpanContext }[]
+  readonly around: object
+}
+
 class Measures implements Telemetry {
   readonly api: Api
   readonly #tracer: Tracer
@@ -76,8 +93,10 @@ class Measures implements Telemetry {
   readonly duration: ReturnType<Meter['createHistogram']>
   readonly #jobs: Observable
   readonly #observed = new Map<Store, { by: number; readonly stop: Stop }>()
-  /** What is measured of the names that ran last. */
-  #usual: readonly { readonly queue: string; readonly name: string; readonly attributes: Attributes }[] = []
+  /** The names that ran last. */
+  #kinds: readonly Kind[] = []
+  /** Where the job came from that ran last. */
+  #origin: Origin | undefined
   /** Runs that are still to be counted. */
   readonly #runs = new Map<Attributes, number>()
   /** The span of the add under way, for where nobody keeps contexts. */
@@ -157,31 +176,31 @@ class Measures implements Telemetry {
   }
 
   process(job: JobRecord): Processing {
-    const { context, trace, SpanKind } = this.api
-    const producer = placeIn(job.extras?.trace)
-    const around = producer === undefined ? context.active() : trace.setSpanContext(context.active(), producer)
-    const attributes = {
-      ...about(job.queue, 'process'),
-      [MESSAGE]: job.id,
-      [NAME]: job.name,
-      'millrace.job.attempt': job.attempt,
-      ...(job.worker !== undefined && { 'messaging.client.id': job.worker }),
-    }
-    const links = producer === undefined ? [] : [{ context: producer }]
+    const { api } = this
+    const { links, around } = this.#from(job.extras?.trace, api.context.active())
+    const kind = this.kindOf(job)
     const begun = clock()
-    const options = { kind: SpanKind.CONSUMER, startTime: begun, attributes, links }
-    const span = this.#tracer.startSpan(`process ${job.queue}`, options, around)
-    return new ProcessSpan(this, job, span, begun, () => trace.setSpan(around, span))
+    const options = { kind: api.SpanKind.CONSUMER, startTime: begun, attributes: spanOf(job), links }
+    const span = this.#tracer.startSpan(kind.title, options, around)
+    return new ProcessSpan(this, kind, span, begun, around)
   }
 
-  /** What is measured of runs that went well: one object for all jobs of a name, since instruments go by what is in them. */
-  processed({ queue, name }: JobRecord): Attributes {
-    const [last] = this.#usual
-    if (last !== undefined && last.queue === queue && last.name === name) return last.attributes
-    let known = this.#usual.find((each) => each.queue === queue && each.name === name)
-    known ??= { queue, name, attributes: { ...about(queue, 'process'), [NAME]: name } }
-    this.#usual = [known, ...this.#usual.filter((each) => each !== known)].slice(0, 32)
-    return known.attributes
+  /** Where jobs come from: mostly the same place as the one before, since many were added by one call. */
+  #from(trace: string | undefined, active: object): Origin {
+    if (trace === this.#origin?.trace && active === this.#origin?.active) return this.#origin
+    const producer = placeIn(trace)
+    const around = producer === undefined ? active : this.api.trace.setSpanContext(active, producer)
+    const links = producer === undefined ? [] : [{ context: producer }]
+    return (this.#origin = { trace, active, links, around })
+  }
+
+  /** What is told of all jobs of a name: one object for all of them, since instruments go by what is in them. */
+  kindOf({ queue, name }: JobRecord): Kind {
+    const [last] = this.#kinds
+    if (last?.name === name && last.queue === queue) return last
+    const known = this.#kinds.find((each) => each.name === name && each.queue === queue) ?? kindOf(queue, name)
+    this.#kinds = [known, ...this.#kinds.filter((each) => each !== known)].slice(0, 32)
+    return known
   }
 
   /** Counts a run; those that end together are counted together. */
@@ -236,23 +255,24 @@ class Measures implements Telemetry {
 /** Ends when the handler has ended, and what it came to is durable, or counts for nothing. */
 class ProcessSpan implements Processing {
   readonly #measures: Measures
-  readonly #job: JobRecord
+  readonly #kind: Kind
   readonly #span: Span
-  readonly #inside: () => object
+  readonly #around: object
   readonly #begun: number
   #handled: number | undefined
   #end: Processed | string | undefined
 
-  constructor(measures: Measures, job: JobRecord, span: Span, begun: number, inside: () => object) {
+  constructor(measures: Measures, kind: Kind, span: Span, begun: number, around: object) {
     this.#begun = begun
     this.#measures = measures
-    this.#job = job
+    this.#kind = kind
     this.#span = span
-    this.#inside = inside
+    this.#around = around
   }
 
   run<T>(work: () => T): T {
-    return this.#measures.api.context.with(this.#inside(), work)
+    const { context, trace } = this.#measures.api
+    return context.with(trace.setSpan(this.#around, this.#span), work)
   }
 
   handled(): void {
@@ -271,18 +291,22 @@ class ProcessSpan implements Processing {
   }
 
   #close(): void {
-    const [at, end] = [this.#handled, this.#end]
+    const at = this.#handled
+    const end = this.#end
     if (at === undefined || end === undefined) return
-    const lost = typeof end === 'string'
-    const failed: Attributes = lost ? { [ERROR]: end } : end.error === undefined ? {} : { [ERROR]: typeOf(end.error) }
-    if (lost) {
+    const { measured } = this.#kind
+    if (typeof end !== 'string' && end.error === undefined) return this.#record(at, measured, end.outcome)
+    const error = typeof end === 'string' ? end : typeOf(end.error)
+    if (typeof end === 'string') {
       const message = `The job was no longer this worker's: ${end}.`
-      this.#span.setAttributes(failed)
+      this.#span.setAttribute(ERROR, error)
       this.#span.setStatus({ code: this.#measures.api.SpanStatusCode.ERROR, message })
-    } else if (end.error !== undefined) this.#measures.fail(this.#span, end.error, failed)
-    this.#span.setAttributes({ 'millrace.job.outcome': lost ? 'lost' : end.outcome })
-    const usual = this.#measures.processed(this.#job)
-    const measured = failed[ERROR] === undefined ? usual : { ...usual, ...failed }
+    } else this.#measures.fail(this.#span, end.error!, { [ERROR]: error })
+    this.#record(at, { ...measured, [ERROR]: error }, typeof end === 'string' ? 'lost' : end.outcome)
+  }
+
+  #record(at: number, measured: Attributes, outcome: string): void {
+    this.#span.setAttribute('millrace.job.outcome', outcome)
     this.#measures.consume(measured)
     this.#measures.duration.record((at - this.#begun) / 1000, measured)
     this.#span.end(at)
@@ -303,6 +327,24 @@ function of(queue: string): Attributes {
 
 function about(queue: string, operation: 'send' | 'process'): Attributes {
   return { ...of(queue), 'messaging.operation.name': operation, 'messaging.operation.type': operation }
+}
+
+function kindOf(queue: string, name: string): Kind {
+  return { queue, name, title: `process ${queue}`, measured: { ...about(queue, 'process'), [NAME]: name } }
+}
+
+/** The attributes of a run. Written out: there is one for every job, and to put objects together costs several times as much. */
+function spanOf({ queue, id, name, attempt, worker = '' }: JobRecord): Attributes {
+  return {
+    'messaging.system': 'millrace',
+    'messaging.destination.name': queue,
+    'messaging.operation.name': 'process',
+    'messaging.operation.type': 'process',
+    'messaging.message.id': id,
+    'messaging.client.id': worker,
+    'millrace.job.name': name,
+    'millrace.job.attempt': attempt,
+  }
 }
 
 /** What kind of error it is: its code, where it has one. */
