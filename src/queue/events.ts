@@ -292,9 +292,11 @@ export class Emitter {
 
 /** A store's event as people see it: JSON parsed, the cursor left out. */
 export function publicEvent(event: StoreEvent): QueueEvent {
-  const { cursor: _, result, progress, about, ...rest } = event
-  const shown: Record<string, unknown> = { ...rest, ...(about !== undefined && (decodeJson(about) as object)) }
-  if (event.type === 'completed') shown['result'] = result === undefined ? undefined : decodeJson(result)
+  const { type, id, chain, queue, name, at, attempt, worker, runAt, error, result, progress, about } = event
+  // Written out: there may be several for every job, and to copy objects costs several times as much.
+  const told = { type, id, chain, queue, name, at, attempt, worker, runAt, error }
+  const shown: Record<string, unknown> = about === undefined ? told : { ...told, ...(decodeJson(about) as object) }
+  if (type === 'completed') shown['result'] = result === undefined ? undefined : decodeJson(result)
   if (progress !== undefined) shown['progress'] = decodeJson(progress)
   return shown as unknown as QueueEvent
 }
