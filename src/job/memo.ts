@@ -67,12 +67,23 @@ export function writeMemo({ phases, ...rest }: Memo): JsonText {
   // Put together by hand: this runs several times for every job in phases.
   let text = ''
   for (const name in phases) {
-    const { status, ...more } = phases[name]!
-    const said = JSON.stringify(more)
-    text += `${text === '' ? '' : ','}${JSON.stringify(name)}:["${shortOf[status]}"${said === '{}' ? '' : `,${said}`}]`
+    const state = phases[name]!
+    const more = moreOf(state)
+    text += `${text === '' ? '' : ','}${JSON.stringify(name)}:["${shortOf[state.status]}"${more === '' ? '' : `,{${more.slice(1)}}`}]`
   }
   const others = JSON.stringify(rest)
   return `{"phases":{${text}}${others === '{}' ? '' : `,${others.slice(1, -1)}`}}`
+}
+
+/** What is known of a phase besides its status, each with a comma before it. */
+function moreOf({ progress, result, error, failures, stalls }: PhaseState): string {
+  let text = ''
+  if (progress !== undefined) text += `,"progress":${JSON.stringify(progress)}`
+  if (result !== undefined) text += `,"result":${JSON.stringify(result)}`
+  if (error !== undefined) text += `,"error":${JSON.stringify(error)}`
+  if (failures !== undefined) text += `,"failures":${failures}`
+  if (stalls !== undefined) text += `,"stalls":${stalls}`
+  return text
 }
 
 const shortOf = { pending: 'p', active: 'a', completed: 'c', failed: 'f', cancelled: 'x' } as const

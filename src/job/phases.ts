@@ -63,6 +63,7 @@ export function resumed(job: Pick<JobRecord, 'memo' | 'attempt' | 'stalls'>, nam
 /** A phase begins, in an attempt of a job that has stalled so often. */
 export function begun(phases: Phases, name: string, stalls: number): Phases {
   const { failures } = phases[name]!
+  if (failures === undefined && stalls === 0) return { ...phases, [name]: ACTIVE }
   return {
     ...phases,
     [name]: { status: 'active', ...(failures !== undefined && { failures }), ...(stalls > 0 && { stalls }) },
@@ -76,7 +77,7 @@ export function progressed(phases: Phases, name: string, progress: number): Phas
 
 /** A phase has ended well. The result of the last one is that of the job, and is not written twice. */
 export function completed(phases: Phases, name: string, result: JsonText | undefined): Phases {
-  return { ...phases, [name]: { status: 'completed', ...(result !== undefined && { result }) } }
+  return { ...phases, [name]: result === undefined ? COMPLETED : { status: 'completed', result } }
 }
 
 /** A phase has failed. */
@@ -143,3 +144,5 @@ function withoutStack(error: ErrorInfo | undefined): ErrorInfo | undefined {
 }
 
 const PENDING: PhaseState = Object.freeze({ status: 'pending' })
+const ACTIVE: PhaseState = Object.freeze({ status: 'active' })
+const COMPLETED: PhaseState = Object.freeze({ status: 'completed' })

@@ -105,8 +105,9 @@ export class Notes {
 const NOTHING: Spoken = {}
 
 /** What was said as a note. */
-export function written(record: JobRecord, { memo, ...said }: Spoken): Note {
-  return note(record, memo === undefined ? said : { ...said, memo: memo() })
+export function written(record: JobRecord, said: Spoken): Note {
+  const { memo } = said
+  return note(record, memo === undefined ? (said as Said) : { ...said, memo: memo() })
 }
 
 /** Two notes as one: of what says where a job is the last counts, and nothing else is lost. */
