@@ -21,6 +21,8 @@ export interface Ground {
 const GROUPS = 1000
 const CHILDREN = 100
 const SCHEDULES = 10_000
+/** Jobs at a time, where how many share a commit is not to count. */
+const CROWD = 1000
 /** How long an idle worker is watched, in milliseconds. */
 const WATCHED = 5_000
 
@@ -69,7 +71,13 @@ function measures(): { readonly telemetry: ReturnType<typeof telemetry> } {
 }
 
 /** Fills a fresh store, and has a worker do all of it; the figure is the speed of the worker alone. */
-async function drained(ground: Ground, fill: Fill, jobs: number, how: How = 'plain'): Promise<Sample> {
+async function drained(
+  ground: Ground,
+  fill: Fill,
+  jobs: number,
+  how: How = 'plain',
+  concurrency = CONCURRENCY,
+): Promise<Sample> {
   const places = ground.places()
   const path = await places.fresh()
   try {
@@ -86,7 +94,7 @@ async function drained(ground: Ground, fill: Fill, jobs: number, how: How = 'pla
     const all = new Promise<void>((resolve) => (finish = resolve))
     const run = (): void => void ran++
     const handler = how === 'phases' ? phases({ download: () => 1, process: () => 2, upload: run }) : run
-    const worker = new Worker(queue, { [NAME]: handler }, { concurrency: CONCURRENCY, autorun: false, ...measured })
+    const worker = new Worker(queue, { [NAME]: handler }, { concurrency, autorun: false, ...measured })
     worker.on('completed', () => {
       if (++ended === jobs) finish()
     })
@@ -133,11 +141,18 @@ async function watched(ground: Ground, schedules: number): Promise<Sample> {
 /** The rows, for one store. */
 export function composing(ground: Ground, jobs: number): readonly Case[] {
   const { durability } = ground
-  const beside = (name: string, fill: Fill, least: number, count: number, how: How = 'plain'): Case => ({
+  const beside = (
+    name: string,
+    fill: Fill,
+    least: number,
+    count: number,
+    how: How = 'plain',
+    concurrency = CONCURRENCY,
+  ): Case => ({
     figures: [{ key: 'rate', name, unit: 'jobs/s', targets: [{ kind: 'ratio', to: 'plain drain', least }] }],
     contenders: [
-      { name: 'millrace', durability, run: () => drained(ground, fill, count, how) },
-      { name: 'plain drain', durability, run: () => drained(ground, plain, count) },
+      { name: 'millrace', durability, run: () => drained(ground, fill, count, how, concurrency) },
+      { name: 'plain drain', durability, run: () => drained(ground, plain, count, 'plain', concurrency) },
     ],
   })
   const whole = Math.ceil(jobs / (CHILDREN + 1)) * (CHILDREN + 1)
@@ -145,6 +160,7 @@ export function composing(ground: Ground, jobs: number): readonly Case[] {
     beside('drain, 1,000 active groups', grouped, 0.7, jobs),
     beside('drain of flows, a parent and 100 children each', flows, 0.6, whole),
     beside('drain of jobs in three phases', plain, 0.25, jobs, 'phases'),
+    beside('drain of jobs in three phases, 1,000 at a time', plain, 0.25, jobs, 'phases', CROWD),
     beside('drain while somebody watches', plain, 0.7, jobs, 'watched'),
     beside('drain with spans and metrics', plain, 0.7, jobs, 'measured'),
     {
