@@ -39,7 +39,7 @@ import type { QueueRetention } from './retention.js'
 import { dropSchedule, listSchedules, prepareScheduled, putSchedule } from './schedules.js'
 import type { Schedule, ScheduleOptions } from './schedules.js'
 import { eventStream } from './stream.js'
-import type { EventStreamOptions } from './stream.js'
+import type { EventStream, EventStreamOptions } from './stream.js'
 import { Teller } from './telemetry.js'
 import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
@@ -321,7 +321,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    * The events of this queue as server-sent events, from every process that shares the store: a snapshot, then what
    * happens, with a ping every 15 s. Cancelling it, aborting its `signal` or closing the queue frees all that it holds.
    */
-  eventStream(options: EventStreamOptions = {}): ReadableStream<Uint8Array> {
+  eventStream(options: EventStreamOptions = {}): EventStream {
     this.#refuseClosed()
     return eventStream(this.name, this.#desk, options)
   }

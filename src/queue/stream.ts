@@ -1,4 +1,5 @@
 // queue/stream.ts: the events of a queue as server-sent events, for browsers and whoever else reads them over HTTP.
+import type { ReadableStream as WebStream } from 'node:stream/web'
 import { MillraceError } from '../job/errors.js'
 import type { Time } from '../job/job.js'
 import { checkName, refuseUnknown } from '../job/names.js'
@@ -34,6 +35,12 @@ export interface EventStreamOptions {
   readonly signal?: AbortSignal
 }
 
+/**
+ * The events of a queue as bytes: a web stream, for the body of a `Response`, for `Readable.fromWeb` and for `for await`. Where the
+ * types of the DOM are on, the global stream and that of `node:stream/web` are two types of one thing, and this is both.
+ */
+export type EventStream = ReadableStream<Uint8Array> & WebStream<Uint8Array>
+
 /** What the event `snapshot` says. Events that come after it may be contained in it already. */
 export interface StreamSnapshot {
   /** As the event is called. */
@@ -63,7 +70,7 @@ const streamed: readonly string[] = eventTypes.filter((type) => type !== 'error'
 const optionNames = ['snapshot', 'events', 'jobId', 'lastEventId', 'buffer', 'signal']
 
 /** Opens a stream. Nothing that is committed in this process from now on escapes it. */
-export function eventStream(queue: string, desk: Desk, options: EventStreamOptions): ReadableStream<Uint8Array> {
+export function eventStream(queue: string, desk: Desk, options: EventStreamOptions): EventStream {
   const outlet = new Outlet(queue, desk, options)
   // Only what is asked for is taken from the outlet: what waits, waits there, where it is counted.
   return outside(() => new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))

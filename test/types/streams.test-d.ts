@@ -1,6 +1,10 @@
 // What a stream takes and gives, what is observed, and how a worker recovers.
+import type { ServerResponse } from 'node:http'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
 import { Queue, Worker, eventStreamHeaders } from 'millrace'
 import type {
+  EventStream,
   EventStreamOptions,
   Job,
   ObserveOptions,
@@ -16,9 +20,17 @@ import { queue, store, untyped } from './jobs.js'
 
 describe('eventStream', () => {
   test('is a web stream of bytes, fit for an answer', () => {
-    expectTypeOf(queue.eventStream()).toEqualTypeOf<ReadableStream<Uint8Array>>()
+    expectTypeOf(queue.eventStream()).toEqualTypeOf<EventStream>()
+    expectTypeOf(queue.eventStream()).toExtend<ReadableStream<Uint8Array>>()
     expectTypeOf(new Response(queue.eventStream(), { headers: eventStreamHeaders })).toEqualTypeOf<Response>()
     expectTypeOf(eventStreamHeaders['content-type']).toBeString()
+  })
+
+  test('can be piped into an answer of node:http, and read by `for await`', async () => {
+    const response = {} as ServerResponse
+    await pipeline(Readable.fromWeb(queue.eventStream()), response)
+    await pipeline(queue.eventStream(), response)
+    for await (const bytes of queue.eventStream()) expectTypeOf(bytes).toEqualTypeOf<Uint8Array>()
   })
 
   test('takes what a request says', () => {
