@@ -1,0 +1,134 @@
+// A program as a user writes it, which `scripts/check-types.mjs` checks against the packed package. It is never run. All that it
+// exports is inferred, so that a type which cannot be named from outside is an error.
+import type { ServerResponse } from 'node:http'
+import { Readable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import {
+  FlowProducer,
+  Queue,
+  UnrecoverableError,
+  Worker,
+  defineJobs,
+  errorCatalogue,
+  eventStreamHeaders,
+  isMillraceError,
+  job,
+  middleware,
+  phases,
+  prometheus,
+  shutdown,
+  storeCounts,
+  telemetry,
+  verifyWebhook,
+  webhooks,
+} from 'millrace'
+import { conformanceCases, runConformance } from 'millrace/conformance'
+import { memory } from 'millrace/memory'
+import { migrationSql, postgres } from 'millrace/postgres'
+import { sqlite } from 'millrace/sqlite'
+import { rules, runSeeds, simulate, virtualClock } from 'millrace/testing'
+import { z } from 'zod'
+
+export const jobs = defineJobs({
+  mail: job({
+    input: z.object({ to: z.string(), copies: z.number().default(0) }),
+    output: z.object({ id: z.string() }),
+  }),
+  film: job<
+    { url: string },
+    string,
+    string,
+    readonly string[],
+    { download: { path: string }; encode: { frames: number }; upload: string }
+  >({ phases: ['download', 'encode', 'upload'] }),
+  draft: job<{ text: string }, void, 'publish'>({ next: ['publish'] }),
+  publish: job<{ text: string }, { url: string }, string, ['film', 'mail']>({ after: ['film', 'mail'] }),
+})
+
+export const stores = { memory: memory(), sqlite: sqlite('jobs.db'), postgres: postgres('postgres://localhost/app') }
+export const kept = new Queue('kept', { store: stores.memory, jobs, logger: console })
+export const filed = new Queue('filed', { store: stores.sqlite, jobs, telemetry: telemetry() })
+export const served = new Queue('served', {
+  store: stores.postgres,
+  jobs,
+  webhook: webhooks({ url: 'https://example.com/hook', secret: 'whsec_0000000000000000000000000000000000000000000=' }),
+})
+
+export const timed = middleware(async (_job, _context, next) => next({ startedAt: Date.now() }))
+export const film = phases({
+  download: async (each: { readonly data: unknown }) => ({ path: String(each.data) }),
+  encode: async () => ({ frames: 25 }),
+  upload: async () => 'https://example.com/film',
+})
+export const worker = new Worker(
+  filed,
+  {
+    mail: async (each, context) => {
+      await context.progress(50)
+      if (context.signal.aborted) throw new UnrecoverableError('gone')
+      return { id: `${each.data.to} ${each.data.copies}` }
+    },
+    film: phases({
+      download: async ({ data }) => ({ path: data.url }),
+      encode: async (_film, context) => ({ frames: context.phaseResult('download')?.path.length ?? 0 }),
+      upload: async () => 'https://example.com/film',
+    }),
+    publish: async (each, context) => {
+      await context.step('check', () => each.data.text.length)
+      const parts = await context.dependencies()
+      return { url: parts[0].status === 'completed' ? parts[0].result : '' }
+    },
+  },
+  { concurrency: 2, middleware: [timed] },
+)
+
+export const added = await filed.add('mail', { to: 'ann@example.com' })
+export const result = await added.result({ timeout: '1m' })
+export const found = await served.get('id')
+export const page = await kept.list({ state: 'failed', limit: 10 })
+export const counts = await filed.counts({ by: 'name' })
+export const all = await storeCounts(stores.sqlite)
+export const limits = await filed.limit({ rate: { max: 1, per: '1s' }, group: { concurrency: 1 } })
+export const schedule = await filed.schedule('nightly', { cron: '0 4 * * *', name: 'mail', data: { to: 'a' } })
+export const chain = filed.chain(added)
+export const chained = await chain.result()
+export const flows = new FlowProducer({ store: stores.sqlite, jobs })
+export const flow = await flows.add({
+  name: 'publish',
+  queueName: 'filed',
+  data: { text: 'a' },
+  children: [
+    { name: 'film', queueName: 'filed', data: { url: 'b' } },
+    { name: 'mail', queueName: 'filed', data: { to: 'c' } },
+  ],
+})
+export const explained = await filed.explain(added.id)
+export const logs = await added.logs()
+export const observed = added.observe()
+export const { phases: stages, error, errors, webhook, dedup } = added
+export const stop = filed.on('completed', (event) => event.result)
+export const stopped = worker.on('failed', (event) => event.error.message)
+export const inTransaction = await filed.transaction(async (tx) => {
+  tx.prepare('select 1').get()
+  return filed.add('mail', { to: 'b' }, { tx })
+})
+export const inServer = await served.transaction((tx) => tx.query('select 1'))
+
+/** What a web framework sends. */
+export const answer = (): Response => new Response(filed.eventStream(), { headers: eventStreamHeaders })
+/** What `node:http` sends. */
+export const send = (response: ServerResponse): Promise<void> =>
+  pipeline(Readable.fromWeb(filed.eventStream()), response)
+
+export const metrics = prometheus(stores.sqlite)
+export const message = verifyWebhook('whsec_0000000000000000000000000000000000000000000=', {}, '')
+export const codes = Object.keys(errorCatalogue)
+export const caught = (thrown: unknown): boolean => isMillraceError(thrown, 'JOB_FAILED')
+export const clock = virtualClock()
+export const simulated = simulate
+export const seeds = runSeeds
+export const names = rules
+export const cases = conformanceCases
+export const conform = runConformance
+export const migration = migrationSql
+await shutdown([worker, filed, stores.sqlite])
