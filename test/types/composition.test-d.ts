@@ -56,6 +56,31 @@ describe('chains', () => {
 })
 
 describe('dependencies', () => {
+  test('are a tuple where plain types name them, as the guide shows', () => {
+    const plain = defineJobs({
+      fetch: job<{ source: string }, { rows: number }>(),
+      resize: job<{ path: string }, { bytes: number }>(),
+      summary: job<{ id: number }, string, string, ['fetch', 'resize']>({ after: ['fetch', 'resize'] }),
+      loose: job<{ id: number }, string>({ after: ['fetch', 'resize'] }),
+    })
+    new Worker(new Queue('plain', { store, jobs: plain }), {
+      summary: async (_job, ctx) => {
+        const [fetched, resized] = await ctx.dependencies()
+        expectTypeOf(fetched).toEqualTypeOf<Ended<'fetch', { rows: number }>>()
+        expectTypeOf(resized).toEqualTypeOf<Ended<'resize', { bytes: number }>>()
+        return fetched.status === 'completed' ? `${fetched.result.rows} rows` : 'no rows'
+      },
+      loose: async (_job, ctx) => {
+        const [first] = await ctx.dependencies()
+        if (first?.name === 'fetch' && first.status === 'completed') return String(first.result.rows)
+        // @ts-expect-error it may be any of them
+        return first.result
+      },
+    })
+    // @ts-expect-error they are named in that order
+    job<{ id: number }, string, string, ['fetch', 'resize']>({ after: ['resize', 'fetch'] })
+  })
+
   test('are a tuple where they were declared', () => {
     new Worker(queue, {
       report: async (_job, ctx) => {
