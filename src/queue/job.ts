@@ -274,7 +274,7 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
 
   /**
    * Sends it a signal, which `ctx.waitForSignal(name)` of its handler gives. Answers whether it was taken: false if one of that
-   * name was sent before, or its wait was over. Refused for a finished job.
+   * name was sent before, or its wait was over, also once it has finished. Any other is refused then, with `INVALID_STATE`.
    */
   signal(name: string, data?: unknown): Promise<boolean> {
     return this.#actions.signal(this.id, name, data)

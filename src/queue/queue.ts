@@ -284,7 +284,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
 
   /**
    * Sends a signal to a job: `ctx.waitForSignal(name)` of its handler gives that data, whether it waits already or will. Answers
-   * whether it was taken: false if one of that name was sent before, or its wait was over. Refused for a finished job.
+   * whether it was taken: false if one of that name was sent before, or its wait was over, also of a finished job. Any other
+   * is refused for a finished job, with `INVALID_STATE`.
    */
   signal(id: string, name: string, data?: unknown, ...options: TransactionArgument<S>): Promise<boolean> {
     return this.run(options[0], 'queue.signal', function* (place) {

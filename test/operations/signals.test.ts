@@ -117,6 +117,35 @@ describe.each(kinds)('on %s', (kind) => {
     expect(seen).toEqual(['early', 'yes', 'early', 'yes', 'early', 'yes'])
   })
 
+  test('a signal that came before is not taken, and another is refused, once its job has finished in whatever way', async () => {
+    const { queue } = stage(await make(kind), {
+      completed: (_job, ctx) => ctx.waitForSignal('approved'),
+      failed: async (_job, ctx) => {
+        await ctx.waitForSignal('approved')
+        throw new UnrecoverableError('over')
+      },
+      cancelled: async (_job, ctx) => [await ctx.waitForSignal('approved'), await ctx.waitForSignal('late')],
+      'timed-out': (_job, ctx) => ctx.waitForSignal('approved', { timeout: 1 }).catch(() => 'late'),
+    })
+    for (const state of ['completed', 'failed', 'cancelled'] as const) {
+      const added = await addWaiting(queue, state)
+      const ended = event(queue, state)
+      expect(await queue.signal(added.id, 'approved', 1)).toBe(true)
+      if (state === 'cancelled') await added.cancel()
+      await ended
+      expect(await queue.signal(added.id, 'approved', 2)).toBe(false)
+      expect(await added.signal('approved', 2)).toBe(false)
+      const other = { code: 'INVALID_STATE', details: { id: added.id, state } }
+      await expect(queue.signal(added.id, 'late')).rejects.toMatchObject(other)
+      await expect(added.signal('late')).rejects.toMatchObject(other)
+      await added.remove()
+      await expect(queue.signal(added.id, 'approved')).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
+    }
+    const late = await queue.add('timed-out')
+    expect(await late.result()).toBe('late')
+    expect(await queue.signal(late.id, 'approved')).toBe(false)
+  })
+
   test('rows of signals are hidden from those who look at jobs', async () => {
     const store = await make(kind)
     const { queue } = stage(store, {
@@ -222,7 +251,7 @@ describe.each(kinds.slice(0, 2))('in one process, on %s', (kind) => {
     await queue.signal('same', 'approved', 'old')
     await old.remove()
     // Made in another millisecond, as the ids of signals tell them apart.
-    while (store.runtime === undefined && Date.now() <= old.createdAt) await new Promise(setImmediate)
+    while (Date.now() <= old.createdAt) await new Promise(setImmediate)
     const waiting = event(queue, 'waiting-children')
     const added = await queue.add('order', undefined, { id: 'same' })
     await queue.resume()
