@@ -90,7 +90,7 @@ export type { EventStream, EventStreamOptions, StreamEventType, StreamSnapshot }
 export type { JobFilter, ListOptions } from './queue/filter.js'
 export type { Telemetry } from './queue/telemetry.js'
 export type { AddArguments, AnyJobs, BulkItem, JobOf, JobPage, QueueOptions } from './queue/types.js'
-export type { InTransaction, TransactionArgument, WithTransaction } from './queue/transactions.js'
+export type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './queue/transactions.js'
 export type { Origin, Processes } from './store/processes.js'
 export type { JobWebhook, Webhooks } from './queue/webhook.js'
 export type { Runtime, Stop } from './store/runtime.js'

@@ -8,7 +8,7 @@ import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
-import type { GivenBy, Store } from '../store/store.js'
+import type { Store } from '../store/store.js'
 import { Adder, NO_OPTIONS } from './adding.js'
 import type { Prepared } from './adding.js'
 import { Chain } from './chain.js'
@@ -42,7 +42,7 @@ import { eventStream } from './stream.js'
 import type { EventStream, EventStreamOptions } from './stream.js'
 import { Teller } from './telemetry.js'
 import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
-import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
+import type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './transactions.js'
 import type { Webhooks } from './webhook.js'
 import type { AddArguments, AnyJobs, BulkItem, InputFor, JobOf, JobPage, QueueOptions } from './types.js'
 
@@ -182,10 +182,10 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   /**
    * Runs work in a transaction, which is committed when it answers and rolled back when it throws. `tx` is the handle to
    * write with; calls of queues on the same store made by the work belong to the transaction by themselves. Inside
-   * another such transaction it is a savepoint.
+   * another such transaction it is a savepoint. Not on a store that has no transactions, such as memory.
    */
-  transaction<T>(work: (tx: GivenBy<S>) => Promise<T>): Promise<T> {
-    return transactionOn(this.store, () => this.#refuseClosed(), work)
+  transaction<T>(...work: TransactionWork<S, T>): Promise<T> {
+    return transactionOn(this.store, () => this.#refuseClosed(), work[0])
   }
 
   /**

@@ -19,6 +19,11 @@ export type TransactionArgument<S extends Store> = [TakenBy<S>] extends [never]
   ? []
   : [options?: InTransaction<TakenBy<S>>]
 
+/** What `queue.transaction` takes: a function of what the store gives; nothing that there is where it has no transactions. */
+export type TransactionWork<S extends Store, T> = [GivenBy<S>] extends [never]
+  ? [thisStoreHasNoTransactions: never]
+  : [work: (tx: GivenBy<S>) => Promise<T>]
+
 /** Options that may name a transaction, on stores that have them. */
 export type WithTransaction<S extends Store, Options> = [TakenBy<S>] extends [never]
   ? Options

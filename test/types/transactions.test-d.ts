@@ -145,9 +145,16 @@ describe('queue.transaction', () => {
     void onFile.transaction({})
   })
 
-  test('has nothing to give where the store has no transactions', () => {
-    void inMemory.transaction(async (tx) => {
-      expectTypeOf(tx).toEqualTypeOf<never>()
-    })
+  test('cannot be called where the store has no transactions', () => {
+    // @ts-expect-error memory has no transactions
+    void inMemory.transaction(async () => 5)
+    // @ts-expect-error memory has no transactions
+    void inMemory.transaction()
+  })
+
+  test('is anything where the store is not known, or may be one of several', async () => {
+    expectTypeOf(await untyped.transaction(async (tx) => [tx])).toEqualTypeOf<unknown[]>()
+    const either = new Queue('main', { store: null! as ReturnType<typeof memory> | ReturnType<typeof sqlite> })
+    await either.transaction(async (tx) => tx.prepare('SELECT 1').get())
   })
 })
