@@ -20,7 +20,7 @@ export type {
   LogLine,
 } from './job/job.js'
 export type { DeliveryEntry, PhaseStatus } from './job/memo.js'
-export type { JobPhase } from './job/phases.js'
+export type { JobPhase, JobPhases } from './job/phases.js'
 export type { BackoffOptions, CustomBackoff } from './job/retry.js'
 export type {
   CatchUp,

@@ -12,16 +12,21 @@ import { checkName } from './names.js'
 export type Phases = Readonly<Record<string, PhaseState>>
 
 /** One phase of a job, as it was last seen. */
-export interface JobPhase {
+export interface JobPhase<Result = unknown> {
   /** How far it is. In a job that has ended none is `pending` or `active`. */
   readonly status: PhaseStatus
   /** From 0 to 100. */
   readonly progress: number
   /** What it returned, once completed; undefined where it returned nothing. */
-  readonly result?: unknown
+  readonly result?: Result
   /** What it threw last, where it failed and has not begun again. */
   readonly error?: ErrorInfo
 }
+
+/** The phases of a job by name: those declared, with what they return, or any. */
+export type JobPhases<Known = unknown> = unknown extends Known
+  ? Readonly<Record<string, JobPhase>>
+  : { readonly [Name in keyof Known]: JobPhase<Known[Name]> }
 
 /** Refuses names that cannot be those of phases. */
 export function checkPhaseNames(names: unknown, where: string): readonly string[] {

@@ -8,6 +8,8 @@ import { nearest } from '../job/names.js'
 import { outside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../store/store.js'
+import type { JobDefinitions } from './define.js'
+import type { Narrowed } from './narrowing.js'
 
 /** Everything that is announced: what commits made true, and what happened in this process. */
 export type EventType = StoreEventType | 'error' | 'lease-lost'
@@ -135,16 +137,21 @@ export function checkEventType(type: unknown, known: readonly string[]): void {
   )
 }
 
-/** One event by its type. */
-export type EventOf<Type extends EventType> = Type extends EventType
-  ? EventBase & { readonly type: Type } & Extras[Type]
-  : never
+/** Events by type. Looked up, and not decided by the type, so that a queue of declared jobs passes for one of any. */
+type Events<Jobs extends JobDefinitions> = {
+  readonly [Type in EventType]: Narrowed<Type, EventBase & { readonly type: Type } & Extras[Type], Jobs>
+}
+
+/** One event by its type; of declared jobs, told apart by `name`: `EventOf<'completed', typeof jobs>`. */
+export type EventOf<Type extends EventType, Jobs extends JobDefinitions = JobDefinitions> = Events<Jobs>[Type]
 
 /** Any event. */
 export type QueueEvent = { [Type in EventType]: EventOf<Type> }[EventType]
 
 /** Hears events of one type. A promise it returns is watched for rejection, not waited for. */
-export type Listener<Type extends EventType> = (event: EventOf<Type>) => unknown
+export type Listener<Type extends EventType, Jobs extends JobDefinitions = JobDefinitions> = (
+  event: EventOf<Type, Jobs>,
+) => unknown
 
 /**
  * What is written: errors and warnings where nobody listens; and, with a logger that has `debug` and `info`, the life of jobs.

@@ -3,7 +3,7 @@ import type { Duration } from '../job/duration.js'
 import type { AttemptError, Dedup, ErrorInfo, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { hasPhases, overallOf, phasesOf } from '../job/phases.js'
-import type { JobPhase } from '../job/phases.js'
+import type { JobPhases } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/rounds.js'
 import type { CascadeOptions } from './cascade.js'
 import type { LogOptions } from './logs.js'
@@ -70,9 +70,9 @@ const NONE: JobHandleOptions = {}
 
 /**
  * A job as it was last seen. `refresh()` looks again. `Input` is what `update` takes as data, which differs from what a
- * handler sees where a schema transforms it.
+ * handler sees where a schema transforms it; `Phases` is what its phases return, by name, where that was declared.
  */
-export class Job<Data = unknown, Result = unknown, Name extends string = string, Input = Data> {
+export class Job<Data = unknown, Result = unknown, Name extends string = string, Input = Data, Phases = unknown> {
   readonly #actions: JobActions
   #record: JobRecord
   #data: Data | undefined
@@ -188,8 +188,8 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return this.#record.dedup
   }
   /** Its phases by name, in their order; empty where it has none. */
-  get phases(): Readonly<Record<string, JobPhase>> {
-    return phasesOf(this.#record)
+  get phases(): JobPhases<Phases> {
+    return phasesOf(this.#record) as JobPhases<Phases>
   }
   /** What `ctx.progress` said last; of a job with phases, how far the whole of it is, from 0 to 100. */
   get progress(): unknown {
@@ -294,8 +294,8 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
    * This job now, and again after each change, each time by a handle of its own; ends by itself when the job has finished
    * or is removed, or when the queue closes. Who is slow to read sees the latest state, and not each one before it.
    */
-  observe(options: ObserveOptions = {}): AsyncGenerator<Job<Data, Result, Name, Input>, void, void> {
-    return this.#actions.observe(this.id, options) as AsyncGenerator<Job<Data, Result, Name, Input>, void, void>
+  observe(options: ObserveOptions = {}): AsyncGenerator<Job<Data, Result, Name, Input, Phases>, void, void> {
+    return this.#actions.observe(this.id, options) as never
   }
 
   /** The record without its methods, for logs and JSON. */

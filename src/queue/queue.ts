@@ -305,10 +305,10 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    * Hears events of this queue, from every process that shares the store. An event is announced once, after the commit
    * that made it true. Answers how to stop.
    */
-  on<Type extends EventType>(type: Type, listener: Listener<Type>): Stop {
+  on<Type extends EventType>(type: Type, listener: Listener<Type, Jobs>): Stop {
     this.#refuseClosed()
     checkListener(type, listener)
-    const stop = this.#emitter.on(type, listener)
+    const stop = this.#emitter.on(type, listener as unknown as Listener<Type>)
     this.#watching ??= hear(this.name, this.#desk, this.#emitter)
     return () => {
       stop()

@@ -11,7 +11,7 @@ import type { AnyPhases, Exactly, FreePhases, Phases } from './phases.js'
 
 /** A job as its handler sees it: with what the `input` schema made of its data. */
 export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
-  ? Job<DataOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>>
+  ? Job<DataOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>, PhasesOf<Jobs[Name]>>
   : never
 
 /** What the handler of a declared job is given beside it. */

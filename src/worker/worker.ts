@@ -208,9 +208,9 @@ export class Worker<
   }
 
   /** Hears this worker's own events. Answers how to stop. */
-  on<Type extends WorkerEventType>(type: Type, listener: Listener<Type>): Stop {
+  on<Type extends WorkerEventType>(type: Type, listener: Listener<Type, Jobs>): Stop {
     checkListener(type, listener, workerEvents)
-    return this.#emitter.on(type, listener)
+    return this.#emitter.on(type, listener as unknown as Listener<Type>)
   }
 
   /** How many jobs are running: each job of a batch counts. */

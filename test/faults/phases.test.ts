@@ -45,7 +45,7 @@ test.each(places)(
       } satisfies PhasedInput)
 
     const video = await queue.add('video', undefined)
-    for (const phase of ['download', 'process', 'upload']) {
+    for (const phase of ['download', 'process', 'upload'] as const) {
       const begun = event(queue, 'phase', (each) => each.phase === phase && each.status === 'active')
       const worker = employ(phase)
       await Promise.all([worker.heard('stays'), begun])

@@ -1,7 +1,7 @@
 // Cancellation as page 004 describes it, section 8: of pending and of running jobs, at every step of a phase run.
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, defineJobs, job, phases } from 'millrace'
-import type { Job, JobPhase, PhasesHandlerOf, QueueEvent, Store } from 'millrace'
+import type { Job, JobPhase, JobPhases, PhasesHandlerOf, QueueEvent, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
 import { freshFolder } from '../sqlite/folder.js'
@@ -63,7 +63,7 @@ async function sound(
   // A phase that was announced as completed is one.
   for (const each of events) {
     if (each.type !== 'phase' || each.id !== id || each.status !== 'completed') continue
-    expect(standing.phases[each.phase]?.status).toBe('completed')
+    expect((standing.phases as JobPhases)[each.phase]?.status).toBe('completed')
   }
   return standing.state as 'completed' | 'cancelled'
 }

@@ -1,8 +1,9 @@
 // What listeners are given, by the type of event, and how errors are told apart.
-import { Worker, isMillraceError } from 'millrace'
-import type { ErrorCode, ErrorInfo, EventOf, EventType, MillraceError, QueueEvent, Stop } from 'millrace'
+import { Queue, Worker, defineJobs, isMillraceError, job } from 'millrace'
+import type { ErrorCode, ErrorInfo, EventOf, EventType, MillraceError, NameOf, QueueEvent, Stop } from 'millrace'
 import { describe, expectTypeOf, test } from 'vitest'
-import { queue } from './jobs.js'
+import { queue, store, untyped } from './jobs.js'
+import type { jobs } from './jobs.js'
 
 const worker = new Worker(queue, { sweep: () => 5 })
 
@@ -26,6 +27,48 @@ describe('on', () => {
     worker.on('error', ({ error }) => expectTypeOf(error).toEqualTypeOf<Error>())
     worker.on('lease-lost', async ({ id, worker: holder }) => `${id} ${holder}`)
     expectTypeOf(worker.on('active', () => {})).toEqualTypeOf<Stop>()
+  })
+
+  test('tells the results of declared jobs by their names, on queues and workers alike', () => {
+    const completed = (event: EventOf<'completed', typeof jobs>): void => {
+      expectTypeOf(event.name).toEqualTypeOf<NameOf<typeof jobs>>()
+      if (event.name === 'charge') expectTypeOf(event.result).toEqualTypeOf<{ receipt: string }>()
+      if (event.name === 'email') expectTypeOf(event.result).toEqualTypeOf<{ messageId: string; copies: number }>()
+      if (event.name === 'sweep') expectTypeOf(event.result).toEqualTypeOf<number>()
+      // @ts-expect-error there is no such job
+      if (event.name === 'emails') return
+    }
+    queue.on('completed', completed)
+    worker.on('completed', completed)
+    queue.on('completed', (event) => {
+      if (event.name === 'charge') expectTypeOf(event.result.receipt).toEqualTypeOf<string>()
+    })
+    queue.on('failed', ({ name }) => expectTypeOf(name).toEqualTypeOf<NameOf<typeof jobs>>())
+    queue.on('progress', ({ name }) => expectTypeOf(name).toEqualTypeOf<NameOf<typeof jobs>>())
+    queue.on('drained', ({ name }) => expectTypeOf(name).toEqualTypeOf<string>())
+    untyped.on('completed', (event) => expectTypeOf(event).toEqualTypeOf<EventOf<'completed'>>())
+    untyped.on('completed', ({ result }) => expectTypeOf(result).toEqualTypeOf<unknown>())
+  })
+
+  test('tells what the phases of declared jobs returned', () => {
+    const films = new Queue('films', {
+      store,
+      jobs: defineJobs({
+        film: job<void, string, string, readonly string[], { encode: { frames: number }; upload: string }>({
+          phases: ['encode', 'upload'],
+        }),
+        plain: job<void, number>(),
+      }),
+    })
+    films.on('phase', (event) => {
+      if (event.name === 'plain') return expectTypeOf(event.phase).toEqualTypeOf<string>()
+      if (event.phase === 'encode') expectTypeOf(event.result).toEqualTypeOf<{ frames: number } | undefined>()
+      if (event.phase === 'upload') expectTypeOf(event.result).toEqualTypeOf<string | undefined>()
+      // @ts-expect-error there is no such phase
+      return event.phase === 'uplaod'
+    })
+    const any = (each: Queue): Stop => each.on('phase', ({ result }) => expectTypeOf(result).toBeUnknown())
+    any(films)
   })
 
   test('refuses events that do not exist, and payloads they do not have', () => {

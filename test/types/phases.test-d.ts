@@ -1,7 +1,7 @@
 // Handlers in phases are typed by what was declared.
 import { describe, expectTypeOf, test } from 'vitest'
 import { Queue, Worker, defineJobs, job, middleware, phases } from 'millrace'
-import type { JobPhase, PhasesHandlerOf, PhasesOf, Store } from 'millrace'
+import type { Job, JobPhase, JobPhases, PhaseStatus, PhasesHandlerOf, PhasesOf, Store } from 'millrace'
 import { z } from 'zod'
 
 interface Results {
@@ -113,8 +113,36 @@ describe('phases', () => {
     expectTypeOf<PhasesOf<(typeof jobs)['plain']>>().toBeUnknown()
     // @ts-expect-error that is not what its results are of
     job<void, string, string, readonly string[], Results>({ phases: ['download', 'process', 'upstairs'] })
-    void queue.get('id').then((each) => {
-      expectTypeOf(each!.phases).toEqualTypeOf<Readonly<Record<string, JobPhase>>>()
+  })
+
+  test('a job shows its phases with their results, whoever holds it', async () => {
+    const added = await queue.add('video', { url: '' })
+    expectTypeOf(added.phases).toEqualTypeOf<JobPhases<Results>>()
+    expectTypeOf(added.phases.download).toEqualTypeOf<JobPhase<{ path: string }>>()
+    expectTypeOf(added.phases.process.result).toEqualTypeOf<{ frames: number } | undefined>()
+    // @ts-expect-error there is no such phase
+    void added.phases.downlaod
+    const found = await queue.get('id')
+    if (found?.name === 'video') expectTypeOf(found.phases.upload.result).toEqualTypeOf<string | undefined>()
+    if (found?.name === 'image') {
+      expectTypeOf(found.phases.load.result).toEqualTypeOf<unknown>()
+      expectTypeOf(found.phases.shrink.result).toEqualTypeOf<{ bytes: number } | undefined>()
+    }
+    if (found?.name === 'plain') expectTypeOf(found.phases).toEqualTypeOf<Readonly<Record<string, JobPhase>>>()
+    for await (const seen of added.observe()) expectTypeOf(seen.phases).toEqualTypeOf<JobPhases<Results>>()
+    const all: Readonly<Record<string, JobPhase>> = added.phases
+    for (const phase of Object.values<JobPhase>(all)) expectTypeOf(phase.progress).toEqualTypeOf<number>()
+    const anyJob: Job = added
+    expectTypeOf(anyJob.phases).toEqualTypeOf<Readonly<Record<string, JobPhase>>>()
+    new Worker(queue, {
+      video: phases({
+        download: (each) => {
+          expectTypeOf(each.phases.process.status).toEqualTypeOf<PhaseStatus>()
+          return { path: '' }
+        },
+        process: () => ({ frames: 1 }),
+        upload: () => '',
+      }),
     })
   })
 })
