@@ -3,6 +3,7 @@ import type { Insert, NewEdge } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { FailurePolicy, JobRecord } from '../job/job.js'
 import { checkName, checkOwnName, refuseUnknown } from '../job/names.js'
+import { show } from '../job/show.js'
 import { refuseInside } from '../store/ambient.js'
 import { connect } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
@@ -259,6 +260,7 @@ function check(given: AnyFlow, open: ReadonlySet<AnyFlow>): void {
     )
   }
   if (open.has(given)) throw new MillraceError('INVALID_OPTION', 'it is among its own children.')
+  checkPlace(given)
   refuseUnknown(given, ['name', 'queueName', 'data', 'options', 'onFailure', 'children'], 'a job of a flow')
   const { children, options, onFailure } = given
   if (children !== undefined && !Array.isArray(children)) {
@@ -274,6 +276,23 @@ function check(given: AnyFlow, open: ReadonlySet<AnyFlow>): void {
     throw new MillraceError('INVALID_OPTION', 'cancelSiblings must be true or false.')
   }
   if (onChildFailure !== undefined) oneOf(onChildFailure, policies, 'onChildFailure')
+}
+
+/** Refuses a job that does not say what it is, or where it goes. */
+function checkPlace(given: { readonly name?: unknown; readonly queueName?: unknown }): void {
+  for (const [field, what] of [
+    ['name', 'job name'],
+    ['queueName', 'queue name'],
+  ] as const) {
+    const value = given[field]
+    if (typeof value === 'string') continue
+    const like = "as in { name: 'fetch', queueName: 'etl' }"
+    let message = `it has no ${field}: give it one, ${like}.`
+    if (field === 'queueName' && 'queue' in given)
+      message = `it has a queue, and no queueName: write queueName, ${like}.`
+    if (value !== undefined) message = `its ${field} must be a string, not ${show(value)}: name it, ${like}.`
+    throw new MillraceError('INVALID_NAME', message, { details: { what } })
+  }
 }
 
 function edgeTo({ id, given }: Node, { options }: AnyFlow): NewEdge {
@@ -351,7 +370,12 @@ function refuse(node: Node, call: string, error: unknown): never {
 
 function nameOf(node: Node): string {
   const { name, queueName } = (node.given ?? {}) as Partial<AnyFlow>
-  return `${pathOf(node)} ('${String(name)}' in queue '${String(queueName)}')`
+  const [what, where] = [
+    typeof name === 'string' && `'${name}'`,
+    typeof queueName === 'string' && `in queue '${queueName}'`,
+  ]
+  const said = [what, where].filter((part) => part !== false).join(' ')
+  return said === '' ? pathOf(node) : `${pathOf(node)} (${said})`
 }
 
 /** Where a job stands in its tree: `children[0].children[2]`; the root has no better name. */
