@@ -22,6 +22,7 @@ import {
   verifyWebhook,
   webhooks,
 } from 'millrace'
+import type { EventOf, FlowJob } from 'millrace'
 import { conformanceCases, runConformance } from 'millrace/conformance'
 import { memory } from 'millrace/memory'
 import { migrationSql, postgres } from 'millrace/postgres'
@@ -108,6 +109,10 @@ export const observed = added.observe()
 export const { phases: stages, error, errors, webhook, dedup } = added
 export const stop = filed.on('completed', (event) => event.result)
 export const stopped = worker.on('failed', (event) => event.error.message)
+export const heard = await new Promise<EventOf<'completed', typeof jobs>>((resolve) => filed.on('completed', resolve))
+export const last = (events: EventOf<'failed' | 'phase'>[]) => events.at(-1)
+export const delivered = (event: EventOf<'webhook-failed'>) => ({ ...event, seen: true })
+export const trees = (tree: FlowJob<typeof jobs>) => [tree, ...(tree.children ?? [])]
 export const inTransaction = await filed.transaction(async (tx) => {
   tx.prepare('select 1').get()
   return filed.add('mail', { to: 'b' }, { tx })

@@ -53,7 +53,7 @@ export type {
   ReturnOf,
   Upgrade,
 } from './queue/define.js'
-export type { EventOf, EventType, Listener, Logger, QueueEvent } from './queue/events.js'
+export type { Delivered, EventBase, EventOf, EventType, Listener, Logger, QueueEvent } from './queue/events.js'
 export type { Explanation, Reason } from './queue/explain.js'
 export { Job } from './queue/job.js'
 export type { ObserveOptions, ResultOptions, UpdateOptions } from './queue/job.js'

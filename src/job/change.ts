@@ -108,7 +108,9 @@ export interface Move {
 
 /** What a note announces once it is durable: a type, and what goes with it. */
 export interface NoteEvent {
+  /** What happened. */
   readonly type: 'phase' | 'webhook-delivered' | 'webhook-failed'
+  /** What the event says beside the job: an object as JSON. */
   readonly about: JsonText
 }
 

@@ -9,19 +9,43 @@ import { show } from './show.js'
 /** A backoff, with its times of type `Time`. */
 type BackoffOf<Time> =
   /** The same delay every time. */
-  | { readonly type: 'fixed'; readonly delay: Time; readonly jitter?: number }
+  | {
+      readonly type: 'fixed'
+      /** The wait. */
+      readonly delay: Time
+      /** Spreads a wait d evenly over (1 - jitter)·d to d; 0 to 1. Default 0. */
+      readonly jitter?: number
+    }
   /** delay × attempt, at most `max`. */
-  | { readonly type: 'linear'; readonly delay: Time; readonly max?: Time; readonly jitter?: number }
+  | {
+      readonly type: 'linear'
+      /** The first wait, by which it grows. */
+      readonly delay: Time
+      /** The longest wait. Default: no bound. */
+      readonly max?: Time
+      /** Spreads a wait d evenly over (1 - jitter)·d to d; 0 to 1. Default 0. */
+      readonly jitter?: number
+    }
   /** delay × factor^(attempt - 1), at most `max`. The factor is 2 unless given. */
   | {
       readonly type: 'exponential'
+      /** The first wait. */
       readonly delay: Time
+      /** How many times as long each wait is as the one before. Default 2. */
       readonly factor?: number
+      /** The longest wait. Default: no bound. */
       readonly max?: Time
+      /** Spreads a wait d evenly over (1 - jitter)·d to d; 0 to 1. Default 0. */
       readonly jitter?: number
     }
   /** What the function registered on the worker under this name answers; it is given `delay`. */
-  | { readonly type: 'custom'; readonly name: string; readonly delay?: Time }
+  | {
+      readonly type: 'custom'
+      /** The name of the function in the worker's `backoff`. */
+      readonly name: string
+      /** What the function is given. Default: nothing. */
+      readonly delay?: Time
+    }
 
 /**
  * How long to wait between attempts, as a job carries it. A jitter of j (0 to 1, none unless given) spreads a delay d

@@ -15,7 +15,7 @@ import type { Narrowed } from './narrowing.js'
 export type EventType = StoreEventType | 'error' | 'lease-lost'
 
 /** What every event says. */
-interface EventBase {
+export interface EventBase {
   /** What happened. */
   readonly type: EventType
   /** The job's id; empty where the event is not about a job. */
@@ -29,7 +29,8 @@ interface EventBase {
 }
 
 /** What is said of a delivery. */
-interface Delivered {
+export interface Delivered {
+  /** Where to. */
   readonly url: string
   /** The end that was to be told. */
   readonly event: FinishedState
@@ -37,6 +38,7 @@ interface Delivered {
   readonly attempts: number
 }
 
+/** What events say beside that, by type. */
 interface Extras {
   /** A job became claimable: added, promoted, retried by hand, released, stalled, or handed back. */
   waiting: object
@@ -139,7 +141,14 @@ export function checkEventType(type: unknown, known: readonly string[]): void {
 
 /** Events by type. Looked up, and not decided by the type, so that a queue of declared jobs passes for one of any. */
 type Events<Jobs extends JobDefinitions> = {
-  readonly [Type in EventType]: Narrowed<Type, EventBase & { readonly type: Type } & Extras[Type], Jobs>
+  readonly [Type in EventType]: Narrowed<
+    Type,
+    EventBase & {
+      /** What happened. */
+      readonly type: Type
+    } & Extras[Type],
+    Jobs
+  >
 }
 
 /** One event by its type; of declared jobs, told apart by `name`: `EventOf<'completed', typeof jobs>`. */

@@ -10,16 +10,25 @@ import type { Way } from './way.js'
 
 /** One reason why a job is not running. */
 export type Reason =
+  /** It has ended, in this state and `at` this time. */
   | { readonly why: 'finished'; readonly state: JobState; readonly at: Time | undefined }
+  /** It is running: that worker holds it `until` then, unless it says that it is alive. */
   | { readonly why: 'running'; readonly worker: string; readonly until: Time }
+  /** Its time has not come: it runs from then on. */
   | { readonly why: 'delayed'; readonly until: Time | undefined }
+  /** It is no job but a schedule, with its `next` run then. */
   | { readonly why: 'schedule'; readonly next: Time | undefined }
+  /** It waits for these chains, or is about to be decided upon because these have failed (`broken`). */
   | { readonly why: 'dependencies'; readonly waitsFor: readonly string[]; readonly broken: readonly string[] }
+  /** It waits for the signal of this name; `until` then, if the wait has a bound. */
   | { readonly why: 'signal'; readonly name: string; readonly until: Time | undefined }
+  /** The queue is paused; with a `name`, that name in it. */
   | { readonly why: 'paused'; readonly queue: string; readonly name?: string }
+  /** As many run as may at a time, `of` its queue, its name or its group. */
   | { readonly why: 'limit'; readonly of: 'queue' | 'name' | 'group'; readonly concurrency: number }
+  /** As many have begun as may (`max` in `per` milliseconds), `of` its queue, its name or its group. */
   | { readonly why: 'rate'; readonly of: 'queue' | 'name' | 'group'; readonly max: number; readonly per: Millis }
-  /** `known`: the versions of the name that live workers do take, if any. */
+  /** No live worker takes its name in its version. `known`: the versions of the name that live workers do take, if any. */
   | {
       readonly why: 'no-worker'
       readonly queue: string
@@ -27,6 +36,7 @@ export type Reason =
       readonly version: number
       readonly known: readonly number[]
     }
+  /** Nothing holds it back: it runs when a worker has a free slot and it is its turn. */
   | { readonly why: 'next' }
 
 /** Why a job is not running: the reasons for programs, and a text for people. */

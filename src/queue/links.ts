@@ -45,10 +45,24 @@ export type ChainResult<Jobs extends JobDefinitions, Name extends NameOf<Jobs> =
 >
 
 /** What a job that another waited for, or its whole chain, came to. */
-export type Ended<Name extends string = string, Result = unknown> =
-  | { readonly id: string; readonly name: Name; readonly status: 'completed'; readonly result: Result }
-  | { readonly id: string; readonly name: Name; readonly status: 'failed'; readonly error: EdgeError }
-  | { readonly id: string; readonly name: Name; readonly status: 'cancelled' }
+export type Ended<Name extends string = string, Result = unknown> = {
+  /** The chain that was waited for: the id of its first job. */
+  readonly id: string
+  /** The name of the job that was waited for. */
+  readonly name: Name
+} & (
+  | {
+      readonly status: 'completed'
+      /** What the last job of the chain returned. */
+      readonly result: Result
+    }
+  | {
+      readonly status: 'failed'
+      /** What it failed with. */
+      readonly error: EdgeError
+    }
+  | { readonly status: 'cancelled' }
+)
 
 /** What jobs of these names came to, told apart by `name` and `status`. */
 export type EndedOf<Jobs extends JobDefinitions, Name extends string = NameOf<Jobs>> =

@@ -57,8 +57,16 @@ export interface DedupOptions {
 /** A job to wait for: a handle or an id, and what its failure means for the one that waits. */
 export type Dependency =
   | string
-  | { readonly id: string }
-  | { readonly job: string | { readonly id: string }; readonly onFailure?: FailurePolicy }
+  | {
+      /** Whose chain must end well. */
+      readonly id: string
+    }
+  | {
+      /** Whose chain must end well: a handle or an id. */
+      readonly job: string | { readonly id: string }
+      /** What its failure means. Default: `onChildFailure`, or else `fail`. */
+      readonly onFailure?: FailurePolicy
+    }
 
 /** When a job is added again and again, and under which key that is known. */
 export type RepeatOptions = ScheduleTimes & {

@@ -14,6 +14,7 @@ interface OwnHandle extends SqliteHandle {
   pragma(text: string): unknown
 }
 declare const handle: OwnHandle
+declare function someStore(): ReturnType<typeof memory> | ReturnType<typeof sqlite>
 
 const onFile = new Queue('main', { store: sqlite('jobs.db'), jobs })
 const onHandle = new Queue('main', { store: sqlite(handle), jobs })
@@ -154,7 +155,7 @@ describe('queue.transaction', () => {
 
   test('is anything where the store is not known, or may be one of several', async () => {
     expectTypeOf(await untyped.transaction(async (tx) => [tx])).toEqualTypeOf<unknown[]>()
-    const either = new Queue('main', { store: null! as ReturnType<typeof memory> | ReturnType<typeof sqlite> })
+    const either = new Queue('main', { store: someStore() })
     await either.transaction(async (tx) => tx.prepare('SELECT 1').get())
   })
 })

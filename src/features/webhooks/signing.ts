@@ -45,7 +45,10 @@ export interface VerifyOptions {
 
 /** Headers as `fetch` has them, or as `node:http` has them. */
 export type ReceivedHeaders =
-  | { get(name: string): string | null }
+  | {
+      /** The value of a header; null where there is none. */
+      get(name: string): string | null
+    }
   | Readonly<Record<string, string | readonly string[] | undefined>>
 
 const PREFIX = 'whsec_'
