@@ -192,9 +192,10 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return phasesOf(this.#record) as JobPhases<Phases>
   }
   /** What `ctx.progress` said last; of a job with phases, how far the whole of it is, from 0 to 100. */
-  get progress(): unknown {
+  get progress(): unknown extends Phases ? unknown : number {
+    const { progress } = this.#record
     if (hasPhases(this.#record)) return overallOf(this.#record)
-    return this.#record.progress === undefined ? undefined : decodeJson(this.#record.progress)
+    return (progress === undefined ? undefined : decodeJson(progress)) as number
   }
   /** What the handler returned, once completed. `result()` waits for it. */
   get returned(): Result | undefined {

@@ -22,6 +22,18 @@ type OfPhase<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Na
       }[keyof PhasesOf<Jobs[Name]>]
   : never
 
+/** How far a job is, for each name: a number where it has declared phases. */
+type Progress<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
+  ? unknown extends PhasesOf<Jobs[Name]>
+    ? Event & { readonly name: Name }
+    : Event & {
+        readonly name: Name
+        readonly progress: number
+        readonly phase: keyof PhasesOf<Jobs[Name]>
+        readonly phaseProgress: number
+      }
+  : never
+
 /** An event of a queue that takes these jobs; where none were declared, as it is. */
 export type Narrowed<Type extends string, Event, Jobs extends JobDefinitions> =
   string extends NameOf<Jobs>
@@ -30,6 +42,8 @@ export type Narrowed<Type extends string, Event, Jobs extends JobDefinitions> =
       ? Completed<Event, Jobs, NameOf<Jobs>>
       : Type extends 'phase'
         ? OfPhase<Event, Jobs, NameOf<Jobs>>
-        : Type extends OfNoJob
-          ? Event
-          : Event & { readonly name: NameOf<Jobs> }
+        : Type extends 'progress'
+          ? Progress<Event, Jobs, NameOf<Jobs>>
+          : Type extends OfNoJob
+            ? Event
+            : Event & { readonly name: NameOf<Jobs> }

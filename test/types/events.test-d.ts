@@ -67,6 +67,12 @@ describe('on', () => {
       // @ts-expect-error there is no such phase
       return event.phase === 'uplaod'
     })
+    films.on('progress', (event) => {
+      if (event.name === 'plain') return expectTypeOf(event.progress).toEqualTypeOf<unknown>()
+      expectTypeOf(event.progress).toEqualTypeOf<number>()
+      expectTypeOf(event.phase).toEqualTypeOf<'encode' | 'upload'>()
+      return expectTypeOf(event.phaseProgress).toEqualTypeOf<number>()
+    })
     const any = (each: Queue): Stop => each.on('phase', ({ result }) => expectTypeOf(result).toBeUnknown())
     any(films)
   })

@@ -118,6 +118,7 @@ describe('phases', () => {
   test('a job shows its phases with their results, whoever holds it', async () => {
     const added = await queue.add('video', { url: '' })
     expectTypeOf(added.phases).toEqualTypeOf<JobPhases<Results>>()
+    expectTypeOf(added.progress).toEqualTypeOf<number>()
     expectTypeOf(added.phases.download).toEqualTypeOf<JobPhase<{ path: string }>>()
     expectTypeOf(added.phases.process.result).toEqualTypeOf<{ frames: number } | undefined>()
     // @ts-expect-error there is no such phase
@@ -133,6 +134,7 @@ describe('phases', () => {
     const all: Readonly<Record<string, JobPhase>> = added.phases
     for (const phase of Object.values<JobPhase>(all)) expectTypeOf(phase.progress).toEqualTypeOf<number>()
     const anyJob: Job = added
+    expectTypeOf(anyJob.progress).toEqualTypeOf<unknown>()
     expectTypeOf(anyJob.phases).toEqualTypeOf<Readonly<Record<string, JobPhase>>>()
     new Worker(queue, {
       video: phases({
