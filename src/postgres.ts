@@ -1,6 +1,6 @@
 // millrace/postgres: the store in PostgreSQL.
 export { postgres } from './stores/postgres/store.js'
-export type { PgPoolLike, PostgresJsLike, PostgresOptions } from './stores/postgres/options.js'
+export type { ClientOf, PgPoolLike, PostgresJsLike, PostgresOptions } from './stores/postgres/options.js'
 export { migrationSql } from './stores/postgres/migrate.js'
 export type {
   DrizzleTransaction,

@@ -4,8 +4,12 @@ import type { GivenBy, InTransaction, JobOf, SqlTransaction, Store, TakenBy } fr
 import type { BetterSQLite3Database } from 'drizzle-orm/better-sqlite3'
 import type { Kysely } from 'kysely'
 import { memory } from 'millrace/memory'
+import { postgres } from 'millrace/postgres'
+import type { PgTransaction, PostgresJsSql, PostgresTransaction } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
 import type { SqliteHandle, SqliteTransaction, SqliteTx } from 'millrace/sqlite'
+import type { Pool, PoolClient } from 'pg'
+import type { Sql } from 'postgres'
 import { describe, expectTypeOf, test } from 'vitest'
 import { jobs, store, untyped } from './jobs.js'
 
@@ -157,5 +161,32 @@ describe('queue.transaction', () => {
     expectTypeOf(await untyped.transaction(async (tx) => [tx])).toEqualTypeOf<unknown[]>()
     const either = new Queue('main', { store: someStore() })
     await either.transaction(async (tx) => tx.prepare('SELECT 1').get())
+  })
+})
+
+describe('on PostgreSQL', () => {
+  const pool = null! as Pool
+  const sql = null! as Sql
+
+  test('queue.transaction gives what the driver has', () => {
+    expectTypeOf(postgres('postgres://localhost')).toEqualTypeOf<Store<PgTransaction, PostgresTransaction>>()
+    expectTypeOf(postgres(pool)).toEqualTypeOf<Store<PoolClient, PostgresTransaction>>()
+    expectTypeOf(postgres(sql)).toEqualTypeOf<Store<PostgresJsSql, PostgresTransaction>>()
+    const plain = { connect: async () => ({ query: () => 5 }), totalCount: 1 }
+    expectTypeOf<GivenBy<ReturnType<typeof postgres<typeof plain>>>>().toEqualTypeOf<{ query: () => number }>()
+    const onPool = new Queue('main', { store: postgres(pool), jobs })
+    void onPool.transaction(async (tx) => {
+      const { rows } = await tx.query<{ n: number }>('select 1 as n')
+      expectTypeOf(rows).toEqualTypeOf<{ n: number }[]>()
+      await onPool.add('sweep', undefined, { tx })
+    })
+    new Worker(onPool, {
+      sweep: (_job, ctx) =>
+        ctx.complete(async ({ tx }) => {
+          expectTypeOf(tx).toEqualTypeOf<PoolClient>()
+          return 5
+        }),
+    })
+    expectTypeOf(postgres(pool as Pool | Sql)).toExtend<Store>()
   })
 })

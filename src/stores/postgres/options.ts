@@ -36,6 +36,15 @@ export interface PgPoolLike<Client> {
   readonly totalCount: number
 }
 
+/** What a pool gives. That of `pg` can also be given a callback, which hides the promise from a plain look at `connect`. */
+export type ClientOf<Pool> = Pool extends { connect(): Promise<infer Client> }
+  ? unknown extends Client
+    ? Pool extends { connect: { (): Promise<infer Promised>; (callback: never): void } }
+      ? Promised
+      : unknown
+    : Client
+  : unknown
+
 /** A client of the package `postgres`. */
 export interface PostgresJsLike {
   /** Runs a statement. */

@@ -19,7 +19,7 @@ import { Lanes } from './lanes.js'
 import { channelOf, prepare } from './migrate.js'
 import type { Standing } from './migrate.js'
 import { checkOptions } from './options.js'
-import type { CheckedOptions, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
+import type { CheckedOptions, ClientOf, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
 import { inTime, NoAnswer } from './patience.js'
 import { Minted } from './minted.js'
 import { newLanes, stepsOf, textOf, written } from './plan.js'
@@ -59,10 +59,10 @@ interface Opened {
  */
 export function postgres(url: string, options?: PostgresOptions): Store<PgTransaction, PostgresTransaction>
 /** The same, on a `Pool` of `pg`; `queue.transaction` gives its clients. */
-export function postgres<Client>(
-  pool: PgPoolLike<Client>,
+export function postgres<Pool extends PgPoolLike<unknown>>(
+  pool: Pool,
   options?: PostgresOptions,
-): Store<Client, PostgresTransaction>
+): Store<ClientOf<Pool>, PostgresTransaction>
 /** The same, on a client of `postgres`; `queue.transaction` gives its transactions. */
 export function postgres(sql: PostgresJsLike, options?: PostgresOptions): Store<PostgresJsSql, PostgresTransaction>
 /** The same, on any of these. */
