@@ -88,7 +88,10 @@ function readCron(value: string, where: string): string {
   if (parts.length !== 5 && parts.length !== 6) {
     const count = text === '' ? 0 : parts.length
     const meant = 'minute, hour, day of the month, month and day of the week, and before them seconds if you like'
-    return badSchedule('cron', `${where}: cron ${show(value)} has ${count} fields; it takes 5 or 6: ${meant}.`)
+    return badSchedule(
+      'cron',
+      `${where}: cron ${show(value)} has ${count} ${count === 1 ? 'field' : 'fields'}; it takes 5 or 6: ${meant}.`,
+    )
   }
   parts.forEach((part, at) => checkField(part, at, parts, where))
   const expression = parts.join(' ')

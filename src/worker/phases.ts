@@ -173,6 +173,7 @@ function parse(map: object): ParsedPhases {
     throw bad('phases() takes an object of functions by name, in their order')
   }
   const entries = Object.entries(map).filter(([, each]) => each !== undefined)
+  if (entries.length === 0) throw bad('phases() takes functions by name, one at the least: phases({ download: … })')
   const names = checkPhaseNames(
     entries.map(([name]) => name),
     'phases()',

@@ -50,7 +50,7 @@ describe('an expression that is wrong is refused at its field', () => {
     ['* * * *', '4 fields'],
     ['', '0 fields'],
     ['0 0 0 1 1 * 2030', '7 fields'],
-    ['2026-01-01T00:00:00Z', '1 fields'],
+    ['2026-01-01T00:00:00Z', '1 field'],
     ['@dayly', "did you mean '@daily'?"],
     ['@reboot', '@hourly'],
   ])('%s', (cron, says) => {
