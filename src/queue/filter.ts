@@ -35,7 +35,7 @@ export interface ListOptions<Name extends string = string> extends JobFilter<Nam
   /** At most this many, up to 1000. Default 100. */
   readonly limit?: number
   /** Continue after a page, with the cursor it gave. Default: from the start. */
-  readonly cursor?: string
+  readonly cursor?: string | undefined
   /** Which of those added go first. Default `oldest`. */
   readonly order?: 'oldest' | 'newest'
 }

@@ -7,7 +7,7 @@ import { show } from '../job/show.js'
 /** Which page of a job's log. */
 export interface LogOptions {
   /** Lines behind this one: the `index` of the last line of the page before. Default: from the first that is kept. */
-  readonly after?: number
+  readonly after?: number | undefined
   /** At most this many, up to 1000, which is how many a job keeps. Default 1000. */
   readonly limit?: number
 }
