@@ -46,7 +46,7 @@ const worker = new Worker(queue, {
 })
 
 const overall: number[] = []
-queue.on('progress', ({ progress }) => overall.push(progress as number))
+queue.on('progress', ({ progress }) => overall.push(progress))
 queue.on('phase', ({ phase, status, error }) => {
   console.log(status === 'failed' ? `${phase} failed: ${error?.message}` : `${phase} ${status}`)
 })
