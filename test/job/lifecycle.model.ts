@@ -149,6 +149,7 @@ export class Model {
       if (set.run !== undefined) job.runAt = set.run === null ? undefined : momentOf(set.run, this.now)
       // Counts as ended: the last dependency that was decided upon lets the job go on, as one that ended well would.
       job.state = to === 'waiting-children' && job.pending === 0 ? released(job.runAt, this.now) : to
+      if (job.state === 'waiting') job.runAt = undefined // as stores do: its time has come, or was done without
       if (job.state !== 'active') Object.assign(job, { leaseUntil: undefined, ahead: false })
       if (job.state !== from && isFinished(from)) {
         Object.assign(job, { finishedAt: undefined, staleAt: undefined, stale: false, deleteAt: undefined })
@@ -191,6 +192,7 @@ export class Model {
           if (was === 'broken' && !broken) job.brokenAt = undefined
           if (waits && (state === 'broken' || was === 'broken' || job.pending === 0)) job.fence++
           if (waits && job.pending === 0) job.state = released(job.runAt, this.now)
+          if (job.state === 'waiting') job.runAt = undefined
         },
         'release',
       )
