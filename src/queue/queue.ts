@@ -18,7 +18,7 @@ import type { JobDefinitions, NameOf } from './define.js'
 import { Desk } from './desk.js'
 import { Editing } from './editing.js'
 import { Emitter, checkListener, safeLogger } from './events.js'
-import type { EventType, Listener } from './events.js'
+import type { EventOf, EventType, Listener } from './events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
 import { hear } from './hearing.js'
@@ -305,7 +305,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    * Hears events of this queue, from every process that shares the store. An event is announced once, after the commit
    * that made it true. Answers how to stop.
    */
-  on<Type extends EventType>(type: Type, listener: Listener<Type, Jobs>): Stop {
+  on<Type extends EventType>(type: Type, listener: (event: EventOf<Type, Jobs>) => unknown): Stop {
     this.#refuseClosed()
     checkListener(type, listener)
     const stop = this.#emitter.on(type, listener as unknown as Listener<Type>)

@@ -5,7 +5,7 @@ import type { JobRecord } from '../job/job.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import { Emitter, checkListener, safeLogger } from '../queue/events.js'
-import type { Listener } from '../queue/events.js'
+import type { EventOf, Listener } from '../queue/events.js'
 import type { Queue } from '../queue/queue.js'
 import type { Deliveries } from '../queue/webhook.js'
 import { declareRetention } from '../queue/retention.js'
@@ -208,7 +208,7 @@ export class Worker<
   }
 
   /** Hears this worker's own events. Answers how to stop. */
-  on<Type extends WorkerEventType>(type: Type, listener: Listener<Type, Jobs>): Stop {
+  on<Type extends WorkerEventType>(type: Type, listener: (event: EventOf<Type, Jobs>) => unknown): Stop {
     checkListener(type, listener, workerEvents)
     return this.#emitter.on(type, listener as unknown as Listener<Type>)
   }

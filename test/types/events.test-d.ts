@@ -1,6 +1,16 @@
 // What listeners are given, by the type of event, and how errors are told apart.
 import { Queue, Worker, defineJobs, isMillraceError, job } from 'millrace'
-import type { ErrorCode, ErrorInfo, EventOf, EventType, MillraceError, NameOf, QueueEvent, Stop } from 'millrace'
+import type {
+  ErrorCode,
+  ErrorInfo,
+  EventOf,
+  EventType,
+  Listener,
+  MillraceError,
+  NameOf,
+  QueueEvent,
+  Stop,
+} from 'millrace'
 import { describe, expectTypeOf, test } from 'vitest'
 import { queue, store, untyped } from './jobs.js'
 import type { jobs } from './jobs.js'
@@ -48,6 +58,19 @@ describe('on', () => {
     queue.on('drained', ({ name }) => expectTypeOf(name).toEqualTypeOf<string>())
     untyped.on('completed', (event) => expectTypeOf(event).toEqualTypeOf<EventOf<'completed'>>())
     untyped.on('completed', ({ result }) => expectTypeOf(result).toEqualTypeOf<unknown>())
+  })
+
+  test('takes listeners that know nothing of the jobs, on a queue of declared ones', () => {
+    const plain: Listener<'completed'> = ({ result }) => result
+    queue.on('completed', plain)
+    worker.on('completed', plain)
+    const own: Listener<'completed', typeof jobs> = (event) => event.name === 'charge' && event.result.receipt
+    queue.on('completed', own)
+    const both = (event: EventOf<'completed' | 'failed'>): unknown =>
+      event.type === 'failed' ? event.error.message : event.result
+    for (const type of ['completed', 'failed'] as const) queue.on(type, both)
+    // @ts-expect-error that is of one job, and there are others
+    queue.on('completed', (event: EventOf<'completed'> & { readonly name: 'charge' }) => event.name)
   })
 
   test('tells what the phases of declared jobs returned', () => {
