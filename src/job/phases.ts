@@ -80,7 +80,7 @@ export function progressed(phases: Phases, name: string, progress: number): Phas
   return { ...phases, [name]: { ...phases[name]!, progress } }
 }
 
-/** A phase has ended well. The result of the last one is that of the job, and is not written twice. */
+/** A phase has ended well. Of the last one nothing is written: its end and its result are those of the job. */
 export function completed(phases: Phases, name: string, result: JsonText | undefined): Phases {
   return { ...phases, [name]: result === undefined ? COMPLETED : { status: 'completed', result } }
 }
@@ -92,6 +92,11 @@ export function failed(phases: Phases, name: string, { stack: _stack, ...error }
     ...phases,
     [name]: { status: 'failed', ...(progress !== undefined && { progress }), error, failures: failures + 1 },
   }
+}
+
+/** A phase has not ended well, and yet the job is completed. */
+export function cutOff(phases: Phases, name: string): Phases {
+  return { ...phases, [name]: { ...phases[name]!, status: 'cancelled' } }
 }
 
 /** How far a job is whose phase number `index` (from 0) of `count` is at `progress`. */
@@ -125,7 +130,7 @@ export function overallOf(job: JobRecord): number {
  * handler's, so nothing that its handler says at that moment can be lost: what had not completed then has ended with it.
  */
 function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
-  const status = statusIn(job, phase.status)
+  const status = statusIn(job, phase.status, last)
   const result = last && job.state === 'completed' ? job.result : phase.result
   const error = status === 'failed' ? (phase.error ?? withoutStack(job.error)) : phase.error
   return {
@@ -136,8 +141,9 @@ function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
   }
 }
 
-function statusIn({ state }: JobRecord, status: PhaseStatus): PhaseStatus {
+function statusIn({ state }: JobRecord, status: PhaseStatus, last: boolean): PhaseStatus {
   if (status === 'completed') return status
+  if (last && status === 'active' && state === 'completed') return 'completed'
   if (isFinished(state)) return state === 'failed' && status !== 'pending' ? 'failed' : 'cancelled'
   return status === 'active' && state !== 'active' ? 'pending' : status
 }

@@ -8,7 +8,7 @@ import type { Outcome } from '../job/lifecycle.js'
 import { memoOf, writeMemo } from '../job/memo.js'
 import type { Memo, PhaseStatus } from '../job/memo.js'
 import { nearest } from '../job/names.js'
-import { begun, completed, failed, overall, progressed, resumed } from '../job/phases.js'
+import { begun, completed, cutOff, failed, overall, progressed, resumed } from '../job/phases.js'
 import type { Phases } from '../job/phases.js'
 import { show } from '../job/show.js'
 import type { Job } from '../queue/job.js'
@@ -95,9 +95,11 @@ export class PhaseRun {
   parting(outcome: Outcome): Spoken | undefined {
     const name = this.#now
     if (name === undefined) return undefined
-    if (outcome.kind === 'returned' && this.#over) {
-      const phases = completed(this.#phases, name, undefined)
-      return { memo: () => this.#write(phases), tells: [told(name, 'completed', outcome.result)] }
+    // That the last phase has completed is told by the state of the job, and need not be written once more.
+    if (outcome.kind === 'returned' && this.#over) return { tells: [told(name, 'completed', outcome.result)] }
+    if (outcome.kind === 'returned') {
+      const phases = cutOff(this.#phases, name)
+      return { memo: () => this.#write(phases) }
     }
     if (outcome.kind !== 'threw') return undefined
     const phases = failed(this.#phases, name, outcome.error)

@@ -661,6 +661,31 @@ describe('on memory', () => {
     expect(seen).toEqual(['ada', 'ada'])
   })
 
+  test.each(['process', 'upload'])(
+    'a job that middleware completes though phase %s threw shows that it did not end',
+    async (fails) => {
+      const queue = newQueue({ jobs })
+      const handler = phases({
+        download: () => ({ path: '' }),
+        process: () => {
+          if (fails === 'process') throw new Error('no frames')
+          return { frames: 1 }
+        },
+        upload: () => {
+          throw new Error('no network')
+        },
+      })
+      const forgiving = middleware((_job, _ctx, next) => next().catch(() => 'forgiven'))
+      closing(new Worker(queue, { video: handler } as never, { middleware: [forgiving], logger: false }))
+      const added = await queue.add('video', { url: '' })
+      expect(await added.result()).toBe('forgiven')
+      const { phases: shown } = (await queue.get(added.id))!
+      const ended =
+        fails === 'process' ? ['completed', 'cancelled', 'cancelled'] : ['completed', 'completed', 'cancelled']
+      expect(Object.values(shown).map(({ status }) => status)).toEqual(ended)
+    },
+  )
+
   test('phases that cannot be run are refused when the worker is made', () => {
     const queue = newQueue({ jobs })
     const refused = (make: () => unknown, said: string): void =>

@@ -3,7 +3,7 @@ import type { Change, Move, Note } from '../../job/change.js'
 import type { Group } from '../../store/store.js'
 import { moved } from '../apply.js'
 import { follow, isPlainEnd } from './move.js'
-import { isPlainNote, noteHeld } from './note.js'
+import { isPlainNote, sayHeld } from './note.js'
 import type { Found } from './rows.js'
 import { writeTo } from './runs.js'
 import type { Transaction } from './transaction.js'
@@ -54,7 +54,7 @@ export function complete(tx: Transaction, completions: readonly Completion[]): b
   const statements = { run: sql.completeRun, many: sql.completeMany }
   const forget = news.mark()
   sql.beginGroup.run()
-  const noted = completions.every(({ note }) => note === undefined || noteHeld(tx, note))
+  const noted = completions.every(({ note, held: { job } }) => note === undefined || sayHeld(tx, job, note))
   const whole = noted && writeTo(seqs, statements, now, completions[0]!.change.fence) === completions.length
   if (!whole) {
     sql.rollbackGroup.run()

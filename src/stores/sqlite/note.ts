@@ -1,6 +1,7 @@
 // stores/sqlite/note.ts: writes beside a job's state, fenced; the fence stays.
 import type { Note } from '../../job/change.js'
 import { LOGS_KEPT } from '../../job/job.js'
+import type { JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
 import { mayChange } from '../apply.js'
 import { fenced, missing } from '../verdicts.js'
@@ -17,13 +18,10 @@ export function note(tx: Transaction, change: Note): Refused | undefined {
   if (!mayChange(job, change.fence, change.held, now)) return fenced(job)
 
   if (change.data !== undefined) writeData(tx, seq, change.data)
-  if (change.progress !== undefined) {
-    sql.setProgress.run(change.progress, seq)
-    news.tell('progress', job, { progress: change.progress, about: change.about })
-  }
+  if (change.progress !== undefined) sql.setProgress.run(change.progress, seq)
   if (change.memo !== undefined) sql.setMemo.run(change.memo, seq)
   for (const { name, result } of change.steps ?? []) sql.addStep.run(seq, name, nullable(result))
-  for (const { type, about } of change.tells ?? []) news.tell(type, job, { about })
+  tell(news, job, change)
   if (change.logs !== undefined && change.logs.length > 0) {
     let n = sql.lastLog.get(seq)![0] as number
     for (const line of change.logs) sql.addLog.run(seq, ++n, now, job.attempt, line)
@@ -32,22 +30,33 @@ export function note(tx: Transaction, change: Note): Refused | undefined {
   return undefined
 }
 
-/** Whether a note by the holder writes memo and progress alone. */
-export function isPlainNote({ held, memo, progress, data, steps, logs }: Note): boolean {
-  return held && (memo ?? progress) !== undefined && data === undefined && steps === undefined && logs === undefined
+/** Whether a note by the holder writes no more than memo and progress. */
+export function isPlainNote({ held, data, steps, logs }: Note): boolean {
+  return held && data === undefined && steps === undefined && logs === undefined
 }
 
 /** Writes memo and progress of a job that was claimed through this connection, if it still is: it need not be read for that. */
 export function noteHeld({ sql, news, now, held }: Transaction, change: Note): boolean {
-  if (!isPlainNote(change)) return false
-  const { memo, progress, about, tells } = change
+  const { memo, progress } = change
+  if (!isPlainNote(change) || (memo ?? progress) === undefined) return false
   const found = held.get(change.id)
   if (found === undefined || found.job.fence !== change.fence) return false
   const { changes } = sql.noteHeld.run(nullable(memo), nullable(progress), found.seq, change.fence, now)
   if (Number(changes) !== 1) return false
-  if (progress !== undefined) news.tell('progress', found.job, { progress, about })
-  for (const each of tells ?? []) news.tell(each.type, found.job, { about: each.about })
+  tell(news, found.job, change)
   return true
+}
+
+/** Writes what a holder said just before the end that is written with it: what is only told needs no row. */
+export function sayHeld(tx: Transaction, job: JobRecord, change: Note): boolean {
+  if ((change.memo ?? change.progress) !== undefined) return noteHeld(tx, change)
+  tell(tx.news, job, change)
+  return true
+}
+
+function tell(news: Transaction['news'], job: JobRecord, { progress, about, tells }: Note): void {
+  if (progress !== undefined) news.tell('progress', job, { progress, about })
+  for (const each of tells ?? []) news.tell(each.type, job, { about: each.about })
 }
 
 /** Gives a job other data; `null` for none. */
