@@ -47,13 +47,14 @@ test.each(places)(
     const video = await queue.add('video', undefined)
     for (const phase of ['download', 'process', 'upload'] as const) {
       const begun = event(queue, 'phase', (each) => each.phase === phase && each.status === 'active')
+      await queue.counts() // who listens and then reads is told of all that comes after what was read
       const worker = employ(phase)
       await Promise.all([worker.heard('stays'), begun])
       await worker.kill()
       expect((await video.refresh()).phases[phase]).toMatchObject({ status: 'active' })
     }
-    const order = await queue.add('order', undefined)
     const failed = event(queue, 'failed')
+    const order = await queue.add('order', undefined)
     const charging = employ('charge')
     await charging.heard('stays')
     await charging.kill()

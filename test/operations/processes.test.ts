@@ -100,13 +100,13 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('on %s', { timeout: 60_000 }, (
     async (_what, recovery) => {
       const here = await database(kind)
       const { queue, worker } = here
-      await queue.limit({ concurrency: 2 })
+      const taken = recovery === 'retry' ? event(queue, 'stalled') : event(queue, 'failed')
+      await queue.limit({ concurrency: 2 }) // by the time that this has landed, the others know that somebody listens
       const living = await worker()
       await hold(queue, living, 'its job')
       const dead = await worker()
       await hold(queue, dead, 'job')
       await dead.kill()
-      const taken = recovery === 'retry' ? event(queue, 'stalled') : event(queue, 'failed')
       const third = await worker({ recovery })
       const told = await taken
       expect(told.id).toBe('job')
