@@ -19,7 +19,7 @@ export class Presence {
   #version = 0
   #state: State = 'running'
   #others = 0
-  #writing = Promise.resolve()
+  #writing: Promise<void> | undefined
   /** What is to be announced with the next write that lands. */
   #untold: CellEvent['type'][] = []
   /** The last write got no answer. */
@@ -68,11 +68,19 @@ export class Presence {
     return cells
   }
 
-  /** One write at a time, so that each knows the version it follows. */
+  /** One write at a time, so that each knows the version it follows; the first leaves at once. */
   #write(state: State | undefined): Promise<void> {
-    const done = this.#writing.then(() => this.#put(state))
-    this.#writing = done.catch(() => {})
+    const done = this.#writing === undefined ? this.#put(state) : this.#writing.then(() => this.#put(state))
+    const writing: Promise<void> = done.then(
+      () => this.#written(writing),
+      () => this.#written(writing),
+    )
+    this.#writing = writing
     return done
+  }
+
+  #written(writing: Promise<void>): void {
+    if (this.#writing === writing) this.#writing = undefined
   }
 
   async #put(state: State | undefined): Promise<void> {

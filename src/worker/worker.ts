@@ -270,10 +270,12 @@ export class Worker<
     }
     this.#leases.start()
     this.#upkeep.start()
+    // On its way before the first ask: of one that dies in the next moment, others must know whose job it was.
+    const registered = this.#presence.announce(this.#state === 'paused' ? 'paused' : 'running', 'worker-started')
     if (this.#state === 'running') this.#intake.start()
     this.#deliveries = this.#deliver()
     try {
-      await this.#presence.announce(this.#state === 'paused' ? 'paused' : 'running', 'worker-started')
+      await registered
       this.#recovering = this.#recover(await this.#presence.look())
     } catch (error) {
       this.#failed(error) // the next sign of life makes up for it

@@ -44,7 +44,7 @@ const worker = new Worker(
       charge: { run: (job, ctx) => run(job, 'charge', ctx.phaseResults()), attempts: 1 },
     }),
   },
-  { logger: false, autorun: false, lease: 400, upkeepEvery: 50, pollEvery: 200 },
+  { logger: false, autorun: false, lease: '10m' },
 )
 untilFinished(() => shutdown([worker, queue, store]))
 await worker.run()
