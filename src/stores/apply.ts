@@ -72,6 +72,7 @@ export function mayTurn(group: Group): boolean {
       change.kind === 'move' &&
       change.to === 'removed' &&
       !change.held &&
+      !change.reaps &&
       first?.kind === 'move' &&
       first.to !== 'removed' &&
       isFinished(first.to) &&

@@ -116,6 +116,16 @@ describe('a refused group', () => {
     expect(mill.news?.workHints()).toEqual([])
   })
 
+  test('leaves no trace where the removal of what it has just ended is refused', () => {
+    const mill = new Mill()
+    mill.commit({ groups: [[insert('a')]] })
+    const before = dump(mill.table)
+    const end: Change = { ...MISSING, id: 'a', to: 'completed' }
+    const [verdict] = mill.commit({ groups: [[end, { ...end, to: 'removed', fence: 1, reaps: true }]] }).groups
+    expect(verdict?.ok).toBe(false)
+    expect(dump(mill.table)).toEqual(before)
+  })
+
   test('leaves no trace though its last change was spoilt by the one before it', () => {
     const mill = new Mill()
     mill.do(insert('child'), insert('parent', { edges: [{ on: 'child', policy: 'fail' }] }))
