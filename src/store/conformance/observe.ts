@@ -7,7 +7,7 @@ import { Listener } from './listening.js'
 import { MINUTE } from './resolve.js'
 import { contradictions } from './sound.js'
 import { walkQueues } from './walk.js'
-import type { Cell, Query, QueueTally, Receipt, Store } from '../store.js'
+import type { Cell, Query, QueueTally, Receipt, Store, StoreEvent } from '../store.js'
 
 const times = new Set(
   'now at next runAt leaseUntil brokenAt staleAt deleteAt dueAt createdAt startedAt finishedAt'.split(' '),
@@ -110,10 +110,12 @@ export class Walker {
 
   /** The events of the last step; within a commit only the order of each job's own is a duty. */
   async #events(): Promise<unknown> {
-    const all = await this.listener.heard(this.#marker)
-    const fresh = all.slice(this.#told)
+    await this.listener.heard(this.#marker)
+    const { all } = this.listener
+    const fresh = all.slice(this.#told).filter(({ queue }) => queue === '' || walkQueues.includes(queue))
     this.#told = all.length
-    return fresh.toSorted((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0))
+    const key = ({ id, queue }: StoreEvent): string => (id === '' ? ` ${queue}` : id) // that of a queue is no job's
+    return fresh.toSorted((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0))
   }
 
   /** Times from the beginning of the walk, and nothing that a store chooses for itself. */

@@ -5,6 +5,11 @@ import { crowd, fitting, LARGE, UNIT } from './quick.js'
 const PASSED = 100
 const SLACK = 50
 
+/** Notes how far lanes have been read: whatever waits before that, others are claiming. Where groups are passed over, that is not so. */
+const reached = `for i in 1 .. lanes loop
+          if not a_gated[i] then seen_at := seen_at || jsonb_build_object(a_lane[i]::text, jsonb_build_array(a_p[i], a_o[i])); end if;
+        end loop;`
+
 /**
  * One ask, in `k`: the worker, the queues, what it handles (`[name, versions, lease]`, in order), how many jobs it wants
  * and how many ahead; and floors, places in lanes below which this process knows of nothing.
@@ -42,6 +47,7 @@ export const claim = `
       if exhausted then
         exit when not floored;
         floored := false; -- what lies below may be new
+        ${reached}
         a_p := array_fill(-9223372036854775808, array[lanes]); a_o := a_p; a_s := a_p;
         stopped := '{}';
       end if;
@@ -80,9 +86,10 @@ export const claim = `
         ev := ev || ${crowd('active', { at: 'began', worker: "k->>'worker'", ids: 'stands', lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', chains: 'why' })};
         many_n := many_n + cardinality(lanes_in) - 1;
       end if;
-      for i in 1 .. lanes loop
-        if not k ? 'floors' and not a_gated[i] then seen_at := seen_at || jsonb_build_object(a_lane[i]::text, jsonb_build_array(a_p[i], a_o[i])); end if;
-      end loop;
+      if k ? 'floors' then below := below || (k->'floors'); end if;
+      if floored or not k ? 'floors' then
+        ${reached}
+      end if;
     end if;
     for i in 1 .. cardinality(b_key) loop
       if b_took[i] > 0 and b_tokens[i] is not null then
@@ -188,7 +195,7 @@ function oneLane(from: string, order: string): string {
         -- Read in order, and kept so: nothing here has to be sorted.
         select array_agg(x.ctid) filter (where x.ok), array_agg(x.n > want) filter (where x.ok),
                count(*) filter (where x.ok and x.n <= want), count(*) filter (where x.ok and x.n > want), count(*), bool_and(x.ok),
-               (array_agg(x.priority))[count(*)], (array_agg(x.ord))[count(*)]
+               (array_agg(x.priority))[count(*) filter (where x.ok)], (array_agg(x.ord))[count(*) filter (where x.ok)]
           into new_tids, new_aheads, got, got_ahead, found_n, all_ok, last_p, last_o
         from (
           select z.*, bool_and(z.n <= want or z.fit) over (rows unbounded preceding) as ok from (
@@ -203,7 +210,7 @@ function oneLane(from: string, order: string): string {
         if found_n > 0 then
           tids := tids || new_tids; aheads := aheads || new_aheads;
           leases := leases || array_fill(a_lease[1], array[got + got_ahead]);
-          a_p[1] := last_p; a_o[1] := last_o;
+          a_p[1] := coalesce(last_p, a_p[1]); a_o[1] := coalesce(last_o, a_o[1]);
           want := want - got;
           more := case when all_ok then more - got_ahead else 0 end; -- what may not be leased ahead ends its lane
         end if;

@@ -59,7 +59,7 @@ function lease(until: string): string {
       end if;`
 }
 
-/** Tells what was taken, from the rows of the answer; and of which queues it was the last: nothing waits behind it or, where there are floors, anywhere. */
+/** Tells what was taken, from the rows of the answer; and of which queues it was the last: nothing waits behind it or, where there are floors, below them. */
 const tell = `
       select array[${crowd('active', {
         at: 't',
@@ -72,12 +72,12 @@ const tell = `
           from unnest(string_to_array(z.ids, ${UNIT})) y(id) cross join lateral (select o.chain from job o where o.id = y.id offset 0) j) end`,
       })}] || array(
           select json_build_object('type', 'drained', 'id', '', 'queue', q.name, 'name', '', 'at', t)::text from queue q
-          where q.id in (select l.queue from lane l where l.id = any (z.of)) and (floors is null or not v1_waiting(q.id, '{}'))
-            and not v1_waiting(q.id, (select jsonb_object_agg(y.lane, jsonb_build_array(z.p, z.o)) from unnest(lanes) y(lane)))
+          where q.id in (select l.queue from lane l where l.id = any (z.of)) and (floors is null or not v2_below(q.id, floors))
+            and not v1_waiting(q.id, (select jsonb_object_agg(y.lane, to_jsonb(z.far)) from unnest(lanes) y(lane)))
           order by q.id), cardinality(z.of) - 1
         into told, told_n
         from (select array_agg(y.part[1]::int) as of, string_agg(y.part[2], ${UNIT}) as ids, string_agg(y.part[6], ',') as attempts,
-                (array_agg(y.part[3]::bigint))[count(*)] as p, (array_agg(y.part[4]::bigint))[count(*)] as o
+                max(array[y.part[3]::bigint, y.part[4]::bigint]) as far
               from (select string_to_array(x.row, ${UNIT}) as part from unnest(string_to_array(rows_out, ${ROW})) x(row) offset 0) y) z;
       told_n := told_n + cardinality(told);
       insert into event (events, body) values (told_n, array_to_string(told, ${ROW}));

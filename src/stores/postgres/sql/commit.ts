@@ -29,7 +29,7 @@ declare
   c_of int[] := '{}'; c_what text[] := '{}'; c_n int[] := '{}';
   ev text[] := '{}'; many_n int := 0; many text; rv text[] := '{}'; d_queue int[] := '{}'; d_at bigint[] := '{}';
   w_lane int[] := '{}'; w_p bigint[] := '{}'; w_o bigint[] := '{}'; credited int[] := '{}'; bounded text[] := '{}';
-  claimed int[] := '{}'; cut text[] := '{}'; gated_in int[] := '{}'; later bigint; began bigint; begun bigint[] := '{}'; seen_at jsonb := '{}'; fit_n int;
+  claimed int[] := '{}'; cut text[] := '{}'; gated_in int[] := '{}'; later bigint; began bigint; begun bigint[] := '{}'; seen_at jsonb := '{}'; below jsonb := '{}'; fit_n int;
   k_ev int; k_rv int; k_c int; k_d int; k_w int; k_cr int; k_b int; k_full jsonb; backlogs jsonb := '{}'; whose_backlog text; oldest text;
   -- Answers.
   g_out text[] := '{}'; g_short text[] := '{}'; r_out text[] := '{}'; r_short text[] := '{}'; a_out text[] := '{}';
@@ -154,7 +154,7 @@ begin
         elsif 'c' = any (r.kinds) and v1_limited(v1_cell('limit:' || r.name)) and v1_waiting(r.id, '{}') then got := 1;
         end if;
       end if;
-      if 'd' = any (r.kinds) and (recording or got = 1) and not v1_waiting(r.id, seen_at) then
+      if 'd' = any (r.kinds) and (recording or got = 1) and not v1_waiting(r.id, seen_at) and (below = '{}' or not v2_below(r.id, below)) then
         got := 0;
         if recording then
           ev := ev || json_build_object('type', 'drained', 'id', '', 'queue', r.name, 'name', '', 'at', t)::text;

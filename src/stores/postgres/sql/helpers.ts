@@ -91,6 +91,22 @@ create or replace function {S}.v1_waiting(of int, places jsonb) returns boolean 
     ) w where l.queue = of and l.shared)
 $$;
 
+-- Whether a queue has jobs waiting in a lane up to its floor: those that a claim which began behind it has not read.
+create or replace function {S}.v2_below(of int, floors jsonb) returns boolean language sql volatile as $$
+  select exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is null
+        and (j.priority, j.ord) <= ((floors->(l.id::text)->>0)::bigint, (floors->(l.id::text)->>1)::bigint)
+      limit 1
+    ) w where l.queue = of and not l.shared and floors ? l.id::text)
+  or exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
+        and (j.priority, j.ord) < ((floors->(l.id::text)->>0)::bigint, (floors->(l.id::text)->>1)::bigint)
+      limit 1
+    ) w where l.queue = of and l.shared and floors ? l.id::text)
+$$;
+
 -- All counts, by whose they are.
 create or replace function {S}.v1_counts() returns table (of int, what text, n numeric) language sql stable as $$
   select y.of, y.what, sum(y.n) from (

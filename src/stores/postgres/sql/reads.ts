@@ -204,11 +204,16 @@ create or replace function {S}.lane_v1(ids jsonb) returns text language sql stab
 $$;
 `
 
+/** Where the stream is, and from where on it is told. Read in one statement with what is told: others number and clear away meanwhile. */
+const stream = `(
+      select y.event, y.floor, y.lost, case when y.lost then y.floor else after end as since
+      from (select o.event, o.floor, after < o.floor or after > o.event as lost from meta o) y)`
+
 /** Watching. */
 export const watching = `
 -- Numbers the events that have come to light, in order. Who numbers locks the count, so that readers see numbers in order and
 -- without gaps.
-create or replace function {S}.v2_number(ring int) returns {S}.meta language plpgsql volatile as $$
+create or replace function {S}.v2_number(ring int) returns void language plpgsql volatile as $$
 declare
   m {S}.meta;
   e record;
@@ -224,32 +229,31 @@ begin
     update meta set event = n, floor = greatest(m.floor, n - ring);
     delete from event where last <= n - ring;
   end if;
-  select * into m from meta;
-  return m;
 end $$;
 
 -- Those after a number: what there is to say of them, then a text for each commit.
 create or replace function {S}.events_v2(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
 declare
-  m meta := v2_number(ring);
-  lost boolean := after < m.floor or after > m.event;
-  ends bigint[];
-  bodies text;
+  answer text;
 begin
-  select array_agg(y.last), string_agg(y.body, ${FILE}) into ends, bodies
-    from (select e.last, e.body from event e where e.last > case when lost then m.floor else after end order by e.last) y;
-  return concat_ws(${FILE}, json_build_object('last', m.event, 'floor', m.floor, 'gap', lost, 'ends', coalesce(ends, '{}'))::text, bodies);
+  perform v2_number(ring);
+  select concat_ws(${FILE}, json_build_object('last', m.event, 'floor', m.floor, 'gap', m.lost, 'ends', coalesce(told.ends, '{}'))::text, told.bodies) into answer
+    from ${stream} m cross join lateral (
+      select array_agg(y.last) as ends, string_agg(y.body, ${FILE}) as bodies
+      from (select e.last, e.body from event e where e.last > m.since order by e.last) y) told;
+  return answer;
 end $$;
 
 -- The same, as version 1 of the schema was asked for it: each event by itself, as JSON.
 create or replace function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
 declare
-  m meta := v2_number(ring);
-  lost boolean := after < m.floor or after > m.event;
+  answer text;
 begin
-  return json_build_object('last', m.event, 'floor', m.floor, 'gap', lost,
-    'rows', (select coalesce(json_agg(json_build_array(y.last, v2_spread(y.body)) order by y.last), '[]') from event y
-             where y.last > case when lost then m.floor else after end))::text;
+  perform v2_number(ring);
+  select json_build_object('last', m.event, 'floor', m.floor, 'gap', m.lost,
+      'rows', (select coalesce(json_agg(json_build_array(y.last, v2_spread(y.body)) order by y.last), '[]') from event y where y.last > m.since))::text into answer
+    from ${stream} m;
+  return answer;
 end $$;
 
 -- The events that a commit told, as an array of JSON.
