@@ -21,7 +21,10 @@ import type { JobRecord } from '../../src/job/job.js'
 import { note } from '../../src/job/lifecycle.js'
 import type { Said } from '../../src/job/lifecycle.js'
 import type { Group, StoreEvent } from '../../src/store/store.js'
+import { postgres } from '../../src/postgres.js'
+import { closing } from '../setup.js'
 import { inOrder, scene } from './scene.js'
+import { newSchema, sharedServer } from './shared.js'
 
 /** Chance from a seed. */
 function dice(seed: number): <T>(choices: readonly T[]) => T {
@@ -71,8 +74,8 @@ test.each(Array.from({ length: seeds }, (_, n) => from + n))(
       if (what === 0) return progress
       if (what === 1) return { ...progress, ...about }
       if (what === 2) return memo
-      if (what === 3) return { ...memo, ...tells } as Said
-      if (what === 4) return { ...progress, ...memo, ...tells, ...about } as Said
+      if (what === 3) return { ...memo, ...tells }
+      if (what === 4) return { ...progress, ...memo, ...tells, ...about }
       if (what === 5) return { logs: [roll(odd), roll(odd)] }
       return { ...progress, logs: [roll(odd)] }
     }
@@ -323,4 +326,23 @@ test('events that others number and clear away meanwhile are told once, and a ga
     end loop;
   end $$`)
   await Promise.all([writing, reading])
+})
+
+test('whoever resumes amid the events of a commit hears the rest of them, and none again, also where some are gone', async () => {
+  const url = await sharedServer()
+  const store = closing(postgres(url, { schema: newSchema(), ring: 5 }))
+  const d = new Driver(store, 'adds')
+  const first = new Listener(store, { events: true })
+  await d.addMany(10, 'a')
+  await first.heard(d)
+  const cursors = first.events.map(({ cursor }) => cursor)
+  expect(cursors).toHaveLength(10)
+  for (const at of [1, 7]) {
+    const later = new Listener(store, { events: true, from: cursors[at]! })
+    await later.heard(d)
+    expect(later.events.map(({ cursor }) => cursor)).toEqual(cursors.slice(at + 1))
+    expect(later.notices.some(({ gap }) => gap)).toBe(at === 1)
+    later.stop()
+  }
+  first.stop()
 })

@@ -87,9 +87,10 @@ export class Feed {
   async #resume(watcher: Watcher, from: string, event: number): Promise<void> {
     const upTo = this.#position ?? event
     const after = /^\d+$/.test(from) ? Number(from) : -1
-    const { gap, events: told } = await this.#source.events(after > upTo ? -1 : after)
+    const since = after > upTo ? -1 : after
+    const { gap, events: told } = await this.#source.events(since)
     watcher.since = upTo // one that could not be told stays new, and is told the next time
-    const events = told.filter(({ cursor }) => Number(cursor) <= upTo && (gap || Number(cursor) > after))
+    const events = told.filter(({ cursor }) => Number(cursor) <= upTo && Number(cursor) > since)
     if (gap || events.length > 0) queueMicrotask(() => this.#listeners.call(watcher, { ...NO_HINTS, events, gap }))
   }
 
@@ -121,7 +122,8 @@ export class Feed {
 
   async #read(after: number): Promise<void> {
     const { last, gap, events: told } = await this.#source.events(after)
-    const events = gap || isAfter(told[0], after) ? told : told.filter((event) => isAfter(event, after))
+    const since = after > last ? -1 : after // of another stream, where that has begun anew
+    const events = isAfter(told[0], since) ? told : told.filter((event) => isAfter(event, since))
     this.#position = gap ? last : Math.max(last, after)
     if (events.length > 0 || gap) this.#listeners.tell(NO_HINTS, events, gap)
   }
