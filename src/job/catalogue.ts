@@ -162,6 +162,11 @@ export const errorCatalogue = {
     summary: 'A signal that a handler waited for did not come in time, or was taken away.',
     remedy: 'Catch it where the handler goes on without the signal, or raise `timeout` of `ctx.waitForSignal`.',
   },
+  NOT_AWAITED: {
+    summary:
+      'A handler, or a phase, returned without having waited for `ctx.sleep` or `ctx.waitForSignal`; the job failed for good.',
+    remedy: 'Await it; then retry the job. Steps that were taken are remembered.',
+  },
   WORKER_DIED: {
     summary: "The process of the worker that ran a job was found dead by a worker that starts with `recovery: 'fail'`.",
     remedy: "Look for what killed it, see how far the job had come, then retry the job; or use `recovery: 'retry'`.",

@@ -267,8 +267,7 @@ export class Attempt {
 
   #armTimeout(): void {
     const timeout = this.record.timeout ?? this.handler.timeout
-    if (timeout === undefined) return
-    this.#timers = [this.#host.desk.connection.runtime.timer(timeout, () => this.stop(tookTooLong(timeout)))]
+    if (timeout !== undefined) this.arm(timeout, () => tookTooLong(timeout))
   }
 
   /** It took too long: it is told to stop, fails with this unless it was stopping, and is given up if it goes on. */
@@ -297,6 +296,8 @@ export class Attempt {
 
   #returned(value: unknown): void {
     if (this.#done || this.#steps?.delay(() => this.#returned(value)) === true) return
+    const unheard = this.#steps?.unheard
+    if (unheard !== undefined) return this.#threw(unheard.error)
     if (this.lost !== undefined || this.#overdue !== undefined || this.leaves) return this.#threw(undefined)
     if (this.postponed !== undefined) return this.#end({ kind: 'snoozed', for: this.postponed })
     const [work, children] = [this.#transacting, this.#children]
@@ -328,13 +329,13 @@ export class Attempt {
     this.#end(returned(result, work?.isOpen === true ? work.successors : this.successors))
   }
 
-  #threw(error: unknown): void {
-    if (this.#done || this.#steps?.delay(() => this.#threw(error)) === true) return
+  #threw(thrown: unknown): void {
+    if (this.#done || this.#steps?.delay(() => this.#threw(thrown)) === true) return
     if (this.lost !== undefined) {
       this.#finish()
-      this.#host.endedLost(this)
-      return
+      return this.#host.endedLost(this)
     }
+    const error = this.#steps === undefined ? thrown : this.#steps.thrown(thrown)
     if (this.#steps?.outcome !== undefined) return this.#end(this.#steps.outcome)
     if (this.#children?.waits === true) return this.#wait(this.#children)
     if (this.#snooze !== undefined) return this.#end({ kind: 'snoozed', for: this.#snooze })
@@ -366,8 +367,7 @@ export class Attempt {
 
   /** What a failure comes to, which is found only when the handler has returned. */
   failedWith(error: unknown): Outcome {
-    const failing = this.#failing
-    return failure(failing, error, worthRetrying(failing, error))
+    return failure(this.#failing, error, worthRetrying(this.#failing, error))
   }
 
   /** What `ctx.add` and the callback of `ctx.complete` asked for. */

@@ -29,6 +29,7 @@ interface Phased extends Attempting {
   /** Why its handler was told to stop. */
   readonly reason: AbortReason | undefined
   readonly saying: Attempting['saying'] & { note(said: Spoken): Promise<void> }
+  readonly steps: Attempting['steps'] & { over(): Promise<void> }
   /** Whether jobs were added that leave with its settlement. */
   readonly adds: boolean
   /** Whether its handler asked to run again, and has only to end. */
@@ -203,6 +204,7 @@ export class PhaseRun {
     try {
       const value = await run(job, own as never)
       if (this.#waits !== undefined) await this.#waits
+      await this.#attempt.steps.over()
       this.#over = at === this.#names.length - 1
       return value
     } catch (error) {

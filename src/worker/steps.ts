@@ -1,19 +1,21 @@
 // worker/steps.ts: what a handler does once for its job, however often it runs: `ctx.step`, `ctx.sleep`, `ctx.waitForSignal`.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
-import { MillraceError } from '../job/errors.js'
+import { MillraceError, isMillraceError } from '../job/errors.js'
 import { isFinished } from '../job/job.js'
 import type { Edge, EdgeError, JobRecord, Millis } from '../job/job.js'
 import { decodeJson, encodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
 import type { Outcome, Said } from '../job/lifecycle.js'
 import { checkName, refuseUnknown } from '../job/names.js'
+import { show } from '../job/show.js'
 import { expected } from '../job/signals.js'
 import type { Desk } from '../queue/desk.js'
 import { checkSignal, signalId, signalRow } from '../queue/signals.js'
 import { outOfOrder } from '../queue/successors.js'
 import { openTransaction } from '../store/ambient.js'
 import { notInBatch } from './batching.js'
+import { Calls, Leaving } from './calls.js'
 import type { SignalOptions } from './context.js'
 import { checkCallback } from './failing.js'
 
@@ -32,11 +34,6 @@ interface Stepping {
   notOurs(): MillraceError
 }
 
-/** Thrown by `ctx.sleep` and `ctx.waitForSignal` to leave the handler. */
-class Leaving extends Error {
-  override readonly name = 'Leaving'
-}
-
 /** What is remembered of earlier runs, and what this one has added. */
 interface Memory {
   readonly steps: Map<string, JsonText | undefined>
@@ -51,9 +48,9 @@ export class DurableSteps {
   /** Steps that are being taken, by name: who asks for one of them waits for the same. */
   readonly #running = new Map<string, Promise<JsonText | undefined>>()
   /** Calls that the handler may not have waited for. */
-  readonly #calls = new Set<Promise<unknown>>()
+  readonly #calls = new Calls()
   #outcome: Outcome | undefined
-  /** Results that cannot be remembered, and would not be the next time. */
+  /** What would be the same the next time: results that cannot be remembered, calls that are not awaited. */
   readonly #refused = new Set<unknown>()
 
   constructor(attempt: Stepping, desk: Desk) {
@@ -68,18 +65,49 @@ export class DurableSteps {
 
   /** Whether a handler that has ended did not wait for all steps: they are taken to their end first, so that none is taken again. */
   delay(then: () => void): boolean {
-    if (this.#calls.size === 0 || this.#attempt.lost !== undefined) return false
-    void Promise.allSettled(this.#calls).then(then)
+    this.#calls.cut()
+    const { underWay } = this.#calls
+    if (underWay === undefined || this.#attempt.lost !== undefined) return false
+    void underWay.then(then)
     return true
   }
 
-  /** Whether an error is about a result that will never be remembered. */
+  /** What a handler fails with that returned without waiting for what it called. */
+  get unheard(): { readonly error: unknown } | undefined {
+    const pending = this.#outcome === undefined ? this.#calls.pending : undefined
+    return this.#mistaken(this.#calls.unheard ?? pending)
+  }
+
+  /** What a handler that threw fails with: what it threw, unless it was left by what nobody waited for. */
+  thrown(error: unknown): unknown {
+    const { unheard } = this.#calls
+    if (unheard === undefined) return error
+    this.#outcome = undefined
+    return error instanceof Leaving ? this.#mistaken(unheard).error : error
+  }
+
+  /** A phase has returned: its steps are taken to their end, and it fails like a handler that did not wait. */
+  async over(): Promise<void> {
+    await this.#calls.underWay
+    const { unheard } = this
+    if (unheard === undefined) return
+    this.#calls.cut()
+    throw unheard.error
+  }
+
+  /** A call that was not awaited will not be the next time either. */
+  #mistaken<U extends { readonly error: unknown } | undefined>(unheard: U): U {
+    if (isMillraceError(unheard?.error, 'NOT_AWAITED')) this.#refused.add(unheard.error)
+    return unheard
+  }
+
+  /** Whether an error is about what would be the same the next time. */
   refused(error: unknown): boolean {
     return this.#refused.has(error)
   }
 
   step(name: string, run: () => unknown): Promise<unknown> {
-    return this.#track('ctx.step', async () => {
+    return this.#track('ctx.step', false, name, async () => {
       const key = `step:${checkName(name, 'step name')}`
       checkCallback(run, 'ctx.step(name, fn)')
       const { steps } = await this.#load()
@@ -89,7 +117,7 @@ export class DurableSteps {
   }
 
   sleep(name: string, duration: Duration): Promise<void> {
-    return this.#track('ctx.sleep', async () => {
+    return this.#track('ctx.sleep', true, name, async () => {
       const key = `sleep:${checkName(name, 'sleep name')}`
       const time = parseDuration(duration, 'ctx.sleep')
       const { steps } = await this.#load()
@@ -98,7 +126,7 @@ export class DurableSteps {
   }
 
   waitForSignal(name: string, options: SignalOptions = {}): Promise<unknown> {
-    return this.#track('ctx.waitForSignal', async () => {
+    return this.#track('ctx.waitForSignal', true, name, async () => {
       checkSignal(name)
       refuseUnknown(options, ['timeout'], 'ctx.waitForSignal')
       const { timeout } = options
@@ -160,8 +188,8 @@ export class DurableSteps {
 
   /** Ends this run; only the first that asks for it is heard. */
   #leave(outcome: Outcome): never {
-    this.#outcome ??= outcome
-    throw new Leaving('The handler has been left: the job sleeps, or waits for a signal, and runs again.')
+    if (!this.#calls.isCut) this.#outcome ??= outcome
+    throw new Leaving()
   }
 
   #load(): Promise<Memory> {
@@ -181,13 +209,8 @@ export class DurableSteps {
     }
   }
 
-  /** Keeps count of a call; those who await it hear of a failure, and those who do not are not brought down by it. */
-  #track<T>(call: string, work: () => Promise<T>): Promise<T> {
-    const done = this.#allowed(call).then(work)
-    this.#calls.add(done)
-    const over = (): void => void this.#calls.delete(done)
-    done.then(over, over)
-    return done
+  #track<T>(call: string, leaves: boolean, name: string, work: () => Promise<T>): Promise<T> {
+    return this.#calls.track(`${call}(${show(name)})`, leaves, this.#allowed(call).then(work))
   }
 
   /** Refused where what is remembered would be undone with something else. */

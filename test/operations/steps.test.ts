@@ -1,7 +1,7 @@
 // Durable steps: what a handler does once for its job, however often it runs.
 import { describe, expect, test } from 'vitest'
-import { Queue, UnrecoverableError, Worker, isMillraceError } from 'millrace'
-import type { AnyJobs, Handlers, Store, WorkerOptions } from 'millrace'
+import { Queue, UnrecoverableError, Worker, isMillraceError, phases } from 'millrace'
+import type { AnyJobs, Handlers, JobContext, Store, WorkerOptions } from 'millrace'
 import { kinds, stores } from '../composition/stores.js'
 import { addActive, closing, event, gate } from '../setup.js'
 
@@ -231,15 +231,122 @@ describe.each(kinds.slice(0, 2))('in one process, on %s', (kind) => {
     expect(ran).toEqual(['refused', 'after'])
   })
 
-  test('a sleep that nobody awaits is slept all the same', async () => {
+  test.each<[string, (ctx: JobContext) => unknown]>([
+    ['at once', (ctx) => void ctx.sleep('a while', 1)],
+    ['at once, of a signal', (ctx) => void ctx.waitForSignal('go')],
+    [
+      'long after it',
+      async (ctx) => {
+        void ctx.sleep('a while', 1)
+        await ctx.progress(1)
+        await ctx.progress(2)
+      },
+    ],
+    [
+      'though more was to come after it',
+      async (ctx) => {
+        void ctx.sleep('a while', 1).then(() => 'more')
+        void ctx.waitForSignal('go').finally(() => 'more')
+        await ctx.progress(1)
+        await ctx.progress(2)
+      },
+    ],
+    ['of a race', (ctx) => Promise.race([ctx.sleep('a while', 1), 'first'])],
+    ['of a function that is not awaited', (ctx) => void (async () => await ctx.sleep('a while', 1))()],
+    [
+      'in a later step',
+      async (ctx) => {
+        void ctx.sleep('a while', 1)
+        await ctx.progress(1)
+        await ctx.step('later', () => 'never')
+      },
+    ],
+  ])('a handler that ends without its sleep or its signal fails for good: %s', async (_how, run) => {
+    const strays: unknown[] = []
+    const stray = (error: unknown): void => void strays.push(error)
+    process.on('unhandledRejection', stray)
     let runs = 0
     const { queue } = stage(await make(kind), {
       order: (_job, ctx) => {
-        void ctx.sleep('a while', 1)
-        return ++runs
+        runs++
+        return run(ctx)
+      },
+      other: () => new Promise((resolve) => setImmediate(resolve)),
+    })
+    const added = await queue.add('order')
+    await expect(added.result()).rejects.toThrow(/ctx\.(sleep|waitForSignal)\('/)
+    await added.refresh()
+    expect([added.state, added.error?.code, added.attempt, runs]).toEqual(['failed', 'NOT_AWAITED', 1, 1])
+    await (await queue.add('other')).result()
+    process.off('unhandledRejection', stray)
+    expect(strays).toEqual([])
+  })
+
+  test('what a handler throws is what it fails with, whatever it did not wait for', async () => {
+    const { queue } = stage(await make(kind), {
+      order: async (job, ctx) => {
+        void ctx.sleep('a while', '1 day')
+        await ctx.progress(1)
+        if (job.attempt === 1) throw new Error('broken')
+        return 'never'
       },
     })
-    expect(await (await queue.add('order')).result()).toBe(2)
+    const added = await queue.add('order')
+    const { error } = await event(queue, 'retrying')
+    expect(error.message).toBe('broken')
+    await expect(added.result()).rejects.toThrow('not awaited')
+  })
+
+  test('a step that nobody waits for fails its job, and one that somebody waits for late does not', async () => {
+    const { queue } = stage(await make(kind), {
+      careless: (job, ctx) => {
+        void ctx.step('charge', () => {
+          if (job.attempt === 1) throw new Error('refused')
+        })
+        return 'returned'
+      },
+      late: async (_job, ctx) => {
+        const charge = ctx.step('charge', () => Promise.reject(new Error('refused')))
+        await ctx.progress(1)
+        await ctx.progress(2)
+        return charge.catch(() => 'caught')
+      },
+    })
+    const retrying = event(queue, 'retrying')
+    const careless = await queue.add('careless')
+    expect((await retrying).error.message).toBe('refused')
+    expect(await careless.result()).toBe('returned')
+    expect(await (await queue.add('late')).result()).toBe('caught')
+  })
+
+  test('a phase that returns without its sleep fails for good, and the next one does not begin', async () => {
+    const ran: string[] = []
+    const slow = gate()
+    const { queue } = stage(await make(kind), {
+      order: phases({
+        first: async (_job, ctx) => {
+          void ctx.step('slow', async () => {
+            await slow.promise
+            ran.push('slow')
+          })
+          setImmediate(slow.open)
+        },
+        second: (_job, ctx) => {
+          ran.push('second')
+          void ctx.sleep('a while', 1)
+        },
+        third: () => void ran.push('third'),
+      }),
+    })
+    const added = await queue.add('order')
+    await expect(added.result()).rejects.toThrow("ctx.sleep('a while')")
+    await added.refresh()
+    expect([added.state, added.error?.code, Object.values(added.phases!).map(({ status }) => status)]).toEqual([
+      'failed',
+      'NOT_AWAITED',
+      ['completed', 'failed', 'cancelled'],
+    ])
+    expect(ran).toEqual(['slow', 'second'])
   })
 
   test('steps, sleeps and signals of one name are not taken for each other', async () => {

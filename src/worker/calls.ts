@@ -1,0 +1,150 @@
+// worker/calls.ts: the calls of a handler that leave it, or are taken to their end: which of them nobody waits for.
+import { MillraceError } from '../job/errors.js'
+
+/** One of them. */
+interface Call {
+  readonly what: string
+  /** Whether it can leave the handler: a sleep, or a wait. */
+  readonly leaves: boolean
+  readonly done: Promise<unknown>
+  over: boolean
+  /** What it rejected with. */
+  failed: { readonly error: unknown } | undefined
+  heard: boolean
+}
+
+/** Thrown by `ctx.sleep` and `ctx.waitForSignal` to leave the handler. */
+export class Leaving extends Error {
+  override readonly name = 'Leaving'
+
+  constructor() {
+    super(
+      'The handler has been left: the job sleeps, or waits for a signal, and runs again. Where nobody catches this, a promise was not awaited.',
+    )
+  }
+}
+
+/** The calls of one attempt. */
+export class Calls {
+  readonly #open = new Set<Call>()
+  #cut = false
+
+  /** The handler has ended: what could have left it does not any more. */
+  get isCut(): boolean {
+    return this.#cut
+  }
+
+  /** Ends what has not left the handler until now: it will never settle, so that nothing that comes after it is run. */
+  cut(): void {
+    this.#cut = true
+  }
+
+  /** Keeps a call until it is over and somebody has waited for it. Those who do not wait are not brought down by it. */
+  track<T>(what: string, leaves: boolean, done: Promise<T>): Promise<T> {
+    const call: Call = { what, leaves, done, over: false, failed: undefined, heard: false }
+    this.#open.add(call)
+    const over = (failed: Call['failed']): void => {
+      call.over = true
+      call.failed = failed
+      if (call.heard) this.#open.delete(call)
+    }
+    done.then(
+      () => over(undefined),
+      (error: unknown) => over({ error }),
+    )
+    const heard = (): void => {
+      call.heard = true
+      if (call.over) this.#open.delete(call)
+    }
+    const isGone = (): boolean => leaves && this.#cut
+    return new Heard(
+      (resolve, reject) =>
+        done.then(
+          (value) => isGone() || resolve(value),
+          (error: unknown) => isGone() || reject(error),
+        ),
+      heard,
+      leaves,
+    )
+  }
+
+  /** Resolves when the steps under way have ended; undefined where there are none. */
+  get underWay(): Promise<unknown> | undefined {
+    const steps = [...this.#open].filter(({ leaves, over }) => !leaves && !over)
+    return steps.length === 0 ? undefined : Promise.allSettled(steps.map(({ done }) => done))
+  }
+
+  /** What a handler that did not wait for a call is to fail with: what that failed with, or that it was not awaited. */
+  get unheard(): { readonly error: unknown } | undefined {
+    for (const { what, leaves, heard, failed } of this.#open) {
+      if (heard) continue
+      if (failed !== undefined && !(failed.error instanceof Leaving)) return failed
+      if (leaves) return { error: notAwaited(what, 'was not awaited') }
+    }
+    return undefined
+  }
+
+  /** The error for what could still leave a handler that has returned. */
+  get pending(): { readonly error: MillraceError } | undefined {
+    for (const { what, leaves, over } of this.#open) {
+      if (leaves && !over) return { error: notAwaited(what, 'was still pending when the handler returned') }
+    }
+    return undefined
+  }
+}
+
+function notAwaited(what: string, how: string): MillraceError {
+  return new MillraceError(
+    'NOT_AWAITED',
+    `${what} ${how}: the job would have gone on, and run again after it all the same. Write \`await ${what}\`, and do not race it.`,
+  )
+}
+
+/** A promise that tells when somebody waits for it. */
+class Heard<T> extends Promise<T> {
+  /** What `then` and the like make are promises like any other. */
+  static override get [Symbol.species](): PromiseConstructor {
+    return Promise
+  }
+
+  readonly #heard: () => void
+  readonly #follows: boolean
+  #ending = false
+
+  /** `follows`: with `.then(f)` alone nobody waits yet, but may for what that gives. */
+  constructor(
+    work: (resolve: (value: T) => void, reject: (error: unknown) => void) => void,
+    heard: () => void,
+    follows: boolean,
+  ) {
+    super(work)
+    this.#heard = heard
+    this.#follows = follows
+    super.then(undefined, () => {})
+  }
+
+  override then<A = T, B = never>(
+    done?: ((value: T) => A | PromiseLike<A>) | null,
+    failed?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    const next = super.then(done, failed)
+    if (this.#ending) return next
+    if (!this.#follows || typeof failed === 'function') {
+      this.#heard()
+      return next
+    }
+    return this.#followed(next)
+  }
+
+  override finally(then?: (() => void) | null): Promise<T> {
+    if (!this.#follows) return super.finally(then)
+    this.#ending = true // it calls `then` with both, though nobody waits for it
+    const next = super.finally(then)
+    this.#ending = false
+    return this.#followed(next)
+  }
+
+  #followed<A>(next: Promise<A>): Promise<A> {
+    return new Heard<A>((resolve, reject) => void next.then(resolve, reject), this.#heard, true)
+  }
+}
