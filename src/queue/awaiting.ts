@@ -8,6 +8,7 @@ import { refuseInside } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { StoreEvent } from '../store/store.js'
+import { checkAbortSignal } from './aborting.js'
 import type { ResultOptions } from './job.js'
 
 /** The last that is known of a job. */
@@ -39,7 +40,7 @@ export async function awaitEnd(
   const { store, runtime } = desk.connection
   refuseInside(store, `result() of ${what}`)
   const timeout = options.timeout === undefined ? undefined : parseDuration(options.timeout, 'result timeout')
-  const { signal } = options
+  const signal = checkAbortSignal(options.signal, 'result')
   await desk.connection.ready()
   return new Promise<unknown>((resolve, reject) => {
     const undo: (() => void)[] = []

@@ -6,6 +6,7 @@ import { refuseInside } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { StoreEvent } from '../store/store.js'
+import { checkAbortSignal } from './aborting.js'
 import { notFound } from './awaiting.js'
 import type { Feed } from './feed.js'
 import { Job } from './job.js'
@@ -52,7 +53,7 @@ async function* observing(
   look: Look,
 ): AsyncGenerator<Job, void, void> {
   refuseUnknown(options, ['signal'], 'observe')
-  const { signal } = options
+  const signal = checkAbortSignal(options.signal, 'observe')
   const { store } = desk.connection
   refuseInside(store, `observe() of job ${id}`)
   await desk.connection.ready()

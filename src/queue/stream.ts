@@ -7,6 +7,7 @@ import { show } from '../job/show.js'
 import { outside, refuseInside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../store/store.js'
+import { checkAbortSignal } from './aborting.js'
 import { countsOf } from './counts.js'
 import type { StateCounts } from './counts.js'
 import type { Desk } from './desk.js'
@@ -23,7 +24,7 @@ export interface EventStreamOptions {
    * reads it has been told all before. Default true.
    */
   readonly snapshot?: boolean
-  /** The types of events to send. Default: all. */
+  /** The types of events to send, one at least. Default: all. */
   readonly events?: readonly StreamEventType[]
   /** Only the events of this job; the snapshot then tells of it as well. Default: all jobs of the queue. */
   readonly jobId?: string
@@ -107,11 +108,12 @@ export class Outlet {
     const { snapshot, events, jobId, lastEventId, buffer = 1000, signal } = options
     if (snapshot !== undefined && typeof snapshot !== 'boolean') throw bad('snapshot must be true or false', snapshot)
     if (events !== undefined && !Array.isArray(events)) throw bad("events must be a list, as in ['completed']", events)
+    if (events?.length === 0) throw bad('events must name one type at least, or be left out for all', events)
     for (const type of events ?? []) checkEventType(type, streamed)
     if (jobId !== undefined) checkName(jobId, 'job id')
     if (typeof (lastEventId ?? '') !== 'string') throw bad('lastEventId must be a string', lastEventId)
     if (!Number.isSafeInteger(buffer) || buffer < 1) throw bad('buffer must be a whole number from 1 up', buffer)
-    if (signal !== undefined && !(signal instanceof AbortSignal)) throw bad('signal must be an AbortSignal', signal)
+    checkAbortSignal(signal, 'queue.eventStream')
     refuseInside(desk.connection.store, 'queue.eventStream()')
     this.#queue = queue
     this.#desk = desk

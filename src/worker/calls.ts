@@ -59,7 +59,7 @@ export class Calls {
     const isGone = (): boolean => leaves && this.#cut
     return new Heard(
       (resolve, reject) =>
-        done.then(
+        void done.then(
           (value) => isGone() || resolve(value),
           (error: unknown) => isGone() || reject(error),
         ),
@@ -123,6 +123,7 @@ class Heard<T> extends Promise<T> {
     super.then(undefined, () => {})
   }
 
+  // oxlint-disable-next-line unicorn/no-thenable -- it is a promise, and hears who waits for it
   override then<A = T, B = never>(
     done?: ((value: T) => A | PromiseLike<A>) | null,
     failed?: ((reason: unknown) => B | PromiseLike<B>) | null,

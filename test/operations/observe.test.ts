@@ -145,4 +145,17 @@ describe('job.observe', () => {
     const job = await newQueue().add('film')
     await expect(job.observe({ timeout: 5 } as never).next()).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
   })
+
+  it.each(['x', 5, null, {}])('refuses %o as its signal, and so does job.result', async (signal) => {
+    const job = await newQueue().add('film')
+    const refused = { code: 'INVALID_OPTION', message: expect.stringContaining('signal must be an AbortSignal') }
+    await expect(job.observe({ signal } as never).next()).rejects.toMatchObject(refused)
+    await expect(job.result({ signal } as never)).rejects.toMatchObject(refused)
+  })
+
+  it.each(['x', 5, null, []])('refuses %o as its options', async (options) => {
+    const job = await newQueue().add('film')
+    await expect(job.observe(options as never).next()).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+    await expect(job.result(options as never)).rejects.toMatchObject({ code: 'INVALID_OPTION' })
+  })
 })

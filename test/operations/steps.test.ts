@@ -251,7 +251,7 @@ describe.each(kinds.slice(0, 2))('in one process, on %s', (kind) => {
         await ctx.progress(2)
       },
     ],
-    ['of a race', (ctx) => Promise.race([ctx.sleep('a while', 1), 'first'])],
+    ['of a race', (ctx) => Promise.race([ctx.sleep('a while', 1), Promise.resolve('first')])],
     ['of a function that is not awaited', (ctx) => void (async () => await ctx.sleep('a while', 1))()],
     [
       'in a later step',
@@ -341,7 +341,7 @@ describe.each(kinds.slice(0, 2))('in one process, on %s', (kind) => {
     const added = await queue.add('order')
     await expect(added.result()).rejects.toThrow("ctx.sleep('a while')")
     await added.refresh()
-    expect([added.state, added.error?.code, Object.values(added.phases!).map(({ status }) => status)]).toEqual([
+    expect([added.state, added.error?.code, Object.values(added.phases).map(({ status }) => status)]).toEqual([
       'failed',
       'NOT_AWAITED',
       ['completed', 'failed', 'cancelled'],

@@ -289,11 +289,14 @@ describe('a stream', () => {
   it.each([
     [{ events: ['complete'] }, 'INVALID_OPTION', /'complete'.*did you mean 'completed'/],
     [{ events: ['error'] }, 'INVALID_OPTION', /There is no event 'error' here/],
+    [{ events: [] }, 'INVALID_OPTION', /events must name one type at least/],
+    [{ events: null }, 'INVALID_OPTION', /events must be a list/],
     [{ events: 'completed' }, 'INVALID_OPTION', /events must be a list/],
     [{ jobId: '' }, 'INVALID_ID', /job id/],
     [{ lastEventId: 5 }, 'INVALID_OPTION', /lastEventId must be a string/],
     [{ buffer: 0 }, 'INVALID_OPTION', /buffer must be a whole number/],
     [{ snapshot: 'no' }, 'INVALID_OPTION', /snapshot must be true or false/],
+    [{ signal: null }, 'INVALID_OPTION', /signal must be an AbortSignal/],
     [{ signal: 5 }, 'INVALID_OPTION', /signal must be an AbortSignal/],
     [{ type: 'completed' }, 'UNKNOWN_OPTION', /type/],
   ])('refuses %o', (options, code, message) => {
