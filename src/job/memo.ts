@@ -48,6 +48,18 @@ export interface Memo {
   readonly webhookSent?: Time
   /** The end that could not be told, and is not tried any more. */
   readonly webhookGaveUp?: Time
+  /** Deliveries that were asked for by hand, until they have ended. */
+  readonly redeliveries?: readonly Redelivery[]
+}
+
+/** A delivery that was asked for by hand. */
+export interface Redelivery {
+  /** As it is in entries. */
+  readonly id: string
+  /** When it was asked for, by the clock of the process that did. */
+  readonly at: Time
+  /** The end that it tells, by its `finishedAt`. */
+  readonly of: Time | undefined
 }
 
 const NOTHING: Memo = Object.freeze({})

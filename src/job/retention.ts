@@ -3,7 +3,7 @@ import type { Change, Move } from './change.js'
 import type { FinishedState, JobRecord, Keep, KeepByState, Millis, Time } from './job.js'
 import { isFinished } from './job.js'
 import { leave, move } from './moves.js'
-import { deliveryPending } from './webhooks.js'
+import { deliveryPending, redeliveryAsked } from './webhooks.js'
 
 const DAY: Millis = 86_400_000
 
@@ -60,7 +60,7 @@ function becomesStale(job: JobRecord, now: Time): boolean {
 
 /** Whether the end of a job has yet to be told to its webhook, and that is not to be waited for in vain. */
 function awaitsDelivery(job: JobRecord, since: Time, now: Time): boolean {
-  return now < since + DELIVERY_WAITS && deliveryPending(job)
+  return now < Math.max(since, redeliveryAsked(job) ?? since) + DELIVERY_WAITS && deliveryPending(job)
 }
 
 /** What time does to a finished job that is due, by itself: it becomes stale, goes, or waits for its delivery. */

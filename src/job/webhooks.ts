@@ -4,7 +4,7 @@ import type { EdgeError, ErrorInfo, FinishedState, JobRecord, KeepByState, Milli
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
 import { memoOf, writeMemo } from './memo.js'
-import type { DeliveryEntry, Memo } from './memo.js'
+import type { DeliveryEntry, Memo, Redelivery } from './memo.js'
 import { MAX_NAME_LENGTH } from './names.js'
 import type { Backoff } from './retry.js'
 
@@ -56,14 +56,29 @@ export function deliveryOfEnd(job: JobRecord, to: FinishedState, set: MoveFields
   return deliver(job, deliveryId(job), to, set.result, set.error ?? undefined)
 }
 
-/** Tells the end of a finished job once more; `id` is that of the delivery. */
-export function redeliver(job: JobRecord, id: string): readonly Change[] | { readonly denied: string } {
+/** Tells the end of a finished job once more; `id` is that of the delivery, and `asked` what is known of it outside. */
+export function redeliver(
+  job: JobRecord,
+  id: string,
+  asked: Omit<Redelivery, 'of'>,
+): readonly Change[] | { readonly denied: string } {
   if (job.extras?.webhook === undefined) return { denied: 'has no webhook; it was added without' }
   if (!isFinished(job.state)) return { denied: `is ${job.state}; only the end of a finished job is told` }
-  const { webhookGaveUp, ...memo } = memoOf(job)
+  const { webhookGaveUp: _, ...memo } = memoOf(job)
+  const redeliveries = [...openRedeliveries(job), { ...asked, of: job.finishedAt }].slice(-ENTRIES_KEPT)
   const insert = deliver(job, id, job.state, job.result, job.error, job.finishedAt)
-  // The first holds the job fast: the delivery tells of what stands, or is not made.
-  return [webhookGaveUp === undefined ? noteOf(job) : rewritten(job, memo), insert]
+  // The first holds the job fast: the delivery tells of what stands, or is not made. Until it has ended, the job stays.
+  return [rewritten(job, { ...memo, redeliveries }), insert]
+}
+
+/** Deliveries of a job's last end that were asked for by hand and have not ended. */
+function openRedeliveries(job: JobRecord): readonly Redelivery[] {
+  return memoOf(job).redeliveries?.filter(({ of }) => of === job.finishedAt) ?? []
+}
+
+/** When it was last asked by hand for a delivery that has not ended. */
+export function redeliveryAsked(job: JobRecord): Time | undefined {
+  return openRedeliveries(job).at(-1)?.at
 }
 
 function noteOf({ id, fence }: JobRecord): Note {
@@ -177,7 +192,8 @@ export interface Delivered {
  */
 export function noteDelivery(job: JobRecord, { entry, made, came, error }: Delivered): readonly Change[] | undefined {
   if (!isFinished(job.state) || job.finishedAt === undefined) return undefined
-  const before = memoOf(job)
+  const { redeliveries: _, ...before } = memoOf(job)
+  const open = openRedeliveries(job).filter(({ id }) => came === 'again' || id !== entry.id)
   const kept = entry.error === undefined ? entry : { ...entry, error: entry.error.slice(0, LONGEST_ERROR) }
   const isLast = job.finishedAt <= made
   const memo: Memo = {
@@ -185,6 +201,7 @@ export function noteDelivery(job: JobRecord, { entry, made, came, error }: Deliv
     deliveries: [...(before.deliveries ?? []), kept].slice(-ENTRIES_KEPT),
     ...(isLast && came === 'sent' && { webhookSent: job.finishedAt }),
     ...(isLast && came === 'gave-up' && { webhookGaveUp: job.finishedAt }),
+    ...(open.length > 0 && { redeliveries: open }),
   }
   const written = rewritten(job, memo)
   return came === 'again' || !isLast ? [written] : [{ ...noteOf(job), tells: [ending(entry, came, error)] }, written]
@@ -208,8 +225,9 @@ export function isSent(job: JobRecord): boolean {
   return webhookSent !== undefined && webhookSent === job.finishedAt
 }
 
-/** Whether the end of a job is still to be told: neither was it taken, nor was it given up. */
+/** Whether the end of a job is still to be told, for the first time or again: neither was it taken, nor was it given up. */
 export function deliveryPending(job: JobRecord): boolean {
+  if (isFinished(job.state) && redeliveryAsked(job) !== undefined) return true
   if (!isFinished(job.state) || job.extras?.webhook?.on.includes(job.state) !== true) return false
   const { webhookSent, webhookGaveUp } = memoOf(job)
   return webhookSent !== job.finishedAt && webhookGaveUp !== job.finishedAt

@@ -57,7 +57,7 @@ export interface JobWebhook {
   readonly on: readonly FinishedState[]
   /** Its end has been told: the receiver answered with a status from 200 to 299. */
   readonly sent: boolean
-  /** Its end is still to be told. */
+  /** Its end is still to be told, for the first time or because somebody asked for it again. */
   readonly pending: boolean
   /** Attempts to tell it, oldest first, the last 20 of them. */
   readonly deliveries: readonly DeliveryEntry[]
@@ -149,7 +149,9 @@ interface Acting {
 
 /** Has the end of a finished job told once more; answers the `webhook-id` of that delivery. */
 export function* redelivering(id: string, desk: Acting, way: Way, known?: JobRecord): Steps<string> {
-  const delivery = `millrace:webhook:${desk.connection.runtime.id()}`
-  yield* desk.acting(id, (job) => redeliver(job, delivery), way, known)
-  return webhookId(delivery)
+  const { runtime } = desk.connection
+  const delivery = `millrace:webhook:${runtime.id()}`
+  const asked = { id: webhookId(delivery), at: runtime.now() }
+  yield* desk.acting(id, (job) => redeliver(job, delivery, asked), way, known)
+  return asked.id
 }

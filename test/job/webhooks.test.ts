@@ -5,7 +5,15 @@ import type { JobRecord, Webhook } from '../../src/job/job.js'
 import { cancel, complete, drop, due, settle } from '../../src/job/lifecycle.js'
 import { memoOf, writeMemo } from '../../src/job/memo.js'
 import type { Delivery } from '../../src/job/webhooks.js'
-import { DELIVERIES, deliveryPending, isSent, noteDelivery, redeliver, wasTaken } from '../../src/job/webhooks.js'
+import {
+  DELIVERIES,
+  deliveryPending,
+  isSent,
+  noteDelivery,
+  redeliver,
+  redeliveryAsked,
+  wasTaken,
+} from '../../src/job/webhooks.js'
 import { NOW, record } from './lifecycle.records.js'
 
 const webhook: Webhook = {
@@ -106,6 +114,7 @@ describe('the id of a delivery', () => {
 
 describe('what is written down', () => {
   const done = told({ state: 'completed', fence: 8, finishedAt: 5000, result: '7' })
+  const asked = { id: 'msg_2', at: 6000 }
   const entry = { id: 'msg_1', at: 5001, event: 'completed', url: webhook.url, attempt: 1 } as const
   const after = (job: JobRecord, changes: readonly Change[] | undefined): JobRecord => {
     const move = changes!.find((change) => change.kind === 'move')!
@@ -144,17 +153,38 @@ describe('what is written down', () => {
     const given = after(done, note)
     expect(memoOf(given).deliveries![0]!.error).toHaveLength(300)
     expect([isSent(given), deliveryPending(given), wasTaken(given, 'msg_1')]).toEqual([false, false, false])
-    const [held, insert] = redeliver(given, 'millrace:webhook:2') as readonly [Change, Insert]
+    const [held, insert] = redeliver(given, 'millrace:webhook:2', asked) as readonly [Change, Insert]
     expect(held).toMatchObject({ kind: 'move', to: 'completed', fence: 9 })
     expect(deliveryPending(after(given, [held]))).toBe(true)
     expect(insert.job.id).toBe('millrace:webhook:2')
     expect(dataOf(insert)).toMatchObject({ at: 5000, job: { result: 7 } })
   })
 
+  it('says which deliveries were asked for by hand and have not ended, of an end that was told before', () => {
+    const sent = after(done, noteDelivery(done, { entry, made: 5000, came: 'sent' }))
+    const first = after(sent, redeliver(sent, 'd', asked) as readonly Change[])
+    const both = after(first, redeliver(first, 'e', { id: 'msg_3', at: 7000 }) as readonly Change[])
+    const open = (job: JobRecord): unknown[] => [isSent(job), deliveryPending(job), redeliveryAsked(job)]
+    expect([open(sent), open(first), open(both)]).toEqual([
+      [true, false, undefined],
+      [true, true, 6000],
+      [true, true, 7000],
+    ])
+    const failed = after(both, noteDelivery(both, { entry: { ...entry, id: 'msg_3' }, made: 7000, came: 'again' }))
+    expect(open(failed)).toEqual([true, true, 7000])
+    const one = after(failed, noteDelivery(failed, { entry: { ...entry, id: 'msg_3' }, made: 7000, came: 'gave-up' }))
+    expect(open(one)).toEqual([true, true, 6000])
+    const none = after(one, noteDelivery(one, { entry: { ...entry, id: 'msg_2' }, made: 6000, came: 'sent' }))
+    expect([open(none), memoOf(none)]).toEqual([[true, false, undefined], { ...memoOf(none), redeliveries: undefined }])
+    expect(redeliveryAsked({ ...both, finishedAt: 8000 })).toBeUndefined() // they tell of an earlier end
+  })
+
   it('is nothing where the job is not finished', () => {
     expect(noteDelivery(active, { entry, made: 5000, came: 'sent' })).toBeUndefined()
-    expect(redeliver(active, 'd')).toMatchObject({ denied: expect.stringContaining('active') })
-    expect(redeliver(record({ state: 'completed' }), 'd')).toMatchObject({ denied: expect.stringContaining('webhook') })
+    expect(redeliver(active, 'd', asked)).toMatchObject({ denied: expect.stringContaining('active') })
+    expect(redeliver(record({ state: 'completed' }), 'd', asked)).toMatchObject({
+      denied: expect.stringContaining('webhook'),
+    })
     expect(deliveryPending(active)).toBe(false)
     expect(deliveryPending(record({ state: 'completed', finishedAt: 1 }))).toBe(false)
   })

@@ -5,6 +5,7 @@ import type { Handler, Job, QueueOptions, RetentionOptions, Store, WorkerOptions
 import { memory } from 'millrace/memory'
 import { DEFAULT_KEEP, expired, putOff } from '../../src/job/retention.js'
 import { create } from '../../src/job/lifecycle.js'
+import { noteDelivery } from '../../src/job/webhooks.js'
 import { connect } from '../../src/store/connection.js'
 import { virtualClock } from '../../src/testing/clock.js'
 import type { VirtualClock } from '../../src/testing/clock.js'
@@ -387,6 +388,30 @@ describe('what is not deleted under others', () => {
     expect(await ids(own)).toEqual(['unstamped', 'unstamped told'])
     await pass('6d')
     expect(await ids(own)).toEqual(['unstamped'])
+    await pass('1d')
+    expect(await ids(own)).toEqual([])
+  })
+
+  it('a job whose end is to be told again, by hand, stays until that has ended, or for a day', async () => {
+    const { clock, store, queue, worker, pass } = scene()
+    const own = queue()
+    await worker(own)
+    const webhook = { url: 'https://a.example', on: ['failed'] } as const
+    const added = await own.add('n', 1, { webhook, removeOnComplete: '1h' })
+    const lost = await own.add('n', 1, { webhook, removeOnComplete: '1h' })
+    await clock.advance('30m')
+    // Nothing is told of those that completed, unless somebody asks for it.
+    const [delivery] = await Promise.all([own.redeliver(added.id), own.redeliver(lost.id)])
+    expect((await own.get(added.id))!.webhook).toMatchObject({ sent: false, pending: true })
+    await clock.advance('2h')
+    expect(await ids(own)).toEqual([added.id, lost.id])
+    const [job] = await store.get([added.id])
+    const at = clock.runtime.now()
+    const entry = { id: delivery, at, event: 'completed', url: webhook.url, attempt: 1 } as const
+    await connect(store).main.commit(noteDelivery(job!, { entry, made: at, came: 'sent' })!)
+    expect((await own.get(added.id))!.webhook).toMatchObject({ sent: true, pending: false })
+    await clock.advance('2h')
+    expect(await ids(own)).toEqual([lost.id])
     await pass('1d')
     expect(await ids(own)).toEqual([])
   })
