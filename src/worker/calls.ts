@@ -1,5 +1,6 @@
 // worker/calls.ts: the calls of a handler that leave it, or are taken to their end: which of them nobody waits for.
 import { MillraceError } from '../job/errors.js'
+import { Heard } from './heard.js'
 
 /** One of them. */
 interface Call {
@@ -98,54 +99,4 @@ function notAwaited(what: string, how: string): MillraceError {
     'NOT_AWAITED',
     `${what} ${how}: the job would have gone on, and run again after it all the same. Write \`await ${what}\`, and do not race it.`,
   )
-}
-
-/** A promise that tells when somebody waits for it. */
-class Heard<T> extends Promise<T> {
-  /** What `then` and the like make are promises like any other. */
-  static override get [Symbol.species](): PromiseConstructor {
-    return Promise
-  }
-
-  readonly #heard: () => void
-  readonly #follows: boolean
-  #ending = false
-
-  /** `follows`: with `.then(f)` alone nobody waits yet, but may for what that gives. */
-  constructor(
-    work: (resolve: (value: T) => void, reject: (error: unknown) => void) => void,
-    heard: () => void,
-    follows: boolean,
-  ) {
-    super(work)
-    this.#heard = heard
-    this.#follows = follows
-    super.then(undefined, () => {})
-  }
-
-  // oxlint-disable-next-line unicorn/no-thenable -- it is a promise, and hears who waits for it
-  override then<A = T, B = never>(
-    done?: ((value: T) => A | PromiseLike<A>) | null,
-    failed?: ((reason: unknown) => B | PromiseLike<B>) | null,
-  ): Promise<A | B> {
-    const next = super.then(done, failed)
-    if (this.#ending) return next
-    if (!this.#follows || typeof failed === 'function') {
-      this.#heard()
-      return next
-    }
-    return this.#followed(next)
-  }
-
-  override finally(then?: (() => void) | null): Promise<T> {
-    if (!this.#follows) return super.finally(then)
-    this.#ending = true // it calls `then` with both, though nobody waits for it
-    const next = super.finally(then)
-    this.#ending = false
-    return this.#followed(next)
-  }
-
-  #followed<A>(next: Promise<A>): Promise<A> {
-    return new Heard<A>((resolve, reject) => void next.then(resolve, reject), this.#heard, true)
-  }
 }

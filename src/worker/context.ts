@@ -290,10 +290,7 @@ export class Context implements JobContext {
       this.#attempt.steps.waitForSignal(name, options) as Promise<T>
   }
 
-  /** Those who await it hear of a failure; those who do not are not brought down by it. */
   protected say(what: () => Spoken): Promise<void> {
-    const said = this.#attempt.saying.say(what)
-    said.catch(() => {})
-    return said
+    return this.#attempt.saying.say(what)
   }
 }

@@ -118,7 +118,7 @@ export class PhaseRun {
 
   /** `ctx.progress` of a phase. That it has begun is told before; until then, the phase does not end. */
   progress(at: number, percent: number, say: (what: () => Spoken) => Promise<void>): Promise<void> {
-    const told = this.#starting
+    const told = isPercent(percent) ? this.#starting : undefined
     if (told === undefined) return say(() => this.#progress(at, percent))
     this.#waits = told
     const said = told.then(() => say(() => this.#progress(at, percent)))
@@ -128,7 +128,7 @@ export class PhaseRun {
 
   #progress(at: number, percent: number): Spoken {
     const name = this.#names[at]!
-    if (typeof percent !== 'number' || !(percent >= 0 && percent <= 100)) {
+    if (!isPercent(percent)) {
       throw new MillraceError(
         'INVALID_OPTION',
         `ctx.progress in phase '${name}': it must be a number from 0 to 100, not ${show(percent)}.`,
@@ -282,6 +282,10 @@ class PhaseContext extends Context {
     this.#run.refuseEarly(this.#at, 'ctx.complete')
     return super.complete
   }
+}
+
+function isPercent(value: unknown): value is number {
+  return typeof value === 'number' && value >= 0 && value <= 100
 }
 
 /** The order that a job was added with, where the handler was given the same phases in another one. */

@@ -5,6 +5,7 @@ import type { Desk } from '../queue/desk.js'
 import { joinedTransaction } from '../store/ambient.js'
 import type { OpenTransaction } from '../store/ambient.js'
 import type { Verdict } from '../store/store.js'
+import { Heard } from './heard.js'
 import { Notes, commitNote } from './notes.js'
 import type { LastWords, Spoken, Told } from './notes.js'
 
@@ -40,16 +41,31 @@ export class Saying<Attempt extends Speaker = Speaker> {
     this.#notes = new Notes(attempt.record, host.desk.connection.main, noted, () => attempt.notOurs())
   }
 
-  /** Writes what a handler says; what cannot be written is also told to the host, since nobody may be waiting. */
-  async say(what: () => Spoken): Promise<void> {
+  /** Writes what a handler says. Those who await it hear of a failure; those who do not are not brought down by it. */
+  say(what: () => Spoken): Promise<void> {
     let said: Spoken
     try {
       said = what()
     } catch (error) {
-      this.#host.misbehaved(this.#attempt, 'ctx.progress or ctx.log', error)
-      throw error
+      return this.#mistake(error)
     }
-    return this.note(said)
+    const noted = this.note(said)
+    noted.catch(() => {})
+    return noted
+  }
+
+  /** What cannot be written is told to the host, if nobody waits to hear of it. */
+  #mistake(error: unknown): Promise<void> {
+    let heard = false
+    const refused = new Heard<void>(
+      (_resolve, reject) => reject(error),
+      () => void (heard = true),
+      false,
+    )
+    this.#host.desk.connection.runtime.defer(() => {
+      if (!heard) this.#host.misbehaved(this.#attempt, 'ctx.progress or ctx.log', error)
+    })
+    return refused
   }
 
   /** Adds to what leaves with the next batch; resolves when it is durable. */

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { JobAbort, Queue, UnrecoverableError, Worker, middleware, shutdown } from 'millrace'
+import { JobAbort, Queue, UnrecoverableError, Worker, middleware, phases, shutdown } from 'millrace'
 import type { JobContext, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { addActive, closing, collect, event, gate, mailbox, newQueue, newStore, newWorker } from '../setup.js'
@@ -271,6 +271,34 @@ describe('what handlers say', () => {
       ctx.progress({ bad: undefined }).catch((error: { code: string }) => error.code),
     )
     expect(await (await queue.add('n')).result()).toBe('INVALID_DATA')
+  })
+
+  it('is reported when it cannot be said and nobody waits to hear of it, and only then', async () => {
+    const queue = newQueue()
+    const codeOf = (error: { code: string }): string => error.code
+    const worker = newWorker(queue, {
+      caught: async (_job, ctx) => [
+        await ctx.progress(() => {}).catch(codeOf),
+        await ctx.log('\ud800').then(() => '', codeOf),
+        await Promise.allSettled([ctx.progress(1n)]).then(([{ status }]) => status),
+      ],
+      phased: phases({
+        one: async (_job, ctx) => [
+          await ctx.progress(150).catch(codeOf),
+          await ctx.progress('x' as never).catch(codeOf),
+        ],
+      }),
+      careless: (_job, ctx) => void ctx.progress(() => {}),
+    })
+    const reported: string[] = []
+    worker.on('error', ({ error }) => reported.push(`${(error as { code?: string }).code}: ${error.message}`))
+    expect(await (await queue.add('caught')).result()).toEqual(['INVALID_DATA', 'INVALID_DATA', 'rejected'])
+    expect(await (await queue.add('phased')).result()).toEqual(['INVALID_OPTION', 'INVALID_OPTION'])
+    expect(reported).toEqual([])
+    const told = event(worker, 'error')
+    await queue.add('careless')
+    await told
+    expect(reported).toEqual([expect.stringContaining('CALLBACK_FAILED: ')])
   })
 })
 
