@@ -29,6 +29,8 @@ interface OpenNote {
 export interface LastWords {
   readonly said: Spoken
   told(verdict: Verdict): void
+  /** What it was to go with is not sent any more. */
+  failed(error: unknown): void
 }
 
 /**
@@ -74,9 +76,10 @@ export class Notes {
     const open = this.#open
     if (open === undefined || open.sent) return undefined
     this.#open = undefined
-    let told = (_verdict: Verdict): void => {}
-    open.taken = new Promise((resolve) => (told = resolve))
-    return { said: open.said, told }
+    let [told, failed]: [LastWords['told'], LastWords['failed']] = [() => {}, () => {}]
+    open.taken = new Promise((resolve, reject) => ([told, failed] = [resolve, reject]))
+    open.taken.catch(() => {}) // those who await the note hear of it
+    return { said: open.said, told, failed }
   }
 
   #begin(): OpenNote {

@@ -103,7 +103,7 @@ export class Settlements {
   unanswered(attempt: Attempt, outcome: Outcome, error: unknown): void {
     attempt.unsure = true
     if (error !== this.#told) this.#host.failed((this.#told = error)) // once for all that left in one batch
-    this.#again(attempt, outcome)
+    this.#again(attempt, outcome, error)
   }
 
   /** It was committed in the attempt's own transaction. */
@@ -166,7 +166,7 @@ export class Settlements {
       this.#submit(attempt, attempt.outcome)
     } catch (error) {
       this.#host.failed(error)
-      this.#again(attempt, outcome)
+      this.#again(attempt, outcome, error)
     }
   }
 
@@ -181,20 +181,27 @@ export class Settlements {
         this.#submit(attempt, outcome)
         return
       }
+      attempt.lastWords?.told(verdict!)
       this.#host.lost(attempt, reasonOf(verdict!))
       this.#close()
     } catch (error) {
       this.#host.failed(error)
-      this.#again(attempt, outcome)
+      this.#again(attempt, outcome, error)
     }
   }
 
-  #again(attempt: Attempt, outcome: Outcome): void {
-    if (this.#given || attempt.lost !== undefined) return this.#close()
+  #again(attempt: Attempt, outcome: Outcome, error: unknown): void {
+    if (this.#given || attempt.lost !== undefined) return this.#drop(attempt, error)
     this.#host.connection.runtime.timer(AGAIN, () => {
-      if (this.#given || attempt.lost !== undefined) this.#close()
+      if (this.#given || attempt.lost !== undefined) this.#drop(attempt, error)
       else this.#submit(attempt, outcome)
     })
+  }
+
+  /** It is not sent again; nobody waits for ever to hear of what went with it. */
+  #drop(attempt: Attempt, error: unknown): void {
+    attempt.lastWords?.failed(attempt.lost === undefined ? error : attempt.notOurs())
+    this.#close()
   }
 
   #tell(attempt: Attempt, outcome: Outcome): void {

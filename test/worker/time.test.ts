@@ -267,6 +267,75 @@ describe('an outage of the store', () => {
     expect(await added.refresh()).toMatchObject({ attempt: 1, stalls: 0 })
     expect(errors.length).toBeGreaterThan(0)
   })
+
+  /** A handler that ends while the store is away; what it said last goes with its settlement. */
+  async function parting() {
+    const { clock, store, queue } = scene()
+    const faults = { down: false, renewing: async () => {} }
+    const flaky: Store = Object.assign(Object.create(store) as Store, {
+      commit: async (batch: Parameters<Store['commit']>[0]) => {
+        if (faults.down) throw new Error('down')
+        if (batch.renewals.length > 0) await faults.renewing()
+        return store.commit(batch)
+      },
+      due: (query: Parameters<Store['due']>[0]) =>
+        faults.down ? Promise.reject(new Error('down')) : store.due(query),
+    })
+    const end = gate()
+    let said: Promise<string> | undefined
+    const worker = new Worker(
+      new Queue('work', { store: flaky, logger: false }),
+      async (_job, ctx) => {
+        await end.promise
+        void ctx.progress(50)
+        await sleep(clock, 1) // that is under way, and what is said now goes after it
+        said = ctx.progress(100).then(
+          () => 'durable',
+          (error: { code: string }) => error.code,
+        )
+      },
+      { logger: false, autorun: false, lease: '30s', renewEvery: '10s' },
+    )
+    await worker.run()
+    const added = await queue.add('n')
+    await clock.settle()
+    faults.down = true
+    end.open()
+    await clock.advance(2)
+    return { clock, queue, worker, added, faults, said: said! }
+  }
+
+  it('settles what a handler said last: with its job, if that is still its own', async () => {
+    const { clock, added, faults, said } = await parting()
+    await clock.advance('2m') // its lease is over, and nobody was there to take it
+    faults.down = false
+    await clock.until(added.result())
+    expect([await said, (await added.refresh()).progress]).toEqual(['durable', 100])
+  })
+
+  it('settles what a handler said last: refused, if its job was taken away before the lease could be renewed', async () => {
+    const { clock, queue, added, faults, said } = await parting()
+    await clock.advance('2m')
+    faults.renewing = async () => void (await queue.cancel(added.id))
+    faults.down = false
+    expect(await clock.until(said)).toBe('LEASE_LOST')
+    expect((await added.refresh()).state).toBe('cancelled')
+  })
+
+  it('settles what a handler said last: as failed, if its worker is closed before the store is back', async () => {
+    const { clock, worker, said } = await parting()
+    await expect(clock.until(worker.close({ timeout: '1s', grace: '1s' }), '1m')).rejects.toMatchObject({
+      code: 'SHUTDOWN_TIMEOUT',
+    })
+    await clock.advance('1m')
+    expect(await clock.until(said)).toBe('STORE_UNAVAILABLE')
+  })
+
+  it('settles what a handler said last: as failed, if its job is known to be lost while the store is away', async () => {
+    const { clock, queue, added, said } = await parting()
+    await queue.cancel(added.id)
+    expect(await clock.until(said, '5m')).toBe('LEASE_LOST')
+  })
 })
 
 describe('timeouts', () => {
