@@ -22,6 +22,8 @@ export interface IntakeHost {
   claimed(jobs: readonly JobRecord[], asked: Millis, ranDry: readonly (string | undefined)[]): void
   /** The store failed. */
   failed(error: unknown): void
+  /** The store has answered all that was asked for. */
+  answered(): void
 }
 
 /** What is asked for at once: jobs of one name, or of any that is handled. */
@@ -168,8 +170,10 @@ export class Intake {
       this.#short = given.length < want + ahead
       this.#dry = given.length < want && !this.#again
     }
-    if (failure === undefined) this.#failures = 0
-    else this.#later(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
+    if (failure === undefined) {
+      this.#failures = 0
+      this.#host.answered()
+    } else this.#later(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
     this.#wakeIn(wait)
     claimed(jobs, asked, ranDry)
     if (failure !== undefined) failed(failure.reason)

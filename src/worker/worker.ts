@@ -32,6 +32,7 @@ import { parseWorker } from './options.js'
 import type { Settings, WorkerOptions } from './options.js'
 import { Presence } from './presence.js'
 import { checkMiddleware, registered, sourceOf } from './source.js'
+import { Trouble, isForGood } from './trouble.js'
 import { closeWorker, parseClose } from './closing.js'
 import type { CloseOptions, Patience } from './closing.js'
 
@@ -88,6 +89,7 @@ export class Worker<
   /** Ends the pause between two tries to start. */
   #interrupt: Stop | undefined
   #recovering: Promise<void> | undefined
+  readonly #trouble = new Trouble()
 
   /** Takes jobs of a queue, or of queues by name with `options.store`; runs one handler for all, or handlers by name. */
   constructor(
@@ -161,13 +163,17 @@ export class Worker<
       slots: this.#floor.slots,
       behind: () => this.#floor.settlements.behind,
       claimed: (records, asked, ranDry) => this.#floor.claimed(records, asked, ranDry),
+      answered: () => this.#trouble.over(),
       failed: (error) => this.#failed(error),
     })
     // It lives longer than a transaction that it may have been made in.
     if (options.autorun ?? true) outside(() => runtime.defer(() => this.#autorun()))
   }
 
-  /** Starts to take jobs; resolves when it is registered. Called by itself unless `autorun` is false. */
+  /**
+   * Starts to take jobs; resolves when it is registered. Called by itself unless `autorun` is false. A store that does not answer
+   * is tried again; rejects where that is no use, such as `MISSING_DRIVER` or `SCHEMA_TOO_NEW`.
+   */
   run(): Promise<void> {
     if (this.#state === 'closing' || this.#state === 'closed') {
       return Promise.reject(new MillraceError('WORKER_CLOSED', 'This worker has been closed; make a new one.'))
@@ -255,7 +261,10 @@ export class Worker<
         await this.#prepare()
         break
       } catch (error) {
-        if (isMillraceError(error, 'STORE_CLOSED')) throw error
+        if (isForGood(error)) {
+          this.#starting = undefined // so that it can be tried again once that is mended
+          throw error
+        }
         this.#failed(error)
         await this.#pauseStart(failures)
       }
@@ -326,6 +335,7 @@ export class Worker<
     if (this.#state === 'closed') return
     if (isMillraceError(error, 'STORE_CLOSED')) return this.#storeClosed(error)
     this.#upkeep.trouble()
+    if (!this.#trouble.isNews(error)) return
     this.#emitter.error(error instanceof MillraceError ? error : unavailable(this.#connection.store, error))
   }
 

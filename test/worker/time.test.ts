@@ -278,8 +278,7 @@ describe('an outage of the store', () => {
         if (batch.renewals.length > 0) await faults.renewing()
         return store.commit(batch)
       },
-      due: (query: Parameters<Store['due']>[0]) =>
-        faults.down ? Promise.reject(new Error('down')) : store.due(query),
+      due: (query: Parameters<Store['due']>[0]) => (faults.down ? Promise.reject(new Error('down')) : store.due(query)),
     })
     const end = gate()
     let said: Promise<string> | undefined
