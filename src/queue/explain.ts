@@ -3,6 +3,7 @@ import { isFinished } from '../job/job.js'
 import type { JobRecord, JobState, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { isSignalId, readSignal } from '../job/signals.js'
+import { DELIVERIES, deliveryPending } from '../job/webhooks.js'
 import { WORKERS, cellKey } from '../store/cells.js'
 import type { LimitCell, PauseCell, WorkerCell } from '../store/cells.js'
 import type { Cell } from '../store/store.js'
@@ -12,6 +13,8 @@ import type { Way } from './way.js'
 export type Reason =
   /** It has ended, in this state and `at` this time. */
   | { readonly why: 'finished'; readonly state: JobState; readonly at: Time | undefined }
+  /** Its end is still to be told to its webhook; `sent`: by a live worker, made on a queue with `webhook`. */
+  | { readonly why: 'delivery'; readonly url: string; readonly queue: string; readonly sent: boolean }
   /** It is running: that worker holds it `until` then, unless it says that it is alive. */
   | { readonly why: 'running'; readonly worker: string; readonly until: Time }
   /** Its time has not come: it runs from then on. */
@@ -77,7 +80,7 @@ async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<reado
     case 'completed':
     case 'failed':
     case 'cancelled':
-      return [{ why: 'finished', state: record.state, at: record.finishedAt }]
+      return [{ why: 'finished', state: record.state, at: record.finishedAt }, ...(await toldBy(way, record, now))]
     case 'active':
       return [{ why: 'running', worker: record.worker ?? '', until: record.leaseUntil ?? now }]
     case 'delayed':
@@ -93,6 +96,17 @@ async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<reado
     case 'waiting':
       return held(way, record, now)
   }
+}
+
+/** Whether the end of a finished job is still to be told, and whether anybody is there to do so. */
+async function toldBy(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+  if (!deliveryPending(record)) return []
+  const { queue } = record
+  const { cells } = await way.details({ cellsUnder: WORKERS })
+  const sent = liveWorkers(cells, now).some(
+    ({ state, queues, names }) => state === 'running' && queues.includes(DELIVERIES) && names?.includes(queue) === true,
+  )
+  return [{ why: 'delivery', url: record.extras!.webhook!.url, queue, sent }]
 }
 
 /** The signals among what a job waits for: it waits for nothing else then. */
@@ -159,6 +173,13 @@ function describe(reason: Reason): string {
   switch (reason.why) {
     case 'finished':
       return `has finished: ${reason.state}`
+    case 'delivery':
+      return (
+        `its end is still to be told to ${reason.url}` +
+        (reason.sent
+          ? ''
+          : `, but no live worker sends the deliveries of queue ${reason.queue}: one made on a Queue with \`webhook\` does`)
+      )
     case 'running':
       return `is running: worker ${reason.worker} holds its lease until ${date(reason.until)}`
     case 'delayed':

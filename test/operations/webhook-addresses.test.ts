@@ -94,6 +94,43 @@ describe('without allowPrivate', () => {
     expect(hook.all).toEqual([])
   })
 
+  it('it is said what to do about it: once for each host by the worker, and with each job', async () => {
+    const warned: { details: object; message: string }[] = []
+    const logger = {
+      warn: (details: object, message: string) => void warned.push({ details, message }),
+      error: () => {},
+    }
+    open.also = ''
+    const webhook = webhooks({ secret: 'a secret of this test' })
+    const queue = closing(new Queue('work', { store: newStore(), logger: false, webhook }))
+    closing(new Worker(queue, () => {}, { logger }))
+    for (const url of ['http://localhost:9/a', 'http://localhost:9/b', 'http://127.0.0.1:9']) {
+      const failed = event(queue, 'webhook-failed')
+      const job = await queue.add('a', 1, { webhook: url })
+      const { error } = await failed
+      expect(error.message).toContain('webhooks({ allowPrivate: true })')
+      expect((await queue.get(job.id))!.webhook!.deliveries).toMatchObject([{ error: error.message }])
+    }
+    expect(warned.map(({ details }) => details)).toEqual([
+      { host: 'localhost', queue: 'work' },
+      { host: '127.0.0.1', queue: 'work' },
+    ])
+    expect(warned[0]!.message).toContain('allowPrivate')
+  })
+
+  it('a lookup that throws or answers nonsense fails the delivery, and nothing else', async () => {
+    const queue = scene({
+      url: 'http://some.example',
+      attempts: 2,
+      lookup: (() => {
+        throw new Error('no resolver')
+      }) as never,
+    })
+    const failed = event(queue, 'webhook-failed')
+    await queue.add('a')
+    expect(await failed).toMatchObject({ attempts: 2, error: { message: expect.stringContaining('no resolver') } })
+  })
+
   it('a name that leads to a private address is refused, whoever resolves it', async () => {
     const hook = await receiver()
     const asked: string[] = []

@@ -296,6 +296,31 @@ describe.each(kinds)('%s', (kind) => {
     expect(JSON.parse((await hook.next()).body)).toMatchObject({ type: 'job.completed', data: { name: 'tick' } })
   })
 
+  it('explain says that the end of a job is still to be told, and whether a live worker is there to do so', async () => {
+    const hook = await receiver()
+    hook.answers((response) => response.writeHead(503).end())
+    const store = await make(kind)
+    const webhook = webhooks({ ...near, url: hook.url, backoff: '1h' })
+    const queue = closing(new Queue('work', { store, logger: false, webhook }))
+    const plain = closing(new Worker('work', () => 'done', { store, logger: false }))
+    const job = await queue.add('a')
+    await job.result()
+    const before = await queue.explain(job.id)
+    expect(before.reasons).toMatchObject([
+      { why: 'finished', state: 'completed' },
+      { why: 'delivery', url: hook.url, queue: 'work', sent: false },
+    ])
+    expect(before.text).toContain('no live worker sends the deliveries of queue work')
+    await plain.close()
+    const started = ofDelivery(store, 'worker-started')
+    const delayed = ofDelivery(store, 'retrying')
+    closing(new Worker(queue, () => 'done', { logger: false }))
+    await Promise.all([started, delayed])
+    const after = await queue.explain(job.id)
+    expect(after.reasons[1]).toMatchObject({ why: 'delivery', sent: true })
+    expect(after.text).toContain(`its end is still to be told to ${hook.url}.`)
+  })
+
   it('a job with many ends keeps the last 20 entries', async () => {
     const hook = await receiver()
     const { queue } = await scene({ url: hook.url })

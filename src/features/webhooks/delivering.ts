@@ -5,6 +5,8 @@ import type { JobRecord, Millis } from '../../job/job.js'
 import { backoffDelay } from '../../job/retry.js'
 import { DELIVERIES, noteDelivery, wasTaken } from '../../job/webhooks.js'
 import type { Delivered, Delivery } from '../../job/webhooks.js'
+import { safeLogger } from '../../queue/events.js'
+import type { Logger } from '../../queue/events.js'
 import type { Job } from '../../queue/job.js'
 import { RESERVED } from '../../queue/opening.js'
 import { Queue } from '../../queue/queue.js'
@@ -32,6 +34,9 @@ export interface DeliverySettings extends PostingSettings {
 
 /** The longest wait that a receiver can ask for. */
 const LONGEST_WAIT: Millis = 3_600_000
+
+/** The most hosts that it is said of: customers may name any number. */
+const MOST_WARNED = 1000
 
 /** How often a note is made anew because somebody moved the job meanwhile. */
 const RACES = 100
@@ -101,6 +106,9 @@ class Sender {
   readonly #way: Way
   readonly #poster: Poster
   readonly #breaker: Breaker
+  readonly #logger: Logger
+  /** Hosts that it was said of that they are not called. */
+  readonly #warned = new Set<string>()
   /** The last note on its way about each job, so that one follows the other. */
   readonly #noting = new Map<string, Promise<void>>()
 
@@ -108,6 +116,7 @@ class Sender {
     const connection = connect(place.store)
     this.#settings = settings
     this.#place = place
+    this.#logger = safeLogger(place.logger)
     this.#runtime = connection.runtime
     this.#way = wayfinder(connection)()
     this.#poster = new Poster(this.#runtime, settings)
@@ -141,12 +150,21 @@ class Sender {
       this.#breaker.leave(host, pass, isHosts ? false : undefined)
       if (brokenOff) throw error
       const known = error instanceof MillraceError ? error : failedBy(reasonOf(error))
+      this.#warnOnce(known)
       throw await this.#failed(job, id, known, {})
     }
     const { status } = answer
     this.#breaker.leave(host, pass, status < 500 && status !== 429)
     if (status < 200 || status > 299) throw await this.#failed(job, id, failedBy(`it was answered ${status}`), answer)
     await this.#note(job, { ...this.#entry(job, id, { status }), came: 'sent' })
+  }
+
+  /** Says once of a host that it is not called: whoever develops against a private one wonders why nothing comes. */
+  #warnOnce({ message, details }: MillraceError): void {
+    const { host } = (details ?? {}) as { readonly host?: string }
+    if (host === undefined || this.#warned.has(host) || this.#warned.size >= MOST_WARNED) return
+    this.#warned.add(host)
+    this.#logger.warn({ host, queue: this.#place.queue }, message)
   }
 
   #post(job: Job, id: string, signal: AbortSignal): Promise<Answer> {

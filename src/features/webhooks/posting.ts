@@ -165,7 +165,8 @@ export class Poster {
   readonly #lookup: LookupFunction = (hostname, options, callback) => {
     const find = this.#settings.lookup ?? findAll
     const wanted = options.family === 'IPv4' ? 4 : options.family === 'IPv6' ? 6 : (options.family ?? 0)
-    find(hostname)
+    Promise.resolve(hostname)
+      .then(find) // one that throws must not throw into the socket
       .then((found) => {
         const open = this.#check(
           hostname,
@@ -186,7 +187,11 @@ export class Poster {
     if (this.#settings.allowPrivate) return addresses
     const open = addresses.filter(isPublic)
     if (open.length > 0 || addresses.length === 0) return open
-    throw refused(`${host} is, or leads to, ${addresses[0]}, which is not a public address`)
+    throw refused(
+      `${host} is, or leads to, ${addresses[0]}, which is not a public address. ` +
+        'In development, webhooks({ allowPrivate: true }) lets it be called',
+      host,
+    )
   }
 }
 
@@ -207,9 +212,10 @@ export function redirected(from: URL, location: string): URL {
   return to
 }
 
-/** Never to be tried again. */
-function refused(why: string): MillraceError {
-  return new MillraceError('WEBHOOK_REFUSED', `The webhook was not called: ${why}.`)
+/** Never to be tried again. `host`: one that is not called because its address is not public. */
+function refused(why: string, host?: string): MillraceError {
+  const details = host === undefined ? {} : { host }
+  return new MillraceError('WEBHOOK_REFUSED', `The webhook was not called: ${why}.`, { details })
 }
 
 function failed(why: string): MillraceError {
