@@ -1,6 +1,6 @@
 // worker/trouble.ts: which errors of a store stay until somebody sees to them, so that a worker says them once and not for ever.
-import { MillraceError, isMillraceError } from '../job/errors.js'
-import type { ErrorCode } from '../job/errors.js'
+import { isMillraceError } from '../job/errors.js'
+import type { ErrorCode, MillraceError } from '../job/errors.js'
 
 /** Nothing this process does makes them go away: it has to be made anew, with another package, version or path. */
 const forGood: ReadonlySet<ErrorCode> = new Set<ErrorCode>([

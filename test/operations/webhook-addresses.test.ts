@@ -122,9 +122,9 @@ describe('without allowPrivate', () => {
     const queue = scene({
       url: 'http://some.example',
       attempts: 2,
-      lookup: (() => {
+      lookup: () => {
         throw new Error('no resolver')
-      }) as never,
+      },
     })
     const failed = event(queue, 'webhook-failed')
     await queue.add('a')
