@@ -5,6 +5,7 @@ import type { ErrorInfo, FinishedState, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import type { PhaseStatus } from '../job/memo.js'
 import { nearest } from '../job/names.js'
+import { show } from '../job/show.js'
 import { outside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../store/store.js'
@@ -185,10 +186,16 @@ const consoleLogger: Logger = {
   error: (details, message) => console.error(message, details),
 }
 
-/** Makes a logger that cannot throw; false is silence. */
+/** Makes a logger that cannot throw; false is silence. Refuses what could not be written to. */
 export function safeLogger(logger: Logger | false | undefined): Logger {
   if (logger === false) return { warn: () => {}, error: () => {} }
-  const target = logger ?? consoleLogger
+  const target: Logger = logger === undefined ? consoleLogger : logger
+  if (typeof target?.warn !== 'function' || typeof target.error !== 'function') {
+    throw new MillraceError(
+      'INVALID_OPTION',
+      `logger must have the methods warn and error, as pino and the console do, or be false; not ${show(logger)}.`,
+    )
+  }
   const write =
     (level: keyof Logger) =>
     (details: object, message: string): void => {

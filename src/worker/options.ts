@@ -141,6 +141,11 @@ export function parseWorker(
   const { concurrency = 1, maxGlobalConcurrency, backoff = {}, retryable } = options
   count(concurrency, 'concurrency')
   if (maxGlobalConcurrency !== undefined) count(maxGlobalConcurrency, 'maxGlobalConcurrency')
+  if (options.autorun !== undefined && typeof options.autorun !== 'boolean') throw bad('autorun must be true or false')
+  if (jobs !== undefined && (typeof jobs !== 'object' || jobs === null)) throw bad('jobs must be made by defineJobs')
+  if (typeof backoff !== 'object' || backoff === null || Array.isArray(backoff)) {
+    throw bad(`backoff must be an object of functions by name, not ${show(backoff)}`)
+  }
   for (const [name, strategy] of Object.entries(backoff)) {
     if (typeof strategy !== 'function') throw bad(`backoff.${name} must be a function (attempt, error) => duration`)
   }

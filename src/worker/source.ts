@@ -3,9 +3,11 @@ import { hostname } from 'node:os'
 import { MillraceError } from '../job/errors.js'
 import { checkOwnName } from '../job/names.js'
 import type { JobDefinitions } from '../queue/define.js'
+import { show } from '../job/show.js'
 import { Queue } from '../queue/queue.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
+import type { Middleware } from './context.js'
 import type { Settings } from './options.js'
 import type { Presence } from './presence.js'
 
@@ -19,8 +21,12 @@ interface Source<Jobs extends JobDefinitions, S extends Store> {
 /** Reads the first argument of a worker: a queue, or names of queues in a store. */
 export function sourceOf<Jobs extends JobDefinitions, S extends Store>(
   source: Queue<Jobs, S> | string | readonly string[],
-  given: Store | undefined,
+  options: { readonly store?: Store | undefined },
 ): Source<Jobs, S> {
+  if (typeof options !== 'object' || options === null) {
+    throw new MillraceError('INVALID_OPTION', `new Worker: its options must be an object, not ${show(options)}.`)
+  }
+  const given = options.store
   const queue = source instanceof Queue ? source : undefined
   const queues = source instanceof Queue ? [source.name] : namesOf(source)
   if (queue?.closed === true) {
@@ -66,6 +72,15 @@ function namesOf(source: string | readonly string[]): readonly string[] {
   const names = (Array.isArray(source) ? source : [source]) as readonly string[]
   if (names.length === 0) throw new MillraceError('INVALID_OPTION', 'new Worker: give it at least one queue name.')
   return [...new Set(names.map((name) => checkOwnName(name, 'queue name')))]
+}
+
+/** Middleware in a list of its own. */
+export function middlewareIn(given: readonly Middleware[] = []): Middleware[] {
+  if (!Array.isArray(given)) {
+    throw new MillraceError('INVALID_OPTION', `new Worker: middleware must be a list, not ${show(given)}.`)
+  }
+  for (const wrap of given) checkMiddleware(wrap)
+  return [...(given as readonly Middleware[])]
 }
 
 /** Refuses what is no middleware. */

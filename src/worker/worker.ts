@@ -31,7 +31,7 @@ import { seedLimits } from './limits.js'
 import { parseWorker } from './options.js'
 import type { Settings, WorkerOptions } from './options.js'
 import { Presence } from './presence.js'
-import { checkMiddleware, registered, sourceOf } from './source.js'
+import { checkMiddleware, middlewareIn, registered, sourceOf } from './source.js'
 import { Trouble, isForGood } from './trouble.js'
 import { closeWorker, parseClose } from './closing.js'
 import type { CloseOptions, Patience } from './closing.js'
@@ -97,12 +97,11 @@ export class Worker<
     handlers: Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>, S, Batching>,
     options: WorkerOptions<Jobs, Wraps, S, Batching> = {},
   ) {
-    const { queue, queues, store } = sourceOf(source, options.store)
+    const { queue, queues, store } = sourceOf(source, options)
     this.queues = queues
     const jobs: JobDefinitions | undefined = options.jobs ?? queue?.jobs
     this.#settings = parseWorker(handlers, options, jobs)
-    this.#middleware = [...(options.middleware ?? [])]
-    for (const wrap of this.#middleware) checkMiddleware(wrap)
+    this.#middleware = middlewareIn(options.middleware)
     this.#connection = connect(store)
     const { runtime } = this.#connection
     this.id = runtime.id()

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Queue, Worker, defineJobs, job } from 'millrace'
+import { Queue, Worker, defineJobs, job, webhooks } from 'millrace'
 import type { AddOptions } from 'millrace'
 import { memory } from 'millrace/memory'
 import { thrown } from '../thrown.js'
@@ -162,6 +162,17 @@ describe('bad queues and workers', () => {
     expect(make({ backoff: { mine: 5 } })).toMatchObject({ code: 'INVALID_OPTION' })
     expect(make({ reconnect: { type: 'sometimes' } })).toMatchObject({ code: 'INVALID_BACKOFF' })
     expect(make({ middleware: [1] })).toMatchObject({ code: 'INVALID_OPTION' })
+    for (const wrong of [5, 'x', true, () => {}, null]) {
+      if (wrong !== null) expect(make({ middleware: wrong })).toMatchObject({ code: 'INVALID_OPTION' })
+      if (wrong !== true) expect(make({ autorun: wrong })).toMatchObject({ code: 'INVALID_OPTION' })
+      expect(make({ backoff: wrong })).toMatchObject({ code: 'INVALID_OPTION' })
+      expect(make({ logger: wrong })).toMatchObject({ code: 'INVALID_OPTION' })
+      expect(thrown(() => new Queue('q', { store, logger: wrong as never }))).toMatchObject({ code: 'INVALID_OPTION' })
+      expect(thrown(() => new Worker('q', () => {}, wrong as never))).toMatchObject({ code: 'INVALID_OPTION' })
+    }
+    expect(make({ logger: { warn: () => {} } })).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(make({ jobs: 'x' })).toMatchObject({ code: 'INVALID_OPTION' })
+    expect(thrown(() => webhooks({ secrets: 'one and only' as never }))).toMatchObject({ code: 'INVALID_OPTION' })
     expect(make({}, {})).toMatchObject({ code: 'INVALID_HANDLER' })
     expect(make({}, null)).toMatchObject({ code: 'INVALID_HANDLER' })
     expect(make({}, { n: 'run' })).toMatchObject({ code: 'INVALID_HANDLER' })

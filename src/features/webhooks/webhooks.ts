@@ -103,6 +103,7 @@ export function webhooks(options: WebhookOptions): Webhooks {
 const WHERE = 'webhooks()'
 
 function keysIn({ secret, secrets = [], unsigned = false }: WebhookOptions): readonly Buffer[] {
+  if (!Array.isArray(secrets)) throw bad('secrets must be a list of them')
   if (secret !== undefined && secrets.length > 0) throw bad('give either secret or secrets, not both')
   const given = secret === undefined ? secrets : [secret]
   if (given.length === 0 && !unsigned) {
