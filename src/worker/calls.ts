@@ -75,6 +75,23 @@ export class Calls {
     return steps.length === 0 ? undefined : Promise.allSettled(steps.map(({ done }) => done))
   }
 
+  /** Whether one is under way, or has failed without anybody knowing. */
+  get isBusy(): boolean {
+    return this.unheard !== undefined || [...this.#open].some(({ over }) => !over)
+  }
+
+  /** Resolves when all have ended; rejects with what one failed with meanwhile, or before without anybody knowing. */
+  async settled(): Promise<void> {
+    await Promise.all([...this.#open].filter(({ over }) => !over).map(({ done }) => done))
+    if (this.unheard !== undefined) throw this.unheard.error
+  }
+
+  /** Resolves when those that nobody waits for have ended; rejects with what one of them failed with. Undefined where there are none. */
+  get ended(): Promise<unknown> | undefined {
+    const unheard = [...this.#open].filter(({ heard }) => !heard)
+    return unheard.length === 0 ? undefined : Promise.all(unheard.map(({ done }) => done))
+  }
+
   /** What a handler that did not wait for a call is to fail with: what that failed with, or that it was not awaited. */
   get unheard(): { readonly error: unknown } | undefined {
     for (const { what, leaves, heard, failed } of this.#open) {

@@ -9,6 +9,7 @@ import type { AddOptions, Dependency } from '../queue/options.js'
 import type { Completing, Inside, PlanArguments, Planned } from '../queue/successors.js'
 import type { AnyJobs } from '../queue/types.js'
 import type { Store } from '../store/store.js'
+import { Calls } from './calls.js'
 import type { WaitOptions } from './children.js'
 import type { Spoken } from './notes.js'
 
@@ -175,13 +176,17 @@ export async function wrap(
 ): Promise<unknown> {
   const around = middlewares[at]
   if (around === undefined) return run(ctx)
+  const calls = new Calls()
   let called = false
-  return around(job, ctx, async (extra) => {
+  const next = async (extra: object | void): Promise<unknown> => {
     if (called) throw new MillraceError('CALLBACK_FAILED', 'A middleware called next() twice; a handler runs once.')
     called = true
     extend(ctx, extra)
     return wrap(middlewares, job, ctx, run, at + 1)
-  })
+  }
+  const value = await around(job, ctx, (extra) => calls.track('next()', false, next(extra)))
+  await calls.ended // what it did not wait for belongs to it all the same
+  return value
 }
 
 /** Adds what a middleware gave to the context. */

@@ -14,6 +14,7 @@ import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Group, Tx, Verdict } from '../store/store.js'
 import type { AbortReason, Mode, PrepareOptions } from './context.js'
+import { Calls } from './calls.js'
 import { checkCallback } from './failing.js'
 import { Held } from './held.js'
 import type { End } from './held.js'
@@ -75,7 +76,7 @@ export class Transacting {
   #inner: OpenTransaction | undefined
   #watchdog: Stop | undefined
   /** Calls that the handler may not have waited for. */
-  readonly #running = new Set<Promise<unknown>>()
+  readonly #calls = new Calls()
   #successors: Successors | undefined
   #value: unknown
   /** Why there is to be no further transaction. */
@@ -123,9 +124,9 @@ export class Transacting {
     return this.place.opening?.until
   }
 
-  /** Whether something was called that has not ended yet. */
+  /** Whether something was called that has not ended yet, or has failed without anybody knowing. */
   get isBusy(): boolean {
-    return this.#running.size > 0
+    return this.#calls.isBusy
   }
 
   /** `ctx.prepare` was looked at. */
@@ -181,8 +182,8 @@ export class Transacting {
   }
 
   /** Waits for calls that the handler did not wait for; what fails of those fails the attempt. */
-  async settledDown(): Promise<void> {
-    await Promise.all(this.#running)
+  settledDown(): Promise<void> {
+    return this.#calls.settled()
   }
 
   /** Settles within the transaction and commits it. */
@@ -231,15 +232,11 @@ export class Transacting {
         const open = joinedTransaction(store)
         if (open !== this.#held?.open && open !== this.#inner) refuseInside(store, call)
       } catch (error) {
-        return Promise.reject(error)
+        return this.#calls.track(call, false, Promise.reject(error))
       }
       enter(this.place)
     }
-    const done = work()
-    this.#running.add(done)
-    const settled = (): void => void this.#running.delete(done)
-    done.then(settled, settled)
-    return done
+    return this.#calls.track(call, false, work())
   }
 
   /** Runs a callback in a savepoint of a transaction, new or open: if it fails, it is undone by itself. */

@@ -44,6 +44,43 @@ describe('ctx.complete', () => {
     expect(await (await queue.add('sync')).result()).toBe('without a promise')
   })
 
+  it('that nobody waits for fails the attempt if it fails, whenever it does', async () => {
+    const { queue, worker, effects } = await scene()
+    const strays: unknown[] = []
+    const stray = (error: unknown): void => void strays.push(error)
+    process.on('unhandledRejection', stray)
+    worker({
+      n: async (job, ctx) => {
+        void ctx.complete(async ({ tx }) => {
+          write(tx, `attempt ${job.attempt}`)
+          if (job.attempt < 2) throw new Error('not yet')
+        })
+        for (const line of ['one', 'two', 'three']) await ctx.log(line) // it has failed when the handler returns
+        return 'returned'
+      },
+      refused: async (_job, ctx) => {
+        await queue.transaction(async () => void ctx.complete(async () => 'never'))
+      },
+    })
+    const added = await queue.add('n', 1, { backoff: 1 })
+    expect(await added.result()).toBe('returned')
+    expect(effects()).toEqual(['attempt 2'])
+    expect((await added.refresh()).errors.map(({ message }) => message)).toEqual(['not yet'])
+    const inside = await queue.add('refused', 1, { attempts: 1 })
+    await expect(inside.result()).rejects.toMatchObject({ details: { error: { code: 'IN_TRANSACTION' } } })
+    process.off('unhandledRejection', stray)
+    expect(strays).toEqual([])
+  })
+
+  it('whose failure the handler has caught does not fail it', async () => {
+    const { queue, worker } = await scene()
+    worker(async (_job, ctx) => {
+      await ctx.complete(() => Promise.reject(new Error('no'))).catch(() => {})
+      return 'without it'
+    })
+    expect(await (await queue.add('n')).result()).toBe('without it')
+  })
+
   it('that throws undoes its writes, and the job is tried again', async () => {
     const { queue, worker, effects } = await scene()
     worker(async (job, ctx) =>

@@ -424,6 +424,31 @@ describe('middleware', () => {
     expect(order).toEqual(['outer before', 'inner before', 'inner after', 'outer after'])
   })
 
+  it('that does not wait for its handler does not end the job before it, nor hide its failure', async () => {
+    const queue = newQueue()
+    const strays: unknown[] = []
+    const stray = (error: unknown): void => void strays.push(error)
+    process.on('unhandledRejection', stray)
+    const go = gate()
+    const ran: string[] = []
+    const worker = newWorker(queue, async (job) => {
+      await go.promise
+      ran.push(`attempt ${job.attempt}`)
+      if (job.attempt === 1) throw new Error('not yet')
+      return 'of the handler'
+    })
+    worker.use((_job, _ctx, next) => {
+      void next({})
+      return 'of the middleware'
+    })
+    const added = await addActive(queue, 'n', 1, { backoff: 1 })
+    setImmediate(go.open)
+    expect(await added.result()).toBe('of the middleware')
+    expect(ran).toEqual(['attempt 1', 'attempt 2'])
+    process.off('unhandledRejection', stray)
+    expect(strays).toEqual([])
+  })
+
   it('that throws fails the attempt like the handler would, and may not replace what the context has', async () => {
     const queue = newQueue()
     const worker = newWorker(queue, () => 'fine')
