@@ -1,8 +1,8 @@
 // A store that fails for a reason that stays until somebody sees to it: it is said once, and run() rejects where trying again is no use.
 import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { MillraceError, Queue, Worker } from 'millrace'
-import type { ErrorCode, Store } from 'millrace'
+import { MillraceError, Queue, Worker, webhooks } from 'millrace'
+import type { ErrorCode, Store, Webhooks } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
 import { virtualClock } from '../../src/testing/clock.js'
@@ -12,7 +12,7 @@ import { freshFolder } from '../sqlite/folder.js'
 const path = freshFolder()
 
 /** A worker on a store that fails as long as this says so, and what it says of it. */
-function scene(autorun: boolean) {
+function scene(autorun: boolean, webhook?: Webhooks) {
   const clock = virtualClock()
   const inner = memory({ runtime: clock.runtime })
   const state: { wrong: Error | undefined; opened: number } = { wrong: undefined, opened: 0 }
@@ -27,7 +27,7 @@ function scene(autorun: boolean) {
   })
   const said: string[] = []
   const logger = { warn: () => {}, error: (_details: object, message: string) => void said.push(message) }
-  const queue = new Queue('work', { store, logger: false })
+  const queue = new Queue('work', { store, logger: false, ...(webhook !== undefined && { webhook }) })
   const make = (): Worker => new Worker(queue, () => 'ran', { logger, autorun })
   return { clock, queue, make, state, said, fail: (code: ErrorCode) => (state.wrong = new MillraceError(code, code)) }
 }
@@ -85,8 +85,11 @@ describe('an error that stays until somebody mends it', () => {
     await clock.until(worker.close())
   })
 
-  it('is said once while a worker runs, and again if it comes back', async () => {
-    const { clock, queue, make, said, state, fail } = scene(true)
+  it.each([
+    ['', undefined],
+    [', also where it sends deliveries', webhooks({ unsigned: true })],
+  ])('is said once while a worker runs, and again if it comes back%s', async (_also, webhook) => {
+    const { clock, queue, make, said, state, fail } = scene(true, webhook)
     const worker = make()
     await clock.advance('1s')
     for (const _ of [1, 2]) {

@@ -1,4 +1,5 @@
 // features/webhooks/delivering.ts: a worker beside the user's own that sends the deliveries of its queue.
+import { storeErrors } from '../../job/catalogue-stores.js'
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
@@ -93,9 +94,7 @@ export function startDeliveries(settings: DeliverySettings, place: DeliveryPlace
 
 /** Whether the worker beside it tells the same: what is wrong with the store, or with the process. */
 function isOfWorkers(error: Error): boolean {
-  return (['STORE_UNAVAILABLE', 'STORE_CLOSED', 'EVENT_LOOP_BLOCKED'] as const).some((code) =>
-    isMillraceError(error, code),
-  )
+  return isMillraceError(error) && (error.code === 'EVENT_LOOP_BLOCKED' || Object.hasOwn(storeErrors, error.code))
 }
 
 /** Sends deliveries, and writes down how that went. */
