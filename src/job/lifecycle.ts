@@ -13,11 +13,11 @@ import { leaseRanOut } from './stalls.js'
 
 /** How one attempt ended. */
 export type Outcome =
-  /** The handler returned. `also` is inserted with the settlement; a `continuation` carries the chain on. */
+  /** The handler returned. `also` is inserted (and dropped for that) with the settlement; a `continuation` carries the chain on. */
   | {
       readonly kind: 'returned'
       readonly result: JsonText | undefined
-      readonly also: readonly Insert[]
+      readonly also: readonly Change[]
       readonly continuation?: Insert
     }
   /** The handler threw, or ran past its timeout. */
@@ -32,7 +32,7 @@ export type Outcome =
   | {
       readonly kind: 'waits'
       readonly for: readonly NewEdge[]
-      readonly also: readonly Insert[]
+      readonly also: readonly Change[]
       readonly signal?: true
     }
   /** A shutdown ended it, or it was leased ahead and never started. */

@@ -1,5 +1,5 @@
 // job/moves.ts: the changes that the rules of `lifecycle.ts` are written in: a move, an end, a release.
-import type { Change, Insert, Move, MoveFields, Release } from './change.js'
+import type { Change, Move, MoveFields, Release } from './change.js'
 import type { FinishedState, JobRecord, JobState, Keep } from './job.js'
 import { isFinished } from './job.js'
 import { deliveryOfEnd } from './webhooks.js'
@@ -10,7 +10,7 @@ interface EndOptions {
   readonly reaps?: true
   readonly closesBroken?: boolean
   readonly chainGoesOn?: boolean
-  readonly next?: readonly Insert[]
+  readonly next?: readonly Change[]
 }
 
 /** The plain settlement, by far the most frequent. */

@@ -3,7 +3,7 @@ import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { Extras, JobRecord, KeepByState, Webhook } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
-import { create, drop, isDenied, replace } from '../job/lifecycle.js'
+import { create, isDenied, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
 import type { Caller } from '../store/batcher.js'
 import { step, stepwise } from '../store/stepwise.js'
@@ -12,10 +12,10 @@ import type { Verdict } from '../store/store.js'
 import type { JobDefinition, JobDefinitions } from './define.js'
 import type { Desk } from './desk.js'
 import { Job } from './job.js'
-import { whenFull } from './limits.js'
 import { refuseWrongAfter } from './links.js'
 import { parseOptions } from './options.js'
 import type { AddOptions, Dependency, JobDefaults, ParsedOptions } from './options.js'
+import { makingRoom } from './room.js'
 import { prepareSchedule, standingSchedule } from './schedules.js'
 import type { Way } from './way.js'
 import { stampOf } from './webhook.js'
@@ -221,7 +221,7 @@ export class Adder {
           { details: { id } },
         )
       case 'full':
-        return yield* this.#full(insert, mode, job, way)
+        return yield* this.#full({ insert, mode }, verdict, way)
       case 'duplicate':
         break
       default:
@@ -249,20 +249,10 @@ export class Adder {
   }
 
   /** There was no room. Where it is the group's, its oldest job may have to make some. */
-  *#full(insert: Insert, mode: ParsedOptions['mode'], oldest: JobRecord | undefined, way: Way): Steps<Job> {
-    const { group } = insert.job
-    const makesRoom = group !== undefined && (yield* whenFull(way, this.#queue, group)) === 'drop-oldest'
-    const dropped = new Map<string, JobRecord>() // more than one, where the bound was lowered meanwhile
-    let stands = makesRoom ? oldest : undefined
-    while (stands !== undefined && !dropped.has(stands.id) && dropped.size < MOST_DROPPED) {
-      dropped.set(stands.id, stands)
-      const verdict: Verdict = yield* step(way.commit([...[...dropped.values()].flatMap(drop), insert]))
-      if (verdict.ok) return new Job(this.#desk, verdict.inserted[0]!)
-      if (verdict.why === 'full') stands = verdict.job
-      else if (!dropped.has(verdict.id)) return yield* this.#refused(insert, mode, verdict, way)
-      else return yield* step(this.send({ insert, mode }, way)) // it was moved, or began: there may be room now
-    }
-    throw noRoom(insert, oldest)
+  *#full(prepared: Prepared, refused: Verdict, way: Way): Steps<Job> {
+    const verdict = yield* makingRoom(way, [prepared.insert], refused)
+    if (!verdict.ok && verdict.why === 'full') throw noRoom(prepared.insert, verdict.job)
+    return yield* this.#handling(prepared, verdict, way)
   }
 
   /** Gives the standing job what the new one said; judged anew if it was moved in between. */
@@ -285,9 +275,6 @@ export function noRoom({ job: { queue, group } }: Insert, oldest: JobRecord | un
     { details: { queue, ...(group !== undefined && { group }) } },
   )
 }
-
-/** Jobs that one add drops at most. */
-const MOST_DROPPED = 1000
 
 /** An add on its way. A class, since there is one for every job, and closures cost more. */
 class Adding implements Caller {

@@ -18,6 +18,7 @@ import type { JobDefinitions } from './define.js'
 import type { Desk } from './desk.js'
 import { Job } from './job.js'
 import type { ResultOptions } from './job.js'
+import { makingRoom } from './room.js'
 import { Successors, cannotContinue, outOfOrder } from './successors.js'
 import type { Completing } from './successors.js'
 import { refuseWithout, transactionIn, transactionOn } from './transactions.js'
@@ -265,7 +266,9 @@ class Completion {
       const outcome = successors.with(result)
       const changes = complete(record, outcome)
       if (isDenied(changes)) throw hasEnded(this.#id, record)
-      const verdict = await way.commit(changes)
+      const said = await way.commit(changes)
+      const full = !said.ok && said.why === 'full' && way.within
+      const verdict = full ? await stepwise(makingRoom(way, changes, said)) : said
       if (verdict.ok) return
       if (verdict.why === 'fence' && verdict.job?.id === record.id) {
         record = verdict.job // somebody moved it in between: judged anew
@@ -274,10 +277,7 @@ class Completion {
       if (verdict.why === 'missing' && verdict.id === record.id) throw notFound(this.#id, record.queue)
       if (outcome.continuation !== undefined && way.within) throw cannotContinue(record, outcome.continuation, verdict)
       const seen = record
-      const failed = await successors.sortOut(
-        (tried) => complete(seen, tried),
-        (group) => way.commit(group),
-      )
+      const failed = await successors.sortOut((tried) => complete(seen, tried), way)
       if (failed !== undefined) throw failed.error
     }
     throw notFound(this.#id, this.#host.queue)

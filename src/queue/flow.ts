@@ -17,6 +17,7 @@ import { Job } from './job.js'
 import { oneOf } from './options.js'
 import type { AddOptions } from './options.js'
 import type { Queue } from './queue.js'
+import { makingRoom } from './room.js'
 import { refuseLate, transactionIn } from './transactions.js'
 import type { InTransaction, TransactionArgument } from './transactions.js'
 import type { AnyJobs, JobOf } from './types.js'
@@ -172,7 +173,10 @@ export class FlowProducer<Jobs extends JobDefinitions = AnyJobs, S extends Store
       node.prepared = yield* step(prepared.catch((error) => refuse(node, call, error)))
     refuseTwins(trees, call)
     const groups = trees.map(({ nodes }) => nodes.map((node): Insert => node.prepared!.insert))
-    const verdicts = yield* step(way.commitAll(groups))
+    const verdicts = [...(yield* step(way.commitAll(groups)))]
+    for (const [at, verdict] of verdicts.entries()) {
+      if (!verdict.ok && verdict.why === 'full') verdicts[at] = yield* makingRoom(way, groups[at]!, verdict)
+    }
     return trees.map((tree, at) => this.#flow(tree, verdicts[at]!, call))
   }
 
@@ -341,14 +345,17 @@ function refusal(nodes: readonly Node[], verdict: Verdict & { ok: false }, call:
         details,
       })
     case 'full':
-      return new MillraceError(
-        'QUEUE_FULL',
-        `${where} queue '${node.given.queueName}' is at its backlog limit. ${whole}`,
-        { details },
-      )
+      return new MillraceError('QUEUE_FULL', `${where} ${fullness(node, job)} ${whole}`, { details })
     default:
       return new MillraceError('STORE_UNAVAILABLE', `${where} the store refused it (${why}). ${whole}`, { details })
   }
+}
+
+/** Which bound there was no room under. */
+function fullness({ given, prepared }: Node, oldest: JobRecord | undefined): string {
+  const queue = `queue '${given.queueName}'`
+  if (oldest === undefined) return `${queue} is at the bound of its backlog.`
+  return `group '${prepared!.insert.job.group}' of ${queue} is at the bound of its backlog, or the flow alone is more than that.`
 }
 
 /** Does it, and tells of which job an error speaks. */

@@ -33,7 +33,7 @@ export interface BoundOptions {
 export interface GroupOptions extends BoundOptions {
   /** Jobs that have not begun, from 0 up: what comes beyond is refused, or pushes out the oldest. Default: no bound. */
   readonly maxBacklog?: number | null
-  /** What `add` does at that bound: throw `QUEUE_FULL`, or cancel the oldest that has not begun. Default `reject`. */
+  /** What happens at that bound: a new job is refused with `QUEUE_FULL`, or the oldest that has not begun is cancelled. Default `reject`. */
   readonly onFull?: 'reject' | 'drop-oldest' | null
 }
 
@@ -67,7 +67,7 @@ export interface StandingBound {
 export interface StandingGroupBound extends StandingBound {
   /** Jobs that have not begun; absent: no bound. */
   readonly maxBacklog?: number
-  /** What `add` does at that bound; absent: `reject`. */
+  /** What happens at that bound; absent: `reject`. */
   readonly onFull?: 'reject' | 'drop-oldest'
 }
 
@@ -114,7 +114,7 @@ export function* getLimits(way: Way, queue: string): Steps<Limits> {
 }
 
 /** What whoever adds to a group at its bound does. */
-export function* whenFull(way: Way, queue: string, group: string): Steps<'reject' | 'drop-oldest'> {
+export function* whenFull(way: Pick<Way, 'details'>, queue: string, group: string): Steps<'reject' | 'drop-oldest'> {
   const { cells } = yield* step(way.details({ cells: [cellKey.limit(queue)] }))
   const limits = readCell<LimitCell>(cells[0]?.value)
   return { ...limits.group, ...limits.groups?.[group] }.whenFull ?? 'reject'

@@ -4,12 +4,15 @@ import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import { continueChain, isDenied } from '../job/lifecycle.js'
 import type { Decision, Returned } from '../job/lifecycle.js'
-import type { GivenBy, Group, Store, Verdict } from '../store/store.js'
+import { stepwise } from '../store/stepwise.js'
+import type { GivenBy, Store, Verdict } from '../store/store.js'
 import type { Adder, Prepared } from './adding.js'
 import { NO_OPTIONS, noRoom } from './adding.js'
 import type { InputOf, JobDefinitions, NameOf } from './define.js'
 import { refuseWrongNext } from './links.js'
 import type { AddOptions } from './options.js'
+import { Room } from './room.js'
+import type { RoomWay } from './room.js'
 
 /** A job that will be there when its commit is. */
 export interface Planned {
@@ -63,6 +66,8 @@ export class Successors {
   #continuation: Prepared | undefined
   #continued = false
   #closed = false
+  /** What is dropped for them. */
+  readonly #room = new Room()
   /** Jobs that stand in place of planned ones, by the ids of these. */
   readonly #instead = new Map<string, string>()
 
@@ -105,6 +110,11 @@ export class Successors {
     return all
   }
 
+  /** Whether the store refused them over a job that was to be dropped for one of them. */
+  drops(verdict: Verdict & { ok: false }): boolean {
+    return this.#room.isAbout(verdict)
+  }
+
   /** The job that came to be in place of a planned one: itself, unless another stood already. */
   standing(id: string): string {
     return this.#instead.get(id) ?? id
@@ -112,28 +122,29 @@ export class Successors {
 
   /** The outcome with all of them. */
   with(result: Returned['result']): Returned {
-    const also = this.#also.map(({ insert }) => insert)
+    const also = [...this.#room.changes, ...this.#also.map(({ insert }) => insert)]
     const continuation = this.#continuation?.insert
     if (continuation === undefined) return { kind: 'returned', result, also }
     return { kind: 'returned', result, also, continuation: continueChain(this.#job, continuation) }
   }
 
   /**
-   * The store refused a settlement over one of these jobs. Leaves out those that stand already, where that is as good;
-   * answers what `queue.add` would have thrown otherwise. Rejects only if the store gives no answer.
+   * The store refused a settlement over one of these jobs. Leaves out those that stand already, where that is as good, and
+   * makes room where groups say so; answers what `queue.add` would have thrown otherwise. Rejects only if the store gives
+   * no answer.
    */
   async sortOut(
     decide: (outcome: Returned) => Decision,
-    commit: (group: Group) => Promise<Verdict>,
+    way: RoomWay,
   ): Promise<{ readonly error: unknown } | undefined> {
     const kept: Prepared[] = []
+    this.#room.clear()
     for (const each of this.#also) {
-      const refused = await this.#probe(kept, each, decide, commit)
+      const refused = await this.#probe(kept, each, decide, way)
       if (refused === undefined) {
         kept.push(each)
         continue
       }
-      // Nothing is dropped for it: that would be a commit of its own.
       if (refused.why === 'full') return { error: noRoom(each.insert, refused.job) }
       try {
         this.#instead.set(each.insert.job.id, (await this.#adder.handle(each, refused)).id)
@@ -142,30 +153,33 @@ export class Successors {
       }
     }
     const last = this.#continuation
-    const refused = last === undefined ? undefined : await this.#probe(kept, last, decide, commit)
+    const refused = last === undefined ? undefined : await this.#probe(kept, last, decide, way)
     if (refused !== undefined) return { error: cannotContinue(this.#job, last!.insert, refused) }
     this.#also = kept
     return undefined
   }
 
-  /**
-   * What the store has against a job after those kept, if anything. The group that asks ends with a job whose id is taken for
-   * certain, so that it never lands.
-   */
+  /** What the store has against a job after those kept, if anything, once there is as much room as can be made. */
   async #probe(
     kept: readonly Prepared[],
     { insert }: Prepared,
     decide: (outcome: Returned) => Decision,
-    commit: (group: Group) => Promise<Verdict>,
+    way: RoomWay,
   ): Promise<(Verdict & { ok: false }) | undefined> {
+    // The group that asks ends with a job whose id is taken for certain, so that it never lands.
     const taken: Insert = { kind: 'insert', job: { ...insert.job, id: this.#job.id, dedup: undefined }, edges: [] }
-    const also = [...kept.map((each) => each.insert), insert, taken]
-    const group = decide({ kind: 'returned', result: undefined, also })
-    if (isDenied(group)) return undefined
-    const verdict = await commit(group)
-    if (verdict.ok || verdict.why === 'fence') return undefined
-    const atItsEnd = verdict.id === this.#job.id && insert.job.id !== this.#job.id
-    return atItsEnd ? undefined : verdict
+    const inserts = [...kept.map((each) => each.insert), insert]
+    for (;;) {
+      const also = [...this.#room.changes, ...inserts, taken]
+      const group = decide({ kind: 'returned', result: undefined, also })
+      if (isDenied(group)) return undefined
+      const verdict = await way.commit(group)
+      // One that was to be dropped and is not there any more comes up again when all is sent.
+      if (verdict.ok || verdict.why === 'fence' || this.#room.isAbout(verdict)) return undefined
+      const atItsEnd = verdict.id === this.#job.id && insert.job.id !== this.#job.id
+      if (atItsEnd) return undefined
+      if (verdict.why !== 'full' || !(await stepwise(this.#room.make(verdict, inserts, way)))) return verdict
+    }
   }
 
   #take<T>(what: string, work: () => Promise<T>): Promise<T> {

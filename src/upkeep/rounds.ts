@@ -2,7 +2,10 @@
 import type { Change } from '../job/change.js'
 import type { JobRecord, Time } from '../job/job.js'
 import { round } from '../job/lifecycle.js'
-import type { Group, Refused, Verdict } from '../store/store.js'
+import { makingRoom } from '../queue/room.js'
+import type { RoomWay } from '../queue/room.js'
+import { stepwise } from '../store/stepwise.js'
+import type { Refused } from '../store/store.js'
 
 /** What came of a due schedule: whether it was moved on from here, and to when. */
 export interface Carried {
@@ -14,15 +17,12 @@ export interface Carried {
  * Makes the runs of a due schedule and moves it on. If its runs are refused (the one before has not finished, the queue is
  * full, somebody took the id), it goes on without them; if somebody else was faster, there is nothing to do.
  */
-export async function carryOutRound(
-  job: JobRecord,
-  now: Time,
-  commit: (group: Group) => Promise<Verdict>,
-): Promise<Carried> {
+export async function carryOutRound(job: JobRecord, now: Time, way: RoomWay): Promise<Carried> {
   const taken = new Set<string>()
   let group = round(job, now)
   for (;;) {
-    const verdict = await commit(group)
+    const said = await way.commit(group)
+    const verdict = !said.ok && said.why === 'full' ? await stepwise(makingRoom(way, group, said)) : said
     if (verdict.ok) return { landed: true, next: nextOf(group) }
     const inserts = group.filter((change) => change.kind === 'insert')
     if (inserts.length === 0 || isAboutSchedule(verdict)) return { landed: false }

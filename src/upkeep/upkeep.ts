@@ -205,9 +205,12 @@ export class Upkeep {
 
   /** A schedule that cannot be read here, as one of a later version, is told of once and left to others. */
   async #round(job: JobRecord, now: Time): Promise<Carried> {
-    const { main } = this.#options.connection
+    const { main, store } = this.#options.connection
     try {
-      return await carryOutRound(job, now, (group) => main.commit(group))
+      return await carryOutRound(job, now, {
+        commit: (group) => main.commit(group),
+        details: (query) => store.details(query),
+      })
     } catch (error) {
       if (!isMillraceError(error, 'INVALID_SCHEDULE')) throw error
       if (this.#unread.get(job.id) !== job.fence) this.#options.failed(error)

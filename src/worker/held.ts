@@ -1,5 +1,8 @@
 // worker/held.ts: a transaction that stays open until it is told how to end.
+import { makingRoom } from '../queue/room.js'
+import type { RoomWay } from '../queue/room.js'
 import { OpenTransaction, outside } from '../store/ambient.js'
+import { stepwise } from '../store/stepwise.js'
 import type { Group, Store, Tx, Verdict } from '../store/store.js'
 
 /** How a transaction ended. */
@@ -28,9 +31,9 @@ export class Held {
   /** Begins one; waits for its turn where only one can be open. `opened` is called in the very moment in which it is. */
   static begin(store: Store, again: () => Promise<boolean>, opened: (held: Held) => void): Promise<Held> {
     return new Promise((resolve, reject) => {
-      let conclude = (_end: End): void => {}
+      let over = (_end: End): void => {}
       // A promise of its own, since the work may begin before `transact` has returned.
-      const ended = new Promise<End>((fulfil) => (conclude = fulfil))
+      const ended = new Promise<End>((fulfil) => (over = fulfil))
       let verdict: Verdict | undefined
       const work = async (tx: Tx): Promise<void> => {
         const open = new OpenTransaction(store, tx)
@@ -40,16 +43,25 @@ export class Held {
         resolve(held)
         const last = await orders.told
         // `busy`: somebody else's commit holds a dependent or a key for a moment. Nothing of the group was written.
-        if (last !== undefined)
-          do verdict = await open.conclude(last)
-          while (!verdict.ok && verdict.why === 'busy' && (await again()))
-        else await open.over()
+        const conclude = async (group: Group): Promise<Verdict> => {
+          for (;;) {
+            const said = await open.conclude(group)
+            if (said.ok || said.why !== 'busy' || !(await again())) return said
+          }
+        }
+        if (last !== undefined) {
+          verdict = await conclude(last)
+          if (!verdict.ok && verdict.why === 'full') {
+            const way: RoomWay = { commit: conclude, details: (query) => store.details(query, tx) }
+            verdict = await stepwise(makingRoom(way, last, verdict))
+          }
+        } else await open.over()
         if (verdict?.ok === false) throw new Error('The last group was refused.')
       }
       outside(() => store.transact!(work)).then(
-        () => conclude({ kind: 'committed' }),
+        () => over({ kind: 'committed' }),
         (error: unknown) => {
-          conclude(verdict?.ok === false ? { kind: 'refused', verdict } : { kind: 'unknown', error })
+          over(verdict?.ok === false ? { kind: 'refused', verdict } : { kind: 'unknown', error })
           reject(error) // heard only if it never began
         },
       )

@@ -153,15 +153,17 @@ export class Settlements {
     successors: Successors,
     verdict: Verdict & { ok: false },
   ): Promise<void> {
-    const { main } = this.#host.connection
+    const { main, store } = this.#host.connection
+    const wasDropped = successors.drops(verdict)
     try {
-      const failed = await successors.sortOut(
-        (tried) => settle(attempt.record, tried),
-        (group) => main.commit(group),
-      )
+      const failed = await successors.sortOut((tried) => settle(attempt.record, tried), {
+        commit: (group) => main.commit(group),
+        details: (query) => store.details(query),
+      })
       if (failed !== undefined) attempt.outcome = attempt.failedWith(failed.error)
       else if (outcome.kind === 'returned') attempt.outcome = successors.with(outcome.result)
-      else if (verdict.why === 'missing') attempt.outcome = attempt.failedWith(cannotWait(attempt.record, verdict))
+      else if (verdict.why === 'missing' && !wasDropped)
+        attempt.outcome = attempt.failedWith(cannotWait(attempt.record, verdict))
       else attempt.outcome = attempt.children.outcome()
       this.#submit(attempt, attempt.outcome)
     } catch (error) {
@@ -251,9 +253,10 @@ class Sent implements Caller {
   }
 }
 
-/** Whether a settlement was refused over a job that was to be added with it. */
+/** Whether a settlement was refused over a job that was to be added with it, or to be dropped for one. */
 function isAboutOthers(verdict: Verdict & { ok: false }, id: string): boolean {
-  return verdict.why === 'duplicate' || verdict.why === 'full' || (verdict.why === 'missing' && verdict.id !== id)
+  const { why } = verdict
+  return why === 'duplicate' || why === 'full' || ((why === 'missing' || why === 'fence') && verdict.id !== id)
 }
 
 /**

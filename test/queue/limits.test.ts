@@ -143,17 +143,6 @@ describe('a full group', () => {
     expect(jobs.map(({ data }) => data)).toEqual([4, 5])
   })
 
-  it('is not dropped from for what a settlement adds, which is refused whole', async () => {
-    const queue = newQueue()
-    await queue.limit({ group: { maxBacklog: 1, onFull: 'drop-oldest' } })
-    const stands = await queue.add('stands', 1, { group: 'a' })
-    const parent = await queue.add('parent', 1, { attempts: 1 })
-    newWorker(queue, { parent: (_, ctx) => void ctx.add('child', 1, { group: 'a' }) })
-    await expect(parent.result()).rejects.toMatchObject({ code: 'JOB_FAILED', cause: { code: 'QUEUE_FULL' } })
-    expect((await stands.refresh()).state).toBe('waiting')
-    expect(await queue.counts()).toMatchObject({ waiting: 1 })
-  })
-
   it('drops nothing where the job is a duplicate, or there is nothing to drop', async () => {
     const queue = newQueue()
     await queue.limit({ group: { maxBacklog: 1, onFull: 'drop-oldest' }, groups: { none: { maxBacklog: 0 } } })
