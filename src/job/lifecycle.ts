@@ -6,7 +6,7 @@ import type { JsonText } from './json.js'
 import { end, HELD, leave, move, NOTHING } from './moves.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
-import { SCHEDULE, rescheduled, roundOf, writeProgress } from './rounds.js'
+import { SCHEDULE, keepsRunsAway, rescheduled, roundOf, writeProgress } from './rounds.js'
 import type { Refusals } from './rounds.js'
 import { SIGNAL, signalDue } from './signals.js'
 import { leaseRanOut } from './stalls.js'
@@ -167,10 +167,14 @@ export function settle(job: JobRecord, outcome: Outcome): Change[] {
   }
 }
 
-/** Makes a new job the next of another's chain, and a child of the same parent. */
+/**
+ * Makes a new job the next of another's chain, and a child of the same parent. A run of a schedule is over when its chain is:
+ * the key that keeps the next run away goes on with it.
+ */
 export function continueChain(job: JobRecord, { job: next, edges }: Insert): Insert {
   const { chainId, parentId } = job
-  return { kind: 'insert', job: { ...next, chainId, chainIndex: job.chainIndex + 1, parentId }, edges }
+  const dedup = keepsRunsAway(job) ? job.dedup : next.dedup
+  return { kind: 'insert', job: { ...next, chainId, chainIndex: job.chainIndex + 1, parentId, dedup }, edges }
 }
 
 /**

@@ -56,6 +56,12 @@ function overlapKey(queue: string, key: string): string {
   return JSON.stringify([SCHEDULE, queue, key, 'overlap'])
 }
 
+/** Whether a job holds the key that keeps the next run of its schedule away. */
+export function keepsRunsAway({ dedup }: Pick<JobRecord, 'dedup'>): boolean {
+  if (dedup?.key.startsWith(`["${SCHEDULE}",`) !== true) return false
+  return (JSON.parse(dedup.key) as readonly unknown[]).length === 4
+}
+
 /** The text that a schedule's row holds: equal for equal schedules. */
 export function writeSpec({ key, timing, run }: ScheduleSpec): JsonText {
   // Infinity is no JSON, and the only number that is not.

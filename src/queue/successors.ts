@@ -4,6 +4,7 @@ import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import { continueChain, isDenied } from '../job/lifecycle.js'
 import type { Decision, Returned } from '../job/lifecycle.js'
+import { keepsRunsAway } from '../job/rounds.js'
 import { stepwise } from '../store/stepwise.js'
 import type { GivenBy, Store, Verdict } from '../store/store.js'
 import type { Adder, Prepared } from './adding.js'
@@ -214,6 +215,12 @@ export class Successors {
       const prepared = await this.#adder.prepare(name, data, options)
       if (prepared.mode === 'schedule') {
         throw new MillraceError('INVALID_OPTION', `continueWith('${name}'): a chain cannot go on with a repeated job.`)
+      }
+      if (prepared.insert.job.dedup !== undefined && keepsRunsAway(this.#job)) {
+        throw new MillraceError(
+          'INVALID_OPTION',
+          `continueWith('${name}'): a run of a schedule keeps the next one away until its chain has ended, by a key of its own. Leave dedup out, or schedule it with overlap: 'allow'.`,
+        )
       }
       this.#continuation = prepared
       return { id: this.#continuation.insert.job.id }

@@ -1,7 +1,7 @@
 // Schedules: what they make when, what cannot stop them, and what can be done with them. On a clock that moves when told.
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker, defineJobs, job } from 'millrace'
-import type { Handler, Store, WorkerOptions } from 'millrace'
+import type { Handler, Job, Store, WorkerOptions } from 'millrace'
 import { memory } from 'millrace/memory'
 import * as z from 'zod'
 import { cellKey } from '../../src/store/cells.js'
@@ -229,6 +229,38 @@ describe('runs that would overlap', () => {
     await queue.schedule('b', slow)
     await clock.advance('1h')
     expect([await times('a'), await times('b')]).toEqual([[HOUR], [HOUR]])
+  })
+
+  it('are skipped until the chain of the one before has ended', async () => {
+    const { clock, queue, worker } = scene()
+    const end = gate()
+    const made = async (): Promise<readonly (number | undefined)[]> =>
+      (await queue.list({ schedule: 'k' })).jobs.flatMap(({ scheduledAt }) => scheduledAt ?? [])
+    await worker((each: Job, ctx) => {
+      if (each.name === 'last') return end.promise
+      return ctx.complete(async ({ continueWith }) => {
+        await continueWith(each.name === 'slow' ? 'middle' : 'last')
+      })
+    })
+    await queue.schedule('k', slow)
+    await clock.advance('3h 30m')
+    expect(await made()).toEqual([START + HOUR])
+    expect(await queue.schedules()).toMatchObject([{ count: 1, skipped: { why: 'overlap' } }])
+    end.open()
+    await clock.advance('1h')
+    expect(await made()).toEqual([START + HOUR, START + 4 * HOUR])
+    await clock.settle()
+  })
+
+  it('refuse that what a run goes on with has a key of its own, which would let the next one in', async () => {
+    const { clock, queue, worker } = scene()
+    await worker((_: Job, ctx) =>
+      ctx.complete(async ({ continueWith }) => void (await continueWith('n', 1, { dedup: { key: 'mine' } }))),
+    )
+    await queue.schedule('k', { ...slow, options: { attempts: 1 }, limit: 1 })
+    await clock.advance('1h 1m')
+    const [run] = (await queue.list({ schedule: 'k' })).jobs
+    expect(run).toMatchObject({ state: 'failed', error: { code: 'INVALID_OPTION' } })
   })
 
   it('are not taken for one another when a run that failed is retried by hand', async () => {
