@@ -128,6 +128,11 @@ export const errorCatalogue = {
     summary: 'The job was removed while it was being waited for or worked on.',
     remedy: 'Nothing to repair if the removal was meant; otherwise keep finished jobs longer.',
   },
+  WAIT_CYCLE: {
+    summary:
+      'A job was to wait for one that waits for it, directly or through others: all of them would wait for ever.',
+    remedy: 'Wait for something else: `details.cycle` lists who waits for whom, from the job back to itself.',
+  },
   JOB_HAS_DEPENDENTS: {
     summary: 'A job cannot be removed while others wait for it.',
     remedy: 'Cancel it instead, or cancel or remove first those that wait, which `details.dependents` lists.',

@@ -8,7 +8,8 @@ import { checkName, nearest } from '../job/names.js'
 import type { Caller } from '../store/batcher.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
-import type { Verdict } from '../store/store.js'
+import type { JobDetails, Verdict } from '../store/store.js'
+import { refuseCycle } from './cycles.js'
 import type { JobDefinition, JobDefinitions } from './define.js'
 import type { Desk } from './desk.js'
 import { Job } from './job.js'
@@ -128,6 +129,18 @@ export class Adder {
 
   *#handling({ insert, mode }: Prepared, verdict: Verdict, way: Way): Steps<Job> {
     return verdict.ok ? new Job(this.#desk, verdict.inserted[0]!) : yield* this.#refused(insert, mode, verdict, way)
+  }
+
+  /** Refuses that a job of this queue waits for what waits for it. */
+  refuseCycle(
+    call: string,
+    job: JobRecord,
+    edges: readonly NewEdge[],
+    planned: readonly Prepared[],
+    known?: JobDetails,
+  ): Promise<void> {
+    const inserts = planned.map(({ insert }) => insert)
+    return refuseCycle(this.#desk.way(), call, job, edges, inserts, known)
   }
 
   /** How a name was declared; one that should have been and was not is refused. */

@@ -7,6 +7,7 @@ import { DELIVERIES, deliveryPending } from '../job/webhooks.js'
 import { WORKERS, cellKey } from '../store/cells.js'
 import type { LimitCell, PauseCell, WorkerCell } from '../store/cells.js'
 import type { Cell } from '../store/store.js'
+import { describeCycle, findCycle } from './cycles.js'
 import type { Way } from './way.js'
 
 /** One reason why a job is not running. */
@@ -23,6 +24,8 @@ export type Reason =
   | { readonly why: 'schedule'; readonly next: Time | undefined }
   /** It waits for these chains, or is about to be decided upon because these have failed (`broken`). */
   | { readonly why: 'dependencies'; readonly waitsFor: readonly string[]; readonly broken: readonly string[] }
+  /** It waits for ever: each of these waits for the next, from the job back to itself. */
+  | { readonly why: 'cycle'; readonly jobs: readonly string[] }
   /** It waits for the signal of this name; `until` then, if the wait has a bound. */
   | { readonly why: 'signal'; readonly name: string; readonly until: Time | undefined }
   /** The queue is paused; with a `name`, that name in it. */
@@ -91,7 +94,10 @@ async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<reado
       const chains = (state: string): string[] => edges.filter((edge) => edge.state === state).map((edge) => edge.chain)
       const broken = chains('broken')
       const signals = broken.length > 0 ? [] : await signalsOf(way, chains('open'))
-      return signals.length > 0 ? signals : [{ why: 'dependencies', waitsFor: chains('open'), broken }]
+      if (signals.length > 0) return signals
+      const waits: Reason = { why: 'dependencies', waitsFor: chains('open'), broken }
+      const cycle = broken.length > 0 ? undefined : await findCycle(way, record, waits.waitsFor, [], jobs[0])
+      return cycle === undefined ? [waits] : [waits, { why: 'cycle', jobs: cycle }]
     }
     case 'waiting':
       return held(way, record, now)
@@ -192,6 +198,8 @@ function describe(reason: Reason): string {
       return reason.broken.length > 0
         ? `waits for a decision, because ${reason.broken.join(', ')} failed or was cancelled`
         : `waits for ${reason.waitsFor.join(', ')}`
+    case 'cycle':
+      return `will do so for ever: ${describeCycle(reason.jobs)}; cancel one of them`
     case 'signal':
       return `waits for signal '${reason.name}'${reason.until === undefined ? '' : `, until ${date(reason.until)}`}`
     case 'paused':

@@ -62,6 +62,7 @@ export class Successors {
   readonly #adder: Adder
   readonly #job: JobRecord
   readonly #sendNow: SendNow
+  readonly #beside: () => readonly Prepared[]
   readonly #pending = new Set<Promise<unknown>>()
   #also: Prepared[] = []
   #continuation: Prepared | undefined
@@ -72,10 +73,12 @@ export class Successors {
   /** Jobs that stand in place of planned ones, by the ids of these. */
   readonly #instead = new Map<string, string>()
 
-  constructor(adder: Adder, job: JobRecord, sendNow: SendNow) {
+  /** `beside`: what else is to be added with the settlement. */
+  constructor(adder: Adder, job: JobRecord, sendNow: SendNow, beside: () => readonly Prepared[] = () => []) {
     this.#adder = adder
     this.#job = job
     this.#sendNow = sendNow
+    this.#beside = beside
   }
 
   /** Jobs that are to be inserted with the settlement. */
@@ -92,10 +95,14 @@ export class Successors {
     }
   }
 
-  /** The callback has ended: waits for those it did not wait for, and rejects if one of them fails. */
+  /** The callback has ended: waits for those it did not wait for, and rejects if one of them fails, or would wait for ever. */
   async close(): Promise<void> {
     this.#closed = true
     await Promise.all(this.#pending)
+    const next = this.#continuation?.insert
+    if (next === undefined || next.edges.length === 0) return
+    const planned = [...this.#beside(), ...this.#also]
+    await this.#adder.refuseCycle(`continueWith('${next.job.name}')`, this.#job, next.edges, planned)
   }
 
   /** Whether some are still being prepared. */

@@ -17,7 +17,7 @@ import { leaveTo, placeNow, runInside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import { notInBatch } from './batching.js'
 import type { AttemptHost, Joined } from './attempt-host.js'
-import { Children, dependenciesOf, refuseOldWait, returned } from './children.js'
+import { Children, dependenciesOf, refuseVainWait, returned } from './children.js'
 import type { WaitOptions } from './children.js'
 import { Context, Snoozed, abortFor, wrap } from './context.js'
 import type { AbortReason, JobContext, JobSignal } from './context.js'
@@ -346,7 +346,7 @@ export class Attempt {
   }
 
   #wait(children: Children): void {
-    refuseOldWait(this.#host.desk, this.record, children).then(
+    refuseVainWait(this.#host.desk, this.record, children).then(
       () => !this.#done && this.#end(children.outcome()),
       (error: unknown) => !this.#done && this.#failed(error, worthRetrying(this.#failing, error)),
     )

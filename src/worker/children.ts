@@ -15,7 +15,7 @@ import type { AddOptions, Dependency } from '../queue/options.js'
 import { isOfSignal } from '../queue/signals.js'
 import { Successors, outOfOrder } from '../queue/successors.js'
 import type { Planned } from '../queue/successors.js'
-import type { Verdict } from '../store/store.js'
+import type { JobDetails, Verdict } from '../store/store.js'
 
 /** How a job waits for its children. */
 export interface WaitOptions {
@@ -37,11 +37,13 @@ type Waits = Extract<Outcome, { kind: 'waits' }>
 export class Children {
   readonly #record: JobRecord
   readonly #own: Successors
+  readonly #adder: Adder
   #edges: readonly NewEdge[] | undefined
   #all: Successors | undefined
 
   constructor(record: JobRecord, adder: Adder) {
     this.#record = record
+    this.#adder = adder
     this.#own = new Successors(adder, record, undefined)
   }
 
@@ -79,7 +81,9 @@ export class Children {
     }
     const { id, chainId } = this.#record
     if (edges.some(({ on }) => on === id || on === chainId)) {
-      throw new MillraceError('INVALID_OPTION', `ctx.waitFor: job ${id} cannot wait for its own chain.`)
+      throw new MillraceError('WAIT_CYCLE', `ctx.waitFor: job ${id} cannot wait for its own chain.`, {
+        details: { id, cycle: [id, id] },
+      })
     }
     this.#edges = cancelSiblings
       ? edges.map(({ on, policy }): NewEdge => ({ on, policy: `${policy as FailurePolicy}-all` }))
@@ -92,6 +96,11 @@ export class Children {
     return this.#edges !== undefined
   }
 
+  /** Refuses to wait for what waits for the job. */
+  refuseCycle(known?: JobDetails): Promise<void> {
+    return this.#adder.refuseCycle('ctx.waitFor', this.#record, this.outcome().for, this.#own.also, known)
+  }
+
   /** The outcome of an attempt that waits. */
   outcome(): Waits {
     const { also } = this.#own.with(undefined)
@@ -99,12 +108,13 @@ export class Children {
   }
 }
 
-/** Refuses a wait for nothing but what the job has waited for already: its handler would run again for ever. */
-export async function refuseOldWait(desk: Desk, { id }: JobRecord, children: Children): Promise<void> {
+/** Refuses a wait for one that waits for the job, or for nothing but what the job has waited for already: its handler would run again for ever. */
+export async function refuseVainWait(desk: Desk, { id }: JobRecord, children: Children): Promise<void> {
   await children.own.close()
   const { for: edges } = children.outcome()
   const { jobs } = await desk.way().details({ jobs: [id] })
   const known = new Map((jobs[0]?.edges ?? []).map((edge) => [edge.chain, edge.state]))
+  await children.refuseCycle(jobs[0])
   const isOver = (chain: string): boolean => known.has(chain) && known.get(chain) !== 'open'
   if (!edges.every(({ on }) => isOver(on))) return
   throw new MillraceError(

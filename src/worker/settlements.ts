@@ -1,4 +1,6 @@
 // worker/settlements.ts: sends what attempts came to, and tells of it once it is durable.
+import { isMillraceError } from '../job/errors.js'
+import type { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { settle } from '../job/lifecycle.js'
@@ -164,7 +166,11 @@ export class Settlements {
       else if (outcome.kind === 'returned') attempt.outcome = successors.with(outcome.result)
       else if (verdict.why === 'missing' && !wasDropped)
         attempt.outcome = attempt.failedWith(cannotWait(attempt.record, verdict))
-      else attempt.outcome = attempt.children.outcome()
+      else {
+        // Those that stand already may wait for it.
+        const cycle = await attempt.children.refuseCycle().catch(asCycle)
+        attempt.outcome = cycle === undefined ? attempt.children.outcome() : attempt.failedWith(cycle)
+      }
       this.#submit(attempt, attempt.outcome)
     } catch (error) {
       this.#host.failed(error)
@@ -257,6 +263,12 @@ class Sent implements Caller {
 function isAboutOthers(verdict: Verdict & { ok: false }, id: string): boolean {
   const { why } = verdict
   return why === 'duplicate' || why === 'full' || ((why === 'missing' || why === 'fence') && verdict.id !== id)
+}
+
+/** The error, if it tells of a cycle and not of the store. */
+function asCycle(error: unknown): MillraceError {
+  if (isMillraceError(error, 'WAIT_CYCLE')) return error
+  throw error
 }
 
 /**

@@ -13,6 +13,7 @@ import type { Place } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Group, Tx, Verdict } from '../store/store.js'
+import type { Children } from './children.js'
 import type { AbortReason, Mode, PrepareOptions } from './context.js'
 import { Calls } from './calls.js'
 import { checkCallback } from './failing.js'
@@ -32,6 +33,7 @@ interface Transactor extends Leased {
   readonly later: boolean
   /** Resolves when all that was said until now is durable or refused; undefined where nothing is under way. */
   readonly quiet: Promise<void> | undefined
+  readonly children: Pick<Children, 'own'>
   /** The error for what comes when the job is no longer this worker's. */
   notOurs(): MillraceError
   /** It took too long: it is told to stop, and fails with this. */
@@ -50,9 +52,7 @@ interface TransactingHost {
 type Stage = 'ahead' | 'running' | 'done'
 
 /** What a callback is given. */
-interface Inside {
-  readonly tx?: Tx
-}
+type Inside = { readonly tx?: Tx }
 
 /** A callback of the user's, whose types `JobContext` has told. */
 type Work = (inside: Inside) => unknown
@@ -269,13 +269,13 @@ export class Transacting {
   }
 
   async #plan(inside: Inside, work: Work): Promise<unknown> {
-    const { record } = this.#attempt
-    const adder = this.#host.adder(record.queue)
+    const adder = this.#host.adder(this.#attempt.record.queue)
     const open = this.#inner
     const successors = new Successors(
       adder,
-      record,
+      this.#attempt.record,
       inside.tx === undefined ? undefined : (prepared) => runInside({ open }, () => adder.send(prepared)),
+      () => this.#attempt.children.own.also,
     )
     this.#successors = successors
     const value = await work({ ...inside, ...successors.planning() })

@@ -141,7 +141,7 @@ describe.each(kinds)('on %s', (kind) => {
     })
     for (const [name, data, code] of [
       ['parent', [], 'INVALID_OPTION'],
-      ['parent', ['own'], 'INVALID_OPTION'],
+      ['parent', ['own'], 'WAIT_CYCLE'],
       ['parent', ['nobody'], 'DEPENDENCY_MISSING'],
       ['late', null, 'CALLED_OUT_OF_ORDER'],
     ] as const) {

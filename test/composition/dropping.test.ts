@@ -1,7 +1,7 @@
 // `onFull: 'drop-oldest'` wherever a job comes to be: in flows, beside and after a settlement, and by schedules.
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
-import type { Handlers, Job, Store } from 'millrace'
+import type { AnyJobs, Handlers, Job, Store } from 'millrace'
 import { closing, event } from '../setup.js'
 import { kinds, stores } from './stores.js'
 
@@ -12,7 +12,7 @@ async function stage(store: Store, maxBacklog: number) {
   await queue.limit({ group: { maxBacklog, onFull: 'drop-oldest' } })
   const fill = (...names: string[]) =>
     queue.addBulk(names.map((name) => ({ name: 'held', options: { id: name, group: 'g' } })))
-  const work = (handlers: Handlers) => closing(new Worker(queue, handlers, { logger: false }))
+  const work = (handlers: Handlers<AnyJobs>) => closing(new Worker(queue, handlers, { logger: false }))
   const dropped = async (): Promise<string[]> => {
     const { jobs } = await queue.list({ state: 'cancelled' })
     for (const { error } of jobs) expect(error?.code).toBe('JOB_DROPPED')
