@@ -135,7 +135,12 @@ export const errorCatalogue = {
   },
   JOB_HAS_DEPENDENTS: {
     summary: 'A job cannot be removed while others wait for it.',
-    remedy: 'Cancel it instead, or cancel or remove first those that wait, which `details.dependents` lists.',
+    remedy:
+      'Cancel it instead, or cancel or remove first those that wait: `details.dependents` lists up to 1000 of them, `details.count` says how many there are.',
+  },
+  JOB_ENDS_CHAIN: {
+    summary: 'A job cannot be removed alone: it is the last of a chain whose earlier jobs are still there.',
+    remedy: 'Remove the chain, `queue.chain(id).remove()`, or the earlier jobs first.',
   },
   INVALID_STATE: {
     summary: 'The operation is not possible in the state the job is in.',

@@ -246,7 +246,11 @@ function dependencyBroke(job: JobRecord, edges: readonly Edge[]): Change[] {
   const broken = edges.filter((edge) => edge.state === 'broken')
   // What is cancelled first breaks its own edge, and with the last one the job is decided upon.
   if (broken.length === 0 || unneeded(edges).length > 0) return []
-  if (broken.some((edge) => onFailure(edge.policy) === 'remove')) return leave(job)
+  if (broken.some((edge) => onFailure(edge.policy) === 'remove')) {
+    if (job.chainIndex === 0) return leave(job)
+    // It goes with its chain, which would seem to have ended well without it.
+    return end(job, 'cancelled', { deleteIn: 0 }, { closesBroken: true })
+  }
   const fatal = broken.find((edge) => onFailure(edge.policy) === 'fail')
   if (fatal === undefined) return [move(job, 'waiting-children', { closesBroken: true })]
   const error: ErrorInfo = {

@@ -34,8 +34,9 @@ export function end(job: JobRecord, to: FinishedState, set: MoveFields, options:
   if (options.next !== undefined && options.next.length > 0) changes.push(...options.next)
   if (delivery !== undefined) changes.push(delivery)
   if (!options.chainGoesOn) changes.push(release(job, to))
-  // One whose end is still to be told waits for that.
-  if (keep?.deleteAfter === 0 && keep.byQueue === undefined && delivery === undefined)
+  // One whose end is still to be told waits for that; and the last of a chain for those before it, which upkeep looks for.
+  const goes = keep?.deleteAfter === 0 && keep.byQueue === undefined && delivery === undefined
+  if (goes && (job.chainIndex === 0 || options.chainGoesOn === true))
     changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
   return changes
 }

@@ -73,6 +73,12 @@ export function retire(job: JobRecord, now: Time): Change[] {
   return [putOff(job, Math.min(15 * LEAST_PUT_OFF, Math.max(1000, now - since)), now)] // soon at first, then less and less
 }
 
+/** The last job of a chain, which may not go before those ahead of it, is looked at again: soon at first, then less and less. */
+export function putOffEnd(job: JobRecord, now: Time): Move {
+  const age = now - (job.finishedAt ?? now)
+  return putOff(job, Math.min(MOST_PUT_OFF, Math.max(LEAST_PUT_OFF, age)), now)
+}
+
 /** Jobs go together; a signal that never came goes with them. */
 export function retired(jobs: readonly JobRecord[]): Change[] {
   return jobs.flatMap(leave)

@@ -7,13 +7,14 @@ import type { Decision } from '../job/lifecycle.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Store } from '../store/store.js'
+import { withChains } from './chain-ends.js'
 import type { InTransaction, WithTransaction } from './transactions.js'
 import type { Way } from './way.js'
 
 /** What becomes of others. */
 export interface CascadeOptions {
   /**
-   * Removing: those that wait for the job are removed as well, and those that wait for them. Cancelling: its unfinished
+   * Removing: those that wait for the job are removed as well, each with its chain, and those that wait for them. Cancelling: its unfinished
    * children are cancelled as well, and theirs. Default false.
    */
   readonly cascade?: boolean
@@ -72,7 +73,7 @@ export function* removeDependents(desk: Acting, ids: readonly string[], way: Way
   let removed = 0
   for (let from = 0; from < last.length; from += PORTION) {
     const records = yield* step(way.getAll(last.slice(from, from + PORTION)))
-    removed += yield* desk.actingOnAll(records.filter(isThere), remove, way)
+    removed += yield* desk.actingOnAll(yield* withChains(way, records.filter(isThere)), remove, way)
   }
   return removed
 }
@@ -97,6 +98,19 @@ export function* cancelChildren(desk: Acting, id: string, way: Way): Steps<numbe
     } while (cursor !== undefined)
   }
   return cancelled
+}
+
+/** Those who wait that an error lists at most. */
+const LISTED = 1000
+
+/** The error for what cannot be removed because others wait for it. */
+export function hasDependents(what: 'Job' | 'Chain', id: string, waiting: readonly string[]): MillraceError {
+  const some = waiting.slice(0, 5).join(', ') + (waiting.length > 5 ? ', …' : '')
+  return new MillraceError(
+    'JOB_HAS_DEPENDENTS',
+    `${what} ${id} cannot be removed: ${waiting.length} wait for it (${some}). Cancel it instead, or remove them as well: { cascade: true }.`,
+    { details: { id, dependents: waiting.slice(0, LISTED), count: waiting.length } },
+  )
 }
 
 function isThere(record: JobRecord | undefined): record is JobRecord {

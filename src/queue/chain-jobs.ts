@@ -4,10 +4,10 @@ import { isFinished } from '../job/job.js'
 import type { JobRecord } from '../job/job.js'
 import { remove } from '../job/lifecycle.js'
 import { stepwise } from '../store/stepwise.js'
-import type { StoreEvent } from '../store/store.js'
+import type { Page, Query, StoreEvent } from '../store/store.js'
 import { awaitEnd, removed } from './awaiting.js'
 import type { Ending } from './awaiting.js'
-import { removeDependents } from './cascade.js'
+import { hasDependents, removeDependents } from './cascade.js'
 import type { Desk } from './desk.js'
 import type { ResultOptions } from './job.js'
 import type { Way } from './way.js'
@@ -48,6 +48,11 @@ export async function chainJobs(way: Way, id: string): Promise<readonly JobRecor
   return records.toSorted((a, b) => a.chainIndex - b.chainIndex)
 }
 
+/** One page of them: they are inserted in the order of the chain. */
+export async function chainPage(way: Way, id: string, page: Query): Promise<Page<JobRecord>> {
+  return way.find({ chain: await chainOf(way, id), ...page })
+}
+
 /** Removes all jobs of a chain, unless others wait for it; or those as well. */
 export async function removeChain(desk: Desk, way: Way, id: string, cascade: boolean): Promise<number> {
   let count = 0
@@ -66,12 +71,7 @@ export async function removeChain(desk: Desk, way: Way, id: string, cascade: boo
 async function refuseAwaited(way: Way, id: string, member: string): Promise<void> {
   const { jobs } = await way.details({ jobs: [member] })
   const waiting = jobs[0]!.dependents.filter(({ state }) => state === 'open').map(({ dependent }) => dependent)
-  if (waiting.length === 0) return
-  throw new MillraceError(
-    'JOB_HAS_DEPENDENTS',
-    `Chain ${id} cannot be removed: ${waiting.length} wait for it (${waiting.slice(0, 5).join(', ')}). Cancel it instead, or remove them as well: { cascade: true }.`,
-    { details: { id, dependents: waiting } },
-  )
+  if (waiting.length > 0) throw hasDependents('Chain', id, waiting)
 }
 
 /** Waits for the end of a chain, by push: what its last job comes to. */

@@ -12,17 +12,20 @@ import type { Store, Tx } from '../store/store.js'
 import type { Adder } from './adding.js'
 import { cascadeIn } from './cascade.js'
 import type { CascadeArgument } from './cascade.js'
-import { chainJobs, chainResult, lastJob, noChain as notFound, removeChain } from './chain-jobs.js'
+import { chainJobs, chainPage, chainResult, lastJob, noChain as notFound, removeChain } from './chain-jobs.js'
 import { validate } from './define.js'
 import type { JobDefinitions } from './define.js'
 import type { Desk } from './desk.js'
+import { pageIn, pageQuery } from './filter.js'
+import type { PageOptions, PageWish } from './filter.js'
 import { Job } from './job.js'
 import type { ResultOptions } from './job.js'
 import { makingRoom } from './room.js'
 import { Successors, cannotContinue, outOfOrder } from './successors.js'
 import type { Completing } from './successors.js'
-import { refuseWithout, transactionIn, transactionOn } from './transactions.js'
-import type { TransactionArgument } from './transactions.js'
+import { refuseWithout, splitTransaction, transactionIn, transactionOn } from './transactions.js'
+import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
+import type { JobPage } from './types.js'
 import type { Way } from './way.js'
 
 /** How often a settlement is judged anew because somebody else moved the job first. */
@@ -69,12 +72,20 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
     return this.#do(() => chainResult(this.#host.desk, this.id, options)) as Promise<Result>
   }
 
-  /** Its jobs in order, as they stand; those that were removed are missing. */
-  jobs(...options: TransactionArgument<S>): Promise<AJob[]> {
+  /** Its jobs by page, in order, as they stand; those that were removed are missing. */
+  jobs(options: WithTransaction<S, PageWish>): Promise<JobPage<AJob>>
+  /** All of them at once. */
+  jobs(...options: TransactionArgument<S>): Promise<AJob[]>
+  jobs(options: PageOptions & InTransaction = {}): Promise<unknown> {
     return this.#do(async () => {
       const { desk } = this.#host
-      const way = desk.way(transactionIn(options[0], 'chain.jobs'))
-      return (await chainJobs(way, this.id)).map((record) => new Job(desk, record) as AJob)
+      const { tx, rest } = splitTransaction(options, 'chain.jobs')
+      const page = pageIn(rest, 'chain.jobs')
+      const way = desk.way(tx)
+      const handle = (record: JobRecord): AJob => new Job(desk, record) as AJob
+      if (page === undefined) return (await chainJobs(way, this.id)).map(handle)
+      const { items, cursor } = await chainPage(way, this.id, pageQuery(page, 'chain.jobs'))
+      return { jobs: items.map(handle), ...(cursor !== undefined && { cursor }) }
     })
   }
 

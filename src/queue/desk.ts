@@ -13,8 +13,9 @@ import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Group, StoreEvent, Tx, Verdict } from '../store/store.js'
 import { awaitEnd, notFound, removed } from './awaiting.js'
-import { cancelChildren, cascadeIn, removeDependents } from './cascade.js'
+import { cancelChildren, cascadeIn, hasDependents, removeDependents } from './cascade.js'
 import type { CascadeOptions } from './cascade.js'
+import { notChainEnds, refuseChainEnd } from './chain-ends.js'
 import { validate, versionOf } from './define.js'
 import type { JobDefinitions } from './define.js'
 import { Feed } from './feed.js'
@@ -117,15 +118,10 @@ export class Desk implements JobActions {
   *removing(id: string, way: Way, cascade: boolean): Steps<Done> {
     const record = yield* step(way.get(id))
     if (record === undefined || record.kind === SIGNAL) return { done: false, record: undefined }
+    yield* refuseChainEnd(way, record)
     if (cascade) yield* removeDependents(this, [id], way)
     const waiting = (yield* this.#awaited([record], () => true, way)).get(id)
-    if (waiting !== undefined) {
-      throw new MillraceError(
-        'JOB_HAS_DEPENDENTS',
-        `Job ${id} cannot be removed: ${waiting.length} wait for it (${waiting.slice(0, 5).join(', ')}). Cancel it instead, or remove them as well: { cascade: true }.`,
-        { details: { id, dependents: waiting } },
-      )
-    }
+    if (waiting !== undefined) throw hasDependents('Job', id, waiting)
     try {
       return yield* this.acting(id, remove, way)
     } catch (error) {
@@ -134,11 +130,12 @@ export class Desk implements JobActions {
     }
   }
 
-  /** Those of some jobs that are to be removed together for which nobody else waits. */
-  *notAwaited(records: readonly JobRecord[], way: Way): Steps<readonly JobRecord[]> {
+  /** Those of some jobs that can be removed together: for which nobody else waits, and no chain loses its end alone. */
+  *removable(records: readonly JobRecord[], way: Way): Steps<readonly JobRecord[]> {
     const among = new Set(records.map((record) => record.id))
     const awaited = yield* this.#awaited(records, (dependent) => !among.has(dependent), way)
-    return records.filter((record) => !awaited.has(record.id))
+    const free = records.filter((record) => !awaited.has(record.id))
+    return yield* notChainEnds(way, free)
   }
 
   /** Who waits for each unfinished job, as far as they count. */

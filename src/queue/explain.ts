@@ -57,6 +57,9 @@ export interface Explanation {
   readonly text: string
 }
 
+/** Jobs that the text names at most. */
+const NAMED = 10
+
 /** A worker that was not seen for this many of its own intervals is taken for dead. */
 const MISSED = 3
 
@@ -196,8 +199,8 @@ function describe(reason: Reason): string {
         : `is a schedule, which makes its next run at ${date(reason.next)}; queue.list({ schedule }) shows its runs`
     case 'dependencies':
       return reason.broken.length > 0
-        ? `waits for a decision, because ${reason.broken.join(', ')} failed or was cancelled`
-        : `waits for ${reason.waitsFor.join(', ')}`
+        ? `waits for a decision, because ${named(reason.broken)} failed or was cancelled`
+        : `waits for ${named(reason.waitsFor)}`
     case 'cycle':
       return `will do so for ever: ${describeCycle(reason.jobs)}; cancel one of them`
     case 'signal':
@@ -218,6 +221,11 @@ function describe(reason: Reason): string {
     case 'next':
       return 'is waiting for its turn: live workers handle it, and those before it go first'
   }
+}
+
+/** The first of many, for people. */
+function named(ids: readonly string[]): string {
+  return ids.slice(0, NAMED).join(', ') + (ids.length > NAMED ? ` and ${ids.length - NAMED} more` : '')
 }
 
 function date(time: Time | undefined): string {

@@ -30,12 +30,19 @@ export interface JobFilter<Name extends string = string> {
   readonly schedule?: string
 }
 
-/** Which page of a list. */
-export interface ListOptions<Name extends string = string> extends JobFilter<Name> {
+/** Which page. */
+export interface PageOptions {
   /** At most this many, up to 1000. Default 100. */
   readonly limit?: number
   /** Continue after a page, with the cursor it gave. Default: from the start. */
   readonly cursor?: string | undefined
+}
+
+/** A page, of what is given whole where neither is said: one of the two is. */
+export type PageWish = PageOptions & ({ readonly limit: number } | { readonly cursor: string })
+
+/** Which page of a list. */
+export interface ListOptions<Name extends string = string> extends JobFilter<Name>, PageOptions {
   /** Which of those added go first. Default `oldest`. */
   readonly order?: 'oldest' | 'newest'
 }
@@ -55,15 +62,26 @@ const PAGE = 500
 /** A list's page as a query. */
 export function listQuery(queue: string, options: ListOptions): Query {
   refuseUnknown(options, [...filterNames, 'limit', 'cursor', 'order'], 'queue.list')
-  const { limit = 100, order = 'oldest', cursor } = options
-  if (!Number.isInteger(limit) || limit < 1 || limit > 1000) {
-    throw new MillraceError('INVALID_OPTION', `queue.list: limit must be between 1 and 1000, not ${limit}.`)
-  }
+  const { order = 'oldest' } = options
   oneOf(order, ['oldest', 'newest'], 'queue.list: order')
-  if (cursor !== undefined && !(typeof cursor === 'string' && /^-?\d{1,16}$/.test(cursor))) {
-    throw new MillraceError('INVALID_OPTION', `queue.list: cursor must be one that a page gave, not ${show(cursor)}.`)
+  return { ...filterQuery(queue, options), ...pageQuery(options, 'queue.list'), order }
+}
+
+/** Where a page begins and ends, as a query. */
+export function pageQuery({ limit = 100, cursor }: PageOptions, call: string): Pick<Query, 'limit' | 'cursor'> {
+  if (!Number.isInteger(limit) || limit < 1 || limit > 1000) {
+    throw new MillraceError('INVALID_OPTION', `${call}: limit must be between 1 and 1000, not ${show(limit)}.`)
   }
-  return { ...filterQuery(queue, options), limit, order, ...(cursor !== undefined && { cursor }) }
+  if (cursor !== undefined && !(typeof cursor === 'string' && /^-?\d{1,16}$/.test(cursor))) {
+    throw new MillraceError('INVALID_OPTION', `${call}: cursor must be one that a page gave, not ${show(cursor)}.`)
+  }
+  return { limit, ...(cursor !== undefined && { cursor }) }
+}
+
+/** Whether a call that lists all without a page was asked for one. Options that it does not know are refused. */
+export function pageIn(options: PageOptions, call: string): PageOptions | undefined {
+  refuseUnknown(options, ['limit', 'cursor'], call)
+  return options.limit === undefined && options.cursor === undefined ? undefined : options
 }
 
 function filterQuery(queue: string, filter: JobFilter): Query {

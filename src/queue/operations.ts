@@ -68,7 +68,7 @@ export function* removeJobs(place: Place, which: string | JobFilter, cascade = f
   return yield* eachPage(way, queue, which, jobStates, function* (page) {
     const ids = page.map(({ id }) => id)
     if (cascade) yield* removeDependents(desk, ids, way)
-    return yield* desk.actingOnAll(yield* desk.notAwaited(page, way), remove, way)
+    return yield* desk.actingOnAll(yield* desk.removable(page, way), remove, way)
   })
 }
 

@@ -23,7 +23,7 @@ import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
 import { hear } from './hearing.js'
 import { listQuery } from './filter.js'
-import type { ListOptions } from './filter.js'
+import type { ListOptions, PageOptions, PageWish } from './filter.js'
 import { Job } from './job.js'
 import { getLimits, setLimits } from './limits.js'
 import type { LimitOptions, Limits } from './limits.js'
@@ -36,8 +36,8 @@ import { checkQueue, checkQueueName } from './opening.js'
 import { setPause } from './pauses.js'
 import { readRetention } from './retention.js'
 import type { QueueRetention } from './retention.js'
-import { dropSchedule, listSchedules, prepareScheduled, putSchedule } from './schedules.js'
-import type { Schedule, ScheduleOptions } from './schedules.js'
+import { dropSchedule, prepareScheduled, putSchedule, schedulesOf } from './schedules.js'
+import type { Schedule, ScheduleOptions, SchedulePage } from './schedules.js'
 import { eventStream } from './stream.js'
 import type { EventStream, EventStreamOptions } from './stream.js'
 import { Teller } from './telemetry.js'
@@ -277,9 +277,13 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return this.run(options[0], 'queue.unschedule', (place) => dropSchedule(place, key))
   }
 
-  /** All schedules of this queue, in the order in which they were made, each with its next five times. */
-  schedules(...options: TransactionArgument<S>): Promise<readonly Schedule<NameOf<Jobs>>[]> {
-    return this.run(options[0], 'queue.schedules', listSchedules) as Promise<readonly Schedule<NameOf<Jobs>>[]>
+  /** Schedules of this queue by page, in the order in which they were made, each with its next five times. */
+  schedules(options: WithTransaction<S, PageWish>): Promise<SchedulePage<NameOf<Jobs>>>
+  /** All of them at once. */
+  schedules(...options: TransactionArgument<S>): Promise<readonly Schedule<NameOf<Jobs>>[]>
+  async schedules(options: PageOptions & InTransaction = {}): Promise<unknown> {
+    const { tx, rest } = splitTransaction(options, 'queue.schedules')
+    return this.run({ tx }, 'queue.schedules', (place) => schedulesOf(place, rest))
   }
 
   /**

@@ -14,6 +14,8 @@ import type { Steps } from '../store/stepwise.js'
 import type { Page, Refused } from '../store/store.js'
 import type { InputOf, JobDefinitions, NameOf } from './define.js'
 import type { Desk } from './desk.js'
+import { pageIn, pageQuery } from './filter.js'
+import type { PageOptions } from './filter.js'
 import type { Place } from './operations.js'
 import type { AddOptions } from './options.js'
 import type { Way } from './way.js'
@@ -61,6 +63,14 @@ export interface Schedule<Name extends string = string, Data = unknown> {
   readonly next: readonly Time[]
   /** When it was first scheduled, by the store's clock. */
   readonly createdAt: Time
+}
+
+/** A page of schedules, and where the next begins; no `cursor` on the last page. */
+export interface SchedulePage<Name extends string = string> {
+  /** In the order in which they were made. */
+  readonly schedules: readonly Schedule<Name>[]
+  /** What to give for the next page. */
+  readonly cursor?: string
 }
 
 /** Checks a job as `add` does. */
@@ -252,8 +262,19 @@ export function* dropSchedule({ queue, desk, way }: Place, key: string): Steps<b
   return (yield* desk.actingOnAll([record], remove, way)) > 0
 }
 
-/** All schedules of a queue, in the order in which they were made. */
-export function* listSchedules({ queue, way }: Place): Steps<readonly Schedule[]> {
+/** The schedules of a queue, in the order in which they were made: a page, if one is asked for, or all. */
+export function* schedulesOf(
+  { queue, way }: Place,
+  options: PageOptions,
+): Steps<SchedulePage | SchedulePage['schedules']> {
+  const wanted = pageIn(options, 'queue.schedules')
+  if (wanted === undefined) return yield* allSchedules(queue, way)
+  const { items, cursor } = yield* step(way.find({ queue, kind: SCHEDULE, ...pageQuery(wanted, 'queue.schedules') }))
+  const schedules = items.map(viewOf)
+  return cursor === undefined ? { schedules } : { schedules, cursor }
+}
+
+function* allSchedules(queue: string, way: Way): Steps<readonly Schedule[]> {
   const found: Schedule[] = []
   let cursor: string | undefined
   do {

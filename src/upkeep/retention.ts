@@ -2,11 +2,13 @@
 import { isFinished } from '../job/job.js'
 import type { JobRecord, KeepByState, Millis, Time } from '../job/job.js'
 import { due } from '../job/lifecycle.js'
-import { DEFAULT_KEEP, expired, isByQueue, isRetired, putOff, retired, waitFor } from '../job/retention.js'
+import { DEFAULT_KEEP, expired, isByQueue, isRetired, putOff, putOffEnd, retired, waitFor } from '../job/retention.js'
+import { endsChain } from '../queue/chain-ends.js'
 import type { Callbacks } from '../queue/retention.js'
 import { cellKey, readCell } from '../store/cells.js'
 import type { RetentionCell } from '../store/cells.js'
 import type { Connection } from '../store/connection.js'
+import { stepwise } from '../store/stepwise.js'
 import { familyOf, kinOf, topOf } from './families.js'
 import type { Family } from './families.js'
 
@@ -100,7 +102,10 @@ export class Retention {
     const left = held.length === 0 ? others : others.filter((job) => !held.includes(job))
     const removal: Removal = { cells, whom, stamped: true }
     const landed = await Promise.all([
-      ...own.map(async (job) => ((await main.commit(due(job, now))).ok ? 1 : 0)),
+      ...own.map(async (job) => {
+        const stays = job.chainIndex > 0 && (await stepwise(endsChain(this.#connection.store, job)))
+        return (await main.commit(stays ? [putOffEnd(job, now)] : due(job, now))).ok ? 1 : 0
+      }),
       ...left.map(async (job) => ((await main.commit([putOff(job, LEFT_ALONE, now)])).ok ? 1 : 0)),
       this.#retire(
         ours.filter(({ queue }) => !whom.has(queue)),

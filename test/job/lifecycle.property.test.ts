@@ -105,7 +105,11 @@ function take(world: World, step: WalkStep): void {
         ),
       )
       const chain = mine && { id: mine.chainId, index: mine.chainIndex + 1 }
-      const continuation = step.goesOn ? lifecycle.create(spec({ id: world.mint() }), chain) : undefined
+      // Sometimes the chain goes on with one that waits for what has ended badly.
+      const bad = [...world.jobs.values()].find(({ state }) => state === 'failed' || state === 'cancelled')
+      const waits = step.also === 0 && bad !== undefined && bad.chainId !== mine?.chainId
+      const edges: NewEdge[] = waits ? [{ on: bad.id, policy: 'remove' }] : []
+      const continuation = step.goesOn ? lifecycle.create(spec({ id: world.mint(), edges }), chain) : undefined
       return settle({ kind: 'returned', result: '1', also, ...(continuation && { continuation }) })
     }
     case 'throw':

@@ -173,6 +173,18 @@ describe('a handler that returned', () => {
     const kinds = settle(job, returned({ continuation })).map((change) => change.kind)
     expect(kinds).toEqual(['move', 'insert', 'move'])
   })
+
+  it('leaves the last job of a chain to upkeep, which looks whether it may go before those ahead of it', () => {
+    const last = active({ keep: { completed: { deleteAfter: 0 } }, chainId: 'first', chainIndex: 1 })
+    const end = settle(last, returned())
+    expect(end).toMatchObject([
+      { to: 'completed', set: { deleteIn: 0 } },
+      { kind: 'release', chain: 'first' },
+    ])
+    expect(end).toHaveLength(2)
+    const continuation = create(spec({ id: 'next' }), { id: 'first', index: 2 })
+    expect(settle(last, returned({ continuation })).at(-1)).toMatchObject({ to: 'removed' })
+  })
 })
 
 describe('a handler that threw', () => {
@@ -338,6 +350,14 @@ describe('a job with a broken dependency', () => {
     ],
   ])('%s', (_, edges, expected) => {
     expect(due(broken, NOW, edges)).toEqual(expected)
+  })
+
+  it('is cancelled by the policy remove where its chain began before it, and is due to go', () => {
+    const last = record({ ...broken, chainId: 'first', chainIndex: 1 })
+    expect(due(last, NOW, [edge('remove', 'broken')])).toMatchObject([
+      { to: 'cancelled', closesBroken: true, set: { deleteIn: 0 } },
+      { kind: 'release', chain: 'first', outcome: 'cancelled' },
+    ])
   })
 
   it('is cancelled with its broken edges decided', () => {

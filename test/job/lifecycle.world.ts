@@ -37,7 +37,7 @@ export const table: Record<Event, Partial<Record<Place, readonly Place[]>>> = {
   due: {
     delayed: ['waiting'],
     active: ['waiting', 'failed'],
-    'waiting-children': ['failed', 'nowhere', 'waiting-children', 'waiting', 'delayed'],
+    'waiting-children': ['failed', 'cancelled', 'nowhere', 'waiting-children', 'waiting', 'delayed'],
     completed: ['completed', 'nowhere'],
     failed: ['failed', 'nowhere'],
     cancelled: ['cancelled', 'nowhere'],

@@ -1,0 +1,60 @@
+// queue/chain-ends.ts: the last job of a chain says what the chain came to, so it does not go before those ahead of it.
+import { MillraceError } from '../job/errors.js'
+import type { JobRecord } from '../job/job.js'
+import { step } from '../store/stepwise.js'
+import type { Steps } from '../store/stepwise.js'
+import type { Page } from '../store/store.js'
+import type { Way } from './way.js'
+
+type Look = Pick<Way, 'find'>
+
+/** Jobs of a chain read at a time. */
+const PORTION = 500
+
+/** Whether a job is the last of a chain of which others stand. One that began its chain has none before it. */
+export function* endsChain(way: Look, { id, chainId, chainIndex }: JobRecord): Steps<boolean> {
+  if (chainIndex === 0) return false
+  const [last] = (yield* step(way.find({ chain: chainId, order: 'newest', limit: 1 }))).items
+  if (last?.id !== id) return false
+  const [first] = (yield* step(way.find({ chain: chainId, limit: 1 }))).items
+  return first?.id !== id
+}
+
+/** Refuses to remove the last job of a chain alone: what came before it would be taken for the end. */
+export function* refuseChainEnd(way: Look, record: JobRecord): Steps<void> {
+  if (!(yield* endsChain(way, record))) return
+  const { id, chainId } = record
+  throw new MillraceError(
+    'JOB_ENDS_CHAIN',
+    `Job ${id} cannot be removed alone: it is the last of chain ${chainId}, which would then seem to have ended with the job before. Remove the chain: queue.chain('${chainId}').remove().`,
+    { details: { id, chain: chainId } },
+  )
+}
+
+/** Those of some jobs that can be removed together: the last of a chain only with all that is left of it. */
+export function* notChainEnds(way: Look, records: readonly JobRecord[]): Steps<readonly JobRecord[]> {
+  const among = new Set(records.map(({ id }) => id))
+  const staying = new Set<string>()
+  for (const chain of new Set(records.filter(({ chainIndex }) => chainIndex > 0).map(({ chainId }) => chainId))) {
+    const [last] = (yield* step(way.find({ chain, order: 'newest', limit: 1 }))).items
+    if (last === undefined || !among.has(last.id)) continue
+    const { items, cursor } = yield* step(way.find({ chain, limit: PORTION }))
+    if (cursor !== undefined || items.some(({ id }) => !among.has(id))) staying.add(last.id)
+  }
+  return staying.size === 0 ? records : records.filter(({ id }) => !staying.has(id))
+}
+
+/** Some jobs, and before each those that are ahead of it in its chain. */
+export function* withChains(way: Look, records: readonly JobRecord[]): Steps<readonly JobRecord[]> {
+  const all = new Map<string, JobRecord>()
+  for (const record of records) {
+    for (let cursor: string | undefined, more = record.chainIndex > 0; more; more = cursor !== undefined) {
+      const from = cursor === undefined ? {} : { cursor }
+      const page: Page<JobRecord> = yield* step(way.find({ chain: record.chainId, limit: PORTION, ...from }))
+      for (const each of page.items) if (each.chainIndex < record.chainIndex) all.set(each.id, each)
+      cursor = page.cursor
+    }
+    all.set(record.id, record)
+  }
+  return [...all.values()]
+}
