@@ -111,13 +111,19 @@ type SchemaInput<Given, Plain> = Given extends StandardSchemaV1 ? StandardSchema
 type SchemaOutput<Given, Plain> = Given extends StandardSchemaV1 ? StandardSchemaV1.InferOutput<Given> : Plain
 
 /**
+ * What `next` takes where types are given and its names are not among them: nothing, since `continueWith` would not know
+ * them. Give the types with `typed`, or the names as the third type argument.
+ */
+type Unnamed = readonly never[]
+
+/**
  * Declares a job by schemas (any Standard Schema: zod, valibot, arktype, …) or by plain types, which are not checked at
  * run time. What is declared neither way is `unknown`.
  *
  * ```ts
  * job({ input: z.object({ to: z.email() }), attempts: 5 })
  * job<{ to: string }, { messageId: string }>({ attempts: 5 })
- * job<{ draft: string }, void, 'publish' | 'reject'>({ next: ['publish', 'reject'] })
+ * job({ input: typed<{ draft: string }>(), next: ['publish', 'reject'] })
  * ```
  */
 export function job<
@@ -135,7 +141,7 @@ export function job<
     /** Checks what the handler returns; the result is what it makes of it. Default: no check. */
     readonly output?: OutputSchema
     /** The jobs that its chain may go on with: `continueWith` takes no other. `[]`: none. Default: any. */
-    readonly next?: Next
+    readonly next?: readonly string[] extends Next ? Unnamed : Next
     /** The jobs that it waits for, in this order, which types `ctx.dependencies()`; `add` wants as many. Default: any. */
     readonly after?: After
     /** The phases of its handler, in this order, which is made by `phases()`; a new job has them from the start. Default: none. */
@@ -163,7 +169,7 @@ export function job<
 >(
   options?: JobOptions<Input> & {
     /** The jobs that its chain may go on with: `continueWith` takes no other. `[]`: none. Default: any. */
-    readonly next?: readonly Next[]
+    readonly next?: string extends Next ? Unnamed : readonly Next[]
     /** The jobs that it waits for, in this order, which types `ctx.dependencies()`; `add` wants as many. Default: any. */
     readonly after?: After
     /** The phases of its handler, in this order, which is made by `phases()`; a new job has them from the start. Default: none. */
@@ -174,7 +180,26 @@ export function job<
 export function job(options: Declared = {}): JobDefinition {
   checkDefinition(options, 'job()')
   // The types are carried by a property that nothing reads, so there is none.
-  return { ...options } as JobDefinition
+  const { input, output, ...rest } = options
+  return {
+    ...rest,
+    ...(input !== undefined && input !== AS_IS && { input }),
+    ...(output !== undefined && output !== AS_IS && { output }),
+  } as JobDefinition
+}
+
+/** Takes everything as it is. */
+const AS_IS: StandardSchemaV1 = { '~standard': { version: 1, vendor: 'millrace', validate: (value) => ({ value }) } }
+
+/**
+ * A plain type in the place of a schema: nothing is checked at run time, and all else that is declared is inferred.
+ *
+ * ```ts
+ * job({ input: typed<Draft>(), output: typed<{ url: string }>(), next: ['review'] })
+ * ```
+ */
+export function typed<Type>(): StandardSchemaV1<Type, Type> {
+  return AS_IS as StandardSchemaV1<Type, Type>
 }
 
 /** What `job()` is given, whatever its types. */

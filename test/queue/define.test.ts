@@ -1,5 +1,5 @@
 // Declaring jobs: what is refused when the program starts, and what schemas say turned into text.
-import { defineJobs, job } from 'millrace'
+import { defineJobs, job, typed } from 'millrace'
 import type { JobDefinition } from 'millrace'
 import { type } from 'arktype'
 import * as v from 'valibot'
@@ -19,6 +19,12 @@ function answering(answer: () => never | Promise<never>): Parameters<typeof vali
 }
 
 describe('job()', () => {
+  test('leaves nothing to check of plain types', () => {
+    const declared = job({ input: typed<string>(), output: typed<number>(), next: ['other'] })
+    expect(declared).toEqual({ next: ['other'] })
+    expect('input' in declared || 'output' in declared).toBe(false)
+  })
+
   test('takes schemas of every library that follows the standard, and defaults', () => {
     for (const input of [z.string(), v.string(), type('string')]) {
       expect(job({ input, output: input, version: 2, attempts: 5, timeout: '1m' })).toEqual({

@@ -1,6 +1,6 @@
 // Flows, chains and dependencies are typed by the jobs declared.
 import { describe, expectTypeOf, test } from 'vitest'
-import { FlowProducer, Queue, Worker, defineJobs, job } from 'millrace'
+import { FlowProducer, Queue, Worker, defineJobs, job, typed } from 'millrace'
 import type { ChainResult, EdgeError, Ended, Store } from 'millrace'
 import { z } from 'zod'
 
@@ -52,6 +52,41 @@ describe('chains', () => {
     })
     // @ts-expect-error there is no such job to go on with
     defineJobs({ a: job<number, number, 'b'>({ next: ['b'] }) })
+  })
+
+  test('plain types in the place of schemas leave the rest to be inferred', () => {
+    const plain = defineJobs({
+      write: job({ input: typed<{ text: string }>(), next: ['print', 'write'] }),
+      print: job({ input: typed<number>(), output: typed<{ pages: number }>(), after: ['write'], next: [] }),
+      last: job<string, string>({ next: [] }),
+    })
+    expectTypeOf<ChainResult<typeof plain, 'write'>>().toEqualTypeOf<{ pages: number }>()
+    new Worker(new Queue('plain', { store, jobs: plain }), {
+      write: (each, ctx) => {
+        expectTypeOf(each.data).toEqualTypeOf<{ text: string }>()
+        return ctx.complete(async ({ continueWith }) => {
+          await continueWith('print', 5)
+          // @ts-expect-error it is not named
+          await continueWith('last', 'a')
+          // @ts-expect-error a number
+          await continueWith('print', 'a')
+        })
+      },
+      print: async (_job, ctx) => {
+        expectTypeOf((await ctx.dependencies())[0].name).toEqualTypeOf<'write'>()
+        return { pages: 1 }
+      },
+    })
+    // @ts-expect-error the names would be lost: they are to be inferred, or given as the third type
+    job<string, string>({ next: ['print'] })
+    job<string, string, 'print'>({ next: ['print'] })
+  })
+
+  test('are listed whole or by page', () => {
+    expectTypeOf(queue.chain('id').jobs()).resolves.toExtend<readonly { name: string }[]>()
+    expectTypeOf(queue.chain('id').jobs({ limit: 5 })).resolves.toExtend<{ readonly cursor?: string }>()
+    // @ts-expect-error not by name
+    void queue.chain('id').jobs({ name: 'draft' })
   })
 })
 

@@ -1,7 +1,7 @@
 // A schedule takes the data of the job it names, and one way to say when.
 import { expectTypeOf, test } from 'vitest'
 import { Queue } from 'millrace'
-import type { Schedule, Timing } from 'millrace'
+import type { Schedule, SchedulePage, Timing } from 'millrace'
 import { memory } from 'millrace/memory'
 import type { sqlite } from 'millrace/sqlite'
 import type { jobs } from './jobs.js'
@@ -68,6 +68,11 @@ test('what is listed is typed', async () => {
   expectTypeOf(await queue.schedule('k', { every: 5, name: 'sweep' })).toExtend<Schedule>()
   expectTypeOf(await queue.unschedule('k')).toEqualTypeOf<boolean>()
   void queue.list({ schedule: 'k' })
+  const page = await queue.schedules({ limit: 5 })
+  expectTypeOf(page).toEqualTypeOf<SchedulePage<keyof typeof jobs>>()
+  expectTypeOf((await queue.schedules({ cursor: '5' })).schedules[0]!.name).toEqualTypeOf<keyof typeof jobs>()
+  // @ts-expect-error no such option
+  void queue.schedules({ state: 'ended' })
 })
 
 test('a transaction is taken where the store has them', () => {
