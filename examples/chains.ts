@@ -1,11 +1,11 @@
 // A chain: a text that is drafted, reviewed as often as it takes, and published; each step is a job of its own.
-import { Queue, Worker, defineJobs, job, shutdown } from 'millrace'
+import { Queue, Worker, defineJobs, job, shutdown, typed } from 'millrace'
 import { memory } from 'millrace/memory'
 
 const jobs = defineJobs({
-  draft: job<{ text: string }, unknown, 'review'>({ next: ['review'] }),
-  review: job<{ text: string; round: number }, unknown, 'review' | 'publish'>({ next: ['review', 'publish'] }),
-  publish: job<{ text: string }, { url: string }>({ next: [] }),
+  draft: job({ input: typed<{ text: string }>(), next: ['review'] }),
+  review: job({ input: typed<{ text: string; round: number }>(), next: ['review', 'publish'] }),
+  publish: job({ input: typed<{ text: string }>(), output: typed<{ url: string }>(), next: [] }),
 })
 
 const store = memory()

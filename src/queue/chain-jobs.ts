@@ -24,24 +24,25 @@ async function chainOf(way: Pick<Way, 'find' | 'get'>, id: string): Promise<stri
   return items.length > 0 ? id : ((await way.get(id))?.chainId ?? id)
 }
 
-async function newest(way: Pick<Way, 'find'>, chain: string): Promise<JobRecord | undefined> {
-  return (await way.find({ chain, order: 'newest', limit: 1 })).items[0]
+/** The last job of a chain, which lies in one queue as a whole. */
+async function newest(way: Pick<Way, 'find'>, chain: string, queue: string): Promise<JobRecord | undefined> {
+  return (await way.find({ queue, kind: 'job', chain, order: 'newest', limit: 1 })).items[0]
 }
 
 /** The job at which a chain stands. */
 export async function lastJob(way: Way, id: string, queue: string): Promise<JobRecord> {
-  const record = (await newest(way, id)) ?? (await newest(way, await chainOf(way, id)))
-  if (record === undefined || record.queue !== queue) throw noChain(id, queue)
+  const record = (await newest(way, id, queue)) ?? (await newest(way, await chainOf(way, id), queue))
+  if (record === undefined) throw noChain(id, queue)
   return record
 }
 
 /** All jobs of a chain, in order. */
-export async function chainJobs(way: Way, id: string): Promise<readonly JobRecord[]> {
+export async function chainJobs(way: Way, id: string, queue: string): Promise<readonly JobRecord[]> {
   const chain = await chainOf(way, id)
   const records: JobRecord[] = []
   let cursor: string | undefined
   do {
-    const page = await way.find({ chain, limit: PAGE, ...(cursor !== undefined && { cursor }) })
+    const page = await way.find({ queue, kind: 'job', chain, limit: PAGE, ...(cursor !== undefined && { cursor }) })
     records.push(...page.items)
     cursor = page.cursor
   } while (cursor !== undefined)
@@ -49,15 +50,21 @@ export async function chainJobs(way: Way, id: string): Promise<readonly JobRecor
 }
 
 /** One page of them: they are inserted in the order of the chain. */
-export async function chainPage(way: Way, id: string, page: Query): Promise<Page<JobRecord>> {
-  return way.find({ chain: await chainOf(way, id), ...page })
+export async function chainPage(way: Way, id: string, queue: string, page: Query): Promise<Page<JobRecord>> {
+  return way.find({ queue, kind: 'job', chain: await chainOf(way, id), ...page })
 }
 
 /** Removes all jobs of a chain, unless others wait for it; or those as well. */
-export async function removeChain(desk: Desk, way: Way, id: string, cascade: boolean): Promise<number> {
+export async function removeChain(
+  desk: Desk,
+  way: Way,
+  id: string,
+  queue: string,
+  cascade: boolean,
+): Promise<number> {
   let count = 0
   for (let races = 0; races < RACES; races++) {
-    const records = await chainJobs(way, id)
+    const records = await chainJobs(way, id, queue)
     if (records.length === 0) break
     const first = records[0]!.id
     if (cascade) await stepwise(removeDependents(desk, [first], way))
@@ -75,14 +82,15 @@ async function refuseAwaited(way: Way, id: string, member: string): Promise<void
 }
 
 /** Waits for the end of a chain, by push: what its last job comes to. */
-export function chainResult(desk: Desk, id: string, options: ResultOptions): Promise<unknown> {
-  return awaitEnd(desk, `chain ${id}`, id, options, (end) => new ChainEar(desk, id, end).begin())
+export function chainResult(desk: Desk, id: string, queue: string, options: ResultOptions): Promise<unknown> {
+  return awaitEnd(desk, `chain ${id}`, id, options, (end) => new ChainEar(desk, id, queue, end).begin())
 }
 
 /** Follows a chain by its events. A job and the one it is continued with are told of together, so none is missed. */
 class ChainEar {
   readonly #desk: Desk
   readonly #id: string
+  readonly #queue: string
   readonly #end: Ending
   #chain: string | undefined
   /** Events that came before it was known which chain is meant. */
@@ -93,9 +101,10 @@ class ChainEar {
   #judging = false
   #looked = false
 
-  constructor(desk: Desk, id: string, end: Ending) {
+  constructor(desk: Desk, id: string, queue: string, end: Ending) {
     this.#desk = desk
     this.#id = id
+    this.#queue = queue
     this.#end = end
   }
 
@@ -121,12 +130,12 @@ class ChainEar {
     const way = this.#desk.way()
     this.#chain ??= await chainOf(way, this.#id)
     for (const event of this.#early.splice(0)) this.#hear(event)
-    const last = await newest(way, this.#chain)
+    const last = await newest(way, this.#chain, this.#queue)
     this.#looked = true
     if (last !== undefined && !isFinished(last.state) && !this.#ended.has(last.id)) this.#unfinished.add(last.id)
     if (this.#unfinished.size > 0) return
     if (this.#last !== undefined) this.#judge(this.#last)
-    else if (last === undefined) this.#end.fail(noChain(this.#id))
+    else if (last === undefined) this.#end.fail(noChain(this.#id, this.#queue))
     else this.#end.conclude(last.state, last)
   }
 
@@ -139,7 +148,7 @@ class ChainEar {
   #hear(event: StoreEvent): void {
     const { id, type } = event
     if (this.#chain === undefined) return void this.#early.push(event)
-    if ((event.chain ?? id) !== this.#chain) return
+    if ((event.chain ?? id) !== this.#chain || event.queue !== this.#queue) return
     const ends = isFinished(type as never) || type === 'removed'
     if (!ends) {
       if (type === 'waiting' || type === 'delayed' || type === 'waiting-children' || type === 'active') {
@@ -162,8 +171,8 @@ class ChainEar {
 }
 
 /** The error for a chain that is not there. */
-export function noChain(id: string, queue?: string): MillraceError {
-  const where = queue === undefined ? '' : ` in queue '${queue}'`
+export function noChain(id: string, queue: string): MillraceError {
+  const where = ` in queue '${queue}'`
   return new MillraceError(
     'JOB_NOT_FOUND',
     `There is no chain ${id}${where}: it was never added there, or its jobs have been removed.`,

@@ -69,7 +69,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
    * removed. Waits by push, through all jobs that the chain goes on with.
    */
   result(options: ResultOptions = {}): Promise<Result> {
-    return this.#do(() => chainResult(this.#host.desk, this.id, options)) as Promise<Result>
+    return this.#do(() => chainResult(this.#host.desk, this.id, this.#host.queue, options)) as Promise<Result>
   }
 
   /** Its jobs by page, in order, as they stand; those that were removed are missing. */
@@ -78,13 +78,13 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
   jobs(...options: TransactionArgument<S>): Promise<AJob[]>
   jobs(options: PageOptions & InTransaction = {}): Promise<unknown> {
     return this.#do(async () => {
-      const { desk } = this.#host
+      const { desk, queue } = this.#host
       const { tx, rest } = splitTransaction(options, 'chain.jobs')
       const page = pageIn(rest, 'chain.jobs')
       const way = desk.way(tx)
       const handle = (record: JobRecord): AJob => new Job(desk, record) as AJob
-      if (page === undefined) return (await chainJobs(way, this.id)).map(handle)
-      const { items, cursor } = await chainPage(way, this.id, pageQuery(page, 'chain.jobs'))
+      if (page === undefined) return (await chainJobs(way, this.id, queue)).map(handle)
+      const { items, cursor } = await chainPage(way, this.id, queue, pageQuery(page, 'chain.jobs'))
       return { jobs: items.map(handle), ...(cursor !== undefined && { cursor }) }
     })
   }
@@ -121,8 +121,8 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
   remove(...options: CascadeArgument<S>): Promise<number> {
     return this.#do(async () => {
       const { cascade, rest } = cascadeIn(options[0], 'chain.remove')
-      const { desk } = this.#host
-      return removeChain(desk, desk.way(transactionIn(rest, 'chain.remove')), this.id, cascade)
+      const { desk, queue } = this.#host
+      return removeChain(desk, desk.way(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
     })
   }
 

@@ -89,6 +89,18 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await late.result()).toMatchObject({ status: 'cancelled' })
   })
 
+  test('a chain of another queue is not there', async () => {
+    const store = await make(kind)
+    const { queue } = stage(store)
+    const other = closing(new Queue('elsewhere', { store, logger: false }))
+    const job = await other.add('n')
+    const chain = queue.chain(job.id)
+    expect([await chain.jobs(), (await chain.jobs({ limit: 5 })).jobs, await chain.remove()]).toEqual([[], [], 0])
+    await expect(chain.result({ timeout: '5s' })).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
+    await expect(chain.state()).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
+    expect(await other.chain(job).state()).toBe('waiting')
+  })
+
   test('a removal that cascades to the last job of a chain takes the chain', async () => {
     const { queue, work } = stage(await make(kind))
     const blocker = await queue.add('blocker')
