@@ -278,7 +278,8 @@ function asCycle(error: unknown): MillraceError {
 function landedUnheard(attempt: Attempt, outcome: Outcome, verdict: Verdict & { ok: false }): Outcome | undefined {
   const { record, unsure, perhaps } = attempt
   const { job } = verdict
-  if (!unsure || job === undefined || job.fence !== record.fence + 1 || job.worker !== record.worker) return undefined
+  if (!unsure || job?.id !== record.id) return undefined
+  if (job.fence !== record.fence + 1 || job.worker !== record.worker) return undefined
   if (job.state === 'completed') return outcome.kind === 'returned' ? outcome : perhaps
   return outcome.kind === 'threw' && job.state === 'failed' ? outcome : undefined
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { JobAbort, Queue, UnrecoverableError, Worker, middleware, phases, shutdown } from 'millrace'
+import { JobAbort, MillraceError, Queue, UnrecoverableError, Worker, middleware, phases, shutdown } from 'millrace'
 import type { JobContext, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { addActive, closing, collect, event, gate, mailbox, newQueue, newStore, newWorker } from '../setup.js'
@@ -26,6 +26,30 @@ describe('running jobs', () => {
     expect(Math.max(...runs.values())).toBe(1)
     expect(most).toBe(7)
     expect(await queue.counts()).toMatchObject({ completed: 500, active: 0 })
+  })
+
+  it('does not take the end of another job for that of one whose settlement got lost', async () => {
+    const store = newStore()
+    const queue = newQueue({ store })
+    const commit = store.commit.bind(store)
+    let lost = 0
+    store.commit = async (batch, tx) => {
+      const settles = batch.groups.some((group) =>
+        group.some((change) => change.kind === 'move' && change.id === 'second' && change.to === 'completed'),
+      )
+      if (settles && lost++ === 0) throw new MillraceError('DATABASE_LOCKED', 'not now')
+      return commit(batch, tx)
+    }
+    newWorker(queue, {
+      n: () => {},
+      // It is inserted beside the settlement, and stands already: completed, by the same worker, one fence on.
+      adds: async (_job, ctx) => void (await ctx.add('n', 1, { id: 'first' })),
+    })
+    await (await queue.add('n', 1, { id: 'first' })).result()
+    const second = await queue.add('adds', 1, { id: 'second' })
+    await second.result({ timeout: '10s' })
+    expect(lost).toBeGreaterThan(1)
+    expect(await second.refresh()).toMatchObject({ state: 'completed', attempt: 1 })
   })
 
   it('takes jobs by priority, then first in first out, the last in first for LIFO', async () => {
