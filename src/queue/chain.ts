@@ -289,7 +289,7 @@ class Completion {
       if (outcome.continuation !== undefined && way.within) throw cannotContinue(record, outcome.continuation, verdict)
       const seen = record
       const failed = await successors.sortOut((tried) => complete(seen, tried), way)
-      if (failed !== undefined) throw failed.error
+      if (failed !== undefined && 'error' in failed) throw failed.error
     }
     throw notFound(this.#id, this.#host.queue)
   }

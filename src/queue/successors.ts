@@ -6,7 +6,7 @@ import { continueChain, isDenied } from '../job/lifecycle.js'
 import type { Decision, Returned } from '../job/lifecycle.js'
 import { keepsRunsAway } from '../job/rounds.js'
 import { stepwise } from '../store/stepwise.js'
-import type { GivenBy, Store, Verdict } from '../store/store.js'
+import type { GivenBy, Refused, Store, Verdict } from '../store/store.js'
 import type { Adder, Prepared } from './adding.js'
 import { NO_OPTIONS, noRoom } from './adding.js'
 import type { InputOf, JobDefinitions, NameOf } from './define.js'
@@ -138,13 +138,13 @@ export class Successors {
 
   /**
    * The store refused a settlement over one of these jobs. Leaves out those that stand already, where that is as good, and
-   * makes room where groups say so; answers what `queue.add` would have thrown otherwise. Rejects only if the store gives
-   * no answer.
+   * makes room where groups say so; answers what `queue.add` would have thrown otherwise, or what the store says of the job
+   * itself if that is not as it was seen. Rejects only if the store gives no answer.
    */
   async sortOut(
     decide: (outcome: Returned) => Decision,
     way: RoomWay,
-  ): Promise<{ readonly error: unknown } | undefined> {
+  ): Promise<{ readonly error: unknown } | { readonly moved: Refused } | undefined> {
     const kept: Prepared[] = []
     this.#room.clear()
     for (const each of this.#also) {
@@ -153,6 +153,7 @@ export class Successors {
         kept.push(each)
         continue
       }
+      if (this.#isMoved(refused)) return { moved: refused }
       if (refused.why === 'full') return { error: noRoom(each.insert, refused.job) }
       try {
         this.#instead.set(each.insert.job.id, (await this.#adder.handle(each, refused)).id)
@@ -162,7 +163,9 @@ export class Successors {
     }
     const last = this.#continuation
     const refused = last === undefined ? undefined : await this.#probe(kept, last, decide, way)
-    if (refused !== undefined) return { error: cannotContinue(this.#job, last!.insert, refused) }
+    if (refused !== undefined) {
+      return this.#isMoved(refused) ? { moved: refused } : { error: cannotContinue(this.#job, last!.insert, refused) }
+    }
     this.#also = kept
     return undefined
   }
@@ -173,7 +176,7 @@ export class Successors {
     { insert }: Prepared,
     decide: (outcome: Returned) => Decision,
     way: RoomWay,
-  ): Promise<(Verdict & { ok: false }) | undefined> {
+  ): Promise<Refused | undefined> {
     // The group that asks ends with a job whose id is taken for certain, so that it never lands.
     const taken: Insert = { kind: 'insert', job: { ...insert.job, id: this.#job.id, dedup: undefined }, edges: [] }
     const inserts = [...kept.map((each) => each.insert), insert]
@@ -183,11 +186,17 @@ export class Successors {
       if (isDenied(group)) return undefined
       const verdict = await way.commit(group)
       // One that was to be dropped and is not there any more comes up again when all is sent.
-      if (verdict.ok || verdict.why === 'fence' || this.#room.isAbout(verdict)) return undefined
+      if (verdict.ok || this.#room.isAbout(verdict)) return undefined
+      if (this.#isMoved(verdict)) return verdict
       const atItsEnd = verdict.id === this.#job.id && insert.job.id !== this.#job.id
       if (atItsEnd) return undefined
       if (verdict.why !== 'full' || !(await stepwise(this.#room.make(verdict, inserts, way)))) return verdict
     }
+  }
+
+  /** Whether it is the job itself that the store has something against. */
+  #isMoved({ why, id }: Refused): boolean {
+    return id === this.#job.id && (why === 'fence' || why === 'missing')
   }
 
   #take<T>(what: string, work: () => Promise<T>): Promise<T> {

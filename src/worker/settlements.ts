@@ -162,6 +162,8 @@ export class Settlements {
         commit: (group) => main.commit(group),
         details: (query) => store.details(query),
       })
+      // It has landed before, or the job was taken away.
+      if (failed !== undefined && 'moved' in failed) return this.answered(attempt, outcome, failed.moved)
       if (failed !== undefined) attempt.outcome = attempt.failedWith(failed.error)
       else if (outcome.kind === 'returned') attempt.outcome = successors.with(outcome.result)
       else if (verdict.why === 'missing' && !wasDropped)

@@ -52,6 +52,40 @@ describe('running jobs', () => {
     expect(await second.refresh()).toMatchObject({ state: 'completed', attempt: 1 })
   })
 
+  it('lets go of a job that has begun to wait for its children though no answer came', async () => {
+    const store = newStore()
+    const queue = newQueue({ store })
+    const commit = store.commit.bind(store)
+    let unheard = 0
+    store.commit = async (batch, tx) => {
+      const receipt = await commit(batch, tx)
+      const waits = batch.groups.some((group) =>
+        group.some((change) => change.kind === 'move' && change.id === 'parent' && change.to === 'waiting-children'),
+      )
+      // As often as it is sent again, so that the worker has to find out by itself.
+      if (waits && unheard++ < 6) throw new Error('the answer got lost')
+      return receipt
+    }
+    const worker = newWorker(queue, {
+      parent: async (_job, ctx) => {
+        const parts = await ctx.dependencies()
+        if (parts.length === 0) ctx.waitFor([await ctx.add('child'), await ctx.add('child')])
+        return parts.length
+      },
+      child: () => {},
+    })
+    worker.on('error', () => {})
+    const lost = event(worker, 'lease-lost')
+    await queue.pause('child') // or the commit unheard might claim them
+    const parent = await queue.add('parent', 1, { id: 'parent' })
+    expect((await lost).id).toBe('parent')
+    await queue.resume('child')
+    expect(await parent.result({ timeout: '20s' })).toBe(2)
+    await worker.close({ timeout: '10s' })
+    expect(unheard).toBe(7) // and once more, which is how it found out
+    expect(await queue.counts()).toMatchObject({ completed: 3 })
+  })
+
   it('takes jobs by priority, then first in first out, the last in first for LIFO', async () => {
     const queue = newQueue()
     await queue.add('n', 'second', { priority: 1 })
