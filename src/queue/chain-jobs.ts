@@ -55,13 +55,7 @@ export async function chainPage(way: Way, id: string, queue: string, page: Query
 }
 
 /** Removes all jobs of a chain, unless others wait for it; or those as well. */
-export async function removeChain(
-  desk: Desk,
-  way: Way,
-  id: string,
-  queue: string,
-  cascade: boolean,
-): Promise<number> {
+export async function removeChain(desk: Desk, way: Way, id: string, queue: string, cascade: boolean): Promise<number> {
   let count = 0
   for (let races = 0; races < RACES; races++) {
     const records = await chainJobs(way, id, queue)

@@ -42,6 +42,16 @@ export async function findCycle(
   return upwards(way, job, chains, details)
 }
 
+/** The same for a job that is to come to be with others, and waits for some of them. */
+export function cycleAmong(id: string, planned: readonly Insert[]): readonly string[] | undefined {
+  const edges = planned.find(({ job }) => job.id === id)?.edges ?? []
+  const own = throughPlanned(
+    edges.map(({ on }) => on),
+    planned,
+  ).get(id)
+  return own === undefined ? undefined : [id, ...own, id]
+}
+
 /** What is waited for, by id, with the planned jobs through which it is. */
 type Ways = ReadonlyMap<string, readonly string[]>
 

@@ -47,9 +47,15 @@ export abstract class Editing<Jobs extends JobDefinitions, S extends Store> {
     return this.run(options, 'queue.promote', (place) => wish(place, 'promote', which))
   }
 
-  /** Removes a job; false if there was none. Refused while others wait for it; `cascade`: removes them as well. */
+  /**
+   * Removes a job; false if there was none. Refused while others wait for it; `cascade`: removes them as well. The last job
+   * of a chain is refused while earlier ones are there: `queue.chain(id).remove()` removes all of it.
+   */
   remove(id: string, ...options: CascadeArgument<S>): Promise<boolean>
-  /** Removes all jobs that match but those that others wait for; answers how many. `cascade`: removes those others as well. */
+  /**
+   * Removes all jobs that match but those that others wait for, and the last of chains of which not all match; answers how
+   * many. `cascade`: removes those others as well.
+   */
   remove(filter: JobFilter<NameOf<Jobs>>, ...options: CascadeArgument<S>): Promise<number>
   remove(which: string | JobFilter, options?: CascadeOptions & InTransaction): Promise<boolean | number> {
     return this.#cascading(options, 'queue.remove', (place, cascade) => removeJobs(place, which, cascade))

@@ -11,6 +11,7 @@ import type { Steps } from '../store/stepwise.js'
 import type { Store, Verdict } from '../store/store.js'
 import { Adder, NO_OPTIONS } from './adding.js'
 import type { Prepared } from './adding.js'
+import { cycleAmong, describeCycle } from './cycles.js'
 import type { InputOf, JobDefinitions, NameOf } from './define.js'
 import { Desk } from './desk.js'
 import { Job } from './job.js'
@@ -329,10 +330,12 @@ function refuseTwins(trees: readonly Tree[], call: string): void {
 /** What a flow is refused with, by the job over which it was. */
 function refusal(nodes: readonly Node[], verdict: Verdict & { ok: false }, call: string): MillraceError {
   const { why, id, job } = verdict
+  const waits =
+    why === 'missing' ? nodes.find((each) => each.prepared!.insert.edges.some(({ on }) => on === id)) : undefined
   const node =
+    waits ??
     nodes.find((each) => each.id === id) ??
     nodes.find((each) => job?.dedup !== undefined && each.prepared!.insert.job.dedup?.key === job.dedup.key) ??
-    nodes.find((each) => each.prepared!.insert.edges.some(({ on }) => on === id)) ??
     nodes.at(-1)!
   const details = { id, node: pathOf(node) }
   const where = `${call}: ${nameOf(node)}:`
@@ -341,14 +344,29 @@ function refusal(nodes: readonly Node[], verdict: Verdict & { ok: false }, call:
     case 'duplicate':
       return new MillraceError('DUPLICATE_JOB', `${where} job ${id} has its id or its dedup key. ${whole}`, { details })
     case 'missing':
-      return new MillraceError('DEPENDENCY_MISSING', `${where} there is no job ${id} for it to run after. ${whole}`, {
-        details,
-      })
+      return missing(nodes, node, id, where, whole)
     case 'full':
       return new MillraceError('QUEUE_FULL', `${where} ${fullness(node, job)} ${whole}`, { details })
     default:
       return new MillraceError('STORE_UNAVAILABLE', `${where} the store refused it (${why}). ${whole}`, { details })
   }
+}
+
+/** A job of a flow was to run after one that is not there, or not yet. */
+function missing(nodes: readonly Node[], node: Node, id: string, where: string, whole: string): MillraceError {
+  const details = { id, node: pathOf(node) }
+  const cycle = cycleAmong(
+    node.id,
+    nodes.map(({ prepared }) => prepared!.insert),
+  )
+  if (cycle !== undefined) {
+    const message = `${where} it would wait for ever: ${describeCycle(cycle)}. ${whole}`
+    return new MillraceError('WAIT_CYCLE', message, { details: { ...details, cycle } })
+  }
+  const what = nodes.some((each) => each.id === id)
+    ? `job ${id} of the same flow comes after it, and can only be waited for if it comes before.`
+    : `there is no job ${id} for it to run after.`
+  return new MillraceError('DEPENDENCY_MISSING', `${where} ${what} ${whole}`, { details })
 }
 
 /** Which bound there was no room under. */

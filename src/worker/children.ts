@@ -69,6 +69,9 @@ export class Children {
     if (late) throw outOfOrder('ctx.waitFor was called after ctx.complete; a job that completes does not wait')
     refuseUnknown(options, ['onFailure', 'cancelSiblings'], 'ctx.waitFor')
     const { onFailure, cancelSiblings = false } = options
+    if (typeof cancelSiblings !== 'boolean') {
+      throw new MillraceError('INVALID_OPTION', 'ctx.waitFor: cancelSiblings must be true or false.')
+    }
     const edges = parseAfter(
       { after: children, ...(onFailure !== undefined && { onChildFailure: onFailure }) },
       'ctx.waitFor',

@@ -37,6 +37,22 @@ describe.each(kinds)('on %s', (kind) => {
     await (await queue.get('after'))!.result()
   })
 
+  test('a flow in which a job waits for its own ancestor is refused, and one that names a later job says so', async () => {
+    const { queue, flows } = stage(await make(kind))
+    const at = (id: string, after: string[], children: object[] = []) =>
+      ({ name: 'n', queueName: 'rings', options: { id, after }, children }) as never
+    await expect(flows.add(at('root', [], [at('mid', [], [at('leaf', ['root'])])]))).rejects.toMatchObject({
+      code: 'WAIT_CYCLE',
+      details: { node: 'children[0].children[0]', cycle: ['leaf', 'root', 'mid', 'leaf'] },
+    })
+    await expect(flows.add(at('own', ['own']))).rejects.toMatchObject({ code: 'WAIT_CYCLE' })
+    const later = flows.add(at('root', [], [at('one', ['two']), at('two', [])]))
+    await expect(later).rejects.toMatchObject({ code: 'DEPENDENCY_MISSING', details: { node: 'children[0]' } })
+    await expect(later).rejects.toThrow('job two of the same flow comes after it')
+    await expect(flows.add(at('root', ['nobody']))).rejects.toThrow('there is no job nobody')
+    expect(await queue.counts()).toMatchObject({ waiting: 0, 'waiting-children': 0 })
+  })
+
   test('a job does not wait for a child that waits for it, be it new or one that stands', async () => {
     const { queue, work } = stage(await make(kind))
     work({
