@@ -15,7 +15,7 @@ function stage(store: Store) {
   const queue = closing(new Queue('ends', { store, logger: false, defaults: { attempts: 1 }, retention: false }))
   const goOn = (name: string) => (job: { data: unknown }, ctx: Context) =>
     ctx.complete(async ({ continueWith }) => {
-      await continueWith(name as never, null as never, job.data as AddOptions)
+      await continueWith(name as never, null, job.data as AddOptions)
       return 'first'
     })
   const work = () =>
