@@ -26,7 +26,7 @@ async function chainOf(way: Pick<Way, 'find' | 'get'>, id: string): Promise<stri
 
 /** The last job of a chain, which lies in one queue as a whole. */
 async function newest(way: Pick<Way, 'find'>, chain: string, queue: string): Promise<JobRecord | undefined> {
-  return (await way.find({ queue, kind: 'job', chain, order: 'newest', limit: 1 })).items[0]
+  return (await way.find({ queue, chain, order: 'newest', limit: 1 })).items[0]
 }
 
 /** The job at which a chain stands. */
@@ -42,7 +42,7 @@ export async function chainJobs(way: Way, id: string, queue: string): Promise<re
   const records: JobRecord[] = []
   let cursor: string | undefined
   do {
-    const page = await way.find({ queue, kind: 'job', chain, limit: PAGE, ...(cursor !== undefined && { cursor }) })
+    const page = await way.find({ queue, chain, limit: PAGE, ...(cursor !== undefined && { cursor }) })
     records.push(...page.items)
     cursor = page.cursor
   } while (cursor !== undefined)
@@ -51,7 +51,7 @@ export async function chainJobs(way: Way, id: string, queue: string): Promise<re
 
 /** One page of them: they are inserted in the order of the chain. */
 export async function chainPage(way: Way, id: string, queue: string, page: Query): Promise<Page<JobRecord>> {
-  return way.find({ queue, kind: 'job', chain: await chainOf(way, id), ...page })
+  return way.find({ queue, chain: await chainOf(way, id), ...page })
 }
 
 /** Removes all jobs of a chain, unless others wait for it; or those as well. */
