@@ -36,7 +36,7 @@ export function isPlainNote({ held, data, steps, logs }: Note): boolean {
 }
 
 /** Writes memo and progress of a job that was claimed through this connection, if it still is: it need not be read for that. */
-export function noteHeld({ sql, news, now, held }: Transaction, change: Note): boolean {
+function noteHeld({ sql, news, now, held }: Transaction, change: Note): boolean {
   const { memo, progress } = change
   if (!isPlainNote(change) || (memo ?? progress) === undefined) return false
   const found = held.get(change.id)
