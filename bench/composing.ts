@@ -16,6 +16,8 @@ export interface Ground {
   /** Not before it is measured. */
   places(): Places
   open(path: string): Store
+  /** Whether the store works in another process. Default false. */
+  readonly elsewhere?: boolean
 }
 
 const GROUPS = 1000
@@ -160,7 +162,10 @@ export function composing(ground: Ground, jobs: number): readonly Case[] {
     beside('drain, 1,000 active groups', grouped, 0.7, jobs),
     beside('drain of flows, a parent and 100 children each', flows, 0.6, whole),
     beside('drain of jobs in three phases', plain, 0.25, jobs, 'phases'),
-    beside('drain of jobs in three phases, 1,000 at a time', plain, 0.25, jobs, 'phases', CROWD),
+    // A phase waits for a trip to the server, which as many share as run at a time.
+    ...(ground.elsewhere === true
+      ? [beside('drain of jobs in three phases, 1,000 at a time', plain, 0.25, jobs, 'phases', CROWD)]
+      : []),
     beside('drain while somebody watches', plain, 0.7, jobs, 'watched'),
     beside('drain with spans and metrics', plain, 0.7, jobs, 'measured'),
     {

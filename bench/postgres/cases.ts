@@ -276,6 +276,7 @@ const ground = (bench: Bench): Ground => ({
   durability: 'fsync',
   places: () => bench.databases(),
   open: (url) => postgres(url),
+  elsewhere: true,
 })
 
 /** All sections of the PostgreSQL store, everyday ones first. */
