@@ -39,7 +39,17 @@ export interface PageOptions {
 }
 
 /** A page, of what is given whole where neither is said: one of the two is. */
-export type PageWish = PageOptions & ({ readonly limit: number } | { readonly cursor: string })
+export type PageWish = PageOptions &
+  (
+    | {
+        /** As in `PageOptions`. No default: it is said. */
+        readonly limit: number
+      }
+    | {
+        /** As in `PageOptions`. No default: it is said. */
+        readonly cursor: string
+      }
+  )
 
 /** Which page of a list. */
 export interface ListOptions<Name extends string = string> extends JobFilter<Name>, PageOptions {

@@ -2,11 +2,10 @@
 import { isMillraceError } from '../job/errors.js'
 import type { ErrorCode, MillraceError } from '../job/errors.js'
 
-/** Nothing this process does makes them go away: it has to be made anew, with another package, version or path. */
+/** Nothing this process does makes them go away: it has to be made anew, with another package or path. */
 const forGood: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'STORE_CLOSED',
   'MISSING_DRIVER',
-  'SCHEMA_TOO_NEW',
   'DATABASE_IS_DIRECTORY',
   'DATABASE_INVALID',
   'DATABASE_CORRUPT',
@@ -23,6 +22,7 @@ const untilMended: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_MISSING',
   'DATABASE_GONE',
   'SCHEMA_MISSING',
+  'SCHEMA_TOO_NEW',
 ])
 
 /** Whether there is no use in trying again. */

@@ -171,7 +171,7 @@ export class Worker<
 
   /**
    * Starts to take jobs; resolves when it is registered. Called by itself unless `autorun` is false. A store that does not answer
-   * is tried again; rejects where that is no use, such as `MISSING_DRIVER` or `SCHEMA_TOO_NEW`.
+   * is tried again; rejects where that is no use, such as `MISSING_DRIVER`.
    */
   run(): Promise<void> {
     if (this.#state === 'closing' || this.#state === 'closed') {

@@ -33,12 +33,12 @@ function scene(autorun: boolean, webhook?: Webhooks) {
 }
 
 describe('an error that cannot go away', () => {
-  it.each(['MISSING_DRIVER', 'SCHEMA_TOO_NEW'] as const)('such as %s is said once by a worker', async (code) => {
+  it('is said once by a worker', async () => {
     const { clock, make, said, state, fail } = scene(true)
-    fail(code)
+    fail('MISSING_DRIVER')
     const worker = make()
     await clock.advance('1h')
-    expect([said, state.opened]).toEqual([[code], 1])
+    expect([said, state.opened]).toEqual([['MISSING_DRIVER'], 1])
     await clock.until(worker.close())
   })
 
@@ -75,9 +75,9 @@ describe('an error that stays until somebody mends it', () => {
     fail('DATABASE_MISSING')
     const worker = make()
     await clock.advance('10m')
-    fail('DATABASE_FORBIDDEN')
+    fail('SCHEMA_TOO_NEW')
     await clock.advance('10m')
-    expect(said).toEqual(['DATABASE_MISSING', 'DATABASE_FORBIDDEN'])
+    expect(said).toEqual(['DATABASE_MISSING', 'SCHEMA_TOO_NEW'])
     expect(state.opened).toBeGreaterThan(5)
     state.wrong = undefined
     const added = queue.add('n')
