@@ -4,7 +4,7 @@ import type { ErrorInfo, JobRecord } from './job.js'
 import { isFinished } from './job.js'
 import { decodeJson } from './json.js'
 import type { JsonText } from './json.js'
-import { memoOf } from './memo.js'
+import { memoOf, writeMemo } from './memo.js'
 import type { PhaseState, PhaseStatus } from './memo.js'
 import { checkName } from './names.js'
 
@@ -99,6 +99,17 @@ export function cutOff(phases: Phases, name: string): Phases {
   return { ...phases, [name]: { ...phases[name]!, status: 'cancelled' } }
 }
 
+/**
+ * The memo of a job that is completed by another hand than that of its last phase, which had begun and would seem to have
+ * completed with it; undefined where there is nothing to write.
+ */
+export function leftOpen(job: Pick<JobRecord, 'memo'>): JsonText | undefined {
+  const { phases, ...rest } = memoOf(job)
+  const last = phases === undefined ? undefined : Object.keys(phases).at(-1)
+  if (last === undefined || phases![last]!.status !== 'active') return undefined
+  return writeMemo({ ...rest, phases: cutOff(phases!, last) })
+}
+
 /** How far a job is whose phase number `index` (from 0) of `count` is at `progress`. */
 export function overall(index: number, count: number, progress: number): number {
   return Math.round(((index + progress / 100) / count) * 100)
@@ -126,8 +137,9 @@ export function overallOf(job: JobRecord): number {
 }
 
 /**
- * What the state of a job makes of that of a phase. Nothing is written where a job ends by another hand than its
- * handler's, so nothing that its handler says at that moment can be lost: what had not completed then has ended with it.
+ * What the state of a job makes of that of a phase. Where a job ends by another hand than its handler's, nothing is written
+ * but that its last phase was left open, so nothing that its handler says at that moment can be lost: what had not completed
+ * then has ended with it.
  */
 function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
   const status = statusIn(job, phase.status, last)

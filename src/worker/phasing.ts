@@ -8,7 +8,7 @@ import type { Outcome } from '../job/lifecycle.js'
 import { memoOf, writeMemo } from '../job/memo.js'
 import type { Memo, PhaseStatus } from '../job/memo.js'
 import { nearest } from '../job/names.js'
-import { begun, completed, cutOff, failed, overall, progressed, resumed } from '../job/phases.js'
+import { begun, completed, cutOff, failed, leftOpen, overall, progressed, resumed } from '../job/phases.js'
 import type { Phases } from '../job/phases.js'
 import { show } from '../job/show.js'
 import type { Job } from '../queue/job.js'
@@ -244,9 +244,16 @@ export function withLastNote(
   outcome: Outcome,
   settlement: Group,
 ): Group {
-  const [said, parting] = [attempt.lastWords?.said, attempt.phases?.parting(outcome)]
+  const said = attempt.lastWords?.said
+  const parting = attempt.phases === undefined ? without(attempt.record, outcome) : attempt.phases.parting(outcome)
   const last = said === undefined || parting === undefined ? (said ?? parting) : together(said, parting)
   return last === undefined ? settlement : [written(attempt.record, last), ...settlement]
+}
+
+/** What goes with the settlement of a job that was completed without its phases: by middleware, or by a plain handler. */
+function without(record: JobRecord, outcome: Outcome): Spoken | undefined {
+  const memo = record.memo === undefined || outcome.kind !== 'returned' ? undefined : leftOpen(record)
+  return memo === undefined ? undefined : { memo: () => memo }
 }
 
 /** The context of one phase. */

@@ -2,7 +2,17 @@
 import { expect, test } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
 import { memoOf, writeMemo } from '../../src/job/memo.js'
-import { begun, completed, failed, overall, overallOf, phasesOf, progressed, resumed } from '../../src/job/phases.js'
+import {
+  begun,
+  completed,
+  failed,
+  leftOpen,
+  overall,
+  overallOf,
+  phasesOf,
+  progressed,
+  resumed,
+} from '../../src/job/phases.js'
 import type { Phases } from '../../src/job/phases.js'
 import { record } from './lifecycle.records.js'
 
@@ -38,6 +48,11 @@ test('what a phase is depends on the state of its job', () => {
   expect(statuses(job(inB, { state: 'failed' }))).toBe('completed failed cancelled') // exhausted
   expect(statuses(job(inB, { state: 'cancelled' }))).toBe('completed cancelled cancelled')
   expect(statuses(job(inB, { state: 'completed' }))).toBe('completed cancelled cancelled') // by another hand
+  const inC = begun(completed(inB, 'b', '2'), 'c', 0)
+  expect(statuses(job(inC, { state: 'completed' }))).toBe('completed completed completed') // nothing more is written
+  const left = record({ state: 'completed', memo: leftOpen(job(inC, { state: 'active' })) })
+  expect(statuses(left)).toBe('completed completed cancelled') // by another hand, which has said so
+  expect(leftOpen(job(inB, { state: 'active' }))).toBeUndefined()
   const stumbled = failed(inB, 'b', error)
   expect(statuses(job(stumbled, { state: 'delayed' }))).toBe('completed failed pending')
   expect(statuses(job(stumbled, { state: 'failed' }))).toBe('completed failed cancelled')

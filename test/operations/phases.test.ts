@@ -69,6 +69,40 @@ describe.each(kinds)('on %s', (kind) => {
     expect(runs).toEqual(['download', 'process', 'upload'])
   })
 
+  test.each(['by hand', 'by middleware', 'by a plain handler'])(
+    'a last phase that was left, of a job that is then completed %s, has not completed',
+    async (how) => {
+      const store = await make(kind)
+      const { queue } = stage(store)
+      const handler = phases({
+        download: () => ({ path: 'kept' }),
+        process: () => ({ frames: 1 }),
+        upload: (_job, ctx): string => ctx.snooze('1h'),
+      })
+      let left = false
+      const cached = middleware((_job, _ctx, next) => (how === 'by middleware' && left ? how : next()))
+      const delayed = event(queue, 'delayed')
+      const first = closing(new Worker(queue, { video: handler }, { middleware: [cached], logger: false }))
+      const added = await queue.add('video', { url: 'a' })
+      await delayed
+      left = true
+      if (how === 'by a plain handler') {
+        await first.close()
+        closing(new Worker('work', { video: () => how }, { store, logger: false }))
+      }
+      if (how === 'by hand') await queue.chain(added.id).complete(({ complete }) => complete(() => how))
+      else await added.promote()
+      expect(await added.result()).toBe(how)
+      await added.refresh()
+      expect(added.phases).toEqual({
+        download: { status: 'completed', progress: 100, result: { path: 'kept' } },
+        process: { status: 'completed', progress: 100, result: { frames: 1 } },
+        upload: { status: 'cancelled', progress: 0 },
+      })
+      expect(added.progress).toBe(67)
+    },
+  )
+
   test('what a phase said before it threw is not lost', async () => {
     const { queue } = stage(await make(kind))
     closing(
