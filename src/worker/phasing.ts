@@ -118,7 +118,8 @@ export class PhaseRun {
 
   /** `ctx.progress` of a phase. That it has begun is told before; until then, the phase does not end. */
   progress(at: number, percent: number, say: (what: () => Spoken) => Promise<void>): Promise<void> {
-    const told = isPercent(percent) ? this.#starting : undefined
+    const waits = isPercent(percent) && this.#now === this.#names[at]
+    const told = waits ? this.#starting : undefined
     if (told === undefined) return say(() => this.#progress(at, percent))
     this.#waits = told
     const said = told.then(() => say(() => this.#progress(at, percent)))

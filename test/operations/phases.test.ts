@@ -684,6 +684,19 @@ describe('on memory', () => {
     expect((await early.refresh()).attempt).toBe(1)
   })
 
+  test('progress of a phase that has ended is reported if nobody waits for it, also before its begin is durable', async () => {
+    const queue = newQueue({ store: await make('memory') })
+    const late = async (progress: (percent: number) => Promise<void>): Promise<void> => {
+      for (let turns = 0; turns < 20; turns++) await undefined
+      void progress(50)
+    }
+    const handlers = { work: phases({ one: (_job, ctx) => void late(ctx.progress), two: () => 2 }) }
+    const worker = closing(new Worker(queue, handlers, { logger: false }))
+    const said = new Promise<QueueEvent>((resolve) => worker.on('error', resolve))
+    expect(await (await queue.add('work')).result()).toBe(2)
+    expect(await said).toMatchObject({ error: { code: 'CALLBACK_FAILED', message: expect.stringContaining("'one'") } })
+  })
+
   test('middleware is around all phases, and each of them has what it adds', async () => {
     const queue = newQueue({ store: await make('memory') })
     const seen: string[] = []
