@@ -313,12 +313,17 @@ export class Emitter {
   }
 }
 
-/** A store's event as people see it: JSON parsed, the cursor left out. */
+/** A store's event as people see it: JSON parsed, the cursor and what it does not say left out, so that `'worker' in event` tells. */
 export function publicEvent(event: StoreEvent): QueueEvent {
   const { type, id, chain, queue, name, at, attempt, worker, runAt, error, result, progress, about } = event
   // Written out: there may be several for every job, and to copy objects costs several times as much.
-  const told = { type, id, chain, queue, name, at, attempt, worker, runAt, error }
-  const shown: Record<string, unknown> = about === undefined ? told : { ...told, ...(decodeJson(about) as object) }
+  const shown: Record<string, unknown> = { type, id, queue, name, at }
+  if (chain !== undefined) shown['chain'] = chain
+  if (attempt !== undefined) shown['attempt'] = attempt
+  if (worker !== undefined) shown['worker'] = worker
+  if (runAt !== undefined) shown['runAt'] = runAt
+  if (error !== undefined) shown['error'] = error
+  if (about !== undefined) Object.assign(shown, decodeJson(about))
   if (type === 'completed') shown['result'] = result === undefined ? undefined : decodeJson(result)
   if (progress !== undefined) shown['progress'] = decodeJson(progress)
   return shown as unknown as QueueEvent

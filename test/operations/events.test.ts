@@ -1,0 +1,53 @@
+// What events say, and that they say no more, on every store.
+import { describe, expect, test } from 'vitest'
+import { Queue, Worker, phases } from 'millrace'
+import type { QueueEvent } from 'millrace'
+import { closing } from '../setup.js'
+import { kinds, stores } from '../composition/stores.js'
+
+const make = stores()
+
+describe.each(kinds)('on %s', (kind) => {
+  test('an event has the fields that its type says, and no others', async () => {
+    const queue = closing(new Queue('work', { store: await make(kind), logger: false }))
+    const seen: QueueEvent[] = []
+    for (const type of ['waiting', 'delayed', 'active', 'phase', 'progress', 'completed', 'retrying'] as const) {
+      queue.on(type, (each) => void seen.push(each))
+    }
+    const ended = new Promise((resolve) => queue.on('completed', resolve))
+    const worker = closing(
+      new Worker(
+        queue,
+        {
+          work: phases({
+            one: async (job, ctx) => {
+              await ctx.progress(50)
+              if (job.attempt === 1) throw new Error('once')
+            },
+          }),
+        },
+        { logger: false, autorun: false },
+      ),
+    )
+    await queue.add('work', undefined, { attempts: 2, backoff: 1 })
+    await worker.run()
+    await ended
+    const fields = new Map(seen.map((each) => [say(each), Object.keys(each).toSorted().join(' ')]))
+    const base = (...more: string[]): string => [...more, 'at', 'id', 'name', 'queue', 'type'].toSorted().join(' ')
+    expect(Object.fromEntries(fields)).toEqual({
+      waiting: base(),
+      active: base('attempt', 'worker'),
+      'phase active': base('phase', 'status'),
+      progress: base('phase', 'phaseProgress', 'progress'),
+      'phase failed': base('error', 'phase', 'status'),
+      retrying: base('attempt', 'error', 'runAt'),
+      delayed: base('runAt'),
+      'phase completed': base('phase', 'status'),
+      completed: base('attempt', 'result'),
+    })
+  })
+})
+
+function say(event: QueueEvent): string {
+  return event.type === 'phase' ? `phase ${event.status}` : event.type
+}
