@@ -24,6 +24,8 @@ export class Presence {
   #untold: CellEvent['type'][] = []
   /** The last write got no answer. */
   #unsure = false
+  /** It has stopped: whoever comes later must not bring it back. */
+  #stopped = false
 
   /** `told` hears of each announcement once it is durable. */
   constructor(connection: Connection, self: Omit<WorkerCell, 'state'>, told: (type: CellEvent['type']) => void) {
@@ -39,13 +41,16 @@ export class Presence {
 
   /** Announces a state. What cannot be written now goes with the next sign of life. */
   announce(state: State | 'stopped', type?: CellEvent['type']): Promise<void> {
-    if (state !== 'stopped') this.#state = state
+    if (this.#stopped) return Promise.resolve()
+    if (state === 'stopped') this.#stopped = true
+    else this.#state = state
     if (type !== undefined) this.#untold.push(type)
-    return this.#write(state === 'stopped' ? undefined : this.#state)
+    return this.#write(this.#stopped ? undefined : this.#state)
   }
 
   /** A sign of life, and a look around. */
   async beat(): Promise<void> {
+    if (this.#stopped) return
     await this.#write(this.#state)
     await this.look()
   }
