@@ -79,7 +79,14 @@ export class Notes {
     let [told, failed]: [LastWords['told'], LastWords['failed']] = [() => {}, () => {}]
     open.taken = new Promise((resolve, reject) => ([told, failed] = [resolve, reject]))
     open.taken.catch(() => {}) // those who await the note hear of it
-    return { said: open.said, told, failed }
+    return {
+      said: open.said,
+      told: (verdict) => {
+        this.#noted(open.said, verdict)
+        told(verdict)
+      },
+      failed,
+    }
   }
 
   #begin(): OpenNote {
@@ -93,9 +100,19 @@ export class Notes {
 
   async #send(open: OpenNote): Promise<void> {
     open.sent = true
-    const verdict = await (open.taken ?? this.#lane.commit(() => this.#leave(open)))
-    this.#noted(open.said, verdict)
+    const verdict = await (open.taken ?? this.#commit(open))
     if (!verdict.ok) throw this.#refused()
+  }
+
+  /** What became of it is told at once: a settlement may land with it, and is told of after it. */
+  #commit(open: OpenNote): Promise<Verdict> {
+    return new Promise((resolve, failed) => {
+      const landed = (verdict: Verdict): void => {
+        this.#noted(open.said, verdict)
+        resolve(verdict)
+      }
+      this.#lane.submit(() => this.#leave(open), { landed, failed })
+    })
   }
 
   /** Made when its batch leaves: what is said from now on is for the next. */

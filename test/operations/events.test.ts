@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, phases } from 'millrace'
 import type { QueueEvent } from 'millrace'
-import { closing } from '../setup.js'
+import { closing, gate } from '../setup.js'
 import { kinds, stores } from '../composition/stores.js'
 
 const make = stores()
@@ -45,6 +45,43 @@ describe.each(kinds)('on %s', (kind) => {
       'phase completed': base('phase', 'status'),
       completed: base('attempt', 'result'),
     })
+  })
+
+  test('a worker tells what a handler said last before how it ended', async () => {
+    const queue = closing(new Queue('work', { store: await make(kind), logger: false }))
+    const last = (ctx: { progress(percent: number): Promise<void> }): void => void ctx.progress(50)
+    const worker = closing(
+      new Worker(
+        queue,
+        {
+          'at once': (_job, ctx) => last(ctx),
+          'a moment later': async (_job, ctx) => {
+            last(ctx)
+            await Promise.resolve()
+          },
+          'in a phase': phases({ one: (_job, ctx) => last(ctx) }),
+        },
+        { logger: false, autorun: false },
+      ),
+    )
+    const told: string[] = []
+    for (const type of ['progress', 'phase', 'completed'] as const) {
+      worker.on(type, (each) => void (each.name === name && told.push(say(each))))
+    }
+    let name = 'at once'
+    const run = async (next: string): Promise<string[]> => {
+      name = next
+      const { promise, open } = gate()
+      const stop = worker.on('completed', () => setImmediate(open))
+      await queue.add(next)
+      await promise
+      stop()
+      return told.splice(0)
+    }
+    await worker.run()
+    expect(await run('at once')).toEqual(['progress', 'completed'])
+    expect(await run('a moment later')).toEqual(['progress', 'completed'])
+    expect(await run('in a phase')).toEqual(['phase active', 'progress', 'phase completed', 'completed'])
   })
 })
 

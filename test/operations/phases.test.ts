@@ -74,7 +74,7 @@ describe.each(kinds)('on %s', (kind) => {
     async (how) => {
       const store = await make(kind)
       const { queue } = stage(store)
-      const handler = phases({
+      const handler: PhasesHandlerOf<typeof jobs, 'video'> = phases({
         download: () => ({ path: 'kept' }),
         process: () => ({ frames: 1 }),
         upload: (_job, ctx): string => ctx.snooze('1h'),
@@ -687,7 +687,7 @@ describe('on memory', () => {
   test('progress of a phase that has ended is reported if nobody waits for it, also before its begin is durable', async () => {
     const queue = newQueue({ store: await make('memory') })
     const late = async (progress: (percent: number) => Promise<void>): Promise<void> => {
-      for (let turns = 0; turns < 20; turns++) await undefined
+      for (let turns = 0; turns < 20; turns++) await Promise.resolve()
       void progress(50)
     }
     const handlers = { work: phases({ one: (_job, ctx) => void late(ctx.progress), two: () => 2 }) }
