@@ -316,7 +316,22 @@ export class Emitter {
 /** A store's event as people see it: JSON parsed, the cursor and what it does not say left out, so that `'worker' in event` tells. */
 export function publicEvent(event: StoreEvent): QueueEvent {
   const { type, id, chain, queue, name, at, attempt, worker, runAt, error, result, progress, about } = event
-  // Written out: there may be several for every job, and to copy objects costs several times as much.
+  if (chain === undefined && about === undefined && error === undefined) {
+    // Those that there are most of are written out: to put objects together costs several times as much.
+    if (type === 'completed') {
+      return {
+        type,
+        id,
+        queue,
+        name,
+        at,
+        attempt: attempt!,
+        result: result === undefined ? undefined : decodeJson(result),
+      }
+    }
+    if (type === 'active') return { type, id, queue, name, at, attempt: attempt!, worker: worker! }
+    if (type === 'waiting') return { type, id, queue, name, at }
+  }
   const shown: Record<string, unknown> = { type, id, queue, name, at }
   if (chain !== undefined) shown['chain'] = chain
   if (attempt !== undefined) shown['attempt'] = attempt

@@ -1,8 +1,7 @@
 // stores/sqlite/complete.ts: settlements that only complete their job, many in one statement.
 import type { Change, Move, Note } from '../../job/change.js'
 import type { Group } from '../../store/store.js'
-import { moved } from '../apply.js'
-import { follow, isPlainEnd } from './move.js'
+import { isPlainEnd } from './move.js'
 import { isPlainNote, sayHeld } from './note.js'
 import type { Found } from './rows.js'
 import { writeTo } from './runs.js'
@@ -63,15 +62,13 @@ export function complete(tx: Transaction, completions: readonly Completion[]): b
   sql.keepGroup.run()
   if (!whole) return false
   if (tx.ground.openEdges) for (const { change } of completions) tx.ended.push(change.id)
-  for (const { held: found, change } of completions) {
+  for (const { held: found } of completions) {
     const { job, lane } = found
     held.delete(job.id)
-    if (news.recording) follow(tx, found, moved(job, 'completed', change, 0, tx, now), change)
-    else {
-      counts.moved(lane.id, 'active', 'completed')
-      counts.happened(lane.queue, 'completed')
-      tx.credited(lane)
-    }
+    counts.moved(lane.id, 'active', 'completed')
+    counts.happened(lane.queue, 'completed')
+    tx.credited(lane)
+    news.tellCompleted(job)
   }
   return true
 }

@@ -81,7 +81,7 @@ export function isPlainEnd({ to, held, set, why, closesBroken }: Move): boolean 
 }
 
 /** What follows from a move that was written: history, keys, counters and news. */
-export function follow(tx: Transaction, { seq, lane, job: before }: Found, after: JobRecord, change: Move): void {
+function follow(tx: Transaction, { seq, lane, job: before }: Found, after: JobRecord, change: Move): void {
   const { set, why } = change
   if (set.data !== undefined) writeData(tx, seq, set.data)
   if (set.memo !== undefined) tx.sql.setMemo.run(set.memo, seq)

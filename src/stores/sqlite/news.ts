@@ -40,6 +40,14 @@ export class News {
     if (moved && this.recording) this.events.push(entered(job, this.now))
   }
 
+  /** A job is completed, without a result. */
+  tellCompleted(job: JobRecord): void {
+    if (!this.recording) return
+    const event = draft('completed', job, this.now)
+    event.attempt = job.attempt
+    this.events.push(event)
+  }
+
   /** Something happened to a job that is not the state it entered. */
   tell(type: StoreEventType, job: JobRecord, more?: Partial<EventDraft>): void {
     if (this.recording) this.events.push({ ...draft(type, job, this.now), ...more })
