@@ -82,7 +82,7 @@ describe('while another program holds the file locked', { timeout: 60_000 }, () 
     clearInterval(ticking)
     expect(error?.codes[0]).toBe('DATABASE_LOCKED')
     expect(error?.message).toContain('Nothing was written')
-    expect(ticks).toBeGreaterThan(20) // never once was the loop held for all of the patience
+    expect(ticks).toBeGreaterThan(2) // held for all of the patience, the loop would have turned once
     await release(locker)
     await queue.add('after')
     const { jobs } = await soundAccountOf(store)
