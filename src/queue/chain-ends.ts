@@ -36,9 +36,9 @@ export function* notChainEnds(way: Look, records: readonly JobRecord[]): Steps<r
   const among = new Set(records.map(({ id }) => id))
   const staying = new Set<string>()
   for (const chain of new Set(records.filter(({ chainIndex }) => chainIndex > 0).map(({ chainId }) => chainId))) {
-    const [last] = (yield* step(way.find({ chain, order: 'newest', limit: 1 }))).items
+    const { items, cursor } = yield* step(way.find({ chain, order: 'newest', limit: PORTION }))
+    const [last] = items
     if (last === undefined || !among.has(last.id)) continue
-    const { items, cursor } = yield* step(way.find({ chain, limit: PORTION }))
     if (cursor !== undefined || items.some(({ id }) => !among.has(id))) staying.add(last.id)
   }
   return staying.size === 0 ? records : records.filter(({ id }) => !staying.has(id))

@@ -101,9 +101,12 @@ export class Retention {
     const held = others.length <= FEW ? others.filter((job) => now - job.dueAt! < PATIENCE) : []
     const left = held.length === 0 ? others : others.filter((job) => !held.includes(job))
     const removal: Removal = { cells, whom, stamped: true }
+    const { store } = this.#connection
+    const later = own.filter(({ chainIndex }) => chainIndex > 0)
+    const kin = later.length === 0 ? NO_KIN : (await kinOf(store, later)).kin
     const landed = await Promise.all([
       ...own.map(async (job) => {
-        const stays = job.chainIndex > 0 && (await stepwise(endsChain(this.#connection.store, job)))
+        const stays = kin.has(job.id) && (await stepwise(endsChain(store, job)))
         return (await main.commit(stays ? [putOffEnd(job, now)] : due(job, now))).ok ? 1 : 0
       }),
       ...left.map(async (job) => ((await main.commit([putOff(job, LEFT_ALONE, now)])).ok ? 1 : 0)),
@@ -260,6 +263,7 @@ interface Removal {
   readonly stamped: boolean
 }
 
+const NO_KIN: ReadonlySet<string> = new Set()
 const NOTHING: Retired = { landed: 0, held: [] }
 
 /** Where somebody is to be called, only those who know whom carry it out. */
