@@ -1,5 +1,6 @@
 // stores/postgres/sql/moves.ts: the part of a commit that moves many jobs in one statement, as `move.ts` moves one.
 import { freeable, freed } from './edges.js'
+import { saying } from './notes.js'
 import { crowd, UNIT } from './quick.js'
 
 /** The verbs after which a chain has ended; a step of completions says none. */
@@ -96,8 +97,7 @@ function move(write: string, was: string, told: string): string {
 }
 
 /** What a holder said just before the end. */
-const said = `case when x.more ? 'p' then v2_noted('progress', j, t, x.more->>'a') end,
-              (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality) from jsonb_array_elements(x.more->'t') with ordinality o)`
+const said = saying("x.more ? 'p'")
 
 const events = `concat_ws(${UNIT}, ${said},
               case when x.verb = 'r' then v1_told('retrying', j, t, null) end, v1_entered(j, t),
@@ -206,7 +206,7 @@ export const moves = `
             ${complete(
               `update job j set ${completed}, result = x.result, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)
               from (${spoken}) x where j.id = x.id and j.fence = x.fence and ${held}`,
-              `nullif(concat_ws(${UNIT}, ${said}), '')`,
+              said,
             )}
           elsif fences = '{}' and results = '{}' and locked = '{}' then
             ${complete(`update job j set ${completed} where j.id = any (end_ids) and j.fence = (s->>'f')::bigint and ${held}`)}

@@ -8,9 +8,14 @@ const given = `(select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.prog
 
 const noted = "progress = coalesce(x.progress, j.progress), memo = coalesce(x.more->>'m', j.memo), touched = true"
 
-const told = `case when recording then nullif(concat_ws(${UNIT}, case when x.progress is not null then v2_noted('progress', j, t, x.more->>'a') end,
+/** What a holder said, where `progress` says whether that was any. */
+export function saying(progress: string): string {
+  return `nullif(concat_ws(${UNIT}, case when ${progress} then v2_noted('progress', j, t, x.more->>'a') end,
           (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality)
-           from jsonb_array_elements(x.more->'t') with ordinality o)), '') end as told`
+           from jsonb_array_elements(x.more->'t') with ordinality o)), '')`
+}
+
+const told = `case when recording then ${saying('x.progress is not null')} end as told`
 
 /** Those that nobody else holds, and lines. Whoever only writes lines leaves the job's row as it is. */
 const careful = `
