@@ -1,7 +1,7 @@
 // stores/postgres/schema.ts: the whole schema as it is today. `{S}` stands for its name.
 
 /** The version of `schema`; up by one with every step. */
-export const VERSION = 3
+export const VERSION = 4
 
 /** The oldest version of the library that can work with it. */
 export const OLDEST = 1
@@ -296,5 +296,10 @@ update {S}.edge e set
 alter table {S}.job add column memo text;
 ${stepTable}-- As above.
 ${granted('{S}.step')}`,
+  },
+  {
+    from: 3, // as version 4, but for the functions, which come after every step
+    sql: `
+`,
   },
 ]

@@ -1,7 +1,7 @@
 // stores/sqlite/schema.ts: the whole schema as it is today, and the steps that lead here from older ones.
 
 /** The version of `schema`; up by one with every step. */
-export const VERSION = 3
+export const VERSION = 4
 
 /**
  * Everything Millrace keeps in a file. Names begin with `millrace_`, so that it can live beside the tables of a program.
@@ -267,6 +267,11 @@ CREATE TABLE millrace_step (
   PRIMARY KEY (job, n),
   UNIQUE (job, name)
 ) WITHOUT ROWID;
+`,
+  },
+  {
+    from: 3,
+    sql: `
 `,
   },
 ]
