@@ -42,6 +42,12 @@ export const storeErrors = {
     summary: 'What was given as `tx` is a transaction on another database than the one this store is in.',
     remedy: "Pass a transaction on the store's own database, or give the queue a store on the other one.",
   },
+  SECOND_SQLITE: {
+    summary:
+      "A file was to be used through two copies of SQLite in one process: two drivers, or one driver installed twice. They do not see each other's locks, and each overwrites what the other commits. Nothing was written.",
+    remedy:
+      'Use one driver for the file. With a handle of your own, open the store with it: `sqlite(db)`. Close the store that has the file open first.',
+  },
   TRANSACTION_STALE: {
     summary:
       'A transaction works from an older state of the database than others have written since, and cannot write any more.',
@@ -130,6 +136,12 @@ export const storeErrors = {
     summary: 'The database file of SQLite is damaged.',
     remedy:
       'Stop what uses the file, keep a copy of it, and restore a backup; docs/backup.md says what else can be tried.',
+  },
+  DATABASE_OVERWRITTEN: {
+    summary:
+      'Commits of this process are missing in the database file of SQLite: another copy of SQLite in the same process wrote over them, or the file was restored in place. The store writes nothing more.',
+    remedy:
+      'Stop the process, check the file as docs/backup.md says, and use one driver for it: open the store with your own handle, `sqlite(db)`.',
   },
   DATABASE_FORBIDDEN: {
     summary:

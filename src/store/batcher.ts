@@ -79,6 +79,8 @@ const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'TRANSACTION_STALE',
   'DATABASE_CORRUPT',
   'DATABASE_GONE',
+  'DATABASE_OVERWRITTEN',
+  'SECOND_SQLITE',
   'DATABASE_FORBIDDEN',
   'DATABASE_MISSING',
   'SCHEMA_MISSING',

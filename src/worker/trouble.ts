@@ -9,6 +9,7 @@ const forGood: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_IS_DIRECTORY',
   'DATABASE_INVALID',
   'DATABASE_CORRUPT',
+  'DATABASE_OVERWRITTEN',
   'INVALID_OPTION',
   'UNKNOWN_OPTION',
 ])
@@ -21,6 +22,7 @@ const untilMended: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_FORBIDDEN',
   'DATABASE_MISSING',
   'DATABASE_GONE',
+  'SECOND_SQLITE',
   'SCHEMA_MISSING',
   'SCHEMA_TOO_NEW',
 ])

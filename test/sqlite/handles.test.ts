@@ -3,7 +3,6 @@ import { describe, expect, test } from 'vitest'
 import { Queue, shutdown } from 'millrace'
 import type { Job, SqlTransaction } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
-import { Kysely, SqliteDialect } from 'kysely'
 import { z } from 'zod'
 import { defineJobs, job } from '../../src/queue/define.js'
 import { Driver as Writer } from '../../src/store/conformance/driver.js'
@@ -12,6 +11,7 @@ import { insert } from '../../src/store/conformance/making.js'
 import type { SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { closing, event, newWorker } from '../setup.js'
 import { drivers, freshFolder, refusal } from './folder.js'
+import { kysely } from './kysely.js'
 
 const at = freshFolder()
 
@@ -61,7 +61,7 @@ const orders = (db: Handle): unknown[] =>
 
 const ids = async (queue: Queue): Promise<string[]> => (await queue.list()).jobs.map(({ id }) => id)
 
-describe.each(drivers)('a transaction on a handle of $name', ({ Driver }) => {
+describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) => {
   test('takes an add with it, written before the call returns', async () => {
     const { db, queue } = await setUp(Driver)
     const added = transaction(db, () => {
@@ -201,7 +201,7 @@ describe.each(drivers)('a transaction on a handle of $name', ({ Driver }) => {
 
   test('wakes workers when it is committed, here and on another handle, and not when it is rolled back', async () => {
     const { db, store, queue } = await setUp(Driver)
-    const other = closing(sqlite(at('app.db')))
+    const other = closing(sqlite(at('app.db'), { driver: name }))
     await other.open()
     const [here, there] = [new Listener(store, { events: true }), new Listener(other, { events: true })]
     await here.until(() => true, 'open')
@@ -415,26 +415,9 @@ describe('any other library', () => {
 })
 
 describe('Kysely', () => {
-  /** A handle with the face that its dialect expects, which is that of better-sqlite3. */
-  function kysely(db: Handle): Kysely<{ orders: { id?: number; job: string } }> {
-    const database = {
-      prepare: (text: string) => ({
-        reader: /^\s*(select|pragma|insert.*returning)/is.test(text),
-        all: (params: readonly unknown[]) => db.prepare(text).all(...params),
-        run: (params: readonly unknown[]) =>
-          db.prepare(text).run(...params) as { changes: number; lastInsertRowid: number },
-        iterate: (): never => {
-          throw new Error('not used')
-        },
-      }),
-      close: () => void db.close(),
-    }
-    return new Kysely({ dialect: new SqliteDialect({ database }) })
-  }
-
   test('its transactions take jobs with them, and give them back', async () => {
     const { db, queue } = await setUp(Driver)
-    const orm = kysely(new Driver(at('app.db')) as Handle)
+    const orm = kysely<{ orders: { id?: number; job: string } }>(new Driver(at('app.db')) as Handle)
     await orm.transaction().execute(async (trx) => {
       await trx.insertInto('orders').values({ job: 'a' }).execute()
       // It gives its connection to one at a time, so that these cannot get between each other.

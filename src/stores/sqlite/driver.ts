@@ -147,17 +147,17 @@ function missing(reason: string, driver: DriverName, cause?: unknown): MillraceE
 
 /**
  * A connection of the store's own, which it closes. `path` is the file, or ':memory:'. Nothing ever waits inside SQLite,
- * where it would hold the event loop: some drivers begin with a timeout of seconds.
+ * where it would hold the event loop: some drivers begin with a timeout of seconds. `closed` is called when it is closed.
  */
-export function connect(Driver: DatabaseClass, path: string): Database {
+export function connect(Driver: DatabaseClass, path: string, closed: () => void = () => {}): Database {
   const handle = new Driver(path)
   handle.exec('PRAGMA busy_timeout = 0')
-  return adapt(handle, true)
+  return adapt(handle, closed)
 }
 
 /** A connection on the user's own handle, which stays the user's to close; `left` is told instead. */
 export function adopt(handle: SqliteHandle, left: () => void = () => {}): Database {
-  const db = adapt(handle, false)
+  const db = adapt(handle)
   return {
     handle,
     path: db.path,
@@ -182,12 +182,18 @@ export function fileOf(handle: SqliteHandle): string | undefined {
   return typeof file === 'string' && file !== '' ? file : undefined
 }
 
+/** The first column of the first row that a statement gives. */
+export function firstValue(handle: SqliteHandle, sql: string): Value | undefined {
+  return arrays(handle.prepare(sql) as NativeStatement).get()?.[0]
+}
+
 /** Whether a handle says of itself that it only reads; undefined where its driver does not tell. */
 export function saysReadOnly(handle: SqliteHandle): boolean | undefined {
   return (handle as Native).readonly
 }
 
-function adapt(handle: SqliteHandle, own: boolean): Database {
+/** The face of a handle. `left` is given for a connection of the store's own, which is then closed with it. */
+function adapt(handle: SqliteHandle, left?: () => void): Database {
   const native = handle as Native
   const tells = (['isTransaction', 'inTransaction'] as const).find((name) => native[name] !== undefined)
   const path = fileOf(handle)
@@ -205,9 +211,10 @@ function adapt(handle: SqliteHandle, own: boolean): Database {
       return tells === undefined ? isNested(native) : native[tells] === true
     },
     close() {
-      if (own && !closed) {
+      if (left !== undefined && !closed) {
         if (path !== undefined) emptyLog(native)
         native.close()
+        left()
       }
       closed = true
     },

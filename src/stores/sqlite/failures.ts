@@ -168,3 +168,12 @@ export function gone(path: string): MillraceError {
     { details: { path } },
   )
 }
+
+/** The error for a file in which commits are missing that were durable, as this process knows. */
+export function overwritten(path: string | undefined): MillraceError {
+  return new MillraceError(
+    'DATABASE_OVERWRITTEN',
+    `Commits that this process has made in ${nameOf(path)} are no longer there: another copy of SQLite in this process (another driver) has written over them, or the file was restored in place. Nothing more is written. Stop the process, check the file (docs/backup.md), and use one driver for it: open the store with your own handle, sqlite(db).`,
+    { details: path === undefined ? {} : { path } },
+  )
+}

@@ -1,11 +1,11 @@
 // stores/sqlite/guests.ts: what may be given as `tx`, told apart, and known again.
-import { statSync } from 'node:fs'
 import { MillraceError } from '../../job/errors.js'
 import { show } from '../../job/show.js'
 import type { SqlTransaction } from '../../store/sql.js'
 import { step } from '../../store/stepwise.js'
 import type { Steps } from '../../store/stepwise.js'
 import type { Tx } from '../../store/store.js'
+import { fileNumber, refuseSecondCopy, remember } from './copies.js'
 import { adopt } from './driver.js'
 import type { SqliteHandle } from './driver.js'
 import { nameOf } from './failures.js'
@@ -69,6 +69,8 @@ export class Guests {
   readonly #known = new WeakMap<object, Guest>()
   /** Those that are known to be on the store's own database. */
   readonly #own = new WeakSet<Guest>()
+  /** Those that are known to belong to the store's own copy of SQLite. */
+  readonly #proven = new WeakSet<Guest>()
   /** Where the store is: a file, or the one handle through which its memory can be reached. */
   readonly #home: { readonly path: string | undefined; readonly handle: SqliteHandle | undefined }
 
@@ -93,6 +95,16 @@ export class Guests {
     return guest
   }
 
+  /** Whether a guest is known to belong to the store's own copy of SQLite. */
+  isProven(guest: Guest): boolean {
+    return this.#proven.has(guest)
+  }
+
+  /** It was seen that a guest belongs to the store's own copy of SQLite. */
+  proven(guest: Guest): void {
+    this.#proven.add(guest)
+  }
+
   *#check(guest: Guest, handle: SqliteHandle | undefined): Steps<void> {
     const home = this.#home
     if (home.path === undefined) {
@@ -102,13 +114,16 @@ export class Guests {
     const file = yield* step(guest.file())
     if (file === undefined) throw other(`it is in memory, and this store is in ${nameOf(home.path)}`)
     if (!isSame(file, home.path)) throw other(`it is on ${file}, and this store is in ${nameOf(home.path)}`)
+    if (handle === undefined) return // its lock is looked at when it writes
+    if (refuseSecondCopy(file, handle) && home.handle !== undefined) this.#proven.add(guest)
+    remember(file, handle)
   }
 }
 
 function isSame(file: string, path: string): boolean {
   if (file === path) return true
-  const [a, b] = [file, path].map((each) => statSync(each, { throwIfNoEntry: false }))
-  return a !== undefined && b !== undefined && a.dev === b.dev && a.ino === b.ino
+  const number = fileNumber(file)
+  return number !== undefined && number === fileNumber(path)
 }
 
 /** The driver's handle, given as it is or inside a transaction of Drizzle. */

@@ -1,10 +1,12 @@
 // stores/sqlite/opened.ts: the store's own connection, once it is open: its transactions, and what is remembered between them.
-import { statSync } from 'node:fs'
+import { isMillraceError } from '../../job/errors.js'
+import type { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { Batch, Receipt } from '../../store/store.js'
+import { fileNumber } from './copies.js'
 import type { Database } from './driver.js'
-import { busyHere, gone } from './failures.js'
+import { busyHere, gone, overwritten } from './failures.js'
 import type { Feed } from './feed.js'
 import { lister } from './find.js'
 import type { Lister } from './find.js'
@@ -44,13 +46,17 @@ export class Opened implements Reading {
   /** The file's own number, by which it is known if another takes its name. */
   readonly #file: string | undefined
   readonly #held: Held = new Map()
-  readonly #writers = new Writers()
+  readonly #writers: Writers
   /** When another handle was last seen to write, and how long this one has been at the file since it let others go first. */
   #company = -Infinity
   #atFile: Millis = 0
   /** When it was last seen that the file is still there. */
   #looked = -Infinity
   #suspect = false
+  /** The last number given out in a commit of this connection. */
+  #number = 0
+  /** Commits of this connection were found to be missing: nothing is written any more. */
+  #overwritten: MillraceError | undefined
 
   constructor(db: Database, runtime: Runtime) {
     this.db = db
@@ -58,6 +64,7 @@ export class Opened implements Reading {
     this.ground = new Ground(prepareAll(db))
     this.list = lister((text) => db.prepare(text))
     this.log = db.path === undefined ? undefined : new Log(db.path, this.ground.sql, runtime)
+    this.#writers = new Writers(db.path)
     this.#file = db.path === undefined ? undefined : fileNumber(db.path)
   }
 
@@ -98,16 +105,22 @@ export class Opened implements Reading {
     const { sql } = ground
     const began = this.#runtime.elapsed()
     this.glance()
+    if (this.#overwritten !== undefined) throw this.#overwritten
     sql.begin.run()
     try {
       const seen = ground.refresh()
-      if (seen !== 'same') this.#writers.suspect()
+      if (seen !== 'same') {
+        this.#writers.suspect()
+        if (this.path !== undefined && ground.numbers.number < this.#number) throw overwritten(this.path)
+      }
       if (seen === 'changed') this.#company = this.#runtime.elapsed()
       const answer = work()
       sql.commit.run()
+      this.#number = ground.numbers.number
       this.log?.committed()
       return answer
     } catch (error) {
+      if (isMillraceError(error, 'DATABASE_OVERWRITTEN')) this.#overwritten = error
       if (db.inTransaction) sql.rollback.run()
       ground.forget()
       this.#held.clear()
@@ -171,10 +184,4 @@ export class Opened implements Reading {
     this.#held.clear()
     this.#writers.suspect()
   }
-}
-
-/** What identifies a file beyond its name; nothing where it is gone. */
-function fileNumber(path: string): string | undefined {
-  const stat = statSync(path, { throwIfNoEntry: false })
-  return stat && `${stat.dev}:${stat.ino}`
 }

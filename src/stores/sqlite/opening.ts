@@ -5,6 +5,7 @@ import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { show } from '../../job/show.js'
 import type { Runtime } from '../../store/runtime.js'
+import { refuseSecondCopy, remember } from './copies.js'
 import { adopt, classOf, connect, driverNames, fileOf, loadDriver, saysReadOnly } from './driver.js'
 import type { Database, DatabaseClass, DriverName, SqliteHandle } from './driver.js'
 import { failureKind, gone, toStoreError } from './failures.js'
@@ -67,10 +68,16 @@ export async function openDatabase(
   async function openFound({ Driver, path }: Found): Promise<Database> {
     const isNew = path !== undefined && !existsSync(path)
     let db: Database | undefined
+    let forget = (): void => {}
     try {
-      const opened = connect(Driver, path ?? ':memory:')
+      if (path !== undefined) refuseSecondCopy(path, typeof target === 'string' ? Driver : target)
+      const opened = connect(Driver, path ?? ':memory:', () => forget())
       db = opened
       await whenFree(runtime, path, () => setUp(opened, synchronous), patience)
+      if (path !== undefined) {
+        refuseSecondCopy(path, opened.handle) // another may have come while this one waited
+        forget = remember(path, opened.handle)
+      }
       if (schema) await migrate(opened, schema, runtime, patience)
       if (path !== undefined && !existsSync(path)) throw gone(path)
       return opened

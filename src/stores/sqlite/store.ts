@@ -7,7 +7,7 @@ import type { Steps } from '../../store/stepwise.js'
 import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
 import { PRESENT_EVERY } from '../listeners.js'
 import type { Database, SqliteHandle } from './driver.js'
-import { toStoreError } from './failures.js'
+import { isBusy, toStoreError } from './failures.js'
 import { Feed } from './feed.js'
 import { find } from './find.js'
 import type { SqliteTransaction, SqliteTx } from './guests.js'
@@ -167,6 +167,19 @@ class SqliteStore implements Store {
   /** @internal */
   get version(): unknown {
     return this.#opened?.ground.sql.dataVersion.get()?.[0]
+  }
+
+  /** @internal */
+  seesLock(): boolean {
+    const { db } = this.#opened!
+    try {
+      db.exec('BEGIN IMMEDIATE')
+    } catch (error) {
+      if (isBusy(error)) return true
+      throw error
+    }
+    db.exec('ROLLBACK')
+    return false
   }
 
   /** @internal Looks what has come of transactions that were not the store's own, and wakes others if one was committed. */

@@ -4,6 +4,7 @@ import type { Runtime } from '../../store/runtime.js'
 import { step, stepwise } from '../../store/stepwise.js'
 import type { Steps } from '../../store/stepwise.js'
 import type { Batch, Receipt, Tx } from '../../store/store.js'
+import { secondCopy } from './copies.js'
 import type { SqliteHandle } from './driver.js'
 import { nameOf } from './failures.js'
 import type { Feed } from './feed.js'
@@ -22,6 +23,8 @@ export interface Home {
   readonly handle: SqliteHandle | undefined
   /** Changes whenever another connection has committed; undefined where that cannot be seen. */
   readonly version: unknown
+  /** Whether the store's own connection sees that another one of this process holds the lock to write. */
+  seesLock(): boolean
   /** Looks what has come of transactions; `ended`: one of them is over, and others may have to be woken. */
   visited(ended: boolean): void
 }
@@ -49,6 +52,7 @@ export class Visits {
     const feed = this.#feed
     const { receipt, wakes } = yield* step(
       guest.write((ground) => {
+        this.#checkLock(guest)
         const transaction = new Transaction(ground, new Map(), now, feed.recording(ground, now))
         const answer = reduceWithin(transaction, batch)
         const tells = feed.record(transaction)
@@ -61,6 +65,17 @@ export class Visits {
       if (!watched) this.#vigil.keep(this.#watched(guest))
     }
     return receipt
+  }
+
+  /**
+   * A transaction that has the lock to write, and whose lock the store's own connection does not see, belongs to another copy
+   * of SQLite. Looked at once for each transaction that could not be told by its handle.
+   */
+  #checkLock(guest: Guest): void {
+    const { path, handle } = this.#home
+    if (path === undefined || handle === undefined || this.#guests.isProven(guest)) return
+    if (!this.#home.seesLock()) throw secondCopy(path)
+    this.#guests.proven(guest)
   }
 
   /** Whether others may have to be woken for what was written since this was last asked. */

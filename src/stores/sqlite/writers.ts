@@ -1,6 +1,7 @@
 // stores/sqlite/writers.ts: the last batch of every writer, so that a batch sent again is answered and not applied.
 import { MillraceError } from '../../job/errors.js'
 import type { Batch, Receipt } from '../../store/store.js'
+import { overwritten } from './failures.js'
 import type { Ground } from './ground.js'
 import { read } from './receipts.js'
 import type { Transaction } from './transaction.js'
@@ -17,11 +18,18 @@ export class Writers {
   /** Writers of whom nobody else can have written a later batch. */
   readonly #sure = new Set<string>()
 
+  readonly #path: string | undefined
+
+  constructor(path: string | undefined) {
+    this.#path = path
+  }
+
   /** The receipt of a batch that was applied before; refuses one that is older than the last. */
   replay(ground: Ground, batch: Batch): Receipt | undefined {
     const kept = this.#receipts.get(batch.writer)
     if (kept !== undefined && batch.seq === kept.seq + 1 && this.#sure.has(batch.writer)) return undefined
     const last = ground.sql.writer.get(batch.writer)?.[0] as number | undefined
+    if (kept !== undefined && last !== undefined && last < kept.seq) throw overwritten(this.#path)
     if (last === undefined || batch.seq > last) return undefined
     if (batch.seq < last) {
       const message = `Writer ${batch.writer} sent batch ${batch.seq} after batch ${last} was applied; it was not applied.`

@@ -126,6 +126,30 @@ describe('better-sqlite3', () => {
   })
 })
 
+describe('beside a store that was opened by its path, with node:sqlite', () => {
+  test.each(['a handle', 'Drizzle', 'Kysely'])('%s is refused, and no add of this process is lost', async (kind) => {
+    const path = join(place, 'beside.db')
+    const beside = sqlite(path, { driver: 'node:sqlite' })
+    await beside.open()
+    const own = new Queue('mails', { store: beside, logger: false })
+    const other = new Database(path)
+    const add = (tx: SqliteTx): Promise<unknown> => own.add('welcome', {}, { id: 'inside', tx })
+    const adding: Readonly<Record<string, () => Promise<unknown>>> = {
+      'a handle': () => other.transaction(() => ({ adding: add(other) })).immediate().adding,
+      Drizzle: () =>
+        drizzle({ client: other }).transaction((tx) => ({ adding: add(tx) }), { behavior: 'immediate' }).adding,
+      Kysely: () =>
+        new kysely.Kysely({ dialect: new kysely.SqliteDialect({ database: other }) }).transaction().execute(add),
+    }
+    expect(await codeOf(adding[kind]!())).toBe('SECOND_SQLITE')
+    expect(await codeOf(sqlite(other).open())).toBe('SECOND_SQLITE')
+    await Promise.all(['a', 'b', 'c'].map((id) => own.add('welcome', {}, { id })))
+    expect((await own.list()).jobs.map(({ id }) => id)).toEqual(['a', 'b', 'c'])
+    await shutdown([own, beside])
+    other.close()
+  })
+})
+
 describe('Drizzle', () => {
   test('its transactions take jobs with them, and give them back', async () => {
     const orm = drizzle({ client: db })
