@@ -1,7 +1,8 @@
 // features/telemetry.ts: spans and metrics of queues and workers, by OpenTelemetry's conventions for messaging.
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { MillraceError } from '../job/errors.js'
-import type { JobRecord } from '../job/job.js'
+import { describeError } from '../job/failure.js'
+import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { jobStates } from '../job/job.js'
 import { refuseUnknown } from '../job/names.js'
 import { storeCounts } from '../queue/counts.js'
@@ -165,9 +166,10 @@ class Measures implements Telemetry {
           return added
         },
         (error: unknown) => {
-          const type = { [ERROR]: typeOf(error) }
+          const info = describeError(error)
+          const type = { [ERROR]: typeOf(info) }
           told((at) => {
-            this.fail(span, error as Error, type)
+            this.fail(span, info, type)
             measure(at, type, count)
           })
           throw error
@@ -296,7 +298,7 @@ class ProcessSpan implements Processing {
     if (at === undefined || end === undefined) return
     const { measured } = this.#kind
     if (typeof end !== 'string' && end.error === undefined) return this.#record(at, measured, end.outcome)
-    const error = typeof end === 'string' ? end : typeOf(end.error)
+    const error = typeof end === 'string' ? end : typeOf(end.error!)
     if (typeof end === 'string') {
       const message = `The job was no longer this worker's: ${end}.`
       this.#span.setAttribute(ERROR, error)
@@ -348,7 +350,6 @@ function spanOf({ queue, id, name, attempt, worker = '' }: JobRecord): Attribute
 }
 
 /** What kind of error it is: its code, where it has one. */
-function typeOf(error: unknown): string {
-  const { code, name } = (error ?? {}) as { code?: unknown; name?: unknown }
-  return typeof code === 'string' ? code : typeof name === 'string' ? name : '_OTHER'
+function typeOf({ code, name }: ErrorInfo): string {
+  return code ?? name
 }

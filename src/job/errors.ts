@@ -47,8 +47,21 @@ export function isMillraceError<Code extends ErrorCode = ErrorCode>(
   code?: Code,
 ): error is MillraceError & { readonly code: Code } {
   if (typeof error !== 'object' || error === null) return false
-  const { name, code: actual } = error as { name?: unknown; code?: unknown }
-  return name === 'MillraceError' && (code === undefined ? typeof actual === 'string' : actual === code)
+  try {
+    const { name, code: actual } = error as { name?: unknown; code?: unknown }
+    return name === 'MillraceError' && (code === undefined ? typeof actual === 'string' : actual === code)
+  } catch {
+    return false // a revoked proxy, or a getter that throws
+  }
+}
+
+/** `instanceof` for what was thrown: false for a proxy that does not let itself be looked at, where `instanceof` throws. */
+export function isInstance<T>(value: unknown, type: abstract new (...args: never[]) => T): value is T {
+  try {
+    return value instanceof type
+  } catch {
+    return false
+  }
 }
 
 /** Puts the name on the prototype, as the built-in errors do: stacks then begin with it, and it is no field of its own. */

@@ -175,10 +175,17 @@ function customDelay(
   try {
     return parseDuration(strategy(attempt, error, delay), `what the custom backoff ${show(name)} answered`)
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : show(cause)
-    throw new MillraceError('CALLBACK_FAILED', `the custom backoff ${show(name)} failed: ${reason}`, {
+    throw new MillraceError('CALLBACK_FAILED', `the custom backoff ${show(name)} failed: ${reasonOf(cause)}`, {
       cause,
       details: { callback: 'backoff', name, attempt },
     })
+  }
+}
+
+function reasonOf(cause: unknown): string {
+  try {
+    return cause instanceof Error ? cause.message : show(cause)
+  } catch {
+    return 'with an error that could not be read'
   }
 }

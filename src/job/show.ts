@@ -3,7 +3,7 @@
 /** The longest quotation of a text. */
 const LONGEST = 60
 
-/** Quotes a value for an error message, on one line and short: 'text', 42, null, an array, an instance of Date. */
+/** Quotes a value for an error message, on one line and short: 'text', 42, null, an array, an instance of Date. Never throws. */
 export function show(value: unknown): string {
   if (typeof value === 'string') {
     const shown = value.length > LONGEST ? `${value.slice(0, LONGEST)}…` : value
@@ -12,9 +12,18 @@ export function show(value: unknown): string {
   if (typeof value === 'bigint') return `${value}n`
   if (typeof value === 'function') return 'a function'
   if (typeof value === 'symbol') return 'a symbol'
-  if (Array.isArray(value)) return 'an array'
+  if (isArray(value)) return 'an array'
   if (typeof value === 'object' && value !== null) return showObject(value)
   return Object.is(value, -0) ? '-0' : String(value)
+}
+
+/** `Array.isArray`, which throws for a revoked proxy. */
+function isArray(value: unknown): boolean {
+  try {
+    return Array.isArray(value)
+  } catch {
+    return false
+  }
 }
 
 function showObject(value: object): string {

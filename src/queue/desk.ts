@@ -1,5 +1,5 @@
 // queue/desk.ts: what can be done with jobs that exist: read them, move them by the rules, wait for them.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError, isMillraceError } from '../job/errors.js'
 import { isFinished } from '../job/job.js'
 import type { JobRecord, LogLine } from '../job/job.js'
 import { encodeJson } from '../job/json.js'
@@ -125,7 +125,7 @@ export class Desk implements JobActions {
     try {
       return yield* this.acting(id, remove, way)
     } catch (error) {
-      if (error instanceof MillraceError && error.code === 'JOB_NOT_FOUND') return { done: false, record: undefined }
+      if (isMillraceError(error, 'JOB_NOT_FOUND')) return { done: false, record: undefined }
       throw error
     }
   }

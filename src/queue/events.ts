@@ -1,5 +1,5 @@
 // queue/events.ts: events as people see them, and the small emitter that carries them.
-import { MillraceError, isMillraceError } from '../job/errors.js'
+import { MillraceError, isInstance, isMillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { ErrorInfo, FinishedState, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
@@ -289,14 +289,14 @@ export class Emitter {
   /** A blocked event loop is a warning: the jobs it cost run again. */
   #log(error: Error): void {
     const level = isMillraceError(error, 'EVENT_LOOP_BLOCKED') ? 'warn' : 'error'
-    this.#logger[level]({ err: error }, error.message)
+    this.#logger[level]({ err: error }, describeError(error).message)
   }
 
   /** Announces an error of this process. */
   error(error: unknown, about: { id?: string; name?: string; queue?: string } = {}): void {
     const origin = this.#origin()
     const { id = '', name = '', queue = origin.queue } = about
-    const known = error instanceof Error ? error : new Error(describeError(error).message)
+    const known = isInstance(error, Error) ? error : new Error(describeError(error).message)
     this.emit({ type: 'error', id, name, queue, at: origin.at, error: known })
   }
 

@@ -1,5 +1,5 @@
 // queue/flow-errors.ts: what a flow is refused with, and which of its jobs that is about.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError, isInstance } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import type { Verdict } from '../store/store.js'
 import type { Prepared } from './adding.js'
@@ -75,7 +75,7 @@ export function about<T>(node: FlowNode, call: string, work: () => T): T {
 
 /** Tells of which job an error speaks. */
 export function refuse(node: FlowNode, call: string, error: unknown): never {
-  if (!(error instanceof MillraceError)) throw error
+  if (!isInstance(error, MillraceError)) throw error
   throw new MillraceError(error.code, `${call}: ${nameOf(node)}: ${error.message}`, {
     details: { ...error.details, node: pathOf(node) },
     cause: error,

@@ -341,7 +341,8 @@ export class Attempt {
     if (this.#snooze !== undefined) return this.#end({ kind: 'snoozed', for: this.#snooze })
     if (this.#overdue !== undefined) return this.#failed(this.#overdue, true)
     if (this.reason === 'shutdown') return this.#end({ kind: 'interrupted' })
-    const refused = error === this.#refused || this.#steps?.refused(error) === true
+    // Not `===` alone: `throw undefined` is no refusal.
+    const refused = (this.#refused !== undefined && error === this.#refused) || this.#steps?.refused(error) === true
     this.#failed(error, !refused && worthRetrying(this.#failing, error))
   }
 

@@ -1,6 +1,7 @@
 // worker/batches.ts: one call of a handler for many jobs: who takes part, the call itself, and what each job gets of it.
 import { MillraceError } from '../job/errors.js'
 import type { Duration } from '../job/duration.js'
+import { describeError, isError } from '../job/failure.js'
 import type { Millis } from '../job/job.js'
 import type { Job } from '../queue/job.js'
 import { outside } from '../store/ambient.js'
@@ -152,14 +153,17 @@ export class Batch {
     let answer: unknown
     try {
       answer = this.#run(jobs, this.#call)
+      if (isThenable(answer)) {
+        answer.then(
+          (results) => this.#returned(members, results),
+          (error: unknown) => this.#threw(members, error),
+        )
+        return
+      }
     } catch (error) {
       return this.#threw(members, error)
     }
-    if (!isThenable(answer)) return this.#returned(members, answer)
-    answer.then(
-      (results) => this.#returned(members, results),
-      (error: unknown) => this.#threw(members, error),
-    )
+    this.#returned(members, answer)
   }
 
   #returned(members: readonly Member[], results: unknown): void {
@@ -277,13 +281,8 @@ async function settled<Result>(
   try {
     return await work(job, ctx)
   } catch (error) {
-    return isError(error) ? error : new Error(`Thrown: ${String(error)}`, { cause: error })
+    return isError(error) ? error : new Error(`Thrown: ${describeError(error).message}`, { cause: error })
   }
-}
-
-/** Also one of another realm. */
-function isError(value: unknown): value is Error {
-  return value instanceof Error || Object.prototype.toString.call(value) === '[object Error]'
 }
 
 function wrongResults(name: string, jobs: number, results: unknown): MillraceError {

@@ -1,5 +1,5 @@
 // worker/calls.ts: the calls of a handler that leave it, or are taken to their end: which of them nobody waits for.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError, isInstance } from '../job/errors.js'
 import { Heard } from './heard.js'
 
 /** One of them. */
@@ -96,7 +96,7 @@ export class Calls {
   get unheard(): { readonly error: unknown } | undefined {
     for (const { what, leaves, heard, failed } of this.#open) {
       if (heard) continue
-      if (failed !== undefined && !(failed.error instanceof Leaving)) return failed
+      if (failed !== undefined && !isInstance(failed.error, Leaving)) return failed
       if (leaves) return { error: notAwaited(what, 'was not awaited') }
     }
     return undefined

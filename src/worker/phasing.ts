@@ -113,7 +113,11 @@ export class PhaseRun {
     if (name === undefined) return undefined
     const { attempts = Infinity, backoff } = this.#plan.phases[name]!
     const failures = (this.#phases[name]!.failures ?? 0) + 1
-    return { backoff, failures, mayRetry: (error) => error !== this.#fatal && failures < attempts }
+    return {
+      backoff,
+      failures,
+      mayRetry: (error) => (this.#fatal === undefined || error !== this.#fatal) && failures < attempts,
+    }
   }
 
   /** `ctx.progress` of a phase. That it has begun is told before; until then, the phase does not end. */

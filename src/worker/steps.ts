@@ -1,7 +1,7 @@
 // worker/steps.ts: what a handler does once for its job, however often it runs: `ctx.step`, `ctx.sleep`, `ctx.waitForSignal`.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
-import { MillraceError, isMillraceError } from '../job/errors.js'
+import { MillraceError, isInstance, isMillraceError } from '../job/errors.js'
 import { isFinished } from '../job/job.js'
 import type { Edge, EdgeError, JobRecord, Millis } from '../job/job.js'
 import { decodeJson, encodeJson } from '../job/json.js'
@@ -83,7 +83,7 @@ export class DurableSteps {
     const { unheard } = this.#calls
     if (unheard === undefined) return error
     this.#outcome = undefined
-    return error instanceof Leaving ? this.#mistaken(unheard).error : error
+    return isInstance(error, Leaving) ? this.#mistaken(unheard).error : error
   }
 
   /** A phase has returned: its steps are taken to their end, and it fails like a handler that did not wait. */

@@ -1,6 +1,6 @@
 // worker/worker.ts: the consumer's side: claims jobs, runs their handlers, and sends what they come to.
 import type { CellEvent } from '../job/change.js'
-import { MillraceError, isMillraceError } from '../job/errors.js'
+import { MillraceError, isInstance, isMillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
@@ -335,7 +335,7 @@ export class Worker<
     if (isMillraceError(error, 'STORE_CLOSED')) return this.#storeClosed(error)
     this.#upkeep.trouble()
     if (!this.#trouble.isNews(error)) return
-    this.#emitter.error(error instanceof MillraceError ? error : unavailable(this.#connection.store, error))
+    this.#emitter.error(isInstance(error, MillraceError) ? error : unavailable(this.#connection.store, error))
   }
 
   /** There is nothing left to work for, and trying again would never end. */

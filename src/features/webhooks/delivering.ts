@@ -1,6 +1,6 @@
 // features/webhooks/delivering.ts: a worker beside the user's own that sends the deliveries of its queue.
 import { storeErrors } from '../../job/catalogue-stores.js'
-import { MillraceError, isMillraceError } from '../../job/errors.js'
+import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { backoffDelay } from '../../job/retry.js'
@@ -148,7 +148,7 @@ class Sender {
       const isHosts = !brokenOff && !isMillraceError(error, 'WEBHOOK_REFUSED')
       this.#breaker.leave(host, pass, isHosts ? false : undefined)
       if (brokenOff) throw error
-      const known = error instanceof MillraceError ? error : failedBy(reasonOf(error))
+      const known = isInstance(error, MillraceError) ? error : failedBy(reasonOf(error))
       this.#warnOnce(known)
       throw await this.#failed(job, id, known, {})
     }
@@ -249,7 +249,7 @@ function waitAsked(retryAfter: string | undefined, now: number): Millis {
 
 /** What went wrong, in words; where several addresses were tried, that is in what they failed with. */
 function reasonOf(error: unknown): string {
-  const first: unknown = error instanceof AggregateError ? error.errors[0] : error
+  const first: unknown = isInstance(error, AggregateError) ? error.errors[0] : error
   return describeError(first).message || 'the connection failed'
 }
 

@@ -1,5 +1,5 @@
 // stores/postgres/driver-pg.ts: the driver `pg`, on a URL or on the user's own pool.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError, isInstance } from '../../job/errors.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isServersWord, isUnpreparable } from './failures.js'
 import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation.js'
@@ -148,7 +148,7 @@ class PgDriver implements Driver<PgClient> {
     } catch (error) {
       // Broken off: somebody is at work in it who must not write with it any more. No ROLLBACK then: what is asked next would
       // stand behind it in the client's queue, and run outside of any transaction before the connection is closed.
-      if (error instanceof NoAnswer || this.#nested.has(client)) fail()
+      if (isInstance(error, NoAnswer) || this.#nested.has(client)) fail()
       else await this.#within(client.query('ROLLBACK')).catch(fail)
       throw error
     } finally {

@@ -1,5 +1,6 @@
 // stores/postgres/failures.ts: what the server's errors mean, and how a user is told.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
+import { describeError } from '../../job/failure.js'
 import type { Batch } from '../../store/store.js'
 import { wrongLevel } from './isolation.js'
 
@@ -7,14 +8,21 @@ import { wrongLevel } from './isolation.js'
 const serversCode = /^(?!P[1-9])[0-9A-Z]{5}$/
 
 /** The server's own code for an error, where it gave one. */
-export function stateOf(error: unknown): string | undefined {
-  if (typeof error !== 'object' || error === null) return undefined
-  const { code, originalCode, cause, meta } = error as Record<'code' | 'originalCode' | 'cause' | 'meta', unknown>
-  for (const each of [code, originalCode]) if (typeof each === 'string' && serversCode.test(each)) return each
-  // Prisma and others wrap it.
-  const { driverAdapterError } = (meta ?? {}) as { driverAdapterError?: unknown }
-  return stateOf(meta) ?? stateOf(driverAdapterError) ?? (cause === error ? undefined : stateOf(cause))
+export function stateOf(error: unknown, depth = 0): string | undefined {
+  if (typeof error !== 'object' || error === null || depth > DEEPEST) return undefined
+  try {
+    const { code, originalCode, cause, meta } = error as Record<'code' | 'originalCode' | 'cause' | 'meta', unknown>
+    for (const each of [code, originalCode]) if (typeof each === 'string' && serversCode.test(each)) return each
+    // Prisma and others wrap it.
+    const { driverAdapterError } = (meta ?? {}) as { driverAdapterError?: unknown }
+    return stateOf(meta, depth + 1) ?? stateOf(driverAdapterError, depth + 1) ?? stateOf(cause, depth + 1)
+  } catch {
+    return undefined // thrown by a user, and not to be looked at
+  }
 }
+
+/** Causes that are followed in search of the server's code: they may be a cycle. */
+const DEEPEST = 5
 
 /** Whether the server itself has answered with an error, so that the connection is sound. */
 export function isServersWord(error: unknown): boolean {
@@ -40,7 +48,7 @@ export function isPassing(error: unknown): boolean {
   return state === '55P03' || state === '40P01' || state === '40001'
 }
 
-const said = (error: unknown): string => (error instanceof Error ? error.message : String(error))
+const said = (error: unknown): string => describeError(error).message
 
 /** How a user is told; errors that say nothing about what landed stay as they are. */
 export function toStoreError(error: unknown, schema: string): unknown {

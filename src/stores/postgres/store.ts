@@ -1,5 +1,5 @@
 // stores/postgres/store.ts: the store in PostgreSQL. A commit is one call of a function in the database.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError, isInstance } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { unavailable } from '../../store/batcher.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
@@ -255,7 +255,7 @@ class PostgresStore implements Store {
       const asked = this.#transactions.call(tx, call, { schema: this.#schema, id: standing.id })
       return await inTime(asked, this.#options.patience, this.runtime.timer)
     } catch (error) {
-      if (error instanceof NoAnswer && tx !== undefined) throw unavailable(this, error)
+      if (isInstance(error, NoAnswer) && tx !== undefined) throw unavailable(this, error)
       if (tx !== undefined) throw toStoreError(toTransactionError(error, this.#schema), this.#schema)
       if (!isMissing(error)) throw toStoreError(error, this.#schema)
       await this.#prepare(driver, false) // which says what stands there now

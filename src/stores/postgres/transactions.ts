@@ -1,5 +1,6 @@
 // stores/postgres/transactions.ts: whatever a user has as a transaction, as something that can be asked.
 import { MillraceError } from '../../job/errors.js'
+import { describeError } from '../../job/failure.js'
 import type { SqlTransaction } from '../../store/sql.js'
 import type { Call } from './connection.js'
 import { isPool } from './driver.js'
@@ -178,9 +179,9 @@ function wrongKind(got: string): MillraceError {
 /** What an error within a user's transaction means. */
 export function toTransactionError(error: unknown, schema: string): unknown {
   const state = stateOf(error)
-  if (state === undefined && error instanceof Error) {
+  if (state === undefined) {
     // Kysely and Prisma know by themselves.
-    const { code, message } = error as { code?: unknown; message: string }
+    const { code, message } = describeError(error)
     if (code === 'P2028' || message.startsWith('Transaction is already ')) return ended(error)
   }
   if (state === '25P02') {

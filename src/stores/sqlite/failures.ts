@@ -1,7 +1,8 @@
 // stores/sqlite/failures.ts: what the drivers' errors mean, and how a user is told.
 import { statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError, isInstance } from '../../job/errors.js'
+import { describeError } from '../../job/failure.js'
 
 /** What went wrong, as far as it matters to what happens next. */
 export type FailureKind = 'busy' | 'full' | 'corrupt' | 'invalid' | 'readonly' | 'unopenable' | 'other'
@@ -70,10 +71,10 @@ export function busyHere(message: string): Error {
  * Millrace's own already is answered as it is.
  */
 export function toStoreError(error: unknown, path: string | undefined): MillraceError {
-  if (error instanceof MillraceError) return error
+  if (isInstance(error, MillraceError)) return error
   const file = nameOf(path)
   const options = { cause: error, details: path === undefined ? {} : { path } }
-  const said = error instanceof Error ? error.message : String(error)
+  const said = describeError(error).message
   switch (failureKind(error)) {
     case 'busy':
       return new MillraceError(
