@@ -1,7 +1,7 @@
 // worker/attempt.ts: one run of one job: its handler, its signal, and how it ended.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
-import { MillraceError } from '../job/errors.js'
+import { MillraceError, isInstance } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { encodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
@@ -16,6 +16,7 @@ import type { Processing } from '../queue/telemetry.js'
 import { leaveTo, placeNow, runInside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import { notInBatch } from './batching.js'
+import { notAwaited } from './calls.js'
 import type { AttemptHost, Joined } from './attempt-host.js'
 import { Children, dependenciesOf, refuseVainWait, returned } from './children.js'
 import type { WaitOptions } from './children.js'
@@ -28,6 +29,7 @@ import type { Postponed } from './postponing.js'
 import { isTakenAsIs, judge, received } from './received.js'
 import type { LastWords, Told } from './notes.js'
 import type { ParsedHandler } from './options.js'
+import { Leaving } from './leaving.js'
 import { PhaseRun } from './phasing.js'
 import { Saying } from './saying.js'
 import { settleWithin } from './settling-within.js'
@@ -74,6 +76,8 @@ export class Attempt {
   #abort: AbortController | undefined
   #timers: Stop[] | undefined
   #snooze: Millis | undefined
+  /** What was to leave the handler was thrown in a function that it does not await. */
+  #uncaught: MillraceError | undefined
   /** What the schema said of the payload, if it refused it: it will not become valid by trying again. */
   #refused: MillraceError | undefined
   #done = false
@@ -197,7 +201,14 @@ export class Attempt {
   /** Whatever its handler comes to, it is to run again after that time. */
   postpone(duration: Duration): Snoozed {
     this.#snooze = parseDuration(duration, 'ctx.snooze')
-    return new Snoozed('The job is snoozed.')
+    return new Snoozed('The job is snoozed.', () => this.uncaught('ctx.snooze'))
+  }
+
+  /** What a call threw to leave the handler was caught by nobody: the handler does not await the function that it is in. */
+  uncaught(call: string): void {
+    const error = notAwaited(call, 'was called in a function that the handler does not await')
+    if (this.#done) this.#host.misbehaved(this, call, error)
+    else this.#uncaught ??= error
   }
 
   /** `job.update` by its own handler. */
@@ -211,7 +222,9 @@ export class Attempt {
   }
 
   get children(): Children {
-    return (this.#children ??= new Children(this.record, this.#host.adder(this.record.queue)))
+    return (this.#children ??= new Children(this.record, this.#host.adder(this.record.queue), (call) =>
+      this.uncaught(call),
+    ))
   }
 
   add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
@@ -298,6 +311,7 @@ export class Attempt {
     if (this.#done || this.#steps?.delay(() => this.#returned(value)) === true) return
     const unheard = this.#steps?.unheard
     if (unheard !== undefined) return this.#threw(unheard.error)
+    if (this.#uncaught !== undefined) return this.#threw(this.#uncaught)
     if (this.lost !== undefined || this.#overdue !== undefined || this.leaves) return this.#threw(undefined)
     if (this.postponed !== undefined) return this.#end({ kind: 'snoozed', for: this.postponed })
     const [work, children] = [this.#transacting, this.#children]
@@ -336,11 +350,16 @@ export class Attempt {
       return this.#host.endedLost(this)
     }
     const error = this.#steps === undefined ? thrown : this.#steps.thrown(thrown)
-    if (this.#steps?.outcome !== undefined) return this.#end(this.#steps.outcome)
-    if (this.#children?.waits === true) return this.#wait(this.#children)
-    if (this.#snooze !== undefined) return this.#end({ kind: 'snoozed', for: this.#snooze })
+    if (this.#uncaught === undefined) {
+      if (this.#steps?.outcome !== undefined) return this.#end(this.#steps.outcome)
+      if (this.#children?.waits === true) return this.#wait(this.#children)
+      if (this.#snooze !== undefined) return this.#end({ kind: 'snoozed', for: this.#snooze })
+    }
     if (this.#overdue !== undefined) return this.#failed(this.#overdue, true)
     if (this.reason === 'shutdown') return this.#end({ kind: 'interrupted' })
+    if (this.#uncaught !== undefined && (error === this.#uncaught || isInstance(error, Leaving))) {
+      return this.#failed(this.#uncaught, false) // it would be the same the next time
+    }
     // Not `===` alone: `throw undefined` is no refusal.
     const refused = (this.#refused !== undefined && error === this.#refused) || this.#steps?.refused(error) === true
     this.#failed(error, !refused && worthRetrying(this.#failing, error))

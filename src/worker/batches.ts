@@ -249,7 +249,9 @@ class Call implements BatchContext {
   get snooze() {
     return (duration: Duration): never => {
       for (const { attempt } of this.#members.values()) attempt.postpone(duration)
-      throw new Snoozed('The jobs are snoozed.')
+      throw new Snoozed('The jobs are snoozed.', () => {
+        for (const { attempt } of this.#members.values()) attempt.uncaught('ctx.snooze')
+      })
     }
   }
 

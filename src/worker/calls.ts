@@ -1,6 +1,7 @@
 // worker/calls.ts: the calls of a handler that leave it, or are taken to their end: which of them nobody waits for.
 import { MillraceError, isInstance } from '../job/errors.js'
 import { Heard } from './heard.js'
+import { Leaving } from './leaving.js'
 
 /** One of them. */
 interface Call {
@@ -12,17 +13,6 @@ interface Call {
   /** What it rejected with. */
   failed: { readonly error: unknown } | undefined
   heard: boolean
-}
-
-/** Thrown by `ctx.sleep` and `ctx.waitForSignal` to leave the handler. */
-export class Leaving extends Error {
-  override readonly name = 'Leaving'
-
-  constructor() {
-    super(
-      'The handler has been left: the job sleeps, or waits for a signal, and runs again. Where nobody catches this, a promise was not awaited.',
-    )
-  }
 }
 
 /** The calls of one attempt. */
@@ -111,7 +101,8 @@ export class Calls {
   }
 }
 
-function notAwaited(what: string, how: string): MillraceError {
+/** The error of a job whose handler did not wait for a call that leaves it. */
+export function notAwaited(what: string, how: string): MillraceError {
   return new MillraceError(
     'NOT_AWAITED',
     `${what} ${how}: the job would have gone on, and run again after it all the same. Write \`await ${what}\`, and do not race it.`,

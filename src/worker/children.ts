@@ -16,6 +16,7 @@ import { isOfSignal } from '../queue/signals.js'
 import { Successors, outOfOrder } from '../queue/successors.js'
 import type { Planned } from '../queue/successors.js'
 import type { JobDetails, Verdict } from '../store/store.js'
+import { Leaving } from './leaving.js'
 
 /** How a job waits for its children. */
 export interface WaitOptions {
@@ -26,7 +27,7 @@ export interface WaitOptions {
 }
 
 /** Thrown by `ctx.waitFor` to leave the handler. */
-class Waiting extends Error {
+class Waiting extends Leaving {
   override readonly name = 'Waiting'
 }
 
@@ -38,11 +39,14 @@ export class Children {
   readonly #record: JobRecord
   readonly #own: Successors
   readonly #adder: Adder
+  readonly #uncaught: (call: string) => void
   #edges: readonly NewEdge[] | undefined
   #all: Successors | undefined
 
-  constructor(record: JobRecord, adder: Adder) {
+  /** `uncaught` is called where what `ctx.waitFor` threw was caught by nobody. */
+  constructor(record: JobRecord, adder: Adder, uncaught: (call: string) => void) {
     this.#record = record
+    this.#uncaught = uncaught
     this.#adder = adder
     this.#own = new Successors(adder, record, undefined)
   }
@@ -91,7 +95,7 @@ export class Children {
     this.#edges = cancelSiblings
       ? edges.map(({ on, policy }): NewEdge => ({ on, policy: `${policy as FailurePolicy}-all` }))
       : edges
-    throw new Waiting('The job waits for its children.')
+    throw new Waiting('The job waits for its children.', () => this.#uncaught('ctx.waitFor'))
   }
 
   /** Whether the handler asked to wait. */

@@ -11,6 +11,7 @@ import type { AnyJobs } from '../queue/types.js'
 import type { Store } from '../store/store.js'
 import { Calls } from './calls.js'
 import type { WaitOptions } from './children.js'
+import { Leaving } from './leaving.js'
 import type { Spoken } from './notes.js'
 
 /** Why a running handler should stop. */
@@ -139,7 +140,7 @@ export interface JobContext<
 }
 
 /** Thrown by `ctx.snooze` to leave the handler. */
-export class Snoozed extends Error {
+export class Snoozed extends Leaving {
   override readonly name = 'Snoozed'
 }
 

@@ -15,9 +15,10 @@ import { checkSignal, signalId, signalRow } from '../queue/signals.js'
 import { outOfOrder } from '../queue/successors.js'
 import { openTransaction } from '../store/ambient.js'
 import { notInBatch } from './batching.js'
-import { Calls, Leaving } from './calls.js'
+import { Calls } from './calls.js'
 import type { SignalOptions } from './context.js'
 import { checkCallback } from './failing.js'
+import { Leaving } from './leaving.js'
 
 /** The attempt whose handler takes the steps. */
 interface Stepping {
@@ -32,6 +33,8 @@ interface Stepping {
   /** The handler has ended, or was given up. */
   readonly done: boolean
   notOurs(): MillraceError
+  /** What a call threw to leave the handler was caught by nobody. */
+  uncaught(call: string): void
 }
 
 /** What is remembered of earlier runs, and what this one has added. */
@@ -117,16 +120,16 @@ export class DurableSteps {
   }
 
   sleep(name: string, duration: Duration): Promise<void> {
-    return this.#track('ctx.sleep', true, name, async () => {
+    return this.#track('ctx.sleep', true, name, async (call) => {
       const key = `sleep:${checkName(name, 'sleep name')}`
       const time = parseDuration(duration, 'ctx.sleep')
       const { steps } = await this.#load()
-      if (!steps.has(key)) this.#leave({ kind: 'snoozed', for: time, steps: [{ name: key, result: undefined }] })
+      if (!steps.has(key)) this.#leave(call, { kind: 'snoozed', for: time, steps: [{ name: key, result: undefined }] })
     })
   }
 
   waitForSignal(name: string, options: SignalOptions = {}): Promise<unknown> {
-    return this.#track('ctx.waitForSignal', true, name, async () => {
+    return this.#track('ctx.waitForSignal', true, name, async (call) => {
       checkSignal(name)
       refuseUnknown(options, ['timeout'], 'ctx.waitForSignal')
       const { timeout } = options
@@ -138,7 +141,7 @@ export class DurableSteps {
       const row = await this.#expected(id, edge === undefined ? time : undefined)
       if (row !== undefined && isFinished(row.state)) return taken(name, row.state === 'completed', row)
       const also = row === undefined ? [signalRow(this.#attempt.record, name, time)] : []
-      return this.#leave({ kind: 'waits', for: [{ on: id, policy: 'ignore' }], also, signal: true })
+      return this.#leave(call, { kind: 'waits', for: [{ on: id, policy: 'ignore' }], also, signal: true })
     })
   }
 
@@ -158,7 +161,7 @@ export class DurableSteps {
       }
     }
     if (this.#attempt.lost !== undefined || this.#attempt.done) throw this.#attempt.notOurs()
-    if (this.#outcome !== undefined) this.#leave(this.#outcome)
+    if (this.#outcome !== undefined) this.#leave(`ctx.step(${show(name)})`, this.#outcome)
     const taken = taking()
     this.#running.set(key, taken)
     return taken
@@ -187,9 +190,11 @@ export class DurableSteps {
   }
 
   /** Ends this run; only the first that asks for it is heard. */
-  #leave(outcome: Outcome): never {
+  #leave(call: string, outcome: Outcome): never {
     if (!this.#calls.isCut) this.#outcome ??= outcome
-    throw new Leaving()
+    throw new Leaving('The handler has been left: the job sleeps, or waits for a signal, and runs again.', () =>
+      this.#attempt.uncaught(call),
+    )
   }
 
   #load(): Promise<Memory> {
@@ -209,8 +214,13 @@ export class DurableSteps {
     }
   }
 
-  #track<T>(call: string, leaves: boolean, name: string, work: () => Promise<T>): Promise<T> {
-    return this.#calls.track(`${call}(${show(name)})`, leaves, this.#allowed(call).then(work))
+  #track<T>(call: string, leaves: boolean, name: string, work: (called: string) => Promise<T>): Promise<T> {
+    const called = `${call}(${show(name)})`
+    return this.#calls.track(
+      called,
+      leaves,
+      this.#allowed(call).then(() => work(called)),
+    )
   }
 
   /** Refused where what is remembered would be undone with something else. */
