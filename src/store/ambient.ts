@@ -109,6 +109,7 @@ export class OpenTransaction {
   /** Runs work in a savepoint of it, after those that are open. */
   async nest<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
     while (this.#nested !== undefined) await this.#nested
+    this.refuseEnded()
     const answer = this.store.transact!(work, this.tx)
     const over = answer.then(ignore, ignore)
     this.#nested = over

@@ -373,8 +373,10 @@ export interface Store<Given = unknown, Taken = Given> {
    * Runs `work` in a transaction, which ends with it: committed if it answers, rolled back if it throws, and then rejects
    * with what was thrown. Given the `tx` of an open one as `within`, it is a savepoint of that. Only stores that can.
    *
-   * Work that throws while a savepoint inside it is still at work has been broken off: whoever goes on there must not be
-   * able to write with its `tx` any more, neither by itself nor in the next transaction.
+   * What `work` was given is of no use once the transaction, or the savepoint, is over: no statement by it reaches the database,
+   * not one that was queued or prepared before, neither by itself nor in the next transaction on the same connection. Work that
+   * throws while a savepoint inside it is still at work, or is being made, has been broken off, and the same holds for whoever
+   * goes on there. A connection whose state is not known is never used again.
    *
    * `commit`, `get`, `find`, `details` and `tally` take such a `tx`, or a transaction that the user has open on the same
    * database. A batch with one carries groups alone; its writer and number mean nothing, since whoever rolls back need

@@ -243,6 +243,11 @@ export class Transacting {
   async #run(work: Work): Promise<unknown> {
     if (!this.#connection.store.can.transactions) return work({})
     const held = (this.#held ??= await this.#begin())
+    if (this.#cut !== undefined) {
+      // It was broken off in the moment in which it was opened.
+      await this.#undo(this.#cut.reason)
+      throw this.#cut.reason
+    }
     try {
       return await Promise.race([held.open.nest((tx) => this.#inSavepoint(tx, work)), held.broken])
     } catch (error) {

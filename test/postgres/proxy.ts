@@ -19,6 +19,8 @@ export interface Proxy {
    * of one side does not reach the other. With `standing`, connections made from now on pass.
    */
   freeze(which?: 'all' | 'standing'): void
+  /** Mutes each connection, standing or new, that sends this text, in any case of its letters; resolves at the first. Until `pass`. */
+  muteAt(text: string): Promise<void>
   /** On standing connections, what the server says goes no further, while all that is said to it arrives. */
   mute(): void
   /** Resets all standing connections, towards both sides. */
@@ -43,6 +45,7 @@ export async function startProxy(to: number): Promise<Proxy> {
   const links = new Set<Link>()
   let frozen = false
   let late = 0
+  let trap: ((bytes: Buffer, link: Link) => void) | undefined
 
   const listener = createServer({ allowHalfOpen: true }, (near) => {
     const far = connect({ port: to, host: '127.0.0.1', allowHalfOpen: true })
@@ -50,6 +53,7 @@ export async function startProxy(to: number): Promise<Proxy> {
     const isHeld = [() => link.frozen, () => link.frozen || link.muted] as const
     const lanes = [carry(near, far, isHeld[0], () => late), carry(far, near, isHeld[1], () => late)]
     links.add(link)
+    near.prependListener('data', (bytes: Buffer) => trap?.(bytes, link)) // before they are carried on
     for (const each of link.ends) {
       each.setNoDelay(true)
       each.on('error', () => {})
@@ -79,6 +83,7 @@ export async function startProxy(to: number): Promise<Proxy> {
     pass: async () => {
       frozen = false
       late = 0
+      trap = undefined
       for (const link of links) {
         link.frozen = link.muted = false
         if (link.ends.some((each) => each.destroyed)) cut(link)
@@ -93,6 +98,14 @@ export async function startProxy(to: number): Promise<Proxy> {
       frozen = which === 'all'
       for (const link of links) link.frozen = true
     },
+    muteAt: (text) =>
+      new Promise((resolve) => {
+        trap = (bytes, link) => {
+          if (!bytes.toString('latin1').toLowerCase().includes(text.toLowerCase())) return
+          link.muted = true
+          resolve()
+        }
+      }),
     mute: () => links.forEach((link) => (link.muted = true)),
     cut: () => links.forEach(cut),
     refuse: stopListening,

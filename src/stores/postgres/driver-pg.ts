@@ -1,5 +1,7 @@
 // stores/postgres/driver-pg.ts: the driver `pg`, on a URL or on the user's own pool.
 import { MillraceError, isInstance } from '../../job/errors.js'
+import { Scope, givenOf, guarded } from '../guarded.js'
+import type { Guarding } from '../guarded.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isServersWord, isUnpreparable } from './failures.js'
 import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation.js'
@@ -71,6 +73,23 @@ async function ownDriver(url: string, options: DriverOptions): Promise<PgDriver>
   return new PgDriver(pool, true, options)
 }
 
+/** Once a transaction is over, its client answers as `pg` does: by a promise that rejects, or to a callback. */
+const guarding: Guarding = {
+  refuse: (method, args, error) => {
+    const callback = args.at(-1)
+    if (method !== 'query' || isSubmittable(args[0])) throw error
+    if (typeof callback === 'function') return queueMicrotask(() => void callback(error))
+    const refused = Promise.reject(error)
+    refused.catch(() => {}) // a statement that nobody waits for must not end the process
+    return refused
+  },
+}
+
+/** Whether `pg` would run it as it is: a cursor, or a stream. */
+function isSubmittable(query: unknown): boolean {
+  return typeof query === 'object' && query !== null && 'submit' in query
+}
+
 /** Connections of a pool that transactions leave to the rest: for a batch, for asks, for renewals. */
 const KEPT_FREE = 3
 
@@ -86,8 +105,6 @@ class PgDriver implements Driver<PgClient> {
   #transacting = 0
   readonly #turns: (() => void)[] = []
   readonly #looks = lookout((call) => this.call(call))
-  /** How many savepoints are open on a client. */
-  readonly #nested = new WeakMap<PgClient, number>()
 
   constructor(pool: PgPool, own: boolean, options: DriverOptions) {
     this.#pool = pool
@@ -139,16 +156,20 @@ class PgDriver implements Driver<PgClient> {
     let broken = false
     const fail = (): void => void (broken = true) // told to whoever uses it
     const client = await this.#connect(fail)
+    const scope = new Scope()
     try {
       await this.#within(client.query(begin))
-      const answer = await work(client)
+      const answer = await work(guarded(client, scope, guarding))
+      scope.end() // what the work asks for from here on would stand behind the COMMIT, outside of any transaction
+      if (scope.unknown !== undefined) throw scope.unknown.error
       const { command } = (await this.#within(client.query('COMMIT'))) as { command?: string }
       if (command === 'ROLLBACK') throw spoilt() // said without an error
       return answer
     } catch (error) {
-      // Broken off: somebody is at work in it who must not write with it any more. No ROLLBACK then: what is asked next would
-      // stand behind it in the client's queue, and run outside of any transaction before the connection is closed.
-      if (isInstance(error, NoAnswer) || this.#nested.has(client)) fail()
+      scope.end()
+      // Broken off: a savepoint is open or being made, and a statement in it may be under way. A ROLLBACK would wait behind
+      // that one; closing the connection ends both at once.
+      if (isInstance(error, NoAnswer) || scope.unknown !== undefined || scope.savepoints > 0) fail()
       else await this.#within(client.query('ROLLBACK')).catch(fail)
       throw error
     } finally {
@@ -158,20 +179,37 @@ class PgDriver implements Driver<PgClient> {
   }
 
   async savepoint<T>(tx: PgClient, work: (tx: PgClient) => Promise<T>): Promise<T> {
+    const given = givenOf(tx)
+    const client = given?.target ?? tx
+    const around = given?.scope ?? new Scope() // of a client that is the user's
+    around.check()
     const name = `millrace_${++this.#savepoints}`
-    await this.#within(tx.query(`SAVEPOINT ${name}`))
-    const depth = this.#nested.get(tx) ?? 0
-    this.#nested.set(tx, depth + 1)
+    // Counted before it is sent: whoever ends the transaction meanwhile must know that its work is about to begin.
+    const closed = around.opening()
+    const run = async (statement: string): Promise<void> => {
+      around.check()
+      await this.#within(client.query(`${statement} ${name}`)).catch((error: unknown) => {
+        if (!isServersWord(error)) around.lose(error)
+        throw error
+      })
+    }
+    const scope = new Scope(around)
     try {
-      const answer = await work(tx)
-      await this.#within(tx.query(`RELEASE SAVEPOINT ${name}`))
-      return answer
-    } catch (error) {
-      await this.#within(tx.query(`ROLLBACK TO SAVEPOINT ${name}`))
-      throw error
+      await run('SAVEPOINT')
+      try {
+        around.check()
+        const answer = await work(guarded(client, scope, guarding))
+        scope.end()
+        await run('RELEASE SAVEPOINT')
+        return answer
+      } catch (error) {
+        scope.end()
+        if (!around.isOver) await run('ROLLBACK TO SAVEPOINT')
+        throw error
+      }
     } finally {
-      if (depth === 0) this.#nested.delete(tx)
-      else this.#nested.set(tx, depth)
+      scope.end()
+      closed()
     }
   }
 

@@ -1,6 +1,7 @@
 // stores/postgres/driver-postgres-js.ts: the driver `postgres` (postgres.js), on the user's own client.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
+import { Scope, givenOf, guarded, transactionOver } from '../guarded.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isServersWord, isUnpreparable } from './failures.js'
 import { lookout, LOOKS } from './lookout.js'
@@ -91,13 +92,23 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     },
     async transact(work) {
       const also = (await looks()) ? `, ${LOOKS}` : ''
-      return sql.begin('isolation level read committed', async (tx) => {
-        const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
-        backend.catch(() => {})
-        return whileOpen(tx, work, () => cancel(tx, backend))
-      })
+      const scope = new Scope()
+      const begin = <T>(run: (tx: PostgresJsTransaction) => Promise<T>): Promise<T> =>
+        sql.begin('isolation level read committed', run).catch((error: unknown) => {
+          scope.lose(error) // also where the connection was lost while no statement was under way
+          throw error
+        })
+      return waitedFor(
+        begin,
+        () => scope.unknown !== undefined,
+        (tx: PostgresJsTransaction) => {
+          const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
+          backend.catch(() => {})
+          return whileOpen(tx, scope, work, () => cancel(tx, backend))
+        },
+      )
     },
-    savepoint: (tx, work) => tx.savepoint((inner) => whileInside(tx, inner, work)),
+    savepoint: inSavepoint,
     async listen(channel: string, ear: Ear): Promise<Listening> {
       let over = false
       const own = await another(sql, {
@@ -141,74 +152,103 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   }
 }
 
-/** A transaction, or a savepoint, that was given out. */
-interface Given {
-  /** Whether it is over, or one around it. */
-  isOver(): boolean
-  /** Savepoints that are open in the whole transaction. */
-  readonly open: { savepoints: number }
+/**
+ * Runs work that postgres.js waits for: a transaction, or a savepoint. Once the connection is lost or the transaction around is
+ * over, postgres.js must not learn how the work ended. It would send its COMMIT, ROLLBACK or ROLLBACK TO all the same, on a
+ * connection where the next transaction may be open.
+ */
+function waitedFor<T, Sql>(
+  begin: (work: (sql: Sql) => Promise<T>) => Promise<T>,
+  isLost: () => boolean,
+  work: (sql: Sql) => Promise<T>,
+): Promise<T> {
+  return new Promise<T>((resolve, reject) => {
+    const inside = (sql: Sql): Promise<T> =>
+      new Promise<T>((keep, undo) => {
+        work(sql).then(
+          (value) => (isLost() ? reject(transactionOver()) : keep(value)),
+          (error: unknown) => (isLost() ? reject(error) : undo(error)),
+        )
+      })
+    begin(inside).then(resolve, reject)
+  })
 }
-
-const givens = new WeakMap<object, Given>()
 
 /** Runs work in a transaction; if it is broken off, calls `brokenOff` before it is rolled back. */
 async function whileOpen<T>(
   tx: PostgresJsTransaction,
+  scope: Scope,
   work: (tx: PostgresJsTransaction) => Promise<T>,
   brokenOff: () => Promise<void>,
 ): Promise<T> {
-  let ended = false
-  const open = { savepoints: 0 }
   try {
-    return await work(guarded(tx, { isOver: () => ended, open }))
+    return await work(given(tx, scope))
   } catch (error) {
-    ended = true
-    if (open.savepoints > 0) await brokenOff()
+    scope.end()
+    if (scope.savepoints > 0) await brokenOff()
     throw error
   } finally {
-    ended = true
+    scope.end()
   }
 }
 
-/** Runs work in a savepoint of a transaction that was given out. */
-async function whileInside<T>(
-  around: PostgresJsTransaction,
-  tx: PostgresJsTransaction,
+/** Runs work in a savepoint of a transaction that was given out, or of the user's own. */
+async function inSavepoint<T>(
+  outer: PostgresJsTransaction,
   work: (tx: PostgresJsTransaction) => Promise<T>,
 ): Promise<T> {
-  let ended = false
-  const outer = givens.get(around)
-  const open = outer?.open ?? { savepoints: 0 }
-  open.savepoints++
-  try {
-    return await work(guarded(tx, { isOver: () => ended || outer?.isOver() === true, open }))
-  } finally {
-    ended = true
-    open.savepoints--
+  const known = givenOf(outer)
+  const around = known?.scope ?? new Scope()
+  around.check()
+  const scope = new Scope(around)
+  const closed = around.opening() // before postgres.js sends the statement
+  const inside = async (inner: PostgresJsTransaction): Promise<T> => {
+    try {
+      around.check()
+      return await work(given(inner, scope))
+    } finally {
+      scope.end()
+    }
   }
+  try {
+    return await waitedFor(
+      (run) => (known?.target ?? outer).savepoint(run),
+      () => around.isOver,
+      inside,
+    )
+  } finally {
+    scope.end()
+    closed()
+  }
+}
+
+/** A transaction or a savepoint as a user is given it. */
+function given(tx: PostgresJsTransaction, scope: Scope): PostgresJsTransaction {
+  const own: PostgresJsTransaction = guarded(tx, scope, {
+    returned: watched,
+    // The savepoints that a user makes are guarded as well.
+    methods: { savepoint: (...args: readonly unknown[]) => inSavepoint(own, args.at(-1) as never) },
+  })
+  return own
 }
 
 /**
- * A transaction that refuses whatever is asked once it is over: postgres.js would run it on the same connection, outside of
- * any transaction or inside the next one.
+ * Ends a scope at the first statement of it that fails with the connection: postgres.js uses the connection again when it has
+ * been opened anew, and whatever is asked for here would run there.
  */
-function guarded(tx: PostgresJsTransaction, given: Given): PostgresJsTransaction {
-  const call = (run: () => unknown): unknown => {
-    if (!given.isOver()) return run()
-    throw new MillraceError(
-      'TRANSACTION_ENDED',
-      'This transaction has ended. Nothing was written; await every call made with it.',
-    )
+function watched(value: unknown, scope: Scope): unknown {
+  const query = value as { reject?: (error: unknown) => void } | undefined
+  if (!(value instanceof Promise) || typeof query?.reject !== 'function') return value
+  const reject = query.reject
+  query.reject = (error) => {
+    if (isLoss(error)) scope.lose(error)
+    reject(error)
   }
-  const proxy = new Proxy(tx as unknown as (...args: unknown[]) => unknown, {
-    apply: (target, self, args) => call(() => Reflect.apply(target, self, args)),
-    get: (target, key) => {
-      const value: unknown = Reflect.get(target, key)
-      return typeof value === 'function'
-        ? (...args: unknown[]) => call(() => Reflect.apply(value, target, args))
-        : value
-    },
-  }) as unknown as PostgresJsTransaction
-  givens.set(proxy, given)
-  return proxy
+  return value
+}
+
+/** Whether an error says that the connection is gone, or about to go. */
+function isLoss(error: unknown): boolean {
+  const { code, severity, syscall } = error as { code?: unknown; severity?: unknown; syscall?: unknown }
+  return severity === 'FATAL' || syscall !== undefined || (typeof code === 'string' && code.startsWith('CONNECTION_'))
 }

@@ -22,8 +22,11 @@ export interface Guest {
   read<T>(work: Visit<T>): Promise<T>
   /** Writes in it, whole or not at all. Where the driver is synchronous, that is done when this returns. */
   write<T>(work: Visit<T>): Promise<T>
-  /** Runs work in a savepoint, which is kept if it answers and undone if it throws. */
-  savepoint<T>(work: () => Promise<T>): Promise<T>
+  /**
+   * Runs work in a savepoint, which is kept if it answers and undone if it throws. Nothing is sent once the transaction is over,
+   * which `isOver` says where another may be open on the same connection by then.
+   */
+  savepoint<T>(work: () => Promise<T>, isOver?: () => boolean): Promise<T>
   /** The file, or undefined in memory. */
   file(): Promise<string | undefined>
   /** Whether it is over; undefined where nobody can tell. */
@@ -78,18 +81,21 @@ export class HandleGuest implements Guest {
     })
   }
 
-  async savepoint<T>(work: () => Promise<T>): Promise<T> {
-    this.#check()
+  async savepoint<T>(work: () => Promise<T>, isOver: () => boolean = () => false): Promise<T> {
+    const check = (): void => {
+      if (isOver() || this.over) throw ended()
+    }
+    check()
     const db = this.#db
     const name = `millrace_${++this.#savepoints}`
     db.exec(`SAVEPOINT ${name}`)
     try {
       const answer = await work()
-      this.#check()
+      check()
       db.exec(`RELEASE ${name}`)
       return answer
     } catch (error) {
-      if (!this.over) db.exec(`ROLLBACK TO ${name}; RELEASE ${name}`)
+      if (!isOver() && !this.over) db.exec(`ROLLBACK TO ${name}; RELEASE ${name}`)
       throw error
     } finally {
       this.#savepoints--

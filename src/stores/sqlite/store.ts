@@ -105,9 +105,9 @@ class SqliteStore implements Store {
 
   async transact<T>(work: (tx: unknown) => Promise<T>, within?: Tx): Promise<T> {
     if (within !== undefined) {
-      await this.#within(this.#ready(within))
-      const savepoint = (): Promise<T> => this.#visits.savepoint(within, () => work(within))
-      return this.#transactions.isOpen(within) ? this.#transactions.nested(savepoint) : savepoint()
+      const handle = await this.#within(this.#ready(within))
+      if (!this.#transactions.isOwn(within)) return this.#visits.savepoint(handle, () => work(within))
+      return this.#transactions.nested(within, work, (inside, isOver) => this.#visits.savepoint(handle, inside, isOver))
     }
     refuseInside(this, 'store.transact()')
     const opened = this.#opened ?? (await this.#open())
@@ -132,19 +132,20 @@ class SqliteStore implements Store {
     return stepwise(work)
   }
 
-  *#ready(tx: Tx): Steps<void> {
-    if (this.#opened === undefined) yield* this.#visits.checking(tx)
+  /** The connection of a transaction, once what is needed there is known to be there. */
+  *#ready(tx: Tx): Steps<Tx> {
+    const handle = this.#transactions.handleOf(tx)
+    if (this.#opened === undefined) yield* this.#visits.checking(handle)
     if (this.path === undefined) this.#opened?.suspect()
+    return handle
   }
 
   *#committing(tx: Tx, batch: Batch): Steps<Receipt> {
-    yield* this.#ready(tx)
-    return yield* this.#visits.committing(tx, batch, this.#transactions.isOpen(tx))
+    return yield* this.#visits.committing(yield* this.#ready(tx), batch, this.#transactions.isOwn(tx))
   }
 
   *#reading<T>(tx: Tx, work: (from: Reading) => T): Steps<T> {
-    yield* this.#ready(tx)
-    return yield* this.#visits.reading(tx, (ground, list) => work({ ground, list }))
+    return yield* this.#visits.reading(yield* this.#ready(tx), (ground, list) => work({ ground, list }))
   }
 
   /** Reads in the transaction given, or on the store's own connection. */

@@ -3,6 +3,7 @@ import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { Tx } from '../../store/store.js'
+import { Scope, givenOf, guarded, guardingAll } from '../guarded.js'
 import type { Database, SqliteHandle } from './driver.js'
 import { busyHere } from './failures.js'
 import { whenFree } from './patience.js'
@@ -17,8 +18,6 @@ export class Transactions {
   /** The last one in line. */
   #last: Promise<unknown> = Promise.resolve()
   #open: Promise<void> | undefined
-  /** How many savepoints are open in the one that is. */
-  #depth = { savepoints: 0 }
 
   /** `connect` gives the connection for them, when it is needed: at first, and after one had to be given up. */
   constructor(runtime: Runtime, patience: Millis, path: string | undefined, connect: () => Database) {
@@ -33,9 +32,17 @@ export class Transactions {
     return this.#open
   }
 
-  /** Whether one of them is open, and is this. */
-  isOpen(tx: Tx): boolean {
-    return this.#open !== undefined && this.#db?.handle === tx
+  /** Whether this was given out here. */
+  isOwn(tx: Tx): boolean {
+    const given = givenOf(tx as SqliteHandle)
+    return given !== undefined && given.target === this.#db?.handle
+  }
+
+  /** The connection behind a `tx`: that of an open transaction given out here, or the user's own as it is. */
+  handleOf(tx: Tx): Tx {
+    const given = givenOf(tx as SqliteHandle)
+    given?.scope.check()
+    return given === undefined ? tx : given.target
   }
 
   /** Runs work in a transaction; `before` may refuse it when its turn comes, and `done` is called when it has ended. */
@@ -45,14 +52,28 @@ export class Transactions {
     return turn
   }
 
-  /** Runs work that is a savepoint of the one that is open. */
-  async nested<T>(work: () => Promise<T>): Promise<T> {
-    const depth = this.#depth
-    depth.savepoints++
+  /** Runs work in a savepoint of one that is open; `savepoint` makes it. */
+  async nested<T>(
+    tx: Tx,
+    work: (tx: SqliteHandle) => Promise<T>,
+    savepoint: (work: () => Promise<T>, isOver: () => boolean) => Promise<T>,
+  ): Promise<T> {
+    const { target, scope: around } = givenOf(tx as SqliteHandle)!
+    around.check()
+    const closed = around.opening()
+    const scope = new Scope(around)
+    const inside = async (): Promise<T> => {
+      try {
+        return await work(guarded(target, scope, guardingAll))
+      } finally {
+        scope.end()
+      }
+    }
     try {
-      return await work()
+      return await savepoint(inside, () => around.isOver)
     } finally {
-      depth.savepoints--
+      scope.end()
+      closed()
     }
   }
 
@@ -67,17 +88,19 @@ export class Transactions {
     const db = await whenFree(this.#runtime, this.#path, begin, this.#patience)
     let over = (): void => {}
     this.#open = new Promise((resolve) => (over = resolve))
-    const depth = (this.#depth = { savepoints: 0 })
+    const scope = new Scope()
     let committed = false
     try {
-      const answer = await work(db.handle)
+      const answer = await work(guarded(db.handle, scope, guardingAll))
+      scope.end() // the COMMIT may have to wait, and the connection is used again after it
       if (!db.inTransaction) throw endedByItself()
       await whenFree(this.#runtime, db.path, () => db.exec('COMMIT'), this.#patience)
       committed = true
       return answer
     } finally {
+      scope.end()
       if (!committed && db.inTransaction) db.exec('ROLLBACK')
-      if (!committed && depth.savepoints > 0) this.#giveUp(db)
+      if (!committed && scope.savepoints > 0) this.#giveUp(db)
       this.#open = undefined
       done()
       over()

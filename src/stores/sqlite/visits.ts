@@ -91,10 +91,10 @@ export class Visits {
     return yield* step(guest.read(work))
   }
 
-  /** Runs work in a savepoint of a transaction. */
-  async savepoint<T>(tx: Tx, work: () => Promise<T>): Promise<T> {
+  /** Runs work in a savepoint of a transaction; `isOver`: whether that has ended, where the connection alone does not tell. */
+  async savepoint<T>(tx: Tx, work: () => Promise<T>, isOver?: () => boolean): Promise<T> {
     const guest = await stepwise(this.#guests.of(tx))
-    return guest.savepoint(work)
+    return guest.savepoint(work, isOver)
   }
 
   /** Makes sure that the tables are there, before the store has been opened: nobody can wait for that in a transaction. */

@@ -259,6 +259,46 @@ export const transactions = area(
       must(!(await first(h).exists('late')), 'what was refused was not written')
     },
 
+    'a transaction that has ended or was broken off is refused also while the next one is open': async (h) => {
+      const d = first(h)
+      let ended: Tx
+      let broken: Tx
+      let goOn = (): void => {}
+      let begun = (): void => {}
+      const going = new Promise<void>((resolve) => (goOn = resolve))
+      const inside = new Promise<void>((resolve) => (begun = resolve))
+      let left: Promise<void> | undefined
+      await transact(h.store, async (tx) => {
+        ended = tx
+      })
+      await rolledBack(h.store, async (tx) => {
+        const at = async (inner: Tx): Promise<void> => {
+          broken = inner
+          begun()
+          await going
+          throw new Error('late')
+        }
+        left = transact(h.store, at, tx).catch(() => {})
+        await inside
+      })
+      const write = (id: string, tx: Tx) => () => h.store.commit(batch('tx', [insert(id, 'work')]), tx)
+      await transact(h.store, (next) =>
+        transact(
+          h.store,
+          async (savepoint) => {
+            await refuses(write('ended', ended), 'TRANSACTION_ENDED', 'one that has ended is refused beside the next')
+            await refuses(write('broken', broken), 'TRANSACTION_ENDED', 'one that was broken off is refused')
+            await land(h.store, savepoint, [insert('kept', 'work')])
+            goOn()
+            await left
+          },
+          next,
+        ),
+      )
+      must(await d.exists('kept'), 'the end of what was broken off undoes nothing of the next transaction')
+      must(!(await d.exists('ended')) && !(await d.exists('broken')), 'what was refused was not written')
+    },
+
     'a refused group does not spoil its transaction': async (h) => {
       const d = first(h)
       await d.add('work', { id: 'taken' })

@@ -1,0 +1,311 @@
+// What a transaction gave out writes nothing once the transaction is over: not by itself, and not in the next one on the same
+// connection.
+import { Pool } from 'pg'
+import postgresJs from 'postgres'
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { Queue, Worker } from 'millrace'
+import type { Store } from 'millrace'
+import { postgres } from 'millrace/postgres'
+import { sqlite } from 'millrace/sqlite'
+import { systemRuntime } from '../../src/store/runtime.js'
+import type { Driver } from '../../src/stores/postgres/connection.js'
+import { openDriver } from '../../src/stores/postgres/driver.js'
+import { startProxy } from '../postgres/proxy.js'
+import { newDatabase } from '../postgres/shared.js'
+import { connected, rows } from '../postgres/sql.js'
+import { closing, event, gate } from '../setup.js'
+import { drivers, freshFolder } from '../sqlite/folder.js'
+
+type Row = Record<string, unknown>
+
+let url = ''
+
+beforeAll(async () => {
+  url = await newDatabase()
+  const client = await connected(url)
+  await client.query('create table effects (test text not null, what text not null)')
+})
+
+const INSERT = 'insert into effects (test, what) values ($1, $2)'
+
+/** The drivers of PostgreSQL: how to connect, and how to run a statement with what they give. */
+const clients = {
+  pg: {
+    open: (to: string, max: number): Pool => {
+      const pool = new Pool({ connectionString: to, max })
+      pool.on('error', () => {})
+      onTestFinished(() => pool.end())
+      return pool
+    },
+    run: async (tx: unknown, text: string, values: string[] = []): Promise<Row[]> =>
+      (await (tx as Pool).query<Row>(text, values)).rows,
+  },
+  'postgres.js': {
+    open: (to: string, max: number): postgresJs.Sql => {
+      const sql = postgresJs(to, { max, onnotice: () => {}, backoff: () => 0 })
+      onTestFinished(() => sql.end({ timeout: 0 }))
+      return sql
+    },
+    run: async (tx: unknown, text: string, values: string[] = []): Promise<Row[]> => [
+      ...(await (tx as postgresJs.TransactionSql).unsafe<Row[]>(text, values)),
+    ],
+  },
+}
+
+async function effects(test: string): Promise<string[]> {
+  return (await rows<{ what: string }>(url, 'select what from effects where test = $1 order by what', [test])).map(
+    ({ what }) => what,
+  )
+}
+
+describe.each(Object.entries(clients))('on PostgreSQL by %s', (name, { open, run }) => {
+  const write = (tx: unknown, test: string, what: string): Promise<Row[]> => run(tx, INSERT, [test, what])
+  const driverOn = async (to: string, max: number): Promise<Driver> =>
+    openDriver(open(to, max), { patience: 20_000, connections: max, timer: systemRuntime().timer })
+
+  it('a transaction that is broken off while its savepoint is being made runs nothing of that', async () => {
+    const proxy = await startProxy(Number(new URL(url).port))
+    onTestFinished(() => proxy.close())
+    const driver = await driverOn(proxy.through(url), 3)
+    const test = `${name} savepoint`
+    const broken = new Error('broken off')
+    const held = gate()
+    let inside: Promise<unknown> | undefined
+    const transacting = driver.transact(async (tx) => {
+      const muted = proxy.muteAt('savepoint')
+      inside = driver.savepoint(tx, async (inner) => write(inner, test, 'by itself'))
+      inside.catch(() => {})
+      await muted
+      held.open()
+      throw broken
+    })
+    transacting.catch(() => {})
+    await held.promise
+    await new Promise(setImmediate) // what ends the transaction is sent, or waits for the answer that is held back
+    await proxy.pass()
+    await expect(transacting).rejects.toBe(broken)
+    await expect(inside).rejects.toThrow()
+    expect(await effects(test)).toEqual([])
+    await driver.transact(async (tx) => write(tx, test, 'afterwards'))
+    expect(await effects(test)).toEqual(['afterwards'])
+  })
+
+  it('ctx.complete that comes to the end of its lease while its savepoint is being made writes nothing', async () => {
+    const proxy = await startProxy(Number(new URL(url).port))
+    onTestFinished(() => proxy.close())
+    const store: Store = closing(postgres(open(proxy.through(url), 6) as never))
+    const queue = closing(new Queue(`${name}-lease`, { store, logger: false }))
+    const muted = gate()
+    const worker = new Worker(
+      queue,
+      {
+        n: async (job, ctx) => {
+          if (job.attempt === 1) void proxy.muteAt('savepoint').then(muted.open)
+          await ctx.complete(async ({ tx }) => void (await write(tx, `${name} lease`, `attempt ${job.attempt}`)))
+        },
+      },
+      { lease: 2000, logger: false },
+    )
+    closing(worker)
+    const retrying = event(queue, 'retrying')
+    const added = await queue.add('n', 1, { backoff: 1, attempts: 3 })
+    await muted.promise
+    await retrying
+    await proxy.pass()
+    await added.result()
+    expect(await effects(`${name} lease`)).toEqual([`attempt ${(await added.refresh()).attempt}`])
+  })
+
+  it('statements behind the end of a transaction, forgotten in it or kept from it, are refused', async () => {
+    const driver = await driverOn(url, 2)
+    const test = `${name} behind`
+    const late = gate<unknown>()
+    let kept: unknown
+    await driver.transact(async (tx) => {
+      kept = tx
+      void run(tx, 'select pg_sleep(0.05)').then(async () => write(tx, test, 'forgotten').catch(late.open))
+    })
+    expect(await late.promise).toMatchObject({ code: 'TRANSACTION_ENDED' })
+    await driver.transact(async () => {
+      await expect(write(kept, test, 'in the next')).rejects.toMatchObject({ code: 'TRANSACTION_ENDED' })
+    })
+    let inner: unknown
+    await driver.transact(async (tx) => {
+      await driver.savepoint(tx, async (savepoint) => void (inner = savepoint))
+      await expect(write(inner, test, 'after its savepoint')).rejects.toMatchObject({ code: 'TRANSACTION_ENDED' })
+    })
+    expect(await effects(test)).toEqual([])
+  })
+
+  it('a savepoint of a transaction that was broken off does not undo one of the next', async () => {
+    const driver = await driverOn(url, name === 'pg' ? 5 : 2) // so that each of the next two may have the same connection
+    const test = `${name} stale savepoint`
+    const go = gate()
+    const started = gate()
+    let stale: Promise<unknown> | undefined
+    const broken = driver.transact(async (tx) => {
+      stale = driver.savepoint(tx, async () => {
+        started.open()
+        await go.promise
+        throw new Error('late')
+      })
+      stale.catch(() => {})
+      await started.promise
+      throw new Error('broken off')
+    })
+    await expect(broken).rejects.toThrow('broken off')
+    const written = [gate(), gate()]
+    const next = written.map((each, at) =>
+      driver.transact(async (tx) =>
+        driver.savepoint(tx, async (inner) => {
+          await write(inner, test, `next ${at}`)
+          each.open()
+          await stale!.catch(() => {})
+          await run(inner, 'select 1')
+        }),
+      ),
+    )
+    await Promise.all(written.map((each) => each.promise))
+    go.open()
+    await Promise.all(next)
+    expect(await effects(test)).toEqual(['next 0', 'next 1'])
+  })
+})
+
+describe('on PostgreSQL by postgres.js, which opens a connection anew', () => {
+  const { open, run } = clients['postgres.js']
+
+  it.each(['answers', 'throws'] as const)(
+    'work whose connection was lost and that %s later does not end the next transaction',
+    async (how) => {
+      const driver = await openDriver(open(url, 1), { patience: 20_000, connections: 1, timer: systemRuntime().timer })
+      const test = `lost ${how}`
+      const began = gate<number>()
+      const go = gate()
+      const late = gate<unknown>()
+      const lost = driver.transact(async (tx) => {
+        const [row] = await run(tx, 'select pg_backend_pid() as pid')
+        began.open(row!.pid as number)
+        await go.promise
+        await run(tx, INSERT, [test, 'of the first']).catch(late.open)
+        if (how === 'throws') throw new Error('late')
+      })
+      lost.catch(() => {})
+      const pid = await began.promise
+      await rows(url, 'select pg_terminate_backend($1)', [pid])
+      await expect(lost).rejects.toThrow()
+      const next = driver.transact(async (tx) => {
+        await run(tx, INSERT, [test, 'of the next'])
+        go.open()
+        expect(await late.promise).toMatchObject({ code: 'TRANSACTION_ENDED' })
+        await new Promise(setImmediate)
+        await run(tx, 'select 1') // behind whatever was sent
+        if (how === 'answers') throw new Error('rolled back')
+      })
+      await next.catch(() => {})
+      expect(await effects(test)).toEqual(how === 'answers' ? [] : ['of the next'])
+    },
+  )
+
+  it('a statement that is sent when the connection has just been lost neither runs nor ends the process', async () => {
+    const driver = await openDriver(open(url, 1), { patience: 20_000, connections: 1, timer: systemRuntime().timer })
+    const began = gate<number>()
+    const late = gate<unknown>()
+    const lost = driver.transact(async (tx) => {
+      const [row] = await run(tx, 'select pg_backend_pid() as pid')
+      began.open(row!.pid as number)
+      await run(tx, 'select pg_sleep(60)').catch(() => {})
+      await run(tx, INSERT, ['just lost', 'late']).catch(late.open)
+    })
+    lost.catch(() => {})
+    const pid = await began.promise
+    await rows(url, 'select pg_terminate_backend($1)', [pid])
+    expect(await late.promise).toMatchObject({ code: 'TRANSACTION_ENDED' })
+    await expect(lost).rejects.toThrow()
+    const call = (): Promise<string | null> => driver.call({ name: '', text: "select 'there'", values: [] })
+    expect(await call().catch(call)).toBe('there') // the first may be told what the last one on the connection was
+    expect(await effects('just lost')).toEqual([])
+  })
+})
+
+describe.each(drivers)('on SQLite by $name', ({ name, Driver }) => {
+  const file = freshFolder()
+  const kinds = ['a file', 'memory'] as const
+
+  const scene = (kind: (typeof kinds)[number]): { store: Store; effects: () => unknown } => {
+    const handle = new Driver(kind === 'memory' ? ':memory:' : file('jobs.db'))
+    handle.exec('CREATE TABLE effects (what TEXT NOT NULL)')
+    const store = closing(
+      sqlite(kind === 'memory' ? handle : file('jobs.db'), { ...(kind === 'a file' && { driver: name }) }),
+    )
+    const effects = (): unknown =>
+      (handle.prepare('SELECT what FROM effects ORDER BY what').all() as { what: string }[]).map(({ what }) => what)
+    if (kind === 'a file') closing({ close: async () => void handle.close() })
+    return { store, effects }
+  }
+  type Handle = InstanceType<typeof Driver>
+  const prepared = (tx: unknown): { run(...values: string[]): unknown } =>
+    (tx as Handle).prepare('INSERT INTO effects (what) VALUES (?)')
+  const ended = expect.objectContaining({ code: 'TRANSACTION_ENDED' }) as Error
+
+  it.each(kinds)('in %s, what was given, and what was prepared with it, is refused afterwards', async (kind) => {
+    const { store, effects } = scene(kind)
+    let tx: unknown
+    let statement: ReturnType<typeof prepared> | undefined
+    await store.transact!(async (given) => {
+      tx = given
+      statement = prepared(given)
+      statement.run('inside')
+    })
+    const late = (): void => {
+      expect(() => statement!.run('prepared before')).toThrow(ended)
+      expect(() => prepared(tx)).toThrow(ended)
+      expect(() => (tx as Handle).exec("INSERT INTO effects VALUES ('by exec')")).toThrow(ended)
+    }
+    late()
+    await store.transact!(async () => late())
+    await expect(store.get([], tx)).rejects.toThrow(ended)
+    expect(effects()).toEqual(['inside'])
+  })
+
+  it.each(kinds)('in %s, a savepoint that was broken off neither writes nor undoes one of the next', async (kind) => {
+    const { store, effects } = scene(kind)
+    const go = gate()
+    const started = gate()
+    let stale: Promise<unknown> | undefined
+    const broken = store.transact!(async (tx) => {
+      stale = store.transact!(async (inner) => {
+        const statement = prepared(inner)
+        started.open()
+        await go.promise
+        expect(() => statement.run('late')).toThrow(ended)
+        throw new Error('late')
+      }, tx)
+      stale.catch(() => {})
+      await started.promise
+      throw new Error('broken off')
+    })
+    await expect(broken).rejects.toThrow('broken off')
+    await store.transact!(async (tx) =>
+      store.transact!(async (inner) => {
+        prepared(inner).run('next')
+        go.open()
+        await expect(stale).rejects.toThrow('late')
+      }, tx),
+    )
+    expect(effects()).toEqual(['next'])
+  })
+
+  it.each(kinds)('in %s, a savepoint that comes when its transaction is over does not begin', async (kind) => {
+    const { store, effects } = scene(kind)
+    let late: Promise<unknown> | undefined
+    const broken = store.transact!(async (tx) => {
+      late = store.transact!(async (inner) => void prepared(inner).run('late'), tx)
+      late.catch(() => {})
+      throw new Error('broken off')
+    })
+    await expect(broken).rejects.toThrow('broken off')
+    await store.transact!(async () => expect(late).rejects.toThrow(ended))
+    expect(effects()).toEqual([])
+  })
+})
