@@ -239,7 +239,7 @@ export const errorCatalogue = {
   EVENTS_MISSED: {
     summary: 'A process fell so far behind, or slept so long, that events it should have heard are no longer held.',
     remedy:
-      'Look at the jobs themselves, with `list` and `get`; keep the event loop free, or raise `ring` of the store.',
+      'Look at the jobs themselves, with `list` and `get`; keep the event loop free, or raise `ring` and `ringBytes` of the store.',
   },
   LISTENER_FAILED: {
     summary: 'An event listener threw or rejected; the queue or worker goes on.',

@@ -364,6 +364,13 @@ export interface Store<Given = unknown, Taken = Given> {
    * a commit, is never called after it was stopped, and may throw without harm to others. Commits sent through this
    * store after `watch` returned are told.
    *
+   * A subscriber that resumes is given what it missed in pages, each bounded in number and in bytes (one commit may be
+   * larger) and in a turn of the event loop of its own. Where that cannot be read there is a gap for this subscriber alone,
+   * and no commit fails for it. A read of events that failed is made again. A commit that was under way when watching began
+   * is announced, or there is a gap once it has ended.
+   *
+   * The events held for those who resume are bounded in number and in bytes; the oldest go first.
+   *
    * Each change announces its `why`, then the state entered if that is another; a claim that leaves a queue without
    * waiting jobs announces `drained`.
    */

@@ -21,6 +21,9 @@ export function anyHints({ work, due, revoked, missed }: Hints): boolean {
   return work.length + due.length + revoked.length > 0 || missed === true
 }
 
+/** As `since`: it is being told what it missed, and not yet what the others are told. */
+export const RESUMING = Infinity
+
 /** Whoever watches. */
 export interface Watcher {
   readonly listener: (notice: Notice) => void
@@ -57,6 +60,11 @@ export class Listeners {
     return [...this.#watchers].filter(({ since }) => since === undefined)
   }
 
+  /** Whether it has not been stopped. */
+  has(watcher: Watcher): boolean {
+    return this.#watchers.has(watcher)
+  }
+
   /** Begins to tell a listener; `left` is called when it is stopped. */
   add({ events = false, from }: WatchOptions, listener: (notice: Notice) => void, left: () => void): Stop {
     const watcher: Watcher = { listener, events, from, since: undefined }
@@ -80,8 +88,8 @@ export class Listeners {
     const hintsOnly: Notice = { ...hints, events: NO_EVENTS, gap: false }
     queueMicrotask(() => {
       for (const watcher of watchers) {
-        const { since = Infinity } = watcher
-        if (!watcher.events || (events.length === 0 && !gap)) {
+        const { since = RESUMING } = watcher
+        if (!watcher.events || since === RESUMING || (events.length === 0 && !gap)) {
           if (hinted) this.call(watcher, hintsOnly)
         } else if (since < first) this.call(watcher, notice)
         else {

@@ -4,10 +4,12 @@ import { refuseUnknown } from '../job/names.js'
 import { systemRuntime } from '../store/runtime.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
+import { checkRing, RING_BYTES, RING_EVENTS } from './event-pages.js'
 import { find } from './table/find.js'
 import { details, due, tally } from './table/read.js'
 import { copyOf } from '../job/record.js'
 import { reduce } from './table/reduce.js'
+import { Ring } from './table/ring.js'
 import { createTable } from './table/table.js'
 import { Watchers } from './table/watchers.js'
 
@@ -17,17 +19,17 @@ export interface MemoryOptions {
   readonly runtime?: Runtime
   /** How many events are kept for watchers that resume. Default 10,000. */
   readonly ring?: number
+  /** How many bytes these events may have, about; the oldest go first. Default 64 MiB. */
+  readonly ringBytes?: number
 }
 
 /** A store in the memory of this process: for tests, and for work that need not outlive the process. */
 export function memory(options: MemoryOptions = {}): Store<never> {
-  refuseUnknown(options, ['runtime', 'ring'], 'memory options')
-  const { runtime = systemRuntime(), ring = 10_000 } = options
-  if (!Number.isSafeInteger(ring) || ring < 1) {
-    throw new MillraceError('INVALID_OPTION', `memory: ring must be a whole number from 1 up, not ${String(ring)}.`)
-  }
+  refuseUnknown(options, ['runtime', 'ring', 'ringBytes'], 'memory options')
+  const { runtime = systemRuntime(), ring = RING_EVENTS, ringBytes = RING_BYTES } = options
+  checkRing('memory', { ring, ringBytes })
   const table = createTable()
-  const watchers = new Watchers(ring, () => runtime.now())
+  const watchers = new Watchers(new Ring(ring, ringBytes), runtime)
   let closed = false
 
   const check = (): void => {

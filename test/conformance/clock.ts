@@ -10,6 +10,9 @@ import { memory } from '../../src/stores/memory.js'
 /** How many events the memory stores of these tests hold. */
 export const RING = 500
 
+/** How many bytes of them. */
+export const RING_BYTES = 8_000_000
+
 /** A runtime that stands still, and the way to move it. */
 export function stoppedClock(start = 1_700_000_000_000): { runtime: Runtime; advance: (ms: number) => Promise<void> } {
   let now = start
@@ -62,7 +65,7 @@ export async function memoryHarness(
   start?: number,
 ): Promise<Harness> {
   const { runtime, advance } = stoppedClock(start)
-  const store = wrap(memory({ runtime, ring: RING }))
+  const store = wrap(memory({ runtime, ring: RING, ringBytes: RING_BYTES }))
   await store.open()
-  return { store, peer: async () => store, advance, dispose: () => store.close(), ring: RING }
+  return { store, peer: async () => store, advance, dispose: () => store.close(), ring: RING, ringBytes: RING_BYTES }
 }

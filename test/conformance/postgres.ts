@@ -6,7 +6,7 @@ import type { Store } from '../../src/store/store.js'
 import type { PgPoolLike, PostgresJsLike } from '../../src/stores/postgres/options.js'
 import { postgres } from '../../src/stores/postgres/store.js'
 import { newSchema, sharedServer } from '../postgres/shared.js'
-import { RING, steppedClock } from './clock.js'
+import { RING, RING_BYTES, steppedClock } from './clock.js'
 
 /** Schemas that a case has left, emptied, by their server: to make one takes longer than most cases. */
 const emptied = new Map<string, string[]>()
@@ -27,7 +27,14 @@ export async function postgresHarness(
   const schema = free.pop() ?? newSchema()
   const handles: Store[] = []
   const open = async (): Promise<Store> => {
-    const store = postgres(target(url), { schema, runtime, ring: RING, clock: () => runtime.now(), connections: 4 })
+    const store = postgres(target(url), {
+      schema,
+      runtime,
+      ring: RING,
+      ringBytes: RING_BYTES,
+      clock: () => runtime.now(),
+      connections: 4,
+    })
     handles.push(store)
     await store.open()
     return store
@@ -41,6 +48,7 @@ export async function postgresHarness(
       await presence(url, schema, before, runtime.now())
     },
     ring: RING,
+    ringBytes: RING_BYTES,
     rowLocks: true,
     async dispose() {
       await Promise.all(handles.map((store) => store.close()))

@@ -6,7 +6,7 @@ import type { Harness } from '../../src/store/conformance/harness.js'
 import type { Store } from '../../src/store/store.js'
 import type { SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { sqlite } from '../../src/stores/sqlite/store.js'
-import { RING, steppedClock } from './clock.js'
+import { RING, RING_BYTES, steppedClock } from './clock.js'
 
 /** A store on a fresh file, with a second handle on it; `handle` opens the user's own handles, which the stores are given. */
 export async function fileHarness(start?: number, handle?: (path: string) => SqliteHandle): Promise<Harness> {
@@ -21,7 +21,7 @@ export async function fileHarness(start?: number, handle?: (path: string) => Sql
     return given.at(-1)!
   }
   const open = async (): Promise<Store> => {
-    const store = sqlite(target(), { runtime, ring: RING, synchronous: 'off' })
+    const store = sqlite(target(), { runtime, ring: RING, ringBytes: RING_BYTES, synchronous: 'off' })
     handles.push(store)
     await store.open()
     return store
@@ -31,6 +31,7 @@ export async function fileHarness(start?: number, handle?: (path: string) => Sql
     peer: open,
     advance,
     ring: RING,
+    ringBytes: RING_BYTES,
     async dispose() {
       await Promise.all(handles.map((store) => store.close()))
       for (const each of given) each.close()
@@ -42,7 +43,15 @@ export async function fileHarness(start?: number, handle?: (path: string) => Sql
 /** A store in memory, which is its own second handle. */
 export async function inMemoryHarness(start?: number): Promise<Harness> {
   const { runtime, advance } = steppedClock(start)
-  const store = sqlite(':memory:', { runtime, ring: RING })
+  const store = sqlite(':memory:', { runtime, ring: RING, ringBytes: RING_BYTES })
   await store.open()
-  return { store, peer: async () => store, advance, dispose: () => store.close(), ring: RING, readsWait: true }
+  return {
+    store,
+    peer: async () => store,
+    advance,
+    dispose: () => store.close(),
+    ring: RING,
+    ringBytes: RING_BYTES,
+    readsWait: true,
+  }
 }

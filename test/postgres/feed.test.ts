@@ -1,30 +1,71 @@
-// What watchers are told while they resume, with a database that answers when the test says so.
-import { expect, test } from 'vitest'
+// What watchers are told while they resume, and where reads fail, with a database that answers when the test says so.
+import { expect, onTestFinished, test } from 'vitest'
+import { systemRuntime } from '../../src/store/runtime.js'
 import { draft } from '../../src/stores/announce.js'
+import type { EventPage } from '../../src/stores/event-pages.js'
+import { Pauses } from '../../src/stores/pauses.js'
 import { Feed } from '../../src/stores/postgres/feed.js'
-import type { FeedSource } from '../../src/stores/postgres/feed.js'
+import type { Announced, FeedSource } from '../../src/stores/postgres/feed.js'
 import { gate, mailbox } from '../setup.js'
 
-type Answer = Awaited<ReturnType<FeedSource['events']>>
+interface Database {
+  readonly feed: Feed
+  readonly reads: { next(): Promise<Read> }
+  /** Lets all reads from now on go by themselves. */
+  free(): void
+  add(): void
+  /** What the next announcement answers besides. */
+  said: Pick<Announced, 'fresh' | 'first'>
+  /** The commits that are under way. */
+  commits: string[]
+  skipped: number
+  overdue: number
+}
 
 /** A stream of events by number, of which reads wait until the test lets them go on. */
-function database(last: number): { source: FeedSource; reads: { next(): Promise<Read> }; add(): void } {
+function database(last: number): Database {
   const reads = mailbox<Read>()
   let event = last
+  let floor = 0
+  let free = false
   const source: FeedSource = {
-    announce: async () => ({ event, floor: 0 }),
+    announce: async () => ({ event, ...own.said }),
+    underWay: async (among) => ({ event, commits: own.commits.filter((each) => among?.includes(each) ?? true) }),
     events: async (after) => {
       const going = gate()
-      reads.put({ after, go: going.open, fail: going.fail })
-      await going.promise
-      const numbers = Array.from({ length: event - after }, (_, at) => after + 1 + at)
+      if (!free) {
+        reads.put({ after, go: going.open, fail: going.fail })
+        await going.promise
+      }
+      const since = Math.max(after, floor)
+      const numbers = Array.from({ length: event - since }, (_, at) => since + 1 + at)
       const events = numbers.map((n) => {
         return { ...draft('waiting', { id: `job ${n}`, queue: 'q', name: 'n' }, 0), cursor: String(n) }
       })
-      return { last: event, gap: false, events } satisfies Answer
+      return { last: event, more: false, gap: after < floor, events } satisfies EventPage
+    },
+    skip: async () => {
+      own.skipped++
+      floor = ++event
+    },
+    overdue: () => {
+      own.overdue++
+      own.feed.look()
     },
   }
-  return { source, reads, add: () => void event++ }
+  const pauses = new Pauses({ ...systemRuntime(), timer: (_, work) => systemRuntime().timer(1, work) })
+  onTestFinished(() => pauses.close())
+  const own: Database = {
+    feed: new Feed(source, pauses),
+    reads,
+    free: () => void (free = true),
+    add: () => void event++,
+    said: { fresh: false, first: false },
+    commits: [],
+    skipped: 0,
+    overdue: 0,
+  }
+  return own
 }
 
 interface Read {
@@ -33,55 +74,125 @@ interface Read {
   readonly fail: (error: Error) => void
 }
 
-test('one who resumes hears what it missed before what comes meanwhile, and one who came with it misses nothing', async () => {
-  const { source, reads, add } = database(5)
-  const feed = new Feed(source)
+const GONE = new Error('the connection is gone')
+
+/** What a watcher hears, in words. */
+function watching(feed: Feed, from?: string): { heard: string[]; until(word: string): Promise<void> } {
   const heard: string[] = []
-  const other: string[] = []
+  let wake = (): void => {}
   feed.watch(
-    { events: true, from: '2' },
-    ({ events }) => heard.push(...events.map(({ id }) => id)),
+    { events: true, ...(from !== undefined && { from }) },
+    ({ events, gap }) => {
+      heard.push(...(gap ? ['gap'] : []), ...events.map(({ id }) => id))
+      wake()
+    },
     () => {},
   )
-  feed.watch(
-    { events: true },
-    ({ events }) => other.push(...events.map(({ id }) => id)),
-    () => {},
-  )
-  const announced = feed.announce()
-  ;(await reads.next()).go() // what has come to light until now
+  return {
+    heard,
+    until: async (word) => {
+      while (!heard.includes(word)) await new Promise<void>((resolve) => (wake = resolve))
+    },
+  }
+}
+
+test('one who resumes hears what it missed before what comes meanwhile, and one who came with it misses nothing', async () => {
+  const { feed, reads, add, free } = database(5)
+  const resumed = watching(feed, '2')
+  const other = watching(feed)
+  await feed.announce()
   const resuming = await reads.next()
   expect(resuming.after).toBe(2)
   add()
   feed.look() // somebody has committed meanwhile
-  const looked = reads.next().then(({ go }) => go()) // as soon as it is asked for
-  await new Promise(setImmediate)
+  ;(await reads.next()).go()
+  await other.until('job 6')
+  expect(resumed.heard).toEqual([])
+  free()
   resuming.go()
-  await announced
-  await looked
-  await new Promise(setImmediate)
-  expect(heard).toEqual(['job 3', 'job 4', 'job 5', 'job 6'])
-  expect(other).toEqual(['job 6'])
+  await resumed.until('job 6')
+  add()
+  feed.look()
+  await resumed.until('job 7')
+  await other.until('job 7')
+  expect(resumed.heard).toEqual(['job 3', 'job 4', 'job 5', 'job 6', 'job 7'])
+  expect(other.heard).toEqual(['job 6', 'job 7'])
 })
 
 test('one who could not be told what it missed is told when the next attempt goes well', async () => {
-  const { source, reads } = database(5)
-  const feed = new Feed(source)
-  const heard: string[] = []
-  feed.watch(
-    { events: true, from: '2' },
-    ({ events }) => heard.push(...events.map(({ id }) => id)),
-    () => {},
-  )
-  const failing = feed.announce()
+  const { feed, reads } = database(5)
+  const resumed = watching(feed, '2')
+  await feed.announce()
+  ;(await reads.next()).fail(GONE)
   ;(await reads.next()).go()
-  ;(await reads.next()).fail(new Error('the connection is gone'))
-  await expect(failing).rejects.toThrow('the connection is gone')
-  expect(feed.isNew).toBe(true) // so that it is tried again
-  const announced = feed.announce()
-  ;(await reads.next()).go()
-  ;(await reads.next()).go()
-  await announced
-  await new Promise(setImmediate)
-  expect(heard).toEqual(['job 3', 'job 4', 'job 5'])
+  await resumed.until('job 5')
+  expect(resumed.heard).toEqual(['job 3', 'job 4', 'job 5'])
 })
+
+test('one who cannot be told what it missed hears of a gap, alone, and of all that comes then', async () => {
+  const { feed, reads, add, free } = database(5)
+  const resumed = watching(feed, '2')
+  const other = watching(feed)
+  await feed.announce() // is not held up by it
+  for (let tries = 0; tries < 5; tries++) (await reads.next()).fail(GONE)
+  await resumed.until('gap')
+  free()
+  add()
+  feed.look()
+  await resumed.until('job 6')
+  await other.until('job 6')
+  expect(resumed.heard).toEqual(['gap', 'job 6'])
+  expect(other.heard).toEqual(['job 6'])
+})
+
+test('a read that fails is made again until it goes well', async () => {
+  const { feed, reads, add } = database(5)
+  const watcher = watching(feed)
+  await feed.announce()
+  add()
+  feed.look()
+  for (let tries = 0; tries < 8; tries++) (await reads.next()).fail(GONE)
+  ;(await reads.next()).go()
+  await watcher.until('job 6')
+  expect(watcher.heard).toEqual(['job 6'])
+})
+
+test('one who begins is told from when the commits have ended that did not know of it', async () => {
+  const one = database(5)
+  const { feed, add, free, commits } = one
+  free()
+  one.said = { fresh: true, first: true }
+  commits.push('3/7')
+  const watcher = watching(feed)
+  const announced = feed.announce()
+  add()
+  commits.push('3/8') // it began later, and knows
+  commits.shift()
+  await announced
+  add()
+  feed.look()
+  await watcher.until('job 7')
+  expect(watcher.heard).toEqual(['job 7'])
+  expect([one.skipped, one.overdue]).toEqual([0, 0])
+})
+
+test.each([
+  ['first', 1],
+  ['not the first', 0],
+] as const)(
+  'one who begins, and is %s, hears of a gap when commits that did not know of it end late',
+  async (which, skipped) => {
+    const one = database(5)
+    const { feed, free, commits } = one
+    free()
+    one.said = { fresh: true, first: which === 'first' }
+    commits.push('3/7')
+    const watcher = watching(feed)
+    await feed.announce() // does not wait for ever
+    expect(watcher.heard).toEqual([])
+    commits.pop()
+    await watcher.until('gap')
+    expect(watcher.heard).toEqual(['gap'])
+    expect(one.skipped).toBe(skipped)
+  },
+)

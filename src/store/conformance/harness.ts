@@ -14,6 +14,8 @@ export interface Harness {
   dispose(): Promise<void>
   /** How many events the ring holds; where it is absent, the case that overruns the ring does nothing. */
   readonly ring?: number
+  /** How many bytes the events in it may have; where it is absent, the case that overruns that does nothing. */
+  readonly ringBytes?: number
   /** The clock also runs by itself between calls of `advance`; comparisons then read times to the minute. */
   readonly ticks?: boolean
   /** An open transaction locks rows only: commits of others are answered while it is open. */

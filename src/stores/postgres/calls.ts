@@ -39,14 +39,16 @@ const takes = {
   commit_v1: ['jsonb'],
   details_v1: ['jsonb'],
   due_v1: ['jsonb', 'bigint'],
-  events_v2: ['bigint', 'int'],
+  events_v3: ['bigint', 'int', 'bigint', 'int', 'bigint'],
   find_v1: ['jsonb'],
   get_v1: ['jsonb'],
   lane_v1: ['jsonb'],
   lanes_v1: ['jsonb', 'boolean'],
+  skip_v1: ['int', 'bigint'],
   tally_v1: ['jsonb'],
-  tidy_v2: ['bigint'],
-  watch_v1: ['text', 'bigint', 'bigint', 'bigint'],
+  tidy_v3: ['bigint', 'int', 'bigint'],
+  under_way_v1: ['jsonb', 'int', 'bigint'],
+  watch_v2: ['text', 'bigint', 'bigint', 'int', 'bigint', 'bigint'],
 } as const satisfies Record<string, readonly string[]>
 
 /** A function of the schema. */

@@ -2,14 +2,8 @@
 import type { StoreEvent, StoreEventType } from '../../store/store.js'
 import { draft, storedEvent } from '../announce.js'
 import type { EventDraft } from '../announce.js'
+import type { EventPage } from '../event-pages.js'
 import { FILE, GROUP, ROW, UNIT } from './rows.js'
-
-/** What the stream tells after a number. */
-export interface Told {
-  readonly last: number
-  readonly gap: boolean
-  readonly events: readonly StoreEvent[]
-}
 
 /** What many events have in common; `of` are queues and names by the numbers of lanes. */
 interface Crowd {
@@ -19,20 +13,27 @@ interface Crowd {
   readonly of: Readonly<Record<string, readonly [queue: string, name: string]>>
 }
 
-/** What `events_v2` answers. */
-export function toldOf(text: string): Told {
+/** What precedes the events of a page: `since` is the number it begins after, `ends` are those of the last event of each commit. */
+interface Head extends Omit<EventPage, 'events'> {
+  readonly since: number
+  readonly ends: readonly number[]
+}
+
+/** What `events_v3` answers. */
+export function pageOf(text: string): EventPage {
   const [head, ...bodies] = text.split(FILE)
-  const { last, gap, ends } = JSON.parse(head!) as { last: number; gap: boolean; ends: readonly number[] }
+  const { last, gap, more, since, ends } = JSON.parse(head!) as Head
   const events: StoreEvent[] = []
   for (const [at, body] of bodies.entries()) {
     const told = eventsIn(body)
-    const before = ends[at]! - told.length + 1
+    const first = ends[at]! - told.length + 1
     for (const [n, event] of told.entries()) {
-      event.cursor = String(before + n)
+      if (first + n <= since) continue
+      event.cursor = String(first + n)
       events.push(event)
     }
   }
-  return { last, gap, events }
+  return { last, gap, more, events }
 }
 
 function eventsIn(body: string): EventDraft[] {

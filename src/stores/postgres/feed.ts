@@ -1,32 +1,61 @@
 // stores/postgres/feed.ts: who is told what after a commit, through this process or another on the same database.
 import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
-import type { Notice, StoreEvent, WatchOptions } from '../../store/store.js'
+import type { Notice, WatchOptions } from '../../store/store.js'
+import type { EventPage } from '../event-pages.js'
 import { anyHints, LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
 import type { Hints, Watcher } from '../listeners.js'
-import type { Told } from './events.js'
+import { ReadLoop } from '../pauses.js'
+import type { Pauses } from '../pauses.js'
+import { Resuming } from '../resuming.js'
+
+/** How often to look whether commits under way have ended, at first and at most; and how often before others are let go on. */
+const LOOK_SOON: Millis = 5
+const LOOK_LATE: Millis = 250
+const LOOKS = 10
+
+/** Where the stream is. */
+export interface Announced {
+  readonly event: number
+  /** Commits under way may not know that somebody watches here. */
+  readonly fresh: boolean
+  /** Nobody else watched events: what such commits do not record is recorded for nobody. */
+  readonly first: boolean
+}
 
 /** What the feed asks the database. */
 export interface FeedSource {
-  /** Says who watches here; answers where the stream is. */
-  announce(present: Millis, events: Millis): Promise<{ readonly event: number; readonly floor: number }>
-  /** The events after a number, from the oldest on that are held. */
-  events(after: number): Promise<Told>
+  /** Records who watches here. */
+  announce(present: Millis, events: Millis): Promise<Announced>
+  /** The commits under way, or those of a list that still are; and the last event then. */
+  underWay(among?: readonly string[]): Promise<{ readonly event: number; readonly commits: readonly string[] }>
+  /** A page of the events after a number. */
+  events(after: number): Promise<EventPage>
+  /** Records that events are missing before here, for all who read or resume. */
+  skip(): Promise<void>
+  /** Commits that did not know of the watchers here have ended late: whatever they had to tell besides events is lost. */
+  overdue(): void
 }
 
 /** The watchers of one process. */
 export class Feed {
   readonly #source: FeedSource
+  readonly #pauses: Pauses
   readonly #listeners = new Listeners()
+  readonly #resuming: Resuming
+  readonly #reading: ReadLoop
   /** The last event that was told here. */
   #position: number | undefined
-  /** The last look that was begun; another is begun when it has ended. */
-  #turn: Promise<void> = Promise.resolve()
-  #looking = false
   #announcing: Promise<void> | undefined
+  /** Commits that were under way when watching began have not been waited for yet. */
+  #owed: Pick<Announced, 'first'> | undefined
 
-  constructor(source: FeedSource) {
+  constructor(source: FeedSource, pauses: Pauses) {
     this.#source = source
+    this.#pauses = pauses
+    const pages = { page: (after: number) => source.events(after), position: () => this.#position }
+    this.#resuming = new Resuming(this.#listeners, pages, pauses)
+    this.#reading = new ReadLoop(() => this.#read(), pauses)
   }
 
   /** Whether anybody watches here. */
@@ -47,6 +76,12 @@ export class Feed {
   /** Lets all of them go. */
   close(): void {
     this.#listeners.clear()
+    this.#position = undefined
+  }
+
+  /** Resolves when the others know of everybody who watches here; all who wait for that wait for one call. */
+  async known(): Promise<void> {
+    while (this.isNew) await (this.#announcing ?? this.announce())
   }
 
   /** Tells the others who watches here, and finds out where new watchers begin; one at a time. */
@@ -63,35 +98,56 @@ export class Feed {
   async #announce(): Promise<void> {
     const fresh = this.#listeners.fresh()
     const events = this.#listeners.anyEvents
-    const { event, floor } = await this.#source.announce(
-      this.watched ? PRESENT_FOR : 0,
-      events ? PRESENT_FOR + LINGER : 0,
-    )
-    if (events && (this.#position === undefined || fresh.some((watcher) => watcher.events))) {
-      // Whatever has come to light until now belongs before the newcomers.
-      this.#position ??= event
-      await this.#inTurn()
-    }
+    const said = await this.#source.announce(this.watched ? PRESENT_FOR : 0, events ? PRESENT_FOR + LINGER : 0)
+    if (said.fresh) this.#owed = { first: said.first || this.#owed?.first === true }
+    const event = this.#owed === undefined ? said.event : await this.#settled(this.#owed, fresh)
     if (!events) this.#position = undefined
-    else if (this.#position === undefined) this.#position = event
-    if (this.#position !== undefined && this.#position < floor) {
-      this.#position = event // it slept, and nothing was recorded for it meanwhile
-      this.#listeners.tell(NO_HINTS, NO_EVENTS, true)
+    else this.#position ??= event
+    for (const watcher of fresh) {
+      if (watcher.events && watcher.from !== undefined) this.#resuming.begin(watcher, watcher.from)
+      else watcher.since = event
     }
-    const resuming = fresh.filter((watcher) => watcher.events && watcher.from !== undefined)
-    for (const watcher of fresh) if (!resuming.includes(watcher)) watcher.since = this.#position ?? event
-    for (const watcher of resuming) await this.#inTurn(() => this.#resume(watcher, watcher.from!, event))
+    if (this.#position !== undefined && this.#position < event) this.look()
   }
 
-  /** Tells a watcher that resumes what it has missed; in turn, so that nothing newer is told before. */
-  async #resume(watcher: Watcher, from: string, event: number): Promise<void> {
-    const upTo = this.#position ?? event
-    const after = /^\d+$/.test(from) ? Number(from) : -1
-    const since = after > upTo ? -1 : after
-    const { gap, events: told } = await this.#source.events(since)
-    watcher.since = upTo // one that could not be told stays new, and is told the next time
-    const events = told.filter(({ cursor }) => Number(cursor) <= upTo && Number(cursor) > since)
-    if (gap || events.length > 0) queueMicrotask(() => this.#listeners.call(watcher, { ...NO_HINTS, events, gap }))
+  /**
+   * Waits for the commits that were under way when watching began: they looked who watches before that, and may record
+   * nothing. Those that take too long are waited for in the background, and then there is a gap. Returns the last event.
+   */
+  async #settled({ first }: Pick<Announced, 'first'>, fresh: readonly Watcher[]): Promise<number> {
+    let { event, commits } = await this.#source.underWay()
+    for (let looks = 0; commits.length > 0 && looks < LOOKS; looks++) {
+      await this.#pauses.pause(Math.min(LOOK_LATE, LOOK_SOON * 2 ** looks))
+      ;({ event, commits } = await this.#source.underWay(commits))
+    }
+    this.#owed = undefined
+    if (commits.length > 0) void this.#outlast(commits, first, fresh)
+    return event
+  }
+
+  async #outlast(under: readonly string[], first: boolean, fresh: readonly Watcher[]): Promise<void> {
+    let commits = under
+    for (let skipped = false, failures = 0; commits.length > 0 || !skipped;) {
+      await this.#pauses.pause(LOOK_LATE)
+      if (this.#pauses.closed) return
+      try {
+        if (commits.length > 0) ({ commits } = await this.#source.underWay(commits))
+        else {
+          if (first) await this.#source.skip()
+          skipped = true
+        }
+        failures = 0
+      } catch {
+        await this.#pauses.backoff(failures++)
+      }
+    }
+    if (!first) {
+      // The others have been told everything: it is a gap for those alone who began meanwhile.
+      for (const watcher of fresh) {
+        if (watcher.events) this.#listeners.call(watcher, { ...NO_HINTS, events: NO_EVENTS, gap: true })
+      }
+    }
+    this.#source.overdue()
   }
 
   /** Tells what a commit through this process had to tell, soon. */
@@ -103,32 +159,17 @@ export class Feed {
 
   /** Reads the events that have come to light, and passes them on; soon. */
   look(): void {
-    if (this.#position === undefined || this.#looking) return
-    this.#looking = true // one that has not begun will see what there is to see now
-    this.#inTurn().catch(() => {}) // it is looked at again in a while
+    if (this.#position !== undefined) this.#reading.want()
   }
 
-  /** Reads from the stream one after the other, since all that is told depends on where it is. */
-  #inTurn(work: () => Promise<void> = () => this.#look()): Promise<void> {
-    const turn = this.#turn.then(work, work)
-    this.#turn = turn.catch(() => {})
-    return turn
-  }
-
-  async #look(): Promise<void> {
-    this.#looking = false
-    if (this.#position !== undefined) await this.#read(this.#position)
-  }
-
-  async #read(after: number): Promise<void> {
-    const { last, gap, events: told } = await this.#source.events(after)
-    const since = after > last ? -1 : after // of another stream, where that has begun anew
-    const events = isAfter(told[0], since) ? told : told.filter((event) => isAfter(event, since))
-    this.#position = gap ? last : Math.max(last, after)
+  /** Reads and tells a page; answers whether there is more. */
+  async #read(): Promise<boolean> {
+    const after = this.#position
+    if (after === undefined) return false
+    const { events, gap, last, more } = await this.#source.events(after)
+    if (this.#position !== after) return true // everybody left, and somebody came
+    this.#position = last
     if (events.length > 0 || gap) this.#listeners.tell(NO_HINTS, events, gap)
+    return more
   }
-}
-
-function isAfter(event: StoreEvent | undefined, number: number): boolean {
-  return event === undefined || Number(event.cursor) > number
 }

@@ -6,6 +6,7 @@ import type { Millis, Time } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
 import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
+import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'
 
 /** Settings of a PostgreSQL store. */
 export interface PostgresOptions {
@@ -22,6 +23,8 @@ export interface PostgresOptions {
   readonly connections?: number
   /** How many events are kept for watchers that resume. Default 10,000. */
   readonly ring?: number
+  /** How many bytes these events may have; the oldest go first. Default 64 MiB. */
+  readonly ringBytes?: number
   /** The world it lives in. Default: the system's. */
   readonly runtime?: Runtime
   /** For tests: a clock in place of the server's. Default: the server's. */
@@ -62,20 +65,22 @@ export interface CheckedOptions {
   readonly patience: Millis
   readonly connections: number
   readonly ring: number
+  readonly ringBytes: number
   readonly runtime: Runtime
   readonly clock: (() => Time) | undefined
 }
 
 /** Refuses what no store could go by. */
 export function checkOptions(options: PostgresOptions): CheckedOptions {
-  const names = ['schema', 'migrate', 'patience', 'connections', 'ring', 'runtime', 'clock']
+  const names = ['schema', 'migrate', 'patience', 'connections', 'ring', 'ringBytes', 'runtime', 'clock']
   refuseUnknown(options, names, 'postgres options')
-  const { runtime = systemRuntime(), ring = 10_000, patience = 10_000, schema = 'millrace', connections = 10 } = options
-  for (const [name, value] of Object.entries({ ring, connections })) {
-    if (Number.isSafeInteger(value) && value >= 1) continue
+  const { runtime = systemRuntime(), patience = 10_000, schema = 'millrace', connections = 10 } = options
+  const { ring = RING_EVENTS, ringBytes = RING_BYTES } = options
+  checkRing('postgres', { ring, ringBytes })
+  if (!Number.isSafeInteger(connections) || connections < 1) {
     throw new MillraceError(
       'INVALID_OPTION',
-      `postgres: ${name} must be a whole number from 1 up, not ${String(value)}.`,
+      `postgres: connections must be a whole number from 1 up, not ${String(connections)}.`,
     )
   }
   if (typeof schema !== 'string' || !/^[A-Za-z_][A-Za-z0-9_]{0,50}$/.test(schema)) {
@@ -85,5 +90,6 @@ export function checkOptions(options: PostgresOptions): CheckedOptions {
     )
   }
   const { migrate = true, clock } = options
-  return { schema, migrate, patience: parseDuration(patience, 'postgres: patience'), connections, ring, runtime, clock }
+  const waits = parseDuration(patience, 'postgres: patience')
+  return { schema, migrate, patience: waits, connections, ring, ringBytes, runtime, clock }
 }

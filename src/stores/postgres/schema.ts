@@ -73,6 +73,7 @@ create table {S}.meta (
   oldest   int not null,                    -- the oldest version whose functions are still here
   id       uuid not null default gen_random_uuid(),
   event    bigint not null default 0,       -- the last event that has a number
+  bytes    bigint not null default 0,       -- of all events up to that one
   floor    bigint not null default 0        -- events up to this one are no longer held
 );
 
@@ -230,6 +231,7 @@ create table {S}.event (
   serial bigint generated always as identity primary key,
   events int not null,
   last   bigint,                            -- the number of its last event
+  start  bigint,                            -- the bytes of all events before it
   body   text not null
 );
 create index event_new on {S}.event (serial) where last is null;
@@ -298,8 +300,13 @@ ${stepTable}-- As above.
 ${granted('{S}.step')}`,
   },
   {
-    from: 3, // as version 4, but for the functions, which come after every step
+    from: 3, // as version 4, but for the functions, which come after every step; events were not counted in bytes
     sql: `
+alter table {S}.meta add column bytes bigint not null default 0;
+alter table {S}.event add column start bigint;
+update {S}.event e set start = y.upto - octet_length(e.body)
+  from (select serial, sum(octet_length(body)) over (order by last) as upto from {S}.event where last is not null) y where y.serial = e.serial;
+update {S}.meta set bytes = coalesce((select max(start + octet_length(body)) from {S}.event), 0);
 `,
   },
 ]

@@ -4,16 +4,18 @@ import type { Millis } from '../../job/job.js'
 import { unavailable } from '../../store/batcher.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, Notice, Receipt, Store, Tx } from '../../store/store.js'
+import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import { PRESENT_EVERY } from '../listeners.js'
+import { Pauses } from '../pauses.js'
 import { Settings } from '../settings.js'
 import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './driver.js'
 import type { Driver, Value } from './connection.js'
 import { behind, isMissing, isPassing, stateOf, toStoreError } from './failures.js'
-import { toldOf } from './events.js'
+import { pageOf as eventsOf } from './events.js'
 import { Feed } from './feed.js'
-import type { FeedSource } from './feed.js'
+import type { Announced, FeedSource } from './feed.js'
 import { Floors } from './floors.js'
 import { Lanes } from './lanes.js'
 import { channelOf, prepare } from './migrate.js'
@@ -82,6 +84,7 @@ class PostgresStore implements Store {
   readonly #schema: string
   readonly #options: CheckedOptions
   readonly #id: string
+  readonly #pauses: Pauses
   readonly #feed: Feed
   readonly #lanes: Lanes
   readonly #settings = new Settings()
@@ -108,7 +111,8 @@ class PostgresStore implements Store {
     this.#id = runtime.id()
     this.#ways = new Ways(this.#id, (ask) => this.#floors.of(ask))
     this.#transactions = new Transactions(() => runtime.id())
-    this.#feed = new Feed(this.#feedSource())
+    this.#pauses = new Pauses(runtime)
+    this.#feed = new Feed(this.#feedSource(), this.#pauses)
     this.#lanes = new Lanes({
       make: async (lanes) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), 'false']))!),
       look: async (lanes, tx) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), null], tx))!),
@@ -126,8 +130,10 @@ class PostgresStore implements Store {
     if (this.#opened === undefined) await this.#open()
     const kept = this.#receipts.of(batch)
     if (kept !== undefined) return kept
-    if (this.#feed.isNew) await this.#feed.announce()
+    if (this.#feed.isNew) await this.#feed.known()
     await this.#lanes.know(newLanes(batch))
+    // Before it is sent: what comes to light while it is under way may not be in its answer.
+    for (const { queues } of batch.asks) for (const queue of queues) this.#lanes.queues.add(queue)
     const answer = await this.#send(batch)
     const receipt = answer.again === true ? await this.#replayed(batch, answer) : await this.#receipt(batch, answer)
     this.#receipts.keep(receipt)
@@ -180,6 +186,7 @@ class PostgresStore implements Store {
     const watched = this.#feed.watched || this.#wire !== undefined
     this.#closed = true
     this.#feed.close()
+    this.#pauses.close()
     for (const stop of this.#stops) stop()
     const opened = await this.#opening?.catch(() => undefined)
     await this.#wire?.close()
@@ -238,7 +245,8 @@ class PostgresStore implements Store {
 
   /** Adds up and forgets, a portion at a time, until there is no more. */
   async #tidy(): Promise<void> {
-    while (!this.#closed && (await this.#call('tidy_v2', [this.#now()])) === 'true');
+    const { ring, ringBytes } = this.#options
+    while (!this.#closed && (await this.#call('tidy_v3', [this.#now(), ring, ringBytes])) === 'true');
   }
 
   #now(): number | null {
@@ -272,7 +280,7 @@ class PostgresStore implements Store {
 
   async #ask<T>(name: FunctionName, value: Value, tx?: Tx): Promise<T> {
     // Whoever watches and then reads is told of all that comes after what was read.
-    if (tx === undefined && this.#feed.isNew) await this.#feed.announce()
+    if (tx === undefined && this.#feed.isNew) await this.#feed.known()
     return JSON.parse((await this.#call(name, [value], tx))!) as T
   }
 
@@ -301,7 +309,7 @@ class PostgresStore implements Store {
   /** Sends groups within a user's transaction. What they have to tell comes back once that has been committed. */
   async #commitWithin(batch: Batch, tx: Tx): Promise<Receipt> {
     const { standing } = this.#opened ?? (await this.#open())
-    if (this.#feed.isNew) await this.#feed.announce()
+    if (this.#feed.isNew) await this.#feed.known()
     const lanes = await this.#lanes.within(tx, newLanes(batch))
     const body = { ...written(this.#bodyOf(batch, lanes)), tx: true, store: standing.id, o: '', r: [], a: [] }
     const text = await this.#call('commit_v1', [JSON.stringify(body)], tx)
@@ -317,10 +325,7 @@ class PostgresStore implements Store {
     const receipt = receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane })
     if (within) return receipt
     this.#floors.placed(answer.places)
-    for (const [at, ask] of batch.asks.entries()) {
-      this.#floors.claimed(ask, answer.asks[at]!, answer.gated)
-      for (const queue of ask.queues) this.#lanes.queues.add(queue)
-    }
+    for (const [at, ask] of batch.asks.entries()) this.#floors.claimed(ask, answer.asks[at]!, answer.gated)
     this.#feed.publish(answer, answer.events)
     return receipt
   }
@@ -334,25 +339,35 @@ class PostgresStore implements Store {
   }
 
   #feedSource(): FeedSource {
+    const { ring, ringBytes } = this.#options
     return {
       announce: async (present, events) => {
         const { driver } = this.#opened ?? (await this.#open())
         if (this.#feed.watched) await this.#listen(driver)
         return this.#presence(driver, present, events)
       },
-      events: async (after) => toldOf((await this.#call('events_v2', [after, this.#options.ring]))!),
+      underWay: async (among) => {
+        const commits = among === undefined ? null : JSON.stringify(among)
+        return JSON.parse((await this.#call('under_way_v1', [commits, ring, ringBytes]))!)
+      },
+      events: async (after) => {
+        return eventsOf((await this.#call('events_v3', [after, ring, ringBytes, PAGE_EVENTS, PAGE_BYTES]))!)
+      },
+      skip: async () => void (await this.#call('skip_v1', [ring, ringBytes])),
+      overdue: () => this.#look({ missed: true }),
     }
   }
 
-  async #presence(driver: Driver, present: Millis, events: Millis): Promise<{ event: number; floor: number }> {
-    const call = callOf(this.#schema, 'watch_v1', [this.#id, present, events, this.#now()])
-    return JSON.parse((await driver.call(call))!) as { event: number; floor: number }
+  async #presence(driver: Driver, present: Millis, events: Millis): Promise<Announced> {
+    const { ring, ringBytes } = this.#options
+    const call = callOf(this.#schema, 'watch_v2', [this.#id, present, events, ring, ringBytes, this.#now()])
+    return JSON.parse((await driver.call(call))!) as Announced
   }
 
   /** Tells the other processes that somebody watches here. */
   async #announce(): Promise<void> {
     try {
-      if (this.#feed.isNew) await this.#feed.announce()
+      await this.#feed.known()
     } catch {
       // Whoever uses the store hears of it there; a commit announces before anything else.
       if (!this.#closed && this.#feed.isNew) this.#stops.push(this.runtime.timer(1_000, () => void this.#announce()))

@@ -3,30 +3,57 @@ import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, Revoked, StoreEvent, WatchOptions } from '../../store/store.js'
 import { storedEvent } from '../announce.js'
-import { anyHints, LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
-import type { Hints, Watcher } from '../listeners.js'
+import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
+import type { EventPage } from '../event-pages.js'
+import { anyHints, LINGER, Listeners, NO_EVENTS, PRESENT_FOR } from '../listeners.js'
+import type { Hints } from '../listeners.js'
+import type { Pauses } from '../pauses.js'
+import { Resuming } from '../resuming.js'
 import type { Ground } from './ground.js'
 import type { News } from './news.js'
 import type { Transaction } from './transaction.js'
 
-/** Notices kept for handles that are slow to read them. */
+/** Notices kept for handles that are slow to read them, and read at a time. */
 const NOTICES = 1_000
+const PAGE_NOTICES = 200
+
+/** What bounds the events that are kept. */
+export interface RingBounds {
+  readonly ring: number
+  readonly ringBytes: number
+}
+
+/** How the feed reads when it is not in the middle of a transaction. */
+export interface FeedReads {
+  /** Has the store call `look` soon, and again where that fails. */
+  soon(): void
+  /** Reads a page of events, as `page` does. */
+  page(after: number): Promise<EventPage>
+  readonly pauses: Pauses
+}
 
 /** The watchers of one handle. */
 export class Feed {
   /** This handle among those on the file. */
   readonly #id: string
-  readonly #ring: number
+  readonly #bounds: RingBounds
+  readonly #reads: FeedReads | undefined
   readonly #listeners = new Listeners()
+  readonly #resuming: Resuming | undefined
   /** The last event that was told here, and the last notice of another handle that was read. */
   #position: number | undefined
   #notice: number | undefined
   /** Whether this handle is known to the others as watching, and as watching events. */
   #known = { until: -Infinity, eventsUntil: -Infinity }
 
-  constructor(id: string, ring: number) {
+  /** Without `reads`, nobody can watch here. */
+  constructor(id: string, bounds: RingBounds, reads?: FeedReads) {
     this.#id = id
-    this.#ring = ring
+    this.#bounds = bounds
+    this.#reads = reads
+    if (reads === undefined) return
+    const source = { page: (after: number) => reads.page(after), position: () => this.#position }
+    this.#resuming = new Resuming(this.#listeners, source, reads.pauses)
   }
 
   /** Whether anybody watches here. */
@@ -65,21 +92,17 @@ export class Feed {
     sql.dropPeers.run(now)
     sql.setPeer.run(this.#id, known.until, Math.max(known.eventsUntil, 0))
     ground.forgetPeers()
-    const { event, floor, notice } = ground.numbers
+    const { event, notice } = ground.numbers
     const fresh = this.#listeners.fresh()
-    const missed = fresh.map((watcher) => this.#missed(ground, watcher))
     return () => {
       this.#known = known
       this.#notice = this.watched ? (this.#notice ?? notice) : undefined
       if (events) this.#position ??= event
-      if (this.#position !== undefined && this.#position < floor) {
-        this.#position = event // it slept, or its clock was set: nothing was recorded for it meanwhile
-        this.#listeners.tell(NO_HINTS, NO_EVENTS, true)
-      }
-      for (const [at, watcher] of fresh.entries()) {
-        watcher.since = event
-        const told = missed[at]
-        if (told !== undefined) queueMicrotask(() => this.#listeners.call(watcher, told))
+      // It may have slept, or its clock was set, and nothing was recorded for it meanwhile: the look finds the gap.
+      if (this.#position !== undefined && this.#position < event) this.#reads?.soon()
+      for (const watcher of fresh) {
+        if (watcher.events && watcher.from !== undefined) this.#resuming?.begin(watcher, watcher.from)
+        else watcher.since = event
       }
       if (!events) this.#position = undefined
     }
@@ -93,25 +116,23 @@ export class Feed {
     numbers.unrecorded = 0
   }
 
-  /** What a watcher that resumes has missed. */
-  #missed(ground: Ground, { events, from }: Watcher): Notice | undefined {
-    if (!events || from === undefined) return undefined
-    const { event } = ground.numbers
-    const first = this.#firstHeld(ground)
-    const after = /^\d+$/.test(from) ? Number(from) : -1
-    const gap = after < first - 1 || after > event
-    const held = this.#read(ground, gap ? first - 1 : after)
-    return gap || held.length > 0 ? { ...NO_HINTS, events: held, gap } : undefined
-  }
-
-  #firstHeld({ numbers }: Ground): number {
-    return numbers.floor + 1
-  }
-
-  /** The events after one that are held. */
-  #read({ sql }: Ground, after: number): StoreEvent[] {
-    const events = sql.eventsAfter.all(after).flatMap(([, body]) => JSON.parse(body as string) as StoreEvent[])
-    return events.filter(({ cursor }) => Number(cursor) > after).map(storedEvent)
+  /** A page of the events after a number, from the oldest on that are held; within a snapshot. */
+  page({ sql, numbers }: Ground, after: number): EventPage {
+    const { event, floor } = numbers
+    const gap = after < floor || after > event
+    const since = gap ? floor : after
+    const events: StoreEvent[] = []
+    for (let last = since, bytes = 0; ;) {
+      const row = sql.eventsAfter.get(last)
+      if (row === undefined) return { events, gap, last: event, more: false }
+      const [end, body] = row as [number, string]
+      bytes += body.length
+      if (last > since && (bytes > PAGE_BYTES || end > since + PAGE_EVENTS)) return { events, gap, last, more: true }
+      for (const told of JSON.parse(body) as StoreEvent[]) {
+        if (Number(told.cursor) > since) events.push(storedEvent(told))
+      }
+      last = end
+    }
   }
 
   /** Whether a commit made now should record its events. */
@@ -125,10 +146,10 @@ export class Feed {
     else if (news.events.length > 0) {
       if (numbers.unrecorded > 0) this.#skip(ground)
       for (const event of news.events) event.cursor = String(++numbers.event)
-      sql.addEvents.run(numbers.event, JSON.stringify(news.events))
-      // Kept in the file, because others on it may hold more or fewer.
-      numbers.floor = Math.max(numbers.floor, numbers.event - this.#ring)
-      sql.dropEvents.run(numbers.floor)
+      const body = JSON.stringify(news.events)
+      sql.addEvents.run(numbers.event, numbers.bytes, body)
+      numbers.bytes += body.length
+      this.#trim(ground)
     }
     if (!ground.peers.some(({ id, until }) => id !== this.#id && until > now)) return false
     if (news.hints) {
@@ -138,27 +159,42 @@ export class Feed {
     return news.any
   }
 
+  /**
+   * Drops the oldest events, by commit; what the last one told is held in any case. The floor is kept in the file, because
+   * others on it may hold more or fewer.
+   */
+  #trim({ sql, numbers }: Ground): void {
+    const { ring, ringBytes } = this.#bounds
+    for (;;) {
+      const [last, start] = sql.heldAfter.get(numbers.floor) as [number, number]
+      if (last === numbers.event || (last > numbers.event - ring && numbers.bytes - start <= ringBytes)) break
+      numbers.floor = last
+    }
+    sql.dropEvents.run(numbers.floor)
+  }
+
   /** Tells the watchers here what a commit through this handle had to tell, soon. */
-  publish(ground: Ground, news: News): void {
+  publish(news: News): void {
     if (!this.watched || !news.any) return
     const hints = hintsOf(news)
     const first = news.events[0]
-    if (first === undefined || this.#position === undefined) return this.#listeners.tell(hints, NO_EVENTS, false)
-    // Others may have told something before this, which has to come first.
-    if (Number(first.cursor) !== this.#position + 1) this.look(ground, hints)
-    else {
+    if (first !== undefined && Number(first.cursor) - 1 === this.#position) {
       this.#position = Number(news.events.at(-1)!.cursor)
       this.#listeners.tell(hints, news.events, false)
+      return
     }
+    // Others may have told something before this, which has to come first.
+    if (first !== undefined) this.#reads?.soon()
+    this.#listeners.tell(hints, NO_EVENTS, false)
   }
 
-  /** Reads what other handles have told since, and passes it on. Tells whether there was anything. */
-  look(ground: Ground, hints: Hints = NO_HINTS): boolean {
+  /** Reads a page of what other handles have told since, and passes it on; within a snapshot. Tells whether there was anything. */
+  look(ground: Ground): boolean {
     if (this.#notice === undefined) return false
-    const work = new Set(hints.work)
-    const due = [...hints.due]
-    const revoked: Revoked[] = [...hints.revoked]
-    const notices = ground.sql.noticesAfter.all(this.#notice) as [number, string, string][]
+    const work = new Set<string>()
+    const due: Hints['due'][number][] = []
+    const revoked: Revoked[] = []
+    const notices = ground.sql.noticesAfter.all(this.#notice, PAGE_NOTICES) as [number, string, string][]
     const missed = notices.length > 0 && notices[0]![0] > this.#notice + 1 // it was so slow that some are gone
     for (const [n, origin, body] of notices) {
       this.#notice = n
@@ -168,15 +204,10 @@ export class Feed {
       due.push(...told.due)
       revoked.push(...told.revoked)
     }
-    let events = NO_EVENTS
-    let gap = false
-    if (this.#position !== undefined) {
-      gap = this.#position < this.#firstHeld(ground) - 1
-      events = this.#read(ground, gap ? this.#firstHeld(ground) - 1 : this.#position)
-      const last = events.at(-1)
-      if (last !== undefined) this.#position = Number(last.cursor)
-      else if (gap) this.#position = ground.numbers.event
-    }
+    const page = this.#position === undefined ? undefined : this.page(ground, this.#position)
+    if (page !== undefined) this.#position = page.last
+    if (page?.more === true || notices.length === PAGE_NOTICES) this.#reads?.soon()
+    const { events = NO_EVENTS, gap = false } = page ?? {}
     const told: Hints = { work: [...work], due, revoked, ...(missed && { missed }) }
     const any = anyHints(told) || events.length > 0 || gap
     if (any) this.#listeners.tell(told, events, gap)

@@ -16,8 +16,9 @@ export interface Numbers {
   number: number
   /** The highest fence that a job had when it was removed: new jobs begin there, whatever their id. */
   fence: number
-  /** The last event. */
+  /** The last event, and the size of all events up to it. */
   event: number
+  bytes: number
   /** Events up to this one are no longer held. */
   floor: number
   /** 1: commits went by without recording what they had to tell. */
@@ -102,7 +103,7 @@ export class Ground {
   /** The numbers, to be written to; whoever does says so in the file. */
   get numbers(): Numbers {
     if (this.#volatile.numbers === undefined) {
-      const numbers: Numbers = { number: 0, fence: 0, event: 0, floor: 0, unrecorded: 0, notice: 0 }
+      const numbers: Numbers = { number: 0, fence: 0, event: 0, bytes: 0, floor: 0, unrecorded: 0, notice: 0 }
       for (const [what, n] of this.sql.numbers.all()) numbers[what as keyof Numbers] = n as number
       this.#volatile.numbers = numbers
     }

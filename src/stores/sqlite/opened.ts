@@ -4,6 +4,7 @@ import type { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { Batch, Receipt } from '../../store/store.js'
+import type { EventPage } from '../event-pages.js'
 import { fileNumber } from './copies.js'
 import type { Database } from './driver.js'
 import { busyHere, gone, overwritten } from './failures.js'
@@ -148,11 +149,7 @@ export class Opened implements Reading {
     if (done === undefined) return receipt
     this.#writers.keep(receipt)
     if (wakes && this.path !== undefined) wake(this.path)
-    try {
-      feed.publish(ground, done.news)
-    } catch {
-      // It is durable, whatever can be read now: what there was to tell is read again when next looked for.
-    }
+    feed.publish(done.news)
     return receipt
   }
 
@@ -168,11 +165,21 @@ export class Opened implements Reading {
     }
   }
 
-  /** Reads what others have told; the numbers of the file are read anew. Answers whether there was anything. */
+  /** Reads what others have told. Answers whether there was anything. */
   lookAround(feed: Feed): boolean {
+    return this.#anew(() => feed.look(this.ground))
+  }
+
+  /** Reads a page of events. */
+  page(feed: Feed, after: number): EventPage {
+    return this.#anew(() => feed.page(this.ground, after))
+  }
+
+  /** Reads with the numbers of the file read anew. */
+  #anew<T>(work: () => T): T {
     return this.snapshot(() => {
       if (this.ground.refresh() !== 'same') this.#writers.suspect()
-      return feed.look(this.ground)
+      return work()
     })
   }
 

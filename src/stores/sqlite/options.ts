@@ -1,11 +1,11 @@
 // stores/sqlite/options.ts: the settings of a SQLite store.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
-import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
 import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
+import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'
 import type { DriverName } from './driver.js'
 import type { Synchronous } from './opening.js'
 
@@ -22,6 +22,8 @@ export interface SqliteOptions {
   readonly patience?: Duration
   /** How many events are kept for watchers that resume. Default 10,000. */
   readonly ring?: number
+  /** How large these events may be, in bytes of JSON; the oldest go first. Default 64 MiB. */
+  readonly ringBytes?: number
   /** The world it lives in. Default: the system's. */
   readonly runtime?: Runtime
 }
@@ -32,15 +34,15 @@ export interface Settings {
   readonly driver: DriverName | undefined
   readonly patience: Millis
   readonly ring: number
+  readonly ringBytes: number
   readonly runtime: Runtime
 }
 
 /** Reads the settings; what is wrong with `synchronous` and `driver` is told when the target is looked at. */
 export function parseOptions(options: SqliteOptions): Settings {
-  refuseUnknown(options, ['synchronous', 'driver', 'patience', 'ring', 'runtime'], 'sqlite options')
-  const { synchronous = 'full', driver, runtime = systemRuntime(), ring = 10_000, patience = 5_000 } = options
-  if (!Number.isSafeInteger(ring) || ring < 1) {
-    throw new MillraceError('INVALID_OPTION', `sqlite: ring must be a whole number from 1 up, not ${String(ring)}.`)
-  }
-  return { synchronous, driver, patience: parseDuration(patience, 'sqlite: patience'), ring, runtime }
+  refuseUnknown(options, ['synchronous', 'driver', 'patience', 'ring', 'ringBytes', 'runtime'], 'sqlite options')
+  const { synchronous = 'full', driver, runtime = systemRuntime(), patience = 5_000 } = options
+  const { ring = RING_EVENTS, ringBytes = RING_BYTES } = options
+  checkRing('sqlite', { ring, ringBytes })
+  return { synchronous, driver, patience: parseDuration(patience, 'sqlite: patience'), ring, ringBytes, runtime }
 }

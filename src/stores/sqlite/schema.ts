@@ -23,7 +23,7 @@ CREATE TABLE millrace_lane (
   UNIQUE (queue, name, version, shared)
 );
 
--- Numbers kept so that nobody has to count: 'store' (number, fence, event, notice), 'lane' (jobs by state, and the leases
+-- Numbers kept so that nobody has to count: 'store' (number, fence, event, bytes, notice), 'lane' (jobs by state, and the leases
 -- that lost their job), 'queue' (what has happened since it was made), 'turn' (what its groups have come to, by priority),
 -- 'rate' (what was taken of one, as JSON, and when that is over), and 'writer': the last batch of each, with when it came
 -- and its receipt, so that one sent again is answered and not applied. One tree, so that a commit writes one page.
@@ -187,8 +187,9 @@ CREATE TABLE millrace_notice (
   body   TEXT NOT NULL
 );
 CREATE TABLE millrace_event (
-  last INTEGER PRIMARY KEY,                  -- the number of its last event
-  body TEXT NOT NULL
+  last  INTEGER PRIMARY KEY,                 -- the number of its last event
+  start INTEGER NOT NULL,                    -- the size of all events before it
+  body  TEXT NOT NULL
 );
 
 -- For people: every job with its names in words.
@@ -270,8 +271,19 @@ CREATE TABLE millrace_step (
 `,
   },
   {
-    from: 3,
+    from: 3, // events were bounded in number alone
     sql: `
+CREATE TABLE millrace_event_before AS SELECT last, body FROM millrace_event;
+DROP TABLE millrace_event;
+CREATE TABLE millrace_event (
+  last  INTEGER PRIMARY KEY,
+  start INTEGER NOT NULL,
+  body  TEXT NOT NULL
+);
+INSERT INTO millrace_event (last, start, body)
+  SELECT last, sum(length(body)) OVER (ORDER BY last) - length(body), body FROM millrace_event_before;
+DROP TABLE millrace_event_before;
+INSERT INTO millrace_counter (kind, of, what, n) SELECT 'store', 0, 'bytes', coalesce(sum(length(body)), 0) FROM millrace_event;
 `,
   },
 ]

@@ -272,10 +272,11 @@ export const sql = {
   dropPeers: 'DELETE FROM millrace_peer WHERE until <= ?1 AND events_until <= ?1',
   addNotice: 'INSERT INTO millrace_notice (n, origin, body) VALUES (?, ?, ?)',
   dropNotices: 'DELETE FROM millrace_notice WHERE n <= ?',
-  noticesAfter: 'SELECT n, origin, body FROM millrace_notice WHERE n > ? ORDER BY n',
-  addEvents: 'INSERT INTO millrace_event (last, body) VALUES (?, ?)',
+  noticesAfter: 'SELECT n, origin, body FROM millrace_notice WHERE n > ? ORDER BY n LIMIT ?',
+  addEvents: 'INSERT INTO millrace_event (last, start, body) VALUES (?, ?, ?)',
   dropEvents: 'DELETE FROM millrace_event WHERE last <= ?',
-  eventsAfter: 'SELECT last, body FROM millrace_event WHERE last > ? ORDER BY last',
+  eventsAfter: 'SELECT last, body FROM millrace_event WHERE last > ? ORDER BY last LIMIT 1',
+  heldAfter: 'SELECT last, start FROM millrace_event WHERE last > ? ORDER BY last LIMIT 1',
 
   // What is due: of leases, and of all else.
   dueUntil: `SELECT seq, due_at, id FROM millrace_job WHERE queue = ?1 AND due_at IS NOT NULL AND state <> 'active'

@@ -6,6 +6,7 @@ import { stepwise } from '../../store/stepwise.js'
 import type { Steps } from '../../store/stepwise.js'
 import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
 import { PRESENT_EVERY } from '../listeners.js'
+import { Pauses, ReadLoop } from '../pauses.js'
 import type { Database, SqliteHandle } from './driver.js'
 import { isBusy, toStoreError } from './failures.js'
 import { Feed } from './feed.js'
@@ -48,6 +49,7 @@ class SqliteStore implements Store {
   readonly #target: string | SqliteHandle
   readonly #path: string | undefined
   readonly #settings: Settings
+  readonly #pauses: Pauses
   readonly #feed: Feed
   readonly #visits: Visits
   readonly #transactions: Transactions
@@ -59,14 +61,20 @@ class SqliteStore implements Store {
 
   constructor(target: string | SqliteHandle, options: SqliteOptions) {
     this.#settings = parseOptions(options)
-    const { runtime, patience, ring } = this.#settings
+    const { runtime, patience } = this.#settings
     this.#path = checkTarget(target, { synchronous: options.synchronous, driver: options.driver })
     this.#target = typeof target === 'string' ? (this.#path ?? target) : target // found even if the working folder changes
     this.runtime = runtime
     const share = this.#path === undefined ? 'process' : 'machine'
     this.can = { transactions: true, share, portion: PORTION, synchronous: true } as const
-    this.#feed = new Feed(runtime.id(), ring)
-    this.#visits = new Visits(this, new Feed(runtime.id(), ring))
+    this.#pauses = new Pauses(runtime)
+    const reading = new ReadLoop(() => this.#readOn(), this.#pauses)
+    this.#feed = new Feed(runtime.id(), this.#settings, {
+      soon: () => reading.want(),
+      page: (after) => this.#reached((opened) => opened.page(this.#feed, after)),
+      pauses: this.#pauses,
+    })
+    this.#visits = new Visits(this, new Feed(runtime.id(), this.#settings))
     this.#transactions = new Transactions(runtime, patience, this.#path, () => this.#another())
   }
 
@@ -214,6 +222,7 @@ class SqliteStore implements Store {
   async #close(): Promise<void> {
     this.#closed = true
     this.#feed.close()
+    this.#pauses.close()
     this.visited(true)
     this.#visits.close()
     this.#stopListening?.()
@@ -279,12 +288,23 @@ class SqliteStore implements Store {
   }
 
   async #read<T>(work: (from: Reading) => T): Promise<T> {
+    return this.#reached((opened) => opened.snapshot(() => work(opened)))
+  }
+
+  async #reached<T>(work: (opened: Opened) => T): Promise<T> {
     const opened = this.#opened ?? (await this.#open())
     return this.#whenFree(() => {
       // Whoever watches and then reads must be told of everything that comes after what was read.
       if (this.#feed.isNew) this.#announceNow(opened)
-      return opened.snapshot(() => work(opened))
+      return work(opened)
     })
+  }
+
+  /** Reads the next of what others have told, in a turn of the event loop of its own. Whether there is more, the feed says. */
+  async #readOn(): Promise<boolean> {
+    await this.#pauses.turn()
+    if (!this.#closed && this.#feed.watched) this.#opened?.lookAround(this.#feed)
+    return false
   }
 
   /** Tells the other handles that somebody watches here, now and as long as that is so. */

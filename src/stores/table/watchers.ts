@@ -1,9 +1,10 @@
 // stores/table/watchers.ts: who is told what after a commit. Nobody is called inside one, nor after being stopped.
 import type { Millis, Time } from '../../job/job.js'
-import type { Stop } from '../../store/runtime.js'
+import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Notice, StoreEvent, WatchOptions } from '../../store/store.js'
+import { resumeAfter } from '../event-pages.js'
 import type { News } from './news.js'
-import { Ring } from './ring.js'
+import type { Ring } from './ring.js'
 
 /** How long events are recorded after the last watcher of events has left, so that one who comes back can resume. */
 const LINGER: Millis = 600_000
@@ -13,24 +14,24 @@ const NO_EVENTS: readonly StoreEvent[] = Object.freeze([])
 interface Watcher {
   readonly listener: (notice: Notice) => void
   readonly events: boolean
-  /** Events before this number are not for it. */
-  readonly since: number
+  /** Events before this number are not for it; no event is while it is being told what it missed. */
+  since: number
 }
 
 /** All watchers of a store, and the events that they can resume from. */
 export class Watchers {
   readonly #watchers = new Set<Watcher>()
   readonly #ring: Ring
-  readonly #now: () => Time
+  readonly #runtime: Pick<Runtime, 'now' | 'defer'>
   #recorders = 0
   #lastLeft: Time = -Infinity
   /** Commits went by since the last event recorded, and nobody knows what they had to tell. */
   #unrecorded = false
 
-  /** Keeps at most `ring` events for those who resume. */
-  constructor(ring: number, now: () => Time) {
-    this.#ring = new Ring(ring)
-    this.#now = now
+  /** `ring` keeps events for those who resume. */
+  constructor(ring: Ring, runtime: Pick<Runtime, 'now' | 'defer'>) {
+    this.#ring = ring
+    this.#runtime = runtime
   }
 
   /** Whether a commit made now should record its events. */
@@ -44,14 +45,20 @@ export class Watchers {
       if (this.#unrecorded) this.#skip()
       this.#recorders++
     }
-    const watcher: Watcher = { listener, events, since: this.#ring.next }
+    const resumes = events && from !== undefined
+    const watcher: Watcher = { listener, events, since: resumes ? Infinity : this.#ring.next }
     this.#watchers.add(watcher)
-    if (events && from !== undefined) {
-      const missed = this.#ring.after(from)
-      const notice: Notice = { work: [], due: [], revoked: [], ...missed }
-      if (missed.gap || missed.events.length > 0) queueMicrotask(() => this.#call(watcher, notice))
-    }
+    if (resumes) queueMicrotask(() => this.#resume(watcher, resumeAfter(from)))
     return () => this.#stop(watcher)
+  }
+
+  /** Tells a watcher what it missed, a page in each turn of the event loop, until it has caught up with the others. */
+  #resume(watcher: Watcher, after: number): void {
+    if (!this.#watchers.has(watcher)) return
+    const { events, gap, last, more } = this.#ring.page(after)
+    if (more) this.#runtime.defer(() => this.#resume(watcher, last))
+    else watcher.since = last + 1
+    if (gap || events.length > 0) this.#call(watcher, { work: [], due: [], revoked: [], events, gap })
   }
 
   /** Tells what a commit has to tell, soon. */
@@ -84,7 +91,7 @@ export class Watchers {
   #stop(watcher: Watcher): void {
     if (!this.#watchers.delete(watcher) || !watcher.events) return
     this.#recorders--
-    if (this.#recorders === 0) this.#lastLeft = this.#now()
+    if (this.#recorders === 0) this.#lastLeft = this.#runtime.now()
   }
 
   #skip(): void {

@@ -210,6 +210,46 @@ export const events = area('events', {
     })
   },
 
+  'the events that are held are bounded in bytes': async (h) => {
+    const { ringBytes } = h
+    if (ringBytes === undefined) return
+    const d = first(h)
+    const listener = new Listener(h.store, EVENTS)
+    const job = await d.running('work')
+    const [old] = await listener.heard(d)
+    const text = 'x'.repeat(Math.ceil(ringBytes / 8))
+    for (let n = 0; n < 12; n++) await d.land(note(job, { progress: { n, text } }))
+    const recent = present((await listener.heard(d)).at(-3), 'twelve events').cursor
+    listener.stop()
+    await listening(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
+      await resumed.heard(d)
+      same(resumed.notices[0]?.gap, true, 'what is beyond the bound is dropped, and whoever resumes is told so')
+      must(resumed.events.length < 9, 'no more is held than the bound allows')
+    })
+    await listening(h.store, { events: true, from: recent }, async (resumed) => {
+      const events = await resumed.heard(d)
+      must(!resumed.notices.some(({ gap }) => gap) && events.length === 2, 'what is within the bound is held')
+    })
+  },
+
+  'what a watcher missed is told in pages': async (h) => {
+    const d = first(h)
+    const listener = new Listener(h.store, EVENTS)
+    const job = await d.running('work')
+    const [old] = await listener.heard(d)
+    const text = 'x'.repeat(200_000)
+    for (let n = 0; n < 12; n++) await d.land(note(job, { progress: { n, text } }))
+    await listener.heard(d)
+    listener.stop()
+    await listening(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
+      await resumed.heard(d)
+      same(resumed.all.slice(0, listener.all.length - 1), listener.all.slice(1), 'everything is told, in order')
+      for (const { events } of resumed.notices) {
+        must(JSON.stringify(events).length < 2_000_000, 'a page is no larger than some bytes, or one commit')
+      }
+    })
+  },
+
   'every watcher is told everything': async (h) => {
     const d = first(h)
     await listening(h.store, EVENTS, (one) =>

@@ -213,25 +213,57 @@ const stream = `(
 export const watching = `
 -- Numbers the events that have come to light, in order. Who numbers locks the count, so that readers see numbers in order and
 -- without gaps.
-create or replace function {S}.v2_number(ring int) returns void language plpgsql volatile as $$
+create or replace function {S}.v3_number(ring int, ring_bytes bigint) returns void language plpgsql volatile as $$
 declare
   m {S}.meta;
   e record;
   n bigint;
+  b bigint;
+  low bigint;
 begin
   if exists (select 1 from event where last is null) then
     select * into m from meta for update;
     n := m.event;
-    for e in select serial, events from event where last is null order by serial loop
+    b := m.bytes;
+    for e in select serial, events, octet_length(body) as size from event where last is null order by serial loop
       n := n + e.events;
-      update event set last = n where serial = e.serial;
+      update event set last = n, start = b where serial = e.serial;
+      b := b + e.size;
     end loop;
-    update meta set event = n, floor = greatest(m.floor, n - ring);
-    delete from event where last <= n - ring;
+    -- The ring is bounded in events and in bytes; what a commit told is held whole, and what the last one told in any case.
+    low := m.floor;
+    for e in select last, start from event where last > low order by last loop
+      exit when (e.last > n - ring and b - coalesce(e.start, 0) <= ring_bytes) or e.last = n;
+      low := e.last;
+    end loop;
+    update meta set event = n, bytes = b, floor = low;
+    delete from event where last <= low;
   end if;
 end $$;
 
--- Those after a number: what there is to say of them, then a text for each commit.
+-- The same, as versions before were asked for it.
+create or replace function {S}.v2_number(ring int) returns void language sql volatile as $$ select {S}.v3_number(ring, 67108864) $$;
+
+-- A page of those after a number: what there is to say of them, then a text for each commit; one commit at least, and no more
+-- than \`most\` events and bytes, about.
+create or replace function {S}.events_v3(after bigint, ring int, ring_bytes bigint, most int, most_bytes bigint) returns text language plpgsql volatile ${settings} as $$
+declare
+  answer text;
+begin
+  perform v3_number(ring, ring_bytes);
+  select concat_ws(${FILE}, json_build_object('last', case when told.more then told.last else m.event end, 'more', coalesce(told.more, false), 'gap', m.lost,
+      'since', m.since, 'ends', coalesce(told.ends, '{}'))::text, told.bodies) into answer
+    from ${stream} m cross join lateral (
+      select array_agg(y.last) filter (where y.fits) as ends, string_agg(y.body, ${FILE}) filter (where y.fits) as bodies, max(y.last) filter (where y.fits) as last,
+             bool_or(not y.fits) as more
+      from (
+        select x.last, x.body, x.n = 1 or (x.last <= m.since + most and x.start + octet_length(x.body) - first_value(x.start) over (order by x.last) <= most_bytes) as fits
+        from (select e.last, e.body, coalesce(e.start, 0) as start, row_number() over (order by e.last) as n from event e where e.last > m.since order by e.last limit most + 1) x
+      ) y) told;
+  return answer;
+end $$;
+
+-- All of them at once, as versions before were asked for them.
 create or replace function {S}.events_v2(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
 declare
   answer text;
@@ -272,26 +304,20 @@ create or replace function {S}.v2_spread(body text) returns text language sql st
     from unnest(string_to_array(body, ${ROW})) with ordinality p(part, n)) end
 $$;
 
--- Says that a process watches, until when, and until when events are to be recorded for it. Where nothing was recorded until
--- now, nobody can resume from before here.
-create or replace function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
+-- Records that a process watches, until when, and until when events are to be recorded for it. Where nothing was recorded until
+-- now, nobody can resume from before here. Commits under way have looked who watches before this is committed: whoever is
+-- new (\`fresh\`) waits for them. Users' transactions record and tell in any case, and are not waited for.
+create or replace function {S}.watch_v2(who text, present bigint, events bigint, ring int, ring_bytes bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
 declare
   t bigint := ${clock};
   m meta;
+  mine peer;
   first boolean;
 begin
+  perform v3_number(ring, ring_bytes);
   select * into m from meta for update;
+  select * into mine from peer where id = who;
   first := events > 0 and not exists (select 1 from peer where events_until > t);
-  if first or (present > 0 and not exists (select 1 from peer where id = who and until > t)) then
-    begin
-      -- Commits under way tell and record nothing for whoever is new here, and he would wait in vain for what they have to
-      -- tell. Users' transactions do in any case, and are not waited for.
-      perform set_config('lock_timeout', '1s', true);
-      perform pg_advisory_xact_lock(hashtextextended('{S}:recording', 0));
-    exception when lock_not_available then
-      null;
-    end;
-  end if;
   if first then
     update meta set event = m.event + 1, floor = m.event + 1 returning * into m;
     delete from event where last is not null;
@@ -300,12 +326,55 @@ begin
   insert into peer values (who, t + present, t + events)
     on conflict (id) do update set until = excluded.until,
       events_until = case when events > 0 then excluded.events_until else least(peer.events_until, t + 600000) end;
+  return json_build_object('event', m.event, 'first', first,
+    'fresh', (present > 0 and coalesce(mine.until, 0) <= t) or (events > 0 and coalesce(mine.events_until, 0) <= t))::text;
+end $$;
+
+-- Commits under way, by the lock that each of them holds; or those of a list that still are. And the last event.
+create or replace function {S}.under_way_v1(among jsonb, ring int, ring_bytes bigint) returns text language plpgsql volatile ${settings} as $$
+declare
+  k bigint := hashtextextended('{S}:recording', 0);
+  commits json;
+begin
+  select coalesce(json_agg(l.virtualtransaction), '[]') into commits from pg_locks l
+    where l.locktype = 'advisory' and l.granted and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and l.classid = ((k >> 32) & 4294967295)::oid and l.objid = (k & 4294967295)::oid and l.objsubid = 1
+      and (among is null or among ? l.virtualtransaction);
+  perform v3_number(ring, ring_bytes);
+  return json_build_object('event', (select m.event from meta m), 'commits', commits)::text;
+end $$;
+
+-- Events may be missing before here: whoever is told, or resumes, from before is told so.
+create or replace function {S}.skip_v1(ring int, ring_bytes bigint) returns void language plpgsql volatile ${settings} as $$
+begin
+  perform v3_number(ring, ring_bytes);
+  update meta set event = event + 1, floor = event + 1;
+  delete from event where last is not null;
+end $$;
+
+-- The same, as versions before were asked for it: it waits for commits under way, but not for long.
+create or replace function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
+declare
+  t bigint := ${clock};
+  m meta;
+begin
+  select * into m from meta for update;
+  if (events > 0 and not exists (select 1 from peer where events_until > t)) or (present > 0 and not exists (select 1 from peer where id = who and until > t)) then
+    begin
+      perform set_config('lock_timeout', '1s', true);
+      perform pg_advisory_xact_lock(hashtextextended('{S}:recording', 0));
+    exception when lock_not_available then
+      null;
+    end;
+  end if;
+  perform watch_v2(who, present, events, 2147483647, 67108864, t);
+  select * into m from meta;
   return json_build_object('now', t, 'event', m.event, 'floor', m.floor)::text;
 end $$;
 
 -- Adds up what writers have counted that have been silent for a while, and forgets those silent for long, a thousand at a
 -- time; and forgets what was found to be over. Answers whether there is more.
-create or replace function {S}.tidy_v2(clock bigint) returns boolean language plpgsql volatile ${settings} as $$
+create or replace function {S}.tidy_v3(clock bigint, ring int, ring_bytes bigint) returns boolean language plpgsql volatile ${settings} as $$
 declare
   t bigint := ${clock};
   quiet text[];
@@ -328,10 +397,13 @@ begin
   -- What transactions recorded for nobody.
   if not exists (select 1 from peer where events_until > t) then
     delete from event where serial in (select y.serial from event y order by y.serial limit 10000 for update skip locked);
+  elsif ring is not null then
+    perform v3_number(ring, ring_bytes); -- nobody may be reading, and the ring is bounded by those who number
   end if;
   return cardinality(quiet) = 1000;
 end $$;
 
--- The same, as version 1 of the schema was asked for it.
+-- The same, as versions before were asked for it.
+create or replace function {S}.tidy_v2(clock bigint) returns boolean language sql volatile as $$ select {S}.tidy_v3(clock, null, null) $$;
 create or replace function {S}.tidy_v1(clock bigint) returns void language sql volatile as $$ select {S}.tidy_v2(clock) $$;
 `
