@@ -109,15 +109,24 @@ class ChainEar {
       else if (event.id !== '') this.#hear(event)
     })
     this.#look().catch(this.#end.fail)
-    return stop
+    const forget = this.#desk.rereading.add({
+      jobs: () => (this.#unfinished.size > 0 ? [...this.#unfinished] : [this.#chain ?? this.#id]),
+      see: (record) => {
+        if (record === undefined || isFinished(record.state)) this.#lookAgain(() => {}) // and again in the next round
+      },
+    })
+    return () => {
+      stop()
+      forget()
+    }
   }
 
-  #lookAgain(): void {
+  #lookAgain(failed: (error: unknown) => void = this.#end.fail): void {
     this.#unfinished.clear()
     this.#ended.clear()
     this.#last = undefined
     this.#looked = false
-    this.#look().catch(this.#end.fail)
+    this.#look().catch(failed)
   }
 
   async #look(): Promise<void> {

@@ -24,6 +24,7 @@ import type { LogOptions } from './logs.js'
 import type { Done, Job, JobActions, ObserveOptions, ResultOptions, UpdateOptions } from './job.js'
 import { observe } from './observe.js'
 import { parseOptions, parseWhen } from './options.js'
+import { Rereading } from './rereading.js'
 import { sending } from './signals.js'
 import { wayfinder } from './way.js'
 import type { Way } from './way.js'
@@ -36,6 +37,7 @@ const RACES = 100
 export class Desk implements JobActions {
   readonly connection: Connection
   readonly feed: Feed
+  readonly rereading: Rereading
   /** The way of a call to the store, in a transaction if one is given or if the calling code is inside of one. */
   readonly way: (tx?: Tx) => Way
   readonly #jobs: JobDefinitions | undefined
@@ -48,6 +50,7 @@ export class Desk implements JobActions {
     this.connection = connection
     this.way = wayfinder(connection)
     this.feed = new Feed(connection.store)
+    this.rereading = new Rereading(connection)
     this.#jobs = jobs
     this.#maxBytes = maxBytes
   }
@@ -234,17 +237,16 @@ export class Desk implements JobActions {
     return yield* sending(way, known ?? (yield* this.reading(id, way)), name, text)
   }
 
-  /** Waits for a job's end, by push. The ear is open before the first look, so nothing falls between. */
+  /** Waits for a job's end, by push, with a slow read under it. The ear is open before the first look, so nothing falls between. */
   result(id: string, options: ResultOptions): Promise<unknown> {
     return awaitEnd(this, `job ${id}`, id, options, (end) => {
-      const look = (): void => {
-        this.connection.store.get([id]).then(([record]) => {
-          if (record === undefined || record.kind === SIGNAL) end.fail(notFound(id))
-          else if (record.kind === 'schedule')
-            end.fail(denied(record, 'is a schedule: its runs have results, and it has none'))
-          else if (isFinished(record.state)) end.conclude(record.state, record)
-        }, end.fail)
+      const see = (record: JobRecord | undefined): void => {
+        if (record === undefined || record.kind === SIGNAL) end.fail(notFound(id))
+        else if (record.kind === 'schedule')
+          end.fail(denied(record, 'is a schedule: its runs have results, and it has none'))
+        else if (isFinished(record.state)) end.conclude(record.state, record)
       }
+      const look = (): void => void this.connection.store.get([id]).then(([record]) => see(record), end.fail)
       let bad: StoreEvent | undefined
       // An event may come late: a job that failed, was cancelled or removed may have been started over since.
       const unless = (anew: (record: JobRecord | undefined) => boolean, over: () => void): void =>
@@ -267,7 +269,11 @@ export class Desk implements JobActions {
         } else bad = undefined
       })
       look()
-      return stop
+      const forget = this.rereading.add({ jobs: () => [id], see })
+      return () => {
+        stop()
+        forget()
+      }
     })
   }
 

@@ -1,4 +1,5 @@
 // queue/observe.ts: a job as it changes, from now until it has finished.
+import { isDeepStrictEqual } from 'node:util'
 import { isFinished } from '../job/job.js'
 import type { JobRecord } from '../job/job.js'
 import { refuseUnknown } from '../job/names.js'
@@ -11,18 +12,20 @@ import { notFound } from './awaiting.js'
 import type { Feed } from './feed.js'
 import { Job } from './job.js'
 import type { JobActions, ObserveOptions } from './job.js'
+import type { Rereading } from './rereading.js'
 
 /** Where one observes. */
 interface Observing extends JobActions {
   readonly connection: Connection
   readonly feed: Feed
+  readonly rereading: Rereading
   /** Calls back when it closes, at once if it has; answers how to stop. */
   onClose(closed: () => void): Stop
 }
 
 /** The job now and after each change. Changes that come faster than they are read are seen as one. */
 export function observe(desk: Observing, id: string, options: ObserveOptions): AsyncGenerator<Job, void, void> {
-  const look: Look = { over: false, changed: true, ended: undefined, wake: () => {} }
+  const look: Look = { over: false, changed: true, last: undefined, ended: undefined, wake: () => {} }
   const seen = observing(desk, id, options, look)
   const end = seen.return.bind(seen)
   // Whoever leaves while it waits for a change must not have to wait for that change.
@@ -40,6 +43,8 @@ interface Look {
   over: boolean
   /** Something has happened since the last look. */
   changed: boolean
+  /** The job as it was seen last. */
+  last: JobRecord | undefined
   /** The event that ended it. */
   ended: StoreEvent | undefined
   /** Ends the wait for a change. */
@@ -68,13 +73,20 @@ async function* observing(
       look.changed = true
       look.wake()
     }),
+    desk.rereading.add({
+      jobs: () => [id],
+      see: (record) => {
+        if (isDeepStrictEqual(record, look.last)) return
+        look.changed = true
+        look.wake()
+      },
+    }),
     desk.onClose(leave),
   ]
   if (signal?.aborted === true) leave()
   signal?.addEventListener('abort', leave)
   stops.push(() => signal?.removeEventListener('abort', leave))
   try {
-    let last: JobRecord | undefined
     while (!look.over) {
       if (!look.changed) {
         await new Promise<void>((resolve) => (look.wake = resolve))
@@ -83,11 +95,11 @@ async function* observing(
       look.changed = false
       const [record]: readonly (JobRecord | undefined)[] = await store.get([id])
       if (record === undefined) {
-        if (last === undefined) throw notFound(id)
-        yield gone(desk, last, look.ended)
+        if (look.last === undefined) throw notFound(id)
+        yield gone(desk, look.last, look.ended)
         return
       }
-      if (record !== last) yield new Job(desk, (last = record))
+      if (record !== look.last) yield new Job(desk, (look.last = record))
       if (isFinished(record.state)) return
     }
   } finally {

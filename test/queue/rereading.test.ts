@@ -1,0 +1,118 @@
+// The net under those who wait: on a store from which no event ever arrives, the end of a job is found all the same.
+import { expect, test } from 'vitest'
+import { Queue } from 'millrace'
+import type { Job, Store } from 'millrace'
+import { memory } from 'millrace/memory'
+import { Driver } from '../../src/store/conformance/driver.js'
+import { complete, insert } from '../../src/store/conformance/making.js'
+import { virtualClock } from '../../src/testing/clock.js'
+import type { VirtualClock } from '../../src/testing/clock.js'
+import { hearing } from '../faults/hearing.js'
+
+interface Deaf {
+  readonly queue: Queue
+  readonly d: Driver
+  readonly clock: VirtualClock
+  /** The ids of each read since this was last asked. */
+  reads(): readonly (readonly string[])[]
+  /** The next reads fail. */
+  fail(times: number): void
+}
+
+function deaf(): Deaf {
+  const clock = virtualClock()
+  const of = memory({ runtime: clock.runtime })
+  const reads: (readonly string[])[] = []
+  let failing = 0
+  const store: Store = {
+    ...hearing(of, () => {}),
+    watch: () => () => {},
+    get: (ids) => {
+      reads.push(ids)
+      return failing-- > 0 ? Promise.reject(new Error('the connection is gone')) : of.get(ids)
+    },
+  }
+  const queue = new Queue('mill', { store, logger: false })
+  return { queue, d: new Driver(of, 'writer'), clock, reads: () => reads.splice(0), fail: (n) => void (failing = n) }
+}
+
+/** Completes a job by hand. */
+async function finish(d: Driver, { id }: Pick<Job, 'id'>, result: unknown): Promise<void> {
+  await d.land(
+    complete(
+      (await d.claim(10)).find((job) => job.id === id)!,
+      { result },
+    ),
+  )
+}
+
+test('a result that no event tells of is found, also after a read that failed', async () => {
+  const { queue, d, clock, fail } = deaf()
+  const job = await queue.add('work')
+  const result = job.result()
+  await clock.settle()
+  await finish(d, job, 'done')
+  fail(1)
+  await clock.advance('31s')
+  await clock.advance('15s')
+  expect(await result).toBe('done')
+})
+
+test('an observer sees a change that no event tells of, once', async () => {
+  const { queue, d, clock } = deaf()
+  const job = await queue.add('work')
+  const seen: string[] = []
+  const observing = (async () => {
+    for await (const { state } of job.observe()) seen.push(state)
+  })()
+  await clock.advance('1h')
+  expect(seen).toEqual(['waiting'])
+  await finish(d, job, 'done')
+  await clock.advance('15s')
+  await observing
+  expect(seen).toEqual(['waiting', 'completed'])
+})
+
+test('the end of a chain that no event tells of is found, whatever it went on with', async () => {
+  const { queue, d, clock } = deaf()
+  const job = await queue.add('work')
+  const result = queue.chain(job.id).result()
+  await clock.advance('1m')
+  const [held] = await d.claim(1)
+  await d.land(complete(held!, { continuation: insert('next', 'work', { chain: { id: job.id, index: 1 } }) }))
+  await clock.advance('1m')
+  await finish(d, { id: 'next' }, 'end')
+  await clock.advance('1m')
+  expect(await result).toBe('end')
+})
+
+test('the reads of many who wait travel together, and none is made for a short wait', async () => {
+  const { queue, d, clock, reads } = deaf()
+  const jobs = await queue.addBulk(Array.from({ length: 1_000 }, () => ({ name: 'work' })))
+  const results = jobs.map((job) => job.result())
+  await clock.settle()
+  reads()
+  await clock.advance('14s')
+  expect(reads()).toEqual([])
+  await clock.advance('16s')
+  const sizes = reads().map((ids) => ids.length)
+  expect(sizes.reduce((sum, n) => sum + n, 0)).toBe(1_000)
+  expect(sizes.length).toBeLessThan(10)
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(256)
+  for (const held of await d.claim(1_000)) await d.land(complete(held, { result: held.id }))
+  await clock.advance('15s')
+  expect(await Promise.all(results)).toEqual(jobs.map(({ id }) => id))
+})
+
+test('few large jobs are read at a time', async () => {
+  const { queue, clock, reads } = deaf()
+  const jobs = await queue.addBulk(Array.from({ length: 64 }, () => ({ name: 'work', data: 'x'.repeat(500_000) })))
+  const results = jobs.map((job) => job.result().catch(() => {}))
+  await clock.settle()
+  await clock.advance('30s')
+  reads()
+  await clock.advance('15s')
+  expect(Math.max(...reads().map((ids) => ids.length))).toBeLessThanOrEqual(4)
+  await queue.close()
+  await Promise.all(results)
+})
