@@ -243,13 +243,14 @@ class Measures implements Telemetry {
     return entry
   }
 
-  fail(
-    span: Span,
-    { name, message, stack }: { name: string; message: string; stack?: string },
-    type: Attributes,
-  ): void {
+  fail(span: Span, error: ErrorInfo, type: Attributes): void {
+    const { name, message } = error
     span.setAttributes(type)
-    span.recordException({ name, message, ...(stack !== undefined && { stack }) })
+    span.recordException({
+      name,
+      message,
+      ...((error.stack ?? error.cause) !== undefined && { stack: written(error) }),
+    })
     span.setStatus({ code: this.api.SpanStatusCode.ERROR, message })
   }
 }
@@ -347,6 +348,13 @@ function spanOf({ queue, id, name, attempt, worker = '' }: JobRecord): Attribute
     'millrace.job.name': name,
     'millrace.job.attempt': attempt,
   }
+}
+
+/** The stack of an error and of its causes, as Java and Node's own printing write them. */
+function written({ name, message, stack = `${name}: ${message}`, cause, errors = [] }: ErrorInfo): string {
+  const causes = cause === undefined ? [] : [`Caused by: ${written(cause)}`]
+  const parts = errors.map((each, at) => `Error ${at + 1} of ${errors.length}: ${written(each)}`)
+  return [stack, ...causes, ...parts].join('\n')
 }
 
 /** What kind of error it is: its code, where it has one. */

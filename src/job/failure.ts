@@ -3,18 +3,71 @@ import { UnrecoverableError, isInstance } from './errors.js'
 import type { ErrorInfo } from './job.js'
 import { className } from './show.js'
 
-const LONGEST_MESSAGE = 10_000
-const LONGEST_STACK = 20_000
+/** Characters that are kept of the message and of the stack: of the error itself, and of each of its causes. */
+const OWN: Longest = { message: 10_000, stack: 20_000 }
+const OF_CAUSE: Longest = { message: 2_000, stack: 1_500 }
 
-/** Makes a storable description of anything that can be thrown. Never throws itself. */
+/** How deep causes are followed. */
+const DEEPEST = 5
+
+/** Causes and summed up errors that are kept of one error, in all. With the bounds above, at most 33,000 characters. */
+const MOST_CAUSES = 8
+
+interface Longest {
+  readonly message: number
+  readonly stack: number
+}
+
+/** Makes a storable description of anything that can be thrown, and of its causes. Never throws itself. */
 export function describeError(thrown: unknown): ErrorInfo {
-  if (!isError(thrown)) return { name: 'Error', message: clean(describeValue(thrown), LONGEST_MESSAGE) }
+  return describe(thrown, OWN, { seen: new Set(), left: MOST_CAUSES }, 0)
+}
+
+/** `seen`: what stands above it, or beside it, since causes may be cycles. */
+function describe(
+  thrown: unknown,
+  longest: Longest,
+  among: { seen: Set<unknown>; left: number },
+  depth: number,
+): ErrorInfo {
+  if (!isError(thrown)) return { name: 'Error', message: clean(describeValue(thrown), longest.message) }
+  among.seen.add(thrown)
   const [code, stack] = [fieldOf(thrown, 'code'), fieldOf(thrown, 'stack')]
-  return {
+  const info: ErrorInfo = {
     name: clean(textOf(fieldOf(thrown, 'name') || className(thrown) || 'Error'), 255),
-    message: clean(textOf(fieldOf(thrown, 'message')), LONGEST_MESSAGE),
+    message: clean(textOf(fieldOf(thrown, 'message')), longest.message),
     ...(typeof code === 'string' && { code: clean(code, 255) }),
-    ...(typeof stack === 'string' && { stack: clean(stack, LONGEST_STACK) }),
+    ...(typeof stack === 'string' && { stack: clean(stack, longest.stack) }),
+  }
+  if (depth === DEEPEST) return info
+  const below = (each: unknown): readonly ErrorInfo[] => {
+    if (each === undefined || each === null || among.seen.has(each) || among.left === 0) return []
+    among.left--
+    return [describe(each, OF_CAUSE, among, depth + 1)]
+  }
+  const [cause] = below(fieldOf(thrown, 'cause'))
+  const errors = summedUp(thrown).flatMap(below)
+  return cause === undefined && errors.length === 0
+    ? info
+    : { ...info, ...(cause !== undefined && { cause }), ...(errors.length > 0 && { errors }) }
+}
+
+/** The errors that an AggregateError, or one that looks like it, stands for. */
+function summedUp(error: Error): readonly unknown[] {
+  try {
+    const errors = fieldOf(error, 'errors')
+    return Array.isArray(errors) ? (errors as readonly unknown[]).slice(0, MOST_CAUSES).filter(isError) : []
+  } catch {
+    return []
+  }
+}
+
+/** A description without stacks, for those outside of the program; of its causes as well. */
+export function withoutStack({ stack: _stack, cause, errors, ...rest }: ErrorInfo): ErrorInfo {
+  return {
+    ...rest,
+    ...(cause !== undefined && { cause: withoutStack(cause) }),
+    ...(errors !== undefined && { errors: errors.map(withoutStack) }),
   }
 }
 

@@ -38,6 +38,10 @@ export interface ErrorInfo {
   readonly code?: string
   /** The stack, where there was one. */
   readonly stack?: string
+  /** What caused it: the error's `cause`, where it had one. Causes are kept up to 5 deep. */
+  readonly cause?: ErrorInfo
+  /** What it sums up: the first of an AggregateError's `errors`. With all causes, at most 8. */
+  readonly errors?: readonly ErrorInfo[]
 }
 
 /** One failed attempt in a job's history. */
@@ -170,8 +174,8 @@ export type EdgePolicy = FailurePolicy | `${FailurePolicy}-all`
 /** `open`: not ended. `ended`: ended well. `broken`: ended badly, undecided. `closed`: ended badly, and decided upon. */
 export type EdgeState = 'open' | 'ended' | 'broken' | 'closed'
 
-/** What a dependency failed with; its stack stays with it. */
-export type EdgeError = Omit<ErrorInfo, 'stack'>
+/** What a dependency failed with; its stack and its causes stay with it. */
+export type EdgeError = Pick<ErrorInfo, 'name' | 'message' | 'code'>
 
 /** One job's wait for one chain. */
 export interface Edge {

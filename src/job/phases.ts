@@ -1,5 +1,6 @@
 // job/phases.ts: how far the phases of a job are: what its memo says of them, and what people see of that.
 import { MillraceError } from './errors.js'
+import { withoutStack } from './failure.js'
 import type { ErrorInfo, JobRecord } from './job.js'
 import { isFinished } from './job.js'
 import { decodeJson } from './json.js'
@@ -86,11 +87,16 @@ export function completed(phases: Phases, name: string, result: JsonText | undef
 }
 
 /** A phase has failed. */
-export function failed(phases: Phases, name: string, { stack: _stack, ...error }: ErrorInfo): Phases {
+export function failed(phases: Phases, name: string, error: ErrorInfo): Phases {
   const { progress, failures = 0 } = phases[name]!
   return {
     ...phases,
-    [name]: { status: 'failed', ...(progress !== undefined && { progress }), error, failures: failures + 1 },
+    [name]: {
+      status: 'failed',
+      ...(progress !== undefined && { progress }),
+      error: withoutStack(error),
+      failures: failures + 1,
+    },
   }
 }
 
@@ -144,7 +150,7 @@ export function overallOf(job: JobRecord): number {
 function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
   const status = statusIn(job, phase.status, last)
   const result = last && job.state === 'completed' ? job.result : phase.result
-  const error = status === 'failed' ? (phase.error ?? withoutStack(job.error)) : phase.error
+  const error = status === 'failed' ? (phase.error ?? (job.error && withoutStack(job.error))) : phase.error
   return {
     status,
     progress: status === 'completed' ? 100 : (phase.progress ?? 0),
@@ -158,12 +164,6 @@ function statusIn({ state }: JobRecord, status: PhaseStatus, last: boolean): Pha
   if (last && status === 'active' && state === 'completed') return 'completed'
   if (isFinished(state)) return state === 'failed' && status !== 'pending' ? 'failed' : 'cancelled'
   return status === 'active' && state !== 'active' ? 'pending' : status
-}
-
-function withoutStack(error: ErrorInfo | undefined): ErrorInfo | undefined {
-  if (error === undefined) return undefined
-  const { stack: _stack, ...rest } = error
-  return rest
 }
 
 const PENDING: PhaseState = Object.freeze({ status: 'pending' })

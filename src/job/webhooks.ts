@@ -1,6 +1,7 @@
 // job/webhooks.ts: the delivery of a job's end as a job of its own: what it is made of, and what is written down of it. Pure.
 import type { Change, Insert, Move, MoveFields, Note, NoteEvent } from './change.js'
-import type { EdgeError, ErrorInfo, FinishedState, JobRecord, KeepByState, Millis, Time } from './job.js'
+import { withoutStack } from './failure.js'
+import type { ErrorInfo, FinishedState, JobRecord, KeepByState, Millis, Time } from './job.js'
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
 import { memoOf, writeMemo } from './memo.js'
@@ -28,8 +29,8 @@ interface ToldJob {
   readonly group?: string
   /** What it returned, of one that completed and returned something. */
   readonly result?: unknown
-  /** What it failed with, without the stack. */
-  readonly error?: EdgeError
+  /** What it failed with and what caused that, without stacks. */
+  readonly error?: ErrorInfo
 }
 
 /** What the data of a delivery says. */
@@ -162,7 +163,6 @@ function toldOf(
   result: JsonText | undefined,
   error: ErrorInfo | undefined,
 ): ToldJob {
-  const { stack: _, ...told } = error ?? { name: '', message: '' }
   return {
     id,
     queue,
@@ -172,7 +172,7 @@ function toldOf(
     ...(parentId !== undefined && { parentId }),
     ...(group !== undefined && { group }),
     ...(event === 'completed' && result !== undefined && { result: JSON.parse(result) as unknown }),
-    ...(event !== 'completed' && error !== undefined && { error: told }),
+    ...(event !== 'completed' && error !== undefined && { error: withoutStack(error) }),
   }
 }
 
@@ -215,7 +215,7 @@ function ending(
   if (came === 'sent') {
     return { type: 'webhook-delivered', about: JSON.stringify({ url, event, attempts, webhookSent: true }) }
   }
-  const { stack: _, ...told } = error ?? { name: 'Error', message: '' }
+  const told = withoutStack(error ?? { name: 'Error', message: '' })
   return { type: 'webhook-failed', about: JSON.stringify({ url, event, attempts, error: told }) }
 }
 

@@ -11,12 +11,15 @@ import { decodeJson, encodeJson } from '../../src/job/json.js'
 function judge(info: ErrorInfo): void {
   const text = encodeJson(info, 'error')
   expect(decodeJson(text ?? '')).toStrictEqual(info)
-  expect(Object.keys(info).filter((key) => !['name', 'message', 'code', 'stack'].includes(key))).toEqual([])
-  for (const value of Object.values(info)) expect(typeof value).toBe('string')
+  const { cause, errors = [], ...own } = info
+  expect(Object.keys(own).filter((key) => !['name', 'message', 'code', 'stack'].includes(key))).toEqual([])
+  for (const value of Object.values(own)) expect(typeof value).toBe('string')
   expect(info.name.length).toBeLessThanOrEqual(256)
   expect(info.code?.length ?? 0).toBeLessThanOrEqual(256)
   expect(info.message.length).toBeLessThanOrEqual(10_001)
   expect(info.stack?.length ?? 0).toBeLessThanOrEqual(20_001)
+  for (const each of cause === undefined ? errors : [cause, ...errors]) judge(each)
+  expect(JSON.stringify(info).length).toBeLessThanOrEqual(6 * 65_000) // each character may be escaped
 }
 
 /** An error with these fields, own and writable, whatever they are. */
@@ -162,6 +165,8 @@ describe('describeError', () => {
         message: fc.oneof(text, anything),
         code: fc.oneof(text, anything),
         stack: text,
+        cause: fc.oneof(text, anything),
+        errors: fc.oneof(fc.array(anything), anything),
       },
       { requiredKeys: [] },
     )
@@ -182,6 +187,54 @@ describe('describeError', () => {
     expect(info.message).toBe(`${'x'.repeat(9_999)}\u{fffd}…`)
     judge(describeError(long))
     judge(describeError({ long }))
+  })
+
+  it('keeps the causes of an error, and what an aggregate sums up', () => {
+    const refused = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+    const both = new AggregateError([refused, new Error('connect ENETUNREACH')], '')
+    const failed = new TypeError('fetch failed', { cause: both })
+    expect(describeError(failed)).toStrictEqual({
+      name: 'TypeError',
+      message: 'fetch failed',
+      stack: failed.stack,
+      cause: {
+        name: 'AggregateError',
+        message: '',
+        stack: both.stack,
+        errors: [
+          { name: 'Error', message: 'connect ECONNREFUSED', code: 'ECONNREFUSED', stack: refused.stack },
+          { name: 'Error', message: 'connect ENETUNREACH', stack: expect.any(String) as string },
+        ],
+      },
+    })
+    expect(describeError(new Error('outer', { cause: 'a text' })).cause).toStrictEqual({
+      name: 'Error',
+      message: 'a text',
+    })
+    for (const cause of [undefined, null])
+      expect(describeError(new Error('outer', { cause }))).not.toHaveProperty('cause')
+  })
+
+  it('bounds causes in depth, in number and in length, and follows no cycle', () => {
+    let deep = new Error('0')
+    for (let level = 1; level < 20; level++) deep = new Error(String(level), { cause: deep })
+    let depth = 0
+    for (let each: ErrorInfo | undefined = describeError(deep).cause; each !== undefined; each = each.cause) depth++
+    expect(depth).toBe(5)
+
+    const many = Array.from(
+      { length: 1000 },
+      () => new Error('x'.repeat(50_000), { cause: new Error('y'.repeat(50_000)) }),
+    )
+    const wide = describeError(new AggregateError(many))
+    judge(wide)
+    expect(wide.errors!.length).toBeLessThan(9)
+
+    const round: Error & { cause?: unknown } = new Error('round')
+    round.cause = new AggregateError([round], 'again', { cause: round })
+    expect(describeError(round).cause).toMatchObject({ message: 'again' })
+    expect(describeError(round).cause).not.toHaveProperty('cause')
+    expect(describeError(round).cause).not.toHaveProperty('errors')
   })
 
   it('replaces what JSON stores refuse: NUL characters and lone surrogates', () => {

@@ -186,7 +186,7 @@ describe('spans', () => {
     const queue = newQueue({ telemetry: measured })
     const worker = measuredWorker(queue, measured, ({ name }) => {
       if (name === 'fatal') throw new UnrecoverableError('never')
-      throw Object.assign(new Error('not yet'), { code: 'E_LATER' })
+      throw Object.assign(new Error('not yet', { cause: new TypeError('the reason') }), { code: 'E_LATER' })
     })
     const retried = await queue.add('retried', 1, { attempts: 2, backoff: 1 })
     await retried.result().catch(() => {})
@@ -206,6 +206,9 @@ describe('spans', () => {
       ['failed', 'UnrecoverableError', SpanStatusCode.ERROR, 'never'],
     ])
     expect(processed[0]!.events.map(({ name }) => name)).toEqual(['exception'])
+    expect(processed[0]!.events[0]!.attributes?.['exception.stacktrace']).toContain(
+      '\nCaused by: TypeError: the reason',
+    )
     const errors = (await metric('messaging.process.duration')).map(({ attributes }) => attributes)
     expect(errors).toContainEqual(expect.objectContaining({ 'error.type': 'E_LATER', 'millrace.job.name': 'retried' }))
   })

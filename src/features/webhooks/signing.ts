@@ -3,7 +3,7 @@ import { createHmac, timingSafeEqual } from 'node:crypto'
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
-import type { EdgeError, FinishedState, Time } from '../../job/job.js'
+import type { ErrorInfo, FinishedState, Time } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
 
 /** What a receiver is sent, as JSON. */
@@ -30,8 +30,8 @@ export interface WebhookMessage<Result = unknown> {
     readonly group?: string
     /** What it returned, if it completed and returned something. */
     readonly result?: Result
-    /** What it failed with. */
-    readonly error?: EdgeError
+    /** What it failed with and what caused that, without stacks. */
+    readonly error?: Omit<ErrorInfo, 'stack'>
   }
 }
 

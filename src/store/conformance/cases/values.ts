@@ -93,11 +93,13 @@ export const roundTrips = area('values', {
     same((await d.job(held)).result, undefined, 'a handler that returns nothing has no result')
   },
 
-  'an error keeps its name, message, code and stack': async (h) => {
+  'an error keeps its name, message, code, stack and causes': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     const stack = 'Error: boom\n    at mill.ts:1:1'
-    const error = { name: 'Brøken', message: 'two\nlines "quoted" ☃', code: 'E', stack }
+    const inner = { name: 'Error', message: 'connect "refused" ☃', code: 'ECONNREFUSED', stack }
+    const cause = { name: 'AggregateError', message: '', errors: [inner, { name: 'Error', message: 'two' }] }
+    const error = { name: 'Brøken', message: 'two\nlines "quoted" ☃', code: 'E', stack, cause }
     const [change] = stumble(held, 0)
     if (change?.kind === 'move') await d.land({ ...change, set: { ...change.set, error } })
     const job = await d.job(held)

@@ -192,11 +192,11 @@ export const waiting = area('waiting for children', {
     )
   },
 
-  'an edge takes along what its chain failed with, without the stack': async (h) => {
+  'an edge takes along what its chain failed with, without the stack and the causes': async (h) => {
     const d = first(h)
     const [bad, cut, gone] = [await d.running('bad'), await d.running('cut'), await d.running('gone')]
     const parent = await d.add('parent', { after: [bad, cut, gone], policy: 'ignore' })
-    await d.land(fail(bad, { ...BOOM, stack: 'Error: boom\n  at home' }))
+    await d.land(fail(bad, { ...BOOM, stack: 'Error: boom\n  at home', cause: BOOM, errors: [BOOM] }))
     await d.land(cancel(cut))
     await d.land(remove(gone))
     const expected = (state: string): readonly unknown[] => [
