@@ -7,8 +7,9 @@ import type { SqliteOptions } from 'millrace/sqlite'
 import { Driver, ask } from '../../src/store/conformance/driver.js'
 import { Listener } from '../../src/store/conformance/listening.js'
 import { complete, insert } from '../../src/store/conformance/making.js'
+import * as lifecycle from '../../src/job/lifecycle.js'
 import type { Store } from '../../src/store/store.js'
-import { stoppedClock } from '../conformance/clock.js'
+import { steppedClock, stoppedClock } from '../conformance/clock.js'
 import { thrown } from '../thrown.js'
 import { drivers, freshFolder } from './folder.js'
 
@@ -230,6 +231,66 @@ test('refusals over a heavy job do not weigh on the file', async () => {
   const other = await opened()
   expect(await other.commit(d.last)).toEqual(receipt)
   await Promise.all([store.close(), other.close()])
+})
+
+describe('a receipt in the file', () => {
+  const flow = (d: Driver, data: string) => [
+    insert('child', 'work', { data, extras: { trace: 'trace' } }),
+    insert('parent', 'work', { data, after: ['child'], parent: 'none', keep: { completed: { deleteAfter: 0 } } }),
+    insert('late', 'work', { data, after: ['child'], run: { in: 5_000 }, attempts: Infinity }),
+  ]
+
+  test('holds no data of the jobs of a flow, and is the same when read again', async () => {
+    const store = await opened()
+    const d = new Driver(store, 'd')
+    const also = [insert('also', 'other', { data: 'secret-also', group: 'g' })]
+    const held = await d.add('work', { data: 'held' }).then(() => d.claimOne())
+    const receipt = await d.commit({ groups: [flow(d, 'secret-flow'), complete(held, { result: 'secret-end', also })] })
+    expect(receipt.groups.map((verdict) => verdict.ok && verdict.inserted.length)).toEqual([3, 1])
+    const kept = "SELECT count(*) AS n FROM millrace_counter WHERE receipt LIKE '%secret%'"
+    expect(rows(at('jobs.db'), kept)).toEqual([{ n: 0 }])
+    const other = await opened()
+    expect(await other.commit(d.last)).toEqual(receipt)
+    const again = new Driver(other, 'again')
+    await again.land(...complete((await again.claim(9)).find(({ id }) => id === 'child')!))
+    const third = await opened()
+    expect(await third.commit(d.last), 'though the jobs have moved on').toEqual(receipt)
+    await Promise.all([store.close(), other.close(), third.close()])
+  })
+
+  test('of a job that was changed in the same group is the same when read again', async () => {
+    const store = await opened()
+    const d = new Driver(store, 'd')
+    await d.add('before')
+    const held = await d.claimOne()
+    await d.land(...complete(held))
+    const [finished] = await store.get([held.id])
+    const removal = lifecycle.remove(finished!)
+    const receipt = await d.commit({ groups: [[...removal, insert(held.id, 'work', { data: 'secret-new' })]] })
+    expect(receipt.groups[0]).toMatchObject({ ok: true, inserted: [{ id: held.id }] })
+    expect(rows(at('jobs.db'), "SELECT n FROM millrace_counter WHERE receipt LIKE '%secret%'")).toEqual([])
+    const other = await opened()
+    expect(await other.commit(d.last)).toEqual(receipt)
+    await Promise.all([store.close(), other.close()])
+  })
+
+  test('is forgotten when its writer has been silent for a day', async () => {
+    const { runtime, advance } = steppedClock()
+    const store = await opened({ runtime })
+    await new Driver(store, 'old').add('work')
+    const held = await new Driver(store, 'young')
+    await held.add('work')
+    const writers = () =>
+      rows(at('jobs.db'), "SELECT what FROM millrace_counter WHERE kind = 'writer' ORDER BY what").map(
+        (row) => (row as { what: string }).what,
+      )
+    await advance(86_300_000)
+    await held.add('work')
+    await advance(200_000)
+    await new Driver(store, 'new').add('work')
+    expect(writers()).toEqual(['new', 'young'])
+    await store.close()
+  })
 })
 
 test('a handle in memory has one store at a time', async () => {

@@ -12,8 +12,32 @@ import type { Ground } from './ground.js'
 /** So many jobs in a row: the place of the first, how many, and, where places are turns, how far each is from the next. */
 type Run = [first: number, count: number, step?: number]
 
-/** Groups one after the other: so many that inserted nothing, so many that inserted one job each, or one by itself. */
-type WrittenGroups = number | Run | { readonly inserted: readonly (Run | JobRecord)[] } | Short
+/**
+ * A job that is not just what its insert made of it: its place, and where it differs from that (null: it has no such field).
+ * Nothing that a user has written is kept here, where it would outlive the job: what of that differs is read again.
+ */
+interface Differing {
+  readonly ord: number
+  readonly set: Readonly<Record<string, unknown>>
+  readonly read?: readonly string[]
+}
+
+/** Fields that hold what users have written. */
+const written: ReadonlySet<string> = new Set<keyof JobRecord>([
+  'data',
+  'extras',
+  'memo',
+  'progress',
+  'result',
+  'error',
+  'errors',
+])
+
+/**
+ * Groups one after the other: so many that inserted nothing, so many that inserted one job each, or one by itself. Receipts
+ * of older versions hold whole records.
+ */
+type WrittenGroups = number | Run | { readonly inserted: readonly (Run | Differing | JobRecord)[] } | Short
 
 /** Claimed jobs one after the other: by number, and alike in the rest. */
 type WrittenClaims = [seq: number, count: number, fence: number, attempt: number, ahead: 0 | 1]
@@ -68,10 +92,11 @@ export function write(batch: Batch, receipt: Receipt, numbers: readonly (readonl
     else if (verdict.inserted.length === 0) tick(groups)
     else if (group.length === 1 && isOwn(group, verdict.inserted[0]!, fence)) extend(groups, verdict.inserted[0]!)
     else {
-      const inserted: (Run | JobRecord)[] = []
-      for (const job of verdict.inserted) {
+      const inserts = group.filter((change) => change.kind === 'insert')
+      const inserted: (Run | Differing)[] = []
+      for (const [n, job] of verdict.inserted.entries()) {
         if (isOwn(group, job, fence)) extend(inserted, job)
-        else inserted.push(job)
+        else inserted.push(differing(inserts[n]!, job, fence, receipt.now))
       }
       groups.push({ inserted })
     }
@@ -84,6 +109,42 @@ export function write(batch: Batch, receipt: Receipt, numbers: readonly (readonl
   const asks = receipt.asks.map((jobs, at) => claims(jobs, numbers[at]!))
   const { now, again } = receipt
   return JSON.stringify({ now, fence, groups, renewals, asks, ...(again !== undefined && { again }) } satisfies Written)
+}
+
+/** How a job differs from what its insert alone makes of it. */
+function differing(insert: Insert, job: JobRecord, fence: number, now: Time): Differing {
+  const plain = bornAgain(insert, job.ord, fence, now)
+  const set: Record<string, unknown> = {}
+  const read: string[] = []
+  for (const [field, value] of Object.entries(job) as [keyof JobRecord, unknown][]) {
+    if (isEqual(plain[field], value)) continue
+    if (written.has(field)) read.push(field)
+    else set[field] = value ?? null
+  }
+  return { ord: job.ord, set, ...(read.length > 0 && { read }) }
+}
+
+function isEqual(a: unknown, b: unknown): boolean {
+  return a === b || (typeof a === 'object' && typeof b === 'object' && JSON.stringify(a) === JSON.stringify(b))
+}
+
+/** The job that differs so from what its insert makes of it. */
+function sameAgain(
+  ground: Ground,
+  insert: Insert,
+  { ord, set, read = [] }: Differing,
+  fence: number,
+  now: Time,
+): JobRecord {
+  const job: Record<string, unknown> = { ...bornAgain(insert, ord, fence, now) }
+  for (const [field, value] of Object.entries(set)) job[field] = value ?? undefined
+  const standing = read.length > 0 ? ground.byId(insert.job.id)?.job : undefined
+  if (standing !== undefined) for (const field of read) job[field] = standing[field as keyof JobRecord]
+  return copyOf(job as unknown as JobRecord)
+}
+
+function bornAgain({ job }: Insert, ord: number, fence: number, now: Time): JobRecord {
+  return born(job, undefined, given(ord), fence, now)
 }
 
 /** A refusal without the job that stands there, which is read again: many may be refused over one heavy job. */
@@ -139,7 +200,7 @@ function verdicts(
   now: Time,
 ): readonly Verdict[] {
   const found: Verdict[] = []
-  const again = (insert: Insert, ord: number): JobRecord => born(insert.job, undefined, given(ord), fence, now)
+  const again = (insert: Insert, ord: number): JobRecord => bornAgain(insert, ord, fence, now)
   for (const entry of groups) {
     if (typeof entry === 'number') for (let left = entry; left > 0; left--) found.push(LANDED)
     else if (isRun(entry)) {
@@ -151,6 +212,7 @@ function verdicts(
       const inserted: JobRecord[] = []
       for (const each of entry.inserted) {
         if (isRun(each)) for (const ord of places(each)) inserted.push(again(inserts[inserted.length]!, ord))
+        else if ('set' in each) inserted.push(sameAgain(ground, inserts[inserted.length]!, each, fence, now))
         else inserted.push(copyOf(each)) // so that absent fields are there, as undefined
       }
       found.push({ ok: true, inserted })

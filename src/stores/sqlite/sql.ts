@@ -261,9 +261,9 @@ export const sql = {
   receipt: `SELECT receipt FROM millrace_counter WHERE kind = 'writer' AND of = 0 AND what = ?`,
   addWriter: `INSERT INTO millrace_counter (kind, of, what, n, at, receipt) VALUES ('writer', 0, ?, ?, ?, ?)`,
   setWriter: `UPDATE millrace_counter SET n = ?2, at = ?3, receipt = ?4 WHERE kind = 'writer' AND of = 0 AND what = ?1`,
-  /** Beyond a thousand, those that have long been silent are forgotten. */
+  /** Those silent for a day are forgotten; beyond a thousand, those silent for ten minutes. */
   forgetWriters: `DELETE FROM millrace_counter WHERE kind = 'writer' AND of = 0 AND at < ?1
-    AND (SELECT count(*) FROM millrace_counter WHERE kind = 'writer' AND of = 0) > 1000`,
+    AND (at < ?2 OR (SELECT count(*) FROM millrace_counter WHERE kind = 'writer' AND of = 0) > 1000)`,
 
   // Watching.
   peers: 'SELECT id, until, events_until FROM millrace_peer',

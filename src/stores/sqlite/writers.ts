@@ -1,13 +1,15 @@
 // stores/sqlite/writers.ts: the last batch of every writer, so that a batch sent again is answered and not applied.
 import { MillraceError } from '../../job/errors.js'
+import type { Millis } from '../../job/job.js'
 import type { Batch, Receipt } from '../../store/store.js'
 import { overwritten } from './failures.js'
 import type { Ground } from './ground.js'
 import { read } from './receipts.js'
 import type { Transaction } from './transaction.js'
 
-/** A writer silent for longer than this may be forgotten when there are many. */
-const SILENT_FOR = 600_000
+/** A writer silent for longer than this may be forgotten when there are many, and one silent for a day in any case. */
+const SILENT_FOR: Millis = 600_000
+const SILENT_FOR_LONG: Millis = 86_400_000
 
 /** Receipts that a connection keeps as they are, beside what is in the file. */
 const KEPT = 100
@@ -62,5 +64,5 @@ export class Writers {
 export function remember({ sql, now }: Transaction, { writer, seq }: Batch, receipt: string): void {
   if (Number(sql.setWriter.run(writer, seq, now, receipt).changes) > 0) return
   sql.addWriter.run(writer, seq, now, receipt)
-  sql.forgetWriters.run(now - SILENT_FOR)
+  sql.forgetWriters.run(now - SILENT_FOR, now - SILENT_FOR_LONG)
 }

@@ -3,11 +3,12 @@ import { MillraceError } from '../../job/errors.js'
 import type { Millis, Time } from '../../job/job.js'
 import type { Batch, Receipt } from '../../store/store.js'
 
-/** Writers that are remembered whatever their age. */
+/** Writers that are remembered for long. */
 const REMEMBERED = 1_000
 
-/** A writer silent for longer than this may be forgotten when there are more. */
+/** A writer silent for longer than this may be forgotten when there are more, and one silent for a day in any case. */
 const SILENT_FOR: Millis = 600_000
+const SILENT_FOR_LONG: Millis = 86_400_000
 
 /** All writers of a table, the longest silent first. */
 export class Writers {
@@ -33,12 +34,13 @@ export class Writers {
   remember(receipt: Receipt): void {
     this.#last.delete(receipt.writer)
     this.#last.set(receipt.writer, receipt)
-    if (this.#last.size > REMEMBERED) this.#forget(receipt.now)
+    this.#forget(receipt.now)
   }
 
   #forget(now: Time): void {
     for (const [writer, receipt] of this.#last) {
-      if (this.#last.size <= REMEMBERED || receipt.now >= now - SILENT_FOR) return
+      const longest = this.#last.size > REMEMBERED ? SILENT_FOR : SILENT_FOR_LONG
+      if (receipt.now >= now - longest) return
       this.#last.delete(writer)
     }
   }
