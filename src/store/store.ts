@@ -138,6 +138,8 @@ export interface DetailsQuery {
   readonly cells?: readonly string[]
   /** All cells whose keys begin so. */
   readonly cellsUnder?: string
+  /** Workers whose revoked leases to list: those that count against limits though their job was moved by somebody else. */
+  readonly revokedFrom?: readonly string[]
   /** Which lines of their logs: those behind this place (default: from the first that is kept), and at most so many (default: all). */
   readonly logs?: { readonly after?: number; readonly limit?: number }
 }
@@ -161,7 +163,19 @@ export interface JobDetails {
 export interface Details {
   readonly jobs: readonly JobDetails[]
   readonly cells: readonly Cell[]
+  /** Where `revokedFrom` was given: such leases, at most `REVOKED_LISTED`, neither given up nor over. */
+  readonly revoked?: readonly RevokedLease[]
 }
+
+/** A lease that counts against limits though its job was moved by somebody else. */
+export interface RevokedLease {
+  readonly id: string
+  /** The fence that the holder had. */
+  readonly fence: number
+}
+
+/** The most revoked leases that are listed at a time. */
+export const REVOKED_LISTED = 500
 
 /** How often each thing has happened in a queue since it was made; never goes down. */
 export interface Lifetime {

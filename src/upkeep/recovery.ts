@@ -5,6 +5,7 @@ import type { Recovery } from '../job/stalls.js'
 import { readCell } from '../store/cells.js'
 import type { WorkerCell } from '../store/cells.js'
 import type { Connection } from '../store/connection.js'
+import { REVOKED_LISTED } from '../store/store.js'
 import type { Cell } from '../store/store.js'
 
 /** Who recovers, and how. */
@@ -47,6 +48,7 @@ export async function recover(cells: readonly Cell[], options: RecoveryOptions):
       cursor = page.cursor
     } while (cursor !== undefined)
   }
+  await giveUp([...dead.keys()], options)
   const settled = [...dead].filter(
     ([id, worker]) => !unsettled.has(id) && worker.queues.every((queue) => queues.includes(queue)),
   )
@@ -55,6 +57,19 @@ export async function recover(cells: readonly Cell[], options: RecoveryOptions):
       connection.renewals.commit([{ kind: 'put', key, value: undefined, version, events: [] }]),
     ),
   )
+}
+
+/** Ends the leases of the dead whose jobs somebody has moved: their handlers are gone, and no recovery sees those jobs. */
+async function giveUp(workers: readonly string[], { connection, stopped }: RecoveryOptions): Promise<void> {
+  for (;;) {
+    if (stopped()) return
+    const { revoked = [] } = await connection.store.details({ revokedFrom: workers })
+    if (revoked.length === 0) return
+    const verdicts = await connection.renewals.renew(
+      revoked.map(({ id, fence }) => ({ id, fence, lease: 0, started: false })),
+    )
+    if (revoked.length < REVOKED_LISTED || !verdicts.some(({ ok }) => ok)) return
+  }
 }
 
 /** What is known of a dead worker. */

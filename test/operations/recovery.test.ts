@@ -107,6 +107,26 @@ describe('a worker that starts', () => {
     expect(tally!.leases['film'] ?? 0).toBe(0)
   })
 
+  it.each(['remove', 'cancel'] as const)(
+    'frees what the dead counted against limits for jobs that somebody has made to %s since',
+    async (how) => {
+      const { process, killed, store } = machine()
+      const first = process('first')
+      await first.limit({ concurrency: 2 })
+      await dying(first, 2)
+      killed.add('first')
+      const second = process('second')
+      await second[how]('work 0')
+      await second[how]('work 1')
+      const job = await second.add('film', {})
+      successor(second)
+      expect(await job.result({ timeout: '60s' })).toBe('done')
+      const [tally] = await store.tally(['work'])
+      expect(tally!.leases['film'] ?? 0).toBe(0)
+      expect((await cells(store)).map(({ origin: { start } = origin('none') }) => start)).toEqual(['second'])
+    },
+  )
+
   it("fails the jobs of the dead with recovery: 'fail', whatever attempts are left, and releases who waits for them", async () => {
     const { process, killed } = machine()
     const dead = await dying(process('first'), 1)

@@ -6,8 +6,7 @@ import { sqlite } from 'millrace/sqlite'
 import type { SqliteOptions } from 'millrace/sqlite'
 import { Driver, ask } from '../../src/store/conformance/driver.js'
 import { Listener } from '../../src/store/conformance/listening.js'
-import { complete, insert } from '../../src/store/conformance/making.js'
-import * as lifecycle from '../../src/job/lifecycle.js'
+import { complete, insert, remove } from '../../src/store/conformance/making.js'
 import type { Store } from '../../src/store/store.js'
 import { steppedClock, stoppedClock } from '../conformance/clock.js'
 import { thrown } from '../thrown.js'
@@ -265,7 +264,7 @@ describe('a receipt in the file', () => {
     const held = await d.claimOne()
     await d.land(...complete(held))
     const [finished] = await store.get([held.id])
-    const removal = lifecycle.remove(finished!)
+    const removal = remove(finished!)
     const receipt = await d.commit({ groups: [[...removal, insert(held.id, 'work', { data: 'secret-new' })]] })
     expect(receipt.groups[0]).toMatchObject({ ok: true, inserted: [{ id: held.id }] })
     expect(rows(at('jobs.db'), "SELECT n FROM millrace_counter WHERE receipt LIKE '%secret%'")).toEqual([])
@@ -278,7 +277,7 @@ describe('a receipt in the file', () => {
     const { runtime, advance } = steppedClock()
     const store = await opened({ runtime })
     await new Driver(store, 'old').add('work')
-    const held = await new Driver(store, 'young')
+    const held = new Driver(store, 'young')
     await held.add('work')
     const writers = () =>
       rows(at('jobs.db'), "SELECT what FROM millrace_counter WHERE kind = 'writer' ORDER BY what").map(

@@ -44,6 +44,7 @@ const takes = {
   get_v1: ['jsonb'],
   lane_v1: ['jsonb'],
   lanes_v1: ['jsonb', 'boolean'],
+  revoked_v1: ['jsonb'],
   skip_v1: ['int', 'bigint'],
   tally_v1: ['jsonb'],
   tidy_v3: ['bigint', 'int', 'bigint'],

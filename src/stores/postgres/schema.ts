@@ -187,6 +187,7 @@ create table {S}.orphan (
   lane  int not null,
   until bigint not null,
   grp   text collate "C",
+  worker text collate "C",                   -- who held it
   primary key (id, fence)
 );
 create index orphan_until on {S}.orphan (until);
@@ -300,13 +301,14 @@ ${stepTable}-- As above.
 ${granted('{S}.step')}`,
   },
   {
-    from: 3, // as version 4, but for the functions, which come after every step; events were not counted in bytes
+    from: 3, // as version 4, but for the functions, which come after every step; events were not counted in bytes; leases whose job was taken away did not tell who held them
     sql: `
 alter table {S}.meta add column bytes bigint not null default 0;
 alter table {S}.event add column start bigint;
 update {S}.event e set start = y.upto - octet_length(e.body)
   from (select serial, sum(octet_length(body)) over (order by last) as upto from {S}.event where last is not null) y where y.serial = e.serial;
 update {S}.meta set bytes = coalesce((select max(start + octet_length(body)) from {S}.event), 0);
+alter table {S}.orphan add column worker text collate "C";
 `,
   },
 ]

@@ -3,7 +3,7 @@ import { MillraceError, isInstance } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { unavailable } from '../../store/batcher.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import type { Batch, Notice, Receipt, Store, Tx } from '../../store/store.js'
+import type { Batch, Notice, Receipt, RevokedLease, Store, Tx } from '../../store/store.js'
 import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import { PRESENT_EVERY } from '../listeners.js'
 import { Pauses } from '../pauses.js'
@@ -149,9 +149,12 @@ class PostgresStore implements Store {
     return pageOf(await this.#ask<readonly RecordRow[]>('find_v1', asked(query), tx), query, this.#settings)
   }
 
-  details: Store['details'] = async ({ jobs, cells, cellsUnder, logs }, tx) => {
+  details: Store['details'] = async ({ jobs, cells, cellsUnder, revokedFrom, logs }, tx) => {
     const query = JSON.stringify({ jobs, cells, under: cellsUnder, logs })
-    return detailsOf(await this.#ask<DetailsAnswer>('details_v1', query, tx))
+    const found = detailsOf(await this.#ask<DetailsAnswer>('details_v1', query, tx))
+    if (revokedFrom === undefined) return found
+    const workers = JSON.stringify(revokedFrom)
+    return { ...found, revoked: await this.#ask<readonly RevokedLease[]>('revoked_v1', workers, tx) }
   }
 
   tally: Store['tally'] = async (queues, tx) => {

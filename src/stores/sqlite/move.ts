@@ -126,7 +126,7 @@ function takeAway(tx: Transaction, { lane, job }: Found, to: Move['to']): void {
   const runs = leaseUntil !== undefined && leaseUntil > tx.now
   if (runs) {
     if (Number(tx.sql.dropOrphan.run(id, fence).changes) > 0) tx.counts.lane(lane.id, 'orphaned', -1)
-    tx.sql.addOrphan.run(id, fence, lane.id, leaseUntil, nullable(group))
+    tx.sql.addOrphan.run(id, fence, lane.id, leaseUntil, nullable(group), nullable(worker))
     tx.counts.lane(lane.id, 'orphaned', 1)
     tx.ground.orphans = true
   }

@@ -1,7 +1,17 @@
 // stores/sqlite/read.ts: what the file can be asked, finding jobs aside: details, counts, and what is due.
 import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
 import { jobStates } from '../../job/job.js'
-import type { Cell, Details, DetailsQuery, Due, DueQuery, JobDetails, Lifetime, QueueTally } from '../../store/store.js'
+import type {
+  Cell,
+  Details,
+  DetailsQuery,
+  Due,
+  DueQuery,
+  JobDetails,
+  Lifetime,
+  QueueTally,
+  RevokedLease,
+} from '../../store/store.js'
 import type { Ground } from './ground.js'
 import { cellOf } from './put.js'
 
@@ -10,7 +20,16 @@ const ALL = -1
 
 /** What lies beside jobs. */
 export function details(ground: Ground, query: DetailsQuery): Details {
-  return { jobs: (query.jobs ?? []).map((id) => jobDetails(ground, id, query.logs)), cells: cells(ground, query) }
+  return {
+    jobs: (query.jobs ?? []).map((id) => jobDetails(ground, id, query.logs)),
+    cells: cells(ground, query),
+    ...(query.revokedFrom !== undefined && { revoked: revokedFrom(ground, query.revokedFrom) }),
+  }
+}
+
+function revokedFrom({ sql }: Ground, workers: readonly string[]): RevokedLease[] {
+  const found = sql.orphansOf.all(JSON.stringify(workers)) as [string, number][]
+  return found.map(([id, fence]) => ({ id, fence }))
 }
 
 function jobDetails(ground: Ground, id: string, { after = 0, limit = ALL }: DetailsQuery['logs'] = {}): JobDetails {

@@ -161,9 +161,11 @@ CREATE TABLE millrace_orphan (
   lane  INTEGER NOT NULL,
   until INTEGER NOT NULL,
   grp   TEXT,
+  worker TEXT,                               -- who held it
   PRIMARY KEY (id, fence)
 ) WITHOUT ROWID;
 CREATE INDEX millrace_orphan_until ON millrace_orphan (until);
+CREATE INDEX millrace_orphan_worker ON millrace_orphan (worker);
 
 -- Versioned settings: pauses, limits, the registry of workers.
 CREATE TABLE millrace_cell (
@@ -271,7 +273,7 @@ CREATE TABLE millrace_step (
 `,
   },
   {
-    from: 3, // events were bounded in number alone
+    from: 3, // events were bounded in number alone; leases whose job was taken away did not tell who held them
     sql: `
 CREATE TABLE millrace_event_before AS SELECT last, body FROM millrace_event;
 DROP TABLE millrace_event;
@@ -284,6 +286,8 @@ INSERT INTO millrace_event (last, start, body)
   SELECT last, sum(length(body)) OVER (ORDER BY last) - length(body), body FROM millrace_event_before;
 DROP TABLE millrace_event_before;
 INSERT INTO millrace_counter (kind, of, what, n) SELECT 'store', 0, 'bytes', coalesce(sum(length(body)), 0) FROM millrace_event;
+ALTER TABLE millrace_orphan ADD COLUMN worker TEXT;
+CREATE INDEX millrace_orphan_worker ON millrace_orphan (worker);
 `,
   },
 ]

@@ -1,5 +1,6 @@
 // stores/sqlite/sql.ts: every statement, by its verb. States are literals where an index depends on them.
 import type { JobState } from '../../job/job.js'
+import { REVOKED_LISTED } from '../../store/store.js'
 
 /** The data of a job, wherever it is. */
 const DATA = 'CASE WHEN j.bulky THEN (SELECT b.data FROM millrace_body b WHERE b.seq = j.seq) ELSE j.data END AS data'
@@ -248,7 +249,8 @@ export const sql = {
     (SELECT key FROM millrace_key WHERE until IS NOT NULL AND until <= ? ORDER BY until LIMIT 16)`,
   anyOrphan: 'SELECT 1 FROM millrace_orphan LIMIT 1',
   orphan: 'SELECT lane FROM millrace_orphan WHERE id = ? AND fence = ?',
-  addOrphan: 'INSERT INTO millrace_orphan (id, fence, lane, until, grp) VALUES (?, ?, ?, ?, ?)',
+  addOrphan: 'INSERT INTO millrace_orphan (id, fence, lane, until, grp, worker) VALUES (?, ?, ?, ?, ?, ?)',
+  orphansOf: `SELECT id, fence FROM millrace_orphan WHERE worker IN (SELECT value FROM json_each(?1)) LIMIT ${REVOKED_LISTED}`,
   dropOrphan: 'DELETE FROM millrace_orphan WHERE id = ? AND fence = ?',
   orphansOver: 'SELECT id, fence, lane FROM millrace_orphan WHERE until <= ?',
   cell: 'SELECT key, value, version, at FROM millrace_cell WHERE key = ?',

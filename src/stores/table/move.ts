@@ -94,7 +94,7 @@ type Holding = Pick<JobRecord, 'fence' | 'worker' | 'leaseUntil'>
 function takeAway(table: Table, row: Row, before: Holding, to: Move['to'], news: News): void {
   const { id } = row.job
   const runs = before.leaseUntil !== undefined && before.leaseUntil > news.now
-  if (runs) table.orphans.add(id, before.fence, row, before.leaseUntil)
+  if (runs) table.orphans.add(id, before, row, before.leaseUntil)
   if (before.worker === undefined) return
   news.revoke({ id, fence: before.fence, worker: before.worker, reason: revocation(to, runs) })
 }

@@ -1,5 +1,5 @@
 // stores/table/orphans.ts: leases whose job was taken away while its handler ran; they count against limits meanwhile.
-import type { Time } from '../../job/job.js'
+import type { JobRecord, Time } from '../../job/job.js'
 import type { Journal } from './journal.js'
 import { countGroupLease } from './groups.js'
 import { countLease, enlist, retire } from './row.js'
@@ -11,6 +11,7 @@ export interface Orphan {
   readonly id: string
   /** The fence that its holder has. */
   readonly fence: number
+  readonly worker: string | undefined
   readonly name: Named
   readonly group: Grouped | undefined
   readonly until: Time
@@ -36,10 +37,10 @@ export class Orphans {
   }
 
   /** Counts on a lease that was taken away. */
-  add(id: string, fence: number, { lane: { name }, group }: Row, until: Time): void {
+  add(id: string, { fence, worker }: Pick<JobRecord, 'fence' | 'worker'>, row: Row, until: Time): void {
     const standing = this.#byLease.get(keyOf(id, fence)) // of a removed job whose id was used again
     if (standing !== undefined) this.#end(standing)
-    this.#begin({ id, fence, name, group, until, serial: this.#serial++ })
+    this.#begin({ id, fence, worker, name: row.lane.name, group: row.group, until, serial: this.#serial++ })
   }
 
   /** Ends the lease of a handler that has ended, and answers it, if there is one. */

@@ -1,7 +1,17 @@
 // stores/table/read.ts: what a table can be asked, finding jobs aside: details, counts, and what is due.
 import { jobStates } from '../../job/job.js'
 import type { Edge, JobState, LogLine, Time } from '../../job/job.js'
-import type { Cell, Details, DetailsQuery, Due, DueQuery, JobDetails, QueueTally } from '../../store/store.js'
+import { REVOKED_LISTED } from '../../store/store.js'
+import type {
+  Cell,
+  Details,
+  DetailsQuery,
+  Due,
+  DueQuery,
+  JobDetails,
+  QueueTally,
+  RevokedLease,
+} from '../../store/store.js'
 import { merge } from './merge.js'
 import { copyOf } from '../../job/record.js'
 import type { Named, Queued, Row } from './row.js'
@@ -9,7 +19,20 @@ import type { Table } from './table.js'
 
 /** What lies beside jobs. */
 export function details(table: Table, query: DetailsQuery): Details {
-  return { jobs: (query.jobs ?? []).map((id) => jobDetails(table, id, query.logs)), cells: cells(table, query) }
+  return {
+    jobs: (query.jobs ?? []).map((id) => jobDetails(table, id, query.logs)),
+    cells: cells(table, query),
+    ...(query.revokedFrom !== undefined && { revoked: revokedFrom(table, query.revokedFrom) }),
+  }
+}
+
+function revokedFrom({ orphans }: Table, workers: readonly string[]): RevokedLease[] {
+  const found: RevokedLease[] = []
+  for (const { id, fence, worker } of orphans.values()) {
+    if (found.length === REVOKED_LISTED) break
+    if (worker !== undefined && workers.includes(worker)) found.push({ id, fence })
+  }
+  return found
 }
 
 function jobDetails(table: Table, id: string, lines: DetailsQuery['logs']): JobDetails {

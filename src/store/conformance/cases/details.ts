@@ -2,15 +2,43 @@
 import { same } from '../check.js'
 import { LEASE, first, openEdge } from '../driver.js'
 import { area } from '../harness.js'
-import { complete, insert, note, remove, stumble } from '../making.js'
+import { cancel, complete, insert, note, remove, stumble } from '../making.js'
 import type { Change } from '../../../job/change.js'
 import { LOGS_KEPT } from '../../../job/job.js'
 import type { DetailsQuery, JobDetails } from '../../store.js'
 
 const empty = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [], steps: [], kin: false })
 
-/** Edges and logs. */
+/** Edges, logs and revoked leases. */
 export const details = area('details', {
+  'leases that were revoked are listed by their worker until they are given up or over': async (h) => {
+    const d = first(h)
+    const revoked = async (...workers: string[]): Promise<unknown> =>
+      (await h.store.details({ revokedFrom: workers })).revoked?.map(({ id, fence }) => `${id} ${fence}`).toSorted()
+    await d.addMany(4, 'work')
+    const [a, b, c] = await d.claim(3)
+    const other = await d.claimOne({ worker: 'other' })
+    same(await revoked(a!.worker!, 'other'), [], 'a lease of an active job is not revoked')
+    await d.land(...remove(a!))
+    await d.land(...cancel(b!))
+    await d.land(...complete(c!))
+    await d.land(...remove(other))
+    const mine = [`${a!.id} ${a!.fence}`, `${b!.id} ${b!.fence}`].toSorted()
+    same(
+      await revoked(a!.worker!),
+      mine,
+      'what was removed and cancelled while it ran is listed, what has ended is not',
+    )
+    same(await revoked('other', 'nobody'), [`${other.id} ${other.fence}`], 'each worker has its own')
+    same(await revoked(), [], 'nobody has none')
+    same((await h.store.details({})).revoked, undefined, 'they are listed where asked for')
+    await d.renew(a!, 0)
+    same(await revoked(a!.worker!), [`${b!.id} ${b!.fence}`], 'one that was given up is not listed')
+    await h.advance(LEASE)
+    await d.add('work')
+    same(await revoked(a!.worker!, 'other'), [], 'those that are over are not listed')
+  },
+
   'edges are told in the order given, and dependents by the chain': async (h) => {
     const d = first(h)
     for (const id of ['c', 'a', 'b']) await d.add('child', { id })

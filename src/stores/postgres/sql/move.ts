@@ -132,8 +132,8 @@ export const move = `
         if j.state = 'active' and not x ? 'held' and x->>'to' <> 'active' then
           -- Somebody else moved a job that was being worked on: its handler is told, and counts until its lease is over.
           if j.lease_until > t then
-            insert into orphan (id, fence, lane, until, grp) values (j.id, j.fence, j.lane, j.lease_until, j.grp)
-              on conflict (id, fence) do update set lane = excluded.lane, until = excluded.until, grp = excluded.grp;
+            insert into orphan (id, fence, lane, until, grp, worker) values (j.id, j.fence, j.lane, j.lease_until, j.grp, j.worker)
+              on conflict (id, fence) do update set lane = excluded.lane, until = excluded.until, grp = excluded.grp, worker = excluded.worker;
           end if;
           if j.worker is not null then
             rv := rv || json_build_object('id', j.id, 'fence', j.fence, 'worker', j.worker, 'reason', case

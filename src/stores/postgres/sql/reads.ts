@@ -1,4 +1,5 @@
 // stores/postgres/sql/reads.ts: what the store can be asked, and what it tells those who watch.
+import { REVOKED_LISTED } from '../../../store/store.js'
 import { FILE, GROUP, ROW, UNIT } from './quick.js'
 
 /** Every function that is called from outside goes by these, so that its plans do not depend on statistics. */
@@ -111,6 +112,12 @@ create or replace function {S}.details_v1(asked jsonb) returns text language sql
     'cells', (select coalesce(json_agg(json_build_array(c.key, c.value, c.version, c.at) order by c.key), '[]') from cell c
       where c.key in (select jsonb_array_elements_text(coalesce(asked->'cells', '[]')))
         or (asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under')))::text
+$$;
+
+-- Leases of these workers that count against limits though somebody else has moved their jobs.
+create or replace function {S}.revoked_v1(workers jsonb) returns text language sql stable ${settings} as $$
+  select coalesce(json_agg(json_build_object('id', y.id, 'fence', y.fence)), '[]')::text
+  from (select o.id, o.fence from orphan o where workers ? o.worker limit ${REVOKED_LISTED}) y
 $$;
 
 create or replace function {S}.tally_v1(asked jsonb) returns text language sql stable ${settings} as $$
