@@ -18,7 +18,7 @@ import type { ErrorCode } from '../../src/job/errors.js'
 import { systemRuntime } from '../../src/store/runtime.js'
 import { adopt } from '../../src/stores/sqlite/driver.js'
 import type { Database, SqliteHandle } from '../../src/stores/sqlite/driver.js'
-import { openDatabase } from '../../src/stores/sqlite/opening.js'
+import { openAnother, openDatabase } from '../../src/stores/sqlite/opening.js'
 import type { OpenOptions } from '../../src/stores/sqlite/opening.js'
 import { virtualClock } from '../../src/testing/clock.js'
 import { drivers, freshFolder, handleWith, heldOpen, refusal, send } from './folder.js'
@@ -32,6 +32,8 @@ function settings(db: Database): Record<string, unknown> {
   const names = [
     'journal_mode',
     'synchronous',
+    'fullfsync',
+    'checkpoint_fullfsync',
     'busy_timeout',
     'wal_autocheckpoint',
     'journal_size_limit',
@@ -45,6 +47,8 @@ function settings(db: Database): Record<string, unknown> {
 const usual = {
   journal_mode: 'wal',
   synchronous: 2,
+  fullfsync: 1,
+  checkpoint_fullfsync: 1,
   busy_timeout: 0,
   wal_autocheckpoint: 0,
   journal_size_limit: 67_108_864,
@@ -76,12 +80,16 @@ describe.each(drivers)('with $name', ({ name: driver, Driver }) => {
     })
 
     test.each([
-      ['full', 2],
-      ['normal', 1],
-      ['off', 0],
-    ] as const)('is opened with synchronous %s', async (synchronous, value) => {
+      ['full', 2, 1, 1],
+      ['normal', 1, 0, 1],
+      ['off', 0, 0, 0],
+    ] as const)('is opened with synchronous %s', async (synchronous, value, fullfsync, checkpoints) => {
       const db = await open(path('a.db'), { synchronous })
-      expect(settings(db)).toEqual({ ...usual, synchronous: value })
+      const flushes = { synchronous: value, fullfsync, checkpoint_fullfsync: checkpoints }
+      expect(settings(db)).toEqual({ ...usual, ...flushes })
+      const another = openAnother(db, synchronous)
+      expect(settings(another)).toMatchObject(flushes)
+      another.close()
       db.close()
     })
 
