@@ -96,13 +96,14 @@ end $$;
 
 /** Tokens, as stores/rates.ts has them. */
 const tokens = `
--- How many more claims a rate lets through now, and when the first that was taken comes back.
+-- How many more claims a rate lets through now, and when the first that was taken comes back. What was taken more than a stretch ahead
+-- of now has come back: the clock was set back since.
 create or replace function {S}.v1_tokens(of int, key text, rate numeric[], t bigint, out remain numeric, out back bigint) language sql stable as $$
   select greatest(0, rate[1] - coalesce(sum(y.n), 0)),
     case when rate[1] > 0 then ceil(coalesce(min(y.at), ceil(t / p.part) * p.part) + rate[2])::bigint end
   from (select greatest(1, floor(rate[2] / ${PARTS})) as part) p
   left join lateral (select u.at, u.n from {S}.rate r cross join lateral unnest(r.at, r.n) u(at, n)
-                     where r.queue = of and r.what = key and u.at + rate[2] > t) y on true
+                     where r.queue = of and r.what = key and u.at + rate[2] > t and u.at <= ceil(t / p.part) * p.part + rate[2]) y on true
   group by p.part
 $$;
 
@@ -116,7 +117,7 @@ declare
   many int;
 begin
   select array_agg(u.at order by u.i), array_agg(u.n order by u.i) into ats, ns
-    from {S}.rate r cross join lateral unnest(r.at, r.n) with ordinality u(at, n, i) where r.queue = of and r.what = key and u.at + rate[2] > t;
+    from {S}.rate r cross join lateral unnest(r.at, r.n) with ordinality u(at, n, i) where r.queue = of and r.what = key and u.at + rate[2] > t and u.at <= now_at + rate[2];
   many := cardinality(ats);
   if many > 0 and ats[many] >= now_at then ns[many] := ns[many] + count;
   else ats := ats || now_at; ns := ns || count::bigint; end if;
