@@ -19,6 +19,7 @@ export type {
   JobState,
   LogLine,
 } from './job/job.js'
+export type { Jsonable } from './job/json.js'
 export type { DeliveryEntry, PhaseStatus } from './job/memo.js'
 export type { JobPhase, JobPhases } from './job/phases.js'
 export type { BackoffOptions, CustomBackoff } from './job/retry.js'

@@ -109,8 +109,12 @@ function textOf(value: unknown): string {
   return value === undefined ? INDESCRIBABLE : describeValue(value)
 }
 
-/** Text without what JSON stores refuse: NUL characters and lone surrogates. */
+/** Clean text, cut to a length. */
 function clean(text: string, longest: number): string {
-  const short = text.length > longest ? `${text.slice(0, longest)}…` : text
-  return short.replaceAll('\0', '\u{fffd}').replaceAll(/\p{Surrogate}/gu, '\u{fffd}')
+  return cleanText(text.length > longest ? `${text.slice(0, longest)}…` : text)
+}
+
+/** Text that every store takes: with U+FFFD in the place of NUL characters and of lone surrogates. */
+export function cleanText(text: string): string {
+  return text.replaceAll('\0', '\u{fffd}').replaceAll(/\p{Surrogate}/gu, '\u{fffd}')
 }

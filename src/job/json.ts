@@ -6,6 +6,24 @@ import { className, show } from './show.js'
 /** A value that JSON holds exactly. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
 
+/**
+ * `T` where JSON carries it, and `never` in the places where it does not: dates, maps, functions, BigInts and the like. Optional keys,
+ * interfaces, `unknown` and `any` pass. Take a value as `T & Jsonable<T>` to check it where it is given.
+ */
+export type Jsonable<T> = T extends string | number | boolean | null | undefined | void
+  ? T
+  : T extends
+        | ((...args: never[]) => unknown)
+        | symbol
+        | bigint
+        | Date
+        | ReadonlyMap<unknown, unknown>
+        | ReadonlySet<unknown>
+    ? never
+    : T extends object
+      ? { [Key in keyof T]: Jsonable<T[Key]> }
+      : T
+
 /** A JSON value as text. */
 export type JsonText = string
 
@@ -21,8 +39,8 @@ type Flaw = { readonly problem: string; readonly trail: (string | number)[] }
 /**
  * Answers the JSON text of a value, or undefined where the value is undefined (absent). Refuses with INVALID_DATA what
  * JSON would drop or change, and with DATA_TOO_LARGE what takes more than `limit` bytes. `field` begins the path in the
- * message, as in `data.items[3].when`. Symbol keys and names on arrays are not part of a JSON value, and are left out as
- * JSON does: libraries hang their own notes there.
+ * message, as in `data.items[3].when`. Keys of objects that are set to undefined are absent, and left out as JSON does: so are
+ * optional fields in types. Symbol keys and names on arrays are left out as well: libraries hang their own notes there.
  */
 export function encodeJson(value: unknown, field: string, limit: number = DEFAULT_JSON_LIMIT): JsonText | undefined {
   if (value === undefined) return undefined
@@ -74,10 +92,7 @@ function inspect(value: unknown, depth: number, budget: number, strings: boolean
     return strings && unsafeText.test(value) ? flaw(textProblem(value)) : budget - value.length - 3
   }
   if (typeof value === 'number') {
-    const sound = Number.isSafeInteger(value)
-      ? !Object.is(value, -0)
-      : Number.isFinite(value) && !Number.isInteger(value)
-    return sound ? budget - 2 : flaw(numberProblem(value))
+    return Number.isFinite(value) && !Object.is(value, -0) ? budget - 2 : flaw(numberProblem(value))
   }
   if (typeof value === 'boolean' || value === null) return budget - 5
   if (typeof value !== 'object') return flaw(typeProblem(value))
@@ -112,6 +127,7 @@ function inspectObject(object: object, depth: number, budget: number, strings: b
   for (const key in object) {
     if (!Object.hasOwn(object, key)) continue // somebody extended Object.prototype; JSON leaves it out as well
     const value = (object as Readonly<Record<string, unknown>>)[key]
+    if (value === undefined) continue
     if (key === '__proto__') return flaw('is a key that plain assignment does not bring back: rename it', key)
     if (strings && unsafeText.test(key)) return flaw(`has the key ${show(key)}, which ${textProblem(key)}`)
     const after = inspect(value, depth + 1, left - key.length - 3, strings)
@@ -155,13 +171,13 @@ function textProblem(text: string): string {
 }
 
 function numberProblem(value: number): string {
-  if (value === 0) return 'is -0, which JSON turns into 0: send 0'
-  if (!Number.isFinite(value)) return `is ${value}, which JSON turns into null: send null, or text`
-  return `is ${value}, beyond the integers that every reader holds exactly: send it as a string`
+  return value === 0
+    ? 'is -0, which JSON turns into 0: send 0'
+    : `is ${value}, which JSON turns into null: send null, or text`
 }
 
 function typeProblem(value: unknown): string {
-  if (value === undefined) return 'is undefined, which JSON drops: leave the key out, or send null'
+  if (value === undefined) return 'is undefined, which JSON turns into null: send null, or leave it out'
   if (typeof value === 'bigint') return 'is a BigInt, which JSON cannot hold: send it as a string'
   return `is ${show(value)}, which JSON cannot hold: leave it out`
 }

@@ -2,6 +2,7 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
+import type { Jsonable } from '../job/json.js'
 import { checkName, nearest, refuseUnknown } from '../job/names.js'
 import { checkPhaseNames } from '../job/phases.js'
 import { checkDefaults, defaultOptionNames } from './options.js'
@@ -104,6 +105,17 @@ type Linked<Jobs> = {
       : [NextOf<Jobs[Name]>] extends [keyof Jobs]
         ? unknown
         : { readonly next: readonly (keyof Jobs)[] }
+    : unknown
+}
+
+/** Declarations of payloads and results that JSON carries: a schema's input is stored as payload, and its output as result. */
+type Carried<Jobs> = {
+  readonly [Name in keyof Jobs]: Jobs[Name] extends JobDefinition
+    ? [InputOf<Jobs[Name]>] extends [Jsonable<InputOf<Jobs[Name]>>]
+      ? [ResultOf<Jobs[Name]>] extends [Jsonable<ResultOf<Jobs[Name]>>]
+        ? unknown
+        : { readonly output: 'The result is not JSON: declare what is stored, as text in place of a Date.' }
+      : { readonly input: 'The payload is not JSON: declare what is stored, as text in place of a Date.' }
     : unknown
 }
 
@@ -212,7 +224,7 @@ interface Declared extends JobOptions {
 }
 
 /** Gathers declared jobs. Names are checked here, so that a bad one is found when the program starts. */
-export function defineJobs<const Jobs extends JobDefinitions>(jobs: Jobs & Linked<Jobs>): Jobs {
+export function defineJobs<const Jobs extends JobDefinitions>(jobs: Jobs & Linked<Jobs> & Carried<Jobs>): Jobs {
   if (typeof jobs !== 'object' || jobs === null || Array.isArray(jobs)) {
     throw new MillraceError('INVALID_OPTION', 'defineJobs takes an object of jobs by name.')
   }

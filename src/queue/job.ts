@@ -2,6 +2,7 @@
 import type { Duration } from '../job/duration.js'
 import type { AttemptError, Dedup, ErrorInfo, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import type { Jsonable } from '../job/json.js'
 import { hasPhases, overallOf, phasesOf } from '../job/phases.js'
 import type { JobPhases } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/rounds.js'
@@ -277,7 +278,7 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
    * Sends it a signal, which `ctx.waitForSignal(name)` of its handler gives. Answers whether it was taken: false if one of that
    * name was sent before, or its wait was over, also once it has finished. Any other is refused then, with `INVALID_STATE`.
    */
-  signal(name: string, data?: unknown): Promise<boolean> {
+  signal<T>(name: string, data?: T & Jsonable<T>): Promise<boolean> {
     return this.#actions.signal(this.id, name, data)
   }
 

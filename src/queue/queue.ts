@@ -1,6 +1,7 @@
 // queue/queue.ts: the producer's side: adding jobs, and looking after those added.
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
+import type { Jsonable } from '../job/json.js'
 import { checkName, refuseUnknown } from '../job/names.js'
 import { refuseInside } from '../store/ambient.js'
 import { connect } from '../store/connection.js'
@@ -291,7 +292,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    * whether it was taken: false if one of that name was sent before, or its wait was over, also of a finished job. Any other
    * is refused for a finished job, with `INVALID_STATE`.
    */
-  signal(id: string, name: string, data?: unknown, ...options: TransactionArgument<S>): Promise<boolean> {
+  signal<T>(id: string, name: string, data?: T & Jsonable<T>, ...options: TransactionArgument<S>): Promise<boolean> {
     return this.run(options[0], 'queue.signal', function* (place) {
       return yield* place.desk.signalling(id, name, data, place.way, yield* ownJob(place, id))
     })

@@ -22,7 +22,7 @@ import { Children, dependenciesOf, refuseVainWait, returned } from './children.j
 import type { WaitOptions } from './children.js'
 import { Context, Snoozed, abortFor, wrap } from './context.js'
 import type { AbortReason, JobContext, JobSignal } from './context.js'
-import { failure, isThenable, leaseLost, tookTooLong, worthRetrying } from './failing.js'
+import { failure, isThenable, leaseLost, notStored, tookTooLong, worthRetrying } from './failing.js'
 import type { Failing } from './failing.js'
 import { sentBack, updateRunning } from './postponing.js'
 import type { Postponed } from './postponing.js'
@@ -337,7 +337,7 @@ export class Attempt {
     try {
       result = value === undefined ? undefined : encodeJson(value, 'result')
     } catch (error) {
-      return this.#failed(error, false)
+      return this.#failed(notStored('The handler', error), false)
     }
     const work = this.#transacting
     this.#end(returned(result, work?.isOpen === true ? work.successors : this.successors))

@@ -1,7 +1,9 @@
 // worker/context.ts: what a handler is given beside its job.
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
+import { cleanText } from '../job/failure.js'
 import { encodeJson } from '../job/json.js'
+import type { Jsonable } from '../job/json.js'
 import type { InputOf, JobDefinitions, NameOf } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
 import type { Ended, EndedOf } from '../queue/links.js'
@@ -86,7 +88,7 @@ export interface JobContext<
    * Tells how far the job is: any JSON. Resolves when it is durable; calls within one batch leave as one. While a
    * transaction of the handler is open it is written there, and lands with it.
    */
-  progress(value: unknown): Promise<void>
+  progress<T>(value: T & Jsonable<T>): Promise<void>
   /** Writes a line to the job's log. Resolves when it is durable, or written in the transaction that is open. */
   log(line: string): Promise<void>
   /**
@@ -125,7 +127,7 @@ export interface JobContext<
    * and retries by hand, and given again under the same name. Resolves when that is durable. What `fn` throws is not
    * remembered. A result that is no JSON, or too large, fails the job for good.
    */
-  step<T>(name: string, fn: () => T | Promise<T>): Promise<T>
+  step<T>(name: string, fn: () => (T & Jsonable<T>) | Promise<T & Jsonable<T>>): Promise<T>
   /**
    * Ends this run here, gives the attempt and the slot back, and runs the handler again from its start after that time; then it
    * passes, as it does in all later runs. `promote` ends it early. Await it.
@@ -247,8 +249,9 @@ export class Context implements JobContext {
   get log() {
     return (line: string): Promise<void> =>
       this.say(() => {
-        encodeJson(String(line), 'log line')
-        return { logs: [String(line)] }
+        const text = cleanText(String(line))
+        encodeJson(text, 'log line')
+        return { logs: [text] }
       })
   }
 

@@ -85,6 +85,14 @@ export function checkCallback(work: unknown, call: string): void {
   throw new MillraceError('INVALID_OPTION', `${call}: work must be a function.`)
 }
 
+/** The error for a result that is refused when the work is done already; it would be refused again. */
+export function notStored(who: string, error: unknown): unknown {
+  if (!isMillraceError(error)) return error
+  const { code, message, details } = error
+  const text = `${who} has done its work, but what it returned cannot be stored: ${message}`
+  return new MillraceError(code, text, { cause: error, details })
+}
+
 /** The error for what comes when a job is no longer this worker's. */
 export function leaseLost({ id, name }: JobRecord, why: string): MillraceError {
   return new MillraceError('LEASE_LOST', `Nothing was written for job ${id} ('${name}'): ${why}.`, { details: { id } })

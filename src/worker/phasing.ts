@@ -18,7 +18,7 @@ import type { Group } from '../store/store.js'
 import { Context, abortFor } from './context.js'
 import type { AbortReason, Attempting, JobContext } from './context.js'
 import type { PhaseFailing } from './failing.js'
-import { tookTooLong } from './failing.js'
+import { notStored, tookTooLong } from './failing.js'
 import { together, written } from './notes.js'
 import type { LastWords, Spoken } from './notes.js'
 import type { ParsedPhases } from './phases.js'
@@ -192,9 +192,9 @@ export class PhaseRun {
     }
     let result: JsonText | undefined
     try {
-      result = encodeJson(value, `result of phase '${name}'`)
+      result = encodeJson(value, 'result')
     } catch (error) {
-      throw (this.#fatal = error)
+      throw (this.#fatal = notStored(`Phase '${name}'`, error))
     }
     this.#phases = completed(this.#phases, name, result)
     return told(name, 'completed', result)

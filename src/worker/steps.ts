@@ -17,7 +17,7 @@ import { openTransaction } from '../store/ambient.js'
 import { notInBatch } from './batching.js'
 import { Calls } from './calls.js'
 import type { SignalOptions } from './context.js'
-import { checkCallback } from './failing.js'
+import { checkCallback, notStored } from './failing.js'
 import { Leaving } from './leaving.js'
 
 /** The attempt whose handler takes the steps. */
@@ -169,8 +169,9 @@ export class DurableSteps {
 
   #encode(name: string, value: unknown): JsonText | undefined {
     try {
-      return value === undefined ? undefined : encodeJson(value, `the result of step '${name}'`)
-    } catch (error) {
+      return value === undefined ? undefined : encodeJson(value, 'result')
+    } catch (cause) {
+      const error = notStored(`Step '${name}'`, cause)
       this.#refused.add(error)
       throw error
     }

@@ -184,7 +184,7 @@ describe.each(kinds.slice(0, 2))('in one process, on %s', (kind) => {
     const elsewhere = closing(new Queue('elsewhere', { store, logger: false }))
     await expect(elsewhere.signal(added.id, 'approved')).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
     const later = await queue.add('later')
-    await expect(later.signal('approved', new Date())).rejects.toMatchObject({ code: 'INVALID_DATA' })
+    await expect(later.signal('approved', new Date() as never)).rejects.toMatchObject({ code: 'INVALID_DATA' })
     expect(await rowsOf(store)).toEqual([])
   })
 

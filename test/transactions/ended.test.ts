@@ -159,7 +159,7 @@ describe.each(kinds)('on %s, a handler', (kind) => {
         {
           n: async (_job, ctx) => {
             await ctx.complete(async () => {
-              void ctx.progress(1n) // which no JSON can hold: the worker tells of it, since nobody else hears
+              void ctx.progress(1n as never) // which no JSON can hold: the worker tells of it, since nobody else hears
               await new Promise((resolve) => worker.on('error', resolve))
               throw no
             })

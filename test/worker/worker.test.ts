@@ -326,7 +326,7 @@ describe('what handlers say', () => {
   it('is refused by name when it is not JSON, and nothing is lost by it', async () => {
     const queue = newQueue()
     newWorker(queue, async (_job, ctx) =>
-      ctx.progress({ bad: undefined }).catch((error: { code: string }) => error.code),
+      ctx.progress({ bad: [undefined] }).catch((error: { code: string }) => error.code),
     )
     expect(await (await queue.add('n')).result()).toBe('INVALID_DATA')
   })
@@ -336,9 +336,9 @@ describe('what handlers say', () => {
     const codeOf = (error: { code: string }): string => error.code
     const worker = newWorker(queue, {
       caught: async (_job, ctx) => [
-        await ctx.progress(() => {}).catch(codeOf),
-        await ctx.log('\ud800').then(() => '', codeOf),
-        await Promise.allSettled([ctx.progress(1n)]).then(([{ status }]) => status),
+        await ctx.progress((() => {}) as never).catch(codeOf),
+        await ctx.log('x'.repeat(2_000_000)).then(() => '', codeOf),
+        await Promise.allSettled([ctx.progress(1n as never)]).then(([{ status }]) => status),
       ],
       phased: phases({
         one: async (_job, ctx) => [
@@ -346,11 +346,11 @@ describe('what handlers say', () => {
           await ctx.progress('x' as never).catch(codeOf),
         ],
       }),
-      careless: (_job, ctx) => void ctx.progress(() => {}),
+      careless: (_job, ctx) => void ctx.progress((() => {}) as never),
     })
     const reported: string[] = []
     worker.on('error', ({ error }) => reported.push(`${(error as { code?: string }).code}: ${error.message}`))
-    expect(await (await queue.add('caught')).result()).toEqual(['INVALID_DATA', 'INVALID_DATA', 'rejected'])
+    expect(await (await queue.add('caught')).result()).toEqual(['INVALID_DATA', 'DATA_TOO_LARGE', 'rejected'])
     expect(await (await queue.add('phased')).result()).toEqual(['INVALID_OPTION', 'INVALID_OPTION'])
     expect(reported).toEqual([])
     const told = event(worker, 'error')
@@ -393,7 +393,7 @@ describe('jobs that are taken away', () => {
       await go.promise
       void ctx.progress(1)
       void ctx.log('late')
-      void ctx.progress({ when: new Date() })
+      void ctx.progress({ when: new Date() as never })
       setImmediate(() => {
         void ctx.progress(2)
         setImmediate(ended.open)
