@@ -117,7 +117,7 @@ export const errorCatalogue = {
     remedy: 'Add the dependency first, and await that.',
   },
   DEPENDENCY_FAILED: {
-    summary: 'A job failed because one it depends on failed, was cancelled or was removed.',
+    summary: 'A job failed, or cannot be retried, because one it depends on failed, was cancelled or was removed.',
     remedy: "Retry the dependency and then this job, or use the policy 'ignore' for that dependency.",
   },
   JOB_NOT_FOUND: {

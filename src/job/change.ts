@@ -103,6 +103,13 @@ export interface Move {
    * edges to chains that have ended are born so; a chain that it has an edge to gets no other.
    */
   readonly waitsFor?: readonly NewEdge[]
+  /**
+   * With `waiting-children`, starting a finished job over: its edges that are broken or closed are opened again. Each takes the
+   * state that its chain has in this commit: `open` while a job of it is unfinished, `ended` if it ended well. An edge to a
+   * chain that still stands ended badly, or is gone, stays as it is if its policy is to ignore that; any other refuses the
+   * group as `broken`, before anything else of the move does but the fence.
+   */
+  readonly reopens?: true
   readonly set: MoveFields
 }
 

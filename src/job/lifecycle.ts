@@ -269,6 +269,11 @@ function onFailure(policy: EdgePolicy): FailurePolicy {
   return (goesWithAll(policy) ? policy.slice(0, -'-all'.length) : policy) as FailurePolicy
 }
 
+/** Whether a job goes on without a dependency that ended badly. */
+export function ignoresFailure(policy: EdgePolicy): boolean {
+  return onFailure(policy) === 'ignore'
+}
+
 function goesWithAll(policy: EdgePolicy): boolean {
   return policy.endsWith('-all')
 }
@@ -299,15 +304,18 @@ export function drop(job: JobRecord): Change[] {
   return end(job, 'cancelled', { error }, { closesBroken: job.brokenAt !== undefined })
 }
 
-/** Starts a failed or cancelled job over, with all its attempts: at once, or after a while. */
+/**
+ * Starts a failed or cancelled job over, with all its attempts: at once, or after a while; but not before its dependencies
+ * have ended, as they stand when it lands.
+ */
 export function retry(job: JobRecord, after: Millis = 0): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
   if (job.state !== 'failed' && job.state !== 'cancelled') {
     return { denied: `is ${job.state}; only a failed or cancelled job can be retried` }
   }
-  const to = job.pending > 0 ? 'waiting-children' : after > 0 ? 'delayed' : 'waiting'
   const run = after > 0 ? { in: after } : null
-  return [move(job, to, { place: 'new', set: { attempt: 0, stalls: 0, error: null, run } })]
+  const set = { attempt: 0, stalls: 0, error: null, run }
+  return [{ ...move(job, 'waiting-children', { place: 'new', set }), reopens: true }]
 }
 
 /** Lets a delayed job run now. */

@@ -203,21 +203,35 @@ export class Desk implements JobActions {
     throw notFound(id)
   }
 
-  /** As `acting`, for many: those that the rules deny, or that are gone, are passed over. Answers how many were changed. */
-  *actingOnAll(records: readonly JobRecord[], decide: (job: JobRecord) => Decision, way: Way): Steps<number> {
+  /**
+   * As `acting`, for many: those that the rules deny, or that are gone, are passed over. Answers how many were changed. The ids
+   * of those that could not start over because of a dependency are added to `blocked`.
+   */
+  *actingOnAll(
+    records: readonly JobRecord[],
+    decide: (job: JobRecord) => Decision,
+    way: Way,
+    blocked: string[] = [],
+  ): Steps<number> {
     let done = 0
     let left = records
     for (let races = 0; left.length > 0 && races < RACES; races++) {
       const wishes: Group[] = []
+      const whose: string[] = []
       for (const record of left) {
         const decision = decide(record)
-        if (!isDenied(decision) && decision.length > 0) wishes.push(decision)
+        if (isDenied(decision) || decision.length === 0) continue
+        wishes.push(decision)
+        whose.push(record.id)
       }
       const verdicts = yield* step(way.commitAll(wishes))
-      left = verdicts.flatMap((verdict) =>
-        verdict.ok || verdict.why === 'duplicate' || verdict.job === undefined ? [] : [verdict.job],
-      )
-      for (const { ok } of verdicts) if (ok) done++
+      const moved: JobRecord[] = []
+      for (const [at, verdict] of verdicts.entries()) {
+        if (verdict.ok) done++
+        else if (verdict.why === 'broken') blocked.push(whose[at]!)
+        else if (verdict.why !== 'duplicate' && verdict.job !== undefined) moved.push(verdict.job)
+      }
+      left = moved
     }
     return done
   }
@@ -307,6 +321,13 @@ function accept(
 }
 
 function standing(verdict: Verdict & { ok: false }, record: JobRecord): JobRecord | undefined {
+  if (verdict.why === 'broken') {
+    throw new MillraceError(
+      'DEPENDENCY_FAILED',
+      `Job ${record.id} cannot start over: job ${verdict.id}, which it waits for, failed or was cancelled or removed. Retry that one first; if it was removed, add both anew.`,
+      { details: { id: record.id, dependency: verdict.id } },
+    )
+  }
   if (verdict.why !== 'duplicate') return verdict.job
   throw new MillraceError(
     'DEDUP_TAKEN',

@@ -67,7 +67,7 @@ const filterNames = [
 ] as const satisfies readonly (keyof JobFilter)[]
 
 /** Jobs handled at a time by operations on many. */
-const PAGE = 500
+export const PAGE = 500
 
 /** A list's page as a query. */
 export function listQuery(queue: string, options: ListOptions): Query {

@@ -4,8 +4,9 @@ import type { JobRecord, Millis } from '../job/job.js'
 import { isDenied, retry } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
 import { show } from '../job/show.js'
+import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
-import { eachPage } from './filter.js'
+import { eachPage, PAGE } from './filter.js'
 import type { JobFilter } from './filter.js'
 import type { Place } from './operations.js'
 
@@ -30,15 +31,47 @@ function checkRetry(options: RetryOptions): Required<RetryOptions> {
   return { rate, dryRun }
 }
 
-/** Starts all failed and cancelled jobs over that match, and answers how many. */
+/**
+ * Starts all failed and cancelled jobs over that match, and answers how many. One whose dependency still stands failed when its
+ * turn comes is tried again after the others, for the dependency may be one of them.
+ */
 export function* retryJobs({ queue, desk, way }: Place, filter: JobFilter, options: RetryOptions): Steps<number> {
   const { rate, dryRun } = checkRetry(options)
+  const waitAt = (place: number): Millis => Math.round((1000 * place) / rate)
+  let blocked: Blocked[] = []
   let place = 0
-  return yield* eachPage(way, queue, filter, ['failed', 'cancelled'], function* (page) {
+  let done = yield* eachPage(way, queue, filter, ['failed', 'cancelled'], function* (page) {
     if (dryRun) return page.filter((job) => !isDenied(retry(job))).length
-    // Given by their order, so that one that is judged anew, because somebody moved it, keeps its time.
-    const waits = new Map<string, Millis>()
-    for (const { id } of page) waits.set(id, Math.round((1000 * place++) / rate))
-    return yield* desk.actingOnAll(page, (job: JobRecord) => retry(job, waits.get(job.id)), way)
+    // Given by their order, so that one that is judged anew, because somebody moved it, keeps its place.
+    const places = new Map<string, number>()
+    for (const { id } of page) places.set(id, place++)
+    return yield* retryPage(page, places, blocked)
   })
+  for (let before = Infinity; blocked.length > 0 && blocked.length < before;) {
+    before = blocked.length
+    // The newest first: a job that waits for children of its own was added before them.
+    const left = blocked.toReversed()
+    blocked = []
+    for (let from = 0; from < left.length; from += PAGE) {
+      const some = left.slice(from, from + PAGE)
+      const records = yield* step(way.getAll(some.map(({ id }) => id)))
+      const page = records.filter((record) => record !== undefined)
+      done += yield* retryPage(page, new Map(some.map((each) => [each.id, each.place])), blocked)
+    }
+    blocked.reverse()
+  }
+  return done
+
+  function* retryPage(page: readonly JobRecord[], places: ReadonlyMap<string, number>, into: Blocked[]): Steps<number> {
+    const ids: string[] = []
+    const count = yield* desk.actingOnAll(page, (job) => retry(job, waitAt(places.get(job.id)!)), way, ids)
+    for (const id of ids) into.push({ id, place: places.get(id)! })
+    return count
+  }
+}
+
+/** A job that could not start over, and its place among all that match. */
+interface Blocked {
+  readonly id: string
+  readonly place: number
 }

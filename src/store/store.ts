@@ -54,7 +54,7 @@ export interface Batch {
 }
 
 /** Why a group was refused. */
-export type Why = 'fence' | 'duplicate' | 'missing' | 'full' | 'version' | 'busy'
+export type Why = 'fence' | 'duplicate' | 'missing' | 'broken' | 'full' | 'version' | 'busy'
 
 /** The group is in. */
 export interface Landed {
@@ -70,6 +70,8 @@ export interface Refused {
    * - `fence`: the job was moved since (or its holder's lease has run out); `job` is what stands there now.
    * - `duplicate`: the id or the dedup key is taken, by the job `id`; `job` is that job unless it has been removed.
    * - `missing`: no such job.
+   * - `broken`: the job cannot start over, because the chain `id` that it depends on stands ended badly or is gone; the first
+   *   such chain in the order of its edges.
    * - `full`: the backlog of the queue is at its bound; or that of the job's group, and `job` is the oldest in it.
    * - `version`: the cell has another version; `cell` is what stands there now.
    * - `busy`: somebody's open transaction holds a row; try this group again.

@@ -12,7 +12,7 @@ import type {
   JobState,
   Time,
 } from '../job/job.js'
-import { dueAt, released } from '../job/lifecycle.js'
+import { dueAt, ignoresFailure, released } from '../job/lifecycle.js'
 import { copyOf } from '../job/record.js'
 import type { Draft } from '../job/record.js'
 import type { Group, Revoked } from '../store/store.js'
@@ -93,6 +93,38 @@ export function edgeTo(end: ChainEnd | undefined): Pick<Edge, 'state' | 'result'
   return { state: 'broken', result: undefined, error: end.state === 'failed' ? edgeError(end.error) : undefined }
 }
 
+/** How a chain stands: as its last job ended, unfinished (undefined), or without any job. */
+export type ChainState = ChainEnd | 'gone' | undefined
+
+/** What opening a job's edges again comes to: the edges that change, and what that makes of the job. */
+export interface Reopened<E extends Edge> {
+  readonly turned: readonly { readonly edge: E; readonly to: Pick<Edge, 'state' | 'result' | 'error'> }[]
+  /** By how much the number of its pending dependencies changes. */
+  readonly pending: number
+  /** Whether it has broken edges still. */
+  readonly broken: boolean
+}
+
+/** Opens again the edges of a job that ended badly, as their chains stand; or answers the chain that keeps it from starting over. */
+export function reopen<E extends Edge>(edges: readonly E[], stateOf: (chain: string) => ChainState): Reopened<E> | string {
+  const turned: { edge: E; to: Pick<Edge, 'state' | 'result' | 'error'> }[] = []
+  let pending = 0
+  let broken = false
+  for (const edge of edges) {
+    if (edge.state !== 'broken' && edge.state !== 'closed') continue
+    const stands = stateOf(edge.chain)
+    if (stands === 'gone' || (stands !== undefined && stands.state !== 'completed')) {
+      if (!ignoresFailure(edge.policy)) return edge.chain
+      if (edge.state === 'broken') broken = true
+      continue
+    }
+    const to = edgeTo(stands)
+    turned.push({ edge, to })
+    pending += (to.state === 'open' ? 1 : 0) - (edge.state === 'broken' ? 1 : 0)
+  }
+  return { turned, pending, broken }
+}
+
 const OPEN = { state: 'open', result: undefined, error: undefined } as const
 
 /** An error without its stack. */
@@ -171,7 +203,7 @@ export function born(
   return record
 }
 
-/** What a move to a state makes of a record; `closed` is the number of broken edges that it decided, `added` are new ones. */
+/** What a move to a state makes of a record; `closed` is the number of broken edges that it decided, `added` are new ones, and `reopened` the old ones. */
 export function moved(
   before: JobRecord,
   wanted: JobState,
@@ -180,6 +212,7 @@ export function moved(
   places: Places,
   now: Time,
   added: readonly Edge[] = NO_EDGES,
+  reopened?: Reopened<Edge>,
 ): Draft {
   const job = copyOf(before)
   job.fence++
@@ -196,6 +229,10 @@ export function moved(
   if (closesBroken) {
     job.pending -= closed
     job.brokenAt = undefined
+  }
+  if (reopened !== undefined) {
+    job.pending += reopened.pending
+    if (!reopened.broken) job.brokenAt = undefined
   }
   for (const { state } of added) {
     if (state !== 'ended') job.pending++

@@ -14,6 +14,11 @@ export function missing(id: string): Refused {
   return { ok: false, why: 'missing', id }
 }
 
+/** A chain that the job depends on stands ended badly, or is gone. */
+export function broken(chain: string): Refused {
+  return { ok: false, why: 'broken', id: chain }
+}
+
 /** The job was moved since, or the lease of its holder has run out. */
 export function fenced(job: JobRecord): Refused {
   return { ok: false, why: 'fence', id: job.id, job: copyOf(job) }

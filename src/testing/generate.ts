@@ -171,7 +171,7 @@ function generateOperations(
       signal: 4,
       update: 4,
       pause: 2,
-      all: 4,
+      all: 7,
     })
     if (what === 'add') {
       const wait = random.chance(0.4) ? random.pick([settings.lease, 1_000_000]) : undefined
@@ -195,7 +195,12 @@ function generateOperations(
       steps.push({ at, do: 'pause', process, queue, name })
       steps.push({ at: at + random.between(1, 2 * settings.lease), do: 'resume', process, queue, name })
     } else if (what === 'all') {
-      steps.push({ at, do: random.pick(['cancelAll', 'retryAll', 'promoteAll'] as const), process, queue })
+      steps.push({
+        at,
+        do: random.pick(['cancelAll', 'retryAll', 'retryFailed', 'retryFailed', 'promoteAll'] as const),
+        process,
+        queue,
+      })
     } else steps.push({ at, do: what, process, job: random.between(0, jobs) })
   }
   return inOrder(steps)

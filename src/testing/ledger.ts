@@ -203,6 +203,7 @@ export class Ledger {
     if (set.run !== undefined)
       job.runAt = set.run === null ? undefined : 'at' in set.run ? set.run.at : now + set.run.in
     if (move.closesBroken) for (const edge of job.edges) if (edge.state === 'broken') edge.state = 'closed'
+    if (move.reopens) this.#reopen(landing.time, job)
     if (move.waitsFor !== undefined) this.#waitFor(job, move.waitsFor)
     const goesOn = move.to === 'waiting-children' && pending(job) === 0
     job.state = goesOn ? released(job.runAt, now) : move.to
@@ -215,6 +216,17 @@ export class Ledger {
     }
     if (move.why !== undefined) this.#tell(id, move.why)
     if (job.state !== before) this.#tell(id, job.state)
+  }
+
+  /** A job that starts over waits again for what goes on, and never starts with what stands ended badly. */
+  #reopen(time: Millis, job: Tracked): void {
+    for (const edge of job.edges) {
+      if (edge.state !== 'broken' && edge.state !== 'closed') continue
+      const state = this.#edgeTo(edge.chain)
+      if (state !== 'broken') edge.state = state
+      else if (!edge.policy.startsWith('ignore'))
+        this.#report('parent', time, job.id, `It was started over, and ${edge.chain}, which it waits for, ended badly.`)
+    }
   }
 
   /** A running job takes on further dependencies, and may be let go once more. */

@@ -214,7 +214,7 @@ export type Operation =
   | { readonly at: Millis; readonly do: 'schedule'; readonly process: string; readonly plan: SchedulePlan }
   | {
       readonly at: Millis
-      readonly do: 'cancelAll' | 'retryAll' | 'promoteAll'
+      readonly do: 'cancelAll' | 'retryAll' | 'retryFailed' | 'promoteAll'
       readonly process: string
       readonly queue: string
     }

@@ -60,12 +60,14 @@ export class Operator {
       }
       case 'cancelAll':
       case 'retryAll':
+      case 'retryFailed':
       case 'promoteAll': {
         const queue = actor.queues.get(step.queue)!
         const odd = { name: 'odd' }
         const acts = {
           cancelAll: () => queue.cancel(odd),
           retryAll: () => queue.retry(odd),
+          retryFailed: () => queue.retry({ state: 'failed' }),
           promoteAll: () => queue.promote(odd),
         }
         return void this.#call(actor, step.do, undefined, undefined, acts[step.do])

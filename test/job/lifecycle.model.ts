@@ -117,13 +117,36 @@ export class Model {
   /** How a chain ended: as its last job did; undefined while it goes on. */
   #endOf(chain: string): FinishedState | undefined {
     const jobs = [...this.jobs.values()].filter((job) => job.chainId === chain)
-    const { state } = jobs.toSorted((a, b) => a.chainIndex - b.chainIndex).at(-1)!
+    const state = jobs.toSorted((a, b) => a.chainIndex - b.chainIndex).at(-1)?.state ?? 'cancelled' // it was removed
     return isFinished(state) ? state : undefined
   }
 
-  #move({ id, fence, to, held, reaps, set, closesBroken, waitsFor = [] }: Move): void {
+  /** Whether a job that starts over depends on what stands ended badly, which it does not ignore. */
+  isBlocked(id: string): boolean {
+    return this.edgesOf(id).some(
+      ({ chain, policy, state }) =>
+        (state === 'broken' || state === 'closed') && !policy.startsWith('ignore') && this.#isBad(chain),
+    )
+  }
+
+  #isBad(chain: string): boolean {
+    return ![undefined, 'completed'].includes(this.#endOf(chain))
+  }
+
+  #reopen(job: Draft): void {
+    for (const edge of this.edgesOf(job.id)) {
+      if ((edge.state !== 'broken' && edge.state !== 'closed') || this.#isBad(edge.chain)) continue
+      const state = this.#endOf(edge.chain) === undefined ? 'open' : 'ended'
+      job.pending += (state === 'open' ? 1 : 0) - (edge.state === 'broken' ? 1 : 0)
+      this.edges = this.edges.map((each) => (each === edge ? { ...edge, state } : each))
+    }
+    if (!this.edgesOf(job.id).some(({ state }) => state === 'broken')) job.brokenAt = undefined
+  }
+
+  #move({ id, fence, to, held, reaps, set, closesBroken, waitsFor = [], reopens }: Move): void {
     if (!this.#mayChange(id, fence, held)) throw new Refusal()
     if (reaps === true && !this.#leaseIsOver(id)) throw new Refusal()
+    if (reopens === true && this.isBlocked(id)) throw new Refusal()
     if (to === 'removed') {
       this.edges = this.edges.filter((edge) => edge.dependent !== id)
       this.#step('move', this.jobs.get(id)!, undefined)
@@ -140,6 +163,7 @@ export class Model {
           edge.dependent === id && edge.state === 'broken' ? { ...edge, state: 'closed' } : edge,
         )
       }
+      if (reopens === true) this.#reopen(job)
       for (const edge of waitsFor.map((each) => this.#edge(id, each))) {
         if (this.edgesOf(id).some(({ chain }) => chain === edge.chain)) continue
         this.edges = [...this.edges, edge]

@@ -105,19 +105,13 @@ describe('retry', () => {
 
   it.each(['failed', 'cancelled'] as const)('starts a %s job over with all its attempts', (state) => {
     const job = record({ state, attempt: 3, stalls: 2, error: boom })
-    expect(retry(job)).toEqual([move('waiting', { place: 'new', set: afresh })])
-  })
-
-  it('has a job wait again for dependencies that are still open', () => {
-    const job = record({ state: 'cancelled', pending: 1 })
-    expect(retry(job)).toEqual([move('waiting-children', { place: 'new', set: afresh })])
+    expect(retry(job)).toEqual([{ ...move('waiting-children', { place: 'new', set: afresh }), reopens: true }])
   })
 
   it('starts a job over after a while, if asked, also one that waits for others', () => {
     const set = { attempt: 0, stalls: 0, error: null, run: { in: 500 } }
-    expect(retry(record({ state: 'failed' }), 500)).toEqual([move('delayed', { place: 'new', set })])
-    const waiting = record({ state: 'failed', pending: 1 })
-    expect(retry(waiting, 500)).toEqual([move('waiting-children', { place: 'new', set })])
+    const expected = [{ ...move('waiting-children', { place: 'new', set }), reopens: true }]
+    for (const pending of [0, 1]) expect(retry(record({ state: 'failed', pending }), 500)).toEqual(expected)
   })
 
   it.each([...unstarted, 'active', 'completed'] as const)('is denied to a %s job', (state) => {

@@ -105,6 +105,7 @@ export class World extends Model {
       event === 'added' ||
       (current !== undefined &&
         current.fence === job.fence &&
+        !(event === 'retried' && this.isBlocked(job.id)) &&
         (!held || (current.state === 'active' && current.leaseUntil! > this.now)))
     const steps = this.apply(decision)
     must((steps !== undefined) === mayLand, 'a group lands if its fence and its lease hold, and not otherwise', {

@@ -63,6 +63,19 @@ export const withoutWaits: Sabotage = (store) =>
     },
   })
 
+/** A job that is started over does so without what it waits for. */
+export const withForgetfulRetries: Sabotage = (store) =>
+  but(store, {
+    commit: (batch) => {
+      const hurried = (change: Change): Change => {
+        if (change.kind !== 'move' || !change.reopens) return change
+        const { reopens: _reopens, ...rest } = change
+        return rest
+      }
+      return store.commit({ ...batch, groups: batch.groups.map((group) => group.map(hurried)) })
+    },
+  })
+
 /** Chains do not go on. */
 export const withLostContinuations: Sabotage = continuing(() => [])
 

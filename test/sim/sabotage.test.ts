@@ -17,6 +17,7 @@ import {
   withoutRounds,
 } from './sabotage.js'
 import {
+  withForgetfulRetries,
   withHastyReleases,
   withLostContinuations,
   withMissingEdges,
@@ -37,6 +38,7 @@ const sabotages: readonly { readonly off: string; readonly rule: Rule; readonly 
   { off: 'the release in the same commit', rule: 'parent', how: { wrap: withoutRelease } },
   { off: 'the release by the last alone', rule: 'parent', how: { wrap: withHastyReleases } },
   { off: 'the wait for children', rule: 'parent', how: { wrap: withoutWaits } },
+  { off: 'the wait of a job that is started over', rule: 'parent', how: { wrap: withForgetfulRetries } },
   { off: 'what dependencies returned', rule: 'results', how: { wrap: withoutResults } },
   { off: 'one of the dependencies', rule: 'results', how: { wrap: withMissingEdges } },
   { off: 'the order of results', rule: 'results', how: { wrap: withMixedResults } },

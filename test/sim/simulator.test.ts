@@ -21,7 +21,7 @@ const covered = [
   ...['none', 'one', 'all'].map((what) => `catchUp:${what}`),
   ...['skip', 'allow'].map((what) => `overlap:${what}`),
   ...['call:flow', 'act:children', 'act:continue', 'dependencies:some', 'option:cancelSiblings'],
-  ...['cancelAll', 'retryAll', 'promoteAll'].map((what) => `call:${what}`),
+  ...['cancelAll', 'retryAll', 'retryFailed', 'promoteAll'].map((what) => `call:${what}`),
   ...['one', 'many'].map((what) => `batch:${what}`),
   ...['sleep', 'block', 'log', 'progress', 'throw', 'fatal', 'snooze', 'hang'].map((what) => `act:${what}`),
   ...['act:step', 'act:nap', 'act:await', 'call:signal', 'signal:taken', 'signal:timeout'],

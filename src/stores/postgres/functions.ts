@@ -3,10 +3,10 @@ import { add } from './sql/add.js'
 import { addJob } from './sql/add-job.js'
 import { claims } from './sql/claims.js'
 import { commit } from './sql/commit.js'
-import { edges } from './sql/edges.js'
+import { edges, reopened } from './sql/edges.js'
 import { groups } from './sql/groups.js'
 import { helpers } from './sql/helpers.js'
 import { reads, watching } from './sql/reads.js'
 
 /** What the statements of the store call. */
-export const functions = `${helpers}${groups}${edges}${commit}${claims}${add}${reads}${watching}${addJob}`
+export const functions = `${helpers}${groups}${edges}${reopened}${commit}${claims}${add}${reads}${watching}${addJob}`

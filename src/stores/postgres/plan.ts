@@ -240,6 +240,7 @@ function changeOf(change: Change, lanes: LaneFinder, names?: ReadonlyMap<string,
         ...(change.place === 'new' && { new: true }),
         ...(change.why !== undefined && { why: change.why }),
         ...(change.closesBroken && { cb: true }),
+        ...(change.reopens && { ro: true }),
         ...(change.waitsFor !== undefined && { edges: change.waitsFor.map(({ on, policy }) => [on, policy]) }),
         set: fieldsOf(change.set),
       }

@@ -113,7 +113,8 @@ export function plainMove(group: Group): PlainMove | undefined {
 
 function onlyMove(group: Group): PlainMove | undefined {
   const [move, release, removal] = group
-  if (move?.kind !== 'move' || move.closesBroken || move.reaps || move.waitsFor || !isPlain(move.set)) return undefined
+  if (move?.kind !== 'move' || move.closesBroken || move.reaps || move.waitsFor || move.reopens) return undefined
+  if (!isPlain(move.set)) return undefined
   const verb =
     move.to === 'removed'
       ? removed(move, release, group.length)

@@ -1,10 +1,11 @@
 // stores/sqlite/edges.ts: who waits for which chain, and how a chain has ended.
 import type { NewEdge } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
-import type { Edge, JobState } from '../../job/job.js'
+import type { Edge, EdgePolicy, EdgeState, JobState } from '../../job/job.js'
 import { edgeTo } from '../apply.js'
-import type { ChainEnd } from '../apply.js'
+import type { ChainEnd, ChainState, Reopened } from '../apply.js'
 import { nullable } from './rows.js'
+import type { Found } from './rows.js'
 import type { Transaction } from './transaction.js'
 
 /**
@@ -39,13 +40,32 @@ export function addEdges({ sql, ground }: Transaction, seq: number, edges: reado
   }
 }
 
+/** An edge with its place among those of its job. */
+type PlacedEdge = Edge & { readonly place: number }
+
+/** The edges of a job that ended badly, in their order. */
+export function badEdgesOf({ sql }: Transaction, { seq, job: { id: dependent } }: Found): readonly PlacedEdge[] {
+  const rows = sql.badEdgesOf.all(seq) as [number, string, string, EdgePolicy, EdgeState][]
+  return rows.map(([place, chain, name, policy, state]) => {
+    return { place, dependent, chain, name, policy, state, result: undefined, error: undefined }
+  })
+}
+
+/** Writes edges that were opened again. */
+export function turnEdges({ sql, ground }: Transaction, seq: number, { turned }: Reopened<PlacedEdge>): void {
+  for (const { edge, to } of turned) {
+    sql.turnEdge.run(to.state, nullable(to.result), textOf(to.error), seq, edge.place)
+    ground.openEdges = true
+  }
+}
+
 /** An error as a column holds it. */
 export function textOf(error: Edge['error']): string | null {
   return error === undefined ? null : JSON.stringify(error)
 }
 
 /** How a chain ended: as its last job did; undefined while one of its jobs is unfinished, `'gone'` where there is none. */
-export function chainEnd({ sql }: Transaction, chain: string): ChainEnd | 'gone' | undefined {
+export function chainEnd({ sql }: Transaction, chain: string): ChainState {
   let last: ChainEnd | 'gone' = 'gone'
   let place = [-1, -1]
   for (const [seq, index, state, result, error] of sql.chainJobs.all(chain) as ChainRow[]) {

@@ -3,9 +3,9 @@ import type { Move } from '../../job/change.js'
 import { ERRORS_KEPT, isFinished } from '../../job/job.js'
 import type { ErrorInfo, FinishedState, JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
-import { failedAttempt, leaseIsOver, mayChange, moved, revives, revocation } from '../apply.js'
-import { duplicate, fenced, missing } from '../verdicts.js'
-import { addEdges, newEdges } from './edges.js'
+import { failedAttempt, leaseIsOver, mayChange, moved, reopen, revives, revocation } from '../apply.js'
+import { broken, duplicate, fenced, missing } from '../verdicts.js'
+import { addEdges, badEdgesOf, chainEnd, newEdges, turnEdges } from './edges.js'
 import { keyHolder, takeKey } from './keys.js'
 import { writeData } from './note.js'
 import type { SqlRow } from './driver.js'
@@ -29,6 +29,8 @@ export function move(tx: Transaction, change: Move): Refused | undefined {
   const standing = change.waitsFor === undefined ? [] : tx.sql.edgesOf.all(found.seq)
   const added = change.waitsFor === undefined ? undefined : newEdges(tx, id, change.waitsFor, standing.map(chainIn))
   if (typeof added === 'string') return missing(added)
+  const reopened = change.reopens ? reopen(badEdgesOf(tx, found), (chain) => chainEnd(tx, chain)) : undefined
+  if (typeof reopened === 'string') return broken(reopened)
   const { dedup } = before
   if (dedup !== undefined && revives(before.state, to)) {
     const holder = keyHolder(tx, dedup.key)
@@ -39,8 +41,9 @@ export function move(tx: Transaction, change: Move): Refused | undefined {
   if (to === 'removed') remove(tx, found)
   else {
     const closed = change.closesBroken ? Number(tx.sql.closeBroken.run(found.seq).changes) : 0
-    const after = moved(before, to, change, closed, tx, tx.now, added)
+    const after = moved(before, to, change, closed, tx, tx.now, added, reopened)
     tx.sql.move.run(...movedColumns(after), found.seq)
+    if (reopened !== undefined) turnEdges(tx, found.seq, reopened)
     if (added !== undefined) addEdges(tx, found.seq, added, standing.length)
     follow(tx, found, after, change)
   }

@@ -235,6 +235,8 @@ export const sql = {
   endEdges: `UPDATE millrace_edge SET state = 'ended', result = (SELECT j.result FROM millrace_job j WHERE j.id = millrace_edge.chain)
     WHERE chain IN (SELECT value FROM json_each(?)) AND state <> 'ended'`,
   closeBroken: `UPDATE millrace_edge SET state = 'closed' WHERE dependent = ? AND state = 'broken'`,
+  badEdgesOf: `SELECT place, chain, name, policy, state FROM millrace_edge WHERE dependent = ? AND state IN ('broken', 'closed')
+    ORDER BY place`,
   edgesOf: 'SELECT chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? ORDER BY place',
   edgesOn: `SELECT j.id, e.name, e.policy, e.state, e.result, e.error FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
     WHERE e.chain = ? ORDER BY e.dependent`,

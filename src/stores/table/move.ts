@@ -3,14 +3,15 @@ import type { Move, NewEdge } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
-import { leaseIsOver, mayChange, moved, revives, revocation } from '../apply.js'
+import { leaseIsOver, mayChange, moved, reopen, revives, revocation } from '../apply.js'
 import type { EdgeRow } from './edges.js'
 import { edgesOf } from './insert.js'
+import { chainState } from './release.js'
 import type { News } from './news.js'
 import type { Row } from './row.js'
 import { drop, replace } from './table.js'
 import type { Table } from './table.js'
-import { duplicate, fenced, missing } from '../verdicts.js'
+import { broken, duplicate, fenced, missing } from '../verdicts.js'
 
 /** Moves a job, or says why not; nothing is written before all is known to be well. */
 export function move(table: Table, change: Move, news: News): Refused | undefined {
@@ -25,6 +26,8 @@ export function move(table: Table, change: Move, news: News): Refused | undefine
   const { to } = change
   const added = change.waitsFor === undefined ? undefined : newEdges(table, change.id, change.waitsFor)
   if (typeof added === 'string') return missing(added)
+  const reopened = change.reopens ? reopen(table.edges.of(change.id), (chain) => chainState(table, chain)) : undefined
+  if (typeof reopened === 'string') return broken(reopened)
   if (dedup !== undefined && revives(from, to)) {
     const holder = table.keys.holder(dedup.key, now)
     if (holder !== undefined && holder.id !== change.id) return duplicate(holder.id, table.rows.get(holder.id)?.job)
@@ -36,7 +39,8 @@ export function move(table: Table, change: Move, news: News): Refused | undefine
   if (to === 'removed') remove(table, row, news)
   else {
     const closed = change.closesBroken ? table.edges.closeBroken(change.id) : 0
-    replace(table, row, moved(before, to, change, closed, table.places, now, added))
+    replace(table, row, moved(before, to, change, closed, table.places, now, added, reopened))
+    for (const { edge, to: state } of reopened?.turned ?? []) table.edges.turn(edge, state)
     if (added !== undefined) table.edges.add(change.id, added)
     if (change.why !== undefined) news.tellWhy(change.why, worker, row.job)
     news.placed(row, from, due)

@@ -3,7 +3,7 @@ import type { Release } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { EdgeState, FinishedState } from '../../job/job.js'
 import { concerns, edgeTo, told } from '../apply.js'
-import type { ChainEnd } from '../apply.js'
+import type { ChainEnd, ChainState } from '../apply.js'
 import type { News } from './news.js'
 import { chainEnd } from './row.js'
 import type { Row } from './row.js'
@@ -35,6 +35,12 @@ function endOf(table: Table, chain: string, outcome: FinishedState): ChainEnd {
   const row = table.chains.get(chain)?.rows.max ?? table.rows.get(chain)
   const end = row?.job.chainId === chain ? chainEnd(row) : undefined
   return end?.state === outcome ? end : { state: outcome, result: undefined, error: undefined }
+}
+
+/** How a chain stands. */
+export function chainState(table: Table, chain: string): ChainState {
+  const row = table.chains.get(chain)?.rows.max ?? table.rows.get(chain)
+  return row?.job.chainId === chain ? chainEnd(row) : 'gone'
 }
 
 function hasEnded(table: Table, chain: string): boolean {

@@ -86,6 +86,38 @@ begin
 end $$;
 `
 
+/**
+ * What a job that starts over waits for again: as `reopen` in stores/apply.ts has it. The job's row is locked. Nobody ends a
+ * chain without locking those who wait for it, so that what is read here stands until the end of the transaction.
+ */
+export const reopened = `
+create or replace function {S}.v3_reopened(of_job text, out over text, out places int[], out states text[], out results text[], out more int, out broken boolean)
+  language plpgsql volatile as $$
+begin
+  if not exists (select 1 from {S}.edge d where d.dependent = of_job and d.state in ('broken', 'closed')) then return; end if;
+  -- An older snapshot does not show what has become of the chains since.
+  if current_setting('transaction_isolation') <> 'read committed' then
+    raise exception 'isolation %', current_setting('transaction_isolation') using errcode = 'MR003';
+  end if;
+  with e as materialized (
+    select d.place, d.chain, d.state as was, d.policy like 'ignore%' as ignores, z.state, z.result, coalesce(z.unfinished, false) as unfinished from {S}.edge d
+    left join lateral (
+      select j.state, j.result, bool_or(j.state in ${UNFINISHED}) over () as unfinished from (select d.chain as chain) c ${members}
+      order by j.chain_index desc, j.seq desc limit 1) z on true
+    where d.dependent = of_job and d.state in ('broken', 'closed')
+  ), k as (
+    select e.*, e.unfinished or coalesce(e.state = 'completed', false) as turns from e
+  )
+  select (array_agg(k.chain order by k.place) filter (where not k.turns and not k.ignores))[1],
+    array_agg(k.place order by k.place) filter (where k.turns),
+    array_agg(case when k.unfinished then 'open' else 'ended' end order by k.place) filter (where k.turns),
+    array_agg(case when not k.unfinished then k.result end order by k.place) filter (where k.turns),
+    coalesce(sum(case when k.unfinished then 1 else 0 end - case when k.was = 'broken' then 1 else 0 end) filter (where k.turns), 0),
+    coalesce(bool_or(k.was = 'broken' and not k.turns), false)
+    into over, places, states, results, more, broken from k;
+end $$;
+`
+
 /** Refuses the change in `x` over its edges, or has them in `ew`. */
 export const wantedEdges = `
           select * into ew from {S}.v2_edges(case when x->>'k' = 'm' then x->>'id' end, x->'edges');

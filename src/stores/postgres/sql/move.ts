@@ -14,6 +14,10 @@ export const move = `
           or (x ? 'reaps' and not (j.state = 'active' and j.lease_until <= t)) then
           why := 'fence'; over := j.id; stands := v1_record(j); exit;
         end if;
+        if x ? 'ro' then
+          select * into ew from {S}.v3_reopened(j.id);
+          if ew.over is not null then why := 'broken'; over := ew.over; exit; end if;
+        end if;
         was_done := j.state in ('completed', 'failed', 'cancelled');
         ends := x->>'to' in ('completed', 'failed', 'cancelled');
         if j.dedup is not null then
@@ -76,6 +80,12 @@ export const move = `
           end if;
           if x ? 'edges' then
             ${writeEdges}
+          end if;
+          if x ? 'ro' then
+            update edge d set state = y.state, result = y.result, error = null
+              from unnest(ew.places, ew.states, ew.results) y(place, state, result) where d.dependent = j.id and d.place = y.place;
+            a.pending := a.pending + coalesce(ew.more, 0);
+            if not ew.broken then a.broken_at := null; end if;
           end if;
           goes_on := x->>'to' = 'waiting-children' and a.pending = 0;
           a.state := case when goes_on then case when a.run_at > t then 'delayed' else 'waiting' end else x->>'to' end;
