@@ -15,7 +15,8 @@ export const errorCatalogue = {
     remedy: 'Use an id of 1 to 255 printable characters, or leave it out and let Millrace mint one.',
   },
   RESERVED_NAME: {
-    summary: "A queue name or a job id begins with 'millrace:', which is kept for Millrace's own queues and jobs.",
+    summary:
+      "A queue name or the id of a new job begins with 'millrace:', or such an id with 'run:' or 'schedule:': these are Millrace's own queues, jobs and schedules.",
     remedy: 'Choose another name or id.',
   },
   INVALID_DATA: {

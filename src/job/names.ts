@@ -33,14 +33,29 @@ export function isReserved(name: string): boolean {
   return name.startsWith(RESERVED)
 }
 
-/** As `checkName`, for what a user may call a queue or a job: some names are Millrace's own. */
+/** As `checkName`, for what a user may call a queue: some names are Millrace's own. */
 export function checkOwnName(value: unknown, what: string): string {
-  const name = checkName(value, what)
-  if (!isReserved(name)) return name
+  return refuseReserved(checkName(value, what), what, [RESERVED])
+}
+
+/**
+ * What the ids that Millrace derives begin with. A run of a schedule is told from others by its id alone: a job of a user's with
+ * that id would take its place.
+ */
+export const RESERVED_IDS = [RESERVED, 'run:', 'schedule:'] as const
+
+/** As `checkName`, for what a user may give as the id of a new job: some ids are Millrace's own. */
+export function checkOwnId(value: unknown, what: string): string {
+  return refuseReserved(checkName(value, what), what, RESERVED_IDS)
+}
+
+function refuseReserved(name: string, what: string, reserved: readonly string[]): string {
+  const prefix = reserved.find((each) => name.startsWith(each))
+  if (prefix === undefined) return name
   throw new MillraceError(
     'RESERVED_NAME',
-    `${show(name)} cannot be a ${what}: '${RESERVED}' begins the names of Millrace's own; choose another`,
-    { details: { what, value } },
+    `${show(name)} cannot be a ${what}: '${prefix}' begins those of Millrace's own; choose another`,
+    { details: { what, value: name } },
   )
 }
 

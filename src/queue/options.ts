@@ -4,7 +4,7 @@ import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import type { Dedup, FailurePolicy, FinishedState, Keep, KeepByState, Millis } from '../job/job.js'
-import { checkName, checkOwnName, nearest, refuseUnknown } from '../job/names.js'
+import { checkName, checkOwnId, nearest, refuseUnknown } from '../job/names.js'
 import type { ScheduleTimes } from '../job/schedule.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
@@ -179,7 +179,7 @@ export function parseOptions(
   if (options.onChildFailure !== undefined) oneOf(options.onChildFailure, policies, `${where}: onChildFailure`)
   const edges = options.after === undefined ? NO_EDGES : parseAfter(options, where)
   return {
-    id: options.id === undefined ? undefined : checkOwnName(options.id, 'job id'),
+    id: options.id === undefined ? undefined : checkOwnId(options.id, 'job id'),
     priority: priority === 0 ? 0 : priority, // no -0
     lifo: flag(options.lifo, 'lifo', where),
     attempts,

@@ -5,6 +5,7 @@ import type { Handler, Job, Store, WorkerOptions } from 'millrace'
 import { memory } from 'millrace/memory'
 import * as z from 'zod'
 import { cellKey } from '../../src/store/cells.js'
+import { insert } from '../../src/store/conformance/making.js'
 import { virtualClock } from '../../src/testing/clock.js'
 import type { VirtualClock } from '../../src/testing/clock.js'
 import { closing, gate } from '../setup.js'
@@ -46,6 +47,12 @@ function scene(name = 'work'): Scene {
 async function fenceOf(store: Store, queue: Queue): Promise<number> {
   const { items } = await store.find({ queue: queue.name, kind: 'schedule' })
   return items[0]!.fence
+}
+
+/** Adds a job with an id that is reserved, as an earlier version could. */
+async function standing(store: Store, id: string, queue: string): Promise<void> {
+  const groups = [[insert(id, 'mine', { queue, run: { in: 10 * HOUR } })]]
+  await store.commit({ writer: id, seq: 1, groups, renewals: [], asks: [] })
 }
 
 describe('a schedule', () => {
@@ -136,7 +143,7 @@ describe('a schedule', () => {
     const { clock, store, queue, worker, times } = scene()
     await worker({ other: () => {} } as never)
     await queue.schedule('k', { every: '1h', name: 'n', overlap: 'allow' })
-    await queue.add('mine', 1, { id: 'run:work:2026-01-01T01:00:00.000Z:k', delay: '10h' })
+    await standing(store, 'run:work:2026-01-01T01:00:00.000Z:k', 'work')
     await clock.advance('1h 1m')
     expect(await queue.schedules()).toMatchObject([{ count: 0, skipped: { at: START + HOUR, why: 'duplicate' } }])
     const limit = {
@@ -523,7 +530,7 @@ describe('the row of a schedule', () => {
       await other.schedule('c', { every: '1h', name: 'n' }),
     ]
     expect(one.id).not.toBe(two.id)
-    await queue.add('n', 1, { id: 'schedule:a:taken' })
+    await standing(store, 'schedule:a:taken', 'a')
     await expect(queue.schedule('taken', { every: '1h', name: 'n' })).rejects.toMatchObject({ code: 'DUPLICATE_ID' })
   })
 

@@ -1,4 +1,5 @@
 // stores/postgres/sql/add-job.ts: jobs added from SQL: by triggers, by other languages, by hand.
+import { RESERVED_IDS } from '../../../job/names.js'
 
 /** What options may be, checked as `queue/options.ts` does. What is wrong is refused with 22023. */
 const checks = `
@@ -164,6 +165,8 @@ begin
     perform {S}.v1_name(case when jsonb_typeof(said->'group') = 'string' then said->>'group' end, 'group'),
       {S}.v1_check(said->'lifo' is distinct from 'true', 'give either group or lifo, not both: groups go by turns');
   end if;
+  perform {S}.v1_check(said->'id' is null or not said->>'id' ^@ any (array[${RESERVED_IDS.map((each) => `'${each}'`).join(', ')}]),
+    format('the id %s begins as those of Millrace''s own do; choose another', said->'id'));
   x := jsonb_build_object('k', 'i', 'kind', 'job', 'ci', 0, 'qn', queue, 'd', data::text,
     'id', case when said ? 'id' then {S}.v1_name(said->>'id', 'id') else {S}.v1_id() end,
     'p', {S}.v1_whole(said->'priority', -2147483647, 2147483647, 0, 'priority'),
