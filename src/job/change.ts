@@ -87,7 +87,7 @@ export interface Move {
   /**
    * Sent by the worker that holds the lease: refused as well once the lease has run out. A move that is not, of a job
    * whose lease still runs, leaves a handler behind: it is told (`revoked`), and it counts against limits until its
-   * lease is given up or over.
+   * lease is given up or over. One that completes a job leaves it without a worker.
    */
   readonly held: boolean
   /** Takes a job from a lease that has run out: refused if the lease was renewed meanwhile. */

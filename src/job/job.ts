@@ -123,7 +123,7 @@ export interface JobRecord {
   readonly attempts: number
   readonly backoff: Backoff | undefined
   readonly timeout: Millis | undefined
-  /** Who holds it, or held it when it finished. */
+  /** Who holds it, or held it when it finished; nobody, of a job that was completed by another hand than its holder's. */
   readonly worker: string | undefined
   readonly runAt: Time | undefined
   readonly leaseUntil: Time | undefined

@@ -4,7 +4,6 @@ import type { Edge, EdgePolicy, ErrorInfo, FailurePolicy, JobRecord, Millis, Ste
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
 import { end, HELD, leave, move, NOTHING } from './moves.js'
-import { leftOpen } from './phases.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
 import { SCHEDULE, keepsRunsAway, rescheduled, roundOf, writeProgress } from './rounds.js'
@@ -185,9 +184,8 @@ export function continueChain(job: JobRecord, { job: next, edges }: Insert): Ins
 export function complete(job: JobRecord, { result, also, continuation }: Returned): Decision {
   if (isFinished(job.state)) return { denied: `is ${job.state}; only an unfinished job can be completed` }
   if (job.kind === SCHEDULE) return NO_JOB
-  const memo = leftOpen(job)
-  const set = { ...(result !== undefined && { result }), ...(memo !== undefined && { memo }) }
-  return end(job, 'completed', set, {
+  // Of its phases nothing is written: its handler may be writing of them at this moment. `phasesOf` goes by the worker.
+  return end(job, 'completed', result === undefined ? NOTHING : { result }, {
     closesBroken: job.brokenAt !== undefined,
     chainGoesOn: continuation !== undefined,
     next: continuation === undefined ? also : [...also, continuation],

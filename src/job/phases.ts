@@ -106,8 +106,8 @@ export function cutOff(phases: Phases, name: string): Phases {
 }
 
 /**
- * The memo of a job that is completed by another hand than that of its last phase, which had begun and would seem to have
- * completed with it; undefined where there is nothing to write.
+ * The memo of a job that its worker completes without its last phase, which had begun and would seem to have completed with
+ * it; undefined where there is nothing to write.
  */
 export function leftOpen(job: Pick<JobRecord, 'memo'>): JsonText | undefined {
   const { phases, ...rest } = memoOf(job)
@@ -143,9 +143,8 @@ export function overallOf(job: JobRecord): number {
 }
 
 /**
- * What the state of a job makes of that of a phase. Where a job ends by another hand than its handler's, nothing is written
- * but that its last phase was left open, so nothing that its handler says at that moment can be lost: what had not completed
- * then has ended with it.
+ * What the state of a job makes of that of a phase. Where a job ends by another hand than its handler's, nothing is written,
+ * so nothing that its handler says at that moment can be lost: what had not completed then has ended with it.
  */
 function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
   const status = statusIn(job, phase.status, last)
@@ -159,9 +158,10 @@ function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
   }
 }
 
-function statusIn({ state }: JobRecord, status: PhaseStatus, last: boolean): PhaseStatus {
+function statusIn({ state, worker }: JobRecord, status: PhaseStatus, last: boolean): PhaseStatus {
   if (status === 'completed') return status
-  if (last && status === 'active' && state === 'completed') return 'completed'
+  // The end of the last phase is that of the job, if the worker that ran it completed the job.
+  if (last && status === 'active' && state === 'completed' && worker !== undefined) return 'completed'
   if (isFinished(state)) return state === 'failed' && status !== 'pending' ? 'failed' : 'cancelled'
   return status === 'active' && state !== 'active' ? 'pending' : status
 }

@@ -106,7 +106,10 @@ export interface Reopened<E extends Edge> {
 }
 
 /** Opens again the edges of a job that ended badly, as their chains stand; or answers the chain that keeps it from starting over. */
-export function reopen<E extends Edge>(edges: readonly E[], stateOf: (chain: string) => ChainState): Reopened<E> | string {
+export function reopen<E extends Edge>(
+  edges: readonly E[],
+  stateOf: (chain: string) => ChainState,
+): Reopened<E> | string {
   const turned: { edge: E; to: Pick<Edge, 'state' | 'result' | 'error'> }[] = []
   let pending = 0
   let broken = false
@@ -207,7 +210,7 @@ export function born(
 export function moved(
   before: JobRecord,
   wanted: JobState,
-  { set, place, closesBroken }: Move,
+  { set, place, closesBroken, held }: Move,
   closed: number,
   places: Places,
   now: Time,
@@ -253,7 +256,7 @@ export function moved(
   if (to !== 'active') {
     job.leaseUntil = undefined
     job.ahead = false
-    if (!isFinished(to)) job.worker = undefined
+    if (!isFinished(to) || (enters && to === 'completed' && !held)) job.worker = undefined
   }
 
   if (enters && isFinished(before.state)) {

@@ -49,9 +49,10 @@ test('what a phase is depends on the state of its job', () => {
   expect(statuses(job(inB, { state: 'cancelled' }))).toBe('completed cancelled cancelled')
   expect(statuses(job(inB, { state: 'completed' }))).toBe('completed cancelled cancelled') // by another hand
   const inC = begun(completed(inB, 'b', '2'), 'c', 0)
-  expect(statuses(job(inC, { state: 'completed' }))).toBe('completed completed completed') // nothing more is written
-  const left = record({ state: 'completed', memo: leftOpen(job(inC, { state: 'active' })) })
-  expect(statuses(left)).toBe('completed completed cancelled') // by another hand, which has said so
+  expect(statuses(job(inC, { state: 'completed', worker: 'w' }))).toBe('completed completed completed') // nothing more is written
+  expect(statuses(job(inC, { state: 'completed' }))).toBe('completed completed cancelled') // by another hand
+  const left = record({ state: 'completed', worker: 'w', memo: leftOpen(job(inC, { state: 'active' })) })
+  expect(statuses(left)).toBe('completed completed cancelled') // by its worker, without the phase
   expect(leftOpen(job(inB, { state: 'active' }))).toBeUndefined()
   const stumbled = failed(inB, 'b', error)
   expect(statuses(job(stumbled, { state: 'delayed' }))).toBe('completed failed pending')

@@ -2,6 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, JobAbort, Queue, Worker, defineJobs, job, middleware, phases } from 'millrace'
 import type { EventOf, PhasesHandlerOf, QueueEvent, Store } from 'millrace'
+import { complete } from '../../src/job/lifecycle.js'
+import type { Group } from '../../src/store/store.js'
 import { closing, event, gate, newQueue, newWorker } from '../setup.js'
 import { kinds, stores } from '../composition/stores.js'
 import { countingCommits } from './commits.js'
@@ -102,6 +104,37 @@ describe.each(kinds)('on %s', (kind) => {
       expect(added.progress).toBe(67)
     },
   )
+
+  test('a last phase that begins while its job is being completed by hand has not completed', async () => {
+    const store = await make(kind)
+    const { queue } = stage(store)
+    const [last, over] = [gate(), gate()]
+    const handler: PhasesHandlerOf<typeof jobs, 'video'> = phases({
+      download: () => ({ path: 'kept' }),
+      process: async () => (await last.promise, { frames: 1 }),
+      upload: async () => (await over.promise, 'too late'),
+    })
+    const processing = event(queue, 'phase', (each) => each.phase === 'process')
+    closing(new Worker(queue, { video: handler }, { logger: false }))
+    const added = await queue.add('video', { url: 'a' })
+    await processing
+    const [seen] = await store.get([added.id])
+    const uploading = event(queue, 'phase', (each) => each.phase === 'upload')
+    last.open()
+    await uploading
+    // What a hand does that has read the job before the phase began: notes do not change the fence.
+    const completion = complete(seen!, { kind: 'returned', result: '"by hand"', also: [] }) as Group
+    const batch = { writer: 'hand', seq: 1, groups: [completion], renewals: [], asks: [] }
+    expect((await store.commit(batch)).groups).toMatchObject([{ ok: true }])
+    over.open()
+    expect(await added.result()).toBe('by hand')
+    await added.refresh()
+    expect(added.phases).toEqual({
+      download: { status: 'completed', progress: 100, result: { path: 'kept' } },
+      process: { status: 'completed', progress: 100, result: { frames: 1 } },
+      upload: { status: 'cancelled', progress: 0 },
+    })
+  })
 
   test('what a phase said before it threw is not lost', async () => {
     const { queue } = stage(await make(kind))

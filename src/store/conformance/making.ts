@@ -112,6 +112,11 @@ export function handBack(job: JobRecord): Change[] {
   return lifecycle.settle(job, { kind: 'interrupted' })
 }
 
+/** Somebody completes the job who does not hold it. */
+export function completeByHand(job: JobRecord, result?: unknown): readonly Change[] {
+  return allowed(lifecycle.complete(job, { kind: 'returned', result: json(result), also: [] }))
+}
+
 /** Somebody cancels the job. */
 export function cancel(job: JobRecord): readonly Change[] {
   return allowed(lifecycle.cancel(job))

@@ -10,6 +10,7 @@ import type { Harness } from '../harness.js'
 import {
   cancel,
   complete,
+  completeByHand,
   fail,
   handBack,
   insert,
@@ -147,6 +148,24 @@ export const fences = area('fences', {
     await d.upkeep()
     has(await d.job(stalled), { state: 'waiting', stalls: 1, attempt: 1 }, 'upkeep returns a stalled job to the queue')
     has(await d.job(dropped), { state: 'cancelled' }, 'a job whose lease ran out can be cancelled')
+  },
+
+  'a job has the worker that completed it, and none if it was completed by another hand': async (h) => {
+    const d = first(h)
+    const [held, taken] = [await d.running('held'), await d.running('taken')]
+    await d.land(complete(held))
+    has(await d.job(held), { state: 'completed', worker: held.worker }, 'its holder completed it')
+    const [memo, seen] = [
+      { kind: 'note', id: taken.id, fence: taken.fence, held: true, memo: '{"a":1}' } as const,
+      taken,
+    ]
+    await d.land([memo])
+    await d.land(completeByHand(seen, 'by hand'))
+    has(
+      await d.job(taken),
+      { state: 'completed', worker: undefined, result: '"by hand"', memo: memo.memo },
+      'its holder did not complete it, and what that wrote before is kept',
+    )
   },
 
   'a lease that ran out can be renewed until somebody takes the job': async (h) => {

@@ -101,7 +101,7 @@ export const move = `
           end if;
           if a.state <> 'active' then
             a.lease_until := null; a.ahead := false; a.claim := null;
-            if a.state not in ('completed', 'failed', 'cancelled') then a.worker := null; end if;
+            if a.state not in ('completed', 'failed', 'cancelled') or (a.state = 'completed' and j.state <> 'completed' and not x ? 'held') then a.worker := null; end if;
           end if;
           if a.state <> j.state and was_done then
             a.finished_at := null; a.stale_at := null; a.delete_at := null; a.result := null; a.stale := false;
