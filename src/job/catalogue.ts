@@ -24,8 +24,10 @@ export const errorCatalogue = {
     remedy: 'Convert that place to plain JSON before sending it, for example a Date to its ISO text.',
   },
   DATA_TOO_LARGE: {
-    summary: 'A value takes more bytes as JSON than the limit allows.',
-    remedy: 'Keep the bulk elsewhere and send a reference to it, or raise `maxDataBytes` of the queue.',
+    summary:
+      'A value takes more bytes as JSON than the limit allows, or what has to be written together (a job with its result and children, a flow) is more than the store takes at once. Nothing was written; a job whose settlement is too large fails for good with this code.',
+    remedy:
+      'Keep the bulk elsewhere and send a reference to it; raise `maxDataBytes` of the queue; or add fewer jobs in one call of `ctx.add` or in one flow.',
   },
   INVALID_DURATION: {
     summary: 'A duration cannot be read, is negative, or is over 100 years.',

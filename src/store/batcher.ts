@@ -7,7 +7,7 @@ import { outside } from './ambient.js'
 import { Outage } from './outage.js'
 import type { Runtime } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
-import { BATCH_BYTES, bytesOf, weightOf } from './weight.js'
+import { BATCH_BYTES, bytesOf, bytesOfAsk, bytesOfRenewals, weightOf } from './weight.js'
 
 /** How a lane behaves. */
 export interface LaneOptions {
@@ -15,7 +15,7 @@ export interface LaneOptions {
   readonly size?: number
   /** Whether a full batch follows at once, without a turn of the event loop between: where the store works elsewhere. Default false. */
   readonly eager?: boolean
-  /** Bytes of JSON that a batch holds at most, about; a single larger group travels alone. Default 8 MiB. */
+  /** Bytes of text that a batch holds at most, about; a single larger group travels alone. Default 8 MiB. */
   readonly bytes?: number
   /** Batches after which another writer's name is taken. Default: one for all. */
   readonly tenure?: number
@@ -63,11 +63,20 @@ interface Waiter<Request, Answer> {
   reject(error: unknown): void
 }
 
+/** What one batch is made of. */
+interface Load {
+  readonly taken: readonly Waiting[]
+  readonly groups: readonly Group[]
+  readonly renewals: readonly Waiter<readonly Renewal[], readonly Verdict[]>[]
+  readonly asks: readonly Waiter<Ask, Answer>[]
+}
+
 /** Errors by which a store says that a batch did not land and will not for now, so that it is no use to send it again. */
 const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'STORE_CLOSED',
   'WRITER_BEHIND',
   'DATA_TOO_LARGE',
+  'TRANSACTION_TOO_LARGE',
   'MISSING_DRIVER',
   'SCHEMA_TOO_NEW',
   'DATABASE_PATH_MISSING',
@@ -190,40 +199,59 @@ export class Lane {
   }
 
   async #send(): Promise<void> {
-    const renewals = this.#renewals
-    const asks = this.#asks
-    this.#renewals = []
-    this.#asks = []
     this.#inFlight = true // before groups are made, which may ask for more and must not start a batch beside this one
-    const { taken, groups } = this.#take()
-    if (this.#seq >= this.#options.tenure && this.#sure) this.#rename()
+    const load = this.#load()
     let receipt: Receipt
     try {
-      receipt = await this.#deliver({
-        writer: this.#writer,
-        seq: ++this.#seq,
-        groups,
-        renewals: renewals.length === 1 ? renewals[0]!.request : renewals.flatMap((each) => each.request),
-        asks: asks.map((each) => each.request),
-      })
-      this.#sure = true
+      receipt = await this.#deliver(this.#number(load))
     } catch (error) {
+      await this.#refused(load, error)
       this.#inFlight = false
-      this.#sure = false
-      for (const each of taken) this.#fail(each, error)
-      for (const each of renewals) each.reject(error)
-      for (const each of asks) each.reject(error)
       return this.#goOn()
     }
     this.#inFlight = false
     if (this.#isFull()) {
       // The next one leaves first: those who are answered may have much to do, and the store nothing.
       void this.#send()
-      this.#runtime.defer(() => this.#answer(receipt, taken, renewals, asks))
+      this.#runtime.defer(() => this.#answer(receipt, load))
       return
     }
-    this.#answer(receipt, taken, renewals, asks)
+    this.#answer(receipt, load)
     this.#goOn()
+  }
+
+  /** Makes a batch of a load, under the next number. */
+  #number({ groups, renewals, asks }: Load): Batch {
+    if (this.#seq >= this.#options.tenure && this.#sure) this.#rename()
+    return {
+      writer: this.#writer,
+      seq: ++this.#seq,
+      groups,
+      renewals: renewals.length === 1 ? renewals[0]!.request : renewals.flatMap((each) => each.request),
+      asks: asks.map((each) => each.request),
+    }
+  }
+
+  /**
+   * The store did not take a load. One that is too large goes in halves, one after the other and each under a number of its
+   * own, so that a late original cannot land beside them; a single group that is too large fails its caller.
+   */
+  async #refused(load: Load, error: unknown): Promise<void> {
+    const halves = isTooLarge(error) ? halvesOf(load) : undefined
+    if (halves === undefined) return this.#reject(load, error)
+    for (const half of halves) {
+      try {
+        this.#answer(await this.#deliver(this.#number(half)), half)
+      } catch (thrown) {
+        await this.#refused(half, thrown)
+      }
+    }
+  }
+
+  #reject({ taken, renewals, asks }: Load, error: unknown): void {
+    for (const each of taken) this.#fail(each, error)
+    for (const each of renewals) each.reject(error)
+    for (const each of asks) each.reject(error)
   }
 
   /**
@@ -244,12 +272,18 @@ export class Lane {
     if (this.#hasWork()) this.#schedule()
   }
 
-  /** As many groups as fit, in the order in which they came; one whose making fails is told so and left out. */
-  #take(): { taken: readonly Waiting[]; groups: readonly Group[] } {
+  /** All renewals and asks, and as many groups as fit, in the order in which they came; one whose making fails is left out. */
+  #load(): Load {
+    const renewals = this.#renewals
+    const asks = this.#asks
+    this.#renewals = []
+    this.#asks = []
     const taken: Waiting[] = []
     const groups: Group[] = []
     let changes = 0
     let bytes = 0
+    for (const { request } of renewals) bytes += bytesOfRenewals(request)
+    for (const { request } of asks) bytes += bytesOfAsk(request)
     for (; this.#head < this.#groups.length; this.#head++) {
       const waiting = this.#groups[this.#head]!
       let group: Group
@@ -264,7 +298,7 @@ export class Lane {
       const length = bytesOf(group)
       if (changes > 0 && (changes + weight > this.#options.size || bytes + length > this.#options.bytes)) {
         this.#compact()
-        return { taken, groups }
+        return { taken, groups, renewals, asks }
       }
       this.#groups[this.#head] = undefined
       changes += weight
@@ -274,7 +308,7 @@ export class Lane {
     }
     this.#groups = []
     this.#head = 0
-    return { taken, groups }
+    return { taken, groups, renewals, asks }
   }
 
   /** Forgets the groups that have left, now and then. */
@@ -294,8 +328,10 @@ export class Lane {
         this.#options.outage.answered(sent)
         const took = this.#runtime.elapsed() - sent
         this.#trip = this.#trip === 0 ? took : (3 * this.#trip + took) / 4
+        this.#sure = true
         return receipt
       } catch (error) {
+        this.#sure = false
         // One that says that nothing landed speaks for its own try alone.
         if (isMillraceError(error) && saysNothingLanded.has(error.code)) {
           throw unsure && !isFinal(error) ? unavailable(this.#store, error) : error
@@ -308,12 +344,7 @@ export class Lane {
     }
   }
 
-  #answer(
-    receipt: Receipt,
-    taken: readonly Waiting[],
-    renewals: readonly Waiter<readonly Renewal[], readonly Verdict[]>[],
-    asks: readonly Waiter<Ask, Answer>[],
-  ): void {
+  #answer(receipt: Receipt, { taken, renewals, asks }: Load): void {
     for (let at = 0; at < taken.length; at++) {
       const verdict = receipt.groups[at]!
       if (!verdict.ok && verdict.why === 'busy') this.#park(taken[at]!)
@@ -377,9 +408,28 @@ export class Lane {
   }
 }
 
-/** Whether an error is told as it is, whatever came before: the store is closed, or has moved on. */
+/**
+ * Whether an error is told as it is, whatever came before: the store is closed, or has moved on; or the batch is too large,
+ * which it was each time that it was sent.
+ */
 function isFinal({ code }: MillraceError): boolean {
-  return code === 'STORE_CLOSED' || code === 'WRITER_BEHIND'
+  return code === 'STORE_CLOSED' || code === 'WRITER_BEHIND' || code === 'DATA_TOO_LARGE'
+}
+
+/** Whether less may land where all of it does not: too many bytes, or more locks than the server has room for. */
+function isTooLarge(error: unknown): boolean {
+  return isMillraceError(error, 'DATA_TOO_LARGE') || isMillraceError(error, 'TRANSACTION_TOO_LARGE')
+}
+
+/** A load as two that go one after the other; undefined where it cannot be parted. */
+function halvesOf({ taken, groups, renewals, asks }: Load): readonly [Load, Load] | undefined {
+  const rest = renewals.length + asks.length > 0
+  if (groups.length === 0 || (groups.length === 1 && !rest)) return undefined
+  const half = groups.length === 1 ? 1 : Math.ceil(groups.length / 2)
+  return [
+    { taken: taken.slice(0, half), groups: groups.slice(0, half), renewals: [], asks: [] },
+    { taken: taken.slice(half), groups: groups.slice(half), renewals, asks },
+  ]
 }
 
 /** The error for a store that did not answer. */

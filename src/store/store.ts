@@ -342,7 +342,8 @@ export interface Store<Given = unknown, Taken = Given> {
    * A new job's fence is above every fence that a removed job of the same id has had, so that a worker that still believes
    * in the old one is refused.
    *
-   * A rejected promise means that the outcome is not known, unless the error says otherwise.
+   * A rejected promise means that the outcome is not known, unless the error says otherwise. A batch that is too large for the
+   * store is rejected with `DATA_TOO_LARGE`, each time that it is sent, and nothing of it has landed: the caller sends less at once.
    *
    * Claims: of all waiting jobs in the queues and names asked for, those with the lowest `(priority, ord)`; each
    * becomes active with fence and attempt up by one, leased to the worker by the store's clock. What is paused or at

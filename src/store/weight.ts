@@ -1,8 +1,8 @@
 // store/weight.ts: how much goes into one batch, in changes and in bytes.
-import type { Change } from '../job/change.js'
-import type { Group } from './store.js'
+import type { Change, Insert, MoveFields, Note } from '../job/change.js'
+import type { Ask, Group, Renewal } from './store.js'
 
-/** Bytes of JSON in a batch at most, about; a single larger group travels alone. */
+/** Bytes of text in a batch at most, about; a single larger group travels alone. */
 export const BATCH_BYTES = 8 * 2 ** 20
 
 /** What a group adds to a batch: its changes, but for releases, which find nobody waiting in most cases. */
@@ -12,29 +12,72 @@ export function weightOf(group: Group): number {
   return Math.max(1, weight)
 }
 
-/** About how many bytes a group carries: the length of what users put into it. */
+/** About how many bytes a group carries: the length of all text in it. */
 export function bytesOf(group: Group): number {
   let bytes = 0
-  for (const change of group) bytes += textIn(change)
+  for (const change of group) bytes += textInChange(change)
   return bytes
 }
 
-function textIn(change: Change): number {
+/** About how many bytes renewals carry. */
+export function bytesOfRenewals(renewals: readonly Renewal[]): number {
+  let bytes = 0
+  for (const { id } of renewals) bytes += id.length
+  return bytes
+}
+
+/** About how many bytes an ask carries. */
+export function bytesOfAsk(ask: Ask): number {
+  return textIn(ask)
+}
+
+function textInChange(change: Change): number {
   switch (change.kind) {
     case 'insert':
-      return change.job.data?.length ?? 0
+      return textInInsert(change)
     case 'move':
-      return (change.set.result?.length ?? 0) + (change.set.data?.length ?? 0)
-    case 'note': {
-      let bytes = (change.progress?.length ?? 0) + (change.data?.length ?? 0)
-      if (change.logs !== undefined) for (const line of change.logs) bytes += line.length
-      return bytes
-    }
+      return change.id.length + textInFields(change.set) + (change.waitsFor === undefined ? 0 : textIn(change.waitsFor))
+    case 'note':
+      return change.id.length + textInNote(change)
     case 'put':
-      return change.value?.length ?? 0
+      return change.key.length + (change.value?.length ?? 0) + textIn(change.events)
     case 'release':
-      return 0
+      return change.chain.length
   }
+}
+
+/** Spelled out, with what is rare counted by `textIn`: it runs once for every job that is added. */
+function textInInsert({ job, edges }: Insert): number {
+  let bytes = job.id.length + job.queue.length + job.name.length + job.chainId.length + (job.data?.length ?? 0)
+  if (job.parentId !== undefined) bytes += job.parentId.length
+  if (job.group !== undefined) bytes += job.group.length
+  if (job.dedup !== undefined) bytes += job.dedup.key.length
+  if (job.backoff !== undefined) bytes += textIn(job.backoff)
+  if (job.extras !== undefined) bytes += textIn(job.extras)
+  for (const { on } of edges) bytes += on.length
+  return bytes
+}
+
+function textInFields({ result, data, memo, error }: MoveFields): number {
+  const bytes = (result?.length ?? 0) + (data?.length ?? 0) + (memo?.length ?? 0)
+  return error == null ? bytes : bytes + textIn(error)
+}
+
+function textInNote({ progress, data, memo, about, logs, steps, tells }: Note): number {
+  let bytes = (progress?.length ?? 0) + (data?.length ?? 0) + (memo?.length ?? 0) + (about?.length ?? 0)
+  if (logs !== undefined) for (const line of logs) bytes += line.length
+  if (steps !== undefined) bytes += textIn(steps)
+  if (tells !== undefined) bytes += textIn(tells)
+  return bytes
+}
+
+/** The length of all text in a value of plain data, the names of its fields aside. */
+function textIn(value: unknown): number {
+  if (typeof value === 'string') return value.length
+  if (typeof value !== 'object' || value === null) return 0
+  let bytes = 0
+  for (const each of Object.values(value)) bytes += textIn(each)
+  return bytes
 }
 
 /** Groups that go one after the other, in portions that are not too large to be sent at once; one portion at least. */

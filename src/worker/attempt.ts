@@ -1,7 +1,7 @@
 // worker/attempt.ts: one run of one job: its handler, its signal, and how it ended.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
-import { MillraceError, isInstance } from '../job/errors.js'
+import { MillraceError, isInstance, isMillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { encodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
@@ -385,9 +385,10 @@ export class Attempt {
     else void work.rollBack(new Error('The handler failed.')).then(() => this.#host.ended(this, outcome))
   }
 
-  /** What a failure comes to, which is found only when the handler has returned. */
+  /** What a failure comes to, which is found only when the handler has returned. What is too large stays too large. */
   failedWith(error: unknown): Outcome {
-    return failure(this.#failing, error, worthRetrying(this.#failing, error))
+    const worth = !isMillraceError(error, 'DATA_TOO_LARGE') && worthRetrying(this.#failing, error)
+    return failure(this.#failing, error, worth)
   }
 
   /** What `ctx.add` and the callback of `ctx.complete` asked for. */

@@ -103,6 +103,7 @@ export class Settlements {
 
   /** No answer came: it may have landed, or not. */
   unanswered(attempt: Attempt, outcome: Outcome, error: unknown): void {
+    if (isMillraceError(error, 'DATA_TOO_LARGE')) return this.#tooLarge(attempt, outcome, error)
     attempt.unsure = true
     if (error !== this.#told) this.#host.failed((this.#told = error)) // once for all that left in one batch
     this.#again(attempt, outcome, error)
@@ -175,9 +176,31 @@ export class Settlements {
       }
       this.#submit(attempt, attempt.outcome)
     } catch (error) {
+      if (isMillraceError(error, 'DATA_TOO_LARGE')) return this.#tooLarge(attempt, outcome, error)
       this.#host.failed(error)
       this.#again(attempt, outcome, error)
     }
+  }
+
+  /**
+   * The store refuses a settlement for its size, and would the next time as well. What the handler said last is dropped
+   * first; if the rest is still too large, the job fails for good, in the end without a word about its phases.
+   */
+  #tooLarge(attempt: Attempt, outcome: Outcome, error: MillraceError): void {
+    if (attempt.lastWords !== undefined) {
+      attempt.lastWords.failed(error)
+      attempt.lastWords = undefined
+      this.#host.failed(error)
+      return this.#submit(attempt, outcome)
+    }
+    if (outcome.kind !== 'threw') return this.#submit(attempt, (attempt.outcome = attempt.failedWith(error)))
+    this.#host.failed(error)
+    if (attempt.phases !== undefined) {
+      attempt.phases = undefined
+      return this.#submit(attempt, outcome)
+    }
+    this.#host.lost(attempt, 'lease-lost')
+    this.#close()
   }
 
   async #renewFirst(attempt: Attempt, outcome: Outcome): Promise<void> {

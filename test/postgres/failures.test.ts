@@ -2,7 +2,7 @@
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { MillraceError, Queue } from 'millrace'
 import { postgres } from 'millrace/postgres'
-import { toStoreError } from '../../src/stores/postgres/failures.js'
+import { encoded, refuseTooLarge, toStoreError } from '../../src/stores/postgres/failures.js'
 import { ownServer } from './shared.js'
 
 /** An error as drivers give it. */
@@ -11,6 +11,7 @@ const said = (code: string, message: string): Error => Object.assign(new Error(m
 describe('an error of the server’s', () => {
   test.each([
     ['54000', 'string too long to represent as jsonb string', 'DATA_TOO_LARGE', 'send a reference'],
+    ['XX000', 'invalid memory alloc request size 1073741824', 'DATA_TOO_LARGE', 'send a reference'],
     ['40001', 'could not serialize access due to concurrent update', 'TRANSACTION_STALE', 'run it again'],
     ['40P01', 'deadlock detected', 'DATABASE_LOCKED', 'try again'],
     ['55P03', 'canceling statement due to lock timeout', 'DATABASE_LOCKED', 'try again'],
@@ -21,6 +22,13 @@ describe('an error of the server’s', () => {
     expect([told.code, told.cause]).toEqual([code, cause])
     expect(told.message).toContain(message)
     expect(told.message).toContain(wayOut)
+  })
+
+  test('is not waited for where what is sent is too long for a string, or for the server', () => {
+    expect(() => encoded(() => 'x'.repeat(2 ** 29).repeat(2))).toThrow(MillraceError)
+    const put = { kind: 'put', key: 'key', value: 'x'.repeat(47), version: 0, events: [] } as const
+    expect(() => refuseTooLarge([[put], [put]], 100)).toThrow('Nothing was written')
+    expect(() => refuseTooLarge([[put], [put]], 101)).not.toThrow()
   })
 
   test('that has no meaning of its own stays as it is', () => {

@@ -84,6 +84,7 @@ describe('failures by their codes', () => {
     ['SQLITE_CANTOPEN_ISDIR', 526, 'unopenable'],
     ['SQLITE_IOERR_FSYNC', 1034, 'other'],
     ['SQLITE_CONSTRAINT_UNIQUE', 2067, 'other'],
+    ['SQLITE_TOOBIG', 18, 'large'],
   ] as const)('%s, or %i, is %s', (code, errcode, kind) => {
     expect(failureKind(Object.assign(new Error('of better-sqlite3'), { code }))).toBe(kind)
     expect(failureKind(Object.assign(new Error('of Node'), { code: 'ERR_SQLITE_ERROR', errcode }))).toBe(kind)

@@ -602,3 +602,81 @@ describe('whatever the store does', () => {
     await fc.assert(run, { numRuns: 200 })
   })
 })
+
+describe('a batch that is too large for the store', () => {
+  const tooLarge = (): MillraceError => new MillraceError('DATA_TOO_LARGE', 'too much')
+
+  /** Refuses batches with more than so many changes (or with one of these ids), and lands the others; answers when none is left. */
+  async function run(most: number, never: readonly string[] = []): Promise<void> {
+    for (; store.inFlight.length > 0; await runtime.proceed()) {
+      const { last } = store
+      const ids = last.batch.groups.flat().map(idOf)
+      if (ids.length > most || ids.some((id) => never.includes(id))) last.fail(tooLarge())
+      else last.land()
+    }
+  }
+
+  it('is sent in halves, in order, each under a number of its own', async () => {
+    const heard = await send('a', 'b', 'c', 'd', 'e')
+    await run(2)
+    expect(store.ids).toEqual([['a', 'b', 'c', 'd', 'e'], ['a', 'b', 'c'], ['a', 'b'], ['c'], ['d', 'e']])
+    expect(store.sent.map(({ batch }) => batch.seq)).toEqual([1, 2, 3, 4, 5])
+    expect(heard.every(({ value }) => value === landed)).toBe(true)
+  })
+
+  it('fails only the caller of a group that is too large by itself', async () => {
+    const heard = await send('a', 'b', 'c', 'd')
+    await run(4, ['c'])
+    expect(heard.map(({ error }) => (isMillraceError(error) ? error.code : undefined))).toEqual([
+      ...[undefined, undefined, 'DATA_TOO_LARGE', undefined],
+    ])
+    expect([0, 1, 3].every((at) => heard[at]!.value === landed)).toBe(true)
+  })
+
+  it('takes renewals and asks along behind the last group, or by themselves', async () => {
+    const group1 = listen(lane.commit(group('a')))
+    const asked = listen(lane.ask(ask(2)))
+    const renewed = listen(lane.renew(renewals('x')))
+    await runtime.proceed()
+    await run(1, ['a'])
+    expect(group1.error).toMatchObject({ code: 'DATA_TOO_LARGE' })
+    expect([asked.value, renewed.value]).toEqual([{ jobs: [] }, [landed]])
+    expect(store.last.batch).toMatchObject({ groups: [], asks: [ask(2)], renewals: renewals('x') })
+  })
+
+  it('keeps what comes meanwhile waiting, and the order of all', async () => {
+    await send('a', 'b')
+    const late = await send('c')
+    await run(1)
+    expect(store.ids).toEqual([['a', 'b'], ['a'], ['b'], ['c']])
+    expect(late).toEqual([{ value: landed }])
+  })
+
+  it('is so also when a try before got no answer', async () => {
+    const heard = await send('a', 'b')
+    store.last.fail(new Error('line lost'))
+    await turn()
+    await runtime.fire()
+    expect(store.last.batch.seq).toBe(1)
+    await run(1)
+    expect(store.sent.map(({ batch }) => batch.seq)).toEqual([1, 1, 2, 3])
+    expect(heard).toEqual([{ value: landed }, { value: landed }])
+  })
+
+  it('whose half gets no answer is sent again alone, and the other half follows it', async () => {
+    lane = open({ replays: 1 })
+    const heard = await send('a', 'b')
+    store.last.fail(tooLarge())
+    await turn()
+    for (let tries = 0; tries < 2; tries++) {
+      store.last.fail(new Error('line lost'))
+      await turn()
+      await runtime.fire()
+    }
+    store.last.land()
+    await runtime.proceed()
+    expect(store.ids).toEqual([['a', 'b'], ['a'], ['a'], ['b']])
+    expect(heard[0]!.error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    expect(heard[1]).toEqual({ value: landed })
+  })
+})

@@ -1,7 +1,8 @@
 // stores/postgres/failures.ts: what the server's errors mean, and how a user is told.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
-import type { Batch } from '../../store/store.js'
+import type { Batch, Group } from '../../store/store.js'
+import { bytesOf } from '../../store/weight.js'
 import { wrongLevel } from './isolation.js'
 
 /** A code of the server's; those of Prisma's own look alike, but for their first digit. */
@@ -88,10 +89,7 @@ export function toStoreError(error: unknown, schema: string): unknown {
         `PostgreSQL has no room left for the locks of this transaction (${said(error)}): every id and dedup key of your own takes one. Nothing was written; roll it back and add fewer at once, or raise max_locks_per_transaction.`,
       )
     case '54000':
-      return fail(
-        'DATA_TOO_LARGE',
-        `PostgreSQL takes no more than 256 MiB at once (${said(error)}). Nothing was written; keep the bulk elsewhere and send a reference to it.`,
-      )
+      return tooLarge(error)
     case '40001':
       return fail(
         'TRANSACTION_STALE',
@@ -105,9 +103,35 @@ export function toStoreError(error: unknown, schema: string): unknown {
       )
     case 'MR003':
       return wrongLevel(levelIn(error), error)
+    case 'XX000':
+      return said(error).startsWith('invalid memory alloc request size') ? tooLarge(error) : error
     default:
       return error
   }
+}
+
+function tooLarge(cause: unknown): MillraceError {
+  const message = `PostgreSQL takes no more than 256 MiB at once (${said(cause)}). Nothing was written; keep the bulk elsewhere and send a reference to it.`
+  return new MillraceError('DATA_TOO_LARGE', message, { cause })
+}
+
+/** Makes a text to be sent. One that is longer than a string can be is refused, rather than sent again and again. */
+export function encoded<T>(make: () => T): T {
+  try {
+    return make()
+  } catch (error) {
+    throw error instanceof RangeError ? tooLarge(error) : error
+  }
+}
+
+/** Bytes that PostgreSQL holds in one value of JSON, which is how a batch is sent. */
+const LARGEST = 2 ** 28
+
+/** Refuses groups that are certain to be too large, before the server has spent its time on reading them. */
+export function refuseTooLarge(groups: readonly Group[], most: number = LARGEST): void {
+  let bytes = 0
+  for (const group of groups) bytes += bytesOf(group)
+  if (bytes >= most) throw tooLarge(new Error(`a batch of ${bytes} bytes`))
 }
 
 /** The level of isolation that a function of the schema has found and cannot work at. */

@@ -12,7 +12,7 @@ import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './driver.js'
 import type { Driver, Value } from './connection.js'
-import { behind, isMissing, isPassing, stateOf, toStoreError } from './failures.js'
+import { behind, encoded, isMissing, isPassing, refuseTooLarge, stateOf, toStoreError } from './failures.js'
 import { pageOf as eventsOf } from './events.js'
 import { Feed } from './feed.js'
 import type { Announced, FeedSource } from './feed.js'
@@ -293,7 +293,8 @@ class PostgresStore implements Store {
     for (let tries = 1; ; tries++) {
       try {
         const short = await this.#ways.go(batch, body, (way) => this.#call(way.name, way.values))
-        const text = short ?? (await this.#call('commit_v1', [textOf(batch, body, this.#id, this.#floors)]))
+        const long = (): string => encoded(() => textOf(batch, body, this.#id, this.#floors))
+        const text = short ?? (await this.#call('commit_v1', [long()]))
         this.#ways.answered(batch)
         return answerOf(text!)
       } catch (error) {
@@ -305,6 +306,7 @@ class PostgresStore implements Store {
   }
 
   #bodyOf(batch: Pick<Batch, 'groups'>, lanes: LaneFinder = this.#lanes.find): Body {
+    refuseTooLarge(batch.groups)
     const now = this.#now()
     return { s: stepsOf(batch.groups, lanes, this.#minted.take), ...(now !== null && { now }) }
   }
@@ -315,7 +317,7 @@ class PostgresStore implements Store {
     if (this.#feed.isNew) await this.#feed.known()
     const lanes = await this.#lanes.within(tx, newLanes(batch))
     const body = { ...written(this.#bodyOf(batch, lanes)), tx: true, store: standing.id, o: '', r: [], a: [] }
-    const text = await this.#call('commit_v1', [JSON.stringify(body)], tx)
+    const text = await this.#call('commit_v1', [encoded(() => JSON.stringify(body))], tx)
     return this.#receipt(batch, answerOf(text!), true)
   }
 

@@ -2,7 +2,7 @@
 import type { Ask, Batch } from '../../store/store.js'
 import type { FunctionName } from './calls.js'
 import type { Value } from './connection.js'
-import { stateOf } from './failures.js'
+import { encoded, stateOf } from './failures.js'
 import type { Body } from './plan.js'
 import { UNIT } from './rows.js'
 
@@ -36,7 +36,7 @@ export class Ways {
   async go(batch: Batch, body: Body, call: (way: Way) => Promise<string | null>): Promise<string | null> {
     const first = !this.#unsure.has(batch.writer)
     this.#unsure.add(batch.writer)
-    for (const way of first ? this.#of(batch, body) : []) {
+    for (const way of first ? encoded(() => this.#of(batch, body)) : []) {
       if (this.#detours[way.name] > 0) {
         this.#detours[way.name]--
         continue

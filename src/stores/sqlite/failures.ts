@@ -5,7 +5,7 @@ import { MillraceError, isInstance } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 
 /** What went wrong, as far as it matters to what happens next. */
-export type FailureKind = 'busy' | 'full' | 'corrupt' | 'invalid' | 'readonly' | 'unopenable' | 'other'
+export type FailureKind = 'busy' | 'full' | 'corrupt' | 'invalid' | 'readonly' | 'unopenable' | 'large' | 'other'
 
 /** SQLite's primary result codes that mean one of these. Node's drivers give the number, better-sqlite3 the name. */
 const kinds: Readonly<Record<string, FailureKind>> = {
@@ -27,6 +27,8 @@ const kinds: Readonly<Record<string, FailureKind>> = {
   // A race for the index of the log that SQLite has given up on.
   15: 'busy',
   PROTOCOL: 'busy',
+  18: 'large',
+  TOOBIG: 'large',
   26: 'invalid',
   NOTADB: 'invalid',
 }
@@ -43,11 +45,14 @@ const words: readonly (readonly [said: string, kind: FailureKind])[] = [
   ['file is not a database', 'invalid'],
   ['attempt to write a readonly database', 'readonly'],
   ['unable to open database file', 'unopenable'],
+  ['string or blob too big', 'large'],
 ]
 
 /** The kind of a failure that a driver threw. */
 export function failureKind(error: unknown): FailureKind {
   if (typeof error !== 'object' || error === null) return 'other'
+  // Longer than a string of JavaScript can be.
+  if (error instanceof RangeError && error.message === 'Invalid string length') return 'large'
   const { code, errcode, message } = error as { code?: unknown; errcode?: unknown; message?: unknown }
   // The low byte is the primary code: 517, BUSY_SNAPSHOT, is a kind of 5, BUSY.
   if (typeof errcode === 'number') return kinds[errcode & 0xff] ?? 'other'
@@ -100,6 +105,12 @@ export function toStoreError(error: unknown, path: string | undefined): Millrace
       return new MillraceError(
         'DATABASE_NOT_WRITABLE',
         `${capital(file)} cannot be written to. Give this process write access to the file and to its folder.`,
+        options,
+      )
+    case 'large':
+      return new MillraceError(
+        'DATA_TOO_LARGE',
+        `SQLite takes no values of this size (${said}). Nothing was written; keep the bulk elsewhere and send a reference to it.`,
         options,
       )
     case 'unopenable':

@@ -1,0 +1,119 @@
+// What is too large for a store: batches are split, and a settlement that does not fit fails its job once and for good.
+import { beforeEach, describe, expect, test } from 'vitest'
+import { MillraceError } from 'millrace'
+import type { Handler, Job, Queue, Store } from 'millrace'
+import { bytesOf } from '../../src/store/weight.js'
+import { kinds, stores } from '../composition/stores.js'
+import { hearing } from '../faults/hearing.js'
+import { event, newQueue, newWorker } from '../setup.js'
+
+const LIMIT = 20_000
+const make = stores()
+let refusals = 0
+
+/** A store that takes no more text than the limit in one batch, and in one transaction's commit. */
+function bounded(store: Store): Store {
+  return {
+    ...hearing(store, () => {}),
+    commit: async (batch, tx) => {
+      const bytes = batch.groups.reduce((sum, group) => sum + bytesOf(group), 0)
+      if (bytes <= LIMIT) return store.commit(batch, tx)
+      refusals++
+      throw new MillraceError('DATA_TOO_LARGE', `No more than ${LIMIT} bytes at once.`)
+    },
+  }
+}
+
+beforeEach(() => (refusals = 0))
+
+/** Adds a job that has two attempts, runs it to its end with a handler, and answers what it came to. */
+async function outcomeOf(queue: Queue, handler: Handler, data?: unknown): Promise<Job | undefined> {
+  const job = await queue.add('job', data, { attempts: 2, backoff: 0 })
+  const worker = newWorker(queue, handler, { concurrency: 50 })
+  await Promise.race(
+    (['completed', 'failed', 'retrying'] as const).map((type) => event(worker, type, ({ id }) => id === job.id)),
+  )
+  return queue.get(job.id)
+}
+
+describe.each(kinds)('on %s, which takes so much at once and no more', (kind) => {
+  let queue: Queue
+  beforeEach(async () => {
+    queue = newQueue({ store: bounded(await make(kind)) })
+  })
+
+  test('settlements that are too large together are sent in parts, and all land', async () => {
+    await queue.addBulk(Array.from({ length: 30 }, (_, n) => ({ name: 'job', data: n })))
+    let [started, release] = [0, (): void => {}]
+    const together = new Promise<void>((resolve) => (release = resolve))
+    const worker = newWorker(
+      queue,
+      async () => {
+        if (++started === 30) release()
+        await together
+        return 'x'.repeat(LIMIT / 4)
+      },
+      { concurrency: 30 },
+    )
+    let completed = 0
+    await new Promise<void>((done) => worker.on('completed', () => ++completed === 30 && done()))
+    expect((await queue.counts()).completed).toBe(30)
+    expect(refusals).toBeGreaterThan(0)
+  })
+
+  test('steps that are too large together are remembered all the same', async () => {
+    await queue.addBulk(Array.from({ length: 12 }, (_, n) => ({ name: 'job', data: n })))
+    let [started, release] = [0, (): void => {}]
+    const together = new Promise<void>((resolve) => (release = resolve))
+    const step = async (): Promise<string> => {
+      if (++started === 12) release()
+      await together
+      return 'x'.repeat(LIMIT / 4)
+    }
+    const worker = newWorker(queue, async (_, ctx) => (await ctx.step('much', step)).length, { concurrency: 12 })
+    let completed = 0
+    await new Promise<void>((done) => worker.on('completed', () => ++completed === 12 && done()))
+    expect(started).toBe(12)
+    expect(refusals).toBeGreaterThan(0)
+  })
+
+  test('a result that is too large by itself fails its job for good, at its first attempt', async () => {
+    const job = await outcomeOf(queue, () => 'x'.repeat(2 * LIMIT))
+    expect(job).toMatchObject({ state: 'failed', attempt: 1, error: { code: 'DATA_TOO_LARGE' } })
+    expect(refusals).toBeLessThan(5)
+  })
+
+  test('so do children that are too large together, and none of them is added', async () => {
+    const job = await outcomeOf(queue, async ({ name }, ctx) => {
+      if (name === 'job') for (let n = 0; n < 8; n++) await ctx.add('child', 'x'.repeat(LIMIT / 4))
+    })
+    expect(job).toMatchObject({ state: 'failed', attempt: 1, error: { code: 'DATA_TOO_LARGE' } })
+    expect(await queue.list({ name: 'child' })).toMatchObject({ jobs: [] })
+  })
+
+  test('log lines that do not fit beside a result are dropped, and the result is kept', async () => {
+    let lost: unknown
+    const job = await outcomeOf(queue, (_, ctx) => {
+      ctx.log('x'.repeat(2 * LIMIT)).catch((error: unknown) => (lost = error))
+      return 'small'
+    })
+    expect([job?.state, await job?.result()]).toEqual(['completed', 'small'])
+    expect(lost).toMatchObject({ code: 'DATA_TOO_LARGE' })
+  })
+
+  test('an add that is too large by itself is refused, and its neighbours are not', async () => {
+    const adds = [1, 2, 3, 4].map((n) => queue.add('job', 'x'.repeat(n === 3 ? 2 * LIMIT : 10)))
+    const ended = await Promise.allSettled(adds)
+    expect(ended.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled'])
+    expect(ended[2]).toMatchObject({ reason: { code: 'DATA_TOO_LARGE' } })
+    expect((await queue.counts()).waiting).toBe(3)
+  })
+})
+
+describe.each(kinds.filter((kind) => kind !== 'memory'))('in a transaction on %s', (kind) => {
+  test('a settlement that is too large rolls it back, and fails the job for good', async () => {
+    const queue = newQueue({ store: bounded(await make(kind)) })
+    const job = await outcomeOf(queue, (_, ctx) => ctx.complete(() => 'x'.repeat(2 * LIMIT)))
+    expect(job).toMatchObject({ state: 'failed', attempt: 1, error: { code: 'DATA_TOO_LARGE' } })
+  })
+})
