@@ -1,11 +1,10 @@
 // store/batcher.ts: concurrent calls → one batch. What is asked for while a batch is in flight forms the next.
 import { MillraceError, isMillraceError } from '../job/errors.js'
-import type { ErrorCode } from '../job/errors.js'
-import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { outside } from './ambient.js'
+import { isFinal, isTooLarge, saysNothingLanded, unavailable } from './commit-errors.js'
 import { Outage } from './outage.js'
-import type { Runtime } from './runtime.js'
+import type { Runtime, Stop } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
 import { BATCH_BYTES, bytesOf, bytesOfAsk, bytesOfRenewals, weightOf } from './weight.js'
 
@@ -63,37 +62,33 @@ interface Waiter<Request, Answer> {
   reject(error: unknown): void
 }
 
+/** An ask that waits for its answer. */
+interface Asking extends Waiter<Ask, Answer> {
+  readonly unanswered: Unanswered | undefined
+}
+
+/**
+ * Hears that the store gave no answer to an ask, which may have claimed jobs all the same; answers the pause before it is
+ * sent again.
+ */
+export type Unanswered = (error: unknown) => Millis
+
+/** Asks whose batch got no answer, and that is sent again, before any other. */
+interface Owed {
+  readonly batch: Batch
+  readonly asks: readonly Asking[]
+  /** When the first lease that it may have given is over, by this process's clock. */
+  readonly until: Millis
+  stop: Stop
+}
+
 /** What one batch is made of. */
 interface Load {
   readonly taken: readonly Waiting[]
   readonly groups: readonly Group[]
   readonly renewals: readonly Waiter<readonly Renewal[], readonly Verdict[]>[]
-  readonly asks: readonly Waiter<Ask, Answer>[]
+  readonly asks: readonly Asking[]
 }
-
-/** Errors by which a store says that a batch did not land and will not for now, so that it is no use to send it again. */
-const saysNothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  'STORE_CLOSED',
-  'WRITER_BEHIND',
-  'DATA_TOO_LARGE',
-  'TRANSACTION_TOO_LARGE',
-  'MISSING_DRIVER',
-  'SCHEMA_TOO_NEW',
-  'DATABASE_PATH_MISSING',
-  'DATABASE_IS_DIRECTORY',
-  'DATABASE_NOT_WRITABLE',
-  'DATABASE_INVALID',
-  'DATABASE_FULL',
-  'DATABASE_LOCKED',
-  'TRANSACTION_STALE',
-  'DATABASE_CORRUPT',
-  'DATABASE_GONE',
-  'DATABASE_OVERWRITTEN',
-  'SECOND_SQLITE',
-  'DATABASE_FORBIDDEN',
-  'DATABASE_MISSING',
-  'SCHEMA_MISSING',
-])
 
 /** One stream of batches to a store, under one writer's name at a time, and never two at a time. */
 export class Lane {
@@ -107,11 +102,14 @@ export class Lane {
   #seq = 0
   /** The last batch was answered. */
   #sure = true
+  /** When it was first sent. */
+  #sentAt: Millis = 0
   #groups: (Waiting | undefined)[] = []
   /** Groups before this place have left, and nothing of them is held here: what a batch drops must be able to die young. */
   #head = 0
   #renewals: Waiter<readonly Renewal[], readonly Verdict[]>[] = []
-  #asks: Waiter<Ask, Answer>[] = []
+  #asks: Asking[] = []
+  #owed: Owed | undefined
   #inFlight = false
   #scheduled = false
   /** Groups so far, and those of them that are still to be answered. */
@@ -160,10 +158,13 @@ export class Lane {
     return new Promise((landed, failed) => this.submit(group, { landed, failed }))
   }
 
-  /** Asks for jobs, answered after everything else in the batch. */
-  ask(request: Ask): Promise<Answer> {
+  /**
+   * Asks for jobs, answered after everything else in the batch. Without an answer the jobs that it may have claimed would be
+   * nobody's until their leases are over: with `unanswered`, it is sent again until then, and rejects only after that.
+   */
+  ask(request: Ask, unanswered?: Unanswered): Promise<Answer> {
     return new Promise((resolve, reject) => {
-      this.#asks.push({ request, resolve, reject })
+      this.#asks.push({ request, resolve, reject, unanswered })
       this.#schedule()
     })
   }
@@ -200,14 +201,16 @@ export class Lane {
 
   async #send(): Promise<void> {
     this.#inFlight = true // before groups are made, which may ask for more and must not start a batch beside this one
+    const away = this.#owed === undefined ? undefined : await this.#recall(this.#owed)
     const load = this.#load()
+    if (away !== undefined) this.#reject(load, away.error)
+    if (away !== undefined || load.groups.length + load.renewals.length + load.asks.length === 0) return this.#rest()
     let receipt: Receipt
     try {
       receipt = await this.#deliver(this.#number(load))
     } catch (error) {
       await this.#refused(load, error)
-      this.#inFlight = false
-      return this.#goOn()
+      return this.#rest()
     }
     this.#inFlight = false
     if (this.#isFull()) {
@@ -220,9 +223,16 @@ export class Lane {
     this.#goOn()
   }
 
+  /** Nothing is in flight any more. */
+  #rest(): void {
+    this.#inFlight = false
+    this.#goOn()
+  }
+
   /** Makes a batch of a load, under the next number. */
   #number({ groups, renewals, asks }: Load): Batch {
     if (this.#seq >= this.#options.tenure && this.#sure) this.#rename()
+    this.#sentAt = this.#runtime.elapsed()
     return {
       writer: this.#writer,
       seq: ++this.#seq,
@@ -238,13 +248,61 @@ export class Lane {
    */
   async #refused(load: Load, error: unknown): Promise<void> {
     const halves = isTooLarge(error) ? halvesOf(load) : undefined
-    if (halves === undefined) return this.#reject(load, error)
+    if (halves === undefined) {
+      const owed =
+        isMillraceError(error, 'STORE_UNAVAILABLE') && load.asks.some((each) => each.unanswered !== undefined)
+      if (owed) this.#owe(load.asks, error)
+      return this.#reject(
+        owed ? { ...load, asks: load.asks.filter((each) => each.unanswered === undefined) } : load,
+        error,
+      )
+    }
     for (const half of halves) {
       try {
         this.#answer(await this.#deliver(this.#number(half)), half)
       } catch (thrown) {
         await this.#refused(half, thrown)
       }
+    }
+  }
+
+  /**
+   * The last batch got no answer, and its asks may have claimed jobs. It will be sent again under its number, without its
+   * groups, whose callers are told that their outcome is not known: they must not land any more.
+   */
+  #owe(asks: readonly Asking[], error: unknown): void {
+    const leases = asks.flatMap(({ request }) => request.handles.map(({ lease }) => lease))
+    const batch = { writer: this.#writer, seq: this.#seq, groups: [], renewals: [] }
+    const until = this.#sentAt + Math.min(...leases)
+    this.#owed = { batch: { ...batch, asks: asks.map(({ request }) => request) }, asks, until, stop: () => {} }
+    this.#waitFor(this.#owed, error)
+  }
+
+  /** Sends what is owed again, after a while; or gives it up, if the leases that it may have given are over. */
+  #waitFor(owed: Owed, error: unknown): void {
+    if (this.#runtime.elapsed() >= owed.until) return this.#forget(owed, error)
+    const pauses = owed.asks.map(({ unanswered }) => unanswered?.(error) ?? Infinity)
+    owed.stop = this.#runtime.timer(Math.min(...pauses), () => this.#schedule())
+  }
+
+  #forget({ asks }: Owed, error: unknown): void {
+    this.#owed = undefined
+    for (const each of asks) each.reject(error)
+  }
+
+  /** Sends what is owed once more; answers the error, if the store is still away. */
+  async #recall(owed: Owed): Promise<{ readonly error: unknown } | undefined> {
+    owed.stop()
+    try {
+      const receipt = await this.#deliver(owed.batch)
+      this.#owed = undefined
+      this.#answer(receipt, { taken: [], groups: [], renewals: [], asks: owed.asks })
+      return undefined
+    } catch (error) {
+      const isOver = isFinal(error)
+      if (isOver) this.#forget(owed, error)
+      else this.#waitFor(owed, error)
+      return isOver ? undefined : { error }
     }
   }
 
@@ -333,7 +391,7 @@ export class Lane {
       } catch (error) {
         this.#sure = false
         // One that says that nothing landed speaks for its own try alone.
-        if (isMillraceError(error) && saysNothingLanded.has(error.code)) {
+        if (saysNothingLanded(error)) {
           throw unsure && !isFinal(error) ? unavailable(this.#store, error) : error
         }
         unsure = true
@@ -408,19 +466,6 @@ export class Lane {
   }
 }
 
-/**
- * Whether an error is told as it is, whatever came before: the store is closed, or has moved on; or the batch is too large,
- * which it was each time that it was sent.
- */
-function isFinal({ code }: MillraceError): boolean {
-  return code === 'STORE_CLOSED' || code === 'WRITER_BEHIND' || code === 'DATA_TOO_LARGE'
-}
-
-/** Whether less may land where all of it does not: too many bytes, or more locks than the server has room for. */
-function isTooLarge(error: unknown): boolean {
-  return isMillraceError(error, 'DATA_TOO_LARGE') || isMillraceError(error, 'TRANSACTION_TOO_LARGE')
-}
-
 /** A load as two that go one after the other; undefined where it cannot be parted. */
 function halvesOf({ taken, groups, renewals, asks }: Load): readonly [Load, Load] | undefined {
   const rest = renewals.length + asks.length > 0
@@ -430,14 +475,4 @@ function halvesOf({ taken, groups, renewals, asks }: Load): readonly [Load, Load
     { taken: taken.slice(0, half), groups: groups.slice(0, half), renewals: [], asks: [] },
     { taken: taken.slice(half), groups: groups.slice(half), renewals, asks },
   ]
-}
-
-/** The error for a store that did not answer. */
-export function unavailable(store: Pick<Store, 'name'>, cause: unknown): MillraceError {
-  const said = describeError(cause).message
-  return new MillraceError(
-    'STORE_UNAVAILABLE',
-    `The ${store.name} store did not answer (${said}); whether a write landed is not known.`,
-    { cause },
-  )
 }

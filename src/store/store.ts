@@ -336,7 +336,11 @@ export interface Store<Given = unknown, Taken = Given> {
    *
    * The writer is locked first. A batch with the writer's last number again is answered with the same receipt, claimed
    * jobs included, and applies nothing; one with a lower number is refused (`WRITER_BEHIND`). So a caller that did not
-   * get an answer can send the batch again, and a late original cannot land after its replay. A writer that has been silent
+   * get an answer can send the batch again, and a late original cannot land after its replay. Whoever wants no more than its
+   * claims sends it again with its asks alone: if the original has landed, the answer holds what it claimed; if not, the asks
+   * are applied now, and the groups never.
+   *
+   * A writer that has been silent
    * for ten minutes may be forgotten. What a store writes down to answer a batch again holds no data of jobs, which would outlive them.
    *
    * A new job's fence is above every fence that a removed job of the same id has had, so that a worker that still believes

@@ -24,6 +24,8 @@ export interface IntakeHost {
   failed(error: unknown): void
   /** The store has answered all that was asked for. */
   answered(): void
+  /** An answer came late: much of the leases may be over. */
+  late(): void
 }
 
 /** What is asked for at once: jobs of one name, or of any that is handled. */
@@ -47,6 +49,10 @@ export class Intake {
   /** The last ask was not met in full. */
   #short = false
   #failures = 0
+  /** The error that the ask under way got instead of an answer, so far: it is sent again. */
+  #unanswered: unknown
+  /** Lets go of whoever waits for an answer. */
+  #leave: () => void = () => {}
   #retry: Stop | undefined
   #poll: Stop | undefined
   /** A round may be leased ahead, so that whoever comes meanwhile does not wait for many turns of others. */
@@ -68,14 +74,15 @@ export class Intake {
     this.wake()
   }
 
-  /** Stops asking; resolves when no answer is outstanding any more. */
+  /** Stops asking; resolves when no answer is outstanding any more, but for one that the store owes since it failed. */
   async stop(): Promise<void> {
     this.#open = false
     this.#poll?.()
     this.#retry?.()
     this.#rate?.()
     this.#poll = this.#retry = this.#rate = undefined
-    await this.#asking
+    if (this.#unanswered !== undefined) return
+    await Promise.race([this.#asking, new Promise<void>((resolve) => (this.#leave = resolve))])
   }
 
   /** There may be new work. */
@@ -148,8 +155,12 @@ export class Intake {
     const { connection, id, queues, settings, claimed, failed } = this.#host
     const asked = connection.runtime.elapsed()
     const answers = await Promise.allSettled(
-      wishes.map(({ handles, want, ahead }) => connection.asks.ask({ worker: id, queues, handles, want, ahead })),
+      wishes.map(({ handles, want, ahead }) =>
+        connection.asks.ask({ worker: id, queues, handles, want, ahead }, (error) => this.#heardNothing(error)),
+      ),
     )
+    const late = this.#unanswered !== undefined
+    this.#unanswered = undefined
     const jobs: JobRecord[] = []
     const ranDry: (string | undefined)[] = []
     let failure: PromiseRejectedResult | undefined
@@ -176,7 +187,21 @@ export class Intake {
     } else this.#later(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
     this.#wakeIn(wait)
     claimed(jobs, asked, ranDry)
+    if (late && jobs.length > 0) this.#host.late()
     if (failure !== undefined) failed(failure.reason)
+  }
+
+  /** The store gave no answer, and jobs may have been claimed: the ask is sent again until their leases are over. */
+  #heardNothing(error: unknown): Millis {
+    const { connection, settings, claimed, failed } = this.#host
+    if (error !== this.#unanswered) {
+      this.#unanswered = error
+      this.#failures++
+      claimed([], 0, [undefined]) // batches go with what they have
+      failed(error)
+      this.#leave()
+    }
+    return backoffDelay(settings.reconnect, this.#failures, connection.runtime.random)
   }
 
   /** A rate held something back: it will be asked for when there is some of it again. */

@@ -12,7 +12,7 @@ import { declareRetention } from '../queue/retention.js'
 import type { QueueRetention } from '../queue/retention.js'
 import type { AnyJobs } from '../queue/types.js'
 import { outside, refuseInside } from '../store/ambient.js'
-import { unavailable } from '../store/batcher.js'
+import { unavailable } from '../store/commit-errors.js'
 import { connect } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
@@ -163,6 +163,7 @@ export class Worker<
       behind: () => this.#floor.settlements.behind,
       claimed: (records, asked, ranDry) => this.#floor.claimed(records, asked, ranDry),
       answered: () => this.#trouble.over(),
+      late: () => this.#leases.check(),
       failed: (error) => this.#failed(error),
     })
     // It lives longer than a transaction that it may have been made in.

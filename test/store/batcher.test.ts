@@ -680,3 +680,95 @@ describe('a batch that is too large for the store', () => {
     expect(heard[1]).toEqual({ value: landed })
   })
 })
+
+describe('an ask without an answer', () => {
+  const job = record({ id: 'claimed', state: 'active' })
+
+  /** Asks for a job, and loses every answer until the lane has given up. */
+  async function lose(unanswered: (error: unknown) => number, ...ids: readonly string[]) {
+    lane = open({ replays: 1 })
+    const heard = ids.map((id) => listen(lane.commit(group(id))))
+    const asked = listen(lane.ask(ask(1), unanswered))
+    await runtime.proceed()
+    for (let tries = 0; tries < 2; tries++) {
+      store.last.fail(new Error('line lost'))
+      await turn()
+      if (tries === 0) await runtime.fire()
+    }
+    return { heard, asked }
+  }
+
+  it('is sent again under its number after a pause, without groups, and answered late', async () => {
+    const { heard, asked } = await lose(() => 700, 'a')
+    expect(heard[0]!.error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    expect(asked).toEqual({})
+    expect(await runtime.fire()).toEqual([700])
+    expect(store.last.batch).toEqual({ writer: 'w1', seq: 1, groups: [], renewals: [], asks: [ask(1)] })
+    store.last.land({ asks: [[job]] })
+    await runtime.proceed()
+    expect(asked.value).toEqual({ jobs: [job] })
+    expect([store.sent.length, runtime.timers.length]).toEqual([3, 0])
+  })
+
+  it('goes before whatever comes next, which leaves when it is answered', async () => {
+    const { asked } = await lose(() => 60_000)
+    const next = await send('b')
+    expect(store.last.batch).toMatchObject({ seq: 1, asks: [ask(1)] })
+    store.last.land({ asks: [[job]] })
+    await runtime.proceed()
+    expect(asked.value).toEqual({ jobs: [job] })
+    expect(store.last.batch).toMatchObject({ seq: 2, groups: [group('b')], asks: [] })
+    store.last.land()
+    await runtime.proceed()
+    expect([next[0]!.value, runtime.timers.length]).toEqual([landed, 0])
+  })
+
+  it('keeps others from waiting while the store is away: they are told, and nothing of theirs was sent', async () => {
+    const errors: unknown[] = []
+    await lose((error) => errors.push(error))
+    const next = await send('b')
+    store.last.fail(new Error('line lost'))
+    await turn()
+    await runtime.fire()
+    store.last.fail(new Error('line lost'))
+    await runtime.proceed()
+    expect(next[0]!.error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    expect(store.ids.flat()).toEqual([])
+    expect(errors.length).toBe(2)
+  })
+
+  it('is given up once the leases that it may have given are over, and what comes next has the next number', async () => {
+    let elapsed = 0
+    runtime.elapsed = () => elapsed
+    const { asked } = await lose(() => 1)
+    elapsed = 30_000
+    await runtime.fire()
+    store.last.fail(new Error('line lost'))
+    await turn()
+    await runtime.fire()
+    store.last.fail(new Error('line lost'))
+    await runtime.proceed()
+    expect(asked.error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    await send('b')
+    expect(store.last.batch).toMatchObject({ seq: 2, groups: [group('b')] })
+  })
+
+  it('is given up when the store has been closed', async () => {
+    const { asked } = await lose(() => 1)
+    await runtime.fire()
+    store.last.fail(new MillraceError('STORE_CLOSED', 'closed'))
+    await runtime.proceed()
+    expect(asked.error).toMatchObject({ code: 'STORE_CLOSED' })
+    expect([runtime.timers.length, runtime.deferred.length]).toEqual([0, 0])
+  })
+
+  it('is rejected at once where nobody said what to do then', async () => {
+    lane = open({ replays: 0 })
+    const asked = listen(lane.ask(ask(1)))
+    await runtime.proceed()
+    store.last.fail(new Error('line lost'))
+    await runtime.proceed()
+    expect(asked.error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    expect(runtime.timers.length).toBe(0)
+  })
+})

@@ -98,7 +98,8 @@ export function receiptOf(
 ): Receipt {
   const { now } = answer
   const groups: Verdict[] = Array.from(batch.groups, () => LANDED)
-  for (const each of answer.groups) {
+  // One that is sent again for its claims alone has none of the groups that it had.
+  for (const each of groups.length === 0 ? [] : answer.groups) {
     if (each[0] === 'i') {
       const [, places, ords, fence] = each
       for (const [at, n] of places.entries()) {
@@ -122,7 +123,8 @@ export function receiptOf(
     else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, now, reader, standing) }
   }
   const renewals: Verdict[] = batch.renewals.map(() => LANDED)
-  for (const [n, why, id, job] of answer.renewals) renewals[n] = refused(why, id, job, reader, standing)
+  const notRenewed = renewals.length === 0 ? [] : answer.renewals
+  for (const [n, why, id, job] of notRenewed) renewals[n] = refused(why, id, job, reader, standing)
   const asks = answer.asks.map((rows, at) =>
     rows.map((row) => {
       if (typeof row[0] === 'string') return recordOf(row, reader.settings)
@@ -223,7 +225,7 @@ interface ReplaySource {
 
 /** The answer to a batch that was applied before: what it does not hold is read again. */
 export async function replayOf(batch: Batch, answer: Answer, reader: Reader, source: ReplaySource): Promise<Receipt> {
-  const ids = wantedBy(answer)
+  const ids = batch.groups.length + batch.renewals.length === 0 ? [] : wantedBy(answer)
   const standing = new Map<string, JobRecord>()
   for (const job of ids.length === 0 ? [] : await source.get(ids)) if (job !== undefined) standing.set(job.id, job)
   const claimed = new Map<string, JobRecord[]>()

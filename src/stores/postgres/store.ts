@@ -1,7 +1,7 @@
 // stores/postgres/store.ts: the store in PostgreSQL. A commit is one call of a function in the database.
 import { MillraceError, isInstance } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
-import { unavailable } from '../../store/batcher.js'
+import { unavailable } from '../../store/commit-errors.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, Notice, Receipt, RevokedLease, Store, Tx } from '../../store/store.js'
 import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'

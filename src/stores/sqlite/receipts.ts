@@ -178,8 +178,9 @@ export function read(ground: Ground, batch: Batch, text: string): Receipt {
     writer: batch.writer,
     seq: batch.seq,
     now,
-    groups: verdicts(ground, batch, groups, fence, now),
-    renewals: renewals.flatMap((entry) =>
+    // One that is sent again for its claims alone has none of the groups and renewals that it had.
+    groups: batch.groups.length === 0 ? [] : verdicts(ground, batch, groups, fence, now),
+    renewals: (batch.renewals.length === 0 ? [] : renewals).flatMap((entry) =>
       typeof entry === 'number' ? Array<Verdict>(entry).fill(LANDED) : [atLength(ground, entry)],
     ),
     asks: asks.map((runs, at) => runs.flatMap((run) => claimedAgain(ground, run, batch.asks[at]!, now))),

@@ -2,12 +2,14 @@
 import postgresJs from 'postgres'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { Queue, Worker } from '../../../src/index.js'
-import type { Job, JobState } from '../../../src/index.js'
+import type { Job, JobState, Store } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
 import { startProxy } from '../../postgres/proxy.js'
 import type { Proxy } from '../../postgres/proxy.js'
 import { newDatabase } from '../../postgres/shared.js'
+import type { Batch } from '../../../src/store/store.js'
 import { closing, event, gate } from '../../setup.js'
+import { hearing } from '../hearing.js'
 
 let url = ''
 let proxy: Proxy
@@ -21,12 +23,19 @@ beforeEach(async () => {
   onTestFinished(() => proxy.close())
 })
 
-/** A queue whose only connection goes through the proxy. */
-function opened(driver: string): Queue {
+/** A queue whose only connection goes through the proxy; `sending` hears of batches before they leave. */
+function opened(driver: string, sending: (batch: Batch) => void = () => {}): Queue {
   const sql = driver === 'pg' ? undefined : postgresJs(proxy.through(url), { max: 1, onnotice: () => {} })
   if (sql !== undefined) onTestFinished(() => sql.end({ timeout: 0 }))
   const store = closing(postgres(sql ?? proxy.through(url), { connections: 1 }))
-  return closing(new Queue('work', { store, logger: false }))
+  const telling: Store = {
+    ...hearing(store, () => {}),
+    commit: (batch, tx) => {
+      sending(batch)
+      return store.commit(batch, tx)
+    },
+  }
+  return closing(new Queue('work', { store: telling, logger: false }))
 }
 
 const counts = (): Promise<Record<JobState, number>> => elsewhere.counts()
@@ -86,4 +95,29 @@ describe.each(['pg', 'postgres.js'])('on %s', (driver) => {
     expect(await completed).toMatchObject({ result: 1 })
     expect(await counts()).toMatchObject({ completed: 1, waiting: 0 })
   })
+})
+
+test('a claim is found again after an outage, and costs no attempt', { timeout: 60_000 }, async () => {
+  let muted = true
+  const queue = opened('pg', ({ asks }) => {
+    if (muted || asks.length === 0) return
+    muted = true
+    proxy.mute()
+  })
+  const worker = closing(new Worker(queue, ({ attempt }) => attempt, { logger: false, autorun: false }))
+  await worker.run()
+  const first = event(worker, 'completed')
+  await elsewhere.add('chore')
+  await first
+  muted = false
+  const away = event(worker, 'error', ({ error }) => error.message.includes('did not answer'))
+  const completed = event(worker, 'completed')
+  await elsewhere.add('chore', null, { attempts: 1 })
+  await there(1, 'active')
+  proxy.refuse()
+  proxy.cut()
+  await away
+  await proxy.pass()
+  expect(await completed).toMatchObject({ result: 1 })
+  expect(await counts()).toMatchObject({ completed: 2, active: 0, failed: 0 })
 })

@@ -70,6 +70,40 @@ export const replays = area('replays', {
     same(await d.replay(), receipt, 'a receipt is remembered, not made anew')
   },
 
+  'a replay with its asks alone is answered with what the original claimed': async (h) => {
+    const d = first(h)
+    await d.addMany(3, 'work')
+    const held = await d.claimOne()
+    const receipt = await d.commit({
+      groups: [complete(held), [insert('new', 'work')], [doom()]],
+      renewals: [{ id: held.id, fence: held.fence, lease: LEASE, started: true }],
+      asks: [ask(1)],
+    })
+    const alone = { ...d.last, groups: [], renewals: [] }
+    const peer = await h.peer()
+    for (const handle of [h.store, peer]) {
+      const { asks } = await handle.commit(alone)
+      same(asks, receipt.asks, 'claims are answered without the groups that they came with')
+    }
+    same(
+      await d.counts(),
+      { work: { completed: 1, active: 1, waiting: 2 } },
+      'a replay with its asks alone claims nothing',
+    )
+  },
+
+  'asks alone under the number of a batch that never landed keep its groups out for good': async (h) => {
+    const d = first(h)
+    await d.addMany(2, 'work')
+    const original = { writer: 'lost', seq: 1, groups: [[insert('lost', 'work')]], renewals: [], asks: [ask(1)] }
+    const { asks } = await h.store.commit({ ...original, groups: [] })
+    same(asks[0]?.length, 1, 'asks alone are applied')
+    const late = await h.store.commit(original)
+    same(late.asks, asks, 'the original is answered as a replay')
+    same(await d.exists('lost'), false, 'a late original applies nothing')
+    same(await d.counts(), { work: { active: 1, waiting: 1 } }, 'a late original claims nothing')
+  },
+
   'a batch with a lower number is refused': async (h) => {
     const d = first(h)
     await d.add('work')
