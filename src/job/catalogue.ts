@@ -196,6 +196,11 @@ export const errorCatalogue = {
     summary: 'A handler went on running after its signal was aborted.',
     remedy: 'Pass `ctx.signal` on to what the handler waits for, or check it in loops.',
   },
+  LOG_OVERFLOW: {
+    summary:
+      'A log line was dropped: more than 4 MiB of lines of the same job were waiting to be written, because its handler does not wait for them.',
+    remedy: 'Await `ctx.log`, at least now and then, or log less.',
+  },
   LEASE_LOST: {
     summary:
       'The worker no longer holds the lease of a job, or its handler had ended, so what it said was not written.',

@@ -1,7 +1,7 @@
 // worker/notes.ts: what a handler says while it runs, gathered into one note a batch.
-import type { Note } from '../job/change.js'
-import type { MillraceError } from '../job/errors.js'
-import type { JobRecord, Millis } from '../job/job.js'
+import type { Note, NoteEvent } from '../job/change.js'
+import { MillraceError } from '../job/errors.js'
+import type { JobRecord, Millis, StepResult } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import { note } from '../job/lifecycle.js'
 import type { Said } from '../job/lifecycle.js'
@@ -16,8 +16,31 @@ export type Spoken = Omit<Said, 'memo'> & { readonly memo?: () => JsonText }
 /** What others are told of a note. */
 export type Told = Pick<Said, 'progress' | 'about' | 'tells'>
 
+/** What was said since the last note left. It grows in place: a copy for each line would make many of them quadratic. */
+type Gathered = { -readonly [Field in keyof Spoken]: Spoken[Field] } & {
+  logs?: string[]
+  steps?: StepResult[]
+  tells?: NoteEvent[]
+}
+
+/** What may wait to be written. */
+export interface NoteBounds {
+  /** Bytes of log lines of one attempt, those under way included; a line past it is refused. */
+  readonly logs: number
+  /** Bytes of steps in one note, of which the first is always taken; further ones wait for the next note. */
+  readonly steps: number
+}
+
+const BOUNDS: NoteBounds = { logs: 4 * 2 ** 20, steps: 4 * 2 ** 20 }
+
+/** What a line takes beside its text, so that very many empty ones are bounded, too. */
+const LINE = 32
+
 interface OpenNote {
-  said: Spoken
+  readonly said: Gathered
+  /** About how many bytes of log lines and of steps it holds. */
+  logs: number
+  steps: number
   readonly written: Promise<void>
   /** It is in the lane, before any settlement. */
   sent: boolean
@@ -39,24 +62,29 @@ export interface LastWords {
  */
 export class Notes {
   readonly #record: JobRecord
-  readonly #lane: Lane
+  readonly #lane: Pick<Lane, 'submit'>
   readonly #noted: (said: Told, verdict: Verdict) => void
   readonly #refused: () => MillraceError
+  readonly #bounds: NoteBounds
   #open: OpenNote | undefined
+  /** About how many bytes of log lines are not answered yet. */
+  #logs = 0
   #before: Promise<void> = Promise.resolve()
   #underWay = 0
 
   /** `noted` hears what became of each note; `refused` makes the error for one that was. */
   constructor(
     record: JobRecord,
-    lane: Lane,
+    lane: Pick<Lane, 'submit'>,
     noted: (said: Told, verdict: Verdict) => void,
     refused: () => MillraceError,
+    bounds: NoteBounds = BOUNDS,
   ) {
     this.#record = record
     this.#lane = lane
     this.#noted = noted
     this.#refused = refused
+    this.#bounds = bounds
   }
 
   /** Resolves when all of them have been answered; undefined where none is under way. */
@@ -64,10 +92,25 @@ export class Notes {
     return this.#underWay === 0 ? undefined : this.#before
   }
 
-  /** Adds to the note that leaves next; resolves when that is durable. */
+  /**
+   * Adds to the note that leaves next; resolves when that is durable. A handler that waits for its log lines never has too many
+   * of them pending; those of one that does not are refused while too many are.
+   */
   add(said: Spoken): Promise<void> {
+    const logs = said.logs?.reduce((sum, line) => sum + line.length + LINE, 0) ?? 0
+    if (this.#logs + logs > this.#bounds.logs && this.#logs > 0) {
+      return Promise.reject(overflow(this.#record, this.#bounds.logs))
+    }
+    const steps = said.steps?.reduce((sum, { result }) => sum + (result?.length ?? 0), 0) ?? 0
+    const before = this.#open
+    if (before !== undefined && before.steps > 0 && before.steps + steps > this.#bounds.steps) {
+      return this.#before.then(() => this.add(said))
+    }
     const open = (this.#open ??= this.#begin())
-    open.said = together(open.said, said)
+    gather(open.said, said)
+    open.logs += logs
+    open.steps += steps
+    this.#logs += logs
     return open.written
   }
 
@@ -91,9 +134,12 @@ export class Notes {
 
   #begin(): OpenNote {
     const written = this.#before.then(() => this.#send(open))
-    const open: OpenNote = { said: NOTHING, written, sent: false, taken: undefined }
+    const open: OpenNote = { said: {}, logs: 0, steps: 0, written, sent: false, taken: undefined }
     this.#underWay++
-    const answered = (): void => void this.#underWay--
+    const answered = (): void => {
+      this.#underWay--
+      this.#logs -= open.logs
+    }
     this.#before = written.then(answered, answered) // those who await it hear of it; nobody has to
     return open
   }
@@ -122,25 +168,39 @@ export class Notes {
   }
 }
 
-const NOTHING: Spoken = {}
-
 /** What was said as a note. */
 export function written(record: JobRecord, said: Spoken): Note {
   const { memo } = said
   return note(record, memo === undefined ? (said as Said) : { ...said, memo: memo() })
 }
 
-/** Two notes as one: of what says where a job is the last counts, and nothing else is lost. */
+/** Two notes as one. */
 export function together(before: Spoken, after: Spoken): Spoken {
-  if (before === NOTHING) return after
-  const { about: _about, ...rest } = before
-  return {
-    ...(after.progress === undefined ? before : rest),
-    ...after,
-    ...(before.logs !== undefined && after.logs !== undefined && { logs: [...before.logs, ...after.logs] }),
-    ...(before.steps !== undefined && after.steps !== undefined && { steps: [...before.steps, ...after.steps] }),
-    ...(before.tells !== undefined && after.tells !== undefined && { tells: [...before.tells, ...after.tells] }),
-  }
+  const both: Gathered = {}
+  gather(both, before)
+  gather(both, after)
+  return both
+}
+
+/** Adds to what was said before: of what says where a job is the last counts, and nothing else is lost. */
+function gather(into: Gathered, { logs, steps, tells, ...last }: Spoken): void {
+  if (last.progress !== undefined) delete into.about // that of another progress
+  Object.assign(into, last)
+  if (logs !== undefined) append((into.logs ??= []), logs)
+  if (steps !== undefined) append((into.steps ??= []), steps)
+  if (tells !== undefined) append((into.tells ??= []), tells)
+}
+
+function append<T>(to: T[], more: readonly T[]): void {
+  for (const each of more) to.push(each)
+}
+
+function overflow({ id, name }: JobRecord, most: number): MillraceError {
+  return new MillraceError(
+    'LOG_OVERFLOW',
+    `A log line of job ${id} ('${name}') was dropped: more than ${most} bytes of its lines wait to be written. Await ctx.log.`,
+    { details: { id, most } },
+  )
 }
 
 /** How often a note is tried again whose job somebody else's transaction holds, and the wait between. */

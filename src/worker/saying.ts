@@ -1,4 +1,5 @@
 // worker/saying.ts: how what a handler says gets to the store: with the next batch, or in the transaction that is open.
+import { isMillraceError } from '../job/errors.js'
 import type { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import type { Desk } from '../queue/desk.js'
@@ -33,6 +34,7 @@ export class Saying<Attempt extends Speaker = Speaker> {
   readonly #attempt: Attempt
   readonly #host: SayingHost<Attempt>
   readonly #notes: Notes
+  #overflowed = false
 
   constructor(attempt: Attempt, host: SayingHost<Attempt>) {
     this.#attempt = attempt
@@ -50,8 +52,15 @@ export class Saying<Attempt extends Speaker = Speaker> {
       return this.#mistake(error)
     }
     const noted = this.note(said)
-    noted.catch(() => {})
+    noted.catch((error: unknown) => this.#dropped(error))
     return noted
+  }
+
+  /** Whoever does not wait for log lines learns once that some were dropped. */
+  #dropped(error: unknown): void {
+    if (this.#overflowed || !isMillraceError(error, 'LOG_OVERFLOW')) return
+    this.#overflowed = true
+    this.#host.misbehaved(this.#attempt, 'ctx.log', error)
   }
 
   /** What cannot be written is told to the host, if nobody waits to hear of it. */

@@ -24,7 +24,9 @@ export function note(tx: Transaction, change: Note): Refused | undefined {
   tell(news, job, change)
   if (change.logs !== undefined && change.logs.length > 0) {
     let n = sql.lastLog.get(seq)![0] as number
-    for (const line of change.logs) sql.addLog.run(seq, ++n, now, job.attempt, line)
+    const dropped = Math.max(0, change.logs.length - LOGS_KEPT) // counted, and not written: they would be dropped below
+    n += dropped
+    for (let at = dropped; at < change.logs.length; at++) sql.addLog.run(seq, ++n, now, job.attempt, change.logs[at]!)
     if (n > LOGS_KEPT) sql.dropLogs.run(seq, n - LOGS_KEPT)
   }
   return undefined
