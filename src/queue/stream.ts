@@ -1,7 +1,7 @@
 // queue/stream.ts: the events of a queue as server-sent events, for browsers and whoever else reads them over HTTP.
 import type { ReadableStream as WebStream } from 'node:stream/web'
 import { MillraceError } from '../job/errors.js'
-import type { Time } from '../job/job.js'
+import type { Extras, JobRecord, Time } from '../job/job.js'
 import { checkName, refuseUnknown } from '../job/names.js'
 import { show } from '../job/show.js'
 import { outside, refuseInside } from '../store/ambient.js'
@@ -13,6 +13,7 @@ import type { StateCounts } from './counts.js'
 import type { Desk } from './desk.js'
 import { checkEventType, eventTypes, publicEvent } from './events.js'
 import { Job } from './job.js'
+import { bareUrl } from './webhook.js'
 
 /** The events that a stream can carry: what commits make true. What goes wrong in a process stays there. */
 export type StreamEventType = StoreEventType
@@ -28,6 +29,8 @@ export interface EventStreamOptions {
   readonly events?: readonly StreamEventType[]
   /** Only the events of this job; the snapshot then tells of it as well. Default: all jobs of the queue. */
   readonly jobId?: string
+  /** The snapshot shows the job's data, which may be meant for its handler alone. Default false. */
+  readonly data?: boolean
   /** Go on after the event with this `id`: what a browser sends as `Last-Event-ID`. Empty or null as if absent. Default: from now on. */
   readonly lastEventId?: string | null
   /** How many events may wait for a slow reader; what comes after them is read from the store again. Default 1000. */
@@ -52,7 +55,7 @@ export interface StreamSnapshot {
   readonly at: Time
   /** How many jobs there are in each state. */
   readonly counts: StateCounts
-  /** The job asked for; null if there is none; absent if none was asked for. */
+  /** The job asked for, its data only if that was asked for as well; null if there is none; absent if none was asked for. */
   readonly job?: Readonly<Record<string, unknown>> | null
 }
 
@@ -66,9 +69,11 @@ export const eventStreamHeaders = Object.freeze({
 const PING_EVERY = 15_000
 /** Characters that may wait for a slow reader, however few events they are. */
 const MOST_WAITING = 8 * 1_048_576
+/** Characters that a reader is given at a time; a single event may be larger. */
+const MOST_AT_ONCE = 1_048_576
 
 const streamed: readonly string[] = eventTypes.filter((type) => type !== 'error' && type !== 'lease-lost')
-const optionNames = ['snapshot', 'events', 'jobId', 'lastEventId', 'buffer', 'signal']
+const optionNames = ['snapshot', 'events', 'jobId', 'data', 'lastEventId', 'buffer', 'signal']
 
 /** Opens a stream. Nothing that is committed in this process from now on escapes it. */
 export function eventStream(queue: string, desk: Desk, options: EventStreamOptions): EventStream {
@@ -105,8 +110,9 @@ export class Outlet {
 
   constructor(queue: string, desk: Desk, options: EventStreamOptions) {
     refuseUnknown(options, optionNames, 'queue.eventStream')
-    const { snapshot, events, jobId, lastEventId, buffer = 1000, signal } = options
+    const { snapshot, events, jobId, data, lastEventId, buffer = 1000, signal } = options
     if (snapshot !== undefined && typeof snapshot !== 'boolean') throw bad('snapshot must be true or false', snapshot)
+    if (data !== undefined && typeof data !== 'boolean') throw bad('data must be true or false', data)
     if (events !== undefined && !Array.isArray(events)) throw bad("events must be a list, as in ['completed']", events)
     if (events?.length === 0) throw bad('events must name one type at least, or be left out for all', events)
     for (const type of events ?? []) checkEventType(type, streamed)
@@ -187,12 +193,12 @@ export class Outlet {
     return undefined
   }
 
-  /** All frames up to the next snapshot, as one. */
+  /** Frames up to the next snapshot, as one. */
   #takeFrames(): string {
     let text = ''
     let taken = 0
     for (const entry of this.#entries) {
-      if (typeof entry !== 'string') break
+      if (typeof entry !== 'string' || (taken > 0 && text.length + entry.length > MOST_AT_ONCE)) break
       text += entry
       taken++
     }
@@ -209,20 +215,31 @@ export class Outlet {
     else {
       this.#unhear = connection.store.watch({ events: true, from }, ({ gap, events }) => {
         if (gap) this.#hear(undefined)
-        for (const event of events) this.#hear(event)
+        for (const event of events) {
+          if (this.#behind) break
+          this.#hear(event)
+        }
       })
     }
+    before?.()
+  }
+
+  /** Takes no more until what waits has been read. Somebody still listens, so that events go on being recorded. */
+  #fallBehind(): void {
+    this.#behind = true
+    const before = this.#unhear
+    this.#unhear = this.#desk.feed.all(() => {})
     before?.()
   }
 
   #hear(event: StoreEvent | undefined): void {
     if (this.#behind || this.#over) return
     if (event !== undefined && !this.#isWanted(event)) this.#last = event.cursor
-    else if (this.#isFull() && this.#last !== undefined) this.#behind = true
+    else if (this.#isFull() && this.#last !== undefined) this.#fallBehind()
     else if (event === undefined) this.#tellGap()
     else {
       this.#last = this.#told = event.cursor
-      this.#push(frame(event.type, publicEvent(event), event.cursor))
+      this.#push(frame(event.type, withoutQuery(publicEvent(event)), event.cursor))
     }
   }
 
@@ -261,7 +278,7 @@ export class Outlet {
       store.tally([this.#queue]),
       jobId === undefined ? [] : store.get([jobId]),
     ])
-    const job = record?.queue === this.#queue ? new Job(this.#desk, record).toJSON() : null
+    const job = record?.queue === this.#queue ? this.#shown(record) : null
     return frame('snapshot', {
       type: 'snapshot',
       queue: this.#queue,
@@ -269,6 +286,17 @@ export class Outlet {
       counts: countsOf(tally, []).total,
       ...(jobId !== undefined && { job }),
     } satisfies StreamSnapshot)
+  }
+
+  /** The job without what its readers may not be meant to see. */
+  #shown(record: JobRecord): Record<string, unknown> {
+    const { data, extras, ...rest } = new Job(this.#desk, record).toJSON()
+    const { webhook, ...others } = (extras ?? {}) as Extras
+    return {
+      ...rest,
+      ...(this.#options.data === true && { data }),
+      ...(extras !== undefined && { extras: { ...others, ...(webhook && { webhook: withoutQuery(webhook) }) } }),
+    }
   }
 
   /** A sign of life for whoever waits. It says how far the stream is, so that one with few events resumes from there. */
@@ -288,6 +316,12 @@ const PING = ': ping\n\n'
 /** A snapshot that is being taken. */
 interface Taking {
   readonly snapshot: Promise<string>
+}
+
+/** The same, and of its URL neither query nor credentials: whoever may read the stream need not know what lets one in there. */
+function withoutQuery<T extends object>(value: T): T {
+  const { url } = value as { url?: unknown }
+  return typeof url === 'string' ? { ...value, url: bareUrl(url) } : value
 }
 
 /** One event as it is sent. JSON has no line breaks, so that it is one line. */

@@ -118,6 +118,12 @@ export function checkUrl(value: string, field: string): string {
   throw new MillraceError('INVALID_OPTION', `${field} ${wrong}.`, { details: { field } })
 }
 
+/** A URL without its query and credentials. */
+export function bareUrl(value: string): string {
+  const url = URL.canParse(value) ? new URL(value) : undefined
+  return url === undefined ? '' : `${url.origin}${url.pathname}`
+}
+
 /** Refuses what cannot send deliveries. */
 export function checkWebhooks(webhook: Webhooks | undefined): Webhooks | undefined {
   if (webhook === undefined) return undefined

@@ -36,7 +36,10 @@ export class Resuming {
 
   async #resume(watcher: Watcher, from: number): Promise<void> {
     let at = from
-    for (let failures = 0; this.#listeners.has(watcher);) {
+    for (let failures = 0; ;) {
+      // Also before the first page: a reader that comes back for more at once must not hold up the event loop.
+      await this.#pauses.turn()
+      if (!this.#listeners.has(watcher)) return
       let page: EventPage
       try {
         page = await this.#source.page(at)
@@ -57,7 +60,6 @@ export class Resuming {
         watcher.since = at
         return
       }
-      await this.#pauses.turn()
     }
   }
 }

@@ -10,6 +10,8 @@ import { sqlite } from 'millrace/sqlite'
 import { serve } from '../../examples/streaming/server.js'
 import { Desk } from '../../src/queue/desk.js'
 import { Outlet, eventStream } from '../../src/queue/stream.js'
+import { note } from '../../src/job/lifecycle.js'
+import { Driver } from '../../src/store/conformance/driver.js'
 import { connect } from '../../src/store/connection.js'
 import { virtualClock } from '../../src/testing/clock.js'
 import { kinds, stores } from '../composition/stores.js'
@@ -36,7 +38,11 @@ describe.each(kinds)('page 004, the life of a stream, on %s', (kind) => {
     expect(snapshot.data).not.toHaveProperty('job')
 
     const one = open(queue, { jobId: job.id })
-    expect((await one.next())!.data.job).toMatchObject({ id: job.id, state: 'waiting', data: { title: 'Safety Last' } })
+    const shown = (await one.next())!.data.job
+    expect(shown).toMatchObject({ id: job.id, state: 'waiting' })
+    expect(shown).not.toHaveProperty('data')
+    const filled = open(queue, { jobId: job.id, data: true })
+    expect((await filled.next())!.data.job).toMatchObject({ id: job.id, data: { title: 'Safety Last' } })
     expect((await open(queue, { jobId: 'nobody' }).next())!.data.job).toBeNull()
 
     const without = open(queue, { snapshot: false })
@@ -232,6 +238,52 @@ describe('a stream', () => {
     await stream.cancel()
   })
 
+  it.each(['memory', 'SQLite'] as const)(
+    'reads what it missed about once, a little in each turn of the event loop, on %s',
+    async (kind) => {
+      const of = kind === 'memory' ? memory() : sqlite(file('missed.db'), { synchronous: 'off' })
+      let [turn, handed, most] = [0, 0, 0]
+      const perTurn = new Map<number, number>()
+      const own: Store = {
+        ...hearing(of, () => {}),
+        watch: (options, listener) => {
+          return of.watch(options, (notice) => {
+            if (options.from !== undefined) {
+              handed += notice.events.length
+              perTurn.set(turn, (perTurn.get(turn) ?? 0) + notice.events.length)
+              most = Math.max(most, JSON.stringify(notice.events).length)
+            }
+            listener(notice)
+          })
+        },
+      }
+      const queue = newQueue({ store: closing(own) })
+      const first = open(queue)
+      await first.event('snapshot')
+      await queue.add('film', {}, { id: 'first' })
+      const { id } = await first.event('waiting')
+      await first.cancel()
+      const worker = newWorker(queue, () => 'x'.repeat(40_000), { concurrency: 50 })
+      const jobs = await queue.addBulk(Array.from({ length: 600 }, () => ({ name: 'film' })))
+      await Promise.all(jobs.map((job) => job.result()))
+      await worker.close()
+
+      const reading = new AbortController()
+      const count = (async () => {
+        for (; !reading.signal.aborted; turn++) await setImmediate()
+      })()
+      const stream = open(queue, { lastEventId: id!, events: ['completed', 'worker-stopped'], buffer: 20 })
+      const frames = await stream.until(({ event }) => event === 'worker-stopped')
+      reading.abort()
+      await count
+      expect(frames.filter(({ event }) => event === 'completed')).toHaveLength(601)
+      expect(handed).toBeLessThan(3 * 1_900) // 1,800 events of jobs, and some of the queue and the worker
+      expect(most).toBeLessThan(2_000_000)
+      expect(Math.max(...perTurn.values())).toBeLessThan(1_100)
+      await stream.cancel()
+    },
+  )
+
   it('loses nothing that happens while its snapshot is taken', async () => {
     const of = memory()
     const taking = gate()
@@ -244,6 +296,25 @@ describe('a stream', () => {
     expect((await first)!.event).toBe('snapshot')
     const frames = await stream.until(({ data }) => data?.id === 'job 4')
     expect(frames.map(({ data }) => data.id)).toEqual(['job 0', 'job 1', 'job 2', 'job 3', 'job 4'])
+  })
+
+  it('shows neither data that was not asked for nor the query of a webhook', async () => {
+    const queue = newQueue()
+    const webhook = 'https://hooks.example.com/in?token=secret'
+    const { id } = await queue.add('film', { card: 'hidden' }, { webhook })
+    const frame = (await open(queue, { jobId: id }).next())!
+    expect(frame.data.job.extras.webhook).toMatchObject({ url: 'https://hooks.example.com/in', on: expect.anything() })
+    expect(JSON.stringify(frame)).not.toMatch(/secret|hidden/)
+    expect((await queue.get(id))!.webhook!.url).toBe(webhook) // which is for those who hold the queue
+
+    const [stream, d] = [open(queue, { snapshot: false }), new Driver(queue.store, 'writer')]
+    await queue.add('film', {}, { id: 'other' })
+    const [held] = await d.claim(1, { queues: ['work'] })
+    const about = JSON.stringify({ url: webhook, event: 'completed', attempts: 1, webhookSent: true })
+    await d.land([note(held!, { tells: [{ type: 'webhook-delivered', about }] })])
+    const delivered = await stream.event('webhook-delivered')
+    expect(delivered.data).toMatchObject({ url: 'https://hooks.example.com/in', event: 'completed' })
+    expect(() => queue.eventStream({ data: 'yes' as never })).toThrow('data must be true or false')
   })
 
   it('sends only the events of its queue, its job and its types', async () => {

@@ -3,7 +3,8 @@ import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, Revoked, StoreEvent, WatchOptions } from '../../store/store.js'
 import { storedEvent } from '../announce.js'
-import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
+import type { EventDraft } from '../announce.js'
+import { eventBytes, PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import type { EventPage } from '../event-pages.js'
 import { anyHints, LINGER, Listeners, NO_EVENTS, PRESENT_FOR } from '../listeners.js'
 import type { Hints } from '../listeners.js'
@@ -16,6 +17,9 @@ import type { Transaction } from './transaction.js'
 /** Notices kept for handles that are slow to read them, and read at a time. */
 const NOTICES = 1_000
 const PAGE_NOTICES = 200
+
+/** Bytes of events in a row, about: what a commit has to tell takes several where it is more. */
+const ROW_BYTES = PAGE_BYTES / 4
 
 /** What bounds the events that are kept. */
 export interface RingBounds {
@@ -145,10 +149,12 @@ export class Feed {
     if (!news.recording) numbers.unrecorded = 1
     else if (news.events.length > 0) {
       if (numbers.unrecorded > 0) this.#skip(ground)
-      for (const event of news.events) event.cursor = String(++numbers.event)
-      const body = JSON.stringify(news.events)
-      sql.addEvents.run(numbers.event, numbers.bytes, body)
-      numbers.bytes += body.length
+      for (const part of parts(news.events)) {
+        for (const event of part) event.cursor = String(++numbers.event)
+        const body = JSON.stringify(part)
+        sql.addEvents.run(numbers.event, numbers.bytes, body)
+        numbers.bytes += body.length
+      }
       this.#trim(ground)
     }
     if (!ground.peers.some(({ id, until }) => id !== this.#id && until > now)) return false
@@ -160,7 +166,7 @@ export class Feed {
   }
 
   /**
-   * Drops the oldest events, by commit; what the last one told is held in any case. The floor is kept in the file, because
+   * Drops the oldest events, by row; the last is held in any case. The floor is kept in the file, because
    * others on it may hold more or fewer.
    */
   #trim({ sql, numbers }: Ground): void {
@@ -213,6 +219,20 @@ export class Feed {
     if (any) this.#listeners.tell(told, events, gap)
     return any
   }
+}
+
+/** The events of a commit in rows that pages can be made of; most are small enough for one. */
+function* parts(events: readonly EventDraft[]): Generator<readonly EventDraft[]> {
+  let from = 0
+  let bytes = 0
+  for (const [at, event] of events.entries()) {
+    bytes += eventBytes(event)
+    if (bytes <= ROW_BYTES || at === from) continue
+    yield events.slice(from, at)
+    from = at
+    bytes = eventBytes(event)
+  }
+  yield from === 0 ? events : events.slice(from)
 }
 
 function hintsOf(news: News): Hints {

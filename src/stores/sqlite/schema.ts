@@ -182,7 +182,8 @@ CREATE TABLE millrace_peer (
   events_until INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- What commits had to tell: hints for other handles, and a bounded run of events. A row for each commit.
+-- What commits had to tell: hints for other handles, and a bounded run of events. A row for each commit, or
+-- several where its events are large.
 CREATE TABLE millrace_notice (
   n      INTEGER PRIMARY KEY,
   origin TEXT NOT NULL,

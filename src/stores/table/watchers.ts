@@ -48,7 +48,7 @@ export class Watchers {
     const resumes = events && from !== undefined
     const watcher: Watcher = { listener, events, since: resumes ? Infinity : this.#ring.next }
     this.#watchers.add(watcher)
-    if (resumes) queueMicrotask(() => this.#resume(watcher, resumeAfter(from)))
+    if (resumes) this.#runtime.defer(() => this.#resume(watcher, resumeAfter(from)))
     return () => this.#stop(watcher)
   }
 
