@@ -39,13 +39,13 @@ export class Presence {
     return this.#others
   }
 
-  /** Announces a state. What cannot be written now goes with the next sign of life. */
-  announce(state: State | 'stopped', type?: CellEvent['type']): Promise<void> {
+  /** Announces a state, by the lane of signs of life unless another is given. What cannot be written now goes with the next sign of life. */
+  announce(state: State | 'stopped', type?: CellEvent['type'], lane = this.#connection.renewals): Promise<void> {
     if (this.#stopped) return Promise.resolve()
     if (state === 'stopped') this.#stopped = true
     else this.#state = state
     if (type !== undefined) this.#untold.push(type)
-    return this.#write(this.#stopped ? undefined : this.#state)
+    return this.#write(this.#stopped ? undefined : this.#state, lane)
   }
 
   /** A sign of life, and a look around. */
@@ -74,8 +74,8 @@ export class Presence {
   }
 
   /** One write at a time, so that each knows the version it follows; the first leaves at once. */
-  #write(state: State | undefined): Promise<void> {
-    const done = this.#writing === undefined ? this.#put(state) : this.#writing.then(() => this.#put(state))
+  #write(state: State | undefined, lane = this.#connection.renewals): Promise<void> {
+    const done = this.#writing === undefined ? this.#put(state, lane) : this.#writing.then(() => this.#put(state, lane))
     const writing: Promise<void> = done.then(
       () => this.#written(writing),
       () => this.#written(writing),
@@ -88,7 +88,7 @@ export class Presence {
     if (this.#writing === writing) this.#writing = undefined
   }
 
-  async #put(state: State | undefined): Promise<void> {
+  async #put(state: State | undefined, lane: Connection['renewals']): Promise<void> {
     const key = cellKey.worker(this.#self.id)
     const value = state === undefined ? undefined : JSON.stringify({ ...this.#self, state })
     const types = [...this.#untold]
@@ -96,7 +96,7 @@ export class Presence {
     for (;;) {
       let verdict: Verdict
       try {
-        verdict = await this.#connection.renewals.commit([{ kind: 'put', key, value, version: this.#version, events }])
+        verdict = await lane.commit([{ kind: 'put', key, value, version: this.#version, events }])
       } catch (error) {
         this.#unsure = true
         throw error

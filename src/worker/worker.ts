@@ -279,8 +279,10 @@ export class Worker<
     }
     this.#leases.start()
     this.#upkeep.start()
-    // On its way before the first ask: of one that dies in the next moment, others must know whose job it was.
-    const registered = this.#presence.announce(this.#state === 'paused' ? 'paused' : 'running', 'worker-started')
+    // In front of the first ask, in the same lane: the start is announced before any job is active, and of a worker that dies
+    // in the next moment others must know whose job it was.
+    const state = this.#state === 'paused' ? 'paused' : 'running'
+    const registered = this.#presence.announce(state, 'worker-started', this.#connection.asks)
     if (this.#state === 'running') this.#intake.start()
     this.#deliveries = this.#deliver()
     try {

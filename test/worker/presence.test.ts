@@ -5,7 +5,43 @@ import type { Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { WORKERS } from '../../src/store/cells.js'
 import { virtualClock } from '../../src/testing/clock.js'
-import { collect, gate } from '../setup.js'
+import { collect, gate, newQueue, newWorker } from '../setup.js'
+
+it.each(['at once', 'though it was paused and resumed'] as const)(
+  'the start of a worker is announced before the first job that it runs: %s',
+  async (when) => {
+    const inner = memory()
+    const [asked, slow] = [gate(), gate()]
+    const store: Store = Object.assign(Object.create(inner) as Store, {
+      commit: async (batch: Parameters<Store['commit']>[0]) => {
+        if (batch.groups.some((group) => group.some((change) => change.kind === 'put'))) {
+          asked.open()
+          await slow.promise
+        }
+        return inner.commit(batch)
+      },
+    })
+    const queue = newQueue({ store })
+    const seen = collect(queue, ['worker-started', 'active'])
+    await queue.add('job')
+    const worker = newWorker(queue, () => 'done', { autorun: false })
+    const own = collect(worker, ['worker-started', 'active'])
+    const job = await queue.add('job')
+    const running = worker.run()
+    await asked.promise
+    if (when === 'though it was paused and resumed') {
+      worker.pause()
+      worker.resume()
+    }
+    await new Promise(setImmediate)
+    expect(seen).toEqual([])
+    slow.open()
+    await running
+    await job.result()
+    expect(seen).toEqual(['worker-started', 'active', 'active'])
+    expect(own).toEqual(['worker-started', 'active', 'active'])
+  },
+)
 
 it('a worker that was closed while it started does not come back into the registry', async () => {
   const clock = virtualClock()
