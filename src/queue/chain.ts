@@ -49,7 +49,7 @@ export interface CurrentJob<Jobs extends JobDefinitions, S extends Store, AJob =
    * Completes that job, whatever its state: the callback's writes, the jobs it adds and the settlement are there together
    * or not at all. Its result is what the callback returns. Once; without it, nothing happens to the job.
    */
-  complete<Result>(work: (inside: Completing<S, Jobs>) => Result | Promise<Result>): Promise<Result>
+  complete<Result>(work: (inside: NoInfer<Completing<S, Jobs>>) => Result | Promise<Result>): Promise<Result>
 }
 
 /** A job and those that it was continued with. `Result` is what it can end with. */

@@ -38,16 +38,45 @@ interface FlowPlace<Jobs extends JobDefinitions> {
   /** What its failure means for its parent. Default: what the parent's `onChildFailure` says, or else `fail`. */
   readonly onFailure?: FailurePolicy
   /** The jobs it waits for. Default: none. */
-  readonly children?: readonly FlowJob<Jobs>[]
+  readonly children?: readonly FlowJob<Jobs>[] | readonly []
+}
+
+/** A job of a flow of one name, with its children. */
+interface FlowJobWithData<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> extends FlowPlace<Jobs> {
+  /** Its name, among the jobs declared. */
+  readonly name: Name
+  /** What `queue.add` takes for the name. */
+  readonly data: InputOf<Jobs[Name]>
+}
+
+/** As that, where undefined is data. */
+interface FlowJobWithoutData<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> extends FlowPlace<Jobs> {
+  /** Its name, among the jobs declared. */
+  readonly name: Name
+  /** What `queue.add` takes for the name. Default: undefined. */
+  readonly data?: InputOf<Jobs[Name]>
 }
 
 /** A job of a flow, with its children. */
 export type FlowJob<Jobs extends JobDefinitions = AnyJobs> = {
-  [Name in NameOf<Jobs>]: FlowPlace<Jobs> &
-    (undefined extends InputOf<Jobs[Name]>
-      ? { readonly name: Name; readonly data?: InputOf<Jobs[Name]> }
-      : { readonly name: Name; readonly data: InputOf<Jobs[Name]> })
+  [Name in NameOf<Jobs>]: undefined extends InputOf<Jobs[Name]>
+    ? FlowJobWithoutData<Jobs, Name>
+    : FlowJobWithData<Jobs, Name>
 }[NameOf<Jobs>]
+
+/** What the types of a flow's handles are made of: the names in a tree. */
+interface FlowNames<Name extends string> {
+  /** The name of a job. */
+  readonly name: Name
+  /** Those of its children. */
+  readonly children?: readonly FlowNames<Name>[]
+}
+
+/**
+ * Lets the compiler infer `Given` from an argument, and asks nothing of it: the argument is checked, and its mistakes are told,
+ * by the type that this stands beside.
+ */
+type Seen<Given> = [Given] extends [never] ? Given : unknown
 
 /** A flow that was added: its job, and those of its children in the order given. */
 export type Flow<Jobs extends JobDefinitions = AnyJobs, Tree = FlowJob<Jobs>> = {
@@ -127,8 +156,8 @@ export class FlowProducer<Jobs extends JobDefinitions = AnyJobs, S extends Store
    * Adds a job with its children, to any depth and across queues, in one commit: all of them are there, or none. Each parent
    * waits for its children. Resolves when they are durable.
    */
-  add<const Tree extends FlowJob<Jobs>>(
-    tree: Tree & FlowJob<Jobs>,
+  add<Tree extends FlowNames<NameOf<Jobs>>>(
+    tree: FlowJob<Jobs> & Seen<Tree>,
     ...options: TransactionArgument<S>
   ): Promise<Flow<Jobs, Tree>> {
     return stepwise(this.#addAll([tree as unknown as AnyFlow], options[0], 'FlowProducer.add')).then(
@@ -137,8 +166,8 @@ export class FlowProducer<Jobs extends JobDefinitions = AnyJobs, S extends Store
   }
 
   /** Adds several flows, each landing by itself; if one of them is malformed, none is written. */
-  addBulk<const Trees extends readonly FlowJob<Jobs>[]>(
-    trees: Trees & readonly FlowJob<Jobs>[],
+  addBulk<Trees extends readonly FlowNames<NameOf<Jobs>>[]>(
+    trees: (readonly FlowJob<Jobs>[] | readonly []) & Seen<Trees>,
     ...options: TransactionArgument<S>
   ): Promise<{ readonly [Place in keyof Trees]: Flow<Jobs, Trees[Place]> }> {
     if (!Array.isArray(trees)) {

@@ -100,8 +100,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   add<Name extends NameOf<Jobs>>(
     name: Name,
     ...args: AddArguments<InputFor<Jobs, Name>, S>
-  ): Promise<JobOf<Jobs, Name>> {
-    return this.#add(name, args[0], args[1] ?? NO_OPTIONS) as Promise<JobOf<Jobs, Name>>
+  ): Promise<JobOf<Jobs, NoInfer<Name>>> {
+    return this.#add(name, args[0], args[1] ?? NO_OPTIONS) as Promise<JobOf<Jobs, NoInfer<Name>>>
   }
 
   #add(name: string, data: unknown, options: AddOptions & InTransaction): Promise<Job> {
@@ -310,7 +310,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    * Hears events of this queue, from every process that shares the store. An event is announced once, after the commit
    * that made it true. Answers how to stop.
    */
-  on<Type extends EventType>(type: Type, listener: (event: EventOf<Type, Jobs>) => unknown): Stop {
+  on<Type extends EventType>(type: Type, listener: NoInfer<(event: EventOf<Type, Jobs>) => unknown>): Stop {
     this.#refuseClosed()
     checkListener(type, listener)
     const stop = this.#emitter.on(type, listener as unknown as Listener<Type>)

@@ -9,11 +9,12 @@ import { stepwise } from '../store/stepwise.js'
 import type { GivenBy, Refused, Store, Verdict } from '../store/store.js'
 import type { Adder, Prepared } from './adding.js'
 import { NO_OPTIONS, noRoom } from './adding.js'
-import type { InputOf, JobDefinitions, NameOf } from './define.js'
+import type { JobDefinitions, NameOf } from './define.js'
 import { refuseWrongNext } from './links.js'
 import type { AddOptions } from './options.js'
 import { Room } from './room.js'
 import type { RoomWay } from './room.js'
+import type { InputFor } from './types.js'
 
 /** A job that will be there when its commit is. */
 export interface Planned {
@@ -32,12 +33,12 @@ export interface Planning<Jobs extends JobDefinitions, Next extends NameOf<Jobs>
    * Adds a child to the same queue, in the same commit. Where a job with its id or dedup key stands already, that one is
    * meant, as with `queue.add`; stores without transactions find out when the job settles, and cannot replace there.
    */
-  add<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputOf<Jobs[Name]>>): Promise<Planned>
+  add<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputFor<Jobs, Name>>): Promise<Planned>
   /**
    * Continues the chain with a job in the same queue, in the same commit; once. Who waits for the chain waits for it. Takes
    * the names in `next` of the job's declaration, if it has one.
    */
-  continueWith<Name extends Next>(name: Name, ...args: PlanArguments<InputOf<Jobs[Name]>>): Promise<Planned>
+  continueWith<Name extends Next>(name: Name, ...args: PlanArguments<InputFor<Jobs, Name>>): Promise<Planned>
 }
 
 /** What a callback that runs in a transaction is given: the transaction, where the store has any. */

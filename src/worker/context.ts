@@ -4,12 +4,12 @@ import { MillraceError } from '../job/errors.js'
 import { cleanText } from '../job/failure.js'
 import { encodeJson } from '../job/json.js'
 import type { Jsonable } from '../job/json.js'
-import type { InputOf, JobDefinitions, NameOf } from '../queue/define.js'
+import type { JobDefinitions, NameOf } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
 import type { Ended, EndedOf } from '../queue/links.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
 import type { Completing, Inside, PlanArguments, Planned } from '../queue/successors.js'
-import type { AnyJobs } from '../queue/types.js'
+import type { AnyJobs, InputFor } from '../queue/types.js'
 import type { Store } from '../store/store.js'
 import { Calls } from './calls.js'
 import type { WaitOptions } from './children.js'
@@ -102,12 +102,12 @@ export interface JobContext<
    * throws afterwards. Without `ctx.prepare`: called before the handler's first `await` it is `atomic`, else `staged`.
    * The job's result is what the handler returns, or else what the callback did.
    */
-  complete<T>(work: (inside: Completing<S, Jobs, Next>) => T | Promise<T>): Promise<T>
+  complete<T>(work: (inside: NoInfer<Completing<S, Jobs, Next>>) => T | Promise<T>): Promise<T>
   /**
    * Adds a child to the same queue, in the commit in which this attempt settles or begins to wait: it is there if, and only
    * if, that is. An attempt that fails adds nothing. Inside the callback of `ctx.complete` it is the same as its `add`.
    */
-  add<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputOf<Jobs[Name]>>): Promise<Planned>
+  add<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputFor<Jobs, Name>>): Promise<Planned>
   /**
    * Ends this run here, gives the attempt and the slot back, and runs the handler again from its start when all of these
    * have ended: children added with `ctx.add`, or any other jobs. Then `ctx.dependencies()` tells what they came to. Never

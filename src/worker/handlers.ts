@@ -15,11 +15,11 @@ export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = 
   : never
 
 /** What the handler of a declared job is given beside it. */
-export type ContextOf<
+export interface ContextOf<
   Jobs extends JobDefinitions,
   Name extends NameOf<Jobs> = NameOf<Jobs>,
   S extends Store = Store,
-> = JobContext<S, Jobs, ContinuationOf<Jobs, Name>, DependenciesOf<Jobs, Name>>
+> extends JobContext<S, Jobs, ContinuationOf<Jobs, Name>, DependenciesOf<Jobs, Name>> {}
 
 /** Runs a job: returns its result, or throws. `Ctx` is what it is given beside the job, `Extra` what middleware adds. */
 export type Handler<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> = (
@@ -111,6 +111,21 @@ export type Handlers<
         : Phased<PhasesHandlerOf<Jobs, Name, Extra, S>>
     }
 
+/**
+ * One handler for all jobs of a worker. An interface of the jobs, and not `Handler` of the union of their handles: that union
+ * is made only where such a handler is given, and not again for each handler by name.
+ */
+interface AnyHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra, S extends Store> {
+  (job: HandledJob<Jobs, Name>, ctx: JobContext<S, Jobs> & Extra): ReturnOf<Jobs[Name]> | Promise<ReturnOf<Jobs[Name]>>
+}
+
+/** As `AnyHandler`, where the worker's `batch` says so. */
+interface AnyBatchHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra> {
+  (
+    ...args: Parameters<BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>>
+  ): ReturnType<BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>>
+}
+
 /** What a worker runs: one handler for all its jobs, or handlers by name. Names go first, to be read in errors. */
 export type Handling<
   Name extends NameOf<Jobs>,
@@ -120,5 +135,5 @@ export type Handling<
   Batching = undefined,
 > =
   | Handlers<Jobs, Extra, S, Batching>
-  | Run<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, JobContext<S, Jobs>, Batching>
+  | ([Batching] extends [BatchOptions] ? AnyBatchHandler<Name, Jobs, Extra> : AnyHandler<Name, Jobs, Extra, S>)
   | AnyPhases

@@ -94,7 +94,8 @@ export class Worker<
   /** Takes jobs of a queue, or of queues by name with `options.store`; runs one handler for all, or handlers by name. */
   constructor(
     source: Queue<Jobs, S> | string | readonly string[],
-    handlers: Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>, S, Batching>,
+    // An indexed access, so that `Jobs` is not inferred from handlers: each of them would be compared with all names.
+    handlers: [Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>, S, Batching>][Jobs extends unknown ? 0 : never],
     options: WorkerOptions<Jobs, Wraps, S, Batching> = {},
   ) {
     const { queue, queues, store } = sourceOf(source, options)
@@ -214,7 +215,7 @@ export class Worker<
   }
 
   /** Hears this worker's own events. Answers how to stop. */
-  on<Type extends WorkerEventType>(type: Type, listener: (event: EventOf<Type, Jobs>) => unknown): Stop {
+  on<Type extends WorkerEventType>(type: Type, listener: NoInfer<(event: EventOf<Type, Jobs>) => unknown>): Stop {
     checkListener(type, listener, workerEvents)
     return this.#emitter.on(type, listener as unknown as Listener<Type>)
   }
