@@ -31,7 +31,7 @@ const kinds = (...groups: readonly Group[]): string =>
     .map(({ k }) => k)
     .join('')
 const sent = (...groups: readonly Group[]): readonly unknown[] =>
-  (written({ s: steps(...groups) }) as { s: readonly unknown[] }).s
+  (written({ lanes: [], s: steps(...groups) }) as { s: readonly unknown[] }).s
 
 const kept = { keep: { completed: { staleAfter: 5, deleteAfter: 9 }, failed: { deleteAfter: 0 } } }
 

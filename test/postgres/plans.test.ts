@@ -55,21 +55,23 @@ beforeAll(async () => {
   }
   await setting.limit({ concurrency: 1000, names: { a: { concurrency: 500 } } }, 'two')
   await first.close()
+  // Their own numbers are random.
+  const lanes = '(select *, row_number() over (order by queue, name) as rank from millrace.lane)'
   await run(
     url,
     `alter table millrace.job set (autovacuum_enabled = off);
      insert into millrace.job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, run_at, due_at, lease_until,
                                worker, data, touched, chain, chain_index, parent, pending, finished_at)
-     select l.id || ' ' || s.state || ' ' || n, nextval('millrace.place'), l.queue, l.id, s.state, n % 3, currval('millrace.place'), 5, 3, 1,
+     select l.rank || ' ' || s.state || ' ' || n, nextval('millrace.place'), l.queue, l.id, s.state, n % 3, currval('millrace.place'), 5, 3, 1,
        case s.state when 'delayed' then 1 + n end,
        case s.state when 'delayed' then 1 + n when 'active' then 4e12 end,
        case s.state when 'active' then 4e12 end, case s.state when 'active' then 'somebody' end, '{}', true,
        case when s.state = 'completed' then 'chain' end, case when s.state = 'completed' then n else 0 end,
        case when s.state = 'completed' then 'parent' end, case s.state when 'waiting-children' then 1 else 0 end, 1
-     from millrace.lane l, unnest(array['waiting', 'delayed', 'waiting-children', 'active', 'completed', 'failed', 'cancelled']) s(state),
+     from ${lanes} l, unnest(array['waiting', 'delayed', 'waiting-children', 'active', 'completed', 'failed', 'cancelled']) s(state),
        generate_series(1, case s.state when 'active' then 10 else ${EACH} end) n;
-     insert into millrace.edge select j.id, 1, l.id || ' active ' || 1 + n % 10, 'fail', 'open'
-       from millrace.lane l, generate_series(1, ${EACH}) n, lateral (select l.id || ' waiting-children ' || n as id) j;
+     insert into millrace.edge select j.id, 1, l.rank || ' active ' || 1 + n % 10, 'fail', 'open'
+       from ${lanes} l, generate_series(1, ${EACH}) n, lateral (select l.rank || ' waiting-children ' || n as id) j;
      insert into millrace.key select 'key ' || n, 'nobody', case when n % 2 = 0 then 5e12 end from generate_series(1, 5000) n;`,
   )
   const settings = {

@@ -37,6 +37,9 @@ export function isUnpreparable(error: unknown): boolean {
   return state === '26000' || state === '42P05' || state === '08P01'
 }
 
+/** The code for a lane that the process remembers and the server does not have. */
+export const LANE_LOST = 'MR007'
+
 /** Whether a schema, table or function is not there. */
 export function isMissing(error: unknown): boolean {
   const state = stateOf(error)

@@ -1,4 +1,5 @@
-// stores/postgres/lanes.ts: the numbers of lanes, which never change, so that a process asks for each once.
+// stores/postgres/lanes.ts: the numbers of lanes, which never change, so that a process asks for each once. A failover may lose
+// some; commits say so, and all are asked for again.
 import type { Millis } from '../../job/job.js'
 import type { Tx } from '../../store/store.js'
 import { isSameLane } from './plan.js'
@@ -90,6 +91,12 @@ export class Lanes {
     const unknown = [...ids].filter((id) => !this.#lanes.has(id))
     if (unknown.length === 0) return
     for (const [id, queue, name, version] of await this.#source.names(unknown)) this.#keep({ id, queue, name, version })
+  }
+
+  /** Forgets all numbers: some are not there any more. What a number stood for is kept, since none is given twice. */
+  forget(): void {
+    this.#numbers.clear()
+    this.#recent = undefined
   }
 
   /** The numbers of a lane, if it is known. */

@@ -354,9 +354,21 @@ export function newLanes(batch: Pick<Batch, 'groups'>): readonly NewJob[] {
   return jobs
 }
 
-/** The steps that a batch comes to, and the time where it is not the server's. */
+/** The numbers of the lanes that a batch adds jobs to, each once, as far as they are known. */
+export function lanesUsed(batch: Pick<Batch, 'groups'>, find: LaneFinder): readonly (readonly [number, number])[] {
+  const used = new Map<number, number>()
+  for (const job of newLanes(batch)) {
+    const numbers = find(job)
+    if (numbers !== undefined) used.set(numbers.lane, numbers.queue)
+  }
+  return [...used]
+}
+
+/** The steps that a batch comes to, the lanes it adds to, and the time where it is not the server's. */
 export interface Body {
   readonly s: readonly Step[]
+  /** The lanes that it adds to. */
+  readonly lanes: readonly (readonly [lane: number, queue: number])[]
   readonly now?: Time
 }
 

@@ -79,6 +79,7 @@ create table {S}.meta (
 
 -- Queues, and the lanes in them: one for each name and version, and one more for those of its jobs that have a group.
 -- Neither is ever removed, so their numbers can be kept.
+-- Numbers of lanes are random: a failover may lose a lane that processes remember, and must not give its number to another.
 -- Who claims from a queue with limits, or adds to one with a bound on its backlog, locks its row.
 create table {S}.queue (
   id   int generated always as identity primary key,

@@ -12,7 +12,7 @@ import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './driver.js'
 import type { Driver, Value } from './connection.js'
-import { behind, encoded, isMissing, isPassing, refuseTooLarge, stateOf, toStoreError } from './failures.js'
+import { LANE_LOST, behind, encoded, isMissing, isPassing, refuseTooLarge, stateOf, toStoreError } from './failures.js'
 import { pageOf as eventsOf } from './events.js'
 import { Feed } from './feed.js'
 import type { Announced, FeedSource } from './feed.js'
@@ -24,7 +24,7 @@ import { checkOptions } from './options.js'
 import type { CheckedOptions, ClientOf, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
 import { inTime, NoAnswer } from './patience.js'
 import { Minted } from './minted.js'
-import { newLanes, stepsOf, textOf, written } from './plan.js'
+import { lanesUsed, newLanes, stepsOf, textOf, written } from './plan.js'
 import type { Body, LaneFinder } from './plan.js'
 import { asked, detailsOf, dueOf, pageOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, TallyAnswer } from './read.js'
@@ -289,7 +289,7 @@ class PostgresStore implements Store {
 
   /** Sends a batch; where a lock was in its way for too long, or two waited for each other, again. */
   async #send(batch: Batch): Promise<Answer> {
-    const body = this.#bodyOf(batch)
+    let body = this.#bodyOf(batch)
     for (let tries = 1; ; tries++) {
       try {
         const short = await this.#ways.go(batch, body, (way) => this.#call(way.name, way.values))
@@ -300,7 +300,12 @@ class PostgresStore implements Store {
       } catch (error) {
         const { cause } = error as { cause?: unknown }
         if (stateOf(cause ?? error) === 'MR004') throw behind(batch, cause ?? error)
-        if (!isPassing(cause) || tries >= TRIES) throw error
+        if (tries >= TRIES) throw error
+        if (stateOf(cause ?? error) === LANE_LOST) {
+          this.#forgetLanes()
+          await this.#lanes.know(newLanes(batch))
+          body = this.#bodyOf(batch)
+        } else if (!isPassing(cause)) throw error
       }
     }
   }
@@ -308,7 +313,17 @@ class PostgresStore implements Store {
   #bodyOf(batch: Pick<Batch, 'groups'>, lanes: LaneFinder = this.#lanes.find): Body {
     refuseTooLarge(batch.groups)
     const now = this.#now()
-    return { s: stepsOf(batch.groups, lanes, this.#minted.take), ...(now !== null && { now }) }
+    return {
+      s: stepsOf(batch.groups, lanes, this.#minted.take),
+      lanes: lanesUsed(batch, lanes),
+      ...(now !== null && { now }),
+    }
+  }
+
+  /** Lanes that this process remembers are not there any more, as after a failover that has lost the last commits. */
+  #forgetLanes(): void {
+    this.#lanes.forget()
+    this.#floors.drop()
   }
 
   /** Sends groups within a user's transaction. What they have to tell comes back once that has been committed. */
@@ -317,7 +332,10 @@ class PostgresStore implements Store {
     if (this.#feed.isNew) await this.#feed.known()
     const lanes = await this.#lanes.within(tx, newLanes(batch))
     const body = { ...written(this.#bodyOf(batch, lanes)), tx: true, store: standing.id, o: '', r: [], a: [] }
-    const text = await this.#call('commit_v1', [encoded(() => JSON.stringify(body))], tx)
+    const text = await this.#call('commit_v1', [encoded(() => JSON.stringify(body))], tx).catch((error: unknown) => {
+      if (stateOf(error) === LANE_LOST) this.#forgetLanes()
+      throw error
+    })
     return this.#receipt(batch, answerOf(text!), true)
   }
 

@@ -4,7 +4,7 @@ import { describeError } from '../../job/failure.js'
 import type { SqlTransaction } from '../../store/sql.js'
 import type { Call } from './connection.js'
 import { isPool } from './driver.js'
-import { isMissing, levelIn, stateOf } from './failures.js'
+import { LANE_LOST, isMissing, levelIn, stateOf } from './failures.js'
 import { quoted } from './migrate.js'
 
 /** A client of `pg` in a transaction. */
@@ -195,6 +195,13 @@ export function toTransactionError(error: unknown, schema: string): unknown {
     return new MillraceError(
       'INVALID_TRANSACTION',
       `tx is at the isolation level '${levelIn(error)}', which does not show who has come to wait for this job. Nothing was written; end jobs in a transaction at read committed.`,
+      { cause: error },
+    )
+  }
+  if (state === LANE_LOST) {
+    return new MillraceError(
+      'TRANSACTION_STALE',
+      'The server has lost what this process remembers of its queues, as after a failover. Nothing was written; roll the transaction back and run it again.',
       { cause: error },
     )
   }

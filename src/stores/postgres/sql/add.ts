@@ -2,8 +2,9 @@
 import { lastTurn, TURN } from './groups.js'
 import { crowd, declared, kept, recorded, refused, steady, UNIT } from './quick.js'
 
-/** Whether something is set for a queue that an add has to look at. */
-const bounded = `exists (select 1 from {S}.cell c where c.key = 'limit:' || queue_name)
+/** Whether something is set for a queue that an add has to look at, or the lane that the process remembers is not there any more. */
+const bounded = `not exists (select 1 from {S}.lane z where z.id = of_lane and z.queue = of_queue)
+      or exists (select 1 from {S}.cell c where c.key = 'limit:' || queue_name)
       or exists (select 1 from {S}.cell c where c.key = 'pause:' || queue_name)`
 
 /**

@@ -68,6 +68,11 @@ begin
   if b ? 'store' and not exists (select 1 from meta where id = (b->>'store')::uuid) then
     raise exception 'another database' using errcode = 'MR005';
   end if;
+  -- Lanes are remembered by every process, and a failover may have lost some.
+  if exists (select 1 from jsonb_array_elements(b->'lanes') y
+             where not exists (select 1 from lane z where z.id = (y.value->>0)::int and z.queue = (y.value->>1)::int)) then
+    raise exception 'a lane is not there any more' using errcode = 'MR007';
+  end if;
   -- A user's transaction may end long after this, and somebody may watch by then: it records and tells in any case.
   select within or coalesce(bool_or(p.events_until > t), false), within or coalesce(bool_or(p.until > t and p.id <> b->>'o'), false)
     into recording, listened from peer p;

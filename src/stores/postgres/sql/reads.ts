@@ -197,8 +197,13 @@ begin
       end if;
       insert into queue (name) select e.queue where q is null on conflict do nothing;
       select id into q from queue where name = e.queue;
-      insert into lane (queue, name, version, shared) values (q, e.name, e.version, e.shared) on conflict do nothing;
-      select id into l from lane where queue = q and name = e.name and version = e.version and shared = e.shared;
+      -- By chance: the number of a lane that a failover has lost, and that others remember, must not be given to another.
+      for tries in 1..3 loop
+        insert into lane (id, queue, name, version, shared) overriding system value
+          values (1 + floor(random() * 2147483646)::int, q, e.name, e.version, e.shared) on conflict do nothing;
+        select id into l from lane where queue = q and name = e.name and version = e.version and shared = e.shared;
+        exit when l is not null;
+      end loop;
     end if;
     answer := answer || ',[' || l || ',' || q || ']';
   end loop;
