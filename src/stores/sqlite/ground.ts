@@ -66,6 +66,8 @@ export class Ground {
   #recent: Lane | undefined
   /** How far the rates of a queue have been swept. */
   readonly swept = new Map<number, string>()
+  /** How far its turns have been. */
+  readonly sweptTurns = new Map<number, string>()
   #version: unknown
   #volatile = nothing()
 

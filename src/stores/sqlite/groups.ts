@@ -41,6 +41,11 @@ export class Groups {
     this.#come.set(`${queue} ${priority}`, turn)
   }
 
+  /** The turn of a priority was forgotten in the file. */
+  forgetCome(queue: number, priority: string): void {
+    this.#come.delete(`${queue} ${priority}`)
+  }
+
   /** The highest turn of those of a group that wait, within a priority. */
   last(queue: number, group: string, priority: number): number | undefined {
     const { last } = this.#of(queue, group)

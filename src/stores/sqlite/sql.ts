@@ -174,6 +174,12 @@ export const sql = {
   // Groups: turns, leases, backlogs, and what was taken of rates.
   turn: `SELECT n FROM millrace_counter WHERE kind = 'turn' AND of = ? AND what = ?`,
   setTurn: `INSERT INTO millrace_counter (kind, of, what, n) VALUES ('turn', ?1, ?2, ?3) ON CONFLICT DO UPDATE SET n = ?3`,
+  turnsAfter: `SELECT what FROM millrace_counter WHERE kind = 'turn' AND of = ? AND what > ? ORDER BY what LIMIT ?`,
+  dropTurn: `DELETE FROM millrace_counter WHERE kind = 'turn' AND of = ? AND what = ?`,
+  /** Whether a job with a group waits within a priority, or may be given back to its old place there. */
+  goesByTurn: `SELECT EXISTS (SELECT 1 FROM millrace_lane l JOIN millrace_job j ON j.lane = l.id AND j.priority = ?2
+      AND j.state = 'waiting' AND j.kind = 'job' WHERE l.queue = ?1 AND l.shared)
+    OR EXISTS (SELECT 1 FROM millrace_job WHERE queue = ?1 AND grp IS NOT NULL AND state = 'active' AND priority = ?2) AS goes`,
   /** Of each group in a list, the highest turn of those that wait within a priority, lane by lane. */
   lastTurns: `SELECT g.value, (
       WITH RECURSIVE lanes (lane) AS (

@@ -14,6 +14,9 @@ import type { Statements } from './statements.js'
  */
 export type Held = Map<string, Found>
 
+/** Priorities that are looked at for each that is new, whether their turns can be forgotten. */
+const SWEPT = 4
+
 /** One commit under way. */
 export class Transaction implements Places {
   readonly sql: Statements
@@ -32,6 +35,8 @@ export class Transaction implements Places {
   readonly claimed = new Map<number, string>()
   /** The turns that queues have come to in this commit. */
   readonly #come = new Map<string, readonly [queue: number, priority: number, turn: number]>()
+  /** Queues that have come to a turn in another priority. */
+  readonly #further = new Set<number>()
 
   constructor(ground: Ground, held: Held, now: Time, recording: boolean) {
     this.ground = ground
@@ -59,7 +64,9 @@ export class Transaction implements Places {
   /** A turn was claimed from a queue. */
   came(queue: number, priority: number, ord: number): void {
     const { groups } = this.ground
-    if (ord <= groups.come(queue, priority)) return
+    const before = groups.come(queue, priority)
+    if (ord <= before) return
+    if (before === 0) this.#further.add(queue)
     groups.came(queue, priority, ord)
     this.#come.set(`${queue} ${priority}`, [queue, priority, ord])
   }
@@ -109,6 +116,18 @@ export class Transaction implements Places {
     }
   }
 
+  /** Forgets the turns of some priorities, going round, that no job can go by any more: programs may have any number of them. */
+  #forgetTurns(queue: number): void {
+    const { sql, ground } = this
+    const found = sql.turnsAfter.all(queue, ground.sweptTurns.get(queue) ?? '', SWEPT) as [string][]
+    for (const [priority] of found) {
+      if (sql.goesByTurn.get(queue, Number(priority))![0] === 1) continue
+      sql.dropTurn.run(queue, priority)
+      ground.groups.forgetCome(queue, priority)
+    }
+    ground.sweptTurns.set(queue, found.length < SWEPT ? '' : found.at(-1)![0])
+  }
+
   /** Writes what was counted, and the numbers that have changed; the last step of all. */
   keep(): void {
     for (const [what, n] of Object.entries(this.numbers)) {
@@ -116,6 +135,7 @@ export class Transaction implements Places {
       if (n !== before) this.counts.store(what, n - before)
     }
     this.counts.flush(this.sql)
+    for (const queue of this.#further) this.#forgetTurns(queue)
     for (const [queue, priority, ord] of this.#come.values()) this.sql.setTurn.run(queue, String(priority), ord)
     this.ground.trim()
   }

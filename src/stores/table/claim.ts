@@ -8,6 +8,7 @@ import type { Heap } from '../heap.js'
 import { Lines } from '../lines.js'
 import type { HeadOrder } from '../lines.js'
 import { NO_JOBS } from '../verdicts.js'
+import { came } from './groups.js'
 import { Limits, isLimited } from './limits.js'
 import type { News } from './news.js'
 import { isPaused } from './row.js'
@@ -127,7 +128,7 @@ function take(
   const { dueAt: due, priority, ord } = before
   const job = claimed(before, { worker, lease, ahead, now: news.now })
   replace(table, row, job)
-  if (lane.shared && ord > (queue.come.get(priority) ?? 0)) queue.come.set(priority, ord)
+  if (lane.shared) came(queue, priority, ord)
   limits.took(lane.name, head.group)
   news.placed(row, 'waiting', due)
   news.claimed(queue)

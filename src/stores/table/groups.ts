@@ -79,6 +79,38 @@ export function lastTurn(group: Grouped, priority: number): number | undefined {
   return last
 }
 
+/** Priorities that are looked at for each that is new, whether they can be forgotten. */
+const SWEPT = 4
+
+/** Jobs up to this turn were claimed from a queue. */
+export function came(queue: Queued, priority: number, turn: number): void {
+  const { come } = queue
+  const before = come.get(priority)
+  if (turn <= (before ?? 0)) return
+  if (before === undefined) forgetTurns(queue)
+  come.set(priority, turn)
+}
+
+/** Forgets the turns of some priorities, going round, that no job can go by any more: programs may have any number of them. */
+function forgetTurns(queue: Queued): void {
+  const { come } = queue
+  for (const [priority, turn] of [...come].slice(0, SWEPT)) {
+    come.delete(priority)
+    if (goesByTurn(queue, priority)) come.set(priority, turn)
+  }
+}
+
+/** Whether a job with a group waits within a priority, or may be given back to its old place there. */
+function goesByTurn({ ready, leased }: Queued, priority: number): boolean {
+  for (const { shared, rows } of ready) {
+    if (!shared) continue
+    const [row] = rows.descend(({ job }) => job.priority <= priority)
+    if (row?.job.priority === priority) return true
+  }
+  for (const { group, job } of leased.ascend()) if (group !== undefined && job.priority === priority) return true
+  return false
+}
+
 function keep(group: Grouped): void {
   group.queue.groups.set(group.name, group)
 }

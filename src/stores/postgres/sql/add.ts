@@ -1,5 +1,5 @@
 // stores/postgres/sql/add.ts: the shortest ways in, for batches that do nothing but add plain jobs alike.
-import { lastTurn, TURN } from './groups.js'
+import { lastTurn, TURN, turnOf } from './groups.js'
 import { crowd, declared, kept, recorded, refused, steady, UNIT } from './quick.js'
 
 /** Whether something is set for a queue that an add has to look at, or the lane that the process remembers is not there any more. */
@@ -103,7 +103,7 @@ declare
 begin
   select ${refused} or ${bounded}, ${recorded},
          exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT}),
-         array(select l.id from lane l where l.queue = of_queue and l.shared), coalesce((select y.come from turn y where y.queue = of_queue and y.priority = first), 0)
+         array(select l.id from lane l where l.queue = of_queue and l.shared), ${turnOf('of_queue', 'first')}
     into refused, recording, listened, fence_from, ids, lanes, come;
   if refused then return null; end if;
   added := cardinality(ids);

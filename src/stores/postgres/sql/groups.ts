@@ -10,6 +10,14 @@ export function lastTurn(lanes: string, of: string, priority: string): string {
               order by j.ord desc limit 1) m)`
 }
 
+/** The turn that a queue has come to within a priority; where that was forgotten (`tidy_v3`), where those stand that wait. */
+export function turnOf(queue: string, priority: string): string {
+  return `coalesce((select y.come from {S}.turn y where y.queue = ${queue} and y.priority = ${priority}),
+    (select min(m.ord) from {S}.lane l cross join lateral (
+      select j.ord from {S}.job j where j.lane = l.id and j.priority = ${priority} and j.grp is not null and j.state = 'waiting' and j.kind = 'job'
+      order by j.ord limit 1) m where l.queue = ${queue} and l.shared), 0)`
+}
+
 /** What a turn comes to for a group of weight 1, and the parts of a stretch of time that are told apart: as `stores/turns.ts` and `stores/rates.ts` have it. */
 export const TURN = 65_536
 const PARTS = 128
@@ -72,8 +80,7 @@ begin
   if bound is null then select {S}.v1_cell('limit:' || q.name) into bound from {S}.queue q where q.id = of; end if;
   weight := {S}.v1_number(bound->'groups'->g->'weight');
   step := case when weight > 0 then greatest(1, least(round(${TURN} / weight), 1e12)) else ${TURN} end;
-  select y.come into come from {S}.turn y where y.queue = of and y.priority = p;
-  come := coalesce(come, 0);
+  come := ${turnOf('of', 'p')};
   select max(m.ord) into last from {S}.lane l cross join lateral (
       select j.ord from {S}.job j where j.lane = l.id and j.grp = g and j.priority = p and ${ofGroups}
       order by j.ord desc limit 1) m

@@ -406,6 +406,13 @@ begin
   delete from key where key in (select y.key from key y where y.until <= t limit 10000 for update skip locked);
   delete from rate r using (select y.queue, y.what from rate y where y.until <= t - 600000 limit 10000 for update skip locked) z
     where r.queue = z.queue and r.what = z.what;
+  -- The turns of priorities that no job goes by: none of them waits, and none can be given back to its old place.
+  delete from turn y where y.ctid = any (array(
+    select z.ctid from turn z
+    where not exists (select 1 from lane l join job j on j.lane = l.id and j.priority = z.priority and j.grp is not null and j.state = 'waiting' and j.kind = 'job'
+                      where l.queue = z.queue and l.shared)
+      and not exists (select 1 from job j where j.queue = z.queue and j.state = 'active' and j.grp is not null and j.priority = z.priority)
+    limit 1000 for update skip locked));
   -- What transactions recorded for nobody.
   if not exists (select 1 from peer where events_until > t) then
     delete from event where serial in (select y.serial from event y order by y.serial limit 10000 for update skip locked);

@@ -1,5 +1,5 @@
 // stores/postgres/sql/runs.ts: the parts of a commit that write many groups alike in one statement: new jobs, and renewals.
-import { lastTurn, TURN } from './groups.js'
+import { lastTurn, TURN, turnOf } from './groups.js'
 import { crowd, UNIT } from './quick.js'
 
 /** Leaves out those of a run that are known not to be new. */
@@ -57,7 +57,7 @@ function insertShared(conflict: string): string {
 export const sharing = `
         bound := v1_cell('limit:' || (s->>'qn'));
         a_lane := array(select l.id from lane l where l.queue = v_q and l.shared);
-        back := coalesce((select y.come from turn y where y.queue = v_q and y.priority = v_p), 0);
+        back := ${turnOf('v_q', 'v_p')};
 `
 
 function eitherWay(insert: (conflict: string) => string): string {
