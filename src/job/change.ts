@@ -26,7 +26,10 @@ export interface NewJob {
   readonly name: string
   readonly version: number
   readonly data: JsonText | undefined
-  /** The state it enters; one with dependencies enters `waiting-children`, and leaves it at once if all have ended. */
+  /**
+   * The state it enters; one with dependencies enters `waiting-children`, and leaves it at once if all have ended or there are
+   * none: into `delayed` where its time is still ahead by the store's clock, else into `waiting`.
+   */
   readonly state: 'waiting' | 'delayed' | 'waiting-children'
   readonly priority: number
   readonly lifo: boolean

@@ -89,6 +89,11 @@ export function create(spec: JobSpec, chain?: { readonly id: string; readonly in
   }
 }
 
+/** A new job whose date may have come already: the store decides by its own clock whether it is delayed, as if dependencies had ended. */
+export function perhapsDue(insert: Insert): Insert {
+  return { ...insert, job: { ...insert.job, state: 'waiting-children' } }
+}
+
 /** Where a job goes whose last dependency has ended well: on, or into its delay if its date is still ahead. */
 export function released(runAt: Time | undefined, now: Time): 'waiting' | 'delayed' {
   return runAt !== undefined && runAt > now ? 'delayed' : 'waiting'

@@ -1,9 +1,9 @@
 // queue/adding.ts: from a call of `add` to an insert, and from its verdict to a handle.
 import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
-import type { Extras, JobRecord, KeepByState, Webhook } from '../job/job.js'
+import type { Extras, JobRecord, KeepByState, Millis, Webhook } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
-import { create, isDenied, replace } from '../job/lifecycle.js'
+import { create, isDenied, perhapsDue, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
 import type { Caller } from '../store/batcher.js'
 import { step, stepwise } from '../store/stepwise.js'
@@ -43,6 +43,9 @@ export interface Kin {
 
 /** Options, and what goes with them. */
 type Stamped = ParsedOptions & { readonly webhook: Webhook | undefined }
+
+/** Further than this, the clocks of a process and of its store are not apart: a date beyond it is ahead for both. */
+const CLOCKS_APART: Millis = 60_000
 
 /** No options given. */
 export const NO_OPTIONS: AddOptions = Object.freeze({})
@@ -182,7 +185,7 @@ export class Adder {
   }
 
   #insert(name: string, version: number, data: JsonText | undefined, options: Stamped, kin: Kin | undefined): Prepared {
-    const insert = create({
+    const made = create({
       id: kin?.id ?? options.id ?? this.#desk.connection.runtime.id(),
       kind: 'job',
       queue: this.#queue,
@@ -202,6 +205,9 @@ export class Adder {
       extras: this.#extras(name, options.webhook),
       edges: kin?.children === undefined ? options.edges : [...options.edges, ...kin.children],
     })
+    const { run } = options
+    const soon = run !== undefined && 'at' in run && run.at - this.#desk.connection.runtime.now() < CLOCKS_APART
+    const insert = soon ? perhapsDue(made) : made
     return { insert: this.trace === undefined ? insert : traced(insert, this.trace()), mode: options.mode }
   }
 

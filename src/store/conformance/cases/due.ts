@@ -1,8 +1,11 @@
 // store/conformance/cases/due.ts: one question for time.
+import type { JobRecord } from '../../../job/job.js'
+import { perhapsDue } from '../../../job/lifecycle.js'
 import { has, must, present, same } from '../check.js'
 import { first, ids, LEASE } from '../driver.js'
 import { area } from '../harness.js'
-import { cancel, complete, fail, snooze, update } from '../making.js'
+import { cancel, complete, fail, insert, snooze, update } from '../making.js'
+import type { JobOptions } from '../making.js'
 
 const MILL = { queues: ['mill'], except: [], limit: 100 }
 
@@ -33,6 +36,23 @@ export const due = area('due', {
     same((await h.store.due(MILL)).jobs, [], 'a delayed job is not due before its date')
     await h.advance(1_000)
     same((await h.store.due(MILL)).jobs, [job], 'a delayed job is due at its date')
+  },
+
+  'a new job whose date may have come is delayed only if it is ahead by the clock of the store': async (h) => {
+    const d = first(h)
+    const { now } = await d.commit({})
+    const add = async (at: number, options: JobOptions = {}): Promise<JobRecord> => {
+      const id = d.id()
+      await d.land([perhapsDue(insert(id, 'work', { ...options, run: { at } }))])
+      return d.job(id)
+    }
+    const gone = { state: 'waiting', runAt: undefined, dueAt: undefined } as const
+    has(await add(now), gone, 'a date that has come delays nothing')
+    has(await add(now - 5_000, { group: 'ann' }), gone, 'nor does it in a group')
+    has(await add(now - 5_000, { lifo: true, priority: 2 }), gone, 'nor with a place of its own')
+    const ahead = now + 3_600_000
+    has(await add(ahead), { state: 'delayed', runAt: ahead, dueAt: ahead }, 'one that is ahead does')
+    same(ids(await d.claim(5)).length, 3, 'those that wait are claimed at once')
   },
 
   'a date is kept as the user gave it': async (h) => {

@@ -175,7 +175,7 @@ begin
     || {S}.v1_when(said->'delay', said->'runAt');
   edges := {S}.v1_after(said->'after', said->'onChildFailure');
   if edges is not null then x := x || jsonb_build_object('edges', edges, 'state', 'waiting-children');
-  else x := x || jsonb_build_object('state', case when x ?| '{ri,ra}' then 'delayed' else 'waiting' end); end if;
+  else x := x || jsonb_build_object('state', case when x ? 'ra' then 'waiting-children' when x ? 'ri' then 'delayed' else 'waiting' end); end if;
 
   if said ? 'backoff' then settings := settings || jsonb_build_object('backoff', {S}.v1_backoff(said->'backoff')); end if;
   if said ? 'timeout' then settings := settings || jsonb_build_object('timeout', {S}.v1_millis(said->'timeout', 'timeout', 1)); end if;
