@@ -32,7 +32,7 @@ export type {
   Timing,
   TimingOptions,
 } from './job/schedule.js'
-export type { CascadeArgument, CascadeOptions } from './queue/cascade.js'
+export type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } from './queue/cascade.js'
 export type { Chain, CurrentJob } from './queue/chain.js'
 export { storeCounts } from './queue/counts.js'
 export type { CountOptions, QueueCounts, StateCounts } from './queue/counts.js'

@@ -291,10 +291,19 @@ export function unneeded(edges: readonly Edge[]): readonly string[] {
     : []
 }
 
-/** Cancels any unfinished job, at once and once. A finished one stays as it is. */
-export function cancel(job: JobRecord): Decision {
+/** Cancels any unfinished job, at once and once, for a reason if one is given. A finished one stays as it is. */
+export function cancel(job: JobRecord, reason?: string): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
-  return isFinished(job.state) ? [] : end(job, 'cancelled', {}, { closesBroken: job.brokenAt !== undefined })
+  const set = reason === undefined ? {} : { error: { name: CANCELLED_FOR, message: reason, code: 'JOB_CANCELLED' } }
+  return isFinished(job.state) ? [] : end(job, 'cancelled', set, { closesBroken: job.brokenAt !== undefined })
+}
+
+/** The name of the error that holds why a job was cancelled. No handler fails with it. */
+const CANCELLED_FOR = 'JobCancelled'
+
+/** Why a job was cancelled, by its error, where whoever cancelled it gave a reason. */
+export function cancelReason(error: ErrorInfo | null | undefined): string | undefined {
+  return error?.name === CANCELLED_FOR ? error.message : undefined
 }
 
 /** Ends a job that has not begun, for a newer one of its group, which has no room for both. */

@@ -3,6 +3,7 @@ import { parseDuration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import { cancelReason } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
 import { refuseInside } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
@@ -74,8 +75,11 @@ function conclude(
   const { id } = end
   const which = `Job ${id} ('${end.name}' in queue '${end.queue}')`
   if (state === 'cancelled') {
+    const reason = cancelReason(end.error)
+    const why = reason === undefined ? '' : ` (${reason})`
+    const details = { id, ...(reason !== undefined && { reason }) }
     return reject(
-      new MillraceError('JOB_CANCELLED', `${which} was cancelled; job.retry() starts it over.`, { details: { id } }),
+      new MillraceError('JOB_CANCELLED', `${which} was cancelled${why}; job.retry() starts it over.`, { details }),
     )
   }
   const said = (end.error?.message ?? 'no reason given').replace(/\.$/, '')

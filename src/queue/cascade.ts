@@ -2,8 +2,10 @@
 import { isFinished, jobStates } from '../job/job.js'
 import type { JobRecord, JobState } from '../job/job.js'
 import { MillraceError } from '../job/errors.js'
+import { cleanText } from '../job/failure.js'
 import { cancel, remove } from '../job/lifecycle.js'
 import type { Decision } from '../job/lifecycle.js'
+import { show } from '../job/show.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Store } from '../store/store.js'
@@ -18,6 +20,35 @@ export interface CascadeOptions {
    * children are cancelled as well, and theirs. Default false.
    */
   readonly cascade?: boolean
+}
+
+/** How a job is cancelled. */
+export interface CancelOptions extends CascadeOptions {
+  /** Why, in at most 500 characters: for the handler's signal, the event and `explain`. Default: none. */
+  readonly reason?: string
+}
+
+/** The last argument of calls that cancel. */
+export type CancelArgument<S extends Store> = [options?: WithTransaction<S, CancelOptions>]
+
+/** Characters that the reason of a cancellation may have: it travels in notices, which are small. */
+const LONGEST_REASON = 500
+
+/** The reason that a cancellation was given, and the rest of the options. */
+export function reasonIn<T extends CancelOptions>(
+  options: T | undefined,
+  call: string,
+): { readonly reason: string | undefined; readonly rest: Omit<T, 'reason'> | undefined } {
+  if (typeof options !== 'object' || options === null) return { reason: undefined, rest: options }
+  const { reason, ...rest } = options
+  if (reason === undefined) return { reason, rest }
+  if (typeof reason === 'string' && reason.length > 0 && reason.length <= LONGEST_REASON) {
+    return { reason: cleanText(reason), rest }
+  }
+  throw new MillraceError(
+    'INVALID_OPTION',
+    `${call}: reason must be a text of 1 to ${LONGEST_REASON} characters, not ${show(reason)}.`,
+  )
 }
 
 /** The last argument of calls that may cascade. */
@@ -82,7 +113,7 @@ export function* removeDependents(desk: Acting, ids: readonly string[], way: Way
  * Cancels the unfinished children of a job that was cancelled, and theirs: parents first, which then wait for nobody any more.
  * Children of cancelled ones are looked for as well, so that what was left by somebody who died half-way is found.
  */
-export function* cancelChildren(desk: Acting, id: string, way: Way): Steps<number> {
+export function* cancelChildren(desk: Acting, id: string, way: Way, reason?: string): Steps<number> {
   const parents = [id]
   let cancelled = 0
   for (let parent = parents.shift(); parent !== undefined; parent = parents.shift()) {
@@ -92,7 +123,7 @@ export function* cancelChildren(desk: Acting, id: string, way: Way): Steps<numbe
       const page = yield* step(
         way.find({ parent, kind: 'job', states: [...unfinished, 'cancelled'], limit: PORTION, ...from }),
       )
-      cancelled += yield* desk.actingOnAll(page.items, cancel, way)
+      cancelled += yield* desk.actingOnAll(page.items, (job) => cancel(job, reason), way)
       for (const child of page.items) parents.push(child.id)
       cursor = page.cursor
     } while (cursor !== undefined)

@@ -10,8 +10,8 @@ import { OpenTransaction, runInside } from '../store/ambient.js'
 import { stepwise } from '../store/stepwise.js'
 import type { Store, Tx } from '../store/store.js'
 import type { Adder } from './adding.js'
-import { cascadeIn } from './cascade.js'
-import type { CascadeArgument } from './cascade.js'
+import { cascadeIn, reasonIn } from './cascade.js'
+import type { CancelOptions, CascadeArgument } from './cascade.js'
 import { chainJobs, chainPage, chainResult, lastJob, noChain as notFound, removeChain } from './chain-jobs.js'
 import { validate } from './define.js'
 import type { JobDefinitions } from './define.js'
@@ -100,16 +100,17 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
     })
   }
 
-  /** Cancels the job at which it stands, and so the chain; false if it had ended. */
-  cancel(...options: TransactionArgument<S>): Promise<boolean> {
+  /** Cancels the job at which it stands, and so the chain, for a `reason` if one is given; false if it had ended. */
+  cancel(...options: [options?: WithTransaction<S, Pick<CancelOptions, 'reason'>>]): Promise<boolean> {
     return this.#do(async () => {
       const { desk, queue } = this.#host
-      const way = desk.way(transactionIn(options[0], 'chain.cancel'))
+      const { reason, rest } = reasonIn(options[0], 'chain.cancel')
+      const way = desk.way(transactionIn(rest, 'chain.cancel'))
       for (let seen: string | undefined; ;) {
         const last = await lastJob(way, this.id, queue)
         if (last.id === seen) return false
         seen = last.id
-        if ((await stepwise(desk.acting(last.id, cancel, way, last))).done) return true // else it went on meanwhile
+        if ((await stepwise(desk.acting(last.id, (job) => cancel(job, reason), way, last))).done) return true // else it went on meanwhile
       }
     })
   }

@@ -13,8 +13,8 @@ import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Group, StoreEvent, Tx, Verdict } from '../store/store.js'
 import { awaitEnd, notFound, removed } from './awaiting.js'
-import { cancelChildren, cascadeIn, hasDependents, removeDependents } from './cascade.js'
-import type { CascadeOptions } from './cascade.js'
+import { cancelChildren, cascadeIn, hasDependents, reasonIn, removeDependents } from './cascade.js'
+import type { CancelOptions, CascadeOptions } from './cascade.js'
 import { notChainEnds, refuseChainEnd } from './chain-ends.js'
 import { validate, versionOf } from './define.js'
 import type { JobDefinitions } from './define.js'
@@ -76,15 +76,21 @@ export class Desk implements JobActions {
     return record
   }
 
-  cancel(id: string, options?: CascadeOptions): Promise<Done> {
-    const { cascade } = cascadeIn(options, 'job.cancel')
-    return this.#within((way) => this.cancelling(id, way, cascade))
+  cancel(id: string, options?: CancelOptions): Promise<Done> {
+    const { reason, rest } = reasonIn(options, 'job.cancel')
+    const { cascade } = cascadeIn(rest, 'job.cancel')
+    return this.#within((way) => this.cancelling(id, way, { cascade, reason }))
   }
 
   /** Its children after it, if it is to cascade. */
-  *cancelling(id: string, way: Way, cascade: boolean, known?: JobRecord): Steps<Done> {
-    const done = yield* this.acting(id, cancel, way, known)
-    if (cascade) yield* cancelChildren(this, id, way)
+  *cancelling(
+    id: string,
+    way: Way,
+    { cascade, reason }: { readonly cascade: boolean; readonly reason: string | undefined },
+    known?: JobRecord,
+  ): Steps<Done> {
+    const done = yield* this.acting(id, (job) => cancel(job, reason), way, known)
+    if (cascade) yield* cancelChildren(this, id, way, reason)
     return done
   }
 

@@ -2,12 +2,12 @@
 import { stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Store } from '../store/store.js'
-import { cascadeIn } from './cascade.js'
-import type { CascadeArgument, CascadeOptions } from './cascade.js'
+import { cascadeIn, reasonIn } from './cascade.js'
+import type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } from './cascade.js'
 import type { InputOf, JobDefinitions, NameOf } from './define.js'
 import type { JobFilter } from './filter.js'
 import type { UpdateOptions } from './job.js'
-import { ownJob, removeJobs, updateJobs, wish } from './operations.js'
+import { cancelJobs, ownJob, removeJobs, updateJobs, wish } from './operations.js'
 import type { Place } from './operations.js'
 import { retryJobs } from './retrying.js'
 import type { RetryOptions } from './retrying.js'
@@ -17,12 +17,20 @@ import { redelivering } from './webhook.js'
 
 /** The half of a queue that looks after jobs that were added. */
 export abstract class Editing<Jobs extends JobDefinitions, S extends Store> {
-  /** Cancels a job; false if it had finished. A running handler's signal aborts. `cascade`: its children as well. */
-  cancel(id: string, ...options: CascadeArgument<S>): Promise<boolean>
+  /**
+   * Cancels a job; false if it had finished. A running handler's signal aborts, with the `reason` if one is given. `cascade`: its
+   * children as well.
+   */
+  cancel(id: string, ...options: CancelArgument<S>): Promise<boolean>
   /** Cancels all unfinished jobs that match; answers how many. `cascade`: their children as well, which are not counted. */
-  cancel(filter: JobFilter<NameOf<Jobs>>, ...options: CascadeArgument<S>): Promise<number>
-  cancel(which: string | JobFilter, options?: CascadeOptions & InTransaction): Promise<boolean | number> {
-    return this.#cascading(options, 'queue.cancel', (place, cascade) => wish(place, 'cancel', which, cascade))
+  cancel(filter: JobFilter<NameOf<Jobs>>, ...options: CancelArgument<S>): Promise<number>
+  cancel(which: string | JobFilter, options?: CancelOptions & InTransaction): Promise<boolean | number> {
+    try {
+      const { reason, rest } = reasonIn(options, 'queue.cancel')
+      return this.#cascading(rest, 'queue.cancel', (place, cascade) => cancelJobs(place, which, { cascade, reason }))
+    } catch (error) {
+      return Promise.reject(error)
+    }
   }
 
   /** Starts a failed or cancelled job over, with all its attempts. */

@@ -70,8 +70,8 @@ interface Extras {
   retrying: { readonly error: ErrorInfo; readonly attempt: number; readonly runAt: Time }
   /** The lease of a worker ran out; `waiting` follows. */
   stalled: { readonly worker: string }
-  /** A job was cancelled. */
-  cancelled: object
+  /** A job was cancelled; for this reason, if whoever cancelled it gave one. */
+  cancelled: { readonly reason?: string }
   /** A job is no longer in the store. */
   removed: object
   /** A finished job has become stale. */
@@ -337,7 +337,10 @@ export function publicEvent(event: StoreEvent): QueueEvent {
   if (attempt !== undefined) shown['attempt'] = attempt
   if (worker !== undefined) shown['worker'] = worker
   if (runAt !== undefined) shown['runAt'] = runAt
-  if (error !== undefined) shown['error'] = error
+  if (error !== undefined) {
+    if (type === 'cancelled') shown['reason'] = error.message
+    else shown['error'] = error
+  }
   if (about !== undefined) Object.assign(shown, decodeJson(about))
   if (type === 'completed') shown['result'] = result === undefined ? undefined : decodeJson(result)
   if (progress !== undefined) shown['progress'] = decodeJson(progress)

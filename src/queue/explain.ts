@@ -2,6 +2,7 @@
 import { isFinished } from '../job/job.js'
 import type { JobRecord, JobState, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
+import { cancelReason } from '../job/lifecycle.js'
 import { isSignalId, readSignal } from '../job/signals.js'
 import { DELIVERIES, deliveryPending } from '../job/webhooks.js'
 import { WORKERS, cellKey } from '../store/cells.js'
@@ -12,8 +13,8 @@ import type { Way } from './way.js'
 
 /** One reason why a job is not running. */
 export type Reason =
-  /** It has ended, in this state and `at` this time. */
-  | { readonly why: 'finished'; readonly state: JobState; readonly at: Time | undefined }
+  /** It has ended, in this state and `at` this time; `reason`: why it was cancelled, where that was given. */
+  | { readonly why: 'finished'; readonly state: JobState; readonly at: Time | undefined; readonly reason?: string }
   /** Its end is still to be told to its webhook; `sent`: by a live worker, made on a queue with `webhook`. */
   | { readonly why: 'delivery'; readonly url: string; readonly queue: string; readonly sent: boolean }
   /** It is running: that worker holds it `until` then, unless it says that it is alive. */
@@ -85,8 +86,11 @@ async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<reado
   switch (record.state) {
     case 'completed':
     case 'failed':
-    case 'cancelled':
-      return [{ why: 'finished', state: record.state, at: record.finishedAt }, ...(await toldBy(way, record, now))]
+    case 'cancelled': {
+      const reason = record.state === 'cancelled' ? cancelReason(record.error) : undefined
+      const finished: Reason = { why: 'finished', state: record.state, at: record.finishedAt }
+      return [reason === undefined ? finished : { ...finished, reason }, ...(await toldBy(way, record, now))]
+    }
     case 'active':
       return [{ why: 'running', worker: record.worker ?? '', until: record.leaseUntil ?? now }]
     case 'delayed':
@@ -181,7 +185,7 @@ async function reached(way: Way, limit: LimitCell, { queue, name, group }: JobRe
 function describe(reason: Reason): string {
   switch (reason.why) {
     case 'finished':
-      return `has finished: ${reason.state}`
+      return `has finished: ${reason.state}${reason.reason === undefined ? '' : ` (${reason.reason})`}`
     case 'delivery':
       return (
         `its end is still to be told to ${reason.url}` +

@@ -6,7 +6,7 @@ import type { Jsonable } from '../job/json.js'
 import { hasPhases, overallOf, phasesOf } from '../job/phases.js'
 import type { JobPhases } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/rounds.js'
-import type { CascadeOptions } from './cascade.js'
+import type { CancelOptions, CascadeOptions } from './cascade.js'
 import type { LogOptions } from './logs.js'
 import { shownWebhook } from './webhook.js'
 import type { JobWebhook } from './webhook.js'
@@ -47,7 +47,7 @@ export interface Done {
 export interface JobActions {
   read(id: string): Promise<JobRecord>
   result(id: string, options: ResultOptions): Promise<unknown>
-  cancel(id: string, options?: CascadeOptions): Promise<Done>
+  cancel(id: string, options?: CancelOptions): Promise<Done>
   retry(id: string): Promise<Done>
   promote(id: string): Promise<Done>
   remove(id: string, options?: CascadeOptions): Promise<Done>
@@ -246,8 +246,11 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return this.#actions.result(this.id, options) as Promise<Result>
   }
 
-  /** Cancels it; false if it had finished already. A running handler's signal aborts. `cascade`: its children as well. */
-  async cancel(options?: CascadeOptions): Promise<boolean> {
+  /**
+   * Cancels it; false if it had finished already. A running handler's signal aborts, with the `reason` if one is given. `cascade`: its
+   * children as well.
+   */
+  async cancel(options?: CancelOptions): Promise<boolean> {
     return this.#did(await this.#actions.cancel(this.id, options))
   }
 

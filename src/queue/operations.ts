@@ -23,7 +23,6 @@ export interface Place {
 
 /** Wishes that the rules judge by the job alone, and the states in which they can come true. */
 const wishes = {
-  cancel: { decide: cancel, states: ['waiting', 'delayed', 'waiting-children', 'active'] },
   retry: { decide: retry, states: ['failed', 'cancelled'] },
   promote: { decide: promote, states: ['delayed'] },
 } as const satisfies Record<string, { decide: (job: JobRecord) => Decision; states: readonly JobState[] }>
@@ -38,24 +37,27 @@ export function* ownJob({ queue, desk, way }: Place, id: string): Steps<JobRecor
 }
 
 /** Does it to a job, and answers whether that changed anything; or to all jobs that match, and answers to how many. */
-export function* wish(
-  place: Place,
-  what: keyof typeof wishes,
-  which: string | JobFilter,
-  cascade = false,
-): Steps<boolean | number> {
+export function* wish(place: Place, what: keyof typeof wishes, which: string | JobFilter): Steps<boolean | number> {
   const { queue, desk, way } = place
   const { decide, states } = wishes[what]
-  if (cascade) {
-    if (typeof which === 'string') return (yield* desk.cancelling(which, way, true, yield* ownJob(place, which))).done
-    return yield* eachPage(way, queue, which, states, function* (page) {
-      let done = 0
-      for (const { id } of page) if ((yield* desk.cancelling(id, way, true)).done) done++
-      return done
-    })
-  }
   if (typeof which === 'string') return (yield* desk.acting(which, decide, way, yield* ownJob(place, which))).done
   return yield* eachPage(way, queue, which, states, (page) => desk.actingOnAll(page, decide, way))
+}
+
+/** Cancels a job, or all that match. */
+export function* cancelJobs(
+  place: Place,
+  which: string | JobFilter,
+  how: { readonly cascade: boolean; readonly reason: string | undefined },
+): Steps<boolean | number> {
+  const { queue, desk, way } = place
+  if (typeof which === 'string') return (yield* desk.cancelling(which, way, how, yield* ownJob(place, which))).done
+  return yield* eachPage(way, queue, which, ['waiting', 'delayed', 'waiting-children', 'active'], function* (page) {
+    if (!how.cascade) return yield* desk.actingOnAll(page, (job) => cancel(job, how.reason), way)
+    let done = 0
+    for (const { id } of page) if ((yield* desk.cancelling(id, way, how)).done) done++
+    return done
+  })
 }
 
 /** Removes a job, or all that match. */

@@ -265,6 +265,8 @@ export interface Revoked {
   readonly fence: number
   readonly worker: string
   readonly reason: 'cancelled' | 'removed' | 'completed-elsewhere' | 'lease-lost'
+  /** Why it was cancelled (`cancelReason` of the move's error), where a reason was given. */
+  readonly cancelReason?: string
 }
 
 /** What a watcher is told after a commit. Hints may come late, twice or not at all; events may not. */
@@ -393,7 +395,8 @@ export interface Store<Given = unknown, Taken = Given> {
    *
    * The events held for those who resume are bounded in number and in bytes; the oldest go first.
    *
-   * Each change announces its `why`, then the state entered if that is another; a claim that leaves a queue without
+   * Each change announces its `why`, then the state entered if that is another, with the error of a job that failed or was
+   * cancelled for a reason; a claim that leaves a queue without
    * waiting jobs announces `drained`.
    */
   watch(options: WatchOptions, listener: (notice: Notice) => void): Stop

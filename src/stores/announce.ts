@@ -1,6 +1,7 @@
 // stores/announce.ts: the events that changes announce, before they are given their place in the stream.
 import type { CellEvent, Move } from '../job/change.js'
 import type { JobRecord, Time } from '../job/job.js'
+import { cancelReason } from '../job/lifecycle.js'
 import type { StoreEvent, StoreEventType } from '../store/store.js'
 
 /** An event before it is given its place in the stream. */
@@ -40,6 +41,8 @@ export function entered(job: JobRecord, now: Time): EventDraft {
   } else if (job.state === 'failed') {
     event.attempt = job.attempt
     event.error = job.error
+  } else if (job.state === 'cancelled') {
+    if (cancelReason(job.error) !== undefined) event.error = job.error
   } else if (job.state === 'delayed') event.runAt = job.runAt
   return event
 }

@@ -12,7 +12,7 @@ import type {
   JobState,
   Time,
 } from '../job/job.js'
-import { dueAt, ignoresFailure, released } from '../job/lifecycle.js'
+import { cancelReason, dueAt, ignoresFailure, released } from '../job/lifecycle.js'
 import { copyOf } from '../job/record.js'
 import type { Draft } from '../job/record.js'
 import type { Group, Revoked } from '../store/store.js'
@@ -317,8 +317,11 @@ export function told(
 }
 
 /** What the holder of a lease is told when its job is moved by somebody else; `runs`: the lease was not over. */
-export function revocation(to: Move['to'], runs: boolean): Revoked['reason'] {
-  if (to === 'removed' || to === 'cancelled') return to
-  if (to === 'completed' || (to === 'failed' && runs)) return 'completed-elsewhere'
-  return 'lease-lost'
+export function revocation({ to, set }: Move, runs: boolean): Pick<Revoked, 'reason' | 'cancelReason'> {
+  if (to === 'removed') return { reason: to }
+  if (to === 'cancelled') {
+    const why = cancelReason(set.error)
+    return why === undefined ? { reason: to } : { reason: to, cancelReason: why }
+  }
+  return { reason: to === 'completed' || (to === 'failed' && runs) ? 'completed-elsewhere' : 'lease-lost' }
 }

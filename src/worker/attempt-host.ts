@@ -6,7 +6,7 @@ import type { Desk } from '../queue/desk.js'
 import type { Telemetry } from '../queue/telemetry.js'
 import type { Verdict } from '../store/store.js'
 import type { Job } from '../queue/job.js'
-import type { AbortReason, JobContext, Middleware } from './context.js'
+import type { AbortReason, JobContext, Middleware, Why } from './context.js'
 import type { Leases } from './leases.js'
 import type { Told } from './notes.js'
 import type { Settings } from './options.js'
@@ -23,7 +23,7 @@ export interface AttemptHost<Attempt> {
   adder(queue: string): Adder
   leases(): Leases
   /** The job is no longer this worker's. */
-  lost(attempt: Attempt, reason: AbortReason): void
+  lost(attempt: Attempt, ...why: Why): void
   /** The handler has ended, and what it comes to was committed in its own transaction. */
   committed(attempt: Attempt, outcome: Outcome): void
   /** The handler has ended, and this is what it comes to. */

@@ -74,6 +74,8 @@ export class Attempt {
 
   readonly #host: AttemptHost<Attempt>
   #abort: AbortController | undefined
+  /** Why it was cancelled, where that was given. */
+  #cancelReason: string | undefined
   #timers: Stop[] | undefined
   #snooze: Millis | undefined
   /** What was to leave the handler was thrown in a function that it does not await. */
@@ -159,17 +161,18 @@ export class Attempt {
   }
 
   /** Tells the handler to stop. Only the first reason counts. */
-  abort(reason: AbortReason): void {
+  abort(reason: AbortReason, cancelReason?: string): void {
     if (this.reason !== undefined || this.#done) return
     this.reason = reason
-    this.#abort?.abort(abortFor(reason))
+    this.#cancelReason = cancelReason
+    this.#abort?.abort(abortFor(reason, cancelReason))
     this.batch?.aborted(this, reason)
   }
 
   /** The job is no longer this worker's: the handler is told, and whatever it comes to is not sent. */
-  lose(reason: AbortReason): void {
+  lose(reason: AbortReason, cancelReason?: string): void {
     this.lost ??= reason
-    this.abort(reason)
+    this.abort(reason, cancelReason)
     if (!this.#done) this.#transacting?.cut(this.notOurs())
   }
 
@@ -189,7 +192,7 @@ export class Attempt {
   signal(): JobSignal {
     if (this.#abort === undefined) {
       this.#abort = new AbortController()
-      if (this.reason !== undefined) this.#abort.abort(abortFor(this.reason))
+      if (this.reason !== undefined) this.#abort.abort(abortFor(this.reason, this.#cancelReason))
     }
     return this.#abort.signal
   }

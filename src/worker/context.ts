@@ -19,16 +19,22 @@ import type { Spoken } from './notes.js'
 /** Why a running handler should stop. */
 export type AbortReason = 'cancelled' | 'lease-lost' | 'completed-elsewhere' | 'removed' | 'timeout' | 'shutdown'
 
+/** Why a job was taken from its worker; of one that was cancelled, with the reason that was given. */
+export type Why = readonly [reason: AbortReason, cancelReason?: string | undefined]
+
 /** What a handler's signal aborts with. */
 export class JobAbort extends Error {
   override readonly name = 'AbortError'
   /** Why the handler should stop. */
   readonly reason: AbortReason
+  /** The reason that was given to `cancel`, of a job that was cancelled for one. */
+  readonly cancelReason: string | undefined
 
   /** What a signal aborts with, for tests of handlers. */
-  constructor(reason: AbortReason, message: string) {
+  constructor(reason: AbortReason, message: string, cancelReason?: string) {
     super(message)
     this.reason = reason
+    this.cancelReason = cancelReason
   }
 }
 
@@ -42,8 +48,9 @@ const messages: Readonly<Record<AbortReason, string>> = {
 }
 
 /** What a signal aborts with for a reason. */
-export function abortFor(reason: AbortReason): JobAbort {
-  return new JobAbort(reason, messages[reason])
+export function abortFor(reason: AbortReason, cancelReason?: string): JobAbort {
+  if (cancelReason === undefined) return new JobAbort(reason, messages[reason])
+  return new JobAbort(reason, `The job was cancelled: ${cancelReason}`, cancelReason)
 }
 
 /** A signal whose reason is a `JobAbort`. */

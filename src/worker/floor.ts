@@ -15,7 +15,7 @@ import type { Revoked, StoreEvent, StoreEventType, Verdict } from '../store/stor
 import { Attempt } from './attempt.js'
 import type { AttemptHost } from './attempt-host.js'
 import { Bag } from './bag.js'
-import type { AbortReason, Middleware } from './context.js'
+import type { Middleware, Why } from './context.js'
 import type { Intake } from './intake.js'
 import type { Leases } from './leases.js'
 import type { Told } from './notes.js'
@@ -87,7 +87,7 @@ export class Floor {
       emit: (event) => emitter.emit(event),
       wants: (type) => emitter.has(type),
       settled: (attempt) => this.#held.delete(attempt),
-      lost: (attempt, reason) => this.lost(attempt, reason),
+      lost: (attempt, ...why) => this.lost(attempt, ...why),
       failed: (error) => host.failed(error),
       caughtUp: () => host.intake().slotFree(),
     })
@@ -176,15 +176,15 @@ export class Floor {
   }
 
   /** A lease was taken away, by push. */
-  revoked({ id, fence, reason }: Revoked): void {
+  revoked({ id, fence, reason, cancelReason }: Revoked): void {
     const attempt = this.#held.items.find(({ record }) => record.id === id && record.fence === fence)
-    if (attempt !== undefined) this.lost(attempt, reason)
+    if (attempt !== undefined) this.lost(attempt, reason, cancelReason)
   }
 
   /** The job is somebody else's now. Its handler keeps its slot until it has ended. */
-  lost(attempt: Attempt, reason: AbortReason): void {
+  lost(attempt: Attempt, ...[reason, cancelReason]: Why): void {
     if (attempt.lost !== undefined) return
-    attempt.lose(reason)
+    attempt.lose(reason, cancelReason)
     attempt.tracing?.lost(reason)
     this.#held.delete(attempt)
     if (reason !== 'lease-lost') return
@@ -279,7 +279,7 @@ export class Floor {
       definitionOf: (name): JobDefinition | undefined => jobs?.[name],
       adder: (queue) => this.#adder(queue),
       leases: () => this.#host.leases(),
-      lost: (attempt, reason) => this.lost(attempt, reason),
+      lost: (attempt, ...why) => this.lost(attempt, ...why),
       committed: (attempt, outcome) => this.#committed(attempt, outcome),
       ended: (attempt, outcome) => this.#ended(attempt, outcome),
       endedLost: (attempt) => this.#endedLost(attempt),

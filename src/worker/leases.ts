@@ -1,10 +1,11 @@
 // worker/leases.ts: one timer that renews all leases of a worker in one batch, and notices when it comes too late.
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
+import { cancelReason } from '../job/lifecycle.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Renewal, Store, Verdict } from '../store/store.js'
-import type { AbortReason } from './context.js'
+import type { Why } from './context.js'
 
 /** A job that is leased here. */
 export interface Leased {
@@ -28,7 +29,7 @@ export interface LeaseHost {
   /** Everything that is leased here: running, waiting for a slot, or being settled. */
   held(): Iterable<Leased>
   /** This one is no longer ours. */
-  lost(attempt: Leased, reason: AbortReason): void
+  lost(attempt: Leased, ...why: Why): void
   /** The store failed. */
   failed(error: unknown): void
   /** Runs with every tick: the worker's sign of life. */
@@ -36,17 +37,17 @@ export interface LeaseHost {
 }
 
 /** Why a job that does not carry our fence any more was taken away. */
-export function reasonOf(verdict: Verdict): AbortReason {
-  if (verdict.ok) return 'lease-lost'
-  if (verdict.why === 'missing') return 'removed'
+export function reasonOf(verdict: Verdict): Why {
+  if (verdict.ok) return ['lease-lost']
+  if (verdict.why === 'missing') return ['removed']
   switch (verdict.job?.state) {
     case 'cancelled':
-      return 'cancelled'
+      return ['cancelled', cancelReason(verdict.job.error)]
     case 'completed':
     case 'failed':
-      return 'completed-elsewhere'
+      return ['completed-elsewhere']
     default:
-      return 'lease-lost'
+      return ['lease-lost']
   }
 }
 
@@ -144,7 +145,7 @@ export class Leases {
   #renewed(attempt: Leased, verdict: Verdict, sent: Millis): boolean {
     attempt.busy = !verdict.ok && verdict.why === 'busy'
     if (verdict.ok) attempt.leaseEnds = Math.max(attempt.leaseEnds, sent + attempt.handler.lease)
-    else if (!attempt.busy) this.#host.lost(attempt, reasonOf(verdict))
+    else if (!attempt.busy) this.#host.lost(attempt, ...reasonOf(verdict))
     return attempt.busy
   }
 

@@ -12,7 +12,7 @@ import type { Connection } from '../store/connection.js'
 import type { Verdict } from '../store/store.js'
 import type { Attempt } from './attempt.js'
 import { cannotWait } from './children.js'
-import type { AbortReason } from './context.js'
+import type { Why } from './context.js'
 import { reasonOf } from './leases.js'
 import type { Leases } from './leases.js'
 import { withLastNote } from './phasing.js'
@@ -26,7 +26,7 @@ export interface SettlementHost {
   wants(type: EventType): boolean
   /** It is durable: the lease is no longer ours to hold. */
   settled(attempt: Attempt): void
-  lost(attempt: Attempt, reason: AbortReason): void
+  lost(attempt: Attempt, ...why: Why): void
   failed(error: unknown): void
   /** Few enough are on their way now to take in more jobs. */
   caughtUp(): void
@@ -145,7 +145,7 @@ export class Settlements {
       return
     }
     attempt.lastWords?.told(verdict)
-    this.#host.lost(attempt, reasonOf(verdict))
+    this.#host.lost(attempt, ...reasonOf(verdict))
     this.#close()
   }
 
@@ -215,7 +215,7 @@ export class Settlements {
         return
       }
       attempt.lastWords?.told(verdict!)
-      this.#host.lost(attempt, reasonOf(verdict!))
+      this.#host.lost(attempt, ...reasonOf(verdict!))
       this.#close()
     } catch (error) {
       this.#host.failed(error)

@@ -43,7 +43,7 @@ export async function settleWithin<Attempt extends Settling & Parameters<typeof 
     case 'refused': {
       const error = work.refusal(end.verdict, outcome)
       if (error !== undefined) return failed(error)
-      host.lost(attempt, reasonOf(end.verdict))
+      host.lost(attempt, ...reasonOf(end.verdict))
       host.endedLost(attempt)
     }
   }

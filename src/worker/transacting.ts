@@ -14,7 +14,7 @@ import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Group, Tx, Verdict } from '../store/store.js'
 import type { Children } from './children.js'
-import type { AbortReason, Mode, PrepareOptions } from './context.js'
+import type { AbortReason, Mode, PrepareOptions, Why } from './context.js'
 import { Calls } from './calls.js'
 import { checkCallback } from './failing.js'
 import { Held } from './held.js'
@@ -45,7 +45,7 @@ interface TransactingHost {
   readonly desk: Desk
   adder(queue: string): Adder
   leases(): Leases
-  lost(attempt: Transactor, reason: AbortReason): void
+  lost(attempt: Transactor, ...why: Why): void
 }
 
 /** How far `prepare` or `complete` has come. */
@@ -321,7 +321,7 @@ export class Transacting {
       const { record } = this.#attempt
       const stillOurs = verdict.job?.fence === record.fence && verdict.job.state === 'active'
       if (!stillOurs || renewed) {
-        this.#host.lost(this.#attempt, reasonOf(verdict))
+        this.#host.lost(this.#attempt, ...reasonOf(verdict))
         throw this.#attempt.notOurs()
       }
       await this.#host.leases().renew(this.#attempt) // it ran out, and nobody has taken the job

@@ -139,7 +139,7 @@ export class Worker<
       renewEvery: this.#settings.renewEvery,
       shortest: Math.min(...this.#settings.handles.map(({ lease }) => lease)),
       held: () => this.#floor.held(),
-      lost: (attempt: Attempt, reason) => this.#floor.lost(attempt, reason),
+      lost: (attempt: Attempt, ...why) => this.#floor.lost(attempt, ...why),
       failed: (error) => this.#failed(error),
       tick: () => void this.#presence.beat().catch((error: unknown) => this.#failed(error)),
     })

@@ -118,8 +118,8 @@ export function completeByHand(job: JobRecord, result?: unknown): readonly Chang
 }
 
 /** Somebody cancels the job. */
-export function cancel(job: JobRecord): readonly Change[] {
-  return allowed(lifecycle.cancel(job))
+export function cancel(job: JobRecord, reason?: string): readonly Change[] {
+  return allowed(lifecycle.cancel(job, reason))
 }
 
 /** Somebody retries the job by hand. */

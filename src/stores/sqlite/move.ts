@@ -47,7 +47,7 @@ export function move(tx: Transaction, change: Move): Refused | undefined {
     if (added !== undefined) addEdges(tx, found.seq, added, standing.length)
     follow(tx, found, after, change)
   }
-  if (before.state === 'active' && !change.held && to !== 'active') takeAway(tx, found, to)
+  if (before.state === 'active' && !change.held && to !== 'active') takeAway(tx, found, change)
   return undefined
 }
 
@@ -124,7 +124,7 @@ function remove(tx: Transaction, { seq, lane, job }: Found): void {
 }
 
 /** Somebody else moved a job that was being worked on: its handler is told, and counts until its lease is over. */
-function takeAway(tx: Transaction, { lane, job }: Found, to: Move['to']): void {
+function takeAway(tx: Transaction, { lane, job }: Found, move: Move): void {
   const { id, fence, worker, leaseUntil, group } = job
   const runs = leaseUntil !== undefined && leaseUntil > tx.now
   if (runs) {
@@ -133,5 +133,5 @@ function takeAway(tx: Transaction, { lane, job }: Found, to: Move['to']): void {
     tx.counts.lane(lane.id, 'orphaned', 1)
     tx.ground.orphans = true
   }
-  if (worker !== undefined) tx.news.revoked.push({ id, fence, worker, reason: revocation(to, runs) })
+  if (worker !== undefined) tx.news.revoked.push({ id, fence, worker, ...revocation(move, runs) })
 }

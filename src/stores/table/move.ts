@@ -48,7 +48,7 @@ export function move(table: Table, change: Move, news: News): Refused | undefine
   }
   if (dedup !== undefined && (to === 'removed' || isFinished(to))) table.keys.free(dedup.key, change.id)
   if (from === 'active' && !change.held && to !== 'active') {
-    takeAway(table, row, { fence, worker, leaseUntil }, to, news)
+    takeAway(table, row, { fence, worker, leaseUntil }, change, news)
   }
   return undefined
 }
@@ -95,10 +95,10 @@ function count(table: Table, row: Row, from: JobState, why: Move['why']): void {
 type Holding = Pick<JobRecord, 'fence' | 'worker' | 'leaseUntil'>
 
 /** Somebody else moved a job that was being worked on: its handler is told, and counts until its lease is over. */
-function takeAway(table: Table, row: Row, before: Holding, to: Move['to'], news: News): void {
+function takeAway(table: Table, row: Row, before: Holding, move: Move, news: News): void {
   const { id } = row.job
   const runs = before.leaseUntil !== undefined && before.leaseUntil > news.now
   if (runs) table.orphans.add(id, before, row, before.leaseUntil)
   if (before.worker === undefined) return
-  news.revoke({ id, fence: before.fence, worker: before.worker, reason: revocation(to, runs) })
+  news.revoke({ id, fence: before.fence, worker: before.worker, ...revocation(move, runs) })
 }

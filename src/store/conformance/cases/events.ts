@@ -250,6 +250,21 @@ export const events = area('events', {
     })
   },
 
+  'a cancelled job is told with the reason of its cancellation, and with no other error': async (h) => {
+    const d = first(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      const [running, waiting] = [await d.running('work'), await d.add('work')]
+      await d.land(cancel(running, 'while it ran'))
+      await d.land(cancel(waiting, 'before it ran'))
+      const failed = await d.running('other')
+      await d.land(stumble(failed, 1_000))
+      await d.land(cancel(await d.job(failed)))
+      const events = await listener.heard(d)
+      const told = events.filter(({ type }) => type === 'cancelled').map(({ error }) => error?.message)
+      same(told, ['while it ran', 'before it ran', undefined], 'the event says why, if anybody did')
+    })
+  },
+
   'every watcher is told everything': async (h) => {
     const d = first(h)
     await listening(h.store, EVENTS, (one) =>

@@ -1,6 +1,7 @@
 // store/conformance/cases/hints.ts: wake-ups and revocations, told beside the events.
 import type { Change, Move } from '../../../job/change.js'
 import type { JobRecord } from '../../../job/job.js'
+import { cancelReason } from '../../../job/lifecycle.js'
 import { must, present, same } from '../check.js'
 import { first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
@@ -134,6 +135,20 @@ export const hints = area('hints', {
       },
     ]),
   ),
+
+  'a holder whose job was cancelled for a reason is told the reason': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    await listening(h.store, {}, async (listener) => {
+      const held = await d.running('work')
+      await listener.until(() => listener.work.has('mill'), 'a watcher of hints is told of work')
+      await other.land(cancel(await other.job(held), 'withdrawn, "at last" ☃'))
+      await listener.until(() => listener.revoked.length > 0, 'a lease that was taken away is announced')
+      const [told] = listener.revoked
+      same([told?.reason, told?.cancelReason], ['cancelled', 'withdrawn, "at last" ☃'], 'the reason goes with it')
+      same(cancelReason((await d.job(held)).error), 'withdrawn, "at last" ☃', 'and is kept with the job')
+    })
+  },
 
   'a commit that takes many leases away tells of each, or that some went untold': async (h) => {
     const d = first(h)

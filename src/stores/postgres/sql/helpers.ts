@@ -50,7 +50,7 @@ create or replace function {S}.v1_entered(j {S}.job, t bigint) returns text lang
     'attempt', case when j.state in ('active', 'completed', 'failed') then j.attempt end,
     'worker', case when j.state = 'active' then j.worker end,
     'result', case when j.state = 'completed' then j.result end,
-    'error', case when j.state = 'failed' then j.error::json end,
+    'error', case when j.state = 'failed' or (j.state = 'cancelled' and j.error::json->>'name' = 'JobCancelled') then j.error::json end,
     'runAt', case when j.state = 'delayed' then j.run_at end))::text
   from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;

@@ -146,10 +146,11 @@ export const move = `
               on conflict (id, fence) do update set lane = excluded.lane, until = excluded.until, grp = excluded.grp, worker = excluded.worker;
           end if;
           if j.worker is not null then
-            rv := rv || json_build_object('id', j.id, 'fence', j.fence, 'worker', j.worker, 'reason', case
+            rv := rv || json_strip_nulls(json_build_object('id', j.id, 'fence', j.fence, 'worker', j.worker, 'reason', case
               when x->>'to' in ('removed', 'cancelled') then x->>'to'
               when x->>'to' = 'completed' or (x->>'to' = 'failed' and j.lease_until > t) then 'completed-elsewhere'
-              else 'lease-lost' end)::text;
+              else 'lease-lost' end,
+              'cancelReason', case when x->>'to' = 'cancelled' and a.error::json->>'name' = 'JobCancelled' then a.error::json->>'message' end))::text;
           end if;
         end if;
 `
