@@ -222,6 +222,49 @@ test.each([
   },
 )
 
+test.each([
+  ['by itself', false],
+  ['with something else', true],
+])('one of two claims that meet tells that they took the last jobs of a queue: %s', async (_, more) => {
+  const { jobs, short, url, schema } = await scene()
+  const listener = new Listener(short.store, { events: true })
+  const d = new Driver(short.store, 'claims')
+  const drained = (): number => listener.all.filter(({ type }) => type === 'drained').length
+  const claimed = (): Promise<unknown> => {
+    const handles = [{ name: 'b', lease: 30_000 }]
+    return d.commit({ groups: more ? [[put(d.id(), 1, 0)]] : [], asks: [ask(5, { handles })] })
+  }
+  await d.commit({ groups: [...jobs(2, 'a'), ...jobs(2, 'b')] })
+  const theirs = new Client(url)
+  await theirs.connect()
+  onTestFinished(() => theirs.end())
+  const now = short.store.runtime!.now()
+  await theirs.query('begin')
+  // Another worker, of other names, whose claim has looked what waits and is not committed yet.
+  await theirs.query(
+    `select ${schema}.claim_v2('other', 1, 'other', 'w2', '{mill}', '{limit:mill}', '{a}', '{""}', '{30000}', null, 5, 0, null, ${now})`,
+  )
+  short.ways()
+  await claimed()
+  expect(short.ways()).toEqual([more ? 'commit_v1' : 'claim_v2'])
+  await theirs.query('commit')
+  await listener.heard(d)
+  expect(drained()).toBe(1)
+  expect(listener.all.filter(({ type }) => type === 'active')).toHaveLength(4)
+
+  // What somebody else's transaction holds is not being claimed: it waits.
+  await d.commit({ groups: [...jobs(1, 'a'), ...jobs(1, 'b')] })
+  await theirs.query('begin')
+  await theirs.query(
+    `select 1 from ${schema}.job where state = 'waiting' and lane in (select id from ${schema}.lane where name = 'a') for update`,
+  )
+  await claimed()
+  await listener.heard(d)
+  expect(drained()).toBe(1)
+  await theirs.query('rollback')
+  listener.stop()
+})
+
 test('a claim that begins where the last one ended sees what was placed below since', async () => {
   const { jobs, short, other } = await scene()
   const far = other()
@@ -347,6 +390,7 @@ test('whoever resumes amid the events of a commit hears the rest of them, and no
   for (let n = 0; n < 5; n++) await d.add('a')
   await first.heard(d)
   const late = new Listener(store, { events: true, from: cursors[1]! })
+  await late.until(() => late.notices.length > 0, 'what is held is told')
   await late.heard(d)
   expect(late.notices[0]).toMatchObject({ gap: true })
   expect(late.events.map(({ id }) => id)).toEqual(first.events.slice(-4).map(({ id }) => id))

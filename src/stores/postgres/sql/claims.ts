@@ -72,10 +72,10 @@ const tell = `
           from unnest(string_to_array(z.ids, ${UNIT})) y(id) cross join lateral (select o.chain from job o where o.id = y.id offset 0) j) end`,
       })}] || array(
           select json_build_object('type', 'drained', 'id', '', 'queue', q.name, 'name', '', 'at', t)::text from queue q
+          cross join (select jsonb_object_agg(y.lane, to_jsonb(z.far)) as places from unnest(lanes) y(lane)) p
           where q.id in (select l.queue from lane l where l.id = any (z.of))
             -- Behind the last that was taken is almost always another; below the floors lie all that were taken before.
-            and case when v1_waiting(q.id, (select jsonb_object_agg(y.lane, to_jsonb(z.far)) from unnest(lanes) y(lane))) then false
-              else floors is null or not v2_below(q.id, floors) end
+            and case when v1_waiting(q.id, p.places) or (floors is not null and v2_below(q.id, floors)) then v4_taken(q.id, p.places, floors) else true end
           order by q.id), cardinality(z.of) - 1
         into told, told_n
         from (select array_agg(y.part[1]::int) as of, string_agg(y.part[2], ${UNIT}) as ids, string_agg(y.part[6], ',') as attempts,

@@ -159,9 +159,10 @@ begin
         elsif 'c' = any (r.kinds) and v1_limited(v1_cell('limit:' || r.name)) and v1_waiting(r.id, '{}') then got := 1;
         end if;
       end if;
-      if 'd' = any (r.kinds) and (recording or got = 1) and not v1_waiting(r.id, seen_at) and (below = '{}' or not v2_below(r.id, below)) then
-        got := 0;
-        if recording then
+      if 'd' = any (r.kinds) and (recording or got = 1) then
+        all_ok := not v1_waiting(r.id, seen_at) and (below = '{}' or not v2_below(r.id, below));
+        if all_ok then got := 0; end if;
+        if recording and (all_ok or v4_taken(r.id, seen_at, below)) then
           ev := ev || json_build_object('type', 'drained', 'id', '', 'queue', r.name, 'name', '', 'at', t)::text;
         end if;
       end if;

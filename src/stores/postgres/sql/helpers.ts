@@ -107,6 +107,49 @@ create or replace function {S}.v2_below(of int, floors jsonb) returns boolean la
     ) w where l.queue = of and l.shared and floors ? l.id::text)
 $$;
 
+-- Jobs of a queue that seem to wait, besides those in the lanes of a claim: in other lanes, and up to its floors. Who has
+-- locked or changed each of them, if anybody.
+create or replace function {S}.v4_elsewhere(of int, places jsonb, floors jsonb) returns table (holder xid) language sql volatile as $$
+    select j.xmax as holder from {S}.lane l cross join lateral (
+        select o.xmax from {S}.job o where o.lane = l.id and o.state = 'waiting' and o.kind = 'job' and o.grp is null
+          and (o.priority, o.ord) <= (coalesce(case when places ? l.id::text then (floors->(l.id::text)->>0)::bigint end, 9223372036854775807),
+                                      coalesce(case when places ? l.id::text then (floors->(l.id::text)->>1)::bigint end, 9223372036854775807))) j
+      where l.queue = of and not l.shared and (not places ? l.id::text or floors ? l.id::text)
+    union all
+    select j.xmax as holder from {S}.lane l cross join lateral (
+        select o.xmax from {S}.job o where o.lane = l.id and o.state = 'waiting' and o.kind = 'job' and o.grp is not null
+          and (o.priority, o.ord) <= (coalesce(case when places ? l.id::text then (floors->(l.id::text)->>0)::bigint end, 9223372036854775807),
+                                      coalesce(case when places ? l.id::text then (floors->(l.id::text)->>1)::bigint end, 9223372036854775807))) j
+      where l.queue = of and l.shared and (not places ? l.id::text or floors ? l.id::text)
+$$;
+
+-- Whether nothing waits in a queue but what other commits under way are claiming: each of two claims that meet sees what the
+-- other takes as waiting, and neither would tell that they took the last. \`places\` says how far a claim has read in its lanes:
+-- behind that, whoever takes the last tells. What a user's transaction holds is not being claimed.
+create or replace function {S}.v4_taken(of int, places jsonb, floors jsonb) returns boolean language plpgsql volatile as $$
+declare
+  k bigint := hashtextextended('{S}:recording', 0);
+begin
+  if exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is null
+        and (j.priority, j.ord) > ((places->(l.id::text)->>0)::bigint, (places->(l.id::text)->>1)::bigint) limit 1) w
+    where l.queue = of and not l.shared and places ? l.id::text)
+  or exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
+        and (j.priority, j.ord) >= ((places->(l.id::text)->>0)::bigint, (places->(l.id::text)->>1)::bigint) limit 1) w
+    where l.queue = of and l.shared and places ? l.id::text)
+  or exists (select 1 from {S}.v4_elsewhere(of, places, floors) y where y.holder = 0) then return false; end if;
+  return not exists (
+    select 1 from {S}.v4_elsewhere(of, places, floors) y where y.holder not in (
+      select x.transactionid from pg_locks a join pg_locks x on x.pid = a.pid and x.virtualtransaction = a.virtualtransaction
+      where x.locktype = 'transactionid' and x.granted and a.locktype = 'advisory' and a.granted and a.objsubid = 1
+        and a.classid = ((k >> 32) & 4294967295)::oid and a.objid = (k & 4294967295)::oid))
+    -- Of those that find so at the same moment, one tells.
+    and pg_try_advisory_xact_lock(hashtextextended('{S}:drained:' || of, 0));
+end $$;
+
 -- All counts, by whose they are.
 create or replace function {S}.v1_counts() returns table (of int, what text, n numeric) language sql stable as $$
   select y.of, y.what, sum(y.n) from (
