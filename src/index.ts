@@ -36,23 +36,27 @@ export type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } f
 export type { Chain, CurrentJob } from './queue/chain.js'
 export { storeCounts } from './queue/counts.js'
 export type { CountOptions, QueueCounts, StateCounts } from './queue/counts.js'
-export { defineJobs, job, typed } from './queue/define.js'
+export { defineJobs, job, typed, withSchemas } from './queue/define.js'
 export { FlowProducer } from './queue/flow.js'
-export type { Flow, FlowJob, FlowJobOptions, FlowProducerOptions } from './queue/flow.js'
+export type { Flow, FlowJob, FlowJobOptions, FlowJobs, FlowProducerOptions, FlowQueue } from './queue/flow.js'
 export type { ChainResult, ContinuationOf, DependenciesOf, Ended, EndedOf } from './queue/links.js'
 export type {
   AfterOf,
   DataOf,
   InputOf,
+  HandlerReturnOf,
   JobDefinition,
   JobDefinitions,
   JobOptions,
   NameOf,
   NextOf,
+  OwnResultOf,
   PhasesOf,
   ResultOf,
   ReturnOf,
+  SchemasFor,
   Upgrade,
+  WithSchemas,
 } from './queue/define.js'
 export type { Delivered, EventBase, EventOf, EventType, Listener, Logger, QueueEvent } from './queue/events.js'
 export type { Explanation, Reason } from './queue/explain.js'
@@ -90,7 +94,7 @@ export { eventStreamHeaders } from './queue/stream.js'
 export type { EventStream, EventStreamOptions, StreamEventType, StreamSnapshot } from './queue/stream.js'
 export type { JobFilter, ListOptions, PageOptions, PageWish } from './queue/filter.js'
 export type { Telemetry } from './queue/telemetry.js'
-export type { AddArguments, AnyJobs, BulkItem, JobOf, JobPage, QueueOptions } from './queue/types.js'
+export type { AddArguments, AnyJobs, BulkItem, Declaring, JobOf, JobPage, QueueOptions } from './queue/types.js'
 export type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './queue/transactions.js'
 export type { Origin, Processes } from './store/processes.js'
 export type { JobWebhook, Webhooks } from './queue/webhook.js'

@@ -5,6 +5,7 @@ import type {
   AddOptions,
   AnyJobs,
   Closable,
+  Declaring,
   EventOf,
   EventType,
   Handlers,
@@ -38,7 +39,8 @@ export function newQueue<Jobs extends JobDefinitions = AnyJobs>(
   options: Partial<QueueOptions<Jobs>> & { name?: string } = {},
 ): Queue<Jobs> {
   const { name = 'work', ...rest } = options
-  return closing(new Queue<Jobs>(name, { store: rest.store ?? newStore(), logger: false, ...rest }))
+  const made = { store: rest.store ?? newStore(), logger: false, ...rest } as QueueOptions<Jobs> & Declaring<Jobs>
+  return closing(new Queue<Jobs>(name, made))
 }
 
 /** A worker on a queue. */

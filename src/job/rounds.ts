@@ -46,6 +46,11 @@ export function scheduleId(queue: string, key: string): string {
   return `${SCHEDULE}:${inQueue(queue)}:${key}`
 }
 
+/** Whether an id is that of a schedule's row, which is no job. */
+export function isScheduleId(id: string): boolean {
+  return id.startsWith(`${SCHEDULE}:`)
+}
+
 /** The id of a run: of its queue, time and key, so that no time can be run twice. */
 export function runId(queue: string, key: string, time: Time): string {
   return `run:${inQueue(queue)}:${new Date(time).toISOString()}:${key}`
@@ -179,7 +184,7 @@ export function asJob(record: JobRecord): JobRecord {
 /** The time that a run was made for; undefined if the job is no run of a schedule. */
 export function timeOfRun({ id, queue, parentId }: Pick<JobRecord, 'id' | 'queue' | 'parentId'>): Time | undefined {
   const before = `run:${inQueue(queue)}:`
-  if (parentId?.startsWith(`${SCHEDULE}:`) !== true || !id.startsWith(before)) return undefined
+  if (parentId === undefined || !isScheduleId(parentId) || !id.startsWith(before)) return undefined
   const time = Date.parse(id.slice(before.length, id.indexOf('Z:', before.length) + 1))
   return Number.isNaN(time) ? undefined : time
 }

@@ -84,6 +84,16 @@ export type ReturnOf<Definition extends JobDefinition> = Definition[typeof madeB
 /** The names that a job's chain may go on with; `string` where none were declared. */
 export type NextOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['next']
 
+/** What a job whose chain goes on may end without: its `next` names what that goes on with. */
+type Unless<Definition extends JobDefinition, Nothing> =
+  string extends NextOf<Definition> ? never : [NextOf<Definition>] extends [never] ? never : Nothing
+
+/** What `result()` of one job gives: undefined where its chain went on and it returned nothing itself. */
+export type OwnResultOf<Definition extends JobDefinition> = ResultOf<Definition> | Unless<Definition, undefined>
+
+/** What a handler may return: as `ReturnOf`, or nothing where `next` was declared, if it goes on with its chain. */
+export type HandlerReturnOf<Definition extends JobDefinition> = ReturnOf<Definition> | Unless<Definition, void>
+
 /** The names that a job was declared to wait for, in order; `readonly string[]` where none were. */
 export type AfterOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['after']
 
@@ -242,6 +252,65 @@ export function defineJobs<const Jobs extends JobDefinitions>(jobs: Jobs & Linke
     }
   }
   return jobs
+}
+
+/** Schemas by the names of declared jobs: each takes what `add` takes, and `output` makes what `result()` gives. */
+export type SchemasFor<Jobs extends JobDefinitions> = {
+  readonly [Name in keyof Jobs]?: {
+    /** Checks the payload at `add` and again before the handler, which gets what it makes of it. Default: as declared. */
+    readonly input?: StandardSchemaV1<InputOf<Jobs[Name]>>
+    /** Checks what the handler returns; the result is what it makes of it. Default: as declared. */
+    readonly output?: StandardSchemaV1<unknown, ResultOf<Jobs[Name]>>
+  }
+}
+
+/** Refuses an `input` schema that does not take all that `add` takes. */
+type Fitting<Jobs extends JobDefinitions, Schemas> = {
+  readonly [Name in keyof Schemas & keyof Jobs]: [InputOf<Jobs[Name]>] extends [
+    SchemaInput<InputIn<Schemas[Name]>, InputOf<Jobs[Name]>>,
+  ]
+    ? unknown
+    : { readonly input: { readonly doesNotTake: InputOf<Jobs[Name]> } }
+}
+
+type InputIn<Schemas> = Schemas extends { readonly input: infer Schema } ? Schema : undefined
+type OutputIn<Schemas> = Schemas extends { readonly output: infer Schema } ? Schema : undefined
+
+/** Declared jobs with schemas. */
+export type WithSchemas<Jobs extends JobDefinitions, Schemas> = {
+  readonly [Name in keyof Jobs]: Name extends keyof Schemas
+    ? JobDefinition<
+        InputOf<Jobs[Name]>,
+        SchemaOutput<InputIn<Schemas[Name]>, DataOf<Jobs[Name]>>,
+        ResultOf<Jobs[Name]>,
+        SchemaInput<OutputIn<Schemas[Name]>, ReturnOf<Jobs[Name]>>,
+        NextOf<Jobs[Name]>,
+        AfterOf<Jobs[Name]>,
+        PhasesOf<Jobs[Name]>
+      >
+    : Jobs[Name]
+}
+
+/**
+ * Declared jobs, with schemas: for workers. Producers import the declarations alone, which have the same names, types, options
+ * and versions, and load no schema.
+ *
+ * ```ts
+ * export const jobs = defineJobs({ 'send-email': job<{ to: string }>({ version: 2, attempts: 5 }) }) // jobs.ts
+ * export const checked = withSchemas(jobs, { 'send-email': { input: z.object({ to: z.email() }) } }) // checked.ts
+ * ```
+ */
+export function withSchemas<const Jobs extends JobDefinitions, Schemas extends SchemasFor<Jobs>>(
+  jobs: Jobs,
+  schemas: Schemas & Fitting<Jobs, Schemas>,
+): WithSchemas<Jobs, Schemas> {
+  refuseUnknown(schemas, Object.keys(jobs), 'withSchemas')
+  const entries = Object.entries(jobs).map(([name, definition]) => {
+    const given = (schemas as SchemasFor<JobDefinitions>)[name] ?? {}
+    refuseUnknown(given, ['input', 'output'], `withSchemas: '${name}'`)
+    return [name, job({ ...definition, ...given } as JobOptions)]
+  })
+  return defineJobs(Object.fromEntries(entries) as JobDefinitions) as WithSchemas<Jobs, Schemas>
 }
 
 function checkDefinition(options: Declared, where: string): void {

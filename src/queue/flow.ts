@@ -21,7 +21,7 @@ import type { Queue } from './queue.js'
 import { makingRoom } from './room.js'
 import { refuseLate, transactionIn } from './transactions.js'
 import type { InTransaction, TransactionArgument } from './transactions.js'
-import type { AnyJobs, JobOf } from './types.js'
+import type { AnyJobs, Declaring, JobOf } from './types.js'
 
 /** How a job of a flow is added. */
 export interface FlowJobOptions extends Omit<AddOptions, 'repeat'> {
@@ -88,14 +88,36 @@ export type Flow<Jobs extends JobDefinitions = AnyJobs, Tree = FlowJob<Jobs>> = 
     : readonly Flow<Jobs>[]
 }
 
+/** What a producer of flows needs of a queue. */
+export type FlowQueue = Pick<Queue, 'name' | 'store' | 'jobs'>
+
+type Taking<Each> = Each extends { readonly jobs: infer Jobs } ? (jobs: NonNullable<Jobs>) => void : never
+
+/** The jobs of all these queues together; of a name that several have, what fits all of them. */
+type JobsOfQueues<Queues extends readonly FlowQueue[]> =
+  Taking<Queues[number]> extends (jobs: infer Jobs extends JobDefinitions) => void ? Jobs : AnyJobs
+
+/** The jobs that flows are made of: those declared for the producer, and those of its queues. */
+export type FlowJobs<Jobs extends JobDefinitions, Queues extends readonly FlowQueue[]> = Queues extends readonly []
+  ? Jobs
+  : string extends keyof Jobs
+    ? JobsOfQueues<Queues>
+    : string extends keyof JobsOfQueues<Queues>
+      ? Jobs
+      : Jobs & JobsOfQueues<Queues>
+
 /** How a flow producer is made. */
-export interface FlowProducerOptions<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> {
+export interface FlowProducerOptions<
+  Jobs extends JobDefinitions = AnyJobs,
+  S extends Store = Store,
+  Queues extends readonly FlowQueue[] = readonly FlowQueue[],
+> {
   /** Where its jobs live. */
   readonly store: S
   /** The jobs that flows are made of, of all queues, made by `defineJobs`. Default: any. */
   readonly jobs?: Jobs
   /** Queues whose own jobs, defaults and retention hold for what flows add to them. Default: none. */
-  readonly queues?: readonly Pick<Queue, 'name' | 'store'>[]
+  readonly queues?: Queues
   /** The most bytes that the data of one job may take as JSON. Default 1 MiB. */
   readonly maxDataBytes?: number
 }
@@ -120,7 +142,11 @@ interface Tree {
 }
 
 /** Adds flows. Making one costs nothing; it shares its writes with all queues on the store. */
-export class FlowProducer<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> {
+export class FlowProducer<
+  Jobs extends JobDefinitions = AnyJobs,
+  S extends Store = Store,
+  const Queues extends readonly FlowQueue[] = readonly [],
+> {
   /** Where its jobs live. */
   readonly store: S
   readonly #desk: Desk
@@ -129,7 +155,7 @@ export class FlowProducer<Jobs extends JobDefinitions = AnyJobs, S extends Store
   #closed = false
 
   /** A producer of flows; `options.store` says where. */
-  constructor(options: FlowProducerOptions<Jobs, S>) {
+  constructor(options: FlowProducerOptions<Jobs, S, Queues> & Declaring<Jobs>) {
     if (typeof options !== 'object' || options === null || typeof options.store?.commit !== 'function') {
       throw new MillraceError(
         'INVALID_OPTION',
@@ -137,7 +163,8 @@ export class FlowProducer<Jobs extends JobDefinitions = AnyJobs, S extends Store
       )
     }
     refuseUnknown(options, ['store', 'jobs', 'queues', 'maxDataBytes'], 'new FlowProducer')
-    const { maxDataBytes = 1_048_576, queues = [] } = options
+    const { maxDataBytes = 1_048_576 } = options
+    const queues: readonly FlowQueue[] = options.queues ?? []
     if (!Number.isSafeInteger(maxDataBytes) || maxDataBytes < 1) {
       throw new MillraceError('INVALID_OPTION', 'new FlowProducer: maxDataBytes must be a whole number from 1 up.')
     }
@@ -156,20 +183,20 @@ export class FlowProducer<Jobs extends JobDefinitions = AnyJobs, S extends Store
    * Adds a job with its children, to any depth and across queues, in one commit: all of them are there, or none. Each parent
    * waits for its children. Resolves when they are durable.
    */
-  add<Tree extends FlowNames<NameOf<Jobs>>>(
-    tree: FlowJob<Jobs> & Seen<Tree>,
+  add<Tree extends FlowNames<NameOf<FlowJobs<Jobs, Queues>>>>(
+    tree: FlowJob<FlowJobs<Jobs, Queues>> & Seen<Tree>,
     ...options: TransactionArgument<S>
-  ): Promise<Flow<Jobs, Tree>> {
+  ): Promise<Flow<FlowJobs<Jobs, Queues>, Tree>> {
     return stepwise(this.#addAll([tree as unknown as AnyFlow], options[0], 'FlowProducer.add')).then(
       ([flow]) => flow,
-    ) as Promise<Flow<Jobs, Tree>>
+    ) as Promise<Flow<FlowJobs<Jobs, Queues>, Tree>>
   }
 
   /** Adds several flows, each landing by itself; if one of them is malformed, none is written. */
-  addBulk<Trees extends readonly FlowNames<NameOf<Jobs>>[]>(
-    trees: (readonly FlowJob<Jobs>[] | readonly []) & Seen<Trees>,
+  addBulk<Trees extends readonly FlowNames<NameOf<FlowJobs<Jobs, Queues>>>[]>(
+    trees: (readonly FlowJob<FlowJobs<Jobs, Queues>>[] | readonly []) & Seen<Trees>,
     ...options: TransactionArgument<S>
-  ): Promise<{ readonly [Place in keyof Trees]: Flow<Jobs, Trees[Place]> }> {
+  ): Promise<{ readonly [Place in keyof Trees]: Flow<FlowJobs<Jobs, Queues>, Trees[Place]> }> {
     if (!Array.isArray(trees)) {
       return Promise.reject(new MillraceError('INVALID_OPTION', 'FlowProducer.addBulk takes an array of flows.'))
     }

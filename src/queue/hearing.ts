@@ -1,5 +1,6 @@
 // queue/hearing.ts: what the listeners of a queue hear: its events from everywhere, and what goes wrong here meanwhile.
 import { MillraceError } from '../job/errors.js'
+import { isScheduleId } from '../job/rounds.js'
 import type { Stop } from '../store/runtime.js'
 import type { Desk } from './desk.js'
 import { publicEvent } from './events.js'
@@ -10,7 +11,10 @@ export function hear(queue: string, { feed, connection }: Desk, emitter: Emitter
   const stops = [
     feed.all((event) => {
       if (event === undefined) emitter.error(eventsMissed(queue))
-      else if (event.queue === queue && emitter.has(event.type)) emitter.emit(publicEvent(event))
+      // The row of a schedule is no job, and has no name that was declared.
+      else if (event.queue === queue && emitter.has(event.type) && !isScheduleId(event.id)) {
+        emitter.emit(publicEvent(event))
+      }
     }),
     connection.outage.on((error) => emitter.error(error)),
   ]

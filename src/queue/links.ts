@@ -73,12 +73,13 @@ type EndedEach<Jobs extends JobDefinitions, After extends readonly string[]> = {
 }
 
 type EndedAfter<Jobs extends JobDefinitions, After extends readonly string[]> = string extends After[number]
-  ? readonly EndedOf<Jobs>[]
-  : After extends readonly []
-    ? readonly []
-    : readonly [...EndedEach<Jobs, After>, ...EndedOf<Jobs, After[number]>[]]
+  ? readonly Ended[]
+  : readonly [...EndedEach<Jobs, After>, ...Ended[]]
 
-/** What `ctx.dependencies()` gives to the handler of a job: by `after`, if it was declared with one. */
+/**
+ * What `ctx.dependencies()` gives to the handler of a job: by `after`, if it was declared with one. Nothing is claimed of others:
+ * flows and `ctx.waitFor` reach into other queues, whose jobs are not known here.
+ */
 export type DependenciesOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
   ? EndedAfter<Jobs, AfterOf<Jobs[Name]>>
   : never

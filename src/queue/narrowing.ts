@@ -1,12 +1,12 @@
 // queue/narrowing.ts: events by the jobs declared: told apart by `name`, with the results that were said.
-import type { JobDefinitions, NameOf, PhasesOf, ResultOf } from './define.js'
+import type { JobDefinitions, NameOf, PhasesOf, OwnResultOf } from './define.js'
 
 /** The types of events that need not be about a job. */
 type OfNoJob = 'drained' | 'paused' | 'resumed' | 'worker-started' | 'worker-stopping' | 'worker-stopped' | 'error'
 
 /** The end of a job, with its result, for each name. */
 type Completed<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
-  ? Event & { readonly name: Name; readonly result: ResultOf<Jobs[Name]> }
+  ? Event & { readonly name: Name; readonly result: OwnResultOf<Jobs[Name]> }
   : never
 
 /** What happens to a phase, for each name and each phase that was declared for it. */

@@ -45,7 +45,7 @@ import { Teller } from './telemetry.js'
 import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './transactions.js'
 import type { Webhooks } from './webhook.js'
-import type { AddArguments, AnyJobs, BulkItem, InputFor, JobOf, JobPage, QueueOptions } from './types.js'
+import type { AddArguments, AnyJobs, BulkItem, Declaring, InputFor, JobOf, JobPage, QueueOptions } from './types.js'
 
 /** What options that name no transaction come to. */
 const NO_TRANSACTION = { tx: undefined, rest: NO_OPTIONS } as const
@@ -74,7 +74,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   readonly #waiting = new Set<Promise<void>>()
 
   /** A queue by that name, 1 to 255 printable characters; `options.store` says where. */
-  constructor(name: string, options: QueueOptions<Jobs, S>) {
+  constructor(name: string, options: QueueOptions<Jobs, S> & Declaring<Jobs>) {
     super()
     this.name = checkQueueName(name, options)
     const { defaults, maxDataBytes, webhooks } = checkQueue(name, options)

@@ -1,6 +1,6 @@
 // queue/types.ts: the shapes of a queue's calls, typed by the jobs it takes.
 import type { Store } from '../store/store.js'
-import type { InputOf, JobDefinition, JobDefinitions, NameOf, PhasesOf, ResultOf } from './define.js'
+import type { InputOf, JobDefinition, JobDefinitions, NameOf, PhasesOf, OwnResultOf } from './define.js'
 import type { Logger } from './events.js'
 import type { Job } from './job.js'
 import type { AddOptions, JobDefaults } from './options.js'
@@ -35,6 +35,12 @@ export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends S
   readonly maxDataBytes?: number
 }
 
+/**
+ * What one that takes declared jobs must be given: the declarations, and not their types alone, with which attempts, timeouts
+ * and versions would be lost.
+ */
+export type Declaring<Jobs extends JobDefinitions> = string extends keyof Jobs ? unknown : { readonly jobs: Jobs }
+
 /** A page of jobs; no `cursor` on the last. */
 export interface JobPage<AJob> {
   /** The jobs, in the order asked for. */
@@ -57,7 +63,7 @@ export type InputFor<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = (
 
 /** The handle on a job of one declared name, or of any, told apart by `name`: `JobOf<typeof jobs, 'send-email'>`. */
 export type JobOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
-  ? Job<InputOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>, PhasesOf<Jobs[Name]>>
+  ? Job<InputOf<Jobs[Name]>, OwnResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>, PhasesOf<Jobs[Name]>>
   : never
 
 /** One job for `addBulk`. */

@@ -6,7 +6,7 @@ import { encodeJson } from '../job/json.js'
 import type { Jsonable } from '../job/json.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
-import type { Ended, EndedOf } from '../queue/links.js'
+import type { Ended } from '../queue/links.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
 import type { Completing, Inside, PlanArguments, Planned } from '../queue/successors.js'
 import type { AnyJobs, InputFor } from '../queue/types.js'
@@ -87,7 +87,7 @@ export interface JobContext<
   S extends Store = Store,
   Jobs extends JobDefinitions = AnyJobs,
   Next extends NameOf<Jobs> = NameOf<Jobs>,
-  Waited extends readonly Ended[] = readonly EndedOf<Jobs>[],
+  Waited extends readonly Ended[] = readonly Ended[],
 > {
   /** Aborts when the handler should stop; `signal.reason?.reason` says why. */
   readonly signal: JobSignal

@@ -1,7 +1,16 @@
 // worker/handlers.ts: what a handler is, typed by the jobs declared: of one job, of many, in phases, alone or by name.
 import type { Duration } from '../job/duration.js'
 import type { BackoffOptions } from '../job/retry.js'
-import type { DataOf, InputOf, JobDefinitions, NameOf, PhasesOf, ResultOf, ReturnOf } from '../queue/define.js'
+import type {
+  DataOf,
+  HandlerReturnOf,
+  InputOf,
+  JobDefinitions,
+  NameOf,
+  PhasesOf,
+  OwnResultOf,
+  ReturnOf,
+} from '../queue/define.js'
 import type { Job } from '../queue/job.js'
 import type { ContinuationOf, DependenciesOf } from '../queue/links.js'
 import type { Store } from '../store/store.js'
@@ -11,7 +20,7 @@ import type { AnyPhases, Exactly, FreePhases, Phases } from './phases.js'
 
 /** A job as its handler sees it: with what the `input` schema made of its data. */
 export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
-  ? Job<DataOf<Jobs[Name]>, ResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>, PhasesOf<Jobs[Name]>>
+  ? Job<DataOf<Jobs[Name]>, OwnResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>, PhasesOf<Jobs[Name]>>
   : never
 
 /** What the handler of a declared job is given beside it. */
@@ -73,7 +82,7 @@ export type HandlerOf<
   Name extends NameOf<Jobs> = NameOf<Jobs>,
   Extra = unknown,
   S extends Store = Store,
-> = Handler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
+> = Handler<HandledJob<Jobs, Name>, HandlerReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
 
 /** As `HandlerOf`, for a handler of batches: `BatchHandlerOf<typeof jobs, 'send-email'>`. */
 export type BatchHandlerOf<
@@ -104,8 +113,8 @@ export type Handlers<
   : {
       readonly [Name in NameOf<Jobs>]?: unknown extends PhasesOf<Jobs[Name]>
         ?
-            | Run<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>, Batching>
-            | HandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
+            | Run<HandledJob<Jobs, Name>, HandlerReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>, Batching>
+            | HandlerOptions<HandledJob<Jobs, Name>, HandlerReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
             | BatchHandlerOptions<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
             | Phased<PhasesHandlerOf<Jobs, Name, Extra, S>>
         : Phased<PhasesHandlerOf<Jobs, Name, Extra, S>>
@@ -116,7 +125,10 @@ export type Handlers<
  * is made only where such a handler is given, and not again for each handler by name.
  */
 interface AnyHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra, S extends Store> {
-  (job: HandledJob<Jobs, Name>, ctx: JobContext<S, Jobs> & Extra): ReturnOf<Jobs[Name]> | Promise<ReturnOf<Jobs[Name]>>
+  (
+    job: HandledJob<Jobs, Name>,
+    ctx: JobContext<S, Jobs> & Extra,
+  ): HandlerReturnOf<Jobs[Name]> | Promise<HandlerReturnOf<Jobs[Name]>>
 }
 
 /** As `AnyHandler`, where the worker's `batch` says so. */

@@ -651,6 +651,20 @@ it('events tell of runs as of any job', async () => {
   expect(seen).toEqual([`waiting n ${id}`, `active n ${id}`, `completed n ${id}`])
 })
 
+it('events tell nothing of the row of a schedule, which is no job', async () => {
+  const { clock, queue, worker } = scene()
+  await worker()
+  const seen: string[] = []
+  for (const type of ['delayed', 'waiting', 'removed', 'cancelled', 'completed'] as const) {
+    queue.on(type, ({ name }) => void seen.push(`${type} ${name}`))
+  }
+  await queue.schedule('k', { every: '1h', name: 'n' })
+  await clock.advance('1h 1m')
+  await queue.unschedule('k')
+  await clock.advance('1m')
+  expect(seen).toEqual(['waiting n', 'completed n'])
+})
+
 it('ten thousand schedules that are not due are not looked at', async () => {
   const { clock, store, queue, worker } = scene()
   const items = Array.from({ length: 10_000 }, (_, at) => ({

@@ -54,6 +54,28 @@ describe('chains', () => {
     defineJobs({ a: job<number, number, 'b'>({ next: ['b'] }) })
   })
 
+  test('a job that names what is next may leave its result to that, and no other may', () => {
+    const orders = defineJobs({
+      approve: job({ output: typed<{ by: string }>(), next: ['ship'] }),
+      ship: job({ output: typed<{ parcel: string }>(), next: [] }),
+      free: job({ output: typed<number>() }),
+    })
+    const made = new Queue('orders', { store, jobs: orders })
+    void new Worker(made, {
+      approve: async (_job, ctx) => {
+        await ctx.complete(async ({ continueWith }) => void (await continueWith('ship')))
+      },
+      // @ts-expect-error it is the last
+      ship: async () => {},
+      // @ts-expect-error nothing is said of what is next
+      free: async () => {},
+    })
+    void made.add('approve').then((first) => {
+      expectTypeOf(first.result()).resolves.toEqualTypeOf<{ by: string } | undefined>()
+      expectTypeOf(made.chain(first).result()).resolves.toEqualTypeOf<{ by: string } | { parcel: string }>()
+    })
+  })
+
   test('plain types in the place of schemas leave the rest to be inferred', () => {
     const plain = defineJobs({
       write: job({ input: typed<{ text: string }>(), next: ['print', 'write'] }),
@@ -107,9 +129,9 @@ describe('dependencies', () => {
       },
       loose: async (_job, ctx) => {
         const [first] = await ctx.dependencies()
-        if (first?.name === 'fetch' && first.status === 'completed') return String(first.result.rows)
-        // @ts-expect-error it may be any of them
-        return first.result
+        expectTypeOf(first).toEqualTypeOf<Ended | undefined>()
+        // @ts-expect-error it may be of any queue
+        return first?.name === 'fetch' && first.status === 'completed' ? String(first.result.rows) : ''
       },
     })
     // @ts-expect-error they are named in that order
@@ -123,13 +145,12 @@ describe('dependencies', () => {
         expectTypeOf(fetch).toEqualTypeOf<Ended<'fetch', number[]>>()
         expectTypeOf(resize).toEqualTypeOf<Ended<'resize', string>>()
         if (fetch.status === 'failed') expectTypeOf(fetch.error).toEqualTypeOf<EdgeError>()
-        for (const more of rest) if (more.name === 'resize' && more.status === 'completed') more.result.toUpperCase()
+        expectTypeOf(rest).toEqualTypeOf<Ended[]>() // by ctx.waitFor, of any queue
         return { url: '' }
       },
       resize: async (_job, ctx) => {
         const [first] = await ctx.dependencies()
-        if (first?.name === 'fetch' && first.status === 'completed')
-          expectTypeOf(first.result).toEqualTypeOf<number[]>()
+        if (first?.name === 'fetch' && first.status === 'completed') expectTypeOf(first.result).toBeUnknown()
         await ctx.add('fetch', { source: 'a' })
         // @ts-expect-error data is checked
         await ctx.add('fetch', { sauce: 'a' })
@@ -174,5 +195,36 @@ describe('flows', () => {
       // @ts-expect-error children are checked as well
       children: [{ name: 'fetch', queueName: 'etl', data: { source: 1 } }],
     })
+  })
+  test('are typed by the jobs of their queues', () => {
+    const mails = new Queue('mails', { store, jobs: defineJobs({ mail: job<{ to: string }, { id: string }>() }) })
+    const both = new FlowProducer({ store, queues: [queue, mails] })
+    const added = both.add({
+      name: 'mail',
+      queueName: 'mails',
+      data: { to: 'a' },
+      children: [{ name: 'fetch', queueName: 'typed', data: { source: 'db' } }],
+    })
+    void added.then(({ job: mail, children: [fetch] }) => {
+      expectTypeOf(mail.result()).resolves.toEqualTypeOf<{ id: string }>()
+      expectTypeOf(fetch.job.result()).resolves.toEqualTypeOf<number[]>()
+    })
+    // @ts-expect-error data is checked
+    void both.add({ name: 'mail', queueName: 'mails', data: { to: 1 } })
+    // @ts-expect-error there is no such job in either
+    void both.add({ name: 'mial', queueName: 'mails', data: { to: 'a' } })
+    const more = new FlowProducer({ store, jobs, queues: [mails] })
+    void more.add({ name: 'resize', queueName: 'etl', data: { width: 1 } })
+    // @ts-expect-error of the queue as well
+    void more.add({ name: 'mail', queueName: 'mails' })
+    const any = new FlowProducer({ store, queues: [new Queue('any', { store })] })
+    void any.add({ name: 'whatever', queueName: 'any', data: 1 })
+  })
+
+  test('refuse fields that there are not, in every job', () => {
+    // @ts-expect-error it is onFailure
+    void flows.add({ name: 'resize', queueName: 'etl', data: { width: 1 }, onFailur: 'ignore' })
+    // @ts-expect-error there is no height
+    void flows.add({ name: 'resize', queueName: 'etl', data: { width: 1, height: 1 } })
   })
 })
