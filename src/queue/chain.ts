@@ -254,16 +254,17 @@ class Completion {
     const successors = new Successors(adder, record, way.within ? (prepared) => adder.send(prepared, way) : undefined)
     const value = await work({ ...(way.within && { tx }), ...successors.planning() })
     await successors.close()
-    const result = await this.#result(record, value)
+    const result = await this.#result(record, value, successors.goesOn)
     await this.#land(record, successors, result, way)
     return value
   }
 
-  /** The result as text, if the declared schema takes it. */
-  async #result({ id, name }: JobRecord, value: unknown): Promise<Returned['result']> {
+  /** The result as text, if the declared schema takes it. None is asked of a job whose chain goes on. */
+  async #result({ id, name }: JobRecord, value: unknown, goesOn: boolean): Promise<Returned['result']> {
     const schema = this.#host.jobs?.[name]?.output
     const said = schema === undefined ? undefined : await validate(schema, value)
     if (said?.ok === false) {
+      if (goesOn && value === undefined) return undefined
       throw new MillraceError('INVALID_RESULT', `The result for job ${id} was refused: ${said.issues.join('; ')}`, {
         details: { id, issues: said.issues },
       })

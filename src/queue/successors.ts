@@ -106,6 +106,11 @@ export class Successors {
     await this.#adder.refuseCycle(`continueWith('${next.job.name}')`, this.#job, next.edges, planned)
   }
 
+  /** Whether the chain goes on: the job may then end without a result of its own. */
+  get goesOn(): boolean {
+    return this.#continuation !== undefined
+  }
+
   /** Whether some are still being prepared. */
   get isBusy(): boolean {
     return this.#pending.size > 0

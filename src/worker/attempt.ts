@@ -332,7 +332,12 @@ export class Attempt {
     const schema = this.#host.definitionOf(this.record.name)?.output
     if (schema === undefined) return this.#completed(value)
     const passed = (each: unknown): void => void (this.#done || this.#completed(each))
-    judge(schema, value, passed, (error) => void (this.#done || this.#failed(error, false)))
+    judge(schema, value, passed, (error) => {
+      if (this.#done) return
+      // One that goes on with its chain may leave the result to the next.
+      if (value === undefined && this.#transacting?.successors?.goesOn === true) this.#completed(undefined)
+      else this.#failed(error, false)
+    })
   }
 
   #completed(value: unknown): void {

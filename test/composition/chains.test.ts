@@ -2,6 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, defineJobs, job } from 'millrace'
 import type { Store } from 'millrace'
+import { z } from 'zod'
 import { closing, event } from '../setup.js'
 import { kinds, stores } from './stores.js'
 
@@ -45,7 +46,55 @@ function stage(store: Store) {
   return { queue, work }
 }
 
+const checked = defineJobs({
+  approve: job({
+    input: z.object({ by: z.string().optional() }),
+    output: z.object({ by: z.string() }),
+    next: ['ship'],
+  }),
+  ship: job({ output: z.object({ parcel: z.string() }), next: [] }),
+})
+
 describe.each(kinds)('on %s', (kind) => {
+  test('a job that declares a result may leave it to the one that its chain goes on with', async () => {
+    const queue = closing(
+      new Queue('orders', { store: await make(kind), jobs: checked, logger: false, defaults: { attempts: 1 } }),
+    )
+    const [worked, approved, ended, forgot] = await queue.addBulk([
+      { name: 'approve', data: {} },
+      { name: 'approve', data: { by: 'hand' }, options: { delay: '1h' } },
+      { name: 'approve', data: { by: 'ann' } },
+      { name: 'approve', data: { by: 'nobody' } },
+    ])
+    closing(
+      new Worker(
+        queue,
+        {
+          approve: async ({ data: { by } }, ctx) => {
+            if (by === 'ann') return { by }
+            if (by === 'nobody') return undefined
+            return ctx.complete(async ({ continueWith }) => void (await continueWith('ship')))
+          },
+          ship: () => ({ parcel: 'p' }),
+        },
+        { logger: false },
+      ),
+    )
+    await queue
+      .chain(approved!.id)
+      .complete(({ complete }) => complete(async ({ continueWith }) => void (await continueWith('ship'))))
+    for (const each of [worked, approved]) {
+      expect(await queue.chain(each!.id).result({ timeout: '50s' })).toEqual({ parcel: 'p' })
+      expect((await each!.refresh()).state).toBe('completed')
+      expect(each!.returned).toBeUndefined()
+    }
+    expect(await ended!.result({ timeout: '50s' })).toEqual({ by: 'ann' })
+    await expect(forgot!.result({ timeout: '50s' })).rejects.toMatchObject({ code: 'JOB_FAILED' }) // it did not go on
+    const last = await queue.add('approve', {}, { delay: '1h' })
+    const forgetting = queue.chain(last.id).complete(({ complete }) => complete(() => undefined))
+    await expect(forgetting).rejects.toMatchObject({ code: 'INVALID_RESULT' })
+  })
+
   test('the result of a chain is that of its last job, through branches and loops', async () => {
     const { queue, work } = stage(await make(kind))
     const first = await queue.add('draft', { text: 'hello' })
