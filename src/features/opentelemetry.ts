@@ -1,6 +1,6 @@
 // features/opentelemetry.ts: what is used of @opentelemetry/api, an optional package, and how it is found.
 import { createRequire } from 'node:module'
-import { MillraceError } from '../job/errors.js'
+import { cannotLoad } from '../store/packages.js'
 
 /** Where a span belongs. */
 export interface SpanContext {
@@ -68,18 +68,13 @@ export interface Api {
   readonly SpanStatusCode: { readonly ERROR: number }
 }
 
-/** The package, if it is installed. Its name is no literal here, so that bundlers leave it alone. */
+/** The package, if it is installed. `telemetry()` answers at once, so it cannot be imported as other packages are. */
 export function openTelemetryApi(name = '@opentelemetry/api'): Api {
   try {
     return createRequire(import.meta.url)(name) as Api
   } catch (cause) {
-    throw new MillraceError(
-      'MISSING_DRIVER',
-      `telemetry() needs the package '${name}'. Install it: npm install ${name}`,
-      {
-        cause,
-      },
-    )
+    const instead = ` In a bundle, give it: telemetry({ api }) with import * as api from '${name}'.`
+    throw cannotLoad({ name, neededBy: 'telemetry()', instead }, cause)
   }
 }
 

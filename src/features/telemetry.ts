@@ -36,6 +36,8 @@ export interface TelemetryOptions {
   readonly tracer?: TracerLike
   /** Makes the instruments. Default: the global meter provider's, by the name `millrace`. */
   readonly meter?: MeterLike
+  /** The package `@opentelemetry/api`, for programs that are bundled. Default: loaded from where Millrace is installed. */
+  readonly api?: object
 }
 
 /**
@@ -49,11 +51,17 @@ export interface TelemetryOptions {
  * ```
  */
 export function telemetry(options: TelemetryOptions = {}): Telemetry {
-  refuseUnknown(options, ['tracer', 'meter'], 'telemetry')
+  refuseUnknown(options, ['tracer', 'meter', 'api'], 'telemetry')
   const { tracer, meter } = options
   if (tracer !== undefined && typeof tracer?.startSpan !== 'function') throw wrong('tracer', 'Tracer')
   if (meter !== undefined && typeof meter?.createCounter !== 'function') throw wrong('meter', 'Meter')
-  const api = openTelemetryApi()
+  const api = options.api === undefined ? openTelemetryApi() : (options.api as Api)
+  if (typeof api?.trace?.getTracer !== 'function') {
+    throw new MillraceError(
+      'INVALID_OPTION',
+      "telemetry: api must be the package itself: import * as api from '@opentelemetry/api'.",
+    )
+  }
   return new Measures(
     api,
     (tracer as Tracer | undefined) ?? api.trace.getTracer('millrace'),

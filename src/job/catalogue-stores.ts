@@ -99,9 +99,10 @@ export const storeErrors = {
 
   // What a database can be: a file of SQLite, or a server.
   MISSING_DRIVER: {
-    summary: 'No driver for the database could be loaded, or not the one that was asked for.',
+    summary:
+      'An optional package (a driver of the database, or of telemetry) is not installed, or is and cannot be loaded; `details.installed` tells which.',
     remedy:
-      'Install the one that the message names: `pg` for PostgreSQL; for SQLite `@photostructure/sqlite@1`, or use Node 22.13 or later, which has its own.',
+      'Install the one that the message names: `pg` for PostgreSQL; for SQLite `@photostructure/sqlite@1`, or use Node 22.13 or later, which has its own. In a bundle, leave it out of the bundle.',
   },
   DATABASE_PATH_MISSING: {
     summary: 'The folder that the database file of SQLite should be in does not exist.',

@@ -306,6 +306,11 @@ describe('what cannot be', () => {
     expect(() => openTelemetryApi('@opentelemetry/not-there')).toThrow('npm install @opentelemetry/not-there')
   })
 
+  it('a package that is given is used, and what is none is refused', () => {
+    expect(() => telemetry({ api: openTelemetryApi() })).not.toThrow()
+    expect(() => telemetry({ api: {} })).toThrow("import * as api from '@opentelemetry/api'")
+  })
+
   it('options that measure nothing are refused', () => {
     expect(() => telemetry({ tracer: {} } as never)).toThrow('must be a Tracer')
     expect(() => telemetry({ meter: {} } as never)).toThrow('must be a Meter')

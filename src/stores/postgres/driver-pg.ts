@@ -1,5 +1,6 @@
 // stores/postgres/driver-pg.ts: the driver `pg`, on a URL or on the user's own pool.
 import { MillraceError, isInstance } from '../../job/errors.js'
+import { importPackage } from '../../store/packages.js'
 import { Scope, givenOf, guarded } from '../guarded.js'
 import type { Guarding } from '../guarded.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
@@ -36,14 +37,8 @@ export interface PgPool {
 }
 
 async function loadPg(): Promise<{ Pool: new (options: object) => PgPool }> {
-  try {
-    const { default: pg } = (await import('pg')) as unknown as { default: { Pool: new (options: object) => PgPool } }
-    return pg
-  } catch (cause) {
-    throw new MillraceError('MISSING_DRIVER', "postgres(url) needs the package 'pg'. Install it: npm install pg", {
-      cause,
-    })
-  }
+  const module = await importPackage({ name: 'pg', neededBy: 'postgres(url)' }, () => import('pg'))
+  return (module as { default: { Pool: new (options: object) => PgPool } }).default
 }
 
 /** Connections by `pg`: at the level of isolation that is needed, if they are the store's own. */

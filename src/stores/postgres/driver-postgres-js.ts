@@ -1,6 +1,7 @@
 // stores/postgres/driver-postgres-js.ts: the driver `postgres` (postgres.js), on the user's own client.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
+import { importPackage } from '../../store/packages.js'
 import { Scope, givenOf, guarded, transactionOver } from '../guarded.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isServersWord, isUnpreparable } from './failures.js'
@@ -29,16 +30,9 @@ export interface PostgresJs extends PostgresJsTransaction {
 
 /** Makes a client with the options of another: the one that `postgres` opens by itself to listen cannot be closed. */
 async function another(sql: PostgresJs, options: object): Promise<PostgresJs> {
-  try {
-    const { default: make } = (await import('postgres')) as unknown as { default: (options: object) => PostgresJs }
-    return make({ ...sql.options, ...options })
-  } catch (cause) {
-    throw new MillraceError(
-      'MISSING_DRIVER',
-      "The package 'postgres' cannot be loaded here, as it must to listen. Install it: npm install postgres",
-      { cause },
-    )
-  }
+  const wanted = { name: 'postgres', neededBy: 'Listening beside your client of postgres.js' }
+  const module = await importPackage(wanted, () => import('postgres'))
+  return (module as { default: (options: object) => PostgresJs }).default({ ...sql.options, ...options })
 }
 
 /** Connections by `postgres`. It finds lost connections and opens others by itself. */

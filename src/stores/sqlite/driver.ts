@@ -1,5 +1,6 @@
 // stores/sqlite/driver.ts: the drivers of SQLite under one face, each loaded only when it is needed.
 import { MillraceError } from '../../job/errors.js'
+import { cannotLoad, importPackage } from '../../store/packages.js'
 
 /** What goes into a statement and comes out of it. Integers are plain numbers: all of ours are below 2^53. */
 export type Value = string | number | null
@@ -86,7 +87,8 @@ export async function loadDriver(name?: DriverName): Promise<DatabaseClass> {
     case 'node:sqlite': {
       const own = builtIn()
       if (own) return own
-      throw missing(`node:sqlite is part of Node from 22.13 on, and this is Node ${process.versions.node}.`, name)
+      const message = `node:sqlite is part of Node from 22.13 on, and this is Node ${process.versions.node}. Install a driver: npm install ${packages['@photostructure/sqlite'].install}, and leave out 'driver'.`
+      throw new MillraceError('MISSING_DRIVER', message, { details: { package: name, installed: false } })
     }
     case '@photostructure/sqlite':
     case 'better-sqlite3':
@@ -118,32 +120,29 @@ function builtIn(): DatabaseClass | undefined {
 /** A memo of what was imported: a process that gives up its rights afterwards may not find the package again. */
 const known = new Map<DriverName, DatabaseClass>()
 
-/** A driver from an optional package. Its name is no literal here, so that bundlers leave the import alone. */
+/** The packages that a driver can come from. */
+const packages = {
+  // Its later majors are for versions of Node that have a driver of their own.
+  '@photostructure/sqlite': { install: '@photostructure/sqlite@1', load: () => import('@photostructure/sqlite') },
+  'better-sqlite3': { install: 'better-sqlite3', load: () => import('better-sqlite3') },
+} as const
+
+/** A driver from an optional package. */
 async function imported(name: Exclude<DriverName, 'node:sqlite'>): Promise<DatabaseClass> {
   const before = known.get(name)
   if (before !== undefined) return before
-  let module: { DatabaseSync?: DatabaseClass; default?: DatabaseClass }
-  try {
-    module = await import(name)
-  } catch (error) {
-    const [reason] = String((error as Error).message).split('\n')
-    throw missing(`${name} could not be loaded (${reason}).`, name, error)
+  const { install, load } = packages[name]
+  const module = (await importPackage({ name, neededBy: 'SQLite', install, instead: BUILT_IN }, load)) as {
+    DatabaseSync?: DatabaseClass
+    default?: DatabaseClass
   }
   const found = module.DatabaseSync ?? module.default
-  if (typeof found !== 'function') throw missing(`${name} holds no class of databases.`, name)
+  if (typeof found !== 'function') throw cannotLoad({ name, neededBy: 'SQLite' }, new Error('it exports no class'))
   known.set(name, found)
   return found
 }
 
-function missing(reason: string, driver: DriverName, cause?: unknown): MillraceError {
-  // Its later majors are for Nodes that have a driver of their own.
-  const wanted = driver === 'better-sqlite3' ? driver : '@photostructure/sqlite@1'
-  return new MillraceError(
-    'MISSING_DRIVER',
-    `SQLite needs a driver, and ${reason} Run \`npm install ${wanted}\`, or use Node 22.13 or later, which has its own.`,
-    { cause, details: { driver, node: process.versions.node } },
-  )
-}
+const BUILT_IN = ' Or use Node 22.13 or later, which has its own.'
 
 /**
  * A connection of the store's own, which it closes. `path` is the file, or ':memory:'. Nothing ever waits inside SQLite,
