@@ -70,7 +70,7 @@ describe.each(kinds)('on %s', (kind) => {
       ['large', 'DATA_TOO_LARGE'],
     ]) {
       const added = await queue.add('order', what)
-      await expect(added.result()).rejects.toThrow("step 'bad'")
+      await expect(added.result()).rejects.toThrow("Step 'bad'")
       await added.refresh()
       expect([added.state, added.error?.code, added.attempt]).toEqual(['failed', code, 1])
     }
