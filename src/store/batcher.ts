@@ -45,6 +45,8 @@ interface Waiting {
   group: GroupSource
   readonly caller: Caller
   readonly number: number
+  /** How often it is sent again while it is refused as busy. */
+  readonly tries: number
   busy: number
 }
 
@@ -148,14 +150,23 @@ export class Lane {
 
   /** Sends a group with the next batch; the caller hears of it when it is durable or refused. */
   submit(group: GroupSource, caller: Caller): void {
+    this.#submit(group, caller, this.#options.busyTries)
+  }
+
+  #submit(group: GroupSource, caller: Caller, tries: number): void {
     this.#unanswered++
-    this.#groups.push({ group, caller, number: ++this.#submitted, busy: 0 })
+    this.#groups.push({ group, caller, number: ++this.#submitted, tries, busy: 0 })
     this.#schedule()
   }
 
   /** As `submit`, for those who wait. Rejects only if the outcome is not known. */
   commit(group: GroupSource): Promise<Verdict> {
     return new Promise((landed, failed) => this.submit(group, { landed, failed }))
+  }
+
+  /** As `commit`, but for those who can come back later: a group whose row a transaction holds is refused as `busy` at once. */
+  tryCommit(group: GroupSource): Promise<Verdict> {
+    return new Promise((landed, failed) => this.#submit(group, { landed, failed }, 0))
   }
 
   /**
@@ -405,7 +416,7 @@ export class Lane {
   #answer(receipt: Receipt, { taken, renewals, asks }: Load): void {
     for (let at = 0; at < taken.length; at++) {
       const verdict = receipt.groups[at]!
-      if (!verdict.ok && verdict.why === 'busy') this.#park(taken[at]!)
+      if (!verdict.ok && verdict.why === 'busy' && taken[at]!.tries > 0) this.#park(taken[at]!)
       else this.#land(taken[at]!, verdict)
     }
     let from = 0
@@ -443,7 +454,7 @@ export class Lane {
 
   /** A group whose row is locked by somebody's transaction is sent again by itself, with growing pauses. */
   #park(waiting: Waiting): void {
-    if (++waiting.busy > this.#options.busyTries) {
+    if (++waiting.busy > waiting.tries) {
       this.#fail(
         waiting,
         new MillraceError(

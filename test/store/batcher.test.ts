@@ -420,6 +420,14 @@ describe('a group refused as busy', () => {
     expect(b!.value).toEqual(refused('fence', 'b'))
   })
 
+  it('is answered at once where its caller can come back later', async () => {
+    const heard = lane.tryCommit(group('a'))
+    await runtime.proceed()
+    store.last.land({ groups: [refused('busy', 'a')] })
+    expect(await heard).toEqual(refused('busy', 'a'))
+    expect([store.sent.length, runtime.timers.length]).toEqual([1, 0])
+  })
+
   it('joins the batch that gathers while it comes back', async () => {
     await send('a')
     store.last.land({ groups: [refused('busy', 'a')] })
