@@ -162,6 +162,12 @@ export interface JobRecord {
   readonly finishedAt: Time | undefined
 }
 
+/**
+ * A job without its payload: without what users and attempts put into it, of which there can be a megabyte and more. What
+ * a rule about time needs of most jobs.
+ */
+export type JobHeader = Omit<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors'>
+
 /** What happens to a dependent when its dependency fails or is cancelled. */
 export type FailurePolicy = 'fail' | 'ignore' | 'remove'
 

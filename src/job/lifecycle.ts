@@ -1,11 +1,22 @@
 // job/lifecycle.ts: every rule about how a job may change. Pure: no clock, no ids, no I/O.
 import type { Change, Insert, NewEdge, NewJob, Note, When } from './change.js'
-import type { Edge, EdgePolicy, ErrorInfo, FailurePolicy, JobRecord, Millis, StepResult, Time } from './job.js'
+import type {
+  Edge,
+  EdgePolicy,
+  ErrorInfo,
+  FailurePolicy,
+  JobHeader,
+  JobRecord,
+  Millis,
+  StepResult,
+  Time,
+} from './job.js'
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
 import { end, HELD, leave, move, NOTHING } from './moves.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
+import type { PlainJob } from './retention.js'
 import { SCHEDULE, keepsRunsAway, rescheduled, roundOf, writeProgress } from './rounds.js'
 import type { Refusals } from './rounds.js'
 import { SIGNAL, signalDue } from './signals.js'
@@ -206,10 +217,10 @@ export function lock(job: JobRecord, held: boolean): Note {
 }
 
 /**
- * What time does to a job whose `dueAt` has come. `edges` are its dependencies, needed where one of them broke; `owned` says
+ * What time does to a job whose `dueAt` has come; its header is enough where `isPlain` says so. `edges` are its dependencies, needed where one of them broke; `owned` says
  * of a signal whether its job is in the store.
  */
-export function due(job: JobRecord, now: Time, edges: readonly Edge[] = [], owned = true): Change[] {
+export function due(job: JobRecord | PlainJob, now: Time, edges: readonly Edge[] = [], owned = true): Change[] {
   if (job.dueAt === undefined || job.dueAt > now) return []
   if (job.kind === SIGNAL) return signalDue(job, owned)
   switch (job.state) {
@@ -248,7 +259,7 @@ export function reschedule(job: JobRecord, by: NewJob, now: Time): Decision {
   return changed.ended ? end(job, 'completed', set) : [move(job, 'delayed', { set })]
 }
 
-function dependencyBroke(job: JobRecord, edges: readonly Edge[]): Change[] {
+function dependencyBroke(job: JobHeader, edges: readonly Edge[]): Change[] {
   const broken = edges.filter((edge) => edge.state === 'broken')
   // What is cancelled first breaks its own edge, and with the last one the job is decided upon.
   if (broken.length === 0 || unneeded(edges).length > 0) return []
@@ -292,7 +303,7 @@ export function unneeded(edges: readonly Edge[]): readonly string[] {
 }
 
 /** Cancels any unfinished job, at once and once, for a reason if one is given. A finished one stays as it is. */
-export function cancel(job: JobRecord, reason?: string): Decision {
+export function cancel(job: JobHeader, reason?: string): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
   const set = reason === undefined ? {} : { error: { name: CANCELLED_FOR, message: reason, code: 'JOB_CANCELLED' } }
   return isFinished(job.state) ? [] : end(job, 'cancelled', set, { closesBroken: job.brokenAt !== undefined })

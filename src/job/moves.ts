@@ -1,6 +1,6 @@
 // job/moves.ts: the changes that the rules of `lifecycle.ts` are written in: a move, an end, a release.
 import type { Change, Move, MoveFields, Release } from './change.js'
-import type { FinishedState, JobRecord, JobState, Keep } from './job.js'
+import type { FinishedState, JobHeader, JobState, Keep } from './job.js'
 import { isFinished } from './job.js'
 import { deliveryOfEnd } from './webhooks.js'
 
@@ -17,7 +17,7 @@ interface EndOptions {
 export const HELD: EndOptions = { held: true }
 
 /** A job's end, its successors, the delivery to its webhook, the release of its dependents, and its removal if it is not to be kept. */
-export function end(job: JobRecord, to: FinishedState, set: MoveFields, options: EndOptions = NO_OPTIONS): Change[] {
+export function end(job: JobHeader, to: FinishedState, set: MoveFields, options: EndOptions = NO_OPTIONS): Change[] {
   const keep = kept(job.keep?.[to])
   // The same as below, without its detours: this runs once for every job.
   const delivery = job.extras === undefined ? undefined : deliveryOfEnd(job, to, set)
@@ -59,18 +59,18 @@ function keeping(set: MoveFields, keep: Keep): MoveFields {
 }
 
 /** Takes a job away; whoever waits for it learns that it will not end well. */
-export function leave(job: JobRecord): Change[] {
+export function leave(job: JobHeader): Change[] {
   return isFinished(job.state) ? [move(job, 'removed')] : [move(job, 'removed'), release(job, 'cancelled')]
 }
 
 /** Tells that the chain of a job has ended. */
-function release(job: JobRecord, outcome: FinishedState): Release {
+function release(job: JobHeader, outcome: FinishedState): Release {
   return { kind: 'release', chain: job.chainId, outcome }
 }
 
 /** Takes a job to a state. */
 export function move(
-  job: JobRecord,
+  job: Pick<JobHeader, 'id' | 'fence'>,
   to: JobState | 'removed',
   options: Partial<Pick<Move, 'held' | 'reaps' | 'place' | 'why' | 'closesBroken' | 'set'>> = {},
 ): Move {

@@ -1,5 +1,5 @@
 // job/record.ts: copying job records. Every one has all fields in the same order, so that all are of one shape.
-import type { JobRecord } from './job.js'
+import type { JobHeader, JobRecord } from './job.js'
 
 /** A record that can be written to: one of the table's own, or one that nobody has been given yet. */
 export type Draft = { -readonly [Key in keyof JobRecord]: JobRecord[Key] }
@@ -51,6 +51,20 @@ export function copyOf(job: JobRecord): Draft {
     startedAt: job.startedAt,
     finishedAt: job.finishedAt,
   }
+}
+
+/** The header of a job, and nothing of its payload. */
+export function headerOf(job: JobRecord): JobHeader {
+  const {
+    data: _data,
+    memo: _memo,
+    progress: _progress,
+    result: _result,
+    error: _error,
+    errors: _errors,
+    ...header
+  } = job
+  return header
 }
 
 /** Writes over a record all that can change in the life of a job. */

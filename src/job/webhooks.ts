@@ -1,7 +1,7 @@
 // job/webhooks.ts: the delivery of a job's end as a job of its own: what it is made of, and what is written down of it. Pure.
 import type { Change, Insert, Move, MoveFields, Note, NoteEvent } from './change.js'
 import { withoutStack } from './failure.js'
-import type { ErrorInfo, FinishedState, JobRecord, KeepByState, Millis, Time } from './job.js'
+import type { ErrorInfo, FinishedState, JobHeader, JobRecord, KeepByState, Millis, Time } from './job.js'
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
 import { memoOf, writeMemo } from './memo.js'
@@ -51,7 +51,7 @@ export interface Delivery {
 const KEEP: KeepByState = { completed: { deleteAfter: 0 }, failed: { deleteAfter: 0 }, cancelled: { deleteAfter: 0 } }
 
 /** The delivery that goes with the end of a job, if its end is one that is told. */
-export function deliveryOfEnd(job: JobRecord, to: FinishedState, set: MoveFields): Insert | undefined {
+export function deliveryOfEnd(job: JobHeader, to: FinishedState, set: MoveFields): Insert | undefined {
   const { webhook } = job.extras ?? {}
   if (webhook === undefined || !webhook.on.includes(to)) return undefined
   return deliver(job, deliveryId(job), to, set.result, set.error ?? undefined)
@@ -96,7 +96,7 @@ function rewritten({ id, fence, state }: JobRecord, memo: Memo): Move {
  * One of its own for each end of each job. The times tell it from an earlier job of the same id, whose last delivery may
  * still be on its way.
  */
-function deliveryId({ id, createdAt, startedAt = 0, fence }: JobRecord): string {
+function deliveryId({ id, createdAt, startedAt = 0, fence }: JobHeader): string {
   const whole = `millrace:webhook:${createdAt}:${startedAt}:${fence}:${id}`
   if (whole.length <= MAX_NAME_LENGTH) return whole
   const digest = `:${hash(whole, 1)}${hash(whole, 2)}`
@@ -111,7 +111,7 @@ function hash(text: string, seed: number): string {
 }
 
 function deliver(
-  job: JobRecord,
+  job: JobHeader,
   id: string,
   event: FinishedState,
   result: JsonText | undefined,
@@ -158,7 +158,7 @@ function deliver(
 }
 
 function toldOf(
-  { id, queue, name, attempt, chainId, parentId, group }: JobRecord,
+  { id, queue, name, attempt, chainId, parentId, group }: JobHeader,
   event: FinishedState,
   result: JsonText | undefined,
   error: ErrorInfo | undefined,

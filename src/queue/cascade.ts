@@ -6,6 +6,7 @@ import { cleanText } from '../job/failure.js'
 import { cancel, remove } from '../job/lifecycle.js'
 import type { Decision } from '../job/lifecycle.js'
 import { show } from '../job/show.js'
+import { readDetails } from '../store/reading.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Store } from '../store/store.js'
@@ -72,8 +73,9 @@ interface Acting {
   actingOnAll(records: readonly JobRecord[], decide: (job: JobRecord) => Decision, way: Way): Steps<number>
 }
 
-/** Jobs handled at a time. */
+/** Jobs handled at a time, and jobs read by their ids at a time, with their payloads. */
 const PORTION = 500
+const READ = 50
 
 const unfinished: readonly JobState[] = jobStates.filter((state) => !isFinished(state))
 
@@ -87,7 +89,7 @@ export function* removeDependents(desk: Acting, ids: readonly string[], way: Way
   for (let level: readonly string[] = ids; level.length > 0;) {
     const next: string[] = []
     for (let from = 0; from < level.length; from += PORTION) {
-      const { jobs } = yield* step(way.details({ jobs: level.slice(from, from + PORTION) }))
+      const jobs = yield* readDetails(way, { jobs: level.slice(from, from + PORTION), parts: ['dependents'] })
       for (const { dependent, state } of jobs.flatMap(({ dependents }) => dependents)) {
         // One that is met again on a longer way goes before all that it was met by.
         if ((state !== 'open' && state !== 'broken') || ids.includes(dependent)) continue
@@ -102,8 +104,8 @@ export function* removeDependents(desk: Acting, ids: readonly string[], way: Way
   }
   const last = [...waiting].toReversed()
   let removed = 0
-  for (let from = 0; from < last.length; from += PORTION) {
-    const records = yield* step(way.getAll(last.slice(from, from + PORTION)))
+  for (let from = 0; from < last.length; from += READ) {
+    const records = yield* step(way.getAll(last.slice(from, from + READ)))
     removed += yield* desk.actingOnAll(yield* withChains(way, records.filter(isThere)), remove, way)
   }
   return removed

@@ -1,6 +1,6 @@
 // queue/chain-ends.ts: the last job of a chain says what the chain came to, so it does not go before those ahead of it.
 import { MillraceError } from '../job/errors.js'
-import type { JobRecord } from '../job/job.js'
+import type { JobHeader, JobRecord } from '../job/job.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Page } from '../store/store.js'
@@ -12,7 +12,7 @@ type Look = Pick<Way, 'find'>
 const PORTION = 500
 
 /** Whether a job is the last of a chain of which others stand. One that began its chain has none before it. */
-export function* endsChain(way: Look, { id, chainId, chainIndex }: JobRecord): Steps<boolean> {
+export function* endsChain(way: Look, { id, chainId, chainIndex }: JobHeader): Steps<boolean> {
   if (chainIndex === 0) return false
   const [last] = (yield* step(way.find({ chain: chainId, order: 'newest', limit: 1 }))).items
   if (last?.id !== id) return false
@@ -36,12 +36,25 @@ export function* notChainEnds(way: Look, records: readonly JobRecord[]): Steps<r
   const among = new Set(records.map(({ id }) => id))
   const staying = new Set<string>()
   for (const chain of new Set(records.filter(({ chainIndex }) => chainIndex > 0).map(({ chainId }) => chainId))) {
-    const { items, cursor } = yield* step(way.find({ chain, order: 'newest', limit: PORTION }))
-    const [last] = items
-    if (last === undefined || !among.has(last.id)) continue
-    if (cursor !== undefined || items.some(({ id }) => !among.has(id))) staying.add(last.id)
+    const last = yield* endWithout(way, chain, among)
+    if (last !== undefined) staying.add(last)
   }
   return staying.size === 0 ? records : records.filter(({ id }) => !staying.has(id))
+}
+
+/** The last job of a chain, if it is among some jobs and another of its chain is not. */
+function* endWithout(way: Look, chain: string, among: ReadonlySet<string>): Steps<string | undefined> {
+  let last: string | undefined
+  let cursor: string | undefined
+  do {
+    const from = cursor === undefined ? {} : { cursor }
+    const page: Page<JobRecord> = yield* step(way.find({ chain, order: 'newest', limit: PORTION, ...from }))
+    last ??= page.items[0]?.id
+    if (last === undefined || !among.has(last)) return undefined
+    if (page.items.some(({ id }) => !among.has(id))) return last
+    cursor = page.cursor
+  } while (cursor !== undefined)
+  return undefined
 }
 
 /** Some jobs, and before each those that are ahead of it in its chain. */

@@ -70,7 +70,7 @@ export async function removeChain(desk: Desk, way: Way, id: string, queue: strin
 }
 
 async function refuseAwaited(way: Way, id: string, member: string): Promise<void> {
-  const { jobs } = await way.details({ jobs: [member] })
+  const { jobs } = await way.details({ jobs: [member], parts: ['dependents'] })
   const waiting = jobs[0]!.dependents.filter(({ state }) => state === 'open').map(({ dependent }) => dependent)
   if (waiting.length > 0) throw hasDependents('Chain', id, waiting)
 }

@@ -2,14 +2,16 @@
 import type { Insert, NewEdge } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
+import { readDetails } from '../store/reading.js'
+import { stepwise } from '../store/stepwise.js'
 import type { JobDetails } from '../store/store.js'
 import type { Way } from './way.js'
 
 /** What looking for cycles needs of the store. */
 type Look = Pick<Way, 'details' | 'getAll'>
 
-/** Jobs read at a time. */
-const PORTION = 500
+/** Jobs read at a time, with their payloads. */
+const PORTION = 50
 /** Jobs that a text names at most. */
 const NAMED = 10
 
@@ -29,7 +31,7 @@ export async function findCycle(
   const ways = throughPlanned(targets, planned)
   const own = ways.get(job.id) ?? ways.get(job.chainId)
   if (own !== undefined) return [job.id, ...own, job.id]
-  const details = known ?? (await way.details({ jobs: [job.id], logs: { limit: 0 } })).jobs[0]
+  const details = known ?? (await way.details({ jobs: [job.id], parts: ['dependents', 'kin'] })).jobs[0]
   // Nobody waits for it, and it is alone in its chain.
   if (details === undefined || (!details.kin && !details.dependents.some(({ state }) => state === 'open'))) {
     return undefined
@@ -104,7 +106,7 @@ async function upwards(
         const via = record === undefined ? undefined : chains.get(record.chainId)
         if (via !== undefined) return [job.id, ...via, ...backTo(record!.id, before)]
       }
-      found.push(...(await way.details({ jobs: ids, logs: { limit: 0 } })).jobs)
+      found.push(...(await stepwise(readDetails(way, { jobs: ids, parts: ['dependents'] }))))
     }
     level = found
   }

@@ -9,6 +9,7 @@ import type { Decision, Edit } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
 import { SIGNAL } from '../job/signals.js'
 import type { Connection } from '../store/connection.js'
+import { readDetails } from '../store/reading.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Group, StoreEvent, Tx, Verdict } from '../store/store.js'
@@ -156,7 +157,7 @@ export class Desk implements JobActions {
     const unfinished = records.filter((record) => !isFinished(record.state)).map((record) => record.id)
     const awaited = new Map<string, readonly string[]>()
     if (unfinished.length === 0) return awaited
-    const { jobs } = yield* step(way.details({ jobs: unfinished }))
+    const jobs = yield* readDetails(way, { jobs: unfinished, parts: ['dependents'] })
     for (const { id, dependents } of jobs) {
       const waiting = dependents.filter((edge) => edge.state === 'open' && counts(edge.dependent))
       if (waiting.length > 0)
@@ -243,8 +244,9 @@ export class Desk implements JobActions {
   }
 
   async logs(id: string, options?: LogOptions): Promise<readonly LogLine[]> {
-    const { jobs } = await this.way().details({ jobs: [id], logs: logsIn(options) })
-    return jobs[0]?.logs ?? []
+    const query = { jobs: [id], parts: ['logs'], logs: logsIn(options) } as const
+    const [found] = await stepwise(readDetails(this.way(), query))
+    return found?.logs ?? []
   }
 
   signal(id: string, name: string, data: unknown): Promise<boolean> {

@@ -7,7 +7,7 @@ import { isSignalId, readSignal } from '../job/signals.js'
 import { DELIVERIES, deliveryPending } from '../job/webhooks.js'
 import { WORKERS, cellKey } from '../store/cells.js'
 import type { LimitCell, PauseCell, WorkerCell } from '../store/cells.js'
-import type { Cell } from '../store/store.js'
+import type { Cell, Page } from '../store/store.js'
 import { describeCycle, findCycle } from './cycles.js'
 import type { Way } from './way.js'
 
@@ -96,7 +96,7 @@ async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<reado
     case 'delayed':
       return [{ why: 'delayed', until: record.runAt }]
     case 'waiting-children': {
-      const { jobs } = await way.details({ jobs: [record.id], logs: { limit: 0 } })
+      const { jobs } = await way.details({ jobs: [record.id], parts: ['edges', 'dependents', 'kin'] })
       const edges = jobs[0]?.edges ?? []
       const chains = (state: string): string[] => edges.filter((edge) => edge.state === state).map((edge) => edge.chain)
       const broken = chains('broken')
@@ -161,14 +161,25 @@ async function held(way: Way, record: JobRecord, now: Time): Promise<readonly Re
   return reasons.length > 0 ? reasons : [{ why: 'next' }]
 }
 
+async function activeIn(way: Way, queue: string, group: string): Promise<number> {
+  let count = 0
+  let cursor: string | undefined
+  do {
+    const from = cursor === undefined ? {} : { cursor }
+    const page: Page<JobRecord> = await way.find({ queue, group, states: ['active'], limit: 500, ...from })
+    count += page.items.length
+    cursor = page.cursor
+  } while (cursor !== undefined && count < 1000)
+  return count
+}
+
 async function reached(way: Way, limit: LimitCell, { queue, name, group }: JobRecord): Promise<readonly Reason[]> {
   const [tally] = await way.tally(queue)
   const leases = tally?.leases ?? {}
   const active = Object.values(leases).reduce((sum, count) => sum + count, 0)
   const ofName = leases[name] ?? 0
   const whose = group === undefined ? {} : { ...limit.group, ...limit.groups?.[group] }
-  const running = async (): Promise<number> =>
-    (await way.find({ queue, group: group!, states: ['active'], limit: 1000 })).items.length
+  const running = (): Promise<number> => activeIn(way, queue, group!)
   const bounds = [
     { of: 'queue', ...limit, count: async () => active },
     { of: 'name', ...limit.names?.[name], count: async () => ofName },

@@ -1,7 +1,18 @@
 // store/store.ts: the port. A store applies changes and answers for order, fences, counting dependencies down, dedup
 // keys and durability. It decides nothing else: what may happen to a job is in job/lifecycle.ts.
 import type { Change, NoteEvent } from '../job/change.js'
-import type { Edge, ErrorInfo, JobKind, JobRecord, JobState, LogLine, Millis, StepResult, Time } from '../job/job.js'
+import type {
+  Edge,
+  ErrorInfo,
+  JobHeader,
+  JobKind,
+  JobRecord,
+  JobState,
+  LogLine,
+  Millis,
+  StepResult,
+  Time,
+} from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import type { Runtime, Stop } from './runtime.js'
 
@@ -125,17 +136,27 @@ export interface Query {
   readonly order?: 'oldest' | 'newest'
   /** At most this many, 100 unless told otherwise. */
   readonly limit?: number
+  /** At most about this many bytes of text; the job that reaches them is the last of its page. 8 MiB unless told otherwise. */
+  readonly bytes?: number
 }
 
-/** One page, and where the next begins; no `cursor` when there is none. */
+/**
+ * One page, and where the next begins; no `cursor` when there is none. The cursor alone says whether there is more: a page
+ * that is shorter than its limit may have been cut by its bytes.
+ */
 export interface Page<T> {
   readonly items: readonly T[]
   readonly cursor?: string
 }
 
+/** What lies beside a job. `outcomes` are the results and errors of its edges, which come with `edges` alone. */
+export type DetailsPart = 'edges' | 'outcomes' | 'dependents' | 'logs' | 'steps' | 'kin'
+
 /** What to read of the things beside jobs. */
 export interface DetailsQuery {
   readonly jobs?: readonly string[]
+  /** Which parts to read, all of them unless told otherwise. A part that was not asked for is empty, and `kin` is false. */
+  readonly parts?: readonly DetailsPart[]
   /** Keys of cells. */
   readonly cells?: readonly string[]
   /** All cells whose keys begin so. */
@@ -144,14 +165,20 @@ export interface DetailsQuery {
   readonly revokedFrom?: readonly string[]
   /** Which lines of their logs: those behind this place (default: from the first that is kept), and at most so many (default: all). */
   readonly logs?: { readonly after?: number; readonly limit?: number }
+  /** Edges behind this place, as `more` of an answer gave it (default: from the first). */
+  readonly edges?: { readonly after?: number }
+  /** Steps behind this place, as `more` of an answer gave it (default: from the first). */
+  readonly steps?: { readonly after?: number }
+  /** At most about this many bytes of text about jobs. 8 MiB unless told otherwise. */
+  readonly bytes?: number
 }
 
 /** What lies beside one job. */
 export interface JobDetails {
   readonly id: string
-  /** What it depends on, in the order given when it was added. */
+  /** What it depends on, in the order given when it was added; with results and errors if `outcomes` are asked for. */
   readonly edges: readonly Edge[]
-  /** Who depends on its chain. */
+  /** Who depends on its chain; without results and errors. */
   readonly dependents: readonly Edge[]
   /** In the order in which they were written, the last `LOGS_KEPT` of them, as far as asked for. */
   readonly logs: readonly LogLine[]
@@ -159,9 +186,17 @@ export interface JobDetails {
   readonly steps: readonly StepResult[]
   /** Whether there are other jobs of its chain, or children of it. */
   readonly kin: boolean
+  /** The lists that were cut by bytes, and the place behind which each goes on. */
+  readonly more?: { readonly edges?: number; readonly logs?: number; readonly steps?: number }
 }
 
-/** The answer to a `DetailsQuery`: jobs in the order asked for (empty where there is no such job), cells by key. */
+/**
+ * The answer to a `DetailsQuery`: jobs in the order asked for (empty where there is no such job), cells by key.
+ *
+ * A list of edges with outcomes, of logs or of steps is cut where it reaches the bytes asked for, with its first entry in any
+ * case. The job with which the answer reaches them is the last one, and those behind it are left out. `readDetails` in
+ * store/reading.ts reads the rest.
+ */
 export interface Details {
   readonly jobs: readonly JobDetails[]
   readonly cells: readonly Cell[]
@@ -204,8 +239,8 @@ export interface QueueTally {
 export interface Due {
   /** The store's time. */
   readonly now: Time
-  /** Jobs whose `dueAt` has come, the longest due first. */
-  readonly jobs: readonly JobRecord[]
+  /** Jobs whose `dueAt` has come, the longest due first, without their payloads: `get` reads those that a rule needs. */
+  readonly jobs: readonly JobHeader[]
   /** When the next one comes; absent when none is known. */
   readonly next?: Time
 }
@@ -365,10 +400,16 @@ export interface Store<Given = unknown, Taken = Given> {
    */
   commit(batch: Batch, tx?: Tx): Promise<Receipt>
 
-  /** The jobs with these ids, in this order; undefined where there is none. */
+  /**
+   * The jobs with these ids, in this order; undefined where there is none. A store reads large ones in portions: outside of
+   * a transaction, not all of them need be as they were at one moment.
+   */
   get(ids: readonly string[], tx?: Tx): Promise<readonly (JobRecord | undefined)[]>
 
-  /** Jobs in the order of their insertion. Paging neither skips nor repeats a job that matched all along. */
+  /**
+   * Jobs in the order of their insertion. Paging neither skips nor repeats a job that matched all along. A page is cut by
+   * its limit and by its bytes, and holds one job at least if there is any.
+   */
   find(query: Query, tx?: Tx): Promise<Page<JobRecord>>
 
   /** Edges, logs and cells. */
@@ -379,7 +420,8 @@ export interface Store<Given = unknown, Taken = Given> {
 
   /**
    * What wants attention now, and when to look again: `next` is the earliest time still ahead, of jobs in these queues
-   * and not in `except`. A list cut short by `limit` says nothing of what was cut.
+   * and not in `except`. A list cut short by `limit` says nothing of what was cut. It reads no payloads, so that due jobs
+   * cost the same whatever they hold.
    */
   due(query: DueQuery): Promise<Due>
 

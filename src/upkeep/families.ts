@@ -1,34 +1,44 @@
 // upkeep/families.ts: the jobs that are kept or removed together: a chain, the children of its jobs, and theirs.
-import type { JobRecord } from '../job/job.js'
-import type { Page, Query, Store } from '../store/store.js'
+import type { JobHeader, JobRecord } from '../job/job.js'
+import { readDetails } from '../store/reading.js'
+import { stepwise } from '../store/stepwise.js'
+import type { JobDetails, Page, Query, Store } from '../store/store.js'
+import { recordsOf } from './records.js'
 
 /** Jobs read at a time. */
 const PAGE = 500
 
 /** All jobs of a family, parents before children; or one of them that is not to go yet. */
-export type Family = { readonly members: readonly JobRecord[] } | { readonly stays: JobRecord }
+export type Family = { readonly members: readonly (JobHeader | JobRecord)[] } | { readonly stays: JobHeader }
 
 /** Those of some jobs that belong to others, by their ids; the rest stand alone. */
 export async function kinOf(
   store: Store,
-  jobs: readonly JobRecord[],
+  jobs: readonly JobHeader[],
 ): Promise<{
   readonly kin: ReadonlySet<string>
   /** Somebody waits for them. */
   readonly awaited: ReadonlySet<string>
 }> {
-  const { jobs: details } = await store.details({ jobs: jobs.map(({ id }) => id) })
+  const details = await lookAt(store, jobs)
   const parents = [...new Set(jobs.flatMap(({ parentId }) => parentId ?? []))]
-  const found = parents.length === 0 ? [] : await store.get(parents)
-  const living = new Set(found.filter(isParent).map(({ id }) => id))
+  const living = new Set<string>()
+  for await (const found of recordsOf(store, parents)) {
+    for (const each of found) if (isParent(each)) living.add(each.id)
+  }
   const kin = new Set(details.filter((each) => each.kin).map(({ id }) => id))
   for (const { id, parentId } of jobs) if (parentId !== undefined && living.has(parentId)) kin.add(id)
   const awaited = details.filter(({ dependents }) => dependents.some(({ state }) => state === 'open'))
   return { kin, awaited: new Set(awaited.map(({ id }) => id)) }
 }
 
+/** Who waits for some jobs, and whether they have relatives: nothing else of what lies beside them is read. */
+function lookAt(store: Store, jobs: readonly JobHeader[]): Promise<readonly JobDetails[]> {
+  return stepwise(readDetails(store, { jobs: jobs.map(({ id }) => id), parts: ['dependents', 'kin'] }))
+}
+
 /** The uppermost job that a job is a child of, or itself. Runs of a schedule are no family of it. */
-export async function topOf(store: Store, job: JobRecord): Promise<JobRecord> {
+export async function topOf(store: Store, job: JobHeader): Promise<JobHeader> {
   let top = job
   while (top.parentId !== undefined) {
     const [parent] = await store.get([top.parentId])
@@ -38,20 +48,21 @@ export async function topOf(store: Store, job: JobRecord): Promise<JobRecord> {
   return top
 }
 
-/** Reads a family from its uppermost job on, as long as each may go. */
+/** Reads a family from its uppermost job on, as long as each may go; `keep` says what is kept of each in memory. */
 export async function familyOf(
   store: Store,
-  top: JobRecord,
+  top: JobHeader,
   mayGo: (job: JobRecord) => Promise<boolean>,
+  keep: (job: JobRecord) => JobHeader | JobRecord,
 ): Promise<Family> {
-  const members: JobRecord[] = []
+  const members: (JobHeader | JobRecord)[] = []
   const read = async (query: Query): Promise<JobRecord | undefined> => {
     let cursor: string | undefined
     do {
       const page: Page<JobRecord> = await store.find({ ...query, limit: PAGE, ...(cursor !== undefined && { cursor }) })
       for (const job of page.items) {
         if (!(await mayGo(job))) return job
-        members.push(job)
+        members.push(keep(job))
       }
       cursor = page.cursor
     } while (cursor !== undefined)
@@ -64,8 +75,7 @@ export async function familyOf(
   if (stays !== undefined) return { stays }
   // What a child is continued with is a child of the same parent: chains need no further look.
   for (let from = 0; from < members.length; from += PAGE) {
-    const { jobs } = await store.details({ jobs: members.slice(from, from + PAGE).map(({ id }) => id) })
-    for (const { id, kin, dependents } of jobs) {
+    for (const { id, kin, dependents } of await lookAt(store, members.slice(from, from + PAGE))) {
       if (dependents.some(({ state }) => state === 'open')) return { stays: members.find((each) => each.id === id)! }
       const child = kin ? await read({ parent: id }) : undefined
       if (child !== undefined) return { stays: child }

@@ -54,7 +54,7 @@ export async function recover(cells: readonly Cell[], options: RecoveryOptions):
   )
   await Promise.all(
     settled.map(([, { key, version }]) =>
-      connection.renewals.commit([{ kind: 'put', key, value: undefined, version, events: [] }]),
+      connection.renewals.tryCommit([{ kind: 'put', key, value: undefined, version, events: [] }]),
     ),
   )
 }
@@ -92,7 +92,7 @@ async function takeOver(
   jobs: readonly JobRecord[],
   { connection, recovery }: RecoveryOptions,
 ): Promise<readonly JobRecord[]> {
-  const verdicts = await Promise.all(jobs.map((job) => connection.main.commit(orphaned(job, recovery))))
+  const verdicts = await Promise.all(jobs.map((job) => connection.main.tryCommit(orphaned(job, recovery))))
   const taken = jobs.filter((_, at) => verdicts[at]!.ok)
   // Their handlers are gone: they must not count against limits until their leases are over.
   if (taken.length > 0) {

@@ -1,16 +1,30 @@
 // upkeep/retention.ts: carries out what is said about finished jobs: marks them, removes them, and calls who is to be told.
 import { isFinished } from '../job/job.js'
-import type { JobRecord, KeepByState, Millis, Time } from '../job/job.js'
+import type { JobHeader, JobRecord, KeepByState, Millis, Time } from '../job/job.js'
 import { due } from '../job/lifecycle.js'
-import { DEFAULT_KEEP, expired, isByQueue, isRetired, putOff, putOffEnd, retired, waitFor } from '../job/retention.js'
+import {
+  DEFAULT_KEEP,
+  expired,
+  isByQueue,
+  isPlain,
+  isRetired,
+  putOff,
+  putOffEnd,
+  retired,
+  waitFor,
+} from '../job/retention.js'
+import type { PlainJob } from '../job/retention.js'
+import { headerOf } from '../job/record.js'
 import { endsChain } from '../queue/chain-ends.js'
 import type { Callbacks } from '../queue/retention.js'
 import { cellKey, readCell } from '../store/cells.js'
 import type { RetentionCell } from '../store/cells.js'
 import type { Connection } from '../store/connection.js'
 import { stepwise } from '../store/stepwise.js'
+import type { Group } from '../store/store.js'
 import { familyOf, kinOf, topOf } from './families.js'
 import type { Family } from './families.js'
+import { dueRecords } from './records.js'
 
 /** Callbacks under way at a time: jobs are not marked or removed faster than somebody is told. */
 const MOST_CALLS = 100
@@ -33,11 +47,16 @@ const registers = new WeakMap<Connection, Map<string, readonly Callbacks[]>>()
 
 type Whom = ReadonlyMap<string, Callbacks>
 
+/** A finished job with as much of it as the rules need: all of it, where somebody is to be called with it. */
+type Known = JobRecord | PlainJob
+
 /** What came of due jobs. */
 export interface Retired {
   readonly landed: number
   /** Not dealt with here for now. */
   readonly held: readonly string[]
+  /** A user's transaction holds what they need. */
+  readonly busy: readonly string[]
 }
 
 /** Carries out the retention of a worker's queues. */
@@ -88,11 +107,10 @@ export class Retention {
   }
 
   /** Deals with finished jobs that are due. */
-  async carryOut(jobs: readonly JobRecord[], now: Time): Promise<Retired> {
+  async carryOut(jobs: readonly JobHeader[], now: Time): Promise<Retired> {
     if (jobs.length === 0) return NOTHING
-    const { main } = this.#connection
     const whom = this.#whom()
-    const isOwn = (job: JobRecord): boolean => job.deleteAt !== undefined && job.deleteAt <= now && !isByQueue(job)
+    const isOwn = (job: JobHeader): boolean => job.deleteAt !== undefined && job.deleteAt <= now && !isByQueue(job)
     const own = jobs.filter(isOwn)
     const byQueue = own.length === 0 ? jobs : jobs.filter((job) => !isOwn(job))
     const cells: Cells = byQueue.length === 0 ? new Map() : await this.#cells(byQueue.map(({ queue }) => queue))
@@ -100,20 +118,21 @@ export class Retention {
     const others = ours.length === byQueue.length ? [] : byQueue.filter((job) => !ours.includes(job))
     const held = others.length <= FEW ? others.filter((job) => now - job.dueAt! < PATIENCE) : []
     const left = held.length === 0 ? others : others.filter((job) => !held.includes(job))
-    const removal: Removal = { cells, whom, stamped: true }
+    const busy = new Set<string>()
+    const removal: Removal = { cells, whom, stamped: true, busy }
     const { store } = this.#connection
     const later = own.filter(({ chainIndex }) => chainIndex > 0)
     const kin = later.length === 0 ? NO_KIN : (await kinOf(store, later)).kin
+    const goes = async (job: Known): Promise<number> => {
+      const stays = kin.has(job.id) && (await stepwise(endsChain(store, job)))
+      return (await this.#try(job, stays ? [putOffEnd(job, now)] : due(job, now), busy)) ? 1 : 0
+    }
     const landed = await Promise.all([
-      ...own.map(async (job) => {
-        const stays = kin.has(job.id) && (await stepwise(endsChain(store, job)))
-        return (await main.commit(stays ? [putOffEnd(job, now)] : due(job, now))).ok ? 1 : 0
-      }),
-      ...left.map(async (job) => ((await main.commit([putOff(job, LEFT_ALONE, now)])).ok ? 1 : 0)),
-      this.#retire(
+      this.#each(own, async (some) => sum(await Promise.all(some.map(goes)))),
+      ...left.map(async (job) => ((await this.#try(job, [putOff(job, LEFT_ALONE, now)], busy)) ? 1 : 0)),
+      this.#each(
         ours.filter(({ queue }) => !whom.has(queue)),
-        now,
-        removal,
+        (some) => this.#retire(some, now, removal),
       ),
       this.#retireCalling(
         ours.filter(({ queue }) => whom.has(queue)),
@@ -121,16 +140,32 @@ export class Retention {
         removal,
       ),
     ])
-    return { landed: landed.reduce((sum, each) => sum + each, 0), held: held.map(({ id }) => id) }
+    return { landed: sum(landed), held: held.map(({ id }) => id), busy: [...busy] }
+  }
+
+  /** Whether a group of a job landed; where a user's transaction holds what it needs, the job is left for later. */
+  async #try(job: JobHeader, group: Group, busy: Set<string>): Promise<boolean> {
+    const verdict = await this.#connection.main.tryCommit(group)
+    if (!verdict.ok && verdict.why === 'busy') busy.add(job.id)
+    return verdict.ok
+  }
+
+  /** Works on all jobs of which the header is enough, then on the others, as they are read; answers the sum. */
+  async #each(jobs: readonly JobHeader[], work: (some: readonly Known[]) => Promise<number>): Promise<number> {
+    const plain = jobs.filter(isPlain)
+    let landed = plain.length === 0 ? 0 : await work(plain)
+    if (plain.length === jobs.length) return landed
+    const others = jobs.filter((job) => !isPlain(job))
+    for await (const records of dueRecords(this.#connection.store, others)) landed += await work(records)
+    return landed
   }
 
   /** Marks or removes jobs that are due. */
-  async #retire(jobs: readonly JobRecord[], now: Time, removal: Removal): Promise<number> {
-    const { main } = this.#connection
+  async #retire(jobs: readonly Known[], now: Time, removal: Removal): Promise<number> {
     const marked = jobs
       .filter((job) => !isRetired(job, now))
       .map(async (job) => {
-        const { ok } = await main.commit(due(job, now))
+        const ok = await this.#try(job, due(job, now), removal.busy)
         return this.#told(ok, removal.whom, 'onStale', [{ ...job, stale: true, fence: job.fence + 1 }])
       })
     const going = jobs.filter((job) => isRetired(job, now))
@@ -139,19 +174,20 @@ export class Retention {
   }
 
   /** As many as there is room for; the rest come again by turns, so that they are not in the way of all else that is due. */
-  async #retireCalling(jobs: readonly JobRecord[], now: Time, removal: Removal): Promise<number> {
-    const { main } = this.#connection
+  async #retireCalling(jobs: readonly JobHeader[], now: Time, removal: Removal): Promise<number> {
     let landed = 0
     let at = 0
     while (at < jobs.length && (this.#calling.size < MOST_CALLS || (await this.#roomSoon()))) {
       const portion = jobs.slice(at, at + MOST_CALLS - this.#calling.size)
       at += portion.length
-      landed += await this.#retire(portion, now, removal)
+      for await (const records of dueRecords(this.#connection.store, portion)) {
+        landed += await this.#retire(records, now, removal)
+      }
     }
     if (at === jobs.length) this.#putOff = 0
     const late = jobs.slice(at).map(async (job) => {
       const turn = 1 + Math.floor(this.#putOff++ / IN_A_TURN)
-      return (await main.commit([putOff(job, turn * TURN, now)])).ok
+      return this.#try(job, [putOff(job, turn * TURN, now)], removal.busy)
     })
     return landed + (await Promise.all(late)).filter(Boolean).length
   }
@@ -178,25 +214,26 @@ export class Retention {
       const portion = jobs.slice(from, called ? from + MOST_CALLS - this.#calling.size : undefined)
       from += portion.length
       const cells = await this.#cells(portion.map(({ queue }) => queue))
-      await this.#remove(portion, now, { cells, whom, stamped: false })
+      await this.#remove(portion, now, { cells, whom, stamped: false, busy: new Set() })
     }
   }
 
   /** Removes jobs, each with its family; those that have to wait for others are put off if they are due. */
-  async #remove(jobs: readonly JobRecord[], now: Time, { cells, whom, stamped }: Removal): Promise<number> {
+  async #remove(jobs: readonly Known[], now: Time, { cells, whom, stamped, busy }: Removal): Promise<number> {
     if (jobs.length === 0) return 0
-    const { store, main } = this.#connection
+    const { store } = this.#connection
     const { kin, awaited } = await kinOf(store, jobs)
     const families = new Map<string, Family>()
-    const tops = new Map<string, JobRecord>()
+    const tops = new Map<string, JobHeader>()
+    const keep = (job: JobRecord): JobHeader | JobRecord => (whom.has(job.queue) ? job : headerOf(job))
     const mayGo = async (job: JobRecord): Promise<boolean> => {
       if (!cells.has(job.queue)) for (const [queue, cell] of await this.#cells([job.queue])) cells.set(queue, cell)
       const cell = cells.get(job.queue)!
       // What is no job, such as a signal, goes with those it was for.
       return isOurs(job, cell, whom) && (job.kind !== 'job' || expired(job, ruleOf(cell), now))
     }
-    const delay = async (job: JobRecord, by: Millis): Promise<boolean> =>
-      stamped && (await main.commit([putOff(job, by, now)])).ok
+    const delay = async (job: JobHeader, by: Millis): Promise<boolean> =>
+      stamped && (await this.#try(job, [putOff(job, by, now)], busy))
     const alone: Promise<boolean>[] = []
     const under = (way: Promise<boolean>): void => {
       way.catch(() => {}) // it is waited for at the end, and may fail before
@@ -208,36 +245,41 @@ export class Retention {
       else if (!kin.has(job.id)) {
         const group = stamped ? due(job, now) : retired([job])
         const goes = group.some((each) => each.kind === 'move' && each.to === 'removed')
-        under(main.commit(group).then(({ ok }) => (goes ? this.#told(ok, whom, 'onDelete', [job]) : ok)))
+        under(this.#try(job, group, busy).then((ok) => (goes ? this.#told(ok, whom, 'onDelete', [job]) : ok)))
       } else {
         const top = tops.get(job.parentId ?? '') ?? (await topOf(store, job))
         if (job.parentId !== undefined && top.id !== job.id) tops.set(job.parentId, top) // runs of a schedule are their own
-        const family = families.get(top.chainId) ?? (await familyOf(store, top, mayGo))
+        const family = families.get(top.chainId) ?? (await familyOf(store, top, mayGo, keep))
         const known = families.has(top.chainId)
         families.set(top.chainId, family)
         if ('stays' in family) under(delay(job, waitFor(family.stays, job, ruleOf(cells.get(job.queue)!), now)))
-        else if (known || (await this.#removeFamily(family.members, whom))) landed++
+        else if (known || (await this.#removeFamily(job, family.members, whom, busy))) landed++
       }
     }
     return landed + (await Promise.all(alone)).filter(Boolean).length
   }
 
   /** Children before parents, so that whoever dies in between leaves nothing that is not found again. */
-  async #removeFamily(members: readonly JobRecord[], whom: Whom): Promise<boolean> {
-    const { main } = this.#connection
+  async #removeFamily(
+    of: JobHeader,
+    members: readonly (JobHeader | JobRecord)[],
+    whom: Whom,
+    busy: Set<string>,
+  ): Promise<boolean> {
     for (let to = members.length; to > 0; to -= MOST_TOGETHER) {
       const together = members.slice(Math.max(0, to - MOST_TOGETHER), to).toReversed()
-      const { ok } = await main.commit(retired(together))
+      const ok = await this.#try(of, retired(together), busy)
       if (!this.#told(ok, whom, 'onDelete', together)) return false // one of them began anew
     }
     return true
   }
 
   /** Calls whoever is to be told, if what there is to tell has landed. */
-  #told(landed: boolean, whom: Whom, which: keyof Callbacks, jobs: readonly JobRecord[]): boolean {
+  #told(landed: boolean, whom: Whom, which: keyof Callbacks, jobs: readonly (JobHeader | JobRecord)[]): boolean {
     if (!landed) return false
     for (const job of jobs) {
-      if (job.kind !== 'job' || !isFinished(job.state)) continue
+      // Of a queue with callbacks, whole records were read.
+      if (job.kind !== 'job' || !isFinished(job.state) || !('data' in job)) continue
       const called = whom.get(job.queue)?.[which]?.(job)
       if (called === undefined) continue
       const over = called.then(() => void this.#calling.delete(over))
@@ -261,10 +303,16 @@ interface Removal {
   readonly whom: Whom
   /** They are due by a stamp of their own. */
   readonly stamped: boolean
+  /** Those of them that are held by a user's transaction. */
+  readonly busy: Set<string>
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((total, each) => total + each, 0)
 }
 
 const NO_KIN: ReadonlySet<string> = new Set()
-const NOTHING: Retired = { landed: 0, held: [] }
+const NOTHING: Retired = { landed: 0, held: [], busy: [] }
 
 /** Where somebody is to be called, only those who know whom carry it out. */
 function isOurs({ queue }: { readonly queue: string }, cell: Partial<RetentionCell>, whom: Whom): boolean {

@@ -11,6 +11,8 @@ import type { Refused } from '../store/store.js'
 export interface Carried {
   readonly landed: boolean
   readonly next?: Time | undefined
+  /** The job, where a user's transaction holds what it needs. */
+  readonly busy?: string
 }
 
 /**
@@ -25,7 +27,8 @@ export async function carryOutRound(job: JobRecord, now: Time, way: RoomWay): Pr
     const verdict = !said.ok && said.why === 'full' ? await stepwise(makingRoom(way, group, said)) : said
     if (verdict.ok) return { landed: true, next: nextOf(group) }
     const inserts = group.filter((change) => change.kind === 'insert')
-    if (inserts.length === 0 || isAboutSchedule(verdict)) return { landed: false }
+    if (inserts.length === 0 || isAboutSchedule(verdict))
+      return { landed: false, ...(verdict.why === 'busy' && { busy: job.id }) }
     const own = verdict.why === 'duplicate' && inserts.some((insert) => insert.job.id === verdict.id)
     if (own) taken.add(verdict.id)
     const why = own || verdict.why !== 'duplicate' ? verdict.why : 'overlap'

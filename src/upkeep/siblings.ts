@@ -1,8 +1,11 @@
 // upkeep/siblings.ts: cancels what nobody needs any more, before its parent is decided upon.
 import { isFinished, jobStates } from '../job/job.js'
-import type { Edge, JobRecord } from '../job/job.js'
+import type { Edge, JobHeader, JobRecord } from '../job/job.js'
 import { cancel, isDenied, unneeded } from '../job/lifecycle.js'
+import { headerOf } from '../job/record.js'
 import type { Connection } from '../store/connection.js'
+import type { Page, Query, Store } from '../store/store.js'
+import { recordsOf } from './records.js'
 
 /** Jobs cancelled for one parent at a time: others are due as well. */
 const PORTION = 200
@@ -16,27 +19,46 @@ const unfinished = jobStates.filter((state) => !isFinished(state))
 export async function cancelUnneeded({ store, main }: Connection, edges: readonly Edge[]): Promise<number> {
   const chains = unneeded(edges).slice(0, PORTION)
   if (chains.length === 0) return 0
-  const found: JobRecord[] = []
-  for (const [at, head] of (await store.get(chains)).entries()) {
-    if (head !== undefined && !isFinished(head.state)) found.push(head)
-    else found.push(...(await store.find({ chain: chains[at]!, states: unfinished, limit: PORTION })).items)
+  const heads = new Map<string, JobHeader>()
+  for await (const records of recordsOf(store, chains)) for (const each of records) heads.set(each.id, headerOf(each))
+  const found: JobHeader[] = []
+  for (const chain of chains) {
+    const head = heads.get(chain)
+    const jobs = head !== undefined && !isFinished(head.state) ? [head] : (await unfinishedOf(store, { chain })).jobs
+    for (const job of jobs) await withChildren(store, job, found)
   }
-  // Each is followed by its children; from the end on, all of them come before it.
-  for (let at = 0; at < found.length && found.length < 2 * PORTION; at++) {
-    const { id, state } = found[at]!
-    if (state === 'waiting-children')
-      found.push(...(await store.find({ parent: id, states: unfinished, limit: PORTION })).items)
-  }
-  // Parents whose children did not all fit are left for the next time.
-  const parents = new Set(found.slice(PORTION).map(({ parentId }) => parentId))
-  const many = found.length > 2 * PORTION
-  const groups = found
-    .toReversed()
-    .filter(({ id }) => !many || !parents.has(id))
-    .map((job) => cancel(job))
-    .filter((group) => !isDenied(group))
+  const groups = found.map((job) => cancel(job)).filter((group) => !isDenied(group))
   const verdicts = await Promise.all(
-    groups.map((group) => main.commit(group as Exclude<typeof group, { denied: string }>)),
+    groups.map((group) => main.tryCommit(group as Exclude<typeof group, { denied: string }>)),
   )
   return verdicts.filter(({ ok }) => ok).length
+}
+
+/** Puts a job behind all of its unfinished children, and theirs; answers whether all of them had room. */
+async function withChildren(store: Store, job: JobHeader, into: JobHeader[]): Promise<boolean> {
+  if (into.length >= PORTION) return false
+  if (job.state === 'waiting-children') {
+    const children = await unfinishedOf(store, { parent: job.id })
+    let { whole } = children
+    for (const child of children.jobs) whole = (await withChildren(store, child, into)) && whole
+    if (!whole) return false // it is left for the next time
+  }
+  into.push(job)
+  return true
+}
+
+/** Unfinished jobs of a chain or a parent, a portion of them at least, and whether those are all. */
+async function unfinishedOf(
+  store: Store,
+  of: Pick<Query, 'chain' | 'parent'>,
+): Promise<{ readonly jobs: readonly JobHeader[]; readonly whole: boolean }> {
+  const jobs: JobHeader[] = []
+  let cursor: string | undefined
+  do {
+    const from = cursor === undefined ? {} : { cursor }
+    const page: Page<JobRecord> = await store.find({ ...of, states: unfinished, limit: PORTION, ...from })
+    jobs.push(...page.items.map(headerOf))
+    cursor = page.cursor
+  } while (cursor !== undefined && jobs.length < PORTION)
+  return { jobs, whole: cursor === undefined }
 }

@@ -2,14 +2,14 @@
 import type { JobRecord } from '../job/job.js'
 import { SIGNAL, readSignal } from '../job/signals.js'
 import type { Store } from '../store/store.js'
-
-const NONE: ReadonlySet<string> = new Set()
+import { recordsOf } from './records.js'
 
 /** The ids of those signals among some rows whose jobs are in the store. */
 export async function ownedSignals(store: Store, rows: readonly JobRecord[]): Promise<ReadonlySet<string>> {
   const signals = rows.filter(({ kind }) => kind === SIGNAL)
-  if (signals.length === 0) return NONE
-  const owners = await store.get(signals.map(({ parentId }) => parentId!))
-  const owned = signals.filter((row, at) => owners[at]?.createdAt === readSignal(row).born)
-  return new Set(owned.map(({ id }) => id))
+  const born = new Map<string, number>()
+  for await (const owners of recordsOf(store, [...new Set(signals.map(({ parentId }) => parentId!))])) {
+    for (const { id, createdAt } of owners) born.set(id, createdAt)
+  }
+  return new Set(signals.filter((row) => born.get(row.parentId!) === readSignal(row).born).map(({ id }) => id))
 }

@@ -1,14 +1,18 @@
 // upkeep/upkeep.ts: the due loop: delays that ended, leases that ran out, dependencies that broke, jobs to be removed.
 import { isFinished } from '../job/job.js'
-import type { JobRecord, Millis, Time } from '../job/job.js'
+import type { JobHeader, JobRecord, Millis, Time } from '../job/job.js'
 import { isMillraceError } from '../job/errors.js'
 import { due } from '../job/lifecycle.js'
+import { isPlain } from '../job/retention.js'
 import { backoffDelay } from '../job/retry.js'
 import type { Backoff } from '../job/retry.js'
 import type { Callbacks } from '../queue/retention.js'
 import type { Connection } from '../store/connection.js'
+import { readDetails } from '../store/reading.js'
 import type { Stop } from '../store/runtime.js'
-import type { Due } from '../store/store.js'
+import { stepwise } from '../store/stepwise.js'
+import type { Due, Group } from '../store/store.js'
+import { dueRecords } from './records.js'
 import { Retention } from './retention.js'
 import type { Retired } from './retention.js'
 import { carryOutRound } from './rounds.js'
@@ -144,6 +148,7 @@ export class Upkeep {
   async #pass(): Promise<Millis> {
     const { connection, queues, running } = this.#options
     const heldBack: string[] = []
+    let busy = false
     while (!this.#stopped) {
       const seen = await connection.store.due({ queues, except: [...running(), ...heldBack], limit: PAGE })
       this.#skew = seen.now - connection.runtime.now()
@@ -151,19 +156,22 @@ export class Upkeep {
       const { carried, cancelled, retired } = await this.#carryOut(seen, holding > 0)
       const landed = carried.filter((each) => each.landed).length + retired.landed
       // Leases that are not to be reaped yet must not keep what stands behind them from its turn.
-      // So must those that others are to remove.
+      // So must those that others are to remove, and those that a user's transaction holds: the next pass looks at them again.
+      const locked = [...carried.flatMap((each) => each.busy ?? []), ...retired.busy]
       const held = [
         ...(holding > 0 ? seen.jobs.filter((job) => job.state === 'active').map((job) => job.id) : []),
         ...retired.held,
+        ...locked,
       ]
+      busy ||= locked.length > 0
       heldBack.push(...held)
       if (seen.jobs.length === PAGE && landed + held.length > 0) continue
       if (cancelled > 0) continue // what they were cancelled for can be decided upon
       // When a schedule comes again is known from here, whether or not anybody tells.
       const known = carried.reduce((first, { next: at = Infinity }) => Math.min(first, at), seen.next ?? Infinity)
       const next = known - seen.now
-      if (holding > 0) return Math.min(next, holding)
-      return seen.jobs.length > 0 && landed === 0 ? Math.min(next, NOTHING_LANDED) : next
+      if (holding > 0) return Math.min(next, holding, busy ? NOTHING_LANDED : Infinity)
+      return busy || (seen.jobs.length > 0 && landed === 0) ? Math.min(next, NOTHING_LANDED) : next
     }
     return Infinity
   }
@@ -180,27 +188,56 @@ export class Upkeep {
   }
 
   async #carryOut({ now, jobs }: Due, holding: boolean): Promise<CarriedOut> {
-    const { store, main } = this.#options.connection
+    const { store } = this.#options.connection
     const broken = jobs.filter((job) => job.state === 'waiting-children').map((job) => job.id)
-    const details = broken.length === 0 ? [] : (await store.details({ jobs: broken })).jobs
+    const details = await stepwise(readDetails(store, { jobs: broken, parts: ['edges'] }))
     const edges = new Map(details.map((each) => [each.id, each.edges]))
-    const owned = await ownedSignals(store, jobs)
     let cancelled = 0
     for (const each of details) cancelled += await cancelUnneeded(this.#options.connection, each.edges)
     // One that began to run here while we looked is left alone as well.
     const running = new Set(this.#options.running())
-    const finished = jobs.filter((job) => isFinished(job.state) && job.kind === 'job')
-    const carrying = Promise.all(
-      jobs.map(async (job): Promise<Carried> => {
-        if (isFinished(job.state) && job.kind === 'job') return { landed: false } // see below
-        if (running.has(job.id) || (holding && job.state === 'active')) return { landed: false }
-        if (job.kind === 'schedule') return this.#round(job, now)
-        const group = due(job, now, edges.get(job.id), owned.has(job.id))
-        return { landed: group.length > 0 && (await main.commit(group)).ok }
-      }),
-    )
-    const [carried, retired] = await Promise.all([carrying, this.#retention.carryOut(finished, now)])
-    return { carried, cancelled, retired }
+    const own = jobs.filter((job) => !running.has(job.id) && !(holding && job.state === 'active'))
+    const carrying = own
+      .filter(isPlain)
+      .filter(({ state }) => !isFinished(state))
+      .map((job) => this.#carry(job.id, due(job, now, edges.get(job.id))))
+    const [carried, rows, retired] = await Promise.all([
+      Promise.all(carrying),
+      this.#carryRows(
+        own.filter(({ kind }) => kind !== 'job'),
+        now,
+      ),
+      this.#retention.carryOut(
+        jobs.filter((job) => isFinished(job.state) && job.kind === 'job'),
+        now,
+      ),
+    ])
+    return { carried: [...carried, ...rows], cancelled, retired }
+  }
+
+  async #carry(id: string, group: Group): Promise<Carried> {
+    if (group.length === 0) return { landed: false }
+    const verdict = await this.#options.connection.main.tryCommit(group)
+    return verdict.ok || verdict.why !== 'busy' ? { landed: verdict.ok } : { landed: false, busy: id }
+  }
+
+  /** Schedules and signals: what they are due for is in their payloads. */
+  async #carryRows(rows: readonly JobHeader[], now: Time): Promise<readonly Carried[]> {
+    const { store } = this.#options.connection
+    const carried: Carried[] = []
+    for await (const records of dueRecords(store, rows)) {
+      const owned = await ownedSignals(store, records)
+      carried.push(
+        ...(await Promise.all(
+          records.map((row) =>
+            row.kind === 'schedule'
+              ? this.#round(row, now)
+              : this.#carry(row.id, due(row, now, undefined, owned.has(row.id))),
+          ),
+        )),
+      )
+    }
+    return carried
   }
 
   /** A schedule that cannot be read here, as one of a later version, is told of once and left to others. */
@@ -208,7 +245,7 @@ export class Upkeep {
     const { main, store } = this.#options.connection
     try {
       return await carryOutRound(job, now, {
-        commit: (group) => main.commit(group),
+        commit: (group) => main.tryCommit(group),
         details: (query) => store.details(query),
       })
     } catch (error) {

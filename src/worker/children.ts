@@ -15,6 +15,8 @@ import type { AddOptions, Dependency } from '../queue/options.js'
 import { isOfSignal } from '../queue/signals.js'
 import { Successors, outOfOrder } from '../queue/successors.js'
 import type { Planned } from '../queue/successors.js'
+import { readDetails } from '../store/reading.js'
+import { stepwise } from '../store/stepwise.js'
 import type { JobDetails, Verdict } from '../store/store.js'
 import { Leaving } from './leaving.js'
 
@@ -119,7 +121,7 @@ export class Children {
 export async function refuseVainWait(desk: Desk, { id }: JobRecord, children: Children): Promise<void> {
   await children.own.close()
   const { for: edges } = children.outcome()
-  const { jobs } = await desk.way().details({ jobs: [id] })
+  const { jobs } = await desk.way().details({ jobs: [id], parts: ['edges', 'dependents', 'kin'] })
   const known = new Map((jobs[0]?.edges ?? []).map((edge) => [edge.chain, edge.state]))
   await children.refuseCycle(jobs[0])
   const isOver = (chain: string): boolean => known.has(chain) && known.get(chain) !== 'open'
@@ -137,8 +139,8 @@ export async function dependenciesOf(
   { id, name }: JobRecord,
   definition: JobDefinition | undefined,
 ): Promise<readonly Ended[]> {
-  const { jobs } = await desk.way().details({ jobs: [id] })
-  const ended = (jobs[0]?.edges ?? []).filter((edge) => !isOfSignal(edge)).map(endedOf)
+  const [found] = await stepwise(readDetails(desk.way(), { jobs: [id], parts: ['edges', 'outcomes'] }))
+  const ended = (found?.edges ?? []).filter((edge) => !isOfSignal(edge)).map(endedOf)
   const names = ended.map((each) => each.name)
   refuseWrongAfter(name, definition, names, 'ctx.dependencies')
   return ended

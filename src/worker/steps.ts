@@ -11,7 +11,10 @@ import { checkName, refuseUnknown } from '../job/names.js'
 import { show } from '../job/show.js'
 import { expected } from '../job/signals.js'
 import type { Desk } from '../queue/desk.js'
-import { checkSignal, signalId, signalRow } from '../queue/signals.js'
+import { checkSignal, isOfSignal, signalId, signalRow } from '../queue/signals.js'
+import { readDetails } from '../store/reading.js'
+import { stepwise } from '../store/stepwise.js'
+import type { DetailsPart, JobDetails } from '../store/store.js'
 import { outOfOrder } from '../queue/successors.js'
 import { openTransaction } from '../store/ambient.js'
 import { notInBatch } from './batching.js'
@@ -207,12 +210,19 @@ export class DurableSteps {
   }
 
   async #read(): Promise<Memory> {
-    const { jobs } = await this.#desk.way().details({ jobs: [this.#attempt.record.id], logs: { limit: 0 } })
-    const { steps = [], edges = [] } = jobs[0] ?? {}
+    const [found] = await this.#details(['steps', 'edges'])
+    const { steps = [], edges = [] } = found ?? {}
+    // Results of dependencies may be many and large, and only what signals brought is needed here.
+    const signalled = edges.some((edge) => isOfSignal(edge) && edge.state !== 'open')
+    const ended = signalled ? (await this.#details(['edges', 'outcomes']))[0]?.edges.filter(isOfSignal) : undefined
     return {
       steps: new Map(steps.map(({ name, result }) => [name, result])),
-      edges: new Map(edges.map((edge) => [edge.chain, edge])),
+      edges: new Map([...edges, ...(ended ?? [])].map((edge) => [edge.chain, edge])),
     }
+  }
+
+  #details(parts: readonly DetailsPart[]): Promise<readonly JobDetails[]> {
+    return stepwise(readDetails(this.#desk.way(), { jobs: [this.#attempt.record.id], parts }))
   }
 
   #track<T>(call: string, leaves: boolean, name: string, work: (called: string) => Promise<T>): Promise<T> {

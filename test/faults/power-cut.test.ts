@@ -94,7 +94,8 @@ describe('at synchronous FULL, after a power cut', { timeout: 120_000 }, () => {
         case 'replay':
           return writers[step.writer].replay()
         case 'upkeep': {
-          const { now, jobs } = await store.due({ queues: walkQueues, except: [], limit: 10 })
+          const { now, jobs: due } = await store.due({ queues: walkQueues, except: [], limit: 10 })
+          const jobs = (await store.get(due.map(({ id }) => id))).filter((job) => job !== undefined)
           const { jobs: details } = await store.details({ jobs: jobs.map(({ id }) => id) })
           const edges = details.map((each) => each.edges)
           return writers[0].commit({ groups: decideDue(jobs, now, edges) })

@@ -436,3 +436,45 @@ test('inside a transaction, what another holds is refused at once by name, and d
   await theirs.query('commit')
   expect((await work.list({ name: 'chore' })).jobs.map(({ id }) => id)).toEqual([`${queue} 11`])
 })
+
+describe('a due job that a user transaction holds', () => {
+  test('holds up neither what is due beside it nor expired leases, and is no outage', { timeout: 60_000 }, async () => {
+    let refused = 0
+    const tried = gate()
+    let held = ''
+    const heard = hearing(store, (batch, { groups }) => {
+      for (const [at, each] of groups.entries()) {
+        const of = batch.groups[at]![0]
+        if (each.ok || each.why !== 'busy' || of === undefined || !('id' in of) || of.id !== held) continue
+        refused++
+        tried.open()
+      }
+    })
+    const work = newQueue({ store: heard, name: queue })
+    held = (await work.add('held', undefined, { delay: 1 })).id
+    await theirs.query(`select 1 from ${schema}.job where id = $1 for update`, [held])
+    const worker = newWorker(work, () => {}, { autorun: false })
+    const errors = collect(worker, ['error'])
+    const ran = new Set<string>()
+    const whichRan = mailbox<string>()
+    worker.on('completed', ({ id, name }) => {
+      ran.add(id)
+      whichRan.put(name)
+    })
+    await worker.run()
+    await tried.promise
+    // A worker that died, and a job that becomes due, after the first look.
+    const dead = ask(1, { worker: 'dead', queues: [queue], names: ['stalled'], lease: 50 })
+    const { asks } = await d.commit({ groups: [job('stalled', { attempts: 3 })], asks: [dead] })
+    expect(asks[0]).toHaveLength(1)
+    await work.add('later', undefined, { delay: 20 })
+    const names = [await whichRan.next(), await whichRan.next()]
+    expect(names.toSorted()).toEqual(['later', 'stalled'])
+    // One try each pass, not one again and again within a pass that waits for it.
+    expect(refused).toBeLessThan(20)
+    expect(errors).toEqual([])
+    await theirs.query('rollback')
+    expect(await whichRan.next()).toBe('held')
+    expect(ran.has(held)).toBe(true)
+  })
+})

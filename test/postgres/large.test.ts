@@ -1,5 +1,6 @@
 // What is much, in bytes: PostgreSQL takes 256 MiB of JSON at once and no more, and answers late long before that.
-import { beforeEach, describe, expect, test } from 'vitest'
+import pg from 'pg'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
@@ -78,4 +79,103 @@ describe('a worker with many slots', () => {
       expect(Math.max(...claims)).toBe(9)
     },
   )
+})
+
+describe('reads of what is large', () => {
+  /** The longest answer of the database to one statement. */
+  let longest = 0
+  let many: Queue
+
+  beforeEach(async () => {
+    longest = 0
+    const pool = new pg.Pool({ connectionString: await sharedServer(), max: 5 })
+    onTestFinished(() => pool.end())
+    pool.on('connect', (client) => {
+      const query = client.query.bind(client) as (...asked: unknown[]) => unknown
+      client.query = ((...asked: unknown[]) => {
+        const answer = query(...asked)
+        if (answer instanceof Promise) void answer.then(measure, () => {})
+        return answer
+      }) as typeof client.query
+    })
+    many = closing(new Queue('work', { store: closing(postgres(pool, { schema: newSchema() })), logger: false }))
+  })
+
+  const measure = (answer: { rows?: readonly (readonly unknown[])[] } | undefined): void => {
+    const text = answer?.rows?.[0]?.[0]
+    if (typeof text === 'string') longest = Math.max(longest, text.length)
+  }
+
+  /** What an answer may hold: a page, the job that filled it, and the escapes of JSON. */
+  const A_PAGE = 10_000_000
+
+  test('large jobs that are due together all run, and a small one beside them', { timeout: 120_000 }, async () => {
+    await many.addBulk(jobs(30, 1_000_000).map((each) => ({ ...each, options: { delay: 10 } })))
+    await many.add('small', 'beside', { delay: 20 })
+    longest = 0
+    const ran: string[] = []
+    const worker = closing(new Worker(many, ({ name }) => void ran.push(name), { logger: false, concurrency: 4 }))
+    await new Promise<void>((done) => worker.on('completed', () => ran.length === 31 && done()))
+    expect(ran.filter((name) => name === 'small')).toHaveLength(1)
+    expect(longest).toBeLessThan(A_PAGE)
+  })
+
+  test('lists, reads by id and operations by filter go page by page', { timeout: 120_000 }, async () => {
+    const added = await many.addBulk(jobs(30, 1_000_000).map((each) => ({ ...each, options: { delay: '1h' } })))
+    longest = 0
+    const seen: string[] = []
+    let cursor: string | undefined
+    do {
+      const page = await many.list({ limit: 30, cursor })
+      expect(page.jobs.length).toBeGreaterThan(0)
+      seen.push(...page.jobs.map(({ id }) => id))
+      cursor = page.cursor
+    } while (cursor !== undefined)
+    expect(seen).toEqual(added.map(({ id }) => id))
+    expect(await many.store.get(seen)).toHaveLength(30)
+    expect(await many.promote({ state: 'delayed' })).toBe(30)
+    expect(await many.remove({ state: 'waiting' })).toBe(30)
+    expect(longest).toBeLessThan(A_PAGE)
+  })
+
+  test('a handler is given all results of its dependencies', { timeout: 120_000 }, async () => {
+    const parts = await many.addBulk(Array.from({ length: 20 }, () => ({ name: 'part' })))
+    const whole = await many.add('whole', undefined, { after: parts })
+    const worker = closing(
+      new Worker(
+        many,
+        {
+          part: () => 'x'.repeat(1_000_000),
+          whole: async (_, ctx) => {
+            const ended = await ctx.dependencies()
+            return ended.map((each) => (each.status === 'completed' ? (each.result as string).length : 0))
+          },
+        },
+        { logger: false, concurrency: 4 },
+      ),
+    )
+    const completed = new Promise((done) => worker.on('completed', ({ id, result }) => id === whole.id && done(result)))
+    expect(await completed).toEqual(Array(20).fill(1_000_000))
+    expect(longest).toBeLessThan(A_PAGE)
+  })
+
+  test('retention does not read what lies beside the jobs that it removes', { timeout: 120_000 }, async () => {
+    const { store } = many
+    const kept = closing(new Queue('kept', { store, logger: false, retention: { deleteAfter: 500 } }))
+    const worker = closing(
+      new Worker(
+        kept,
+        async (_, ctx) => void (await Promise.all(Array.from({ length: 50 }, () => ctx.log('x'.repeat(10_000))))),
+        { logger: false, concurrency: 20 },
+      ),
+    )
+    const removed = new Promise<void>((done) => {
+      let count = 0
+      kept.on('removed', () => ++count === 40 && done())
+    })
+    await kept.addBulk(Array.from({ length: 40 }, () => ({ name: 'said' })))
+    await removed
+    expect(longest).toBeLessThan(1_000_000)
+    await worker.close()
+  })
 })

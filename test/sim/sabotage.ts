@@ -1,6 +1,6 @@
 // Stores with one rule turned off, to see that the checker notices.
 import type { Change } from '../../src/job/change.js'
-import type { JobRecord } from '../../src/job/job.js'
+import type { JobHeader, JobRecord } from '../../src/job/job.js'
 import { cellKey } from '../../src/store/cells.js'
 import type { Batch, Group, Store, Verdict } from '../../src/store/store.js'
 
@@ -94,7 +94,7 @@ export const withoutExclusion: Sabotage = (store) =>
   but(store, {
     due: async (query) => {
       const seen = await store.due({ ...query, except: [] })
-      const alias = (job: JobRecord): JobRecord => (job.state === 'active' ? { ...job, id: job.id + ALIAS } : job)
+      const alias = (job: JobHeader): JobHeader => (job.state === 'active' ? { ...job, id: job.id + ALIAS } : job)
       return { ...seen, jobs: seen.jobs.map(alias) }
     },
     commit: (batch) => {

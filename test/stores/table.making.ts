@@ -1,6 +1,6 @@
 // Short words for tests of the table: batches, jobs and asks, the plainest there are.
 import type { Change, Insert, Put } from '../../src/job/change.js'
-import type { JobRecord, Millis, Time } from '../../src/job/job.js'
+import type { JobHeader, JobRecord, Millis, Time } from '../../src/job/job.js'
 import { create } from '../../src/job/lifecycle.js'
 import type { JobSpec } from '../../src/job/lifecycle.js'
 import { cellKey } from '../../src/store/cells.js'
@@ -62,7 +62,7 @@ export function asking(want: number, over: Partial<Ask> = {}): Ask {
 }
 
 /** Freezes a record that the table has given away: it must never write to it again. */
-export function handOut(job: JobRecord): void {
+export function handOut(job: JobHeader): void {
   Object.freeze(job)
 }
 

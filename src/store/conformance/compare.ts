@@ -1,5 +1,6 @@
 // store/conformance/compare.ts: takes two stores along the same walk and tells where they part.
-import { equal, same } from './check.js'
+import { equal, present, same } from './check.js'
+import { ids } from './driver.js'
 import type { Parts } from './driver.js'
 import type { MakeHarness } from './harness.js'
 import { Walker } from './observe.js'
@@ -129,10 +130,11 @@ async function meaning(step: WalkStep, reference: Walker): Promise<(walker: Walk
 async function upkeep(reference: Walker): Promise<Parts> {
   const { store } = reference
   const { now, jobs } = await store.due({ queues: walkQueues, except: [], limit: 10 })
-  const details = await store.details({ jobs: jobs.map(({ id }) => id) })
+  const records = await store.get(ids(jobs))
+  const details = await store.details({ jobs: ids(jobs) })
   return {
     groups: decideDue(
-      jobs,
+      records.map((job) => present(job, 'a job that is due is stored')),
       now,
       details.jobs.map(({ edges }) => edges),
     ),

@@ -1,6 +1,6 @@
 // store/conformance/driver.ts: one writer that numbers its batches, so that cases read like stories.
 import type { Change } from '../../job/change.js'
-import type { Edge, EdgePolicy, JobRecord, Millis } from '../../job/job.js'
+import type { Edge, EdgePolicy, JobRecord, Millis, Time } from '../../job/job.js'
 import * as lifecycle from '../../job/lifecycle.js'
 import { cellKey } from '../cells.js'
 import type { LimitCell, PauseCell } from '../cells.js'
@@ -243,11 +243,18 @@ export class Driver {
 
   /** Does once what upkeep does: decides whatever is due; answers the ids looked at. */
   async upkeep(queues: readonly string[] = [QUEUE]): Promise<readonly string[]> {
-    const { now, jobs } = await this.store.due({ queues, except: [], limit: 100 })
-    const details = await this.store.details({ jobs: jobs.map(({ id }) => id) })
+    const { now, jobs } = await this.due(queues)
+    const details = await this.store.details({ jobs: ids(jobs) })
     const groups = jobs.map((job, index) => lifecycle.due(derived(job), now, details.jobs[index]?.edges))
     if (groups.length > 0) await this.commit({ groups })
-    return jobs.map(({ id }) => id)
+    return ids(jobs)
+  }
+
+  /** The jobs that are due, with their payloads. */
+  async due(queues: readonly string[] = [QUEUE]): Promise<{ readonly now: Time; readonly jobs: readonly JobRecord[] }> {
+    const { now, jobs } = await this.store.due({ queues, except: [], limit: 100 })
+    const records = await this.store.get(ids(jobs))
+    return { now, jobs: records.map((job) => present(job, 'a job that is due is stored')) }
   }
 }
 
@@ -262,6 +269,6 @@ export async function second(harness: Harness): Promise<Driver> {
 }
 
 /** The ids of jobs, in their order. */
-export function ids(jobs: readonly JobRecord[]): readonly string[] {
+export function ids(jobs: readonly Pick<JobRecord, 'id'>[]): readonly string[] {
   return jobs.map(({ id }) => id)
 }

@@ -4,7 +4,7 @@ import type { Dedup, ErrorInfo, Extras, FailurePolicy, JobKind, JobRecord, KeepB
 import { encodeJson } from '../../job/json.js'
 import type { JsonText } from '../../job/json.js'
 import * as lifecycle from '../../job/lifecycle.js'
-import type { Decision, Edit } from '../../job/lifecycle.js'
+import type { Decision, Edit, Said } from '../../job/lifecycle.js'
 import { must } from './check.js'
 
 /** The queue of a story that names none. */
@@ -98,8 +98,8 @@ export function waits(job: JobRecord, on: readonly (string | NewEdge)[], also: r
 }
 
 /** The handler threw, and the job runs again later if it has attempts left. */
-export function stumble(job: JobRecord, retryIn: Millis): Change[] {
-  return lifecycle.settle(job, { kind: 'threw', error: BOOM, retryable: true, retryIn })
+export function stumble(job: JobRecord, retryIn: Millis, error: ErrorInfo = BOOM): Change[] {
+  return lifecycle.settle(job, { kind: 'threw', error, retryable: true, retryIn })
 }
 
 /** The handler asked to run again later. */
@@ -153,9 +153,13 @@ export function round(row: JobRecord, run: Insert, again: Millis): readonly Chan
 }
 
 /** The handler writes about its job. */
-export function note(job: JobRecord, said: { progress?: unknown; logs?: readonly string[] }): Change[] {
-  const progress = json(said.progress)
-  return [lifecycle.note(job, { ...(progress !== undefined && { progress }), ...(said.logs && { logs: said.logs }) })]
+export function note(
+  job: JobRecord,
+  said: Pick<Said, 'logs' | 'memo' | 'steps'> & { readonly progress?: unknown },
+): Change[] {
+  const { progress: made, ...rest } = said
+  const progress = json(made)
+  return [lifecycle.note(job, { ...(progress !== undefined && { progress }), ...rest })]
 }
 
 /** A cell is written; without a value it is removed. */

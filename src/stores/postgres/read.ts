@@ -1,25 +1,43 @@
 // stores/postgres/read.ts: what the reading functions of the schema answer, as the port says it.
 import { jobStates } from '../../job/job.js'
 import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState } from '../../job/job.js'
-import type { Details, Due, Lifetime, Page, Query, QueueTally } from '../../store/store.js'
+import { headerOf } from '../../job/record.js'
+import { READ_BYTES } from '../../store/reading.js'
+import type { Details, DetailsQuery, Due, JobDetails, Lifetime, Page, Query, QueueTally } from '../../store/store.js'
 import type { Settings } from '../settings.js'
+import type { Value } from './connection.js'
 import { recordOf, seqOf } from './rows.js'
 import type { RecordRow } from './rows.js'
 
 /** Jobs in a page, unless the query says otherwise. */
 const PAGE = 100
 
-/** A query as `find_v1` takes it: one more than a page, to see whether there is another. */
+/** How the first of some jobs are asked for: one alone has no bound. */
+export function someOf(ids: readonly string[]): readonly ['get_v1' | 'get_v2', readonly Value[]] {
+  const asked = JSON.stringify(ids)
+  return ids.length <= 1 ? ['get_v1', [asked]] : ['get_v2', [asked, READ_BYTES]]
+}
+
+/** A query as `find_v2` takes it. */
 export function asked(query: Query): string {
-  return JSON.stringify({ ...query, limit: (query.limit ?? PAGE) + 1 })
+  return JSON.stringify({ ...query, limit: query.limit ?? PAGE, bytes: query.bytes ?? READ_BYTES })
+}
+
+/** What `find_v2` answers. */
+export interface PageAnswer {
+  readonly rows: readonly RecordRow[]
+  readonly more: boolean
 }
 
 /** One page of the jobs that match. Its cursor is the number of its last job. */
-export function pageOf(rows: readonly RecordRow[], query: Query, settings: Settings): Page<JobRecord> {
-  const limit = query.limit ?? PAGE
-  const page = rows.slice(0, limit)
-  const items = page.map((row) => recordOf(row, settings))
-  return rows.length > limit && page.length > 0 ? { items, cursor: String(seqOf(page.at(-1)!)) } : { items }
+export function pageOf({ rows, more }: PageAnswer, settings: Settings): Page<JobRecord> {
+  const items = rows.map((row) => recordOf(row, settings))
+  return more && rows.length > 0 ? { items, cursor: String(seqOf(rows.at(-1)!)) } : { items }
+}
+
+/** A query as `details_v2` takes it. */
+export function detailsAsked({ cellsUnder, bytes = READ_BYTES, ...query }: DetailsQuery): string {
+  return JSON.stringify({ ...query, under: cellsUnder, bytes })
 }
 
 type EdgeRow = readonly [
@@ -30,9 +48,10 @@ type EdgeRow = readonly [
   name: string,
   result: string | null,
   error: string | null,
+  place: number,
 ]
 
-/** What `details_v1` answers. */
+/** What `details_v2` answers. */
 export interface DetailsAnswer {
   readonly jobs: readonly {
     readonly id: string
@@ -41,6 +60,7 @@ export interface DetailsAnswer {
     readonly logs: readonly (readonly [at: number, attempt: number, line: string, index: number])[]
     readonly steps: readonly (readonly [name: string, result: string | null])[]
     readonly kin: boolean
+    readonly more: JobDetails['more'] & {}
   }[]
   readonly cells: readonly (readonly [key: string, value: string, version: number, at: number])[]
 }
@@ -58,13 +78,14 @@ const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow)
 /** What lies beside jobs. */
 export function detailsOf({ jobs, cells }: DetailsAnswer): Details {
   return {
-    jobs: jobs.map(({ id, edges, dependents, logs, steps, kin }) => ({
+    jobs: jobs.map(({ id, edges, dependents, logs, steps, kin, more }) => ({
       id,
       edges: edges.map(edgeOf),
       dependents: dependents.map(edgeOf),
       logs: logs.map(([at, attempt, line, index]) => ({ index, at, attempt, line })),
       steps: steps.map(([name, result]) => ({ name, result: result ?? undefined })),
       kin,
+      ...(Object.keys(more).length > 0 && { more }),
     })),
     cells: cells.map(([key, value, version, at]) => ({ key, value, version, at })),
   }
@@ -98,7 +119,7 @@ export function talliesOf(answers: readonly TallyAnswer[]): readonly QueueTally[
   })
 }
 
-/** What `due_v1` answers. */
+/** What `due_v2` answers. */
 export interface DueAnswer {
   readonly now: number
   readonly jobs: readonly RecordRow[]
@@ -107,6 +128,6 @@ export interface DueAnswer {
 
 /** What wants attention. */
 export function dueOf({ now, jobs: rows, next }: DueAnswer, settings: Settings): Due {
-  const jobs = rows.map((row) => recordOf(row, settings))
+  const jobs = rows.map((row) => headerOf(recordOf(row, settings)))
   return next === null ? { now, jobs } : { now, jobs, next }
 }

@@ -1,6 +1,6 @@
 // stores/postgres/store.ts: the store in PostgreSQL. A commit is one call of a function in the database.
 import { MillraceError, isInstance } from '../../job/errors.js'
-import type { Millis } from '../../job/job.js'
+import type { JobRecord, Millis } from '../../job/job.js'
 import { unavailable } from '../../store/commit-errors.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, Notice, Receipt, RevokedLease, Store, Tx } from '../../store/store.js'
@@ -26,8 +26,8 @@ import { inTime, NoAnswer } from './patience.js'
 import { Minted } from './minted.js'
 import { lanesUsed, newLanes, stepsOf, textOf, written } from './plan.js'
 import type { Body, LaneFinder } from './plan.js'
-import { asked, detailsOf, dueOf, pageOf, talliesOf } from './read.js'
-import type { DetailsAnswer, DueAnswer, TallyAnswer } from './read.js'
+import { asked, detailsAsked, detailsOf, dueOf, pageOf, someOf, talliesOf } from './read.js'
+import type { DetailsAnswer, DueAnswer, PageAnswer, TallyAnswer } from './read.js'
 import { answerOf, receiptOf, Receipts, replayOf, toldIn } from './receipts.js'
 import type { Answer } from './receipts.js'
 import { recordOf } from './rows.js'
@@ -117,7 +117,7 @@ class PostgresStore implements Store {
       make: async (lanes) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), 'false']))!),
       look: async (lanes, tx) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), null], tx))!),
       pause: (delay) => new Promise((resolve) => void runtime.timer(delay, resolve)),
-      names: (ids) => this.#ask('lane_v1', JSON.stringify(ids.map(String))),
+      names: (ids) => this.#ask('lane_v1', [JSON.stringify(ids.map(String))]),
     })
   }
 
@@ -141,29 +141,33 @@ class PostgresStore implements Store {
   }
 
   get: Store['get'] = async (ids, tx) => {
-    const rows = await this.#ask<readonly (RecordRow | null)[]>('get_v1', JSON.stringify(ids), tx)
-    return rows.map((row) => (row === null ? undefined : recordOf(row, this.#settings)))
+    const found: (JobRecord | undefined)[] = []
+    do {
+      const left = ids.slice(found.length)
+      const rows = await this.#ask<readonly (RecordRow | null)[]>(...someOf(left), tx)
+      for (const row of rows) found.push(row === null ? undefined : recordOf(row, this.#settings))
+    } while (found.length < ids.length)
+    return found
   }
 
   find: Store['find'] = async (query, tx) => {
-    return pageOf(await this.#ask<readonly RecordRow[]>('find_v1', asked(query), tx), query, this.#settings)
+    return pageOf(await this.#ask<PageAnswer>('find_v2', [asked(query)], tx), this.#settings)
   }
 
-  details: Store['details'] = async ({ jobs, cells, cellsUnder, revokedFrom, logs }, tx) => {
-    const query = JSON.stringify({ jobs, cells, under: cellsUnder, logs })
-    const found = detailsOf(await this.#ask<DetailsAnswer>('details_v1', query, tx))
+  details: Store['details'] = async ({ revokedFrom, ...query }, tx) => {
+    const found = detailsOf(await this.#ask<DetailsAnswer>('details_v2', [detailsAsked(query)], tx))
     if (revokedFrom === undefined) return found
     const workers = JSON.stringify(revokedFrom)
-    return { ...found, revoked: await this.#ask<readonly RevokedLease[]>('revoked_v1', workers, tx) }
+    return { ...found, revoked: await this.#ask<readonly RevokedLease[]>('revoked_v1', [workers], tx) }
   }
 
   tally: Store['tally'] = async (queues, tx) => {
     const names = queues === undefined ? null : JSON.stringify(queues)
-    return talliesOf(await this.#ask<readonly TallyAnswer[]>('tally_v1', names, tx))
+    return talliesOf(await this.#ask<readonly TallyAnswer[]>('tally_v1', [names], tx))
   }
 
   due: Store['due'] = async (query) => {
-    const text = await this.#call('due_v1', [JSON.stringify(query), this.#now()])
+    const text = await this.#call('due_v2', [JSON.stringify(query), this.#now()])
     return dueOf(JSON.parse(text!) as DueAnswer, this.#settings)
   }
 
@@ -281,10 +285,10 @@ class PostgresStore implements Store {
     return prepare(driver, this.#schema, migrate, (delay) => new Promise((go) => void this.runtime.timer(delay, go)))
   }
 
-  async #ask<T>(name: FunctionName, value: Value, tx?: Tx): Promise<T> {
+  async #ask<T>(name: FunctionName, values: readonly Value[], tx?: Tx): Promise<T> {
     // Whoever watches and then reads is told of all that comes after what was read.
     if (tx === undefined && this.#feed.isNew) await this.#feed.known()
-    return JSON.parse((await this.#call(name, [value], tx))!) as T
+    return JSON.parse((await this.#call(name, values, tx))!) as T
   }
 
   /** Sends a batch; where a lock was in its way for too long, or two waited for each other, again. */
@@ -357,7 +361,7 @@ class PostgresStore implements Store {
     const reader = { settings: this.#settings, lane: this.#lanes.lane }
     return replayOf(batch, answer, reader, {
       get: (ids) => this.get(ids),
-      claimed: (number) => this.#ask('claimed_v1', number),
+      claimed: (number) => this.#ask('claimed_v1', [number]),
     })
   }
 

@@ -1,6 +1,7 @@
 // stores/sqlite/find.ts: finds jobs, page by page, in the order of their insertion.
 import { jobStates } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
+import { bytesOfRecord, READ_BYTES } from '../../store/reading.js'
 import type { Page, Query } from '../../store/store.js'
 import { merge } from '../table/merge.js'
 import type { Statement, Value } from './driver.js'
@@ -27,23 +28,24 @@ export function lister(prepare: (sql: string) => Statement): Lister {
 
 /** One page of the jobs that match. Its cursor is the number of its last job. */
 export function find(ground: Ground, list: Lister, query: Query): Page<JobRecord> {
-  const limit = query.limit ?? PAGE
+  const { limit = PAGE, bytes: most = READ_BYTES } = query
   const lists = listings(ground, query)
   // Of many lists, a page holds few of each.
   const first = Math.min(limit + 1, Math.max(8, Math.ceil((2 * limit) / Math.max(1, lists.length))))
   const streams = lists.map(([asked, value]) => numbersOf(list(asked), value, query, first, limit + 1))
   const compare = query.order === 'newest' ? (a: number, b: number) => b - a : (a: number, b: number) => a - b
-  const page: number[] = []
+  const items: JobRecord[] = []
+  let bytes = 0
+  let last: number | undefined
   for (const seq of merge(streams, compare)) {
-    if (page.length >= limit)
-      return { items: recordsOf(ground, page), ...(limit > 0 && { cursor: String(page.at(-1)!) }) }
-    page.push(seq)
+    if (items.length >= limit || (bytes >= most && last !== undefined))
+      return { items, ...(last !== undefined && { cursor: String(last) }) }
+    const { job } = ground.bySeq(seq)
+    items.push(job)
+    bytes += bytesOfRecord(job)
+    last = seq
   }
-  return { items: recordsOf(ground, page) }
-}
-
-function recordsOf(ground: Ground, numbers: readonly number[]): readonly JobRecord[] {
-  return numbers.map((seq) => ground.bySeq(seq).job)
+  return { items }
 }
 
 /** The numbers of a list, read as far as they are asked for: a few, then more at a time. */

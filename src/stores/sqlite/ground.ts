@@ -1,5 +1,6 @@
 // stores/sqlite/ground.ts: what a connection remembers of the file between commits, as long as nobody else writes to it.
-import type { AttemptError, JobRecord, Time } from '../../job/job.js'
+import type { AttemptError, JobHeader, JobRecord, Time } from '../../job/job.js'
+import { headerOf } from '../../job/record.js'
 import { cellKey } from '../../store/cells.js'
 import { boundsOf } from '../bounds.js'
 import type { Bounds } from '../bounds.js'
@@ -247,6 +248,11 @@ export class Ground {
   /** The job of this number, which is there. */
   bySeq(seq: number): Found {
     return this.found(this.sql.jobBySeq.get(seq)!)
+  }
+
+  /** Its header. */
+  headerBySeq(seq: number): JobHeader {
+    return headerOf(this.found(this.sql.headerBySeq.get(seq)!).job)
   }
 
   readonly #errors = (seq: number): readonly AttemptError[] => this.sql.failuresOf.all(seq).map(failureOf)

@@ -1,27 +1,43 @@
 // stores/sqlite/read.ts: what the file can be asked, finding jobs aside: details, counts, and what is due.
 import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
 import { jobStates } from '../../job/job.js'
+import { bytesOfRecord, READ_BYTES } from '../../store/reading.js'
 import type {
   Cell,
   Details,
   DetailsQuery,
   Due,
   DueQuery,
-  JobDetails,
   Lifetime,
   QueueTally,
   RevokedLease,
 } from '../../store/store.js'
+import { detailsOf } from '../details.js'
+import type { Beside } from '../details.js'
+import type { SqlRow, Statement, Value } from './driver.js'
 import type { Ground } from './ground.js'
 import { cellOf } from './put.js'
 
-/** No bound, for a `LIMIT`. */
-const ALL = -1
+/** Rows of a list read at a time: few enough that large ones do not pile up. */
+const PORTION = 32
+
+/** The first of some jobs, until they reach the bytes of one read. */
+export function getSome(ground: Ground, ids: readonly string[]): readonly (JobRecord | undefined)[] {
+  const found: (JobRecord | undefined)[] = []
+  let bytes = 0
+  for (const id of ids) {
+    if (bytes >= READ_BYTES) break
+    const job = ground.byId(id)?.job
+    found.push(job)
+    if (job !== undefined) bytes += bytesOfRecord(job)
+  }
+  return found
+}
 
 /** What lies beside jobs. */
 export function details(ground: Ground, query: DetailsQuery): Details {
   return {
-    jobs: (query.jobs ?? []).map((id) => jobDetails(ground, id, query.logs)),
+    jobs: detailsOf(query, (id) => beside(ground, id)),
     cells: cells(ground, query),
     ...(query.revokedFrom !== undefined && { revoked: revokedFrom(ground, query.revokedFrom) }),
   }
@@ -32,21 +48,48 @@ function revokedFrom({ sql }: Ground, workers: readonly string[]): RevokedLease[
   return found.map(([id, fence]) => ({ id, fence }))
 }
 
-function jobDetails(ground: Ground, id: string, { after = 0, limit = ALL }: DetailsQuery['logs'] = {}): JobDetails {
-  const { sql } = ground
+function beside({ sql }: Ground, id: string): Beside | undefined {
   const seq = sql.seqOf.get(id)?.[0]
-  if (seq === undefined) return { id, edges: [], dependents: [], logs: [], steps: [], kin: false }
-  const own = sql.chainOf.get(id)![0] as string
-  const edges = sql.edgesOf.all(seq).map(([chain, ...rest]) => edgeOf(id, chain, rest))
-  const dependents = sql.edgesOn.all(own).map(([other, ...rest]) => edgeOf(other, own, rest))
-  const logs = sql.logsOf
-    .all(seq, after, limit)
-    .map((row) => row as [number, Time, number, string])
-    .map(([index, at, attempt, line]): LogLine => ({ index, at, attempt, line }))
-  const steps = sql.stepsOf
-    .all(seq)
-    .map(([name, result]) => ({ name: name as string, result: (result as string | null) ?? undefined }))
-  return { id, edges, dependents, logs, steps, kin: sql.kinOf.get(own, id) !== undefined }
+  if (seq === undefined) return undefined
+  const chain = sql.chainOf.get(id)![0] as string
+  return {
+    edges: (after, outcomes) =>
+      listed(outcomes ? sql.edgesAfter : sql.linksAfter, seq, after, ([place, on, ...rest]) => [
+        place as number,
+        edgeOf(id, on, rest),
+      ]),
+    dependents: () => sql.edgesOn.all(chain).map(([other, ...rest]) => edgeOf(other, chain, rest)),
+    logs: (after, limit) => listed(sql.logsOf, seq, after, lineOf, limit),
+    steps: (after) =>
+      listed(sql.stepsOf, seq, after, ([n, name, result]) => [
+        n as number,
+        { name: name as string, result: (result as string | null) ?? undefined },
+      ]),
+    kin: () => sql.kinOf.get(chain, id) !== undefined,
+  }
+}
+
+/** The entries of a list behind a place, which is the first column: read as far as they are asked for. */
+function* listed<T>(
+  statement: Statement,
+  of: Value,
+  after: number,
+  as: (row: SqlRow) => T,
+  limit = Infinity,
+): Generator<T> {
+  let from = after
+  for (let left = limit; left > 0;) {
+    const count = Math.min(PORTION, left)
+    const rows = statement.all(of, from, count)
+    for (const row of rows) yield as(row)
+    if (rows.length < count) return
+    left -= rows.length
+    from = rows.at(-1)![0] as number
+  }
+}
+
+function lineOf([index, at, attempt, line]: SqlRow): LogLine {
+  return { index: index as number, at: at as Time, attempt: attempt as number, line: line as string }
 }
 
 function edgeOf(dependent: unknown, chain: unknown, [name, policy, state, result, error]: readonly unknown[]): Edge {
@@ -121,7 +164,7 @@ export function due(ground: Ground, { queues, except, limit }: DueQuery, now: Ti
     }
   }
   ripe.sort((a, b) => a.at - b.at || a.seq - b.seq)
-  const jobs = ripe.slice(0, limit).map(({ seq }): JobRecord => ground.bySeq(seq).job)
+  const jobs = ripe.slice(0, limit).map(({ seq }) => ground.headerBySeq(seq))
   if (ripe.length > limit) next = ripe[limit]!.at
   return next === undefined ? { now, jobs } : { now, jobs, next }
 }

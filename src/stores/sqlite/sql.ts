@@ -10,6 +10,11 @@ const RECORD = `j.seq, j.id, j.lane, j.kind, j.state, j.priority, j.ord, j.fence
   j.pending, j.stalls, j.ahead, j.errors, j.progress, j.result, j.error, j.created_at, j.started_at, j.finished_at,
   ${DATA}, j.settings, j.dedup, j.grp, j.memo`
 
+/** The same without the payload: what is due is read without it. */
+const HEADER = RECORD.replace('j.errors, j.progress, j.result, j.error,', '0, NULL, NULL, NULL,')
+  .replace(DATA, 'NULL')
+  .replace('j.memo', 'NULL')
+
 /** What a claim has to know of a job. */
 const HEAD = `SELECT j.seq, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.created_at,
       ${DATA}, j.settings, j.dedup, j.touched, j.parent`
@@ -114,6 +119,7 @@ export const sql = {
   // Jobs.
   jobById: `SELECT ${RECORD} FROM millrace_job j WHERE j.id = ?`,
   jobBySeq: `SELECT ${RECORD} FROM millrace_job j WHERE j.seq = ?`,
+  headerBySeq: `SELECT ${HEADER} FROM millrace_job j WHERE j.seq = ?`,
   seqOf: 'SELECT seq FROM millrace_job WHERE id = ?',
   insertJob: `INSERT INTO millrace_job (seq, id, queue, lane, kind, state, priority, ord, fence, attempts, run_at, broken_at,
     due_at, chain, chain_index, parent, pending, created_at, touched, bulky, data, settings, dedup, grp)
@@ -151,7 +157,7 @@ export const sql = {
   lastLog: 'SELECT coalesce(max(n), 0) FROM millrace_log WHERE job = ?',
   dropLogs: 'DELETE FROM millrace_log WHERE job = ? AND n <= ?',
   addLog: 'INSERT INTO millrace_log (job, n, at, attempt, line) VALUES (?, ?, ?, ?, ?)',
-  stepsOf: 'SELECT name, result FROM millrace_step WHERE job = ? ORDER BY n',
+  stepsOf: 'SELECT n, name, result FROM millrace_step WHERE job = ? AND n > ? ORDER BY n LIMIT ?',
   addStep: `INSERT INTO millrace_step (job, n, name, result)
     VALUES (?1, (SELECT coalesce(max(n), 0) + 1 FROM millrace_step WHERE job = ?1), ?2, ?3)
     ON CONFLICT (job, name) DO UPDATE SET result = excluded.result`,
@@ -244,7 +250,12 @@ export const sql = {
   badEdgesOf: `SELECT place, chain, name, policy, state FROM millrace_edge WHERE dependent = ? AND state IN ('broken', 'closed')
     ORDER BY place`,
   edgesOf: 'SELECT chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? ORDER BY place',
-  edgesOn: `SELECT j.id, e.name, e.policy, e.state, e.result, e.error FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
+  /** Those behind a place, with what they ended with and without. */
+  edgesAfter:
+    'SELECT place, chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? AND place > ? ORDER BY place LIMIT ?',
+  linksAfter:
+    'SELECT place, chain, name, policy, state, NULL, NULL FROM millrace_edge WHERE dependent = ? AND place > ? ORDER BY place LIMIT ?',
+  edgesOn: `SELECT j.id, e.name, e.policy, e.state, NULL, NULL FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
     WHERE e.chain = ? ORDER BY e.dependent`,
 
   // Keys, orphans, cells, writers.

@@ -1,5 +1,6 @@
 // stores/sqlite/store.ts: the store in a SQLite file. A commit is one transaction, made without waiting inside it.
 import { MillraceError } from '../../job/errors.js'
+import type { JobRecord } from '../../job/job.js'
 import { openTransaction, refuseInside } from '../../store/ambient.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import { stepwise } from '../../store/stepwise.js'
@@ -18,7 +19,7 @@ import { checkTarget, openAnother, openDatabase } from './opening.js'
 import { parseOptions } from './options.js'
 import type { Settings, SqliteOptions } from './options.js'
 import { whenFree } from './patience.js'
-import { details, due, tally } from './read.js'
+import { details, due, getSome, tally } from './read.js'
 import { schema, steps, VERSION } from './schema.js'
 import { Transactions } from './transactions.js'
 import { Visits } from './visits.js'
@@ -98,7 +99,23 @@ class SqliteStore implements Store {
     return opened.commit(batch, this.#feed)
   }
 
-  get: Store['get'] = (ids, tx) => this.#look(({ ground }) => ids.map((id) => ground.byId(id)?.job), tx)
+  get: Store['get'] = (ids, tx) => {
+    // With a synchronous driver, all that is asked for within a transaction is read before this returns.
+    if (tx !== undefined || ids.length <= 1)
+      return this.#look(({ ground }) => ids.map((id) => ground.byId(id)?.job), tx)
+    return this.#getMany(ids)
+  }
+
+  /** Between portions, the event loop has its turn. */
+  async #getMany(ids: readonly string[]): Promise<readonly (JobRecord | undefined)[]> {
+    const found: (JobRecord | undefined)[] = []
+    for (;;) {
+      found.push(...(await this.#look(({ ground }) => getSome(ground, ids.slice(found.length)))))
+      if (found.length >= ids.length) return found
+      await new Promise<void>((next) => this.runtime.defer(next))
+    }
+  }
+
   find: Store['find'] = (query, tx) => this.#look(({ ground, list }) => find(ground, list, query), tx)
   details: Store['details'] = (query, tx) => this.#look(({ ground }) => details(ground, query), tx)
   tally: Store['tally'] = (queues, tx) => this.#look(({ ground }) => tally(ground, queues), tx)

@@ -1,6 +1,7 @@
 // stores/table/find.ts: finds jobs, page by page, in the order of their insertion.
 import { jobStates } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
+import { bytesOfRecord, READ_BYTES } from '../../store/reading.js'
 import type { Page, Query } from '../../store/store.js'
 import { merge } from './merge.js'
 import { copyOf } from '../../job/record.js'
@@ -14,13 +15,16 @@ const PAGE = 100
 
 /** One page of the jobs that match. Its cursor is the place of its last job in the order of insertion. */
 export function find(table: Table, query: Query): Page<JobRecord> {
-  const limit = query.limit ?? PAGE
+  const { limit = PAGE, bytes: most = READ_BYTES } = query
   const items: JobRecord[] = []
+  let bytes = 0
   let last: Row | undefined
   for (const row of candidates(table, query)) {
     if (!matches(row.job, query)) continue
-    if (items.length >= limit) return last === undefined ? { items } : { items, cursor: String(last.seq) }
+    if (items.length >= limit || (bytes >= most && last !== undefined))
+      return last === undefined ? { items } : { items, cursor: String(last.seq) }
     items.push(copyOf(row.job))
+    bytes += bytesOfRecord(row.job)
     last = row
   }
   return { items }

@@ -2,25 +2,18 @@
 import { jobStates } from '../../job/job.js'
 import type { Edge, JobState, LogLine, Time } from '../../job/job.js'
 import { REVOKED_LISTED } from '../../store/store.js'
-import type {
-  Cell,
-  Details,
-  DetailsQuery,
-  Due,
-  DueQuery,
-  JobDetails,
-  QueueTally,
-  RevokedLease,
-} from '../../store/store.js'
+import type { Cell, Details, DetailsQuery, Due, DueQuery, QueueTally, RevokedLease } from '../../store/store.js'
+import { detailsOf } from '../details.js'
+import type { Beside } from '../details.js'
 import { merge } from './merge.js'
-import { copyOf } from '../../job/record.js'
+import { headerOf } from '../../job/record.js'
 import type { Named, Queued, Row } from './row.js'
 import type { Table } from './table.js'
 
 /** What lies beside jobs. */
 export function details(table: Table, query: DetailsQuery): Details {
   return {
-    jobs: (query.jobs ?? []).map((id) => jobDetails(table, id, query.logs)),
+    jobs: detailsOf(query, (id) => beside(table, id)),
     cells: cells(table, query),
     ...(query.revokedFrom !== undefined && { revoked: revokedFrom(table, query.revokedFrom) }),
   }
@@ -35,21 +28,27 @@ function revokedFrom({ orphans }: Table, workers: readonly string[]): RevokedLea
   return found
 }
 
-function jobDetails(table: Table, id: string, lines: DetailsQuery['logs']): JobDetails {
+function beside(table: Table, id: string): Beside | undefined {
   const row = table.rows.get(id)
-  if (row === undefined) return { id, edges: [], dependents: [], logs: [], steps: [], kin: false }
-  return {
-    id,
-    edges: Array.from(table.edges.of(id), edgeOf),
-    dependents: Array.from(table.edges.on(row.job.chainId) ?? [], edgeOf),
-    logs: linesOf(table.logs.get(id) ?? [], lines),
-    steps: Array.from(table.steps.get(id) ?? [], ([name, result]) => ({ name, result })),
-    kin: (table.chains.get(row.job.chainId)?.rows.size ?? 0) > 1 || table.children.has(id),
-  }
+  return (
+    row && {
+      edges: (after, outcomes) => numbered(table.edges.of(id), after, outcomes ? edgeOf : linkOf),
+      dependents: () => Array.from(table.edges.on(row.job.chainId) ?? [], linkOf),
+      logs: (after, limit) => linesOf(table.logs.get(id) ?? [], after, limit),
+      steps: (after) => numbered(table.steps.get(id) ?? [], after, ([name, result]) => ({ name, result })),
+      kin: () => (table.chains.get(row.job.chainId)?.rows.size ?? 0) > 1 || table.children.has(id),
+    }
+  )
+}
+
+/** Entries behind a place, each with its own; the first is 1. */
+function* numbered<From, To>(all: Iterable<From>, after: number, as: (each: From) => To): Generator<[number, To]> {
+  let place = 0
+  for (const each of all) if (++place > after) yield [place, as(each)]
 }
 
 /** Lines are numbered without gaps. */
-function linesOf(logs: readonly LogLine[], { after = 0, limit = Infinity }: DetailsQuery['logs'] = {}): LogLine[] {
+function linesOf(logs: readonly LogLine[], after: number, limit: number): LogLine[] {
   const from = Math.max(0, after - (logs[0]?.index ?? 1) + 1)
   return logs.slice(from, from + limit)
 }
@@ -57,6 +56,11 @@ function linesOf(logs: readonly LogLine[], { after = 0, limit = Infinity }: Deta
 /** An edge as it is now: the stored one changes in place. */
 function edgeOf({ dependent, chain, name, policy, state, result, error }: Edge): Edge {
   return { dependent, chain, name, policy, state, result, error }
+}
+
+/** The same without what it ended with. */
+function linkOf({ dependent, chain, name, policy, state }: Edge): Edge {
+  return { dependent, chain, name, policy, state, result: undefined, error: undefined }
 }
 
 function cells(table: Table, query: DetailsQuery): readonly Cell[] {
@@ -115,7 +119,7 @@ export function due(table: Table, { queues, except, limit }: DueQuery, now: Time
   for (const { job } of merge(streams, (a, b) => a.job.dueAt! - b.job.dueAt! || a.seq - b.seq)) {
     if (skipped.has(job.id)) continue
     if (job.dueAt! > now || jobs.length >= limit) return { now, jobs, next: job.dueAt! }
-    jobs.push(copyOf(job))
+    jobs.push(headerOf(job))
   }
   return { now, jobs }
 }

@@ -1,11 +1,16 @@
 // store/conformance/cases/details.ts: what lies beside jobs.
-import { same } from '../check.js'
+import { must, same } from '../check.js'
 import { LEASE, first, openEdge } from '../driver.js'
 import { area } from '../harness.js'
 import { cancel, complete, insert, note, remove, stumble } from '../making.js'
 import type { Change } from '../../../job/change.js'
 import { LOGS_KEPT } from '../../../job/job.js'
+import { readDetails } from '../../reading.js'
+import { stepwise } from '../../stepwise.js'
 import type { DetailsQuery, JobDetails } from '../../store.js'
+
+/** Bytes of a large entry in these cases. */
+const LARGE = 10_000
 
 const empty = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [], steps: [], kin: false })
 
@@ -61,6 +66,62 @@ export const details = area('details', {
       'who depends on a chain is told',
     )
     same((await d.details(parent)).dependents, [], 'nobody depends on the last')
+  },
+
+  'only the parts asked for are read': async (h) => {
+    const d = first(h)
+    await d.land(complete(await d.running('child', { id: 'child' }), { result: 1 }))
+    const parent = await d.running('parent', { id: 'parent', after: ['child'] })
+    await d.land(note(parent, { logs: ['line'], steps: [{ name: 's', result: '2' }] }))
+    const whole = (await h.store.details({ jobs: ['parent', 'child'] })).jobs
+    const parts = ['edges', 'outcomes', 'dependents', 'logs', 'steps', 'kin'] as const
+    same((await h.store.details({ jobs: ['parent', 'child'], parts })).jobs, whole, 'all parts are read by default')
+    for (const part of parts) {
+      const { jobs } = await h.store.details({ jobs: ['parent', 'child'], parts: [part] })
+      const expected = whole.map((each) => ({
+        ...empty(each.id),
+        ...(part === 'edges' && {
+          edges: each.edges.map((edge) => ({ ...edge, result: undefined, error: undefined })),
+        }),
+        ...(part !== 'edges' && part !== 'outcomes' && { [part]: each[part] }),
+      }))
+      same(jobs, expected, 'a part that was not asked for is empty')
+    }
+    same(whole[0]?.edges[0]?.result, '1', 'edges have results with their outcomes')
+    same(whole[1]?.dependents[0]?.result, undefined, 'dependents have none')
+  },
+
+  'what lies beside jobs is cut by bytes, and can be read on': async (h) => {
+    const d = first(h)
+    const large = 'x'.repeat(LARGE)
+    const children = ['c1', 'c2', 'c3', 'c4', 'c5']
+    for (const id of children) await d.land(complete(await d.running('child', { id }), { result: large }))
+    const parent = await d.running('parent', { id: 'parent', after: children })
+    const lines = ['1', '2', '3', '4', '5', '6'].map((each) => each.repeat(LARGE))
+    await d.land(note(parent, { logs: lines }))
+    const steps = ['a', 'b', 'c', 'd'].map((name) => ({ name, result: JSON.stringify(large) }))
+    await d.land(note(parent, { steps }))
+    await d.add('work', { id: 'other' })
+    const jobs = ['parent', 'other', 'c1']
+    const whole = (await h.store.details({ jobs, bytes: 1000 * LARGE })).jobs
+    same(
+      whole.map(({ more }) => more),
+      [undefined, undefined, undefined],
+      'what fits is not cut',
+    )
+    same([whole[0]?.edges.length, whole[0]?.logs.length, whole[0]?.steps.length], [5, 6, 4], 'all of it is there')
+    for (const bytes of [1, 2 * LARGE, 5 * LARGE]) {
+      const [cut, ...rest] = (await h.store.details({ jobs, bytes })).jobs
+      must(rest.length === 0, 'jobs behind the one that reaches the bytes are left out')
+      must((cut?.steps.length ?? 0) >= 1 && (cut?.logs.length ?? 9) < 6, 'lists are cut, and have one entry at least')
+      same(await stepwise(readDetails(h.store, { jobs, bytes })), whole, 'nothing is lost or repeated in reading on')
+    }
+    const some = await stepwise(readDetails(h.store, { jobs, bytes: 1, logs: { after: 1, limit: 3 } }))
+    same(
+      some[0]?.logs.map(({ index }) => index),
+      [2, 3, 4],
+      'a limit on lines holds for all of them together',
+    )
   },
 
   'jobs are answered in the order asked for, and empty where there is none': async (h) => {

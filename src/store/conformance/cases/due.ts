@@ -4,7 +4,8 @@ import { perhapsDue } from '../../../job/lifecycle.js'
 import { has, must, present, same } from '../check.js'
 import { first, ids, LEASE } from '../driver.js'
 import { area } from '../harness.js'
-import { cancel, complete, fail, insert, snooze, update } from '../making.js'
+import { headerOf } from '../../../job/record.js'
+import { cancel, complete, fail, insert, note, snooze, stumble, update } from '../making.js'
 import type { JobOptions } from '../making.js'
 
 const MILL = { queues: ['mill'], except: [], limit: 100 }
@@ -35,7 +36,29 @@ export const due = area('due', {
     await h.advance(59_000)
     same((await h.store.due(MILL)).jobs, [], 'a delayed job is not due before its date')
     await h.advance(1_000)
-    same((await h.store.due(MILL)).jobs, [job], 'a delayed job is due at its date')
+    same((await h.store.due(MILL)).jobs, [headerOf(job)], 'a delayed job is due at its date')
+  },
+
+  'what is due comes without its payload, and is the same otherwise': async (h) => {
+    const d = first(h)
+    const data = 'x'.repeat(2_000)
+    const job = await d.add('work', { run: { in: 1_000 }, data })
+    const held = await d.running('work', { attempts: 3, data })
+    await d.land(note(held, { progress: data, memo: JSON.stringify(data), logs: ['line'] }))
+    await d.land(stumble(held, 1_000))
+    const ended = await d.running('work', { data, keep: { completed: { deleteAfter: 1_000 } } })
+    await d.land(complete(ended, { result: data }))
+    await h.advance(1_000)
+    const { jobs } = await h.store.due(MILL)
+    const records = await h.store.get([job.id, held.id, ended.id])
+    const headers = records.map((each) => headerOf(present(each, 'a job that is due is stored')))
+    const byId = new Map(jobs.map((each) => [each.id, each]))
+    same(
+      headers.map(({ id }) => byId.get(id)),
+      headers,
+      'what is due has all fields but those of its payload',
+    )
+    for (const each of jobs) must(!('data' in each) && !('result' in each), 'what is due has no payload')
   },
 
   'a new job whose date may have come is delayed only if it is ahead by the clock of the store': async (h) => {

@@ -182,7 +182,7 @@ export const fences = area('fences', {
     const d = first(h)
     const held = await d.running('work', { attempts: 2 })
     await h.advance(LEASE)
-    const { now, jobs } = await h.store.due({ queues: [held.queue], except: [], limit: 10 })
+    const { now, jobs } = await d.due([held.queue])
     const reaping = due(present(jobs[0], 'a job whose lease ran out is due'), now)
     must((await d.renew(held)).ok, 'a lease that ran out, and that nobody reaped, is renewed')
     const before = await d.job(held)

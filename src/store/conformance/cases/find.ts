@@ -4,7 +4,7 @@ import { must, same } from '../check.js'
 import { first, ids } from '../driver.js'
 import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
-import { complete, fail, insert, remove } from '../making.js'
+import { complete, fail, insert, note, remove, stumble } from '../making.js'
 import type { Query, Store } from '../../store.js'
 
 async function found(store: Store, query: Query): Promise<readonly string[]> {
@@ -43,8 +43,61 @@ async function oneOfEach(d: Driver): Promise<void> {
   await d.add('cron', { id: 'schedule', kind: 'schedule', run: { in: 60_000 } })
 }
 
+/** Bytes of a large job in these cases. */
+const LARGE = 10_000
+
 /** Jobs are found in the order of their insertion. */
 export const find = area('find', {
+  'a page is cut by its bytes, and goes on from its cursor': async (h) => {
+    const d = first(h)
+    const data = 'x'.repeat(LARGE)
+    for (let at = 1; at <= 7; at++) await d.add('work', { id: `job-${at}`, ...(at !== 4 && { data }) })
+    const all = ['job-1', 'job-2', 'job-3', 'job-4', 'job-5', 'job-6', 'job-7']
+    for (const order of ['oldest', 'newest'] as const) {
+      const page = await h.store.find({ queue: 'mill', order, bytes: 2 * LARGE })
+      must(page.items.length < 4 && page.cursor !== undefined, 'a page ends with the job that reaches its bytes')
+      const expected = order === 'oldest' ? all : all.toReversed()
+      same(await pages(h.store, { queue: 'mill', order, bytes: 2 * LARGE }), expected, 'paging leaves none out')
+      same(await pages(h.store, { order, bytes: 1 }), expected, 'a page holds one job at least')
+      same(await pages(h.store, { chain: 'job-1', order, bytes: 1 }), ['job-1'], 'a chain is cut in the same way')
+    }
+    const whole = await h.store.find({ queue: 'mill', limit: 7, bytes: 100 * LARGE })
+    same([whole.items.length, whole.cursor], [7, undefined], 'what fits is not cut')
+  },
+
+  'results, notes and errors count towards the bytes of a page': async (h) => {
+    const d = first(h)
+    const large = 'x'.repeat(LARGE)
+    await d.land(complete(await d.running('work', { id: 'result' }), { result: large }))
+    await d.land(note(await d.running('work', { id: 'memo' }), { memo: JSON.stringify(large) }))
+    await d.land(note(await d.running('work', { id: 'progress' }), { progress: large }))
+    const error = { name: 'Error', message: 'x'.repeat(LARGE) }
+    await d.land(stumble(await d.running('work', { id: 'errors', attempts: 2 }), 1_000, error))
+    await d.add('work', { id: 'last' })
+    for (const id of ['result', 'memo', 'progress', 'errors']) {
+      const page = await h.store.find({ bytes: LARGE })
+      same(ids(page.items), [id], 'a page ends with the job that reaches its bytes')
+      await d.land(remove(await d.job(id)))
+    }
+  },
+
+  'many large jobs are read by their ids': async (h) => {
+    const d = first(h)
+    const data = 'x'.repeat(1_000_000)
+    const known = Array.from({ length: 20 }, (_, at) => `job-${at}`)
+    for (const id of known) await d.add('work', { id, data })
+    const answer = await h.store.get(['nobody', ...known, 'job-3'])
+    same(
+      answer.map((job) => job?.id),
+      [undefined, ...known, 'job-3'],
+      'jobs are answered in the order asked for, however large they are',
+    )
+    must(
+      answer.every((job) => job === undefined || job.data?.length === data.length + 2),
+      'each with its data',
+    )
+  },
+
   'jobs are found by queue, state, name and kind, and by all together': async (h) => {
     const d = first(h)
     await oneOfEach(d)

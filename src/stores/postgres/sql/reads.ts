@@ -3,10 +3,46 @@ import { REVOKED_LISTED } from '../../../store/store.js'
 import { FILE, GROUP, ROW, UNIT } from './quick.js'
 
 /** Every function that is called from outside goes by these, so that its plans do not depend on statistics. */
-const settings = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+export const settings = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off`
 
+/** The store's time, unless one is given. */
 const clock = `coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)`
+
+/** What is due in some queues, each job `j` as `record` has it, and when the next one comes. */
+export const due = (name: string, record: string, joins = ''): string => `
+create or replace function {S}.${name}(asked jsonb, clock bigint) returns text language plpgsql stable ${settings} as $$
+declare
+  t bigint := ${clock};
+  most int := (asked->>'limit')::int;
+  skip int := jsonb_array_length(asked->'except');
+  answer text;
+begin
+  with q as (select q.id from queue q where asked->'queues' ? q.name),
+  ripe as (
+    select y.* from q cross join lateral (
+      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at <= t
+       order by j.due_at limit most + 1 + skip)
+      union all
+      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.state = 'active' and j.due_at <= t
+       order by j.due_at limit most + 1 + skip)) y
+    where not asked->'except' ? y.id order by y.due_at, y.seq limit most + 1
+  ),
+  next as (
+    select min(y.due_at) as at from q cross join lateral (
+      (select j.id, j.due_at from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at > t
+       order by j.due_at limit 1 + skip)
+      union all
+      (select j.id, j.due_at from job j where j.queue = q.id and j.state = 'active' and j.due_at > t order by j.due_at limit 1 + skip)) y
+    where not asked->'except' ? y.id
+  )
+  select json_build_object('now', t,
+    'jobs', coalesce((select json_agg(${record} order by r.due_at, r.seq) from (select * from ripe order by due_at, seq limit most) r
+                      join job j on j.id = r.id${joins}), '[]'),
+    'next', coalesce((select r.due_at from ripe r order by r.due_at, r.seq offset most limit 1), (select at from next)))::text into answer;
+  return answer;
+end $$;
+`
 
 /** Reading. */
 export const reads = `
@@ -21,10 +57,10 @@ create or replace function {S}.claimed_v1(number bigint) returns text language s
   from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j
 $$;
 
--- A page of jobs from the lists that hold all that match: that of a chain, of a parent, of schedules; or those of lanes by
+-- Where a page of jobs is, from the lists that hold all that match: that of a chain, of a parent, of schedules; or those of lanes by
 -- state and of what runs in each queue, merged. Of many lists, a page holds few of each: a few of each are read, and as long
 -- as they are not enough for a page, more from the last place up to which all are known.
-create or replace function {S}.find_v1(asked jsonb) returns text language plpgsql stable ${settings} as $$
+create or replace function {S}.v4_found(asked jsonb) returns tid[] language plpgsql stable ${settings} as $$
 declare
   up boolean := coalesce(asked->>'order', 'oldest') <> 'newest';
   edge text := case when up then '>' else '<' end;
@@ -39,7 +75,6 @@ declare
   few tid[];
   known bigint;
   page tid[] := '{}';
-  answer text;
 begin
   if asked ? 'kind' then wanted := ' and j.kind = $1->>''kind'''; end if;
   if asked ? 'names' then named := ' and j.lane in (select l.id from lane l where l.name in (select jsonb_array_elements_text($1->''names'')))'; end if;
@@ -87,10 +122,14 @@ begin
     place := known;
     per := least(most, 2 * per);
   end loop;
-  execute format('select coalesce(''['' || string_agg(v1_record(z)::text, '','' order by z.seq %s) || '']'', ''[]'') from job z where z.ctid = any ($1)', way)
-    into answer using page;
-  return answer;
+  return page;
 end $$;
+
+-- A page of jobs, as version 1 of the schema was asked for it.
+create or replace function {S}.find_v1(asked jsonb) returns text language sql stable ${settings} as $$
+  select coalesce('[' || string_agg(v1_record(z)::text, ',' order by z.seq * case when asked->>'order' = 'newest' then -1 else 1 end) || ']', '[]')
+  from job z where z.ctid = any (v4_found(asked))
+$$;
 
 create or replace function {S}.details_v1(asked jsonb) returns text language sql stable ${settings} as $$
   select json_build_object(
@@ -133,38 +172,7 @@ create or replace function {S}.tally_v1(asked jsonb) returns text language sql s
   from queue q where asked is null or asked ? q.name
 $$;
 
-create or replace function {S}.due_v1(asked jsonb, clock bigint) returns text language plpgsql stable ${settings} as $$
-declare
-  t bigint := ${clock};
-  most int := (asked->>'limit')::int;
-  skip int := jsonb_array_length(asked->'except');
-  answer text;
-begin
-  with q as (select q.id from queue q where asked->'queues' ? q.name),
-  ripe as (
-    select y.* from q cross join lateral (
-      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at <= t
-       order by j.due_at limit most + 1 + skip)
-      union all
-      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.state = 'active' and j.due_at <= t
-       order by j.due_at limit most + 1 + skip)) y
-    where not asked->'except' ? y.id order by y.due_at, y.seq limit most + 1
-  ),
-  next as (
-    select min(y.due_at) as at from q cross join lateral (
-      (select j.id, j.due_at from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at > t
-       order by j.due_at limit 1 + skip)
-      union all
-      (select j.id, j.due_at from job j where j.queue = q.id and j.state = 'active' and j.due_at > t order by j.due_at limit 1 + skip)) y
-    where not asked->'except' ? y.id
-  )
-  select json_build_object('now', t,
-    'jobs', coalesce((select json_agg(v1_record(j) order by r.due_at, r.seq) from (select * from ripe order by due_at, seq limit most) r
-                      join job j on j.id = r.id), '[]'),
-    'next', coalesce((select r.due_at from ripe r order by r.due_at, r.seq offset most limit 1), (select at from next)))::text into answer;
-  return answer;
-end $$;
-
+${due('due_v1', 'v1_record(j)')}
 -- The numbers of lanes, made if need be, in a transaction of their own. One that somebody's open transaction is making (only
 -- add_job does, \`held\`) is not waited for: it has no number yet.
 create or replace function {S}.lanes_v1(asked jsonb, held boolean) returns text language plpgsql volatile ${settings} as $$

@@ -1,0 +1,69 @@
+// store/reading.ts: how much one read returns, and how to read what does not fit into one.
+import type { JobRecord } from '../job/job.js'
+import { step } from './stepwise.js'
+import type { Steps } from './stepwise.js'
+import type { Details, DetailsQuery, JobDetails } from './store.js'
+
+/** Bytes of text in one answer, about: what a page of jobs, or of what lies beside them, holds at most. */
+export const READ_BYTES = 8 * 2 ** 20
+
+/** About how many bytes of text a job adds to a page: its payload, and a little for the rest. */
+export function bytesOfRecord({ data, memo, progress, result, error, errors }: JobRecord): number {
+  let bytes = 500 + lengthOf(data) + lengthOf(memo) + lengthOf(progress) + lengthOf(result)
+  if (error !== undefined) bytes += lengthOf(error.message) + lengthOf(error.stack)
+  for (const each of errors) bytes += 100 + lengthOf(each.message) + lengthOf(each.stack)
+  return bytes
+}
+
+function lengthOf(text: string | undefined): number {
+  return text === undefined ? 0 : text.length
+}
+
+/** Something that answers for details: a store, or a session on one. */
+interface Detailed {
+  details(query: DetailsQuery): Promise<Details>
+}
+
+/** What lies beside some jobs, in the order asked for: read in as many answers as it takes, each bounded in bytes. */
+export function* readDetails(from: Detailed, query: DetailsQuery): Steps<readonly JobDetails[]> {
+  const all: JobDetails[] = []
+  let left = query.jobs ?? []
+  while (left.length > 0) {
+    const { jobs } = yield* step(from.details({ ...query, jobs: left }))
+    for (const each of jobs) all.push(each.more === undefined ? each : yield* readOn(from, query, each))
+    left = left.slice(jobs.length)
+  }
+  return all
+}
+
+/** The rest of the lists of one job that were cut. */
+function* readOn(from: Detailed, query: DetailsQuery, cut: JobDetails): Steps<JobDetails> {
+  const { edges, logs, steps } = { edges: [...cut.edges], logs: [...cut.logs], steps: [...cut.steps] }
+  const limit = query.logs?.limit ?? Infinity
+  for (let more = cut.more; more !== undefined;) {
+    const { edges: edge, logs: log, steps: after } = more
+    const { jobs } = yield* step(
+      from.details({
+        jobs: [cut.id],
+        parts: [
+          ...(edge === undefined ? [] : (['edges', 'outcomes'] as const)),
+          ...(log === undefined ? [] : (['logs'] as const)),
+          ...(after === undefined ? [] : (['steps'] as const)),
+        ],
+        ...(edge !== undefined && { edges: { after: edge } }),
+        ...(log !== undefined && {
+          logs: { after: log, ...(limit !== Infinity && { limit: Math.max(0, limit - logs.length) }) },
+        }),
+        ...(after !== undefined && { steps: { after } }),
+        ...(query.bytes !== undefined && { bytes: query.bytes }),
+      }),
+    )
+    const [next] = jobs
+    edges.push(...(next?.edges ?? []))
+    logs.push(...(next?.logs ?? []))
+    steps.push(...(next?.steps ?? []))
+    more = next?.more
+  }
+  const { more: _, ...rest } = cut
+  return { ...rest, edges, logs, steps }
+}
