@@ -107,7 +107,10 @@ export interface Receipt {
   readonly renewals: readonly Verdict[]
   /** For each ask the jobs claimed, in the order in which they should start; those leased ahead come last. */
   readonly asks: readonly (readonly JobRecord[])[]
-  /** When to ask again: an ask was given less than there is, because of a rate that lets more through from then on. */
+  /**
+   * When to ask again: an ask was given less than there is, because of a rate that lets more through from then on, or because
+   * somebody held a waiting job who may release it without a notice.
+   */
   readonly again?: Time
 }
 

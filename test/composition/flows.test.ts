@@ -167,6 +167,32 @@ describe.each(kinds)('on %s', (kind) => {
     expect((await job.refresh()).error).toMatchObject({ code: 'DEPENDENCY_FAILED' })
   })
 
+  test('with cancelSiblings, more children than are read at a time are all cancelled before their parent', async () => {
+    const { flows, queue } = stage(await make(kind))
+    const slow: FlowJob = { name: 'slow', queueName: 'reports', data: null, options: { delay: '1h' } }
+    const { job, children } = await flows.add({
+      name: 'parent',
+      queueName: 'reports',
+      data: null,
+      options: { cancelSiblings: true },
+      children: [
+        { name: 'bad', queueName: 'reports', data: null, options: { attempts: 1 } },
+        { name: 'middle', queueName: 'reports', data: null, children: Array.from({ length: 250 }, () => slow) },
+      ],
+    })
+    const failed = event(queue, 'failed', ({ id }) => id === job.id)
+    closing(
+      new Worker(queue, {
+        bad: () => {
+          throw new Error('as planned')
+        },
+      }),
+    )
+    await failed
+    expect((await children[1].job.refresh()).state).toBe('cancelled')
+    expect((await queue.list({ name: 'slow', state: 'delayed', limit: 1 })).jobs).toEqual([])
+  })
+
   test('results of children outlive them', async () => {
     const { flows, queue } = stage(await make(kind))
     const { job } = await flows.add({

@@ -4,6 +4,7 @@ import { beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { AddOptions, Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import type { JobRecord } from '../../src/job/job.js'
+import { due } from '../../src/job/lifecycle.js'
 import { Driver, LEASE, ask, renewal } from '../../src/store/conformance/driver.js'
 import {
   cancel,
@@ -476,5 +477,58 @@ describe('a due job that a user transaction holds', () => {
     await theirs.query('rollback')
     expect(await whichRan.next()).toBe('held')
     expect(ran.has(held)).toBe(true)
+  })
+})
+
+describe('a waiting job that a user transaction holds', () => {
+  const claims = {
+    'one lane': { handlers: ['held'], limit: undefined },
+    'several lanes': { handlers: ['held', 'other'], limit: undefined },
+    'a queue with a limit': { handlers: ['held'], limit: { concurrency: 5 } },
+  } as const
+
+  test.each(Object.keys(claims) as (keyof typeof claims)[])(
+    'is claimed soon after it is released, though nobody tells: %s',
+    { timeout: 60_000 },
+    async (kind) => {
+      const { handlers, limit } = claims[kind]
+      if (limit !== undefined) await d.limit(limit, queue)
+      for (const name of handlers) await d.land(complete(await d.running(name, { queue }))) // the lanes are there
+      const held = await d.add('held', { queue })
+      await theirs.query(`select 1 from ${schema}.job where id = $1 for update`, [held.id])
+      const asked = gate()
+      const heard = hearing(store, (_, { asks }) => {
+        if (asks.length > 0) asked.open()
+      })
+      const worker = newWorker(newQueue({ store: heard, name: queue }), () => {}, { pollEvery: '1h', autorun: false })
+      const completed = event(worker, 'completed')
+      await worker.run()
+      await asked.promise
+      await theirs.query('rollback')
+      expect(await completed).toMatchObject({ id: held.id })
+    },
+  )
+})
+
+describe('a change that comes too late', () => {
+  test('is refused by its fence, and keeps no claim from the job', async () => {
+    const [delayed] = [await d.add('work', { queue, run: { in: 1 } })]
+    const { jobs } = await d.due([queue])
+    const moved = due(
+      jobs.find(({ id }) => id === delayed!.id)!,
+      Date.now() + 60_000,
+    )
+    await d.land(moved)
+    await theirs.query('rollback')
+    const late = postgres(url, { schema })
+    closing(late)
+    const refused = await late.transact!(async (tx) => {
+      const { groups } = await late.commit({ writer: '', seq: 0, groups: [moved], renewals: [], asks: [] }, tx)
+      // The transaction of the late one is still open.
+      const { asks } = await d.commit({ asks: [ask(1, { queues: [queue], names: ['work'] })] })
+      expect(asks[0]?.map(({ id }) => id)).toEqual([delayed!.id])
+      return groups[0]
+    })
+    expect(verdict(refused)).toBe('fence')
   })
 })

@@ -1,6 +1,7 @@
 // stores/postgres/sql/changes.ts: the part of a commit that applies one group, change by change, in order.
 import { LOGS_KEPT } from '../../../job/job.js'
 import { lockDependents, release, wantedEdges, writeEdges } from './edges.js'
+import { lockJob } from './lock.js'
 import { move } from './move.js'
 
 const insert = `
@@ -97,14 +98,8 @@ const insert = `
         born_ids := born_ids || a.id;
 `
 
-const note = `
-        select * into j from job where id = x->>'id' for update skip locked;
-        if not found then
-          over := x->>'id';
-          why := case when exists (select 1 from job where id = over) then 'busy' else 'missing' end;
-          exit;
-        end if;
-        if j.fence <> (x->>'f')::bigint or (x ? 'held' and not (j.state = 'active' and j.lease_until > t)) then
+const note = `${lockJob}
+        if x ? 'held' and not (j.state = 'active' and j.lease_until > t) then
           why := 'fence'; over := j.id; stands := v1_record(j); exit;
         end if;
         -- A holder that is gone without a sign would keep the job locked: its transaction does not outlast its lease.

@@ -1,4 +1,5 @@
 // stores/postgres/sql/claim.ts: the part of a commit that answers asks, by merging the heads of the lanes that a worker handles.
+import { CLAIM_AGAIN } from './lock.js'
 import { crowd, fitting, LARGE, UNIT } from './quick.js'
 
 /** Rows of groups that give nothing which a claim reads, before it reads group by group; and how much more than is wanted is read at a time. */
@@ -21,6 +22,7 @@ const reached = `for i in 1 .. lanes loop
 export const claim = `
   for k in select value from jsonb_array_elements(b->'a') loop
     began := t;
+    skipped := false;
     want := greatest(0, (k->>'want')::int);
     more := greatest(0, (k->>'ahead')::int);
     tids := '{}'; aheads := '{}'; leases := '{}'; stopped := '{}'; passed := '{}'; passed_n := 0; each_n := 4; floored := false;
@@ -91,6 +93,16 @@ export const claim = `
         ${reached}
       end if;
     end if;
+    -- What waits still in a lane without limits is locked by somebody who may let go of it without a word.
+    if want > 0 and lanes = 1 and a_max[1] = 0 and a_free[1] = 0 and not a_gated[1] then
+      f := k->'floors'->(a_lane[1]::text);
+      skipped := skipped or exists (
+        (select 1 from job j where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is null
+           and (j.priority, j.ord) > (coalesce((f->>0)::bigint, -9223372036854775808), coalesce((f->>1)::bigint, -9223372036854775808)) limit 1)
+        union all
+        (select 1 from job j where a_shared[1] and j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is not null limit 1));
+    end if;
+    if want > 0 and skipped then later := least(later, began + ${CLAIM_AGAIN}); end if;
     for i in 1 .. cardinality(b_key) loop
       if b_took[i] > 0 and b_tokens[i] is not null then
         perform v1_take(b_of[i], substr(b_key[i], strpos(b_key[i], ' ') + 1), array[b_rate[2 * i - 1], b_rate[2 * i]], b_took[i], began);
@@ -293,6 +305,7 @@ function manyLanes(): string {
               continue when i = 0;
               b_left[i] := b_left[i] - 1; b_took[i] := b_took[i] + 1;
             end loop;
+          else skipped := true;
           end if;
           exit when c.cut and lines > 1; -- what is behind it comes before what others have
         end loop;

@@ -1,4 +1,5 @@
 // stores/postgres/sql/claims.ts: the shortest way to jobs, for one ask and nothing else, from queues without limits.
+import { CLAIM_AGAIN } from './lock.js'
 import { crowd, declared, fitting, GROUP, kept, LARGE, recorded, refused, ROW, steady, UNIT } from './quick.js'
 
 /** What is read of a job that is claimed. */
@@ -101,7 +102,7 @@ declare
   ${declared}
   refused boolean; shared boolean; last_s bigint; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; said text; whole text[]; got int;
   found_n int; fit_n int; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
-  c_of int[]; c_what text[]; c_n int[]; recording boolean; told text[]; told_n int := 0;
+  c_of int[]; c_what text[]; c_n int[]; recording boolean; told text[]; told_n int := 0; later bigint;
 begin
   -- Whoever writes a pause or a limit of a queue waits for the claims under way; claims do not wait for them.
   for i in 1 .. cardinality(queue_names) loop
@@ -191,6 +192,17 @@ begin
     floored := false; -- what lies below may be new
     last_p := null; last_o := null; last_s := null;
   end loop;
+  -- What waits still, above the floors, is locked by somebody who may let go of it without a word.
+  if want > 0 and not cut and exists (
+    select 1 from unnest(lanes) g(lane)
+    cross join lateral (select coalesce((floors->(g.lane::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((floors->(g.lane::text)->>1)::bigint, '-9223372036854775808') as o) f
+    cross join lateral (
+      (select 1 from job j where j.lane = g.lane and ${waits} and j.grp is null and (j.priority, j.ord) > (f.p, f.o) limit 1)
+      union all
+      (select 1 from job j where j.lane = g.lane and ${waits} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o) limit 1)) z
+  ) then
+    later := t + ${CLAIM_AGAIN};
+  end if;
   if whole_ids is not null then
     select string_agg(v1_record(z.j)::text, ',') into records
       from unnest(whole_ids) y(id) cross join lateral (select j from job j where j.id = y.id offset 0) z(j);
@@ -201,7 +213,7 @@ begin
       ${tell}
     end if;
   end if;
-  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":%s,"work":%s,"due":[],"revoked":[],"places":[]}',
-    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, told_n, case when cut then to_json(queue_names) else '[]' end) || ${GROUP} || coalesce(rows_out, '');
+  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":%s,"work":%s,"due":[],"revoked":[],"places":[]%s}',
+    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, told_n, case when cut then to_json(queue_names) else '[]' end, ',"later":' || later) || ${GROUP} || coalesce(rows_out, '');
 end $millrace$;
 `

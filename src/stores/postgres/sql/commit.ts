@@ -40,7 +40,7 @@ declare
   found_n int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; freeing text[]; kept_back text[]; states_in text[]; queues int[]; locked text[]; loose int[];
   ords bigint[]; ids_in text[]; end_ids text[]; fences text[]; results text[]; verbs text[]; faults text[]; keyed text[]; gone text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
   -- One ask.
-  k jsonb; l record; c record; want int; more int; lanes int; floored boolean; exhausted boolean; all_ok boolean;
+  k jsonb; l record; c record; want int; more int; lanes int; floored boolean; exhausted boolean; all_ok boolean; skipped boolean;
   tids tid[]; aheads boolean[]; leases bigint[]; new_tids tid[]; new_aheads boolean[]; stopped int[]; claims text[];
   a_lane int[]; a_queue int[]; a_lease bigint[]; a_p bigint[]; a_o bigint[]; a_s bigint[]; a_max int[]; a_free int[];
   a_shared boolean[]; a_gated boolean[]; a_apart boolean[]; passed text[]; passed_n int; each_n int; lines int; v_g int; gated boolean; turns_in bigint[];

@@ -1,16 +1,11 @@
 // stores/postgres/sql/move.ts: the part of a commit that takes a job to another state, as `moved` in stores/apply.ts does.
 
 import { wantedEdges, writeEdges } from './edges.js'
+import { lockJob } from './lock.js'
 
 /** One move, in `x`. */
-export const move = `
-        select * into j from job where id = x->>'id' for update skip locked;
-        if not found then
-          over := x->>'id';
-          why := case when exists (select 1 from job where id = over) then 'busy' else 'missing' end;
-          exit;
-        end if;
-        if j.fence <> (x->>'f')::bigint or (x ? 'held' and not (j.state = 'active' and j.lease_until > t))
+export const move = `${lockJob}
+        if (x ? 'held' and not (j.state = 'active' and j.lease_until > t))
           or (x ? 'reaps' and not (j.state = 'active' and j.lease_until <= t)) then
           why := 'fence'; over := j.id; stands := v1_record(j); exit;
         end if;

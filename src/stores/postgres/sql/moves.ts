@@ -123,13 +123,14 @@ const turning = `
 `
 
 /**
- * The moves of `s`, of which those that somebody holds are passed over: in `locked`; and those that somebody waits for, but
+ * The moves of `s`, of which those that somebody holds, or has moved, are passed over: in `locked`; and those that somebody waits for, but
  * completions whose dependents can be told of all at once.
  */
 const careful = `
         told := '{}'; many := null;
-        select coalesce(array_agg(y.id) filter (where z.mine is null), '{}'), bool_or(z.grp is not null) into locked, gated from unnest(end_ids) y(id)
-          left join lateral (select true as mine, o.grp from job o where o.id = y.id for update skip locked) z on true;
+        select coalesce(array_agg(y.id) filter (where z.mine is null), '{}'), bool_or(z.grp is not null) into locked, gated from unnest(end_ids, fences) y(id, fence)
+          left join lateral (select true as mine, o.grp from job o
+            where o.id = y.id and o.fence = coalesce(y.fence, s->>'f')::bigint for update skip locked) z on true;
         if exists (select 1 from edge) then
           if s->>'k' = 'c' then
             ${freeable}
@@ -157,8 +158,8 @@ const careful = `
           end if;
           with mine as materialized (
             select j.ctid, x.*, j.state as was, case when x.verb = 'n' then coalesce(x.turn, nextval('{S}.place')) end as place from (${each}) x cross join lateral (
-              select o.ctid, o.fence, o.state, o.lease_until, o.chain, o.kind from job o where o.id = x.id for update skip locked) j
-            where j.fence = x.fence and j.kind = 'job' and (j.chain is null or not x.ends)
+              select o.ctid, o.state, o.lease_until, o.chain, o.kind from job o where o.id = x.id and o.fence = x.fence for update skip locked) j
+            where j.kind = 'job' and (j.chain is null or not x.ends)
               -- Whoever waits for others may be told something by a group before its own.
               and case when s ? 'hand' then j.state in ('waiting', 'delayed') and j.state <> x.goal else j.lease_until > t end
           ),

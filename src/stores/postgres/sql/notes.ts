@@ -22,8 +22,8 @@ const careful = `
       with mine as materialized (
         select x.id, x.progress, x.lines, x.more, j.ctid, j.attempt
         from ${given}
-        cross join lateral (select o.ctid, o.fence, o.lease_until, o.attempt from job o where o.id = x.id for update skip locked) j
-        where j.fence = x.fence and j.lease_until > t
+        cross join lateral (select o.ctid, o.lease_until, o.attempt from job o where o.id = x.id and o.fence = x.fence for update skip locked) j
+        where j.lease_until > t
       ), up as (
         update job j set ${noted}
         from mine x where j.ctid = x.ctid and (x.progress is not null or x.more ? 'm')

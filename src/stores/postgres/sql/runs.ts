@@ -144,8 +144,8 @@ export const renewals = `
       delete from orphan o using x where x.lease = 0 and o.id = x.id and o.fence = x.fence returning o.id, o.lane
     ), mine as materialized (
       select j.ctid, x.lease, x.started
-      from x cross join lateral (select o.ctid, o.fence, o.state from job o where o.id = x.id for update skip locked) j
-      where j.fence = x.fence and j.state = 'active' and not exists (select 1 from gone g where g.id = x.id)
+      from x cross join lateral (select o.ctid, o.state from job o where o.id = x.id and o.fence = x.fence for update skip locked) j
+      where j.state = 'active' and not exists (select 1 from gone g where g.id = x.id)
     ), up as (
       update job j set lease_until = t + mine.lease, due_at = t + mine.lease, ahead = j.ahead and not mine.started
       from mine where j.ctid = mine.ctid returning j.id
