@@ -3,6 +3,8 @@ import { isFinished } from '../job/job.js'
 import { AnswerChecks, EventChecks } from './check-answers.js'
 import { KeyChecks, Pauses, Replays, checkAsks } from './check-claims.js'
 import { FlowChecks } from './check-flows.js'
+import { LatenessChecks } from './check-lateness.js'
+import type { LatenessSettings } from './check-lateness.js'
 import { LeaseChecks } from './check-leases.js'
 import { ScheduleChecks } from './check-schedules.js'
 import { StepChecks } from './check-steps.js'
@@ -23,7 +25,7 @@ const OVERDUE = 60_000
 export function checkHistory(
   entries: readonly Entry[],
   final: FinalState,
-  settings: LeaseSettings,
+  settings: LeaseSettings & LatenessSettings,
 ): readonly Violation[] {
   const violations: Violation[] = []
   const report: Report = (rule, time, id, message) => {
@@ -36,6 +38,7 @@ export function checkHistory(
   const events = new EventChecks()
   const steps = new StepChecks(report)
   const ledger = new Ledger(report, [leases, keys, answers, flows, steps])
+  const lateness = new LatenessChecks(report, settings)
   const limits = new LimitChecks(report)
   const schedules = new ScheduleChecks(report)
   const pauses = new Pauses()
@@ -52,11 +55,13 @@ export function checkHistory(
         leases.landed(entry, ledger.jobs)
         limits.landed(entry, () => leases.counting(entry.receipt.now))
         checkAsks(entry, pauses, report)
+        lateness.landed(entry, pauses)
         break
       case 'started':
       case 'aborted':
       case 'ended':
         leases.ran(entry)
+        lateness.ran(entry)
         break
       case 'called':
         answers.called(entry)
@@ -83,11 +88,16 @@ export function checkHistory(
       case 'gone':
         leases.gone(entry.process)
         answers.gone(entry.process)
+        lateness.gone(entry.process, entry.time)
+        break
+      case 'disturbed':
+        lateness.disturbed(entry.process, entry.time, entry.until)
     }
   }
   const time = final.now - EPOCH
   ledger.close(time, final.jobs)
   answers.close(time)
+  lateness.close(time)
   events.close(time, ledger.expected, report)
   checkEnds(final, report)
   return violations

@@ -30,6 +30,9 @@ export interface LineOptions {
 type Kind = Fault['on']
 type Deferred<T> = { resolve(value: T): void; reject(error: unknown): void }
 
+/** How long a worker may take to ask again after its store has failed, which has then failed for no longer than scripts have it. */
+const RECONNECT: Millis = 10_000
+
 const NO_HINTS = { work: [], due: [], revoked: [] } as const
 
 /** Makes the store that a process is given. */
@@ -178,11 +181,13 @@ class BadLine implements Store {
     if (quiet()) return { fault: undefined, down: false }
     if (process.outageUntil > timeline.time) {
       history.count(`outage:${kind}`)
+      history.disturb(process.name, process.outageUntil - timeline.time + RECONNECT)
       return { fault: undefined, down: true }
     }
     const fault = this.#faults.get(`${kind} ${nth}`)
     if (fault !== undefined) {
       history.count(`${kind}:${fault.kind}`)
+      history.disturb(process.name, fault.delay + RECONNECT)
       history.say(process.name, `fault: ${kind} ${nth} ${fault.kind} ${fault.delay} ms`)
     }
     return { fault, down: false }

@@ -109,8 +109,27 @@ interface Gone {
   readonly process: string
 }
 
+/** Something happened to a process, or to one of its calls, that may keep its worker from starting jobs until then. */
+interface Disturbed {
+  readonly kind: 'disturbed'
+  readonly time: Millis
+  readonly process: string
+  readonly until: Millis
+}
+
 /** One entry of a history. */
-export type Entry = Landing | RunEntry | Called | Answer | Logged | Given | Stepped | Signalled | Told | Gone
+export type Entry =
+  | Landing
+  | RunEntry
+  | Called
+  | Answer
+  | Logged
+  | Given
+  | Stepped
+  | Signalled
+  | Told
+  | Gone
+  | Disturbed
 
 /** All that happened, with a readable trace of it and counts of what it covered. */
 export class History {
@@ -136,6 +155,12 @@ export class History {
 
   add(entry: Entry): void {
     this.entries.push(entry)
+  }
+
+  /** Writes down that something happened to a process, which is well again after so long. */
+  disturb(process: string, lasts: Millis): void {
+    const time = this.#time()
+    this.entries.push({ kind: 'disturbed', time, process, until: time + lasts })
   }
 
   /** Writes a line of the trace. */

@@ -35,14 +35,16 @@ export class Process implements SimulatedProcess {
   sheltered = false
   readonly #timeline: Timeline
   readonly #random: Random
+  readonly #onFreeze: ((lasts: Millis) => void) | undefined
   #state: 'running' | 'frozen' | 'dead' = 'running'
   #frozenUntil: Millis = 0
   #held: { readonly source: Source; readonly work: () => void }[] = []
 
-  /** `skew` is how far its clock is ahead of the true one. */
-  constructor(name: string, timeline: Timeline, random: Random, skew: Millis) {
+  /** `skew` is how far its clock is ahead of the true one; `onFreeze` is called whenever nothing runs here for a while. */
+  constructor(name: string, timeline: Timeline, random: Random, skew: Millis, onFreeze?: (lasts: Millis) => void) {
     this.name = name
     this.#timeline = timeline
+    this.#onFreeze = onFreeze
     this.#random = random.fork('process')
     const jitter = random.fork('runtime')
     let ids = 0
@@ -72,6 +74,7 @@ export class Process implements SimulatedProcess {
   freeze(delay: Millis): void {
     if (this.#state === 'dead') return
     this.#state = 'frozen'
+    this.#onFreeze?.(delay)
     this.#frozenUntil = Math.max(this.#frozenUntil, this.#timeline.time + delay)
     this.#timeline.after(delay, () => {
       if (this.#timeline.time >= this.#frozenUntil) this.thaw()

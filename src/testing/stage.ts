@@ -89,7 +89,7 @@ export class Stage {
   spawn(name: string, role: 'producer' | 'worker', skew: Millis): Actor {
     const { settings, faults, jobs, handlers, worker: extra } = this.#options
     const random = this.#random.fork(name)
-    const process = new Process(name, this.timeline, random, skew)
+    const process = new Process(name, this.timeline, random, skew, (lasts) => this.history.disturb(name, lasts))
     const line = badLine({
       process,
       store: this.#store,

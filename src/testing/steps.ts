@@ -15,11 +15,13 @@ export function takeStep(stage: Stage, step: Step, perform?: (stage: Stage, step
     case 'kill':
       return on(stage, step, 'is to be killed', (actor) => stage.end(actor, 'is killed'))
     case 'close':
-      return on(stage, step, `is to close within ${step.timeout} ms`, (actor) =>
-        actor.process.enter('deferred', () => void stage.close(actor, step.timeout)),
-      )
+      return on(stage, step, `is to close within ${step.timeout} ms`, (actor) => {
+        history.disturb(step.process, Infinity)
+        actor.process.enter('deferred', () => void stage.close(actor, step.timeout))
+      })
     case 'rest':
       return on(stage, step, `rests for ${step.for} ms`, ({ process, worker }) => {
+        history.disturb(step.process, step.for)
         process.enter('deferred', () => worker?.pause())
         stage.timeline.after(step.for, () => process.enter('deferred', () => worker?.resume()))
       })

@@ -25,6 +25,7 @@ export const rules = {
   event: 'each transition is announced once, and nothing else is',
   acknowledged: 'what a caller was told is true',
   lost: 'every job comes to its end',
+  late: 'a job that a worker could start does not wait for longer than the poll takes',
   overdue: 'what is due is done',
   working: 'a worker that lives goes on asking for jobs',
   closing: 'workers and queues close in time',
