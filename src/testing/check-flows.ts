@@ -16,6 +16,8 @@ export class FlowChecks implements LedgerListener {
   /** What each job returned last. */
   readonly #results = new Map<string, string | undefined>()
   readonly #chains = new Map<string, Tracked[]>()
+  /** Whose child the first job of each chain is. */
+  readonly #parents = new Map<string, string | undefined>()
   /** What jobs had waited for when they were claimed, by job and fence. */
   readonly #waited = new Map<string, readonly string[]>()
 
@@ -23,14 +25,19 @@ export class FlowChecks implements LedgerListener {
     this.#report = report
   }
 
-  inserted(job: Tracked, { job: { chainIndex } }: Insert, { time, batch }: Landing): void {
+  inserted(job: Tracked, { job: { chainIndex, parentId } }: Insert, { time, batch }: Landing): void {
     const chain = this.#chains.get(job.chain)
+    if (chainIndex === 0) this.#parents.set(job.chain, parentId)
     if (chain === undefined) this.#chains.set(job.chain, [job])
     else chain.push(job)
     if (chainIndex === 0) return
     const group = batch.groups.find((each) =>
       each.some((change) => change.kind === 'insert' && change.job.id === job.id),
     )
+    if (parentId !== this.#parents.get(job.chain)) {
+      const [meant, found] = [this.#parents.get(job.chain), parentId].map((each) => each ?? 'nobody')
+      this.#report('chain', time, job.id, `It carries on a chain of children of ${meant}, and is a child of ${found}.`)
+    }
     const ends = group?.some((change) => change.kind === 'move' && change.to === 'completed') === true
     if (!ends) this.#report('chain', time, job.id, 'It carries a chain on, and nothing was completed with it.')
   }

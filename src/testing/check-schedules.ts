@@ -13,6 +13,8 @@ interface Known {
   /** The time it stands at. */
   next: Time
   runs: number
+  /** The last time that it made a run for. */
+  last: Time
   /** Fences at which the store refused its runs. */
   readonly refused: Set<number>
 }
@@ -53,7 +55,7 @@ export class ScheduleChecks {
       const known = change.kind === 'move' ? this.#known.get(change.id) : undefined
       if (change.kind !== 'move' || known === undefined) continue
       if (change.to === 'removed' || change.to === 'cancelled') this.#known.delete(change.id)
-      else if (change.set.data !== undefined) this.#changed(change, known)
+      else if (change.set.data !== undefined) this.#changed(change, known, landing.time)
       else this.#round(change, known, runs.get(change.id) ?? [], landing)
       runs.delete(change.id)
     }
@@ -64,7 +66,7 @@ export class ScheduleChecks {
   #scheduled({ job }: Insert): void {
     const { timing } = readSpec(job as unknown as Parameters<typeof readSpec>[0])
     const next = job.run !== undefined && 'at' in job.run ? job.run.at : 0
-    this.#known.set(job.id, { timing, next, runs: 0, refused: new Set() })
+    this.#known.set(job.id, { timing, next, runs: 0, last: 0, refused: new Set() })
   }
 
   #run(job: JobRecord, runs: Map<string, Time[]>, time: Millis): void {
@@ -75,10 +77,12 @@ export class ScheduleChecks {
     runs.set(job.parentId!, [...(runs.get(job.parentId!) ?? []), made])
   }
 
-  #changed({ id, set, to }: Move, known: Known): void {
+  #changed({ id, set, to }: Move, known: Known, time: Millis): void {
     const { timing } = readSpec({ id, data: set.data } as Parameters<typeof readSpec>[0])
     known.timing = timing
     if (to === 'delayed') known.next = nextOf(set) ?? known.next
+    if (known.next <= known.last)
+      this.#report('schedule', time, id, `It was written anew for ${known.next}, and had made a run for ${known.last}.`)
     known.runs = (JSON.parse(set.result ?? '{"runs":0}') as { runs: number }).runs
   }
 
@@ -87,6 +91,7 @@ export class ScheduleChecks {
     const wrong = (message: string): void => this.#report('schedule', time, id, message)
     const to = nextOf(set)
     known.runs += times.length
+    known.last = Math.max(known.last, ...times)
     known.next = to ?? Infinity
     const until = to ?? now + 1
     for (const each of times) {

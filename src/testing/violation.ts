@@ -15,7 +15,8 @@ export const rules = {
   parent: 'a job is released in the very commit that ended its last dependency, not before, and once',
   results: 'a job that has waited is told what each of its dependencies came to, of all of them and of no other',
   siblings: 'a job that fails with all its children does so when each of them has ended',
-  chain: 'a chain goes on with one job, in the very commit that completed the one before it',
+  chain:
+    'a chain goes on with one job, a child of the same parent, in the very commit that completed the one before it',
   step: 'a step that was remembered is not taken again, and gives what it gave',
   signal: 'a signal is taken once, and gives the same whenever it is asked for',
   dedup: 'no two unfinished jobs hold one key, and a window lets nobody in',

@@ -95,6 +95,11 @@ it('a continuation is the next of the chain', () => {
   expect(next).toEqual(create(spec({ id: 'next' }), { id: 'job-0', index: 4 }))
 })
 
+it('a continuation is a child of the parent of the job before it', () => {
+  const { job } = continueChain(record({ parentId: 'parent' }), create(spec({ id: 'next', parentId: undefined })))
+  expect(job).toMatchObject({ id: 'next', chainId: 'job-1', parentId: 'parent' })
+})
+
 it('a lock says nothing, and is held where a worker asks', () => {
   expect(lock(active(), true)).toEqual(note(active(), {}))
   expect(lock(record(), false)).toEqual({ kind: 'note', id: 'job-1', fence: 7, held: false })

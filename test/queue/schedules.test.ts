@@ -167,6 +167,24 @@ describe('a schedule', () => {
     expect(await times('k')).toEqual([3 * HOUR])
   })
 
+  it('repeats no run when it is written anew under a clock that is behind', async () => {
+    const { clock, store, queue, worker, times } = scene()
+    await worker()
+    await queue.schedule('k', { every: '1h', name: 'n', overlap: 'allow' })
+    await clock.advance('2h 1m')
+    expect(await times('k')).toEqual([HOUR, 2 * HOUR])
+    await queue.remove({ schedule: 'k' }) // or the ids of runs would keep them from being made again
+    const runtime = { ...clock.runtime, now: () => clock.runtime.now() - 2 * HOUR }
+    const behind = new Queue('work', {
+      store: Object.assign(Object.create(store) as Store, { runtime }),
+      logger: false,
+    })
+    const { next } = await behind.schedule('k', { cron: '0 * * * *', tz: 'UTC', name: 'n', overlap: 'allow' })
+    expect(next[0]).toBe(START + 3 * HOUR)
+    await clock.advance('2h')
+    expect(await times('k')).toEqual([3 * HOUR, 4 * HOUR])
+  })
+
   it('goes on while the queue is paused: only its runs wait', async () => {
     const { clock, queue, worker, times } = scene()
     await worker()
