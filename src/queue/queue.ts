@@ -4,7 +4,7 @@ import type { JobRecord } from '../job/job.js'
 import type { Jsonable } from '../job/json.js'
 import { checkName, refuseUnknown } from '../job/names.js'
 import { refuseInside } from '../store/ambient.js'
-import { connect } from '../store/connection.js'
+import { connect, storeTime } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import { step, stepwise } from '../store/stepwise.js'
@@ -300,8 +300,9 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
 
   /** Why a job is not running. */
   explain(id: string): Promise<Explanation> {
-    const now = this.#connection.runtime.now()
+    const connection = this.#connection
     return this.run(undefined, 'queue.explain', function* (place) {
+      const now = yield* step(storeTime(connection, place.way.within))
       return yield* step(explain(place.way, yield* ownJob(place, id), now))
     })
   }

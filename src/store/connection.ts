@@ -1,6 +1,7 @@
 // store/connection.ts: what queues and workers of one process share on a store: its lanes and its opening.
 import { Lane } from './batcher.js'
 import type { Committer } from './batcher.js'
+import type { Time } from '../job/job.js'
 import { Outage } from './outage.js'
 import { systemRuntime } from './runtime.js'
 import type { Runtime } from './runtime.js'
@@ -73,4 +74,14 @@ function create(store: Store): Connection {
     outage,
     ready,
   }
+}
+
+/**
+ * The store's time, by which entries of workers are judged: the clock of this process may differ from it. Inside a transaction
+ * of a synchronous driver the store cannot be asked beside it, and lives by this machine's clock anyway.
+ */
+export async function storeTime({ store, runtime, ready }: Connection, within: boolean): Promise<Time> {
+  if (within && store.can.synchronous === true) return runtime.now()
+  await ready()
+  return (await store.due({ queues: [], except: [], limit: 1 })).now
 }

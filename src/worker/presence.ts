@@ -19,6 +19,8 @@ export class Presence {
   #version = 0
   #state: State = 'running'
   #others = 0
+  /** Signs of life until the next look around. */
+  #untilLook = 0
   #writing: Promise<void> | undefined
   /** What is to be announced with the next write that lands. */
   #untold: CellEvent['type'][] = []
@@ -48,28 +50,32 @@ export class Presence {
     return this.#write(this.#stopped ? undefined : this.#state, lane)
   }
 
-  /** A sign of life, and a look around. */
+  /**
+   * A sign of life, and now and then a look around: the more workers there are, the less often, so that all of them together
+   * read each entry about once an interval.
+   */
   async beat(): Promise<void> {
     if (this.#stopped) return
     await this.#write(this.#state)
-    await this.look()
+    if (--this.#untilLook <= 0) await this.look()
   }
 
-  /** Sees who else is there, or was; answers their entries. */
+  /** Sees who else is there, or was; answers their entries. Called after a sign of life. */
   async look(): Promise<readonly Cell[]> {
     const { store, runtime } = this.#connection
     const { cells } = await store.details({ cellsUnder: WORKERS })
-    const now = runtime.now()
+    // By the store's clock, which this process's may differ from: its own entry was written just now.
+    const now = cells.find(({ key }) => key === cellKey.worker(this.#self.id))?.at ?? runtime.now()
     this.#others = liveWorkers(cells, now).filter(
       (worker) => worker.id !== this.#self.id && worker.queues.some((queue) => this.#self.queues.includes(queue)),
     ).length
-    for (const cell of cells) {
-      const { every } = JSON.parse(cell.value) as WorkerCell
-      if (now - cell.at <= FORGOTTEN * every) continue
-      await this.#connection.renewals.commit([
-        { kind: 'put', key: cell.key, value: undefined, version: cell.version, events: [] },
-      ])
-    }
+    this.#untilLook = (1 + this.#others) * (0.5 + runtime.random())
+    const forgotten = cells.filter(({ value, at }) => now - at > FORGOTTEN * (JSON.parse(value) as WorkerCell).every)
+    await Promise.all(
+      forgotten.map(({ key, version }) =>
+        this.#connection.renewals.commit([{ kind: 'put', key, value: undefined, version, events: [] }]),
+      ),
+    )
     return cells
   }
 
