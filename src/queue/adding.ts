@@ -81,6 +81,11 @@ export class Adder {
     this.#webhooks = webhooks
   }
 
+  /** The most bytes that data may take as JSON. */
+  get maxBytes(): number {
+    return this.#desk.maxBytes
+  }
+
   /** Checks everything about a job to be added; waits only if a schema does. */
   prepare(name: string, data: unknown, options: AddOptions, kin?: Kin): Prepared | Promise<Prepared> {
     if (typeof options === 'object' && options?.repeat !== undefined) {

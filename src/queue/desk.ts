@@ -42,7 +42,8 @@ export class Desk implements JobActions {
   /** The way of a call to the store, in a transaction if one is given or if the calling code is inside of one. */
   readonly way: (tx?: Tx) => Way
   readonly #jobs: JobDefinitions | undefined
-  readonly #maxBytes: number
+  /** The most bytes that a job's data may take as JSON. */
+  readonly maxBytes: number
   /** Called when this desk closes, to let go of those who wait. */
   readonly #closing = new Set<() => void>()
   #closed = false
@@ -53,12 +54,12 @@ export class Desk implements JobActions {
     this.feed = new Feed(connection.store)
     this.rereading = new Rereading(connection)
     this.#jobs = jobs
-    this.#maxBytes = maxBytes
+    this.maxBytes = maxBytes
   }
 
   /** The payload as text, if it is JSON and the declared schema takes it. Waits only if the schema does. */
   encode(name: string, data: unknown): JsonText | undefined | Promise<JsonText | undefined> {
-    const text = encodeJson(data, 'data', this.#maxBytes)
+    const text = encodeJson(data, 'data', this.maxBytes)
     const schema = this.#jobs?.[name]?.input
     if (schema === undefined) return text
     const said = validate(schema, data)
@@ -255,7 +256,7 @@ export class Desk implements JobActions {
 
   /** Sends a signal to a job; answers whether it was taken. */
   *signalling(id: string, name: string, data: unknown, way: Way, known?: JobRecord): Steps<boolean> {
-    const text = encodeJson(data, 'signal data', this.#maxBytes)
+    const text = encodeJson(data, 'signal data', this.maxBytes)
     return yield* sending(way, known ?? (yield* this.reading(id, way)), name, text)
   }
 

@@ -68,7 +68,7 @@ export class Floor {
   constructor(host: FloorHost) {
     const { connection, settings, emitter } = host
     this.#host = host
-    this.#desk = new Desk(connection, host.jobs, Infinity)
+    this.#desk = new Desk(connection, host.jobs, host.adder?.maxBytes ?? settings.maxDataBytes)
     this.slots = new Slots(settings.concurrency, {
       runtime: connection.runtime,
       abandonAfter: settings.abandonAfter,

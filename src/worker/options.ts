@@ -3,6 +3,7 @@ import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
+import { DEFAULT_JSON_LIMIT } from '../job/json.js'
 import { checkName, nearest, refuseUnknown } from '../job/names.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions, CustomBackoff } from '../job/retry.js'
@@ -62,6 +63,8 @@ export interface WorkerOptions<
   readonly retryable?: (error: unknown, job: Job) => 'retry' | 'fatal'
   /** The wait between tries while the store fails. Default: exponential from 100 ms, half jitter, at most 10 s. */
   readonly reconnect?: BackoffOptions | Duration
+  /** The most bytes that the data of a job may take as JSON that a handler adds. For a worker made by names of queues; one made on a queue has the queue's. Default 1 MiB. */
+  readonly maxDataBytes?: number
   /** Wraps each run, the first outermost. Default: none. */
   readonly middleware?: Wraps
   /** Start at once; otherwise call `run()`. Default true. */
@@ -87,6 +90,7 @@ const optionNames = [
   'backoff',
   'retryable',
   'reconnect',
+  'maxDataBytes',
   'middleware',
   'autorun',
   'logger',
@@ -119,6 +123,8 @@ export interface Settings {
   readonly custom: Readonly<Record<string, CustomBackoff>>
   readonly retryable: ((error: unknown, job: Job) => 'retry' | 'fatal') | undefined
   readonly reconnect: Backoff
+  /** Of what is added to queues that it knows by name alone. */
+  readonly maxDataBytes: number
   readonly handles: readonly Handled[]
   /** The size of its batches, where it handles one name alone and that in batches. */
   readonly only: number | undefined
@@ -139,7 +145,9 @@ export function parseWorker(
   refuseUnknown(options, optionNames, 'new Worker')
   checkTelemetry(options.telemetry, 'new Worker')
   const { concurrency = 1, maxGlobalConcurrency, backoff = {}, retryable } = options
+  const { maxDataBytes = DEFAULT_JSON_LIMIT } = options
   count(concurrency, 'concurrency')
+  count(maxDataBytes, 'maxDataBytes')
   if (maxGlobalConcurrency !== undefined) count(maxGlobalConcurrency, 'maxGlobalConcurrency')
   if (options.autorun !== undefined && typeof options.autorun !== 'boolean') throw bad('autorun must be true or false')
   if (jobs !== undefined && (typeof jobs !== 'object' || jobs === null)) throw bad('jobs must be made by defineJobs')
@@ -172,6 +180,7 @@ export function parseWorker(
     retryable,
     reconnect:
       options.reconnect === undefined ? defaultReconnect : parseBackoff(options.reconnect, 'new Worker: reconnect'),
+    maxDataBytes,
     handles: [
       ...[...parsed.byName].map(([name, each]) => handled(name, each.lease, jobs)),
       ...(parsed.any === undefined ? [] : [{ name: undefined, lease: parsed.any.lease }]),

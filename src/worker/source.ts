@@ -21,7 +21,7 @@ interface Source<Jobs extends JobDefinitions, S extends Store> {
 /** Reads the first argument of a worker: a queue, or names of queues in a store. */
 export function sourceOf<Jobs extends JobDefinitions, S extends Store>(
   source: Queue<Jobs, S> | string | readonly string[],
-  options: { readonly store?: Store | undefined },
+  options: { readonly store?: Store | undefined; readonly maxDataBytes?: number | undefined },
 ): Source<Jobs, S> {
   if (typeof options !== 'object' || options === null) {
     throw new MillraceError('INVALID_OPTION', `new Worker: its options must be an object, not ${show(options)}.`)
@@ -34,6 +34,9 @@ export function sourceOf<Jobs extends JobDefinitions, S extends Store>(
   }
   if (queue !== undefined && given !== undefined && given !== queue.store) {
     throw new MillraceError('INVALID_OPTION', "new Worker: give the queue's own store, or none: its jobs are there.")
+  }
+  if (queue !== undefined && options.maxDataBytes !== undefined) {
+    throw new MillraceError('INVALID_OPTION', 'new Worker: give maxDataBytes to the queue: its workers go by it.')
   }
   const store: Store | undefined = given ?? queue?.store
   if (store === undefined) {

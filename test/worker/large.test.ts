@@ -1,11 +1,11 @@
 // What is too large for a store: batches are split, and a settlement that does not fit fails its job once and for good.
 import { beforeEach, describe, expect, test } from 'vitest'
-import { MillraceError } from 'millrace'
+import { MillraceError, Worker } from 'millrace'
 import type { Handler, Job, Queue, Store } from 'millrace'
 import { bytesOf } from '../../src/store/weight.js'
 import { kinds, stores } from '../composition/stores.js'
 import { hearing } from '../faults/hearing.js'
-import { event, newQueue, newWorker } from '../setup.js'
+import { closing, event, newQueue, newWorker } from '../setup.js'
 
 const LIMIT = 20_000
 const make = stores()
@@ -115,5 +115,29 @@ describe.each(kinds.filter((kind) => kind !== 'memory'))('in a transaction on %s
     const queue = newQueue({ store: bounded(await make(kind)) })
     const job = await outcomeOf(queue, (_, ctx) => ctx.complete(() => 'x'.repeat(2 * LIMIT)))
     expect(job).toMatchObject({ state: 'failed', attempt: 1, error: { code: 'DATA_TOO_LARGE' } })
+  })
+})
+
+describe('what a handler adds, in a worker made by the name of its queue', () => {
+  const limited = async (maxDataBytes?: number): Promise<unknown> => {
+    const queue = newQueue()
+    await queue.add('job', null, { attempts: 1 })
+    const add: Handler = async ({ name }, ctx) => {
+      if (name === 'job') await ctx.add('child', 'x'.repeat(1_100_000))
+    }
+    const options = { store: queue.store, logger: false, ...(maxDataBytes !== undefined && { maxDataBytes }) } as const
+    const worker = closing(new Worker('work', add, options))
+    const ended = await Promise.race([event(worker, 'failed'), event(worker, 'completed')])
+    return 'error' in ended ? ended.error : ended.type
+  }
+
+  test('is bounded as in others, by 1 MiB unless it says otherwise', async () => {
+    expect(await limited()).toMatchObject({ code: 'DATA_TOO_LARGE' })
+    expect(await limited(2_000_000)).toBe('completed')
+  })
+
+  test('has its bound from the queue where there is one', () => {
+    const made = (): unknown => new Worker(newQueue(), () => {}, { maxDataBytes: 5, autorun: false })
+    expect(made).toThrow('give maxDataBytes to the queue')
   })
 })
