@@ -55,6 +55,8 @@ export class Attempt {
   batch: Joined<Attempt> | undefined
   /** What it came to, once it ended. */
   outcome: Outcome | undefined
+  /** About how many bytes its result takes, while that is on its way. */
+  weight = 0
   /** A settlement was sent whose answer never came. */
   unsure = false
   /** What goes with its settlement. */

@@ -35,6 +35,9 @@ export interface SettlementHost {
 /** More settlements than this on their way (or than a batch holds, or two where claims go beside them), and no further jobs are taken: claims must not outrun what they come to. */
 const MANY = 500
 
+/** Backpressure in bytes: no further jobs are claimed while unacknowledged results take more than this. */
+const MANY_BYTES = 64 * 2 ** 20
+
 /** The wait before a settlement whose answer never came is sent again. */
 const AGAIN: Millis = 250
 
@@ -43,6 +46,8 @@ export class Settlements {
   readonly #host: SettlementHost
   readonly #many: number
   #open = 0
+  /** About how many bytes the results take that are on their way. */
+  #bytes = 0
   #given = false
   /** The error told last. */
   #told: unknown
@@ -61,6 +66,8 @@ export class Settlements {
       return
     }
     this.#open++
+    attempt.weight = outcome.kind === 'returned' ? (outcome.result?.length ?? 0) : 0
+    this.#bytes += attempt.weight
     attempt.lastWords = attempt.takeLastWords()
     this.#submit(attempt, outcome)
   }
@@ -87,12 +94,14 @@ export class Settlements {
 
   /** Whether so many are on their way that no further jobs should be taken. */
   get behind(): boolean {
-    return this.#open > this.#many
+    return this.#open > this.#many || this.#bytes > MANY_BYTES
   }
 
-  #close(): void {
+  #close(attempt?: Attempt): void {
+    const wasBehind = this.behind
     this.#open--
-    if (this.#open === this.#many) this.#host.caughtUp()
+    this.#bytes -= attempt?.weight ?? 0
+    if (wasBehind && !this.behind) this.#host.caughtUp()
     if (this.#open === 0) for (const done of this.#idle.splice(0)) done()
   }
 
@@ -123,7 +132,7 @@ export class Settlements {
     const landed = verdict.ok ? outcome : landedUnheard(attempt, outcome, verdict)
     if (landed !== undefined) {
       this.landed(attempt, landed)
-      this.#close()
+      this.#close(attempt)
       return
     }
     if (verdict.ok) return
@@ -146,7 +155,7 @@ export class Settlements {
     }
     attempt.lastWords?.told(verdict)
     this.#host.lost(attempt, ...reasonOf(verdict))
-    this.#close()
+    this.#close(attempt)
   }
 
   /** One of the jobs to be added with it stands already, or cannot be added. */
@@ -200,7 +209,7 @@ export class Settlements {
       return this.#submit(attempt, outcome)
     }
     this.#host.lost(attempt, 'lease-lost')
-    this.#close()
+    this.#close(attempt)
   }
 
   async #renewFirst(attempt: Attempt, outcome: Outcome): Promise<void> {
@@ -216,7 +225,7 @@ export class Settlements {
       }
       attempt.lastWords?.told(verdict!)
       this.#host.lost(attempt, ...reasonOf(verdict!))
-      this.#close()
+      this.#close(attempt)
     } catch (error) {
       this.#host.failed(error)
       this.#again(attempt, outcome, error)
@@ -234,7 +243,7 @@ export class Settlements {
   /** It is not sent again; nobody waits for ever to hear of what went with it. */
   #drop(attempt: Attempt, error: unknown): void {
     attempt.lastWords?.failed(attempt.lost === undefined ? error : attempt.notOurs())
-    this.#close()
+    this.#close(attempt)
   }
 
   #tell(attempt: Attempt, outcome: Outcome): void {

@@ -2,10 +2,12 @@
 import { beforeEach, describe, expect, test } from 'vitest'
 import { MillraceError, Worker } from 'millrace'
 import type { Handler, Job, Queue, Store } from 'millrace'
+import { memory } from 'millrace/memory'
+import { virtualClock } from 'millrace/testing'
 import { bytesOf } from '../../src/store/weight.js'
 import { kinds, stores } from '../composition/stores.js'
 import { hearing } from '../faults/hearing.js'
-import { closing, event, newQueue, newWorker } from '../setup.js'
+import { closing, event, gate, newQueue, newWorker } from '../setup.js'
 
 const LIMIT = 20_000
 const make = stores()
@@ -140,4 +142,37 @@ describe('what a handler adds, in a worker made by the name of its queue', () =>
     const made = (): unknown => new Worker(newQueue(), () => {}, { maxDataBytes: 5, autorun: false })
     expect(made).toThrow('give maxDataBytes to the queue')
   })
+})
+
+test('a worker takes no further jobs while the results that are on their way take too much', async () => {
+  const go = gate()
+  const clock = virtualClock()
+  const inner = closing(memory({ runtime: clock.runtime }))
+  /** As a store that works on several batches at once: claims do not wait for settlements. */
+  const store: Store = {
+    ...hearing(inner, () => {}),
+    can: { ...inner.can, parallel: true },
+    commit: async (batch, tx) => {
+      const settles = batch.groups.some(([change]) => change?.kind === 'move' && change.held)
+      if (settles) await go.promise
+      return inner.commit(batch, tx)
+    },
+  }
+  const queue = newQueue({ store })
+  await queue.addBulk(Array.from({ length: 100 }, () => ({ name: 'job', options: { attempts: 1 } })))
+  let [started, completed] = [0, 0]
+  const worker = newWorker(
+    queue,
+    () => {
+      started++
+      return 'x'.repeat(2 ** 20 - 2)
+    },
+    { concurrency: 5 },
+  )
+  const done = new Promise<void>((resolve) => worker.on('completed', () => ++completed === 100 && resolve()))
+  await clock.advance('20s')
+  expect(started).toBeGreaterThan(64)
+  expect(started).toBeLessThan(75)
+  go.open()
+  await clock.until(done)
 })
