@@ -23,6 +23,19 @@ export const storeErrors = {
     summary: 'The store cannot be reached or does not answer.',
     remedy: "Check that the database is up and reachable; the driver's own error is in `cause`.",
   },
+  DATABASE_UNREACHABLE: {
+    summary: 'No connection to the database server could be made, so that nothing was sent.',
+    remedy:
+      "Check the address in the message, the network, and that PostgreSQL listens there and has connections left; the driver's own error is in `cause`.",
+  },
+  POOL_EXHAUSTED: {
+    summary: 'All connections of the pool were in use for too long, so that nothing was sent.',
+    remedy: 'Give connections back sooner, or make the pool larger: a transaction keeps one until it ends.',
+  },
+  POOL_TOO_SMALL: {
+    summary: 'The pool holds fewer than two connections: a transaction keeps one, and would wait for itself.',
+    remedy: 'Give the pool at least two: `max` of `pg` and `postgres`, `connections` of the store.',
+  },
   WRITER_BEHIND: {
     summary: 'A batch carries a number below the last one the store applied for its writer.',
     remedy: 'Give each process a writer of its own; never share or copy one.',

@@ -9,6 +9,7 @@ import type { Caller } from '../store/batcher.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { JobDetails, Verdict } from '../store/store.js'
+import { refuseAborted } from './aborting.js'
 import { refuseCycle } from './cycles.js'
 import type { JobDefinition, JobDefinitions } from './define.js'
 import type { Desk } from './desk.js'
@@ -106,16 +107,17 @@ export class Adder {
   }
 
   /** Sends an add, and makes a handle of what it comes to. */
-  send(prepared: Prepared, way: Way = this.#desk.way()): Promise<Job> {
+  send(prepared: Prepared, way: Way = this.#desk.way(), signal?: AbortSignal): Promise<Job> {
     if (way.within) return stepwise(this.#sending(prepared, way))
     return new Promise((resolve, reject) => {
-      this.#desk.connection.main.submit([prepared.insert], new Adding(this, prepared, way, resolve, reject))
+      const group = signal === undefined ? [prepared.insert] : unlessAborted(prepared.insert, signal)
+      this.#desk.connection.main.submit(group, new Adding(this, prepared, way, resolve, reject))
     })
   }
 
   /** Sends several; within a transaction all at once. */
-  sendAll(prepared: readonly Prepared[], way: Way): Promise<Job[]> {
-    if (!way.within) return Promise.all(prepared.map((each) => this.send(each, way)))
+  sendAll(prepared: readonly Prepared[], way: Way, signal?: AbortSignal): Promise<Job[]> {
+    if (!way.within) return Promise.all(prepared.map((each) => this.send(each, way, signal)))
     return stepwise(this.#sendingAll(prepared, way))
   }
 
@@ -298,6 +300,14 @@ export function noRoom({ job: { queue, group } }: Insert, oldest: JobRecord | un
     `${whose} '${queue}' is at the bound of its backlog; try again later, or raise maxBacklog by queue.limit.`,
     { details: { queue, ...(group !== undefined && { group }) } },
   )
+}
+
+/** An insert that is left out of its batch if nobody waits for it any more when that leaves. */
+function unlessAborted(insert: Insert, signal: AbortSignal): () => readonly Insert[] {
+  return () => {
+    refuseAborted(signal)
+    return [insert]
+  }
 }
 
 /** An add on its way. A class, since there is one for every job, and closures cost more. */

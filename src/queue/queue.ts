@@ -10,6 +10,8 @@ import type { Stop } from '../store/runtime.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Store } from '../store/store.js'
+import { orAborted, refuseAborted, splitSignal } from './aborting.js'
+import type { Abortable } from './aborting.js'
 import { Adder, NO_OPTIONS } from './adding.js'
 import type { Prepared } from './adding.js'
 import { Chain } from './chain.js'
@@ -104,23 +106,25 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return this.#add(name, args[0], args[1] ?? NO_OPTIONS) as Promise<JobOf<Jobs, NoInfer<Name>>>
   }
 
-  #add(name: string, data: unknown, options: AddOptions & InTransaction): Promise<Job> {
+  #add(name: string, data: unknown, options: AddOptions & InTransaction & Abortable): Promise<Job> {
     const teller = this.#teller
     if (teller === undefined) return this.#send(name, data, options)
     return teller.sending(1, options?.tx, () => this.#send(name, data, options))
   }
 
   /** Not an async function: for most adds, one promise is enough. */
-  #send(name: string, data: unknown, options: AddOptions & InTransaction): Promise<Job> {
+  #send(name: string, data: unknown, options: AddOptions & InTransaction & Abortable): Promise<Job> {
     try {
       this.#refuseClosed()
       const plain = options === NO_OPTIONS // as most are
-      const { tx, rest } = plain ? NO_TRANSACTION : splitTransaction(options, 'queue.add options')
+      const { tx, rest: others } = plain ? NO_TRANSACTION : splitTransaction(options, 'queue.add options')
+      const { signal, rest } = splitSignal(others, 'queue.add')
+      refuseAborted(signal)
       const way = this.#desk.way(tx)
       const prepared = this.#adder.prepare(name, data, rest)
-      if (!(prepared instanceof Promise)) return this.#adder.send(prepared, way)
+      if (!(prepared instanceof Promise)) return orAborted(this.#adder.send(prepared, way, signal), signal)
       refuseLate(this.store, tx, name)
-      return this.#underWay(prepared.then((each) => this.#adder.send(each, way)))
+      return orAborted(this.#underWay(prepared.then((each) => this.#adder.send(each, way, signal))), signal)
     } catch (error) {
       return Promise.reject(error)
     }
@@ -135,17 +139,20 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   }
 
   /** Adds many, in order, each landing by itself; if one of them is malformed, none is written. */
-  addBulk(items: readonly BulkItem<Jobs>[], ...options: TransactionArgument<S>): Promise<JobOf<Jobs>[]> {
-    const add = (): Promise<Job[]> => this.#underWay(stepwise(this.#addBulk(items, options[0])))
+  addBulk(items: readonly BulkItem<Jobs>[], options?: WithTransaction<S, Abortable>): Promise<JobOf<Jobs>[]> {
+    const { tx, signal } = (options ?? {}) as InTransaction & Abortable
+    const add = (): Promise<Job[]> => orAborted(this.#underWay(stepwise(this.#addBulk(items, options))), signal)
     const count = Array.isArray(items) ? items.length : 0
-    const added = this.#teller === undefined ? add() : this.#teller.sending(count, options[0]?.tx, add)
+    const added = this.#teller === undefined ? add() : this.#teller.sending(count, tx, add)
     return added as Promise<JobOf<Jobs>[]>
   }
 
-  *#addBulk(items: readonly BulkItem<Jobs>[], options: InTransaction | undefined): Steps<Job[]> {
+  *#addBulk(items: readonly BulkItem<Jobs>[], options: (InTransaction & Abortable) | undefined): Steps<Job[]> {
     this.#refuseClosed()
     if (!Array.isArray(items)) throw new MillraceError('INVALID_OPTION', 'queue.addBulk takes an array of jobs.')
-    const tx = transactionIn(options, 'queue.addBulk')
+    const { signal, rest } = splitSignal(options ?? {}, 'queue.addBulk')
+    refuseAborted(signal)
+    const tx = transactionIn(rest, 'queue.addBulk')
     const way = this.#desk.way(tx)
     const ready: Prepared[] = []
     const prepared = (items as readonly BulkItem<AnyJobs>[]).map((item) => {
@@ -156,7 +163,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
       if (each instanceof Promise) refuseLate(this.store, tx, items[at]!.name)
       ready.push(each instanceof Promise ? yield* step(each) : each)
     }
-    return yield* step(this.#adder.sendAll(ready, way))
+    return yield* step(this.#adder.sendAll(ready, way, signal))
   }
 
   /** The job with this id, or undefined. */

@@ -1,4 +1,5 @@
 // queue/types.ts: the shapes of a queue's calls, typed by the jobs it takes.
+import type { Abortable } from './aborting.js'
 import type { Store } from '../store/store.js'
 import type { InputOf, JobDefinition, JobDefinitions, NameOf, PhasesOf, OwnResultOf } from './define.js'
 import type { Logger } from './events.js'
@@ -51,8 +52,8 @@ export interface JobPage<AJob> {
 
 /** What `add` takes after the name. Data may be left out where undefined is data. */
 export type AddArguments<Input, S extends Store = Store> = undefined extends Input
-  ? [data?: Input, options?: WithTransaction<S, AddOptions>]
-  : [data: Input, options?: WithTransaction<S, AddOptions>]
+  ? [data?: Input, options?: WithTransaction<S, AddOptions & Abortable>]
+  : [data: Input, options?: WithTransaction<S, AddOptions & Abortable>]
 
 /** What `add` takes for a name; of a name that may be one of several, what fits all of them. */
 export type InputFor<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = (

@@ -2,7 +2,7 @@
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { outside } from './ambient.js'
-import { isFinal, isTooLarge, saysNothingLanded, unavailable } from './commit-errors.js'
+import { UNSENT_TRIED, isFinal, isTooLarge, saysNothingLanded, saysNothingSent, unavailable } from './commit-errors.js'
 import { Outage } from './outage.js'
 import type { Runtime, Stop } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
@@ -390,6 +390,7 @@ export class Lane {
   /** Sends a batch until there is an answer: the store applies a number once, so sending again is safe. */
   async #deliver(batch: Batch): Promise<Receipt> {
     let unsure = false
+    const began = this.#runtime.elapsed()
     for (let tries = 0; ; tries++) {
       const sent = this.#runtime.elapsed()
       try {
@@ -405,8 +406,11 @@ export class Lane {
         if (saysNothingLanded(error)) {
           throw unsure && !isFinal(error) ? unavailable(this.#store, error) : error
         }
-        unsure = true
-        if (tries >= this.#options.replays) throw unavailable(this.#store, error)
+        const unsent = saysNothingSent(error)
+        unsure ||= !unsent
+        if (tries >= this.#options.replays || (unsent && this.#runtime.elapsed() - began >= UNSENT_TRIED)) {
+          throw unsure ? unavailable(this.#store, error) : error
+        }
         this.#options.outage.failed(error, this.#runtime.elapsed())
         await this.#pause(25 * 2 ** tries)
       }

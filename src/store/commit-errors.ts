@@ -2,6 +2,7 @@
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { ErrorCode } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
+import type { Millis } from '../job/job.js'
 import type { Store } from './store.js'
 
 /** Errors by which a store says that a batch did not land and will not for now, so that it is no use to send it again. */
@@ -26,11 +27,23 @@ const nothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_FORBIDDEN',
   'DATABASE_MISSING',
   'SCHEMA_MISSING',
+  'POOL_TOO_SMALL',
 ])
 
 /** Whether an error says that the batch did not land: for its own try alone. */
 export function saysNothingLanded(error: unknown): error is MillraceError {
   return isMillraceError(error) && nothingLanded.has(error.code)
+}
+
+/** Errors by which a store says that a try did not reach it: nothing landed by it, and another one may. */
+const nothingSent: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['DATABASE_UNREACHABLE', 'POOL_EXHAUSTED'])
+
+/** How long a batch that does not reach the store is sent again. */
+export const UNSENT_TRIED: Millis = 2_000
+
+/** Whether an error says that the batch was not even sent: for its own try alone. */
+export function saysNothingSent(error: unknown): boolean {
+  return isMillraceError(error) && nothingSent.has(error.code)
 }
 
 /**

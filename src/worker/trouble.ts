@@ -12,6 +12,7 @@ const forGood: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_OVERWRITTEN',
   'INVALID_OPTION',
   'UNKNOWN_OPTION',
+  'POOL_TOO_SMALL',
 ])
 
 /** They stay until somebody has changed the database, or what is around it; then work goes on. */

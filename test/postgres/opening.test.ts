@@ -277,11 +277,13 @@ describe('the schema', () => {
 
   test('is told where the level is changed under a user’s pool', async () => {
     const url = await newDatabase()
-    const pool = new Pool({ connectionString: url, max: 1 })
+    const pool = new Pool({ connectionString: url, max: 2 })
     onTestFinished(() => pool.end())
     const store = opened(pool)
     await store.open()
-    await pool.query('set default_transaction_isolation = serializable')
+    const clients = await Promise.all([pool.connect(), pool.connect()])
+    for (const client of clients) await client.query('set default_transaction_isolation = serializable')
+    for (const client of clients) client.release()
     const batch = { writer: 'w', seq: 1, groups: [], renewals: [], asks: [] }
     expect(await refusal(store.commit(batch))).toMatchObject({
       code: 'INVALID_OPTION',

@@ -9,6 +9,8 @@ import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation
 import { lookout, LOOKS } from './lookout.js'
 import { quoted } from './migrate.js'
 import { NoAnswer, inTime } from './patience.js'
+import { TransactionSlots } from './slots.js'
+import { exhausted, isAnswer, unreachable } from './unreachable.js'
 
 interface QueryResult {
   readonly rows: readonly (readonly unknown[])[]
@@ -30,6 +32,8 @@ export interface PgClient {
 /** What the store needs of a pool of `pg`. */
 export interface PgPool {
   readonly options: object
+  readonly totalCount: number
+  readonly idleCount: number
   readonly Client: new (options: object) => PgClient
   connect(connected: (error: Error | undefined, client: PgClient | undefined) => void): unknown
   on(event: 'error', listener: (error: Error) => void): unknown
@@ -85,9 +89,6 @@ function isSubmittable(query: unknown): boolean {
   return typeof query === 'object' && query !== null && 'submit' in query
 }
 
-/** Connections of a pool that transactions leave to the rest: for a batch, for asks, for renewals. */
-const KEPT_FREE = 3
-
 class PgDriver implements Driver<PgClient> {
   readonly name = 'pg'
   readonly #pool: PgPool
@@ -96,15 +97,17 @@ class PgDriver implements Driver<PgClient> {
   /** Behind a pooler that mixes connections, a prepared statement is not where it was prepared. */
   #prepares = true
   #savepoints = 0
-  /** Transactions that are open, and those that wait for one to end. */
-  #transacting = 0
-  readonly #turns: (() => void)[] = []
+  /** There has been a connection. */
+  #connected = false
+  readonly #slots: TransactionSlots
   readonly #looks = lookout((call) => this.call(call))
 
   constructor(pool: PgPool, own: boolean, options: DriverOptions) {
     this.#pool = pool
     this.#own = own
     this.#options = options
+    const { max = 10 } = pool.options as { max?: number }
+    this.#slots = new TransactionSlots(max)
   }
 
   async call(call: Call): Promise<string | null> {
@@ -132,18 +135,8 @@ class PgDriver implements Driver<PgClient> {
     })
   }
 
-  /** Batches and renewals keep connections for themselves, however many transactions there are. */
-  async transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
-    const { max = 10 } = this.#pool.options as { max?: number }
-    if (this.#transacting >= Math.max(1, max - KEPT_FREE)) await new Promise<void>((go) => this.#turns.push(go))
-    else this.#transacting++
-    try {
-      return await this.#transact(work)
-    } finally {
-      const next = this.#turns.shift()
-      if (next === undefined) this.#transacting--
-      else next()
-    }
+  transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
+    return this.#slots.run(() => this.#transact(work))
   }
 
   async #transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
@@ -264,15 +257,27 @@ class PgDriver implements Driver<PgClient> {
       })
     })
     try {
-      return await this.#within(connecting)
+      const client = await this.#within(connecting)
+      this.#connected = true
+      return client
     } catch (error) {
       const giveBack = (client: PgClient): void => {
         client.removeListener('error', fail)
         client.release()
       }
       connecting.then(giveBack).catch(() => {})
-      throw error
+      throw this.#unconnected(error)
     }
+  }
+
+  /** What it means that there was no connection: the pool was in use, or the server cannot be reached. */
+  #unconnected(error: unknown): unknown {
+    if (isAnswer(error)) return error
+    const { options, totalCount, idleCount } = this.#pool
+    const { max = 10 } = options as { max?: number }
+    // Before the first connection, those of the pool may all be waiting for the server.
+    const inUse = this.#connected && totalCount >= max && idleCount === 0 && isWait(error)
+    return inUse ? exhausted(max, undefined, error) : unreachable(options, error)
   }
 
   async #ask(client: PgClient, { name, text, values }: Call): Promise<string | null> {
@@ -289,6 +294,11 @@ class PgDriver implements Driver<PgClient> {
     const { patience, timer } = this.#options
     return inTime(asked, patience, timer)
   }
+}
+
+/** Whether an error says that a connection was waited for too long. */
+function isWait(error: unknown): boolean {
+  return isInstance(error, NoAnswer) || (error as Error).message === 'timeout exceeded when trying to connect'
 }
 
 function spoilt(): MillraceError {

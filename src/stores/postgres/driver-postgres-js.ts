@@ -1,5 +1,5 @@
 // stores/postgres/driver-postgres-js.ts: the driver `postgres` (postgres.js), on the user's own client.
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError, isInstance } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { importPackage } from '../../store/packages.js'
 import { Scope, givenOf, guarded, transactionOver } from '../guarded.js'
@@ -8,6 +8,8 @@ import { isServersWord, isUnpreparable } from './failures.js'
 import { lookout, LOOKS } from './lookout.js'
 import { quoted } from './migrate.js'
 import { NoAnswer, inTime } from './patience.js'
+import { TransactionSlots } from './slots.js'
+import { exhausted, unreachable } from './unreachable.js'
 
 /** How long to wait for a statement that was told to end, before it is told again. */
 const AGAIN: Millis = 100
@@ -35,13 +37,34 @@ async function another(sql: PostgresJs, options: object): Promise<PostgresJs> {
   return (module as { default: (options: object) => PostgresJs }).default({ ...sql.options, ...options })
 }
 
+/** Errors of a connection that was never made. */
+const NO_CONNECTION: ReadonlySet<unknown> = new Set([
+  ...['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ETIMEDOUT'],
+  ...['CONNECT_TIMEOUT', '53300', '57P03'],
+])
+
+/** What a failed call means: where it has not been sent, it never will be, and nothing was written. */
+function unsent(sql: PostgresJs, query: object, error: unknown): unknown {
+  const { state, cancel } = query as { state?: unknown; cancel?: () => unknown }
+  if (NO_CONNECTION.has((error as { code?: unknown }).code)) return unreachable(sql.options, error)
+  if (!isInstance(error, NoAnswer) || state !== null || typeof cancel !== 'function') return error
+  cancel.call(query) // it stands in the queue of the client, and is taken out
+  const { max } = sql.options as { max: number }
+  return exhausted(max, undefined, error)
+}
+
 /** Connections by `postgres`. It finds lost connections and opens others by itself. */
 export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOptions): Driver<PostgresJsTransaction> {
   let prepares = true
+  const { max = 10 } = sql.options as { max?: number }
+  const slots = new TransactionSlots(max)
 
   const within = <T>(asked: Promise<T>): Promise<T> => inTime(asked, patience, timer)
   const ask = async (on: PostgresJs, { text, values }: Call, prepare: boolean): Promise<string | null> => {
-    const [row] = await within(on.unsafe(text, values, { prepare }))
+    const query = on.unsafe(text, values, { prepare })
+    const [row] = await within(query).catch((error: unknown) => {
+      throw unsent(on, query, error)
+    })
     return row === undefined ? null : ((Object.values(row)[0] as string | null) ?? null)
   }
 
@@ -92,15 +115,12 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
           scope.lose(error) // also where the connection was lost while no statement was under way
           throw error
         })
-      return waitedFor(
-        begin,
-        () => scope.unknown !== undefined,
-        (tx: PostgresJsTransaction) => {
-          const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
-          backend.catch(() => {})
-          return whileOpen(tx, scope, work, () => cancel(tx, backend))
-        },
-      )
+      const inside = (tx: PostgresJsTransaction): ReturnType<typeof work> => {
+        const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
+        backend.catch(() => {})
+        return whileOpen(tx, scope, work, () => cancel(tx, backend))
+      }
+      return slots.run(() => waitedFor(begin, () => scope.unknown !== undefined, inside))
     },
     savepoint: inSavepoint,
     async listen(channel: string, ear: Ear): Promise<Listening> {

@@ -4,9 +4,12 @@ import type { Driver, DriverOptions } from './connection.js'
 import { pgDriver } from './driver-pg.js'
 import { postgresJsDriver } from './driver-postgres-js.js'
 import { needReadCommitted } from './isolation.js'
+import { refuseSmallPool } from './unreachable.js'
 
 /** A URL, a pool of `pg`, or a client of `postgres`: made into a driver when first used. */
 export async function openDriver(target: unknown, options: DriverOptions): Promise<Driver> {
+  const { options: given } = (typeof target === 'string' ? {} : target) as { options?: { max?: unknown } }
+  refuseSmallPool(typeof target === 'string' ? options.connections : given?.max)
   if (typeof target === 'string' || isPool(target)) return pgDriver(target as never, options)
   if (isPostgresJs(target)) return needReadCommitted(postgresJsDriver(target as never, options))
   throw invalidTarget(target)

@@ -112,7 +112,7 @@ test(
 test('what is healed by sending again is told of all the same, once by the queue and by the worker', async () => {
   const url = await newDatabase()
   const between = await inFrontOf(url)
-  const store = closing(postgres(between.through(url), { patience: 500, connections: 1 }))
+  const store = closing(postgres(between.through(url), { patience: 500, connections: 2 }))
   const queue = closing(new Queue('work', { store, logger: false }))
   const worker = closing(new Worker(queue, (job) => job.data, { autorun: false, logger: false }))
   await worker.run()

@@ -23,11 +23,11 @@ beforeEach(async () => {
   onTestFinished(() => proxy.close())
 })
 
-/** A queue whose only connection goes through the proxy; `sending` hears of batches before they leave. */
+/** A queue whose few connections go through the proxy; `sending` hears of batches before they leave. */
 function opened(driver: string, sending: (batch: Batch) => void = () => {}): Queue {
-  const sql = driver === 'pg' ? undefined : postgresJs(proxy.through(url), { max: 1, onnotice: () => {} })
+  const sql = driver === 'pg' ? undefined : postgresJs(proxy.through(url), { max: 2, onnotice: () => {} })
   if (sql !== undefined) onTestFinished(() => sql.end({ timeout: 0 }))
-  const store = closing(postgres(sql ?? proxy.through(url), { connections: 1 }))
+  const store = closing(postgres(sql ?? proxy.through(url), { connections: 2 }))
   const telling: Store = {
     ...hearing(store, () => {}),
     commit: (batch, tx) => {
