@@ -26,7 +26,7 @@ export function checkName(value: unknown, what: string): string {
 }
 
 /** What the names of Millrace's own queues and the ids of its own jobs begin with. */
-const RESERVED = 'millrace:'
+export const RESERVED = 'millrace:'
 
 /** Whether a queue or a job is one of Millrace's own. */
 export function isReserved(name: string): boolean {

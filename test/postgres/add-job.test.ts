@@ -53,6 +53,12 @@ async function refused(...added: Added): Promise<string> {
   }
 }
 
+test("queues of Millrace's own are refused, as by a queue", async () => {
+  expect(await refused('millrace:webhooks', 'n')).toBe(
+    `22023 millrace.add_job: the queue "millrace:webhooks" is one of Millrace's own; choose another`,
+  )
+})
+
 describe('a job added from SQL is the one that queue.add adds', () => {
   const hour = 3_600_000
   const all: readonly (readonly [title: string, options: AddOptions, fromSql?: object])[] = [

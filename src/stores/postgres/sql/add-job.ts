@@ -1,5 +1,6 @@
 // stores/postgres/sql/add-job.ts: jobs added from SQL: by triggers, by other languages, by hand.
-import { RESERVED_IDS } from '../../../job/names.js'
+import { RESERVED, RESERVED_IDS } from '../../../job/names.js'
+import { pinned } from './quick.js'
 
 /** What options may be, checked as `queue/options.ts` does. What is wrong is refused with 22023. */
 const checks = `
@@ -143,7 +144,7 @@ $$;
  * the id or the dedup key is taken. An option that is null is one that was not given.
  */
 export const addJob = `${checks}
-create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile as $$
+create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile ${pinned} as $$
 declare
   said jsonb := '{}';
   word text;
@@ -160,6 +161,7 @@ begin
     select coalesce(jsonb_object_agg(e.key, e.value), '{}') into said from jsonb_each(options) e where jsonb_typeof(e.value) <> 'null';
   end if;
   perform {S}.v1_name(queue, 'queue'), {S}.v1_name(name, 'name');
+  perform {S}.v1_check(not starts_with(queue, '${RESERVED}'), format('the queue %s is one of Millrace''s own; choose another', to_json(queue)));
   perform {S}.v1_check(said->'lifo' is null or jsonb_typeof(said->'lifo') = 'boolean', format('lifo must be true or false, not %s', said->'lifo'));
   if said ? 'group' then
     perform {S}.v1_name(case when jsonb_typeof(said->'group') = 'string' then said->>'group' end, 'group'),

@@ -1,6 +1,6 @@
 // stores/postgres/sql/add.ts: the shortest ways in, for batches that do nothing but add plain jobs alike.
 import { lastTurn, TURN, turnOf } from './groups.js'
-import { crowd, declared, kept, recorded, refused, steady, UNIT } from './quick.js'
+import { crowd, declared, kept, pinned, recorded, refused, steady, UNIT } from './quick.js'
 
 /** Whether something is set for a queue that an add has to look at, or the lane that the process remembers is not there any more. */
 const bounded = `not exists (select 1 from {S}.lane z where z.id = of_lane and z.queue = of_queue)
@@ -13,7 +13,7 @@ const bounded = `not exists (select 1 from {S}.lane z where z.id = of_lane and z
  */
 const one = `
 create or replace function {S}.add_one_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
-  tries bigint, said text, job_id text, body text, clock bigint) returns text language plpgsql volatile set plan_cache_mode = force_generic_plan as $millrace$
+  tries bigint, said text, job_id text, body text, clock bigint) returns text language plpgsql volatile ${pinned} set plan_cache_mode = force_generic_plan as $millrace$
 #variable_conflict use_variable
 declare
   answer text;
@@ -129,7 +129,7 @@ end $millrace$;
 
 /** What version 1 of the schema was asked for in their place: whoever calls it is told to go the long way. */
 const before = `
-create or replace function {S}.add_v1(b jsonb) returns text language sql immutable as $$ select null::text $$;
+create or replace function {S}.add_v1(b jsonb) returns text language sql immutable ${pinned} as $$ select null::text $$;
 `
 
 export const add = `${one}${many}${shared}${before}`

@@ -11,8 +11,15 @@ export const GROUP = 'chr(29)'
 /** Separates what commits told from each other. */
 export const FILE = 'chr(28)'
 
+/**
+ * Where a function that is called from outside looks for names. Without it, a function of the same name in a schema of the
+ * caller's path is taken where its arguments fit better, and in PostgreSQL 14 anybody may create one in `public`. Functions that
+ * only these call, `v1_…` and so on, look where their callers do.
+ */
+export const pinned = 'set search_path = {S}, pg_temp'
+
 /** The settings of every function that writes: they make its plans independent of statistics, and read what is in order from its index. */
-export const steady = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+export const steady = `${pinned} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'`
 
 /** Data from so many bytes on is looked at before it is read. */

@@ -1,9 +1,9 @@
 // stores/postgres/sql/reads.ts: what the store can be asked, and what it tells those who watch.
 import { REVOKED_LISTED } from '../../../store/store.js'
-import { FILE, GROUP, ROW, UNIT } from './quick.js'
+import { FILE, GROUP, pinned, ROW, UNIT } from './quick.js'
 
 /** Every function that is called from outside goes by these, so that its plans do not depend on statistics. */
-export const settings = `set search_path = {S}, pg_temp set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+export const settings = `${pinned} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off`
 
 /** The store's time, unless one is given. */
@@ -431,6 +431,6 @@ begin
 end $$;
 
 -- The same, as versions before were asked for it.
-create or replace function {S}.tidy_v2(clock bigint) returns boolean language sql volatile as $$ select {S}.tidy_v3(clock, null, null) $$;
-create or replace function {S}.tidy_v1(clock bigint) returns void language sql volatile as $$ select {S}.tidy_v2(clock) $$;
+create or replace function {S}.tidy_v2(clock bigint) returns boolean language sql volatile ${pinned} as $$ select {S}.tidy_v3(clock, null, null) $$;
+create or replace function {S}.tidy_v1(clock bigint) returns void language sql volatile ${pinned} as $$ select {S}.tidy_v2(clock) $$;
 `
