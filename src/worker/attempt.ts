@@ -11,6 +11,7 @@ import { Job } from '../queue/job.js'
 import type { Done, UpdateOptions } from '../queue/job.js'
 import type { Ended } from '../queue/links.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
+import { outOfOrder } from '../queue/successors.js'
 import type { Planned, Successors } from '../queue/successors.js'
 import type { Processing } from '../queue/telemetry.js'
 import { leaveTo, placeNow, runInside } from '../store/ambient.js'
@@ -18,6 +19,7 @@ import type { Stop } from '../store/runtime.js'
 import { notInBatch } from './batching.js'
 import { notAwaited } from './calls.js'
 import type { AttemptHost, Joined } from './attempt-host.js'
+import { notCommitted } from './completing-given.js'
 import { Children, dependenciesOf, refuseVainWait, returned } from './children.js'
 import type { WaitOptions } from './children.js'
 import { Context, Snoozed, abortFor, wrap } from './context.js'
@@ -233,6 +235,8 @@ export class Attempt {
   }
 
   add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
+    if (this.#transacting?.given !== undefined)
+      return Promise.reject(outOfOrder('ctx.add was called after ctx.complete({ tx })'))
     return this.children.add(this.#transacting?.planning, name, data, options)
   }
 
@@ -386,13 +390,31 @@ export class Attempt {
     this.#end(failure(this.#failing, error, retryable))
   }
 
-  #end(outcome: Outcome): void {
+  #end(ended: Outcome): void {
     this.#finish()
-    this.outcome = outcome
     const work = this.#transacting
+    const outcome = (this.outcome = work?.given === undefined ? ended : this.#endedGiven(ended, work.given))
     if (work === undefined || (outcome.kind === 'returned' && !work.isOpen)) return this.#host.ended(this, outcome)
     if (outcome.kind === 'returned') void settleWithin(this, this.#host, work, outcome, this.#children?.own.also ?? [])
     else void work.rollBack(new Error('The handler failed.')).then(() => this.#host.ended(this, outcome))
+  }
+
+  /**
+   * It was settled in a transaction of the user's, of which nobody says whether it was committed. If it was, what is sent now is
+   * refused by its fence, and that settlement is taken to stand.
+   */
+  #endedGiven(ended: Outcome, given: Returned): Outcome {
+    this.unsure = true
+    this.perhaps = given
+    return ended.kind === 'returned' ? this.failedWith(notCommitted(this.record)) : ended
+  }
+
+  /** A result as it is stored; rejects where its schema refuses it. */
+  async stored(value: unknown): Promise<JsonText | undefined> {
+    const schema = this.#host.definitionOf(this.record.name)?.output
+    const taken =
+      schema === undefined ? value : await new Promise<unknown>((pass, refuse) => judge(schema, value, pass, refuse))
+    return taken === undefined ? undefined : encodeJson(taken, 'result')
   }
 
   /** What a failure comes to, which is found only when the handler has returned. What is too large stays too large. */

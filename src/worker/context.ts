@@ -8,9 +8,10 @@ import type { JobDefinitions, NameOf } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
 import type { Ended } from '../queue/links.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
-import type { Completing, Inside, PlanArguments, Planned } from '../queue/successors.js'
+import type { Completing, Inside, PlanArguments, Planned, Planning } from '../queue/successors.js'
+import type { InTransaction } from '../queue/transactions.js'
 import type { AnyJobs, InputFor } from '../queue/types.js'
-import type { Store } from '../store/store.js'
+import type { Store, TakenBy } from '../store/store.js'
 import { Calls } from './calls.js'
 import type { WaitOptions } from './children.js'
 import { Leaving } from './leaving.js'
@@ -110,6 +111,15 @@ export interface JobContext<
    * The job's result is what the handler returns, or else what the callback did.
    */
   complete<T>(work: (inside: NoInfer<Completing<S, Jobs, Next>>) => T | Promise<T>): Promise<T>
+  /**
+   * The same in a transaction that you have open, of Prisma, Drizzle or any other library, and that you end: the job is locked
+   * there first, and its settlement is the last statement when this resolves. Its result is what the callback returns. Commit
+   * right after it, before the handler returns; if you roll back, nothing has happened, and the attempt fails.
+   */
+  complete<T, Taken extends TakenBy<S>>(
+    options: { readonly tx: Taken },
+    work: (inside: NoInfer<{ readonly tx: Taken } & Planning<Jobs, Next>>) => T | Promise<T>,
+  ): Promise<T>
   /**
    * Adds a child to the same queue, in the commit in which this attempt settles or begins to wait: it is there if, and only
    * if, that is. An attempt that fails adds nothing. Inside the callback of `ctx.complete` it is the same as its `add`.
@@ -233,6 +243,7 @@ export interface Attempting {
     access(): void
     prepare(options: PrepareOptions, work: (inside: never) => unknown): Promise<unknown>
     complete(work: (inside: never) => unknown): Promise<unknown>
+    completeGiven(options: InTransaction, work: (inside: never) => unknown): Promise<unknown>
   }
 }
 
@@ -269,10 +280,17 @@ export class Context implements JobContext {
       transacting.prepare(options, work) as Promise<T>
   }
 
-  get complete() {
+  get complete(): JobContext['complete'] {
     const attempt = this.#attempt
-    return <T>(work: (inside: Completing<Store, AnyJobs>) => T | Promise<T>): Promise<T> =>
-      attempt.transacting().complete(work) as Promise<T>
+    const complete = (first: unknown, ...rest: readonly unknown[]): Promise<never> => {
+      const transacting = attempt.transacting()
+      const done =
+        rest.length === 0
+          ? transacting.complete(first as () => unknown)
+          : transacting.completeGiven(first as InTransaction, rest[0] as () => unknown)
+      return done as Promise<never>
+    }
+    return complete
   }
 
   get add() {

@@ -312,6 +312,11 @@ function asCycle(error: unknown): MillraceError {
 function landedUnheard(attempt: Attempt, outcome: Outcome, verdict: Verdict & { ok: false }): Outcome | undefined {
   const { record, unsure, perhaps } = attempt
   const { job } = verdict
+  if (verdict.why === 'missing' && verdict.id === record.id && perhaps !== undefined) {
+    return settle(record, perhaps).some((change) => change.kind === 'move' && change.to === 'removed')
+      ? perhaps
+      : undefined
+  }
   if (!unsure || job?.id !== record.id) return undefined
   if (job.fence !== record.fence + 1 || job.worker !== record.worker) return undefined
   if (job.state === 'completed') return outcome.kind === 'returned' ? outcome : perhaps

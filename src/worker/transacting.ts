@@ -1,10 +1,12 @@
 // worker/transacting.ts: `ctx.prepare` and `ctx.complete`: the transactions of one attempt, and the rules of their order.
-import type { MillraceError } from '../job/errors.js'
+import { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import { lock } from '../job/lifecycle.js'
 import type { Returned } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
 import { oneOf } from '../queue/options.js'
+import { refuseWithout, transactionIn } from '../queue/transactions.js'
+import type { InTransaction } from '../queue/transactions.js'
 import type { Adder, Prepared } from '../queue/adding.js'
 import type { Desk } from '../queue/desk.js'
 import { Successors, cannotContinue, outOfOrder } from '../queue/successors.js'
@@ -13,12 +15,16 @@ import type { Place } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Group, Tx, Verdict } from '../store/store.js'
+import { returned } from './children.js'
 import type { Children } from './children.js'
+import { completeGiven } from './completing-given.js'
 import type { AbortReason, Mode, PrepareOptions, Why } from './context.js'
 import { Calls } from './calls.js'
 import { checkCallback } from './failing.js'
 import { Held } from './held.js'
 import type { End } from './held.js'
+import type { LastWords } from './notes.js'
+import type { PhaseRun } from './phasing.js'
 import { reasonOf } from './leases.js'
 import type { Leased, Leases } from './leases.js'
 import { inTime, tooLong, watchTransaction } from './watchdog.js'
@@ -34,6 +40,10 @@ interface Transactor extends Leased {
   /** Resolves when all that was said until now is durable or refused; undefined where nothing is under way. */
   readonly quiet: Promise<void> | undefined
   readonly children: Pick<Children, 'own'>
+  readonly lastWords: LastWords | undefined
+  readonly phases: PhaseRun | undefined
+  /** A result as it is stored; rejects where its schema refuses it. */
+  stored(value: unknown): Promise<Returned['result']>
   /** The error for what comes when the job is no longer this worker's. */
   notOurs(): MillraceError
   /** It took too long: it is told to stop, and fails with this. */
@@ -79,6 +89,8 @@ export class Transacting {
   readonly #calls = new Calls()
   #successors: Successors | undefined
   #value: unknown
+  /** What was written in a transaction of the user's, which may have been committed. */
+  #given: Returned | undefined
   /** Why there is to be no further transaction. */
   #cut: { readonly reason: unknown } | undefined
 
@@ -93,6 +105,11 @@ export class Transacting {
     return this.#value
   }
 
+  /** What was settled in a transaction that is the user's to commit. */
+  get given(): Returned | undefined {
+    return this.#given
+  }
+
   /** What the callback of `complete` asked for. */
   get successors(): Successors | undefined {
     return this.#successors
@@ -104,9 +121,13 @@ export class Transacting {
   }
 
   /** Adds jobs in the transaction that is open. */
-  async send(prepared: readonly Prepared[]): Promise<void> {
+  send(prepared: readonly Prepared[]): Promise<void> {
+    return this.#sendIn(this.#held!.open, prepared)
+  }
+
+  async #sendIn(open: OpenTransaction, prepared: readonly Prepared[]): Promise<void> {
     const adder = this.#host.adder(this.#attempt.record.queue)
-    for (const each of prepared) await runInside({ open: this.#held!.open }, () => adder.send(each))
+    for (const each of prepared) await runInside({ open }, () => adder.send(each))
   }
 
   /** Whether a transaction is open, in which the settlement belongs. */
@@ -179,6 +200,58 @@ export class Transacting {
         throw error
       }
     })
+  }
+
+  /** `ctx.complete({ tx }, work)`. */
+  completeGiven(options: InTransaction, work: (inside: never) => unknown): Promise<unknown> {
+    return this.#calls.track('ctx.complete', false, this.#completeGiven(options, work as Work))
+  }
+
+  async #completeGiven(options: InTransaction, work: Work): Promise<unknown> {
+    const { store } = this.#connection
+    checkCallback(work, 'ctx.complete({ tx }, work)')
+    const tx = transactionIn(options, 'ctx.complete')
+    refuseWithout(store)
+    if (tx === undefined || tx === null) throw noTransaction()
+    if (this.#completing === 'running' || (this.#completing === 'done' && this.#given === undefined)) {
+      throw outOfOrder('ctx.complete was called twice')
+    }
+    if (this.#preparing === 'running') throw outOfOrder('ctx.complete was called before ctx.prepare had ended')
+    if (this.#held !== undefined) throw outOfOrder('ctx.complete({ tx }) cannot settle beside an atomic ctx.prepare')
+    this.#completing = 'running'
+    this.#mode ??= 'staged'
+    try {
+      if (this.#attempt.lost !== undefined) throw this.#attempt.notOurs()
+      const { quiet } = this.#attempt
+      if (quiet !== undefined) await quiet
+      if (this.#isTired()) await this.#host.leases().renew(this.#attempt)
+      let value: unknown
+      const given = await completeGiven(store, tx, this.#attempt, this.#givenHost(), async (open) => {
+        const plan = (): Promise<unknown> => this.#plan({ tx }, work, open)
+        value = await runInside({ open }, plan)
+        const also = this.#attempt.children.own.also
+        if (also.length > 0) await this.#sendIn(open, also)
+        return returned(await this.#attempt.stored(value), this.#successors)
+      })
+      this.#given = given
+      this.#value = value
+      this.#completing = 'done'
+      return value
+    } catch (error) {
+      this.#successors = undefined
+      this.#completing = this.#given === undefined ? 'ahead' : 'done'
+      throw error
+    }
+  }
+
+  #givenHost(): Parameters<typeof completeGiven>[3] {
+    return {
+      again: () => this.#again(),
+      renew: () => this.#host.leases().renew(this.#attempt),
+      lost: (...why) => this.#host.lost(this.#attempt, ...why),
+      settled: this.#given !== undefined,
+      refusal: (verdict, outcome) => this.refusal(verdict, outcome),
+    }
   }
 
   /** Waits for calls that the handler did not wait for; what fails of those fails the attempt. */
@@ -273,9 +346,8 @@ export class Transacting {
     }
   }
 
-  async #plan(inside: Inside, work: Work): Promise<unknown> {
+  async #plan(inside: Inside, work: Work, open = this.#inner): Promise<unknown> {
     const adder = this.#host.adder(this.#attempt.record.queue)
-    const open = this.#inner
     const successors = new Successors(
       adder,
       this.#attempt.record,
@@ -399,4 +471,11 @@ export class Transacting {
     this.place.open = this.#inner = undefined
     if (committed) open?.committed()
   }
+}
+
+function noTransaction(): MillraceError {
+  return new MillraceError(
+    'INVALID_TRANSACTION',
+    'ctx.complete({ tx }, work) was given no transaction. Pass the one that you have open, or leave the first argument out.',
+  )
 }

@@ -71,6 +71,24 @@ describe('complete', () => {
     })
   })
 
+  test('takes a transaction that its store takes, and gives it as it is', () => {
+    const prisma = { $queryRawUnsafe: async (_query: string, ..._values: unknown[]): Promise<unknown> => [] }
+    new Worker(onFile, {
+      sweep: async (_job, ctx) =>
+        ctx.complete({ tx: prisma }, async ({ tx, add }) => {
+          expectTypeOf(tx).toEqualTypeOf<typeof prisma>()
+          await add('sweep')
+          return 5
+        }),
+      // @ts-expect-error a number is no transaction
+      report: async (_job, ctx) => ctx.complete({ tx: 5 }, async () => {}),
+    })
+    new Worker(inMemory, {
+      // @ts-expect-error memory has no transactions
+      report: async (_job, ctx) => ctx.complete({ tx: prisma }, async () => {}),
+    })
+  })
+
   test('adds and continues with declared jobs', () => {
     new Worker(onFile, {
       report: async (_job, ctx) =>

@@ -1,7 +1,8 @@
 // stores/postgres/transactions.ts: whatever a user has as a transaction, as something that can be asked.
 import { MillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
-import type { SqlTransaction } from '../../store/sql.js'
+import { prismaIn } from '../../store/sql.js'
+import type { PrismaTransaction, SqlTransaction } from '../../store/sql.js'
 import type { Call } from './connection.js'
 import { isPool } from './driver.js'
 import { LANE_LOST, isMissing, levelIn, stateOf } from './failures.js'
@@ -43,12 +44,13 @@ export type PostgresTransaction =
   | PostgresJsSql
   | DrizzleTransaction
   | KyselyTransaction
+  | PrismaTransaction
   | SqlTransaction
 
 type Fields = Readonly<Record<string, unknown>>
 
 const TAKES =
-  "a client of 'pg' in a transaction, the sql of postgres.js's begin(), a transaction of Drizzle or Kysely, or an object with execute(sql, params)"
+  "a client of 'pg' in a transaction, the sql of postgres.js's begin(), a transaction of Drizzle, Kysely or Prisma, or an object with execute(sql, params)"
 
 /** A store, by its schema and its id there. */
 interface Whose {
@@ -128,6 +130,8 @@ function askerOf(tx: unknown): Asker {
     const { unsafe } = fields as { unsafe: (text: string, values: unknown) => Promise<readonly Fields[]> }
     return async ({ text, values }) => first(await unsafe.call(tx, text, values))
   }
+  const prisma = prismaIn(tx)
+  if (prisma !== undefined) return askerOf(prisma)
   if (typeof fields.execute === 'function' && typeof fields.transaction === 'function' && 'session' in fields) {
     if (typeof fields.rollback !== 'function') throw wrongKind('a Drizzle that is in no transaction')
     const { client } = fields.session as { client?: unknown }

@@ -1,7 +1,8 @@
 // stores/sqlite/guests.ts: what may be given as `tx`, told apart, and known again.
 import { MillraceError } from '../../job/errors.js'
 import { show } from '../../job/show.js'
-import type { SqlTransaction } from '../../store/sql.js'
+import { prismaIn } from '../../store/sql.js'
+import type { PrismaTransaction, SqlTransaction } from '../../store/sql.js'
 import { step } from '../../store/stepwise.js'
 import type { Steps } from '../../store/stepwise.js'
 import type { Tx } from '../../store/store.js'
@@ -57,6 +58,7 @@ export type SqliteTx =
   | Pick<SqliteHandle, 'prepare' | 'exec'>
   | DrizzleSqliteTransaction
   | KyselyTransaction
+  | PrismaTransaction
   | SqlTransaction
 
 /** A connection of Kysely's. */
@@ -147,7 +149,8 @@ function adopted(handle: SqliteHandle): Guest {
   }
 }
 
-function executing(tx: object): Guest {
+function executing(given: object): Guest {
+  const tx = prismaIn(given) ?? given
   const { isTransaction, getExecutor, execute } = tx as Partial<KyselyTransaction & SqlTransaction>
   if (typeof getExecutor === 'function') {
     if (isTransaction !== true) throw ended()
@@ -183,7 +186,7 @@ async function heldByKysely<T>(
 function unknown(tx: unknown): MillraceError {
   return new MillraceError(
     'INVALID_TRANSACTION',
-    `The sqlite store cannot write to the \`tx\` given, ${show(tx)}. It takes a handle of better-sqlite3, node:sqlite or @photostructure/sqlite, a transaction of Drizzle or Kysely on better-sqlite3, or { execute(sql, params) }.`,
+    `The sqlite store cannot write to the \`tx\` given, ${show(tx)}. It takes a handle of better-sqlite3, node:sqlite or @photostructure/sqlite, a transaction of Drizzle or Kysely on better-sqlite3, one of Prisma, or { execute(sql, params) }.`,
   )
 }
 
