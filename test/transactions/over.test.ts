@@ -108,8 +108,8 @@ describe.each(Object.entries(clients))('on PostgreSQL by %s', (name, { open, run
       { lease: 2000, logger: false },
     )
     closing(worker)
-    const retrying = event(queue, 'retrying')
-    const added = await queue.add('n', 1, { backoff: 1, attempts: 3 })
+    const retrying = Promise.race([event(queue, 'retrying'), event(queue, 'stalled')]) // where its lease ran out first
+    const added = await queue.add('n', 1, { backoff: 1, attempts: 10 })
     await muted.promise
     await retrying
     await proxy.pass()

@@ -215,13 +215,14 @@ async function inSavepoint<T>(
   const around = known?.scope ?? new Scope()
   around.check()
   const scope = new Scope(around)
-  const closed = around.opening() // before postgres.js sends the statement
   const inside = async (inner: PostgresJsTransaction): Promise<T> => {
+    around.check() // it may have ended while the savepoint was made: then there is nothing to cancel, and nothing begins
+    const closed = around.opening()
     try {
-      around.check()
       return await work(given(inner, scope))
     } finally {
       scope.end()
+      closed()
     }
   }
   try {
@@ -232,7 +233,6 @@ async function inSavepoint<T>(
     )
   } finally {
     scope.end()
-    closed()
   }
 }
 
