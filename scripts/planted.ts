@@ -1,0 +1,74 @@
+// `npm run planted`: plants every bug of test/planted in turn, and reports which layer of tests notices it: the unit tests
+// of its room, conformance, or the simulator. `-- --only fence` plants those whose title or file matches;
+// `--layers unit,simulator` runs some layers alone; `--parallel 2` bugs at a time; `--json FILE` writes what was found.
+import { spawn } from 'node:child_process'
+import { writeFileSync } from 'node:fs'
+import { parseArgs } from 'node:util'
+import type { Bug } from '../test/planted/bug.js'
+import { bugs } from '../test/planted/bugs.js'
+import { layers, testsOf } from '../test/planted/layers.js'
+import type { Layer } from '../test/planted/layers.js'
+
+const { values } = parseArgs({
+  options: {
+    only: { type: 'string', default: '' },
+    layers: { type: 'string', default: layers.join(',') },
+    parallel: { type: 'string', default: '2' },
+    json: { type: 'string' },
+  },
+})
+
+type Finding = 'noticed' | 'missed' | 'none'
+
+/** Runs tests with a bug planted; they notice it if one of them fails. */
+function notices(bug: Bug, tests: readonly string[]): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const args = ['node_modules/vitest/vitest.mjs', 'run', '--config', 'vitest.planted.config.ts', ...tests]
+    const child = spawn(process.execPath, args, {
+      env: { ...process.env, MILLRACE_PLANT: bug.title, MILLRACE_WALKS: '4' },
+    })
+    let output = ''
+    child.stdout.on('data', (part: Buffer) => (output += part.toString()))
+    child.stderr.on('data', (part: Buffer) => (output += part.toString()))
+    child.once('error', reject)
+    child.once('close', (status) => {
+      if (/cannot be planted|No test files found|Startup Error/.test(output)) reject(new Error(output.slice(-2_000)))
+      else resolve(status !== 0)
+    })
+  })
+}
+
+const wanted = values.layers.split(',')
+const found = new Map<Bug, Record<Layer, Finding>>()
+const left = bugs.filter(({ title, file }) => `${title} ${file}`.includes(values.only))
+
+/** Plants one bug after the other until none is left. */
+async function work(): Promise<void> {
+  for (let bug = left.shift(); bug !== undefined; bug = left.shift()) {
+    const row: Record<Layer, Finding> = { unit: 'none', conformance: 'none', simulator: 'none' }
+    for (const layer of layers.filter((each) => wanted.includes(each))) {
+      const tests = testsOf(bug, layer)
+      if (tests.length > 0) row[layer] = (await notices(bug, tests)) ? 'noticed' : 'missed'
+    }
+    found.set(bug, row)
+    const missed = Object.values(row).includes('noticed') ? '' : '   <- no layer notices it'
+    const cells = layers.map((layer) => row[layer].padEnd(8)).join(' ')
+    console.log(`${cells} ${bug.guarantee}: ${bug.title} (${bug.file})${missed}`)
+  }
+}
+await Promise.all(Array.from({ length: Number(values.parallel) }, work))
+
+const rows = [...found.values()]
+console.log(`\n${rows.length} bugs planted`)
+for (const layer of layers) {
+  const tried = rows.filter((row) => row[layer] !== 'none')
+  const share = tried.filter((row) => row[layer] === 'noticed').length
+  console.log(`${layer}: ${share} of ${tried.length} noticed`)
+}
+const unnoticed = [...found].filter(([, row]) => !Object.values(row).includes('noticed'))
+console.log(`${rows.length - unnoticed.length} passed, ${unnoticed.length} failed`)
+if (values.json !== undefined) {
+  const report = [...found].map(([{ title, guarantee, file }, row]) => ({ title, guarantee, file, ...row }))
+  writeFileSync(values.json, `${JSON.stringify(report, undefined, 1)}\n`)
+}
+process.exitCode = unnoticed.length === 0 ? 0 : 1

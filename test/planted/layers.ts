@@ -1,0 +1,41 @@
+// Which tests make up a layer for a bug: the unit tests of its room, conformance on the stores it is in, and the simulator.
+import type { Bug } from './bug.js'
+
+/** The layers, from the nearest to the code to the farthest. */
+export const layers = ['unit', 'conformance', 'simulator'] as const
+
+/** One of them. */
+export type Layer = (typeof layers)[number]
+
+/** Unit tests by the beginning of a file's path; the first that fits counts. */
+const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
+  ['src/job/', ['test/job']],
+  ['src/store/', ['test/store/']],
+  ['src/stores/sqlite/', ['test/sqlite', 'test/queue/limits.test.ts', 'test/composition/flows.test.ts']],
+  [
+    'src/stores/postgres/',
+    ['quick', 'crowds', 'exact', 'busy', 'floors', 'groups', 'events', 'tidy', 'revoked'].map(
+      (name) => `test/postgres/${name}.test.ts`,
+    ),
+  ],
+  ['src/stores/', ['test/stores', 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue']],
+  ['src/upkeep/', ['test/worker/time.test.ts', 'test/operations/re', 'test/composition']],
+  ['src/worker/', ['test/worker']],
+  ['src/queue/', ['test/queue', 'test/composition']],
+  ['src/features/webhooks/', ['test/operations/webhook']],
+  ['src/', ['test/operations']],
+]
+
+/** The tests of a layer that can meet a bug; none where the layer does not run its code. */
+export function testsOf({ file, unit = [] }: Bug, layer: Layer): readonly string[] {
+  if (layer === 'unit') return [...rooms.find(([path]) => file.startsWith(path))![1], ...unit]
+  const inSqlite = file.startsWith('src/stores/sqlite/')
+  const inPostgres = file.startsWith('src/stores/postgres/')
+  if (layer === 'conformance') {
+    if (inSqlite) return ['test/conformance/sqlite']
+    if (inPostgres) return ['test/conformance/postgres']
+    return file.startsWith('src/stores/') || file.startsWith('src/job/') ? ['test/conformance/memory'] : []
+  }
+  if (inPostgres || file.startsWith('src/features/')) return []
+  return inSqlite ? ['test/sim/sqlite.test.ts'] : ['test/sim/simulator.test.ts', 'test/sim/phases.test.ts']
+}
