@@ -84,8 +84,8 @@ export const sqliteBugs: readonly Bug[] = [
     title: 'events of another handle are skipped without a gap',
     guarantee: 'durable',
     file: 'src/stores/sqlite/feed.ts',
-    find: 'if (Number(first.cursor) !== this.#position + 1) this.look(ground, hints)',
-    replace: 'if (Number(first.cursor) <= this.#position) this.look(ground, hints)',
+    find: 'if (first !== undefined && Number(first.cursor) - 1 === this.#position) {',
+    replace: 'if (first !== undefined) {',
   },
   {
     title: 'a job claimed here and taken away is settled from the cache',

@@ -107,7 +107,7 @@ export const storeBugs: readonly Bug[] = [
     title: 'a cancelled job no longer counts though its handler runs',
     guarantee: 'limits',
     file: 'src/stores/table/move.ts',
-    find: 'if (runs) table.orphans.add(id, before.fence, row, before.leaseUntil)',
+    find: 'if (runs) table.orphans.add(id, before, row, before.leaseUntil)',
     replace: '',
   },
   {
@@ -143,7 +143,7 @@ export const storeBugs: readonly Bug[] = [
     title: 'the turn that a queue has come to is forgotten',
     guarantee: 'turns',
     file: 'src/stores/table/claim.ts',
-    find: 'if (lane.shared && ord > (queue.come.get(priority) ?? 0)) queue.come.set(priority, ord)',
+    find: 'if (lane.shared) came(queue, priority, ord)',
     replace: '',
   },
   {

@@ -57,7 +57,7 @@ export const workerBugs: readonly Bug[] = [
     title: 'a job whose lease was lost goes on without an abort',
     guarantee: 'once',
     file: 'src/worker/leases.ts',
-    find: 'else if (!attempt.busy) this.#host.lost(attempt, reasonOf(verdict))',
+    find: 'else if (!attempt.busy) this.#host.lost(attempt, ...reasonOf(verdict))',
     replace: '',
   },
   {
@@ -150,8 +150,8 @@ export const workerBugs: readonly Bug[] = [
     title: 'an attempt forgets that its lease was lost',
     guarantee: 'once',
     file: 'src/worker/attempt.ts',
-    find: 'this.lost ??= reason\n    this.abort(reason)',
-    replace: 'this.abort(reason)',
+    find: 'this.lost ??= reason\n    this.abort(reason, cancelReason)',
+    replace: 'this.abort(reason, cancelReason)',
   },
   {
     title: 'a step that was taken is taken again',

@@ -154,7 +154,7 @@ describe('on PostgreSQL, ctx.complete', () => {
           })
         },
       },
-      { lease: 600 },
+      { lease: 3_000 },
     )
     const second = gate()
     const ended = gate()

@@ -120,7 +120,8 @@ describe('running jobs', () => {
     const b = await queue.add('n', 'b', { delay: 1 })
     const c = await queue.add('n', 'c', { after: [a, b.id] })
     await c.result()
-    expect(order).toEqual(['b', 'a', 'c'])
+    expect(order.toSorted()).toEqual(['a', 'b', 'c'])
+    expect(order.at(-1)).toBe('c')
   })
 
   it('gives results that are JSON, and fails for good over one that is not', async () => {
