@@ -27,9 +27,9 @@ export const postgresBugs: readonly Bug[] = [
   {
     title: 'the fence is not compared in SQL',
     guarantee: 'once',
-    file: 'src/stores/postgres/sql/move.ts',
-    find: "if j.fence <> (x->>'f')::bigint or",
-    replace: "if j.fence < (x->>'f')::bigint or",
+    file: 'src/stores/postgres/sql/lock.ts',
+    find: "where id = x->>'id' and fence = (x->>'f')::bigint for update skip locked;",
+    replace: "where id = x->>'id' for update skip locked;",
   },
   {
     title: 'many completions ignore leases in SQL',

@@ -21,8 +21,8 @@ export const workerBugs: readonly Bug[] = [
     title: 'a settlement is reported before it is durable',
     guarantee: 'durable',
     file: 'src/worker/settlements.ts',
-    find: 'this.#open++\n    attempt.lastWords = attempt.takeLastWords()',
-    replace: 'this.#open++\n    this.#tell(attempt, outcome)\n    attempt.lastWords = attempt.takeLastWords()',
+    find: 'attempt.lastWords = attempt.takeLastWords()',
+    replace: 'this.#tell(attempt, outcome)\n    attempt.lastWords = attempt.takeLastWords()',
   },
   {
     title: 'a cancelled handler that has ended is not reported to the store',
@@ -99,8 +99,8 @@ export const workerBugs: readonly Bug[] = [
     title: 'upkeep reaps jobs that its own worker runs',
     guarantee: 'once',
     file: 'src/upkeep/upkeep.ts',
-    find: "if (running.has(job.id) || (holding && job.state === 'active')) return { landed: false }",
-    replace: '',
+    find: "const own = jobs.filter((job) => !running.has(job.id) && !(holding && job.state === 'active'))",
+    replace: "const own = jobs.filter((job) => running.size >= 0 && !(holding && job.state === 'active'))",
   },
   {
     title: 'upkeep reaps at once after an outage',
@@ -127,8 +127,8 @@ export const workerBugs: readonly Bug[] = [
     title: 'a schedule whose run was refused stops',
     guarantee: 'schedule',
     file: 'src/upkeep/rounds.ts',
-    find: 'if (inserts.length === 0 || isAboutSchedule(verdict)) return { landed: false }',
-    replace: 'if (!verdict.ok) return { landed: false }',
+    find: 'if (inserts.length === 0 || isAboutSchedule(verdict))',
+    replace: 'if (!verdict.ok || isAboutSchedule(verdict))',
   },
   {
     title: 'recovery takes jobs of workers that live',

@@ -515,7 +515,7 @@ describe('a change that comes too late', () => {
     const [delayed] = [await d.add('work', { queue, run: { in: 1 } })]
     const { jobs } = await d.due([queue])
     const moved = due(
-      jobs.find(({ id }) => id === delayed!.id)!,
+      jobs.find(({ id }) => id === delayed.id)!,
       Date.now() + 60_000,
     )
     await d.land(moved)
@@ -526,7 +526,7 @@ describe('a change that comes too late', () => {
       const { groups } = await late.commit({ writer: '', seq: 0, groups: [moved], renewals: [], asks: [] }, tx)
       // The transaction of the late one is still open.
       const { asks } = await d.commit({ asks: [ask(1, { queues: [queue], names: ['work'] })] })
-      expect(asks[0]?.map(({ id }) => id)).toEqual([delayed!.id])
+      expect(asks[0]?.map(({ id }) => id)).toEqual([delayed.id])
       return groups[0]
     })
     expect(verdict(refused)).toBe('fence')

@@ -1,5 +1,5 @@
 // What is much, in bytes: PostgreSQL takes 256 MiB of JSON at once and no more, and answers late long before that.
-import pg from 'pg'
+import { Pool } from 'pg'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
@@ -88,7 +88,7 @@ describe('reads of what is large', () => {
 
   beforeEach(async () => {
     longest = 0
-    const pool = new pg.Pool({ connectionString: await sharedServer(), max: 5 })
+    const pool = new Pool({ connectionString: await sharedServer(), max: 5 })
     onTestFinished(() => pool.end())
     pool.on('connect', (client) => {
       const query = client.query.bind(client) as (...asked: unknown[]) => unknown

@@ -25,5 +25,6 @@ test('withSchemas leaves what it is given as it was, and refuses names that were
   expect(light.email.input).toBeUndefined()
   expect(jobs.email).toMatchObject({ version: 2, attempts: 7 })
   expect(jobs.sweep).toEqual(light.sweep)
-  expect(() => withSchemas(light, { emial: {} } as object)).toThrow("did you mean 'email'?")
+  const wrong: object = { emial: {} }
+  expect(() => withSchemas(light, wrong)).toThrow("did you mean 'email'?")
 })

@@ -1,5 +1,5 @@
 // stores/postgres/driver-postgres-js.ts: the driver `postgres` (postgres.js), on the user's own client.
-import { MillraceError, isInstance } from '../../job/errors.js'
+import { isInstance } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { importPackage } from '../../store/packages.js'
 import { Scope, givenOf, guarded, transactionOver } from '../guarded.js'
