@@ -41,14 +41,14 @@ export function wayfinder(connection: Connection): (tx?: Tx) => Way {
   return find
 }
 
-function batched({ store, main, ready }: Connection): Way {
+function batched({ store, main, reads, ready }: Connection): Way {
   return {
     within: false,
     commit: (group) => main.commit(group),
     commitAll: (groups) => Promise.all(groups.map((group) => main.commit(group))),
     get: async (id) => {
       await ready()
-      return (await store.get([id]))[0]
+      return reads.get(id)
     },
     getAll: async (ids) => {
       await ready()
@@ -60,7 +60,7 @@ function batched({ store, main, ready }: Connection): Way {
     },
     details: async (query) => {
       await ready()
-      return store.details(query)
+      return reads.details(query)
     },
     tally: async (queue) => {
       await ready()

@@ -3,6 +3,7 @@ import { Lane } from './batcher.js'
 import type { Committer } from './batcher.js'
 import type { Time } from '../job/job.js'
 import { Outage } from './outage.js'
+import { Reads } from './reads.js'
 import { systemRuntime } from './runtime.js'
 import type { Runtime } from './runtime.js'
 import type { Store } from './store.js'
@@ -19,6 +20,8 @@ export interface Connection {
   readonly renewals: Lane
   /** Tells that the store has failed where nobody else is told, because what was sent is sent again. */
   readonly outage: Outage
+  /** Reads by id, together with others of the same turn. */
+  readonly reads: Reads
   /** Resolves when the store is open; opens it the first time. */
   ready(): Promise<void>
 }
@@ -72,6 +75,7 @@ function create(store: Store): Connection {
     asks: eager ? new Lane(gate, runtime, `${writer}/asks`, shared) : main,
     renewals: new Lane(gate, runtime, `${writer}/renewals`, shared),
     outage,
+    reads: new Reads(store, runtime),
     ready,
   }
 }
