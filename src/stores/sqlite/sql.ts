@@ -11,9 +11,12 @@ const RECORD = `j.seq, j.id, j.lane, j.kind, j.state, j.priority, j.ord, j.fence
   ${DATA}, j.settings, j.dedup, j.grp, j.memo`
 
 /** The same without the payload: what is due is read without it. */
-const HEADER = RECORD.replace('j.errors, j.progress, j.result, j.error,', '0, NULL, NULL, NULL,')
-  .replace(DATA, 'NULL')
-  .replace('j.memo', 'NULL')
+const HEADER = RECORD.replace(
+  'j.errors, j.progress, j.result, j.error,',
+  '0 AS errors, NULL AS progress, NULL AS result, NULL AS error,',
+)
+  .replace(DATA, 'NULL AS data')
+  .replace('j.memo', 'NULL AS memo')
 
 /** What a claim has to know of a job. */
 const HEAD = `SELECT j.seq, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.created_at,
@@ -254,8 +257,8 @@ export const sql = {
   edgesAfter:
     'SELECT place, chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? AND place > ? ORDER BY place LIMIT ?',
   linksAfter:
-    'SELECT place, chain, name, policy, state, NULL, NULL FROM millrace_edge WHERE dependent = ? AND place > ? ORDER BY place LIMIT ?',
-  edgesOn: `SELECT j.id, e.name, e.policy, e.state, NULL, NULL FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
+    'SELECT place, chain, name, policy, state, NULL AS result, NULL AS error FROM millrace_edge WHERE dependent = ? AND place > ? ORDER BY place LIMIT ?',
+  edgesOn: `SELECT j.id, e.name, e.policy, e.state, NULL AS result, NULL AS error FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
     WHERE e.chain = ? ORDER BY e.dependent`,
 
   // Keys, orphans, cells, writers.
