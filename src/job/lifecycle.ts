@@ -319,12 +319,16 @@ export function cancelReason(error: ErrorInfo | null | undefined): string | unde
 
 /** Ends a job that has not begun, for a newer one of its group, which has no room for both. */
 export function drop(job: JobRecord): Change[] {
-  const error: ErrorInfo = {
+  return end(job, 'cancelled', { error: droppedFrom(job.group) }, { closesBroken: job.brokenAt !== undefined })
+}
+
+/** The error of a job that was dropped from its group. */
+export function droppedFrom(group: string | undefined): ErrorInfo {
+  return {
     name: 'MillraceError',
     code: 'JOB_DROPPED',
-    message: `Group '${job.group}' was at the bound of its backlog, and a newer job took the place of this one.`,
+    message: `Group '${group}' was at the bound of its backlog, and a newer job took the place of this one.`,
   }
-  return end(job, 'cancelled', { error }, { closesBroken: job.brokenAt !== undefined })
 }
 
 /**

@@ -453,6 +453,168 @@ describe('what is wrong is refused, and says what', () => {
   })
 })
 
+describe('a group that drops its oldest job at its bound', () => {
+  async function stage(maxBacklog = 1) {
+    const on = store()
+    const queue = ownQueue(on)
+    await queue.limit({ group: { maxBacklog, onFull: 'drop-oldest' } })
+    return { on, queue, group: `a "group" of 100%\\ 'ž'` }
+  }
+
+  /** What the end of a job was, without what no two jobs share. */
+  const ended = ({ state, error, errors, finishedAt, deleteAt, dueAt, runAt }: JobRecord): object => ({
+    state,
+    error,
+    errors: errors.map(({ at, fence: _fence, ...rest }) => ({ ...rest, at: at - finishedAt! })),
+    deleteAt: deleteAt! - finishedAt!,
+    dueAt: dueAt! - finishedAt!,
+    runAt,
+  })
+
+  test('cancels it as queue.add does, and adds the new one', async () => {
+    const { on, queue, group } = await stage()
+    const first = await queue.add('chore', 1, { group })
+    const second = await queue.add('chore', 2, { group })
+    const cancelled = event(queue, 'cancelled')
+    const third = await addJob(queue.name, 'chore', 3, { group })
+    expect((await cancelled).id).toBe(second.id)
+    const [dropped, pushedOut, added] = await on.get([first.id, second.id, third])
+    expect(pushedOut).toMatchObject({ state: 'cancelled', error: { code: 'JOB_DROPPED' } })
+    expect(ended(pushedOut!)).toEqual(ended(dropped!))
+    expect(added).toMatchObject({ state: 'waiting', group })
+    expect(await queue.counts()).toMatchObject({ waiting: 1, cancelled: 2 })
+    expect((await on.tally([queue.name]))[0]).toMatchObject({ lifetime: { added: 3, cancelled: 2 } })
+  })
+
+  test('frees its dedup key, and what waits for it goes by its policy', async () => {
+    const { queue, group } = await stage()
+    const id = await addJob(queue.name, 'chore', 1, { group, dedup: { key: 'k' } })
+    const fails = await addJob(queue.name, 'next', 2, { after: id })
+    const goesOn = await addJob(queue.name, 'next', 3, { after: id, onChildFailure: 'ignore' })
+    const failed = event(queue, 'failed', (each) => each.id === fails)
+    const done = event(queue, 'completed', (each) => each.id === goesOn)
+    const next = await addJob(queue.name, 'chore', 4, { group })
+    newWorker(queue, { next: () => {} })
+    await Promise.all([failed, done])
+    expect((await queue.get(id))!.error).toMatchObject({ code: 'JOB_DROPPED' })
+    expect(await addJob(queue.name, 'chore', 5, { dedup: { key: 'k' } })).not.toBe(id)
+    expect((await queue.get(next))!.state).toBe('waiting')
+  })
+
+  test('drops in the transaction of the caller, and one that this added, too', async () => {
+    const { queue, group } = await stage()
+    const first = await queue.add('chore', 1, { group })
+    const client = await connected(url)
+    await client.query('begin')
+    await client.query(statement(), values([queue.name, 'chore', 2, { group }]))
+    expect((await first.refresh()).state).toBe('waiting')
+    await client.query('rollback')
+    expect((await first.refresh()).state).toBe('waiting')
+    expect(await queue.counts()).toMatchObject({ waiting: 1, cancelled: 0 })
+    await client.query('begin')
+    await client.query(statement(), values([queue.name, 'chore', 2, { group }]))
+    await client.query(statement(), values([queue.name, 'chore', 3, { group }]))
+    await client.query('commit')
+    expect(await queue.counts()).toMatchObject({ waiting: 1, cancelled: 2 })
+    expect((await queue.list({ state: 'waiting' })).jobs.map((job) => job.data)).toEqual([3])
+  })
+
+  test('drops as many as it takes where its bound was lowered, and none for a job that stands', async () => {
+    const { queue, group } = await stage(5)
+    for (const n of [1, 2, 3, 4]) await queue.add('chore', n, { group, delay: n === 1 ? '1h' : 0 })
+    const id = `last ${queue.name}`
+    await queue.add('chore', 5, { group, id })
+    await queue.limit({ group: { maxBacklog: 2 } })
+    expect(await addJob(queue.name, 'chore', 6, { group, id })).toBe(id)
+    expect(await queue.counts()).toMatchObject({ waiting: 4, delayed: 1, cancelled: 0 })
+    await addJob(queue.name, 'chore', 6, { group })
+    expect(await queue.counts()).toMatchObject({ waiting: 2, delayed: 0, cancelled: 4 })
+    expect((await queue.list({ state: 'waiting' })).jobs.map((job) => job.data)).toEqual([5, 6])
+  })
+
+  test('is refused where the oldest has a webhook to be told of that', async () => {
+    const { queue, group } = await stage()
+    const webhook = { url: 'https://example.com/hook' }
+    const told = await queue.add('chore', 1, { group, webhook: { ...webhook, on: ['completed', 'cancelled'] } })
+    expect(await refused(queue.name, 'chore', 2, { group })).toBe(
+      `54000 millrace.add_job: group '${group}' of queue '${queue.name}' is at its backlog limit, and its oldest job, ${told.id}, ` +
+        `cannot be dropped from SQL: a webhook is to be called, or the job is to be removed at once`,
+    )
+    expect((await told.refresh()).state).toBe('waiting')
+    await told.cancel()
+    await queue.add('chore', 3, { group, webhook: { ...webhook, on: ['failed'] } })
+    expect(await refused(queue.name, 'chore', 4, { group })).toBe('added')
+  })
+
+  test('is refused where the oldest is held by another transaction, or the caller sees an older state', async () => {
+    const { queue, group } = await stage()
+    const first = await queue.add('chore', 1, { group })
+    const client = await connected(url)
+    await client.query('begin')
+    await client.query(`select 1 from ${schema}.job where id = $1 for update`, [first.id])
+    expect(await refused(queue.name, 'chore', 2, { group })).toBe(
+      `55P03 millrace.add_job: another transaction holds job ${first.id}, the oldest of group '${group}', which is to be dropped; try again`,
+    )
+    await client.query('commit')
+    await client.query('begin isolation level repeatable read')
+    await expect(client.query(statement(), values([queue.name, 'chore', 2, { group }]))).rejects.toMatchObject({
+      code: '54000',
+      message: expect.stringContaining('under read committed alone, not under repeatable read') as string,
+    })
+    await client.query('rollback')
+    expect(await queue.counts()).toMatchObject({ waiting: 1, cancelled: 0 })
+    expect(await refused(queue.name, 'chore', 2, { group })).toBe('added')
+  })
+
+  test('looks again where the oldest begins meanwhile, and drops none then', async () => {
+    const { queue, group } = await stage()
+    const [holder, adder] = [await connected(url), await connected(url)]
+    const { pid } = (await adder.query<{ pid: number }>('select pg_backend_pid() as pid')).rows[0]!
+    const pausing = `select 1 from pg_stat_activity where pid = $1 and wait_event = 'PgSleep'`
+    const begins = `update ${schema}.job set state = 'active', fence = fence + 1, lease_until = 1e15, due_at = 1e15, worker = 'w' where id = $1`
+    /** Adds to a group whose oldest begins in a transaction that ends once the new job is seen to wait for it. */
+    const meet = async (own: string): Promise<string> => {
+      const first = await queue.add('chore', 1, { group: own, id: `${own} ${queue.name}` })
+      await holder.query('begin')
+      await holder.query(begins, [first.id])
+      const ended: string[] = []
+      const adding = adder
+        .query(statement(), values([queue.name, 'chore', 2, { group: own }]))
+        .then(
+          () => 'added',
+          (error: { code: string }) => error.code,
+        )
+        .finally(() => ended.push(own))
+      while (ended.length === 0 && (await rows(url, pausing, [pid])).length === 0);
+      await holder.query('commit')
+      return adding
+    }
+    // It waits for a moment alone: on a machine too busy to end the other transaction within that, once more.
+    let tries = 0
+    while ((await meet(`${group} ${tries}`)) === '55P03') expect(++tries).toBeLessThan(20)
+    const { jobs } = await queue.list({ group: `${group} ${tries}` })
+    expect(jobs.map(({ data, state, error }) => [data, state, error])).toEqual([
+      [1, 'active', undefined],
+      [2, 'waiting', undefined],
+    ])
+  })
+
+  test('but not where one group is to reject, nor at the bound of the queue', async () => {
+    const { queue, group } = await stage()
+    await queue.limit({ groups: { [group]: { onFull: 'reject' } } })
+    await queue.add('chore', 1, { group })
+    expect(await refused(queue.name, 'chore', 2, { group })).toBe(
+      `54000 millrace.add_job: group '${group}' of queue '${queue.name}' is at its backlog limit`,
+    )
+    await queue.add('chore', 1, { group: 'b' })
+    await queue.limit({ maxBacklog: 2 })
+    expect(await refused(queue.name, 'chore', 2, { group: 'b' })).toBe(
+      `54000 millrace.add_job: queue '${queue.name}' is at its backlog limit`,
+    )
+    expect(await queue.counts()).toMatchObject({ waiting: 2, cancelled: 0 })
+  })
+})
+
 describe('the documented SQL', () => {
   const page = readFileSync(fileURLToPath(new URL('../../docs/postgres-sql.md', import.meta.url)), 'utf8')
   const [statementOfDocs, trigger, grants] = [...page.matchAll(/```sql\n([\s\S]*?)```/g)].map(([, sql]) => sql!)

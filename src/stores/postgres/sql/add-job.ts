@@ -1,4 +1,5 @@
 // stores/postgres/sql/add-job.ts: jobs added from SQL: by triggers, by other languages, by hand.
+import { droppedFrom } from '../../../job/lifecycle.js'
 import { RESERVED, RESERVED_IDS } from '../../../job/names.js'
 import { pinned } from './quick.js'
 
@@ -138,12 +139,40 @@ create or replace function {S}.v1_id() returns text language sql volatile as $$
 $$;
 `
 
+/** How often, and how many seconds apart, a job is tried to be dropped that another transaction holds or has just moved. */
+const DROP_TRIES = 25
+const DROP_PAUSE = 0.02
+
+/** Jobs that one call drops at most, as in `queue/room.ts`. */
+const MOST_DROPPED = 1000
+
+/** The error of a dropped job, for `format` with its group. */
+const droppedError = JSON.stringify(droppedFrom('%s')).replaceAll("'", "''")
+
+/** The group of changes of `drop` in job/lifecycle.ts, of a job as `v1_record` writes it; null where that needs more than these. */
+const drop = `
+create or replace function {S}.v4_drop(o jsonb) returns jsonb language plpgsql stable as $$
+declare
+  settings jsonb := coalesce((o->>27)::jsonb, '{}');
+  keep jsonb := coalesce(settings->'keep'->'cancelled', '{}');
+begin
+  -- The library delivers to a webhook, and removes what is not to be kept.
+  if settings->'extras'->'webhook'->'on' ? 'cancelled' or (keep->'deleteAfter' = '0' and not keep ? 'byQueue') then return null; end if;
+  return jsonb_build_object('k', 'g', 'n', 0, 'x', jsonb_build_array(
+    jsonb_build_object('k', 'm', 'id', o->0, 'f', o->9, 'to', 'cancelled', 'set', jsonb_strip_nulls(jsonb_build_object(
+      'error', format('${droppedError}', substr(to_json(o->>37)::text, 2, length(to_json(o->>37)::text) - 2)),
+      'si', keep->'staleAfter', 'di', keep->'deleteAfter')))
+      || case when o->>15 is null then '{}' else '{"cb": true}' end::jsonb,
+    jsonb_build_object('k', 'r', 'chain', coalesce(o->>20, o->>0), 'outcome', 'cancelled')));
+end $$;
+`
+
 /**
  * `select millrace.add_job('emails', 'send-email', '{"to":"a@example.com"}', '{"delay":"5 minutes"}')`: adds a job within the
  * transaction it is called in, with the defaults of the library, and answers its id; or that of the job that stands, where
  * the id or the dedup key is taken. An option that is null is one that was not given.
  */
-export const addJob = `${checks}
+export const addJob = `${checks}${drop}
 create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile ${pinned} as $$
 declare
   said jsonb := '{}';
@@ -154,7 +183,11 @@ declare
   dedup jsonb;
   edges jsonb;
   x jsonb;
+  room jsonb := '[]';
+  answers jsonb;
   answer jsonb;
+  dropped int := 0;
+  races int := 0;
 begin
   if options is not null then
     perform {S}.v1_known(options, '{id,delay,runAt,priority,lifo,group,attempts,backoff,timeout,dedup,after,onChildFailure,removeOnComplete,removeOnFail,version}', 'options');
@@ -203,9 +236,36 @@ begin
   -- The lane belongs to this transaction if it is new: until it ends, the library lets others' jobs of it wait.
   lane := {S}.lanes_v1(jsonb_build_array(jsonb_build_array(queue, name, {S}.v1_whole(said->'version', 1, 9007199254740991, 1, 'version'), said ? 'group')), true)::jsonb->0;
   x := x || jsonb_build_object('l', lane->0, 'q', lane->1) || case when said ? 'group' then jsonb_build_object('g', said->'group') else '{}' end;
-  answer := {S}.commit_v1(jsonb_build_object('tx', true, 'o', '', 'r', '[]'::jsonb, 'a', '[]'::jsonb,
-    's', jsonb_build_array(jsonb_build_object('k', 'g', 'n', 0, 'x', jsonb_build_array(x)))))::jsonb->'groups'->0;
-  if answer->>0 <> 'x' then return x->>'id'; end if;
+  loop
+    -- The job is the last group, and so its answer is the last; before it there is one only where a drop was refused.
+    answers := {S}.commit_v1(jsonb_build_object('tx', true, 'o', '', 'r', '[]'::jsonb, 'a', '[]'::jsonb,
+      's', room || jsonb_build_object('k', 'g', 'n', jsonb_array_length(room), 'x', jsonb_build_array(x))))::jsonb->'groups';
+    answer := answers->-1;
+    if answer->>0 <> 'x' then return x->>'id'; end if;
+    exit when answer->>2 <> 'full' or answer->>4 is null
+      or {S}.v1_group({S}.v1_cell('limit:' || queue), said->>'group')->>'whenFull' is distinct from 'drop-oldest';
+    -- The group's oldest job is to make room. What is raised from here on undoes what was dropped.
+    if jsonb_array_length(answers) > 1 then
+      races := races + 1;
+      if races = ${DROP_TRIES} then
+        raise exception 'millrace.add_job: another transaction holds job %, the oldest of group ''%'', which is to be dropped; try again',
+          answer->4->>0, said->>'group' using errcode = '55P03';
+      end if;
+      if answers->0->>2 = 'busy' then perform pg_sleep(${DROP_PAUSE}); end if;
+    elsif room <> '[]' then
+      dropped := dropped + 1;
+      exit when dropped = ${MOST_DROPPED};
+    end if;
+    if current_setting('transaction_isolation') <> 'read committed' then
+      raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit, and its oldest job can be dropped under read committed alone, not under %',
+        said->>'group', queue, current_setting('transaction_isolation') using errcode = '54000';
+    end if;
+    room := jsonb_build_array({S}.v4_drop(answer->4));
+    if room->0 = 'null' then
+      raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit, and its oldest job, %, cannot be dropped from SQL: a webhook is to be called, or the job is to be removed at once',
+        said->>'group', queue, answer->4->>0 using errcode = '54000', hint = 'Add the job with queue.add, or cancel the oldest with queue.cancel first.';
+    end if;
+  end loop;
   case answer->>2
     when 'duplicate' then
       if answer->>3 = x->>'id' then
