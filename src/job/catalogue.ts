@@ -245,7 +245,8 @@ export const errorCatalogue = {
       'Give more time, or make handlers obey `ctx.signal`. Jobs whose handlers ended were settled or handed back; those of the others run again once their leases are over.',
   },
   EVENTS_MISSED: {
-    summary: 'A process fell so far behind, or slept so long, that events it should have heard are no longer held.',
+    summary:
+      'Events are missing in a stream: the process fell so far behind, or slept so long, that they are no longer held; or it subscribed while a long commit was under way.',
     remedy:
       'Look at the jobs themselves, with `list` and `get`; keep the event loop free, or raise `ring` and `ringBytes` of the store.',
   },

@@ -24,7 +24,7 @@ export function hear(queue: string, { feed, connection }: Desk, emitter: Emitter
 function eventsMissed(queue: string): MillraceError {
   return new MillraceError(
     'EVENTS_MISSED',
-    `Listeners of queue '${queue}' missed events: this process was too slow to read them, or asleep. Look at the jobs themselves.`,
+    `Listeners of queue '${queue}' missed events: this process was too slow to read them, or asleep, or it subscribed while a long commit was under way. Look at the jobs themselves.`,
     { details: { queue } },
   )
 }
