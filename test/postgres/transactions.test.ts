@@ -477,19 +477,19 @@ describe('a transaction on another database', () => {
   })
 })
 
-test('a pool whose only connection has the transaction is told of, not waited for without end', async () => {
-  const small = new Pool({ connectionString: url, max: 1 })
+test('a pool all of whose connections are in transactions is reported, not waited for without end', async () => {
+  const small = new Pool({ connectionString: url, max: 2 })
   const store = closing(postgres(small, { patience: 500 }))
   const queue = closing(new Queue(newSchema(), { store, logger: false }))
   await queue.add('chore', 1)
-  const client = await small.connect()
+  const clients = [await small.connect(), await small.connect()]
   try {
-    await client.query('begin')
-    await queue.add('chore', 2, { tx: client }) // needs no other connection
-    await expect(queue.get('nobody')).rejects.toThrow('did not answer within 500 ms')
-    await client.query('commit')
+    for (const client of clients) await client.query('begin')
+    await queue.add('chore', 2, { tx: clients[0]! }) // needs no other connection
+    await expect(queue.get('nobody')).rejects.toMatchObject({ code: 'POOL_EXHAUSTED' })
+    for (const client of clients) await client.query('commit')
   } finally {
-    client.release()
+    for (const client of clients) client.release()
   }
   expect(await data(queue as never)).toEqual([1, 2])
   await queue.close()
