@@ -180,7 +180,9 @@ describe('whatever is thrown', () => {
     const retrying = Promise.all(names.map((name) => event(queue, 'retrying', (each) => each.name === name)))
     for (const name of names) await queue.add(name, 1, { attempts: 2, backoff: { type: 'custom', name } })
     await retrying
-    expect(told).toEqual(names.map(() => expect.objectContaining({ code: 'CALLBACK_FAILED' }) as unknown))
+    // The default may be so short that some have run again by now.
+    expect(told.length).toBeGreaterThanOrEqual(names.length)
+    expect(told).toEqual(told.map(() => expect.objectContaining({ code: 'CALLBACK_FAILED' }) as unknown))
     expect(stray).toEqual([])
   })
 
