@@ -176,6 +176,10 @@ export const workerBugs: readonly Bug[] = [
     find: 'breakOff = fail',
     replace: 'breakOff = () => fulfil(undefined)',
     unit: ['test/transactions'],
+    shown: {
+      file: 'test/transactions/complete.test.ts',
+      title: 'undoes the settlement, the continuation, added jobs and writes over an error that comes after it',
+    },
   },
   {
     title: 'a job is settled outside of the transaction of its handler',
