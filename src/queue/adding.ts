@@ -45,8 +45,11 @@ export interface Kin {
 /** Options, and what goes with them. */
 type Stamped = ParsedOptions & { readonly webhook: Webhook | undefined }
 
-/** Further than this, the clocks of a process and of its store are not apart: a date beyond it is ahead for both. */
-const CLOCKS_APART: Millis = 60_000
+/**
+ * A date further ahead than this is ahead for the store as well, or its clock is wrong, and the job is promoted at once. What
+ * may be due is decided job by job, so that this is short.
+ */
+const CLOCKS_APART: Millis = 1_000
 
 /** No options given. */
 export const NO_OPTIONS: AddOptions = Object.freeze({})

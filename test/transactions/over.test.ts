@@ -59,6 +59,34 @@ async function effects(test: string): Promise<string[]> {
   )
 }
 
+it('a statement of postgres.js that is made in a transaction and awaited after its end is refused', async () => {
+  const { open } = clients['postgres.js']
+  const queue = closing(new Queue('lazy', { store: closing(postgres(open(url, 3) as never)), logger: false }))
+  const over = gate()
+  const late: Promise<unknown>[] = []
+  const making = async (tx: postgresJs.TransactionSql, what: string): Promise<void> => {
+    const made = [tx`insert into effects values ('lazy', ${what})`, tx.unsafe(INSERT, ['lazy', what])]
+    late.push(over.promise.then(() => Promise.allSettled(made)))
+    await tx`select 1`
+  }
+  await queue.transaction(async (tx) => making(tx as never, 'committed'))
+  const rolledBack = queue.transaction(async (tx) => {
+    await making(tx as never, 'rolled back')
+    throw new Error('no')
+  })
+  await expect(rolledBack).rejects.toThrow('no')
+  over.open()
+  for (const results of await Promise.all(late)) {
+    expect(results).toEqual(
+      Array.from({ length: 2 }, () => ({
+        status: 'rejected',
+        reason: expect.objectContaining({ code: 'TRANSACTION_ENDED' }) as unknown,
+      })),
+    )
+  }
+  expect(await effects('lazy')).toEqual([])
+})
+
 describe.each(Object.entries(clients))('on PostgreSQL by %s', (name, { open, run }) => {
   const write = (tx: unknown, test: string, what: string): Promise<Row[]> => run(tx, INSERT, [test, what])
   const driverOn = async (to: string, max: number): Promise<Driver> =>

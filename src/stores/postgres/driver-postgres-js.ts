@@ -246,17 +246,32 @@ function given(tx: PostgresJsTransaction, scope: Scope): PostgresJsTransaction {
   return own
 }
 
+/** What is used of a statement of postgres.js, which it sends by `handle` when it is first awaited. */
+interface LazyQuery {
+  executed?: boolean
+  handle?: () => unknown
+  reject?: (error: unknown) => void
+}
+
 /**
- * Ends a scope at the first statement of it that fails with the connection: postgres.js uses the connection again when it has
- * been opened anew, and whatever is asked for here would run there.
+ * Refuses a statement that was made in a scope and is sent, because it is awaited only then, after its end. And ends a scope at
+ * the first statement of it that fails with the connection: postgres.js uses the connection again when it has been opened
+ * anew, and whatever is asked for here would run there.
  */
 function watched(value: unknown, scope: Scope): unknown {
-  const query = value as { reject?: (error: unknown) => void } | undefined
+  const query = value as LazyQuery | undefined
   if (!(value instanceof Promise) || typeof query?.reject !== 'function') return value
-  const reject = query.reject
+  const { reject, handle } = query
   query.reject = (error) => {
     if (isLoss(error)) scope.lose(error)
     reject(error)
+  }
+  if (typeof handle === 'function') {
+    query.handle = () => {
+      if (query.executed === true || !scope.isOver) return handle.call(query)
+      query.executed = true
+      return query.reject?.(transactionOver())
+    }
   }
   return value
 }

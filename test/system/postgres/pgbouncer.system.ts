@@ -55,6 +55,7 @@ const pushed: readonly string[] = [
   'a holder is told that its lease was taken away: cancelled',
   'a holder is told that its lease was taken away: removed',
   'a holder is told that its lease was taken away: completed-elsewhere',
+  'a holder whose job was cancelled for a reason is told the reason',
   'a commit that takes many leases away tells of each, or that some went untold',
   'commits of many handles at once are told in one order, without gaps',
   'what a transaction committed is told after it, and wakes others',
