@@ -8,7 +8,7 @@ import { refuseUnknown } from '../job/names.js'
 import { storeCounts } from '../queue/counts.js'
 import type { Job } from '../queue/job.js'
 import type { Processed, Processing, Telemetry } from '../queue/telemetry.js'
-import type { OpenTransaction } from '../store/ambient.js'
+import type { AfterCommit } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
 import { openTelemetryApi, placeIn, traceparent } from './opentelemetry.js'
@@ -145,7 +145,7 @@ class Measures implements Telemetry {
   }
 
   send<T extends Job | readonly Job[]>(
-    { queue, count, within }: { queue: string; count: number; within: OpenTransaction | undefined },
+    { queue, count, within }: { queue: string; count: number; within: AfterCommit | undefined },
     work: () => Promise<T>,
   ): Promise<T> {
     const { context, trace, SpanKind } = this.api
@@ -167,10 +167,9 @@ class Measures implements Telemetry {
       .then(
         (added) => {
           const jobs = (Array.isArray(added) ? added : [added]) as readonly Job[]
-          told((at) => {
-            if (count === 1 && jobs.length === 1) span.setAttributes({ [MESSAGE]: jobs[0]!.id, [NAME]: jobs[0]!.name })
-            measure(at, {}, jobs.filter(({ duplicate }) => !duplicate).length)
-          })
+          if (count === 1 && jobs.length === 1) span.setAttributes({ [MESSAGE]: jobs[0]!.id, [NAME]: jobs[0]!.name })
+          const messages = jobs.filter(({ duplicate }) => !duplicate).length
+          told((at) => measure(at, {}, messages))
           return added
         },
         (error: unknown) => {

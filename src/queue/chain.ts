@@ -7,6 +7,7 @@ import { cancel, complete, isDenied, lock } from '../job/lifecycle.js'
 import type { Returned } from '../job/lifecycle.js'
 import { checkName } from '../job/names.js'
 import { OpenTransaction, runInside } from '../store/ambient.js'
+import { connect } from '../store/connection.js'
 import { stepwise } from '../store/stepwise.js'
 import type { Store, Tx } from '../store/store.js'
 import type { Adder } from './adding.js'
@@ -156,7 +157,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
     const run = work as unknown as (current: CurrentJob<JobDefinitions, Store>) => T | Promise<T>
     if (given !== undefined) {
       refuseWithout(store)
-      const open = new OpenTransaction(store, given)
+      const open = new OpenTransaction(store, given, connect(store).outcomes)
       return runInside({ open }, async () => {
         try {
           return await new Completion(this.#host, this.id, given).run(run)

@@ -91,7 +91,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#adder = new Adder(name, this.#desk, options.jobs, defaults, this.#retention?.keep, webhooks)
     const { telemetry } = options
     if (telemetry !== undefined || logger.debug !== undefined) {
-      this.#teller = new Teller(name, options.store, telemetry, logger.debug)
+      this.#teller = new Teller(name, this.#connection, telemetry, logger.debug)
     }
     if (telemetry === undefined) return
     this.#adder.trace = () => telemetry.trace()
@@ -377,6 +377,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#desk.close()
     await Promise.all(this.#waiting)
     await this.#connection.main.flushed()
+    await this.#connection.outcomes.leave(this.name)
     this.#watching?.()
     this.#watching = undefined
     this.#emitter.clear()

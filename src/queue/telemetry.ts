@@ -1,7 +1,8 @@
 // queue/telemetry.ts: what queues and workers tell of what they do, to whoever measures it and to the log.
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { openTransaction } from '../store/ambient.js'
-import type { OpenTransaction } from '../store/ambient.js'
+import type { AfterCommit, Evidence } from '../store/ambient.js'
+import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store, Tx } from '../store/store.js'
 import type { Logger } from './events.js'
@@ -33,7 +34,7 @@ export interface Telemetry {
   trace(): string | undefined
   /** @internal Measures an add; what it added is counted now, or when the transaction that it is part of was committed. */
   send<T extends Job | readonly Job[]>(
-    about: { readonly queue: string; readonly count: number; readonly within: OpenTransaction | undefined },
+    about: { readonly queue: string; readonly count: number; readonly within: AfterCommit | undefined },
     work: () => Promise<T>,
   ): Promise<T>
   /** @internal Measures a run of a handler, from now on. */
@@ -45,35 +46,71 @@ export interface Telemetry {
 /** Tells of what a queue adds. Made only where somebody wants to know. */
 export class Teller {
   readonly #queue: string
-  readonly #store: Store
+  readonly #connection: Connection
   readonly #telemetry: Telemetry | undefined
   readonly #debug: Logger['debug']
 
-  constructor(queue: string, store: Store, telemetry: Telemetry | undefined, debug: Logger['debug']) {
+  constructor(queue: string, connection: Connection, telemetry: Telemetry | undefined, debug: Logger['debug']) {
     this.#queue = queue
-    this.#store = store
+    this.#connection = connection
     this.#telemetry = telemetry
     this.#debug = debug
   }
 
   /** Adds jobs, and tells of it once it is durable: of nothing that was rolled back. */
   sending<T extends Job | readonly Job[]>(count: number, tx: Tx, work: () => Promise<T>): Promise<T> {
-    const open = openTransaction(this.#store)
-    const within = tx === undefined || open?.tx === tx ? open : undefined
-    const about = { queue: this.#queue, count, within }
-    const sent = this.#telemetry === undefined ? work() : this.#telemetry.send(about, work)
-    return this.#debug === undefined ? sent : sent.then((added) => this.#log(added, within))
+    const { store, outcomes } = this.#connection
+    const open = openTransaction(store)
+    if (tx !== undefined && open?.tx !== tx) return this.#within(outcomes, count, work)
+    if (open !== undefined) return this.#within(open, count, work)
+    const sent = this.#send(count, work)
+    if (this.#debug === undefined) return sent
+    return sent.then((added) => {
+      this.#lines(jobsIn(added))()
+      return added
+    })
   }
 
-  #log<T extends Job | readonly Job[]>(added: T, within: OpenTransaction | undefined): T {
-    const jobs: readonly Job[] = Array.isArray(added) ? added : [added as Job]
-    const write = (): void => {
-      for (const { id, name, queue, duplicate } of jobs) {
-        this.#debug?.({ id, name, queue }, duplicate ? 'job stands already' : 'job added')
-      }
-    }
-    if (within === undefined) write()
-    else within.afterCommit(write)
-    return added
+  #send<T extends Job | readonly Job[]>(count: number, work: () => Promise<T>, within?: AfterCommit): Promise<T> {
+    return this.#telemetry === undefined ? work() : this.#telemetry.send({ queue: this.#queue, count, within }, work)
   }
+
+  /** Collects all reports of an add, and hands them over together. */
+  #within<T extends Job | readonly Job[]>(commit: AfterCommit, count: number, work: () => Promise<T>): Promise<T> {
+    const reports: (() => void)[] = []
+    const report = (): void => reports.forEach((each) => each())
+    const sent = this.#send(count, work, { afterCommit: (each) => void reports.push(each) })
+    return sent.then(
+      (added) => {
+        const jobs = jobsIn(added)
+        if (this.#debug !== undefined) reports.push(this.#lines(jobs))
+        commit.afterCommit(report, evidenceOf(jobs))
+        return added
+      },
+      (error: unknown) => {
+        commit.afterCommit(report)
+        throw error
+      },
+    )
+  }
+
+  /** What writes the lines about jobs that were added. It may be held for long, and keeps no data of jobs. */
+  #lines(jobs: readonly Job[]): () => void {
+    const lines = jobs.map(({ id, name, queue, duplicate }) => ({ about: { id, name, queue }, duplicate }))
+    return () => {
+      for (const { about, duplicate } of lines) this.#debug?.(about, duplicate ? 'job stands already' : 'job added')
+    }
+  }
+}
+
+function jobsIn(added: Job | readonly Job[]): readonly Job[] {
+  return Array.isArray(added) ? (added as readonly Job[]) : [added as Job]
+}
+
+/** The job to look for: one of a call is enough, since all of them are committed or none is. Undefined: there is none. */
+function evidenceOf(jobs: readonly Job[]): Evidence | undefined {
+  const job = jobs.find(({ duplicate }) => !duplicate) ?? jobs.find(({ state }) => state !== 'removed')
+  if (job === undefined) return undefined
+  const { id, queue, duplicate, createdAt } = job
+  return { id, queue, createdAt, duplicate, jobs: jobs.length }
 }

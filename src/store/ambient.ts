@@ -1,10 +1,29 @@
 // store/ambient.ts: the transaction that the code running now is inside of. Calls to the same store join it.
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { MillraceError } from '../job/errors.js'
+import type { Time } from '../job/job.js'
 import type { Group, Store, Tx, Verdict } from './store.js'
 
+/** A job of an add by which it can be seen that the transaction of the add was committed. */
+export interface Evidence {
+  readonly id: string
+  readonly queue: string
+  /** When it was added: another one of the same id proves nothing. */
+  readonly createdAt: Time
+  /** Whether it stood already. */
+  readonly duplicate: boolean
+  /** How many jobs the report is about. */
+  readonly jobs: number
+}
+
+/** Holds reports until a transaction was committed. */
+export interface AfterCommit {
+  /** Reports once it has been committed; never if it is rolled back. */
+  afterCommit(report: () => void, evidence?: Evidence): void
+}
+
 /** A transaction that calls of the code inside it join. */
-export class OpenTransaction {
+export class OpenTransaction implements AfterCommit {
   readonly store: Store
   readonly tx: Tx
   /** The one that was open where this one was made: on another store, or the one that this is a savepoint of. */
@@ -16,11 +35,14 @@ export class OpenTransaction {
   #nested: Promise<unknown> | undefined
   /** Calls that were made in it and have no answer yet. */
   readonly #calls = new Set<Promise<unknown>>()
-  readonly #told: (() => void)[] = []
+  readonly #told: (readonly [report: () => void, evidence: Evidence | undefined])[] = []
+  /** Finds out whether it was committed, where it is the user's to end. */
+  readonly #outcomes: AfterCommit | undefined
 
-  constructor(store: Store, tx: Tx) {
+  constructor(store: Store, tx: Tx, outcomes?: AfterCommit) {
     this.store = store
     this.tx = tx
+    this.#outcomes = outcomes
     this.outer = places.getStore()?.open
   }
 
@@ -74,16 +96,17 @@ export class OpenTransaction {
   }
 
   /** Tells once it has been committed; never if it is rolled back. */
-  afterCommit(tell: () => void): void {
-    this.#told.push(tell)
+  afterCommit(report: () => void, evidence?: Evidence): void {
+    if (this.#outcomes === undefined) this.#told.push([report, evidence])
+    else this.#outcomes.afterCommit(report, evidence)
   }
 
   /** It was committed. What a savepoint has to tell waits for the transaction around it. */
   committed(): void {
     const around = this.outer?.store === this.store && !this.outer.ended ? this.outer : undefined
-    for (const tell of this.#told.splice(0)) {
-      if (around === undefined) tell()
-      else around.afterCommit(tell)
+    for (const [report, evidence] of this.#told.splice(0)) {
+      if (around === undefined) report()
+      else around.afterCommit(report, evidence)
     }
   }
 

@@ -4,6 +4,7 @@ import type { Committer } from './batcher.js'
 import type { Time } from '../job/job.js'
 import { Outage } from './outage.js'
 import { Reads } from './reads.js'
+import { Outcomes } from './outcomes.js'
 import { systemRuntime } from './runtime.js'
 import type { Runtime } from './runtime.js'
 import type { Store } from './store.js'
@@ -22,6 +23,8 @@ export interface Connection {
   readonly outage: Outage
   /** Reads by id, together with others of the same turn. */
   readonly reads: Reads
+  /** Which of the users' own transactions were committed. */
+  readonly outcomes: Outcomes
   /** Resolves when the store is open; opens it the first time. */
   ready(): Promise<void>
 }
@@ -76,6 +79,7 @@ function create(store: Store): Connection {
     renewals: new Lane(gate, runtime, `${writer}/renewals`, shared),
     outage,
     reads: new Reads(store, runtime),
+    outcomes: new Outcomes(store, runtime),
     ready,
   }
 }

@@ -6,6 +6,7 @@ import type { Returned } from '../job/lifecycle.js'
 import { makingRoom } from '../queue/room.js'
 import { outOfOrder } from '../queue/successors.js'
 import { OpenTransaction } from '../store/ambient.js'
+import { connect } from '../store/connection.js'
 import { stepwise } from '../store/stepwise.js'
 import type { Group, Store, Tx, Verdict } from '../store/store.js'
 import { reasonOf } from './leases.js'
@@ -41,7 +42,7 @@ export async function completeGiven(
   host: GivenHost,
   work: (open: OpenTransaction) => Promise<Returned>,
 ): Promise<Returned> {
-  const open = new OpenTransaction(store, tx)
+  const open = new OpenTransaction(store, tx, connect(store).outcomes)
   open.settles = attempt.record.id
   try {
     await hold(open, attempt, host)

@@ -9,14 +9,39 @@ import {
 } from '@opentelemetry/sdk-metrics'
 import { BasicTracerProvider, InMemorySpanExporter, SimpleSpanProcessor } from '@opentelemetry/sdk-trace-base'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace-base'
-import { afterEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it, vi } from 'vitest'
 import { FlowProducer, UnrecoverableError, Worker, prometheus, telemetry } from 'millrace'
 import type { Logger, Queue, Store, Telemetry } from 'millrace'
+import { sqlite } from 'millrace/sqlite'
 import { openTelemetryApi, placeIn } from '../../src/features/opentelemetry.js'
 import { kinds, stores } from '../composition/stores.js'
+import { drivers, freshFolder } from '../sqlite/folder.js'
+import { everywhere, kinds as transacting } from '../transactions/everywhere.js'
 import { closing, event, gate, newQueue, newStore } from '../setup.js'
 
 const make = stores()
+const everyStore = everywhere()
+const file = freshFolder()
+
+/** Transactions that the queues know nothing of, as those of the user. */
+function bound(store: Store): { transact: NonNullable<Store['transact']> } {
+  return { transact: store.transact!.bind(store) }
+}
+
+/** Resolves when jobs were looked for outside of the transaction that is open, or that look waits for its end. */
+async function looked(store: Store): Promise<void> {
+  const read = store.get.bind(store)
+  const done = gate()
+  const look = vi.spyOn(store, 'get').mockImplementation((ids, tx) => {
+    const answer = read(ids, tx)
+    if (tx !== undefined) return answer
+    if (store.can.share === 'process') done.open()
+    else void answer.then(() => done.open())
+    return answer
+  })
+  await done.promise
+  look.mockRestore()
+}
 
 interface Lab {
   readonly measured: Telemetry
@@ -149,6 +174,126 @@ describe.each(kinds.filter((kind) => kind !== 'memory'))('in a transaction on %s
     ])
     expect(lines).toEqual(['job added', 'job added', 'job added'])
     expect((await metric('messaging.client.sent.messages')).map(({ value }) => value)).toEqual([3])
+  })
+})
+
+/** A queue that is measured and logged, and what was reported of it. */
+function reporting(store: Store): Lab & {
+  readonly queue: Queue
+  readonly lines: string[]
+  /** Resolves when so many lines were written. */
+  written(count: number): Promise<void>
+} {
+  const made = lab()
+  const lines: string[] = []
+  let [wanted, reached] = [0, (): void => {}]
+  const debug = (details: object, line: string): void => {
+    lines.push(`${line}: ${(details as { name: string }).name}`)
+    if (lines.length >= wanted) reached()
+  }
+  const logger: Logger = { debug, warn: () => {}, error: () => {} }
+  const queue = newQueue({ store, telemetry: made.measured, logger })
+  const written = (count: number): Promise<void> =>
+    new Promise((resolve) => {
+      ;[wanted, reached] = [count, resolve]
+      if (lines.length >= count) resolve()
+    })
+  return { ...made, queue, lines, written }
+}
+
+/** What is thrown to roll back. */
+const rollback = (): never => {
+  throw new Error('rolled back')
+}
+
+describe.each(transacting)('in a transaction of the user on %s', (kind) => {
+  it('spans, metrics and logs of an add leave after the commit, and never if it is rolled back', async () => {
+    const { queue, spans, lines, metric, written } = reporting(await everyStore(kind))
+    const { transact } = bound(queue.store)
+    await transact(async (tx) => {
+      await queue.add('rolled back', 1, { tx })
+      await queue.addBulk([{ name: 'rolled back' }, { name: 'rolled back' }], { tx })
+      rollback()
+    }).catch(() => {})
+    await transact(async (tx) => {
+      const added = await queue.add('a', 1, { tx })
+      await queue.add('a', 1, { tx, id: added.id })
+      await queue.addBulk([{ name: 'b' }, { name: 'c' }], { tx })
+      await looked(queue.store)
+      expect([spans().length, lines]).toEqual([0, []])
+    })
+    await written(4)
+    // Whatever is left is looked for once more, and then dropped.
+    await queue.close()
+    expect(lines.toSorted()).toEqual(['job added: a', 'job added: b', 'job added: c', 'job stands already: a'])
+    expect(spans().map(({ name }) => name)).toEqual(['send work', 'send work', 'send work'])
+    expect(spans().every(({ status }) => status.code === SpanStatusCode.UNSET)).toBe(true)
+    expect((await metric('messaging.client.sent.messages')).map(({ value }) => value)).toEqual([3])
+  })
+
+  it('a job that is added again after a rollback, by the same id, is reported once', async () => {
+    const { queue, spans, lines } = reporting(await everyStore(kind))
+    const { transact } = bound(queue.store)
+    const add = (end: () => void): Promise<void> =>
+      transact(async (tx) => {
+        await queue.add('n', 1, { tx, id: 'own' })
+        end()
+      })
+    await add(rollback).catch(() => {})
+    await add(() => {})
+    await queue.close()
+    expect([lines, spans().length]).toEqual([['job added: n'], 1])
+  })
+
+  it('what is added in chain.complete with that transaction waits for its commit', async () => {
+    const store = await everyStore(kind)
+    const { queue, lines, written } = reporting(store)
+    const { transact } = bound(store)
+    const other = await newQueue({ store, name: 'other' }).add('approve')
+    const completing = (end: () => void): Promise<void> =>
+      transact(async (tx) => {
+        await newQueue({ store, name: 'other' })
+          .chain(other.id)
+          .complete(({ complete }) => complete(async () => void (await queue.add('receipt'))), { tx })
+        end()
+      })
+    await completing(rollback).catch(() => {})
+    expect(lines).toEqual([])
+    await completing(() => {})
+    await written(1)
+    await queue.close()
+    expect(lines).toEqual(['job added: receipt'])
+  })
+
+  it('an add that is refused is reported at once, as a failure', async () => {
+    const { queue, span } = reporting(await everyStore(kind))
+    await bound(queue.store)
+      .transact(async (tx) => {
+        await expect(queue.add('n', 1, { tx, attempts: 0 })).rejects.toMatchObject({ code: 'INVALID_ATTEMPTS' })
+        expect(span('send work').status.code).toBe(SpanStatusCode.ERROR)
+        rollback()
+      })
+      .catch(() => {})
+  })
+})
+
+describe.each(drivers)('in a synchronous transaction on a handle of $name', ({ Driver }) => {
+  it('the add is reported when the transaction was committed, and not when it was rolled back', async () => {
+    const db = new Driver(file('own.db')) as unknown as { exec(sql: string): unknown; close(): unknown }
+    const store = closing(sqlite(db as never))
+    await store.open()
+    const { queue, lines, written, spans } = reporting(store)
+    for (const end of ['ROLLBACK', 'COMMIT']) {
+      db.exec('BEGIN IMMEDIATE')
+      const added = queue.add(end, 1, { tx: db })
+      db.exec(end)
+      await added
+    }
+    await written(1)
+    await queue.close()
+    expect([lines, spans().length]).toEqual([['job added: COMMIT'], 1])
+    await store.close()
+    db.close()
   })
 })
 
