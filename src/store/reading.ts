@@ -62,8 +62,18 @@ function* readOn(from: Detailed, query: DetailsQuery, cut: JobDetails): Steps<Jo
     edges.push(...(next?.edges ?? []))
     logs.push(...(next?.logs ?? []))
     steps.push(...(next?.steps ?? []))
+    if (isBehind(more, next?.more))
+      throw new Error(`The store gave the details of job ${cut.id} again, not what follows them.`)
     more = next?.more
   }
   const { more: _, ...rest } = cut
   return { ...rest, edges, logs, steps }
+}
+
+/** Whether a list goes on from where it did before, or from further back: whoever reads on would never come to its end. */
+function isBehind(before: Exclude<JobDetails['more'], undefined>, now: JobDetails['more']): boolean {
+  return (['edges', 'logs', 'steps'] as const).some((list) => {
+    const [last, next] = [before[list], now?.[list]]
+    return last !== undefined && next !== undefined && next <= last
+  })
 }

@@ -45,7 +45,8 @@ describe.each(kinds)('on %s', (kind) => {
     await queue.schedule('ended', { ...every, limit: 3, catchUp: 'all' })
     const before = (await queue.schedules())[0]!
     expect(await queue.schedule('ended', { ...every, limit: 3, catchUp: 'all' })).toEqual(before)
-    const ended = event(queue, 'completed', ({ id }) => id === before.id)
+    let completed = 0
+    const ended = event(queue, 'completed', ({ name }) => name === 'n' && ++completed === 3)
     const done = event(queue, 'completed', ({ id }) => id.includes(':busy'))
     await queue.schedule('busy', { every: 50, name: 'busy' })
     let release = (): void => {}
