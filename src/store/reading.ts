@@ -1,5 +1,5 @@
 // store/reading.ts: how much one read returns, and how to read what does not fit into one.
-import type { JobRecord } from '../job/job.js'
+import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { step } from './stepwise.js'
 import type { Steps } from './stepwise.js'
 import type { Details, DetailsQuery, JobDetails } from './store.js'
@@ -10,8 +10,16 @@ export const READ_BYTES = 8 * 2 ** 20
 /** About how many bytes of text a job adds to a page: its payload, and a little for the rest. */
 export function bytesOfRecord({ data, memo, progress, result, error, errors }: JobRecord): number {
   let bytes = 500 + lengthOf(data) + lengthOf(memo) + lengthOf(progress) + lengthOf(result)
-  if (error !== undefined) bytes += lengthOf(error.message) + lengthOf(error.stack)
-  for (const each of errors) bytes += 100 + lengthOf(each.message) + lengthOf(each.stack)
+  if (error !== undefined) bytes += bytesOfError(error)
+  for (const each of errors) bytes += 100 + bytesOfError(each)
+  return bytes
+}
+
+/** With its causes, and the errors that it sums up. */
+function bytesOfError({ message, stack, cause, errors }: ErrorInfo): number {
+  let bytes = lengthOf(message) + lengthOf(stack)
+  if (cause !== undefined) bytes += bytesOfError(cause)
+  if (errors !== undefined) for (const each of errors) bytes += bytesOfError(each)
   return bytes
 }
 
