@@ -175,14 +175,14 @@ describe('receivers', () => {
   it('that do not answer in time are tried again', async () => {
     const hook = await receiver()
     hook.answers(silence, (response) => response.socket?.destroy())
-    const { queue } = scene({ ...near, url: hook.url, timeout: 30 })
+    const { queue } = scene({ ...near, url: hook.url, timeout: 2_000 })
     const delivered = event(queue, 'webhook-delivered')
     const job = await queue.add('a')
     expect(await delivered).toMatchObject({ attempts: 3 })
     const [first, second, third] = (await queue.get(job.id))!.webhook!.deliveries
     expect(first).toMatchObject({
       attempt: 1,
-      error: 'The webhook was not delivered: there was no answer within 30 ms.',
+      error: 'The webhook was not delivered: there was no answer within 2000 ms.',
     })
     expect(second).toMatchObject({ attempt: 2, error: expect.stringContaining('The webhook was not delivered: ') })
     expect(third).toMatchObject({ attempt: 3, status: 204 })
