@@ -117,7 +117,7 @@ describe('reads of what is large', () => {
     const worker = closing(new Worker(many, ({ name }) => void ran.push(name), { logger: false, concurrency: 4 }))
     await new Promise<void>((done) => worker.on('completed', () => ran.length === 31 && done()))
     expect(ran.filter((name) => name === 'small')).toHaveLength(1)
-    expect(longest).toBeLessThan(A_PAGE)
+    expect(longest).toBeLessThan(2 * A_PAGE) // a claim may read two portions; what is due held all 30
   })
 
   test('lists, reads by id and operations by filter go page by page', { timeout: 120_000 }, async () => {
