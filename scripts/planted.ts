@@ -1,8 +1,9 @@
 // `npm run planted`: plants every bug of test/planted in turn, and reports which layer of tests notices it: the unit tests
 // of its room, conformance, or the simulator. `-- --only fence` plants those whose title or file matches;
-// `--layers unit,simulator` runs some layers alone; `--parallel 2` bugs at a time; `--json FILE` writes what was found.
+// `--layers unit,simulator` runs some layers alone; `--parallel 2` bugs at a time; `--json FILE` writes the findings after
+// each bug, and bugs with a finding in that file are not run again, so that a broken run can be continued.
 import { spawn } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import type { Bug } from '../test/planted/bug.js'
 import { bugs } from '../test/planted/bugs.js'
@@ -38,9 +39,31 @@ function notices(bug: Bug, tests: readonly string[]): Promise<boolean> {
   })
 }
 
+type Findings = Readonly<Record<Layer, Finding>>
+
+/** The findings of an earlier run that was broken off, by the titles of their bugs. */
+function earlier(): ReadonlyMap<string, Findings> {
+  if (values.json === undefined || !existsSync(values.json)) return new Map()
+  const report = JSON.parse(readFileSync(values.json, 'utf8')) as readonly (Findings & { readonly title: string })[]
+  return new Map(report.map(({ title, unit, conformance, simulator }) => [title, { unit, conformance, simulator }]))
+}
+
+/** Writes all findings so far. */
+function save(): void {
+  if (values.json === undefined) return
+  const report = [...found].map(([{ title, guarantee, file }, row]) => ({ title, guarantee, file, ...row }))
+  writeFileSync(values.json, `${JSON.stringify(report, undefined, 1)}\n`)
+}
+
 const wanted = values.layers.split(',')
-const found = new Map<Bug, Record<Layer, Finding>>()
-const left = bugs.filter(({ title, file }) => `${title} ${file}`.includes(values.only))
+const found = new Map<Bug, Findings>()
+const known = earlier()
+const left: Bug[] = []
+for (const bug of bugs.filter(({ title, file }) => `${title} ${file}`.includes(values.only))) {
+  const row = known.get(bug.title)
+  if (row === undefined) left.push(bug)
+  else found.set(bug, row)
+}
 
 /** Plants one bug after the other until none is left. */
 async function work(): Promise<void> {
@@ -51,6 +74,7 @@ async function work(): Promise<void> {
       if (tests.length > 0) row[layer] = (await notices(bug, tests)) ? 'noticed' : 'missed'
     }
     found.set(bug, row)
+    save()
     const missed = Object.values(row).includes('noticed') ? '' : '   <- no layer notices it'
     const cells = layers.map((layer) => row[layer].padEnd(8)).join(' ')
     console.log(`${cells} ${bug.guarantee}: ${bug.title} (${bug.file})${missed}`)
@@ -67,8 +91,4 @@ for (const layer of layers) {
 }
 const unnoticed = [...found].filter(([, row]) => !Object.values(row).includes('noticed'))
 console.log(`${rows.length - unnoticed.length} passed, ${unnoticed.length} failed`)
-if (values.json !== undefined) {
-  const report = [...found].map(([{ title, guarantee, file }, row]) => ({ title, guarantee, file, ...row }))
-  writeFileSync(values.json, `${JSON.stringify(report, undefined, 1)}\n`)
-}
 process.exitCode = unnoticed.length === 0 ? 0 : 1
