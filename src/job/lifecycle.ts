@@ -1,5 +1,5 @@
 // job/lifecycle.ts: every rule about how a job may change. Pure: no clock, no ids, no I/O.
-import type { Change, Insert, NewEdge, NewJob, Note, When } from './change.js'
+import type { Change, Insert, Move, MoveFields, NewEdge, NewJob, Note, When } from './change.js'
 import type {
   Edge,
   EdgePolicy,
@@ -110,6 +110,19 @@ export function released(runAt: Time | undefined, now: Time): 'waiting' | 'delay
   return runAt !== undefined && runAt > now ? 'delayed' : 'waiting'
 }
 
+/**
+ * Gives a job that waits for no other a time to run at: it is delayed until then, or waits if that has come. Only the store
+ * knows whether a date has: it decides as if the job's last dependency had just ended.
+ */
+function put(
+  job: JobRecord,
+  how: Pick<Partial<Move>, 'held' | 'why'> & { readonly set: MoveFields & { readonly run: When } },
+): Move {
+  const { run } = how.set
+  if ('at' in run) return move(job, 'waiting-children', how)
+  return run.in > 0 ? move(job, 'delayed', how) : move(job, 'waiting', { ...how, place: 'new' })
+}
+
 /** What a claim makes of a waiting job. */
 export function claimed(job: JobRecord, by: { worker: string; lease: Millis; ahead: boolean; now: Time }): JobRecord {
   const next = copyOf(job)
@@ -160,18 +173,13 @@ export function settle(job: JobRecord, outcome: Outcome): Change[] {
     }
     case 'threw':
       if (outcome.retryable && job.attempt < job.attempts) {
-        return [
-          move(job, 'delayed', {
-            held: true,
-            why: 'retrying',
-            set: { run: { in: outcome.retryIn }, error: outcome.error },
-          }),
-        ]
+        const run = { in: outcome.retryIn }
+        return [put(job, { held: true, why: 'retrying', set: { run, error: outcome.error } })]
       }
       return end(job, 'failed', { error: outcome.error }, HELD)
     case 'snoozed': {
       const run = typeof outcome.for === 'number' ? { in: outcome.for } : outcome.for
-      const snooze = move(job, 'delayed', { held: true, set: { run, attempt: job.attempt - 1 } })
+      const snooze = put(job, { held: true, set: { run, attempt: job.attempt - 1 } })
       return outcome.steps === undefined ? [snooze] : [note(job, { steps: outcome.steps }), snooze]
     }
     case 'waits': {
@@ -375,8 +383,9 @@ export function update(job: JobRecord, edit: Edit): Decision {
     if (!onlyData) return { denied: `is ${job.state}; retry it first, then change when it runs` }
     return [move(job, job.state, { set: edit })]
   }
-  const delayed = edit.run !== undefined && job.state === 'waiting'
-  return [move(job, delayed ? 'delayed' : job.state, { set: edit })]
+  const { run } = edit
+  if (run === undefined || job.state === 'waiting-children') return [move(job, job.state, { set: edit })]
+  return [put(job, { set: { ...edit, run } })]
 }
 
 /** Removes a job whatever its state; whoever waits for it learns that it will not end well. */
@@ -389,10 +398,14 @@ export function remove(job: JobRecord): Decision {
 /** Gives a standing job that has not started what a newer one with the same dedup key says; a started one stands. */
 export function replace(standing: JobRecord, by: NewJob): Decision {
   if (standing.attempt > 0 || standing.state === 'active' || isFinished(standing.state)) return []
-  const set = { data: by.data ?? null, priority: by.priority, run: by.run ?? null }
-  if (standing.state === 'waiting-children') return [move(standing, 'waiting-children', { set })]
-  if (by.run !== undefined) return [move(standing, 'delayed', { set })]
-  return [move(standing, 'waiting', { place: standing.state === 'delayed' ? 'new' : 'old', set })]
+  const set = { data: by.data ?? null, priority: by.priority }
+  const { run } = by
+  if (standing.state === 'waiting-children') {
+    return [move(standing, 'waiting-children', { set: { ...set, run: run ?? null } })]
+  }
+  if (run !== undefined) return [put(standing, { set: { ...set, run } })]
+  const place = standing.state === 'delayed' ? 'new' : 'old'
+  return [move(standing, 'waiting', { place, set: { ...set, run: null } })]
 }
 
 /** What a worker has to say about a job while it runs. */

@@ -66,7 +66,7 @@ interface Extras {
   completed: { readonly result: unknown; readonly attempt: number }
   /** A job has failed for good. */
   failed: { readonly error: ErrorInfo; readonly attempt: number }
-  /** An attempt failed, and there will be another; `delayed` follows. */
+  /** An attempt failed, and there will be another; `delayed` follows, or `waiting` where that is to begin at once. */
   retrying: { readonly error: ErrorInfo; readonly attempt: number; readonly runAt: Time }
   /** The lease of a worker ran out; `waiting` follows. */
   stalled: { readonly worker: string }
@@ -337,6 +337,7 @@ export function publicEvent(event: StoreEvent): QueueEvent {
   if (attempt !== undefined) shown['attempt'] = attempt
   if (worker !== undefined) shown['worker'] = worker
   if (runAt !== undefined) shown['runAt'] = runAt
+  else if (type === 'retrying') shown['runAt'] = at // the next attempt may begin at once
   if (error !== undefined) {
     if (type === 'cancelled') shown['reason'] = error.message
     else shown['error'] = error

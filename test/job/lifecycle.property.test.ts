@@ -174,7 +174,7 @@ describe('whatever happens', () => {
     const taken = fc.property(plans, steps, (given, taken) => {
       for (const each of walk(given, taken).visited) visited.add(each)
     })
-    fc.assert(taken, { numRuns: 2_000, seed: 1 }) // always the same walks, so that no row is missed by bad luck
+    fc.assert(taken, { numRuns: 2_000, seed: 2 }) // always the same walks, so that no row is missed by bad luck
     const listed = Object.entries(table).flatMap(([what, rows]) =>
       Object.entries(rows).flatMap(([from, all]) => all.map((to) => `${what}: ${from} → ${to}`)),
     )

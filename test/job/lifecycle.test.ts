@@ -195,6 +195,13 @@ describe('a handler that threw', () => {
     expect(settle(active({ attempt: 1_000, attempts: Infinity }), threw())).toEqual(expected)
   })
 
+  it('with attempts left and no backoff has the job wait behind all others', () => {
+    const set = { run: { in: 0 }, error: boom }
+    expect(settle(active({ attempt: 2 }), threw({ retryIn: 0 }))).toEqual([
+      move('waiting', { held: true, why: 'retrying', place: 'new', set }),
+    ])
+  })
+
   it.each<[string, JobRecord, Outcome]>([
     ['with no attempts left', active({ attempt: 3 }), threw()],
     ['past its attempts', active({ attempt: 4 }), threw()],
@@ -230,9 +237,15 @@ describe('a run that does not count', () => {
     ])
   })
 
-  it('is one that is to run again at a date', () => {
+  it('is one that is to run again at a date, of which the store knows whether it has come', () => {
     expect(settle(active({ attempt: 2 }), { kind: 'snoozed', for: { at: NOW } })).toEqual([
-      move('delayed', { held: true, set: { run: { at: NOW }, attempt: 1 } }),
+      move('waiting-children', { held: true, set: { run: { at: NOW }, attempt: 1 } }),
+    ])
+  })
+
+  it('is one that was snoozed for no time: waiting behind all others', () => {
+    expect(settle(active({ attempt: 2 }), { kind: 'snoozed', for: 0 })).toEqual([
+      move('waiting', { held: true, place: 'new', set: { run: { in: 0 }, attempt: 1 } }),
     ])
   })
 

@@ -154,6 +154,18 @@ describe('update', () => {
     expect(update(record({ state }), set)).toEqual([move(to, { set })])
   })
 
+  it.each(unstarted)('with a date leaves it to the store where a %s job goes', (state) => {
+    const set = { run: { at: NOW } }
+    expect(update(record({ state }), set)).toEqual([move('waiting-children', { set })])
+  })
+
+  it('without a delay lets a job wait, which keeps its place if it did', () => {
+    const set = { run: { in: 0 } }
+    const expected = [move('waiting', { place: 'new', set })]
+    expect(update(record({ state: 'delayed', runAt: NOW + 1 }), set)).toEqual(expected)
+    expect(update(record(), set)).toEqual(expected)
+  })
+
   it('empties the data of a job that has not started', () => {
     expect(update(record(), { data: null })).toEqual([move('waiting', { set: { data: null } })])
   })
@@ -210,6 +222,14 @@ describe('replace', () => {
     const set = { data: '2', priority: 0, run: { in: 9 } }
     expect(replace(record(), later)).toEqual([move('delayed', { set })])
     expect(replace(record({ state: 'delayed', runAt: NOW }), later)).toEqual([move('delayed', { set })])
+  })
+
+  it('leaves it to the store whether the date of the newer one has come', () => {
+    const dated = create(spec({ id: 'newer', data: '2', run: { at: NOW } })).job
+    const set = { data: '2', priority: 0, run: { at: NOW } }
+    for (const state of unstarted) {
+      expect(replace(record({ state }), dated)).toEqual([move('waiting-children', { set })])
+    }
   })
 
   it('takes over that the newer one has no data', () => {

@@ -30,8 +30,8 @@ const gone = ['nowhere'] as const
 export const table: Record<Event, Partial<Record<Place, readonly Place[]>>> = {
   added: { nowhere: ['waiting', 'delayed', 'waiting-children'] },
   returned: { active: ['completed'], completed: gone },
-  threw: { active: ['delayed', 'failed'], failed: gone },
-  snoozed: { active: ['delayed'] },
+  threw: { active: ['delayed', 'waiting', 'failed'], failed: gone },
+  snoozed: { active: ['delayed', 'waiting'] },
   waits: { active: ['waiting-children', 'waiting'] },
   interrupted: { active: ['waiting'] },
   due: {
@@ -53,7 +53,7 @@ export const table: Record<Event, Partial<Record<Place, readonly Place[]>>> = {
   promoted: { delayed: ['waiting'] },
   updated: {
     waiting: ['waiting', 'delayed'],
-    delayed: ['delayed'],
+    delayed: ['delayed', 'waiting'],
     'waiting-children': ['waiting-children'],
     failed: ['failed'],
     cancelled: ['cancelled'],

@@ -20,8 +20,8 @@ export const jobBugs: readonly Bug[] = [
     title: 'a snooze costs an attempt',
     guarantee: 'crash',
     file: 'src/job/lifecycle.ts',
-    find: "const snooze = move(job, 'delayed', { held: true, set: { run, attempt: job.attempt - 1 } })",
-    replace: "const snooze = move(job, 'delayed', { held: true, set: { run } })",
+    find: 'const snooze = put(job, { held: true, set: { run, attempt: job.attempt - 1 } })',
+    replace: 'const snooze = put(job, { held: true, set: { run } })',
     shown: {
       file: 'test/job/lifecycle.test.ts',
       title: 'is one that was snoozed: delayed, with the attempt given back',

@@ -57,7 +57,7 @@ function resolveAct(act: WalkAct, scene: Scene, met: Set<string>): readonly Chan
     const edges = act.children.map((on): NewEdge => ({ on, policy: act.policy }))
     return making.waits(job, [...resolveEdges(act.after, scene), ...edges], children)
   }
-  if (act.act !== 'complete') return decide(act.act, job, act.value)
+  if (act.act !== 'complete') return decide(act.act, job, act.value, scene)
   const continuation = act.next === undefined ? undefined : successor(act.next, job, true)
   const also = act.also === undefined ? [] : [successor(act.also, job, false)]
   return making.complete(job, { result: { by: job.worker ?? null }, also, ...(continuation && { continuation }) })
@@ -102,7 +102,7 @@ function annotation({ attempt, fence }: JobRecord): lifecycle.Said {
   }
 }
 
-function decide(verb: JobVerb, job: JobRecord, value: number): readonly Change[] {
+function decide(verb: JobVerb, job: JobRecord, value: number, { began }: Scene): readonly Change[] {
   switch (verb) {
     case 'finish':
       return making.complete(job)
@@ -127,8 +127,11 @@ function decide(verb: JobVerb, job: JobRecord, value: number): readonly Change[]
       return making.remove(job)
     case 'update': {
       const unstarted = job.state !== 'active' && !isFinished(job.state)
-      const run = unstarted && value === 3 ? { run: { in: 2 * MINUTE } } : {}
-      return making.update(job, { data: `{"edit":${value}}`, ...(unstarted && { priority: value - 1 }), ...run })
+      const run = [{}, {}, { run: { at: began + 5 * MINUTE } }, { run: { in: 2 * MINUTE } }][value]
+      return making.update(job, {
+        data: `{"edit":${value}}`,
+        ...(unstarted && { priority: value - 1, ...run }),
+      })
     }
   }
 }

@@ -1,11 +1,12 @@
 // store/conformance/cases/due.ts: one question for time.
 import type { JobRecord } from '../../../job/job.js'
-import { perhapsDue } from '../../../job/lifecycle.js'
+import { perhapsDue, settle } from '../../../job/lifecycle.js'
 import { has, must, present, same } from '../check.js'
 import { first, ids, LEASE } from '../driver.js'
 import { area } from '../harness.js'
+import { listening, typesOf } from '../listening.js'
 import { headerOf } from '../../../job/record.js'
-import { cancel, complete, fail, insert, note, snooze, stumble, update } from '../making.js'
+import { BOOM, cancel, complete, fail, insert, note, snooze, stumble, update } from '../making.js'
 import type { JobOptions } from '../making.js'
 
 const MILL = { queues: ['mill'], except: [], limit: 100 }
@@ -76,6 +77,53 @@ export const due = area('due', {
     const ahead = now + 3_600_000
     has(await add(ahead), { state: 'delayed', runAt: ahead, dueAt: ahead }, 'one that is ahead does')
     same(ids(await d.claim(5)).length, 3, 'those that wait are claimed at once')
+  },
+
+  'a job that is given a date is delayed only if it is ahead by the clock of the store': async (h) => {
+    const d = first(h)
+    const { now } = await d.commit({})
+    const ahead = now + 3_600_000
+    const delayed = { state: 'delayed', runAt: ahead, dueAt: ahead } as const
+    const gone = { state: 'waiting', runAt: undefined, dueAt: undefined } as const
+    const [early, late] = [await d.add('work', { run: { in: 60_000 } }), await d.add('work')]
+    const [own, turn] = [
+      await d.add('work', { lifo: true }),
+      await d.add('work', { group: 'ann', run: { in: 60_000 } }),
+    ]
+    for (const job of [early, late, own, turn]) {
+      await d.land(update(job, { run: { at: ahead } }))
+      has(await d.job(job), delayed, 'a date that is ahead delays a job')
+    }
+    for (const job of [early, turn, own, late]) {
+      await d.land(update(await d.job(job), { run: { at: now } }))
+      has(await d.job(job), gone, 'one that has come does not')
+    }
+    await d.land(update(await d.job(early), { run: { at: now - 5_000 } }))
+    same(ids(await d.claim(4)), ids([own, early, late, turn]), 'those that wait are claimed, and keep their places')
+    for (const job of [early, late, own]) {
+      const held = await d.job(job)
+      const at = job === own ? ahead : now
+      await d.land(settle(held, { kind: 'snoozed', for: { at } }))
+      has(await d.job(job), { ...(job === own ? delayed : gone), attempt: 0 }, 'so it is with one that is put back')
+    }
+    same(ids(await d.claim(4)), ids([early, late]), 'which is claimed at once')
+  },
+
+  'a job that runs again without a delay waits behind all others': async (h) => {
+    const d = first(h)
+    await listening(h.store, { events: true }, async (listener) => {
+      const held = [await d.running('work', { id: 'retried' }), await d.running('work', { id: 'snoozed' })]
+      await d.add('work', { id: 'other' })
+      await d.land(stumble(held[0]!, 0))
+      await d.land(snooze(held[1]!, 0))
+      const waiting = { state: 'waiting', runAt: undefined, dueAt: undefined, worker: undefined } as const
+      has(await d.job('retried'), { ...waiting, attempt: 1, error: BOOM }, 'a retry waits')
+      has(await d.job('snoozed'), { ...waiting, attempt: 0 }, 'a snooze waits')
+      same(ids(await d.claim(4)), ['other', 'retried', 'snoozed'], 'they take their places when they begin to wait')
+      const life = ['waiting', 'active', 'retrying', 'waiting', 'active']
+      same(typesOf(await listener.heard(d), 'retried'), life, 'the reason is announced before the state')
+      same((await d.lifetime('mill')).retried, 1, 'a retry is counted')
+    })
   },
 
   'a date is kept as the user gave it': async (h) => {
