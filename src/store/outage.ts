@@ -15,7 +15,7 @@ export class Outage {
     this.#store = store
   }
 
-  /** Hears when one begins. */
+  /** Called when one begins, and when jobs could not be read. */
   on(listener: (error: MillraceError) => void): Stop {
     this.#listeners.add(listener)
     return () => void this.#listeners.delete(listener)
@@ -25,16 +25,27 @@ export class Outage {
   failed(error: unknown, now: Millis): void {
     if (this.#since !== undefined) return
     this.#since = now
-    const told = new MillraceError(
-      'STORE_UNAVAILABLE',
+    this.#report(
       `The ${this.#store.name} store failed (${describeError(error).message}). What was sent is sent again, and is applied once.`,
-      { cause: error },
+      error,
     )
-    for (const listener of [...this.#listeners]) listener(told)
+  }
+
+  /** Jobs that callers wait for could not be read, and are read again. */
+  unread(error: unknown): void {
+    this.#report(
+      `The ${this.#store.name} store failed to read jobs (${describeError(error).message}). They are read again.`,
+      error,
+    )
   }
 
   /** A batch has its answer; one that was sent before the store failed says nothing about now. */
   answered(sent: Millis): void {
     if (this.#since !== undefined && sent >= this.#since) this.#since = undefined
+  }
+
+  #report(message: string, cause: unknown): void {
+    const error = new MillraceError('STORE_UNAVAILABLE', message, { cause })
+    for (const listener of [...this.#listeners]) listener(error)
   }
 }

@@ -17,6 +17,8 @@ interface Deaf {
   reads(): readonly (readonly string[])[]
   /** The next reads fail. */
   fail(times: number): void
+  /** Reads of these jobs fail; those of no others do. */
+  spoil(ids: readonly string[]): void
 }
 
 function deaf(): Deaf {
@@ -24,16 +26,26 @@ function deaf(): Deaf {
   const of = memory({ runtime: clock.runtime })
   const reads: (readonly string[])[] = []
   let failing = 0
+  let spoilt = new Set<string>()
   const store: Store = {
     ...hearing(of, () => {}),
     watch: () => () => {},
     get: (ids) => {
       reads.push(ids)
-      return failing-- > 0 ? Promise.reject(new Error('the connection is gone')) : of.get(ids)
+      return failing-- > 0 || ids.some((id) => spoilt.has(id))
+        ? Promise.reject(new Error('the connection is gone'))
+        : of.get(ids)
     },
   }
   const queue = new Queue('mill', { store, logger: false })
-  return { queue, d: new Driver(of, 'writer'), clock, reads: () => reads.splice(0), fail: (n) => void (failing = n) }
+  return {
+    queue,
+    d: new Driver(of, 'writer'),
+    clock,
+    reads: () => reads.splice(0),
+    fail: (n) => void (failing = n),
+    spoil: (ids) => void (spoilt = new Set(ids)),
+  }
 }
 
 /** Completes a job by hand. */
@@ -115,4 +127,54 @@ test('few large jobs are read at a time', async () => {
   expect(Math.max(...reads().map((ids) => ids.length))).toBeLessThanOrEqual(4)
   await queue.close()
   await Promise.all(results)
+})
+
+test('jobs that cannot be read keep nobody from reading the others, and are read when they can be', async () => {
+  const { queue, d, clock, spoil } = deaf()
+  const jobs = await queue.addBulk(Array.from({ length: 400 }, () => ({ name: 'work' })))
+  const found: string[] = []
+  const results = jobs.map((job) => job.result().then((id) => void found.push(id as string)))
+  await clock.settle()
+  for (const held of await d.claim(400)) await d.land(complete(held, { result: held.id }))
+  const bad = [0, 17, 18, 200].map((at) => jobs[at]!.id)
+  spoil(bad)
+  await clock.advance('31s')
+  const others = jobs.map(({ id }) => id).filter((id) => !bad.includes(id))
+  expect(found.toSorted()).toEqual(others.toSorted())
+  spoil([])
+  await clock.advance('15s')
+  await Promise.all(results)
+  expect(new Set(found.slice(others.length))).toEqual(new Set(bad))
+})
+
+test('a store that is down is asked a few times in a round, reported once, and read from where it stopped', async () => {
+  const { queue, d, clock, reads, fail, spoil } = deaf()
+  const jobs = await queue.addBulk(Array.from({ length: 400 }, () => ({ name: 'work' })))
+  const errors: unknown[] = []
+  queue.on('error', ({ error }) => errors.push(error))
+  const results = jobs.map((job) => job.result())
+  await clock.settle()
+  for (const held of await d.claim(400)) await d.land(complete(held, { result: held.id }))
+  reads()
+  fail(1_000)
+  await clock.advance('31s')
+  const asked = reads()
+  expect(asked.length).toBeLessThanOrEqual(8)
+  await clock.advance('15s')
+  const again = reads()
+  expect(again.length).toBeLessThanOrEqual(8)
+  expect(again[0]).not.toEqual(asked[0])
+  expect(errors).toEqual([expect.objectContaining({ code: 'STORE_UNAVAILABLE' })])
+  fail(0)
+  await clock.advance('15s')
+  expect(await Promise.all(results)).toEqual(jobs.map(({ id }) => id))
+  const open = await queue.addBulk(Array.from({ length: 2 }, () => ({ name: 'work' })))
+  const waits = open.map((job) => job.result().catch(() => {}))
+  await clock.advance('31s')
+  spoil(open.map(({ id }) => id))
+  await clock.advance('15s')
+  await clock.advance('15s')
+  expect(errors).toHaveLength(2)
+  await queue.close()
+  await Promise.all(waits)
 })
