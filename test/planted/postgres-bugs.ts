@@ -10,6 +10,13 @@ export const postgresBugs: readonly Bug[] = [
     replace: 'perform 1;',
   },
   {
+    title: 'a replay on a fast path does not wait for the first copy still under way',
+    guarantee: 'once',
+    file: 'src/stores/postgres/sql/quick.ts',
+    find: "|| pg_advisory_xact_lock(hashtextextended('{S}:writer:' || by, 0))::text;",
+    replace: "|| '';",
+  },
+  {
     title: 'a replay on a fast path is applied twice',
     guarantee: 'once',
     file: 'src/stores/postgres/sql/quick.ts',

@@ -1,9 +1,13 @@
 // store/conformance/cases/replays.ts: a batch sent again is answered again and applied once.
+import type { Batch, Group } from '../../store.js'
 import { refuses, same } from '../check.js'
 import { ask, Driver, first, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { listening } from '../listening.js'
 import { complete, doom, insert, note, put } from '../making.js'
+
+/** How often two copies of a batch are sent at once: where they are not kept apart, some of them meet. */
+const ROUNDS = 16
 
 /** After a lost answer, the same batch gives the same receipt. */
 export const replays = area('replays', {
@@ -27,6 +31,35 @@ export const replays = area('replays', {
     const receipt = await d.commit({ groups: [[insert('new', 'work')]], asks: [ask(1)] })
     const peer = await h.peer()
     same(await peer.commit(d.last), receipt, 'what a writer last sent is known to every handle')
+  },
+
+  'a batch that is sent again while its first copy is under way is applied once': async (h) => {
+    const d = first(h)
+    const peer = await h.peer()
+    const parts: Pick<Batch, 'groups' | 'asks'>[] = []
+    for (let round = 0; round < ROUNDS; round++) {
+      const inserts = (kind: string): Group[] =>
+        Array.from({ length: 20 }, (_, n) => [insert(`${kind}-${round}-${n}`, 'work')])
+      parts.push({ groups: inserts('plain'), asks: [] })
+      parts.push({ groups: [...inserts('mixed'), [put(`cell-${round}`, 1, 0)]], asks: [ask(5)] })
+      for (let claims = 0; claims < 5; claims++) parts.push({ groups: [], asks: [ask(1)] })
+    }
+    let seq = 0
+    for (const each of parts) {
+      const batch = { writer: 'twice', seq: ++seq, renewals: [], ...each }
+      const [receipt, again] = await Promise.all([h.store.commit(batch), peer.commit(batch)])
+      same(again, receipt, 'both copies are answered with one receipt')
+      same(
+        receipt.groups.every(({ ok }) => ok),
+        true,
+        'the second copy is not refused for what the first one wrote',
+      )
+    }
+    same(
+      await d.counts(),
+      { work: { active: ROUNDS * 10, waiting: ROUNDS * 30 } },
+      'a batch that is sent twice at once is applied once',
+    )
   },
 
   'a replay applies nothing twice': async (h) => {
