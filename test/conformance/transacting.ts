@@ -37,13 +37,13 @@ export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harne
   }
 
   const copied = async (batches: readonly Batch[] = []): Promise<Store> => {
-    let now = 0
-    const copy = memory({ runtime: { ...runtime, now: () => now } })
+    let past: number | undefined = 0
+    const copy = memory({ runtime: { ...runtime, now: () => past ?? runtime.now() } })
     for (const { batch, at } of landed) {
-      now = at
+      past = at
       await copy.commit(batch)
     }
-    now = runtime.now()
+    past = undefined
     for (const batch of batches) await copy.commit(batch)
     return copy
   }

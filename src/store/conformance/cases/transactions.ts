@@ -7,6 +7,9 @@ import { listening } from '../listening.js'
 import { cancel, complete, insert } from '../making.js'
 import type { Batch, Group, Store, Tx } from '../../store.js'
 
+/** A lease so short that a store whose clock cannot be moved can wait for its end. */
+const SHORT = 300
+
 /** A batch of groups alone, by a writer of its own. */
 function batch(writer: string, ...groups: readonly Group[]): Batch {
   return { writer, seq: 1, groups, renewals: [], asks: [] }
@@ -66,6 +69,21 @@ export const transactions = area(
       })
       same(answer, 'answer', 'a transaction answers what its work answered')
       has(await d.job('inside'), { state: 'waiting' }, 'what was committed is seen')
+    },
+
+    'a lease that ends while a transaction is open lets its holder settle in it no longer': async (h) => {
+      const d = first(h)
+      await d.add('work')
+      const { asks } = await d.commit({ asks: [ask(1, { lease: SHORT })] })
+      const held = present(asks[0]?.[0], 'a claim is given the waiting job')
+      await transact(h.store, async (tx) => {
+        same(await seen(h.store, tx, held.id), [held.id], 'a transaction sees the job') // it has begun for the database, too
+        await h.advance(SHORT)
+        const { groups } = await h.store.commit(batch('tx', complete(held)), tx)
+        const [verdict] = groups
+        const why = verdict?.ok === false ? verdict.why : 'landed'
+        same(why, 'fence', 'leases are judged by the clock of the commit, not of the transaction')
+      })
     },
 
     'what is rolled back leaves no trace': async (h) => {
