@@ -5,6 +5,7 @@ import { describeError } from '../job/failure.js'
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { jobStates } from '../job/job.js'
 import { refuseUnknown } from '../job/names.js'
+import { isScheduleId } from '../job/rounds.js'
 import { storeCounts } from '../queue/counts.js'
 import type { Job } from '../queue/job.js'
 import type { Processed, Processing, Telemetry } from '../queue/telemetry.js'
@@ -168,7 +169,7 @@ class Measures implements Telemetry {
         (added) => {
           const jobs = (Array.isArray(added) ? added : [added]) as readonly Job[]
           if (count === 1 && jobs.length === 1) span.setAttributes({ [MESSAGE]: jobs[0]!.id, [NAME]: jobs[0]!.name })
-          const messages = jobs.filter(({ duplicate }) => !duplicate).length
+          const messages = jobs.filter(({ id, duplicate }) => !duplicate && !isScheduleId(id)).length
           told((at) => measure(at, {}, messages))
           return added
         },

@@ -1,7 +1,13 @@
 // queue/feed.ts: one watch on a store's events, shared by all who listen, and held only while somebody does.
+import { isScheduleId } from '../job/rounds.js'
 import { isSignalId } from '../job/signals.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store, StoreEvent } from '../store/store.js'
+
+/** Whether an event is of a row that is no job, and of which nobody is told: that of a schedule, or of a signal. */
+export function isOwnRow({ id }: Pick<StoreEvent, 'id'>): boolean {
+  return isScheduleId(id) || isSignalId(id)
+}
 
 /** Hears events. `undefined`: some were missed, look for yourself. */
 export type JobListener = (event: StoreEvent | undefined) => void
@@ -24,7 +30,7 @@ export class Feed {
     return size
   }
 
-  /** Hears every event. `undefined`: some were missed. */
+  /** Hears every event, those of rows that are no jobs as well: they say how far the stream is. `undefined`: some were missed. */
   all(listener: JobListener): Stop {
     this.#all.add(listener)
     this.#start()
@@ -54,7 +60,6 @@ export class Feed {
         for (const listeners of this.#jobs.values()) for (const each of [...listeners]) each(undefined)
       }
       for (const event of notice.events) {
-        if (isSignalId(event.id)) continue // what waits for it has events of its own
         for (const each of [...this.#all]) each(event)
         const listeners = this.#jobs.get(event.id)
         if (listeners !== undefined) for (const each of [...listeners]) each(event)

@@ -1,18 +1,17 @@
 // queue/hearing.ts: what the listeners of a queue hear: its events from everywhere, and what goes wrong here meanwhile.
 import { MillraceError } from '../job/errors.js'
-import { isScheduleId } from '../job/rounds.js'
 import type { Stop } from '../store/runtime.js'
 import type { Desk } from './desk.js'
 import { publicEvent } from './events.js'
 import type { Emitter } from './events.js'
+import { isOwnRow } from './feed.js'
 
 /** Passes on what there is to hear of a queue, until it is stopped. */
 export function hear(queue: string, { feed, connection }: Desk, emitter: Emitter): Stop {
   const stops = [
     feed.all((event) => {
       if (event === undefined) emitter.error(eventsMissed(queue))
-      // The row of a schedule is no job, and has no name that was declared.
-      else if (event.queue === queue && emitter.has(event.type) && !isScheduleId(event.id)) {
+      else if (event.queue === queue && emitter.has(event.type) && !isOwnRow(event)) {
         emitter.emit(publicEvent(event))
       }
     }),

@@ -12,6 +12,7 @@ import { countsOf } from './counts.js'
 import type { StateCounts } from './counts.js'
 import type { Desk } from './desk.js'
 import { checkEventType, eventTypes, publicEvent } from './events.js'
+import { isOwnRow } from './feed.js'
 import { Job } from './job.js'
 import { bareUrl } from './webhook.js'
 
@@ -247,9 +248,11 @@ export class Outlet {
     return this.#entries.length >= this.#most || this.#waitingChars >= MOST_WAITING
   }
 
-  #isWanted({ type, id, queue }: StoreEvent): boolean {
+  #isWanted(event: StoreEvent): boolean {
+    const { type, id, queue } = event
     const { jobId } = this.#options
-    return queue === this.#queue && (jobId === undefined || id === jobId) && (this.#types?.has(type) ?? true)
+    if (queue !== this.#queue || isOwnRow(event)) return false
+    return (jobId === undefined || id === jobId) && (this.#types?.has(type) ?? true)
   }
 
   #tellGap(): void {
@@ -278,7 +281,7 @@ export class Outlet {
       store.tally([this.#queue]),
       jobId === undefined ? [] : store.get([jobId]),
     ])
-    const job = record?.queue === this.#queue ? this.#shown(record) : null
+    const job = record?.queue === this.#queue && record.kind !== 'signal' ? this.#shown(record) : null
     return frame('snapshot', {
       type: 'snapshot',
       queue: this.#queue,

@@ -1,5 +1,6 @@
 // queue/telemetry.ts: what queues and workers tell of what they do, to whoever measures it and to the log.
 import type { ErrorInfo, JobRecord } from '../job/job.js'
+import { isScheduleId } from '../job/rounds.js'
 import { openTransaction } from '../store/ambient.js'
 import type { AfterCommit, Evidence } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'
@@ -96,9 +97,12 @@ export class Teller {
 
   /** What writes the lines about jobs that were added. It may be held for long, and keeps no data of jobs. */
   #lines(jobs: readonly Job[]): () => void {
-    const lines = jobs.map(({ id, name, queue, duplicate }) => ({ about: { id, name, queue }, duplicate }))
+    const lines = jobs.map(({ id, name, queue, duplicate }) => ({
+      about: { id, name, queue },
+      message: `${isScheduleId(id) ? 'schedule' : 'job'} ${duplicate ? 'stands already' : 'added'}`,
+    }))
     return () => {
-      for (const { about, duplicate } of lines) this.#debug?.(about, duplicate ? 'job stands already' : 'job added')
+      for (const { about, message } of lines) this.#debug?.(about, message)
     }
   }
 }

@@ -91,6 +91,24 @@ describe.each(kinds)('page 004, the life of a stream, on %s', (kind) => {
     expect(told.map(({ data }) => data.id)).toEqual(['job 2', 'job 3', 'job 4'])
   })
 
+  it('leaves out the rows of schedules and of signals, from now on and when it resumes', async () => {
+    const queue = newQueue({ store: await store(kind) })
+    const first = open(queue)
+    await first.event('snapshot')
+    await queue.add('film', 0, { id: 'job 0' })
+    const { id } = await first.event('waiting')
+    await queue.schedule('daily', { every: '1d', name: 'film' })
+    await queue.schedule('daily', { every: '2d', name: 'film' })
+    await queue.signal('job 0', 'go')
+    await queue.unschedule('daily')
+    await queue.add('film', 1, { id: 'job 1' })
+    const last = ({ data }: Frame): boolean => data?.id === 'job 1'
+    expect((await first.until(last)).map(({ data }) => data.id)).toEqual(['job 1'])
+    const second = open(queue, { lastEventId: id! })
+    const resumed = (await second.until(last)).filter(({ event }) => event !== undefined)
+    expect(resumed.map(({ data }) => data.id)).toEqual(['job 1'])
+  })
+
   it('cancelling the reader removes all attached listeners, the keepalive timer is cleared, and no queue state is modified', async () => {
     const { store: own, watchers, timers } = counting(await store(kind))
     const queue = closing(new Queue('work', { store: own, logger: false }))
@@ -177,6 +195,32 @@ describe('a stream', () => {
     await queue.add('film', undefined, { id: 'later' })
     expect((await resumed.event('waiting')).data.id).toBe('later')
     await resumed.cancel()
+  })
+
+  it.each(['schedules', 'signals'] as const)('moves on where only rows of %s change', async (what) => {
+    const clock = virtualClock()
+    const own = memory({ runtime: clock.runtime, ring: 5 })
+    const queue = new Queue('work', { store: own, logger: false })
+    const stream = open(queue)
+    await stream.event('snapshot')
+    await queue.add('film', 0, { id: 'job' })
+    await stream.event('waiting')
+    for (let n = 0; n < 20; n++) {
+      if (what === 'schedules') await queue.schedule('daily', { every: `${n + 1}h`, name: 'film' })
+      else await queue.signal('job', `signal ${n}`)
+    }
+    if (what === 'schedules') await queue.unschedule('daily')
+    const ping = stream.next()
+    await clock.advance('15s')
+    const { id } = (await ping)!
+    expect(id).toMatch(/^\d+$/)
+    await stream.cancel()
+    const resumed = open(queue, { lastEventId: id! })
+    await queue.add('film', 1, { id: 'later' })
+    const frames = await resumed.until(({ data }) => data?.id === 'later')
+    expect(types(frames)).toEqual([undefined, 'waiting'])
+    await resumed.cancel()
+    await queue.close()
   })
 
   it('pings do not pile up for a reader that does not read', async () => {

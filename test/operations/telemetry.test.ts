@@ -425,6 +425,17 @@ describe('spans', () => {
     expect(span('send work').attributes['error.type']).toBe('INVALID_ATTEMPTS')
   })
 
+  it('count no schedule as a job that was sent, nor do lines of the log', async () => {
+    const { measured, metric } = lab()
+    const lines: string[] = []
+    const logger = { debug: (_: object, message: string) => void lines.push(message), warn: () => {}, error: () => {} }
+    const queue = newQueue({ telemetry: measured, logger })
+    await queue.add('n', 1)
+    await queue.add('n', 1, { repeat: { every: '1d' } })
+    expect((await metric('messaging.client.sent.messages')).map(({ value }) => value)).toEqual([1])
+    expect(lines).toEqual(['job added', 'schedule added'])
+  })
+
   it('do not make a schedule another one', async () => {
     const { measured } = lab()
     const queue = newQueue({ telemetry: measured })
