@@ -7,6 +7,8 @@ import { isSignalId, readSignal } from '../job/signals.js'
 import { DELIVERIES, deliveryPending } from '../job/webhooks.js'
 import { WORKERS, cellKey } from '../store/cells.js'
 import type { LimitCell, PauseCell, WorkerCell } from '../store/cells.js'
+import { readCells } from '../store/reading.js'
+import { stepwise } from '../store/stepwise.js'
 import type { Cell, Page } from '../store/store.js'
 import { describeCycle, findCycle } from './cycles.js'
 import type { Way } from './way.js'
@@ -115,7 +117,7 @@ async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<reado
 async function toldBy(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   if (!deliveryPending(record)) return []
   const { queue } = record
-  const { cells } = await way.details({ cellsUnder: WORKERS })
+  const cells = await stepwise(readCells(way, WORKERS))
   const sent = liveWorkers(cells, now).some(
     ({ state, queues, names }) => state === 'running' && queues.includes(DELIVERIES) && names?.includes(queue) === true,
   )
@@ -134,7 +136,7 @@ async function signalsOf(way: Way, chains: readonly string[]): Promise<readonly 
 
 async function held(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   const { queue, name } = record
-  const { cells } = await way.details({ cells: [cellKey.pause(queue), cellKey.limit(queue)], cellsUnder: WORKERS })
+  const cells = await stepwise(readCells(way, WORKERS, { cells: [cellKey.pause(queue), cellKey.limit(queue)] }))
   const read = (key: string): unknown => {
     const cell = cells.find((each) => each.key === key)
     return cell === undefined ? undefined : decodeJson(cell.value)

@@ -2,7 +2,7 @@
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { step } from './stepwise.js'
 import type { Steps } from './stepwise.js'
-import type { Details, DetailsQuery, JobDetails } from './store.js'
+import type { Cell, Details, DetailsQuery, JobDetails } from './store.js'
 
 /** Bytes of text in one answer, about: what a page of jobs, or of what lies beside them, holds at most. */
 export const READ_BYTES = 8 * 2 ** 20
@@ -42,6 +42,24 @@ export function* readDetails(from: Detailed, query: DetailsQuery): Steps<readonl
     left = left.slice(jobs.length)
   }
   return all
+}
+
+/** All cells whose keys begin so, and those named: read in as many answers as it takes, each bounded in bytes. */
+export function* readCells(
+  from: Detailed,
+  under: string,
+  query: Pick<DetailsQuery, 'cells' | 'bytes'> = {},
+): Steps<readonly Cell[]> {
+  const found = new Map<string, Cell>()
+  let more: Pick<DetailsQuery, 'cellsAfter'> = {}
+  for (;;) {
+    const before = found.size
+    const { cells, moreCells } = yield* step(from.details({ ...query, ...more, cellsUnder: under }))
+    for (const cell of cells) found.set(cell.key, cell)
+    if (moreCells === undefined) return [...found.values()]
+    if (found.size === before) throw new Error(`The store gave the cells under ${under} again, not what follows them.`)
+    more = { cellsAfter: moreCells }
+  }
 }
 
 /** The rest of the lists of one job that were cut. */

@@ -162,8 +162,10 @@ export interface DetailsQuery {
   readonly parts?: readonly DetailsPart[]
   /** Keys of cells. */
   readonly cells?: readonly string[]
-  /** All cells whose keys begin so. */
+  /** All cells whose keys begin so, in the order of their keys, as far as `bytes` go. */
   readonly cellsUnder?: string
+  /** With `cellsUnder`: cells behind this key, as `moreCells` of an answer gave it (default: from the first). */
+  readonly cellsAfter?: string
   /** Workers whose revoked leases to list: those that count against limits though their job was moved by somebody else. */
   readonly revokedFrom?: readonly string[]
   /** Which lines of their logs: those behind this place (default: from the first that is kept), and at most so many (default: all). */
@@ -172,7 +174,7 @@ export interface DetailsQuery {
   readonly edges?: { readonly after?: number }
   /** Steps behind this place, as `more` of an answer gave it (default: from the first). */
   readonly steps?: { readonly after?: number }
-  /** At most about this many bytes of text about jobs. 8 MiB unless told otherwise. */
+  /** At most about this many bytes of text about jobs, and as many of cells under a prefix. 8 MiB unless told otherwise. */
   readonly bytes?: number
 }
 
@@ -198,11 +200,14 @@ export interface JobDetails {
  *
  * A list of edges with outcomes, of logs or of steps is cut where it reaches the bytes asked for, with its first entry in any
  * case. The job with which the answer reaches them is the last one, and those behind it are left out. `readDetails` in
- * store/reading.ts reads the rest.
+ * store/reading.ts reads the rest. So are cells under a prefix, of which `readCells` reads the rest; those asked for by their
+ * keys are all there.
  */
 export interface Details {
   readonly jobs: readonly JobDetails[]
   readonly cells: readonly Cell[]
+  /** Where the cells under a prefix were cut: the key behind which they go on. */
+  readonly moreCells?: string
   /** Where `revokedFrom` was given: such leases, at most `REVOKED_LISTED`, neither given up nor over. */
   readonly revoked?: readonly RevokedLease[]
 }

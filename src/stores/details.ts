@@ -1,7 +1,7 @@
-// stores/details.ts: what lies beside jobs, cut by bytes, for stores that read entry by entry.
+// stores/details.ts: what lies beside jobs, and cells, cut by bytes, for stores that read entry by entry.
 import type { Edge, LogLine, StepResult } from '../job/job.js'
 import { READ_BYTES } from '../store/reading.js'
-import type { DetailsQuery, JobDetails } from '../store/store.js'
+import type { Cell, Details, DetailsQuery, JobDetails } from '../store/store.js'
 
 /** What lies beside one job. Lists begin behind a place, and are read as far as there is room for them. */
 export interface Beside {
@@ -76,6 +76,23 @@ function partsOf(
     },
     bytes: waits.bytes + EDGE_BYTES * dependents.length + lines.bytes + taken.bytes,
   }
+}
+
+/** The cells that a query asks for: by their keys, and under a prefix, of which `under` reads those behind a key in order. */
+export function cellsOf(
+  { cells: keys = [], cellsUnder, cellsAfter = '', bytes: most = READ_BYTES }: DetailsQuery,
+  cell: (key: string) => Cell | undefined,
+  under: (prefix: string, after: string) => Iterable<Cell>,
+): Pick<Details, 'cells' | 'moreCells'> {
+  const found = new Map<string, Cell>()
+  const page = upTo(
+    cellsUnder === undefined ? [] : under(cellsUnder, cellsAfter),
+    most,
+    ({ key, value }) => 50 + key.length + value.length,
+  )
+  for (const each of [...keys.map(cell), ...page.entries]) if (each !== undefined) found.set(each.key, each)
+  const cells = [...found.values()].toSorted((a, b) => (a.key < b.key ? -1 : 1))
+  return page.cut ? { cells, moreCells: page.entries.at(-1)!.key } : { cells }
 }
 
 /** Takes entries until they reach so many bytes, the first in any case. */

@@ -3,6 +3,8 @@ import type { CellEvent } from '../job/change.js'
 import { WORKERS, cellKey } from '../store/cells.js'
 import type { WorkerCell } from '../store/cells.js'
 import type { Connection } from '../store/connection.js'
+import { readCells } from '../store/reading.js'
+import { stepwise } from '../store/stepwise.js'
 import type { Cell, Verdict } from '../store/store.js'
 import { liveWorkers } from '../queue/explain.js'
 
@@ -63,7 +65,7 @@ export class Presence {
   /** Sees who else is there, or was; answers their entries. Called after a sign of life. */
   async look(): Promise<readonly Cell[]> {
     const { store, runtime } = this.#connection
-    const { cells } = await store.details({ cellsUnder: WORKERS })
+    const cells = await stepwise(readCells(store, WORKERS))
     // By the store's clock, which this process's may differ from: its own entry was written just now.
     const now = cells.find(({ key }) => key === cellKey.worker(this.#self.id))?.at ?? runtime.now()
     this.#others = liveWorkers(cells, now).filter(

@@ -7,6 +7,8 @@ import { Listener } from './listening.js'
 import { MINUTE } from './resolve.js'
 import { contradictions } from './sound.js'
 import { walkQueues } from './walk.js'
+import { readCells } from '../reading.js'
+import { stepwise } from '../stepwise.js'
 import type { Cell, Query, QueueTally, Receipt, Store, StoreEvent } from '../store.js'
 
 const times = new Set(
@@ -59,7 +61,7 @@ export class Walker {
 
   /** All cells that the walk wrote. */
   async cells(): Promise<readonly Cell[]> {
-    const { cells } = await this.store.details({ cellsUnder: '' })
+    const cells = await stepwise(readCells(this.store, ''))
     return cells.filter(({ key }) => !key.startsWith('mark:'))
   }
 

@@ -63,6 +63,7 @@ export interface DetailsAnswer {
     readonly more: JobDetails['more'] & {}
   }[]
   readonly cells: readonly (readonly [key: string, value: string, version: number, at: number])[]
+  readonly moreCells: string | null
 }
 
 const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow): Edge => ({
@@ -76,7 +77,7 @@ const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow)
 })
 
 /** What lies beside jobs. */
-export function detailsOf({ jobs, cells }: DetailsAnswer): Details {
+export function detailsOf({ jobs, cells, moreCells }: DetailsAnswer): Details {
   return {
     jobs: jobs.map(({ id, edges, dependents, logs, steps, kin, more }) => ({
       id,
@@ -88,6 +89,7 @@ export function detailsOf({ jobs, cells }: DetailsAnswer): Details {
       ...(Object.keys(more).length > 0 && { more }),
     })),
     cells: cells.map(([key, value, version, at]) => ({ key, value, version, at })),
+    ...(moreCells !== null && { moreCells }),
   }
 }
 

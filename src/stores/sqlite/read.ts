@@ -12,7 +12,7 @@ import type {
   QueueTally,
   RevokedLease,
 } from '../../store/store.js'
-import { detailsOf } from '../details.js'
+import { cellsOf, detailsOf } from '../details.js'
 import type { Beside } from '../details.js'
 import type { SqlRow, Statement, Value } from './driver.js'
 import type { Ground } from './ground.js'
@@ -38,7 +38,11 @@ export function getSome(ground: Ground, ids: readonly string[]): readonly (JobRe
 export function details(ground: Ground, query: DetailsQuery): Details {
   return {
     jobs: detailsOf(query, (id) => beside(ground, id)),
-    cells: cells(ground, query),
+    ...cellsOf(
+      query,
+      (key) => cellAt(ground, key),
+      (prefix, after) => cellsUnder(ground, prefix, after),
+    ),
     ...(query.revokedFrom !== undefined && { revoked: revokedFrom(ground, query.revokedFrom) }),
   }
 }
@@ -104,15 +108,19 @@ function edgeOf(dependent: unknown, chain: unknown, [name, policy, state, result
   }
 }
 
-function cells({ sql }: Ground, query: DetailsQuery): readonly Cell[] {
-  const found = new Map<string, Cell>()
-  const add = (cell: Cell): void => void found.set(cell.key, cell)
-  for (const key of query.cells ?? []) {
-    const row = sql.cell.get(key)
-    if (row !== undefined) add(cellOf(row))
+function cellAt({ sql }: Ground, key: string): Cell | undefined {
+  const row = sql.cell.get(key)
+  return row === undefined ? undefined : cellOf(row)
+}
+
+/** Cells whose keys begin so, behind a key: read as far as they are asked for. */
+function* cellsUnder({ sql }: Ground, prefix: string, after: string): Generator<Cell> {
+  for (let from = after; ;) {
+    const rows = sql.cellsUnder.all(prefix, from, PORTION)
+    for (const row of rows) yield cellOf(row)
+    if (rows.length < PORTION) return
+    from = rows.at(-1)![0] as string
   }
-  if (query.cellsUnder !== undefined) for (const row of sql.cellsUnder.all(query.cellsUnder)) add(cellOf(row))
-  return [...found.values()].toSorted((a, b) => (a.key < b.key ? -1 : 1))
 }
 
 const states: ReadonlySet<unknown> = new Set(jobStates)

@@ -277,7 +277,7 @@ export const sql = {
   orphansOver: 'SELECT id, fence, lane FROM millrace_orphan WHERE until <= ?',
   cell: 'SELECT key, value, version, at FROM millrace_cell WHERE key = ?',
   cellsUnder:
-    'SELECT key, value, version, at FROM millrace_cell WHERE key >= ?1 AND substr(key, 1, length(?1)) = ?1 ORDER BY key',
+    'SELECT key, value, version, at FROM millrace_cell WHERE key >= ?1 AND key > ?2 AND substr(key, 1, length(?1)) = ?1 ORDER BY key LIMIT ?3',
   putCell: `INSERT INTO millrace_cell (key, value, version, at) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT DO UPDATE SET value = ?2, version = ?3, at = ?4`,
   dropCell: 'DELETE FROM millrace_cell WHERE key = ?',

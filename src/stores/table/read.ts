@@ -3,7 +3,7 @@ import { jobStates } from '../../job/job.js'
 import type { Edge, JobState, LogLine, Time } from '../../job/job.js'
 import { REVOKED_LISTED } from '../../store/store.js'
 import type { Cell, Details, DetailsQuery, Due, DueQuery, QueueTally, RevokedLease } from '../../store/store.js'
-import { detailsOf } from '../details.js'
+import { cellsOf, detailsOf } from '../details.js'
 import type { Beside } from '../details.js'
 import { merge } from './merge.js'
 import { headerOf } from '../../job/record.js'
@@ -14,7 +14,11 @@ import type { Table } from './table.js'
 export function details(table: Table, query: DetailsQuery): Details {
   return {
     jobs: detailsOf(query, (id) => beside(table, id)),
-    cells: cells(table, query),
+    ...cellsOf(
+      query,
+      (key) => table.cells.get(key),
+      (prefix, after) => cellsUnder(table, prefix, after),
+    ),
     ...(query.revokedFrom !== undefined && { revoked: revokedFrom(table, query.revokedFrom) }),
   }
 }
@@ -63,16 +67,9 @@ function linkOf({ dependent, chain, name, policy, state }: Edge): Edge {
   return { dependent, chain, name, policy, state, result: undefined, error: undefined }
 }
 
-function cells(table: Table, query: DetailsQuery): readonly Cell[] {
-  const found = new Map<string, Cell>()
-  for (const key of query.cells ?? []) {
-    const cell = table.cells.get(key)
-    if (cell !== undefined) found.set(key, cell)
-  }
-  if (query.cellsUnder !== undefined) {
-    for (const [key, cell] of table.cells) if (key.startsWith(query.cellsUnder)) found.set(key, cell)
-  }
-  return [...found.values()].toSorted((a, b) => (a.key < b.key ? -1 : 1))
+function cellsUnder({ cells }: Table, prefix: string, after: string): readonly Cell[] {
+  const keys = [...cells.keys()].filter((key) => key.startsWith(prefix) && key > after)
+  return keys.toSorted((a, b) => (a < b ? -1 : 1)).map((key) => cells.get(key)!)
 }
 
 /** The counts of the queues named, or of all; only those that have ever held a job. */

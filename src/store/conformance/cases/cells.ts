@@ -3,6 +3,12 @@ import { must, same } from '../check.js'
 import { first, second } from '../driver.js'
 import { area } from '../harness.js'
 import { put } from '../making.js'
+import { readCells } from '../../reading.js'
+import { stepwise } from '../../stepwise.js'
+import type { Cell, Details } from '../../store.js'
+
+/** Bytes of a large value in these cases. */
+const LARGE = 10_000
 
 /** A cell is written by whoever knows its version. */
 export const cells = area('cells', {
@@ -75,6 +81,44 @@ export const cells = area('cells', {
     same(await under('worker:a_'), ['worker:a_'], 'no character in a prefix is special')
     same((await under('')).length, 9, 'the empty prefix stands for all')
     must((await read()).length === 0, 'no cells are answered where none are asked for')
+  },
+
+  'cells under a prefix are cut by bytes, and can be read on': async (h) => {
+    const d = first(h)
+    const large = 'x'.repeat(LARGE)
+    // Keys that languages, and the encodings of texts, sort in different ways.
+    const keys = ['w:A', 'w:a', 'w:B', 'w:b', 'w:ä', 'w:z', 'w:_', 'w:-', 'w:\u{ffff}', 'w:\u{1f600}', 'w:10', 'w:9']
+    for (const key of [...keys, 'other']) await d.land(put(key, large, 0))
+    const sorted = (cells: readonly Cell[]): readonly string[] => cells.map(({ key }) => key).toSorted()
+    const whole = await h.store.details({ cellsUnder: 'w:', bytes: 1_000 * LARGE })
+    same([sorted(whole.cells), whole.moreCells], [keys.toSorted(), undefined], 'what fits is not cut')
+    for (const bytes of [1, 2 * LARGE, 5 * LARGE]) {
+      const page = await h.store.details({ cellsUnder: 'w:', bytes })
+      must(page.cells.length >= 1 && page.cells.length * LARGE <= bytes + LARGE, 'a page is cut by bytes')
+      same(typeof page.moreCells, 'string', 'a page that was cut names the key behind which it goes on')
+      const seen: string[] = []
+      for (let after: string | undefined = ''; after !== undefined;) {
+        const next: Details = await h.store.details({
+          cellsUnder: 'w:',
+          bytes,
+          ...(after !== '' && { cellsAfter: after }),
+        })
+        seen.push(...next.cells.map(({ key }) => key))
+        if (seen.length === 3) await d.land(put('w:A!', large, 0), put('w:A!', undefined, 1))
+        after = next.moreCells
+      }
+      same(seen.toSorted(), keys.toSorted(), 'nothing is lost or repeated in reading on')
+      same(sorted(await stepwise(readCells(h.store, 'w:', { bytes }))), keys.toSorted(), 'all of it can be read')
+    }
+    const named = await h.store.details({ cells: ['other', 'w:z'], cellsUnder: 'w:', bytes: 1 })
+    for (const key of ['other', 'w:z']) must(sorted(named.cells).includes(key), 'a cell asked for by its key is there')
+    const last = await h.store.details({ cellsUnder: 'o', bytes: 1 })
+    same([sorted(last.cells), last.moreCells], [['other'], undefined], 'the first is there in any case')
+    same(
+      (await h.store.details({ cells: keys, bytes: 1 })).cells.length,
+      keys.length,
+      'keys that were named are not cut',
+    )
   },
 
   'of two handles that write one version exactly one lands': async (h) => {

@@ -69,7 +69,7 @@ declare
   most bigint := (asked->>'bytes')::bigint;
   total bigint := 0; spent bigint; cut bigint; more jsonb;
   edges json; dependents json; logs json; steps json; kin boolean;
-  answers text[] := '{}'; cells text;
+  answers text[] := '{}'; cells text; under text[]; cells_cut boolean;
   i record;
 begin
   for i in select a.value as id, j.id is not null as there, coalesce(j.chain, j.id) as chain, j.chain is not null as follows
@@ -115,9 +115,13 @@ begin
     end if;
     answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'logs', logs, 'steps', steps, 'kin', kin, 'more', more)::text;
   end loop;
-  select coalesce(json_agg(json_build_array(c.key, c.value, c.version, c.at) order by c.key), '[]')::text into cells from cell c
-    where c.key in (select jsonb_array_elements_text(coalesce(asked->'cells', '[]')))
-      or (asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under');
-  return '{"jobs":[' || array_to_string(answers, ',') || '],"cells":' || cells || '}';
+  -- Keys in the order of their bytes, which is the same whatever the language of the database.
+  select array_agg(y.key order by y.key collate "C") filter (where y.before < most), bool_or(y.before >= most) into under, cells_cut from (
+    select c.key, ${before('50 + octet_length(c.key) + octet_length(c.value)', 'c.key collate "C"')} as before from cell c
+    where asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under' and c.key collate "C" > coalesce(asked->>'cellsAfter', '')) y;
+  select coalesce(json_agg(json_build_array(c.key, c.value, c.version, c.at) order by c.key collate "C"), '[]')::text into cells from cell c
+    where c.key in (select jsonb_array_elements_text(coalesce(asked->'cells', '[]'))) or c.key = any (under);
+  return '{"jobs":[' || array_to_string(answers, ',') || '],"cells":' || cells
+    || ',"moreCells":' || case when cells_cut then to_json(under[cardinality(under)])::text else 'null' end || '}';
 end $$;
 `
