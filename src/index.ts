@@ -39,7 +39,7 @@ export type { CountOptions, QueueCounts, StateCounts } from './queue/counts.js'
 export { defineJobs, job, typed, withSchemas } from './queue/define.js'
 export { FlowProducer } from './queue/flow.js'
 export type { Flow, FlowJob, FlowJobOptions, FlowJobs, FlowProducerOptions, FlowQueue } from './queue/flow.js'
-export type { ChainResult, ContinuationOf, DependenciesOf, Ended, EndedOf } from './queue/links.js'
+export type { ChainResult, ContinuationOf, DependenciesOf, DependencyPage, Ended, EndedOf } from './queue/links.js'
 export type {
   AfterOf,
   DataOf,

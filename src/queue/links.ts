@@ -84,6 +84,14 @@ export type DependenciesOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs
   ? EndedAfter<Jobs, AfterOf<Jobs[Name]>>
   : never
 
+/** A page of what those that a job waited for came to, and where the next begins; no `cursor` on the last page. */
+export interface DependencyPage<Each extends Ended = Ended> {
+  /** In the order in which they were named. */
+  readonly dependencies: readonly Each[]
+  /** What to give for the next page. */
+  readonly cursor?: string
+}
+
 /** What an edge that has been decided tells of what it led to. */
 export function endedOf({ chain: id, name, state, result, error }: Edge): Ended {
   if (state === 'ended') {
@@ -110,19 +118,20 @@ export function refuseWrongNext(
 
 /**
  * Refuses what does not fit the declared dependencies: there are as many at least, each in its place, and all others are of
- * the names declared. A name that is not known is believed.
+ * the names declared. A name that is not known is believed. Of a page it is known whether it is the `first` and the `last`.
  */
 export function refuseWrongAfter(
   name: string,
   definition: JobDefinition | undefined,
   names: readonly (string | undefined)[],
   where: string,
+  page = { first: true, last: true },
 ): void {
   const declared = definition?.after
   if (declared === undefined) return
   const fits =
-    names.length >= declared.length &&
-    names.every((each, at) => each === undefined || (declared[at] ?? each) === each) &&
+    (!page.first || !page.last || names.length >= declared.length) &&
+    (!page.first || names.every((each, at) => each === undefined || (declared[at] ?? each) === each)) &&
     names.every((each) => each === undefined || declared.includes(each))
   if (fits) return
   const given = names.length === 0 ? 'nothing' : list(names.map((each) => each ?? 'a job by its id'))

@@ -170,8 +170,8 @@ export interface DetailsQuery {
   readonly revokedFrom?: readonly string[]
   /** Which lines of their logs: those behind this place (default: from the first that is kept), and at most so many (default: all). */
   readonly logs?: { readonly after?: number; readonly limit?: number }
-  /** Edges behind this place, as `more` of an answer gave it (default: from the first). */
-  readonly edges?: { readonly after?: number }
+  /** Edges behind this place, as `more` of an answer gave it (default: from the first), and at most so many, one at least (default: all). */
+  readonly edges?: { readonly after?: number; readonly limit?: number }
   /** Steps behind this place, as `more` of an answer gave it (default: from the first). */
   readonly steps?: { readonly after?: number }
   /** At most about this many bytes of text about jobs, and as many of cells under a prefix. 8 MiB unless told otherwise. */
@@ -191,7 +191,7 @@ export interface JobDetails {
   readonly steps: readonly StepResult[]
   /** Whether there are other jobs of its chain, or children of it. */
   readonly kin: boolean
-  /** The lists that were cut by bytes, and the place behind which each goes on. */
+  /** The lists that were cut by bytes, or edges by their limit, and the place behind which each goes on. */
   readonly more?: { readonly edges?: number; readonly logs?: number; readonly steps?: number }
 }
 

@@ -47,6 +47,7 @@ function partsOf(
     asked('edges') ? beside.edges(edges?.after ?? -1, outcomes) : [],
     outcomes ? most : Infinity,
     ([, { result, error }]) => EDGE_BYTES + lengthOf(result) + lengthOf(error?.message),
+    edges?.limit,
   )
   const dependents = asked('dependents') ? beside.dependents() : []
   const lines = upTo(
@@ -95,16 +96,17 @@ export function cellsOf(
   return page.cut ? { cells, moreCells: page.entries.at(-1)!.key } : { cells }
 }
 
-/** Takes entries until they reach so many bytes, the first in any case. */
+/** Takes entries until they reach so many bytes, or are so many; the first in any case. */
 function upTo<T>(
   entries: Iterable<T>,
   most: number,
   weigh: (entry: T) => number,
+  limit = Infinity,
 ): { readonly entries: readonly T[]; readonly bytes: number; readonly cut: boolean } {
   const taken: T[] = []
   let bytes = 0
   for (const entry of entries) {
-    if (bytes >= most && taken.length > 0) return { entries: taken, bytes, cut: true }
+    if ((bytes >= most || taken.length >= limit) && taken.length > 0) return { entries: taken, bytes, cut: true }
     taken.push(entry)
     bytes += weigh(entry)
   }

@@ -9,7 +9,8 @@ import type { Outcome, Returned } from '../job/lifecycle.js'
 import type { JobDefinition } from '../queue/define.js'
 import { Job } from '../queue/job.js'
 import type { Done, UpdateOptions } from '../queue/job.js'
-import type { Ended } from '../queue/links.js'
+import type { PageOptions } from '../queue/filter.js'
+import type { DependencyPage, Ended } from '../queue/links.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
 import { outOfOrder } from '../queue/successors.js'
 import type { Planned, Successors } from '../queue/successors.js'
@@ -244,8 +245,8 @@ export class Attempt {
     return this.children.waitFor(children, options, this.#transacting?.successors !== undefined)
   }
 
-  dependencies(): Promise<readonly Ended[]> {
-    return dependenciesOf(this.#host.desk, this.record, this.#host.definitionOf(this.record.name))
+  dependencies(options?: PageOptions): Promise<readonly Ended[] | DependencyPage> {
+    return dependenciesOf(this.#host.desk, this.record, this.#host.definitionOf(this.record.name), options)
   }
 
   /** What its handler says. */

@@ -8,8 +8,10 @@ import { NO_OPTIONS } from '../queue/adding.js'
 import type { Adder } from '../queue/adding.js'
 import type { JobDefinition } from '../queue/define.js'
 import type { Desk } from '../queue/desk.js'
+import { pageIn, pageQuery } from '../queue/filter.js'
+import type { PageOptions } from '../queue/filter.js'
 import { endedOf, refuseWrongAfter } from '../queue/links.js'
-import type { Ended } from '../queue/links.js'
+import type { DependencyPage, Ended } from '../queue/links.js'
 import { parseAfter } from '../queue/options.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
 import { isOfSignal } from '../queue/signals.js'
@@ -133,17 +135,45 @@ export async function refuseVainWait(desk: Desk, { id }: JobRecord, children: Ch
   )
 }
 
-/** What those that a job waited for came to, in order. */
+/** What those that a job waited for came to, in order: all of it, or a page. */
 export async function dependenciesOf(
+  desk: Desk,
+  record: JobRecord,
+  definition: JobDefinition | undefined,
+  options: PageOptions = {},
+): Promise<readonly Ended[] | DependencyPage> {
+  const { id, name } = record
+  const page = pageIn(options, 'ctx.dependencies')
+  if (page !== undefined) return dependencyPage(desk, record, definition, page)
+  const [found] = await stepwise(readDetails(desk.way(), { jobs: [id], parts: ['edges', 'outcomes'] }))
+  const ended = (found?.edges ?? []).filter((edge) => !isOfSignal(edge)).map(endedOf)
+  refuseWrongAfter(name, definition, namesOf(ended), 'ctx.dependencies')
+  return ended
+}
+
+/** A page of them. One that holds nothing but signals is passed over. */
+async function dependencyPage(
   desk: Desk,
   { id, name }: JobRecord,
   definition: JobDefinition | undefined,
-): Promise<readonly Ended[]> {
-  const [found] = await stepwise(readDetails(desk.way(), { jobs: [id], parts: ['edges', 'outcomes'] }))
-  const ended = (found?.edges ?? []).filter((edge) => !isOfSignal(edge)).map(endedOf)
-  const names = ended.map((each) => each.name)
-  refuseWrongAfter(name, definition, names, 'ctx.dependencies')
-  return ended
+  page: PageOptions,
+): Promise<DependencyPage> {
+  const { limit = 1, cursor } = pageQuery(page, 'ctx.dependencies')
+  const ended: Ended[] = []
+  let after = cursor === undefined ? undefined : Number(cursor)
+  do {
+    const edges = { limit, ...(after !== undefined && { after }) }
+    const { jobs } = await desk.way().details({ jobs: [id], parts: ['edges', 'outcomes'], edges })
+    for (const edge of jobs[0]?.edges ?? []) if (!isOfSignal(edge)) ended.push(endedOf(edge))
+    after = jobs[0]?.more?.edges
+  } while (ended.length === 0 && after !== undefined)
+  const place = { first: cursor === undefined, last: after === undefined }
+  refuseWrongAfter(name, definition, namesOf(ended), 'ctx.dependencies', place)
+  return { dependencies: ended, ...(after !== undefined && { cursor: String(after) }) }
+}
+
+function namesOf(ended: readonly Ended[]): readonly string[] {
+  return ended.map(({ name }) => name)
 }
 
 /** The outcome of a handler that returned, with what was asked for. */

@@ -6,7 +6,8 @@ import { encodeJson } from '../job/json.js'
 import type { Jsonable } from '../job/json.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
-import type { Ended } from '../queue/links.js'
+import type { PageOptions, PageWish } from '../queue/filter.js'
+import type { DependencyPage, Ended } from '../queue/links.js'
 import type { AddOptions, Dependency } from '../queue/options.js'
 import type { Completing, Inside, PlanArguments, Planned, Planning } from '../queue/successors.js'
 import type { InTransaction } from '../queue/transactions.js'
@@ -131,8 +132,10 @@ export interface JobContext<
    * returns.
    */
   waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
+  /** A page of what those that this job waited for came to, in order: at most `limit` of them, or 8 MiB of results, about. */
+  dependencies(options: PageWish): Promise<DependencyPage<Waited[number]>>
   /**
-   * What those that this job waited for came to, in order: `after`, the children of a flow, and those of `ctx.waitFor`. Each
+   * All of what those that this job waited for came to, in order: `after`, the children of a flow, and those of `ctx.waitFor`. Each
    * has `id`, `name` and `status`, and a `result` or an `error`; failed and cancelled ones are among them where they were
    * ignored.
    */
@@ -238,7 +241,7 @@ export interface Attempting {
   }
   add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned>
   waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
-  dependencies(): Promise<readonly Ended[]>
+  dependencies(options?: PageOptions): Promise<readonly Ended[] | DependencyPage>
   transacting(): {
     access(): void
     prepare(options: PrepareOptions, work: (inside: never) => unknown): Promise<unknown>
@@ -303,8 +306,8 @@ export class Context implements JobContext {
       this.#attempt.waitFor(children, options)
   }
 
-  get dependencies() {
-    return (): Promise<readonly Ended[]> => this.#attempt.dependencies()
+  get dependencies(): JobContext['dependencies'] {
+    return (options?: PageOptions) => this.#attempt.dependencies(options) as Promise<never>
   }
 
   get snooze() {

@@ -1,7 +1,7 @@
 // Flows, chains and dependencies are typed by the jobs declared.
 import { describe, expectTypeOf, test } from 'vitest'
 import { FlowProducer, Queue, Worker, defineJobs, job, typed } from 'millrace'
-import type { ChainResult, EdgeError, Ended, Store } from 'millrace'
+import type { ChainResult, DependencyPage, EdgeError, Ended, Store } from 'millrace'
 import { z } from 'zod'
 
 const jobs = defineJobs({
@@ -142,6 +142,16 @@ describe('dependencies', () => {
     new Worker(queue, {
       report: async (_job, ctx) => {
         const [fetch, resize, ...rest] = await ctx.dependencies()
+        const page = await ctx.dependencies({ limit: 10 })
+        // By page, of which nobody knows where it begins: those that were declared, and any other.
+        expectTypeOf(page.dependencies).toEqualTypeOf<readonly (typeof fetch | typeof resize | Ended)[]>()
+        expectTypeOf(page.cursor).toEqualTypeOf<string | undefined>()
+        expectTypeOf(ctx.dependencies({ cursor: '1' })).resolves.toEqualTypeOf(page)
+        expectTypeOf(ctx.dependencies({ limit: 10, cursor: page.cursor })).resolves.toEqualTypeOf(page)
+        // @ts-expect-error without either, it is no page
+        void ctx.dependencies({})
+        // @ts-expect-error not by name
+        void ctx.dependencies({ limit: 10, name: 'fetch' })
         expectTypeOf(fetch).toEqualTypeOf<Ended<'fetch', number[]>>()
         expectTypeOf(resize).toEqualTypeOf<Ended<'resize', string>>()
         if (fetch.status === 'failed') expectTypeOf(fetch.error).toEqualTypeOf<EdgeError>()
@@ -150,6 +160,7 @@ describe('dependencies', () => {
       },
       resize: async (_job, ctx) => {
         const [first] = await ctx.dependencies()
+        expectTypeOf(ctx.dependencies({ limit: 10 })).resolves.toEqualTypeOf<DependencyPage>()
         if (first?.name === 'fetch' && first.status === 'completed') expectTypeOf(first.result).toBeUnknown()
         await ctx.add('fetch', { source: 'a' })
         // @ts-expect-error data is checked

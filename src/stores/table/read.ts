@@ -36,7 +36,7 @@ function beside(table: Table, id: string): Beside | undefined {
   const row = table.rows.get(id)
   return (
     row && {
-      edges: (after, outcomes) => numbered(table.edges.of(id), after, outcomes ? edgeOf : linkOf),
+      edges: (after, outcomes) => edgesFrom(table.edges.of(id), after, outcomes ? edgeOf : linkOf),
       dependents: () => Array.from(table.edges.on(row.job.chainId) ?? [], linkOf),
       logs: (after, limit) => linesOf(table.logs.get(id) ?? [], after, limit),
       steps: (after) => numbered(table.steps.get(id) ?? [], after, ([name, result]) => ({ name, result })),
@@ -49,6 +49,11 @@ function beside(table: Table, id: string): Beside | undefined {
 function* numbered<From, To>(all: Iterable<From>, after: number, as: (each: From) => To): Generator<[number, To]> {
   let place = 0
   for (const each of all) if (++place > after) yield [place, as(each)]
+}
+
+/** The same for a list, of which those before the place are not looked at. */
+function* edgesFrom(all: readonly Edge[], after: number, as: (edge: Edge) => Edge): Generator<[number, Edge]> {
+  for (let place = Math.max(0, after) + 1; place <= all.length; place++) yield [place, as(all[place - 1]!)]
 }
 
 /** Lines are numbered without gaps. */

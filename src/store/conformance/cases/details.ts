@@ -124,6 +124,32 @@ export const details = area('details', {
     )
   },
 
+  'a page of edges is read by its place': async (h) => {
+    const d = first(h)
+    const children = Array.from({ length: 7 }, (_, n) => `c${n}`)
+    for (const id of children) await d.land(complete(await d.running('child', { id }), { result: id }))
+    await d.add('parent', { id: 'parent', after: children })
+    for (const parts of [['edges', 'outcomes'], ['edges']] as const) {
+      const page = async (edges: DetailsQuery['edges'], bytes?: number): Promise<JobDetails> =>
+        (await h.store.details({ jobs: ['parent'], parts, edges, ...(bytes !== undefined && { bytes }) })).jobs[0]!
+      const seen: string[] = []
+      let cut = 0
+      for (let after: number | undefined = -1; after !== undefined;) {
+        const { edges, more }: JobDetails = await page({ limit: 3, ...(after >= 0 && { after }) })
+        must(edges.length <= 3, 'a page has no more than its limit')
+        seen.push(...edges.map(({ chain }) => chain))
+        after = more?.edges
+        if (after !== undefined) cut++
+      }
+      same([seen, cut], [children, 2], 'nothing is lost or repeated, and the last page says that it is the last')
+      same((await page({ limit: 7 })).more, undefined, 'a page that holds all is not cut')
+      same((await page({ limit: 100 })).edges.length, 7, 'a page may have room for more')
+      const small = await page({ limit: 3 }, 1)
+      same(small.edges.length, parts.length === 2 ? 1 : 3, 'a page is cut by bytes as well, where there are outcomes')
+      must(small.more?.edges !== undefined, 'which is told as well')
+    }
+  },
+
   'jobs are answered in the order asked for, and empty where there is none': async (h) => {
     const d = first(h)
     await d.addMany(2, 'work')

@@ -21,15 +21,19 @@ const header = `json_build_array(j.id, j.lane, o.name, l.name, l.version, j.kind
 const edge = (e: string, outcome: string): string =>
   `json_build_array(${e}.dependent, ${e}.chain, ${e}.policy, ${e}.state, ${e}.name, ${outcome}, ${e}.place)`
 
-/** Entries of a list in JSON, their bytes, and the place of the last one if there are more. */
-const list = (name: string, entries: string, entry: string, bytes: string): string => `
-      select coalesce(json_agg(y.entry order by y.place) filter (where y.before < most), '[]'), coalesce(sum(y.bytes) filter (where y.before < most), 0),
-          case when bool_or(y.before >= most) then max(y.place) filter (where y.before < most) end
+/** Entries of a list in JSON, their bytes, and the place of the last one if there are more than `fits` lets through. */
+const list = (name: string, entries: string, entry: string, bytes: string, fits = 'x.before < most'): string => `
+      select coalesce(json_agg(y.entry order by y.place) filter (where y.fits), '[]'), coalesce(sum(y.bytes) filter (where y.fits), 0),
+          case when bool_or(not y.fits) then max(y.place) filter (where y.fits) end
         into ${name}, spent, cut from (
-          select x.place, ${entry} as entry, x.bytes, x.before from (
-            select g.*, ${bytes} as bytes, ${before(bytes, 'g.place')} as before from (${entries}) g) x) y;
+          select x.place, ${entry} as entry, x.bytes, ${fits} as fits from (
+            select g.*, ${bytes} as bytes, ${before(bytes, 'g.place')} as before, row_number() over (order by g.place) as n from (${entries}) g) x) y;
       total := total + spent;
       if cut is not null then more := more || jsonb_build_object('${name}', cut); end if;`
+
+/** The edges of `i` behind a place, and one more than are asked for. */
+const edgesBehind = `select e.* from edge e where e.dependent = i.id and e.place > coalesce((asked->'edges'->>'after')::bigint, -1)
+            order by e.place limit links + 1`
 
 /** Reading, by bytes. */
 export const pages = `
@@ -67,6 +71,7 @@ create or replace function {S}.details_v2(asked jsonb) returns text language plp
 declare
   parts jsonb := coalesce(asked->'parts', '["edges", "outcomes", "dependents", "logs", "steps", "kin"]');
   most bigint := (asked->>'bytes')::bigint;
+  links bigint := coalesce((asked->'edges'->>'limit')::bigint, ${2 ** 31});
   total bigint := 0; spent bigint; cut bigint; more jsonb;
   edges json; dependents json; logs json; steps json; kin boolean;
   answers text[] := '{}'; cells text; under text[]; cells_cut boolean;
@@ -79,14 +84,12 @@ begin
     edges := '[]'; dependents := '[]'; logs := '[]'; steps := '[]'; kin := false; more := '{}';
     if i.there and parts ? 'edges' and parts ? 'outcomes' then${list(
       'edges',
-      `select e.* from edge e where e.dependent = i.id and e.place > coalesce((asked->'edges'->>'after')::bigint, -1)`,
+      edgesBehind,
       edge('x', 'x.result, x.error'),
       '200 + coalesce(octet_length(g.result), 0) + coalesce(octet_length(g.error), 0)',
+      'x.before < most and x.n <= links',
     )}
-    elsif i.there and parts ? 'edges' then
-      select coalesce(json_agg(${edge('e', 'null, null')} order by e.place), '[]'), count(*) * 200 into edges, spent
-        from edge e where e.dependent = i.id and e.place > coalesce((asked->'edges'->>'after')::bigint, -1);
-      total := total + spent;
+    elsif i.there and parts ? 'edges' then${list('edges', edgesBehind, edge('x', 'null, null'), '200', 'x.n <= links')}
     end if;
     if i.there and parts ? 'dependents' then
       select coalesce(json_agg(${edge('e', 'null, null')} order by o.seq), '[]'), count(*) * 200 into dependents, spent
