@@ -71,9 +71,9 @@ interface Asking extends Waiter<Ask, Answer> {
 
 /**
  * Hears that the store gave no answer to an ask, which may have claimed jobs all the same; answers the pause before it is
- * sent again.
+ * sent again. Where the leases that it may have given are `over`, undefined gives it up.
  */
-export type Unanswered = (error: unknown) => Millis
+export type Unanswered = (error: unknown, over: boolean) => Millis | undefined
 
 /** Asks whose batch got no answer, and that is sent again, before any other. */
 interface Owed {
@@ -171,7 +171,8 @@ export class Lane {
 
   /**
    * Asks for jobs, answered after everything else in the batch. Without an answer the jobs that it may have claimed would be
-   * nobody's until their leases are over: with `unanswered`, it is sent again until then, and rejects only after that.
+   * nobody's until their leases are over: with `unanswered`, it is sent again until then at least, and rejects when that
+   * gives it up.
    */
   ask(request: Ask, unanswered?: Unanswered): Promise<Answer> {
     return new Promise((resolve, reject) => {
@@ -289,11 +290,13 @@ export class Lane {
     this.#waitFor(this.#owed, error)
   }
 
-  /** Sends what is owed again, after a while; or gives it up, if the leases that it may have given are over. */
+  /** Sends what is owed again, after a while; or gives it up, if the leases that it may have given are over and nobody wants it. */
   #waitFor(owed: Owed, error: unknown): void {
-    if (this.#runtime.elapsed() >= owed.until) return this.#forget(owed, error)
-    const pauses = owed.asks.map(({ unanswered }) => unanswered?.(error) ?? Infinity)
-    owed.stop = this.#runtime.timer(Math.min(...pauses), () => this.#schedule())
+    const over = this.#runtime.elapsed() >= owed.until
+    const pauses = owed.asks.map(({ unanswered }) => unanswered?.(error, over) ?? Infinity)
+    const pause = Math.min(...pauses)
+    if (over && pause === Infinity) return this.#forget(owed, error)
+    owed.stop = this.#runtime.timer(pause, () => this.#schedule())
   }
 
   #forget({ asks }: Owed, error: unknown): void {

@@ -35,6 +35,8 @@ export interface UpkeepOptions {
   readonly callbacks: Callbacks | undefined
   /** The jobs that the host is running: never touched from here. */
   running(): readonly string[]
+  /** Whether a job that the host does not run may have been claimed for it by a commit whose answer it still waits for. */
+  mayBeClaimed(job: JobHeader): boolean
   /** How many others do the same: the more, the wider the jitter. */
   others(): number
   /** Told when the store failed. */
@@ -158,12 +160,9 @@ export class Upkeep {
       // Leases that are not to be reaped yet must not keep what stands behind them from its turn.
       // So must those that others are to remove, and those that a user's transaction holds: the next pass looks at them again.
       const locked = [...carried.flatMap((each) => each.busy ?? []), ...retired.busy]
-      const held = [
-        ...(holding > 0 ? seen.jobs.filter((job) => job.state === 'active').map((job) => job.id) : []),
-        ...retired.held,
-        ...locked,
-      ]
-      busy ||= locked.length > 0
+      const spared = seen.jobs.filter((job) => this.#isSpared(job, holding > 0)).map((job) => job.id)
+      const held = [...spared, ...retired.held, ...locked]
+      busy ||= locked.length > 0 || (holding === 0 && spared.length > 0)
       heldBack.push(...held)
       if (seen.jobs.length === PAGE && landed + held.length > 0) continue
       if (cancelled > 0) continue // what they were cancelled for can be decided upon
@@ -187,6 +186,11 @@ export class Upkeep {
     return Math.max(0, this.#holdUntil - now)
   }
 
+  /** Whether a lease is not to be reaped for now. */
+  #isSpared(job: JobHeader, holding: boolean): boolean {
+    return job.state === 'active' && (holding || this.#options.mayBeClaimed(job))
+  }
+
   async #carryOut({ now, jobs }: Due, holding: boolean): Promise<CarriedOut> {
     const { store } = this.#options.connection
     const broken = jobs.filter((job) => job.state === 'waiting-children').map((job) => job.id)
@@ -196,7 +200,7 @@ export class Upkeep {
     for (const each of details) cancelled += await cancelUnneeded(this.#options.connection, each.edges)
     // One that began to run here while we looked is left alone as well.
     const running = new Set(this.#options.running())
-    const own = jobs.filter((job) => !running.has(job.id) && !(holding && job.state === 'active'))
+    const own = jobs.filter((job) => !running.has(job.id) && !this.#isSpared(job, holding))
     const carrying = own
       .filter(isPlain)
       .filter(({ state }) => !isFinished(state))

@@ -9,6 +9,9 @@ import { Rounds } from './rounds.js'
 import { Pace } from './slots.js'
 import type { Slots } from './slots.js'
 
+/** A claim without an answer is sent again at least so often, in intervals of renewal: for as long as one, reaping is held back after an outage. */
+const RESENT_WITHIN = 1 / 2
+
 /** What the intake needs of its worker. */
 export interface IntakeHost {
   readonly id: string
@@ -16,6 +19,8 @@ export interface IntakeHost {
   readonly connection: Connection
   readonly settings: Settings
   readonly slots: Slots
+  /** Whether it takes no more jobs for good. */
+  closing(): boolean
   /** Whether what the last jobs came to is still to be written. */
   behind(): boolean
   /** Jobs were claimed; `asked` is when, by this process's clock. Of names that ran dry, the store has no more (undefined: of any). */
@@ -40,6 +45,8 @@ interface Wish {
 export class Intake {
   readonly #host: IntakeHost
   readonly pace: Pace
+  /** The shortest lease that is asked for. */
+  readonly #shortest: Millis
   #open = false
   #asking: Promise<void> | undefined
   /** Something happened while we asked: ask again. */
@@ -62,6 +69,7 @@ export class Intake {
 
   constructor(host: IntakeHost) {
     this.#host = host
+    this.#shortest = Math.min(...host.settings.handles.map(({ lease }) => lease))
     this.pace = new Pace(host.connection.runtime.elapsed)
   }
 
@@ -83,6 +91,11 @@ export class Intake {
     this.#poll = this.#retry = this.#rate = undefined
     if (this.#unanswered !== undefined) return
     await Promise.race([this.#asking, new Promise<void>((resolve) => (this.#leave = resolve))])
+  }
+
+  /** Whether jobs may have been claimed for this worker of which it does not know yet. */
+  get asking(): boolean {
+    return this.#asking !== undefined
   }
 
   /** There may be new work. */
@@ -156,7 +169,9 @@ export class Intake {
     const asked = connection.runtime.elapsed()
     const answers = await Promise.allSettled(
       wishes.map(({ handles, want, ahead }) =>
-        connection.asks.ask({ worker: id, queues, handles, want, ahead }, (error) => this.#heardNothing(error)),
+        connection.asks.ask({ worker: id, queues, handles, want, ahead }, (error, over) =>
+          this.#heardNothing(error, over),
+        ),
       ),
     )
     const late = this.#unanswered !== undefined
@@ -186,13 +201,37 @@ export class Intake {
       this.#host.answered()
     } else this.#later(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
     this.#wakeIn(wait)
-    claimed(jobs, asked, ranDry)
-    if (late && jobs.length > 0) this.#host.late()
+    if (jobs.length > 0 && connection.runtime.elapsed() >= asked + this.#shortest) await this.#claimedLate(jobs, ranDry)
+    else {
+      claimed(jobs, asked, ranDry)
+      if (late && jobs.length > 0) this.#host.late()
+    }
     if (failure !== undefined) failed(failure.reason)
   }
 
-  /** The store gave no answer, and jobs may have been claimed: the ask is sent again until their leases are over. */
-  #heardNothing(error: unknown): Millis {
+  /** The answer came when the leases were over: takes in those jobs that can still be renewed, for nobody has reaped them. */
+  async #claimedLate(jobs: readonly JobRecord[], ranDry: readonly (string | undefined)[]): Promise<void> {
+    const { connection, settings, claimed, failed } = this.#host
+    const sent = connection.runtime.elapsed()
+    const renewals = jobs.map((job) => {
+      return { id: job.id, fence: job.fence, lease: settings.handlerOf(job)!.lease, started: false }
+    })
+    try {
+      const verdicts = await connection.renewals.renew(renewals)
+      const ours = jobs.filter((_, at) => verdicts[at]!.ok)
+      claimed(ours, sent, ranDry)
+    } catch (error) {
+      claimed([], sent, ranDry)
+      failed(error)
+    }
+  }
+
+  /**
+   * The store gave no answer, and jobs may have been claimed: the ask is sent again, often enough to be there before anybody
+   * reaps them when the store is back. A worker that closes gives it up when the leases are over.
+   */
+  #heardNothing(error: unknown, over: boolean): Millis | undefined {
+    if (over && this.#host.closing()) return undefined
     const { connection, settings, claimed, failed } = this.#host
     if (error !== this.#unanswered) {
       this.#unanswered = error
@@ -201,7 +240,10 @@ export class Intake {
       failed(error)
       this.#leave()
     }
-    return backoffDelay(settings.reconnect, this.#failures, connection.runtime.random)
+    return Math.min(
+      backoffDelay(settings.reconnect, this.#failures, connection.runtime.random),
+      settings.renewEvery * RESENT_WITHIN,
+    )
   }
 
   /** A rate held something back: it will be asked for when there is some of it again. */

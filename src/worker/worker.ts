@@ -152,6 +152,7 @@ export class Worker<
       reconnect: this.#settings.reconnect,
       callbacks: queue?.retention?.callbacks,
       running: () => this.#floor.ids(),
+      mayBeClaimed: (job) => job.worker === this.id && this.#intake.asking,
       others: () => this.#presence.others,
       failed: (error) => this.#failed(error),
     })
@@ -161,6 +162,7 @@ export class Worker<
       connection: this.#connection,
       settings: this.#settings,
       slots: this.#floor.slots,
+      closing: () => this.#isClosing(),
       behind: () => this.#floor.settlements.behind,
       claimed: (records, asked, ranDry) => this.#floor.claimed(records, asked, ranDry),
       answered: () => this.#trouble.over(),

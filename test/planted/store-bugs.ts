@@ -197,6 +197,13 @@ export const storeBugs: readonly Bug[] = [
     replace: 'const receipt = await this.#store.commit({ ...batch, seq: batch.seq + tries })',
   },
   {
+    title: 'a claim without an answer is not sent again',
+    guarantee: 'crash',
+    file: 'src/store/batcher.ts',
+    find: "isMillraceError(error, 'STORE_UNAVAILABLE') && load.asks.some((each) => each.unanswered !== undefined)",
+    replace: 'load.asks.length < 0',
+  },
+  {
     title: 'a busy group is dropped',
     guarantee: 'acknowledged',
     file: 'src/store/batcher.ts',
