@@ -6,6 +6,7 @@ import { FlowChecks } from './check-flows.js'
 import { LatenessChecks } from './check-lateness.js'
 import type { LatenessSettings } from './check-lateness.js'
 import { LeaseChecks } from './check-leases.js'
+import { ReceivedChecks } from './check-received.js'
 import { ScheduleChecks } from './check-schedules.js'
 import { StepChecks } from './check-steps.js'
 import type { LeaseSettings } from './check-leases.js'
@@ -37,7 +38,8 @@ export function checkHistory(
   const flows = new FlowChecks(report)
   const events = new EventChecks()
   const steps = new StepChecks(report)
-  const ledger = new Ledger(report, [leases, keys, answers, flows, steps])
+  const received = new ReceivedChecks(report)
+  const ledger = new Ledger(report, [leases, keys, answers, flows, steps, received])
   const lateness = new LatenessChecks(report, settings)
   const limits = new LimitChecks(report)
   const schedules = new ScheduleChecks(report)
@@ -56,6 +58,9 @@ export function checkHistory(
         limits.landed(entry, () => leases.counting(entry.receipt.now))
         checkAsks(entry, pauses, report)
         lateness.landed(entry, pauses)
+        break
+      case 'received':
+        received.received(entry)
         break
       case 'started':
       case 'aborted':
@@ -92,6 +97,7 @@ export function checkHistory(
         break
       case 'disturbed':
         lateness.disturbed(entry.process, entry.time, entry.until)
+        received.disturbed(entry.process, entry.until)
     }
   }
   const time = final.now - EPOCH

@@ -68,7 +68,13 @@ class BadLine implements Store {
   due: Store['due'] = (query) => this.#read(() => this.#options.store.due(query))
 
   commit(batch: Batch): Promise<Receipt> {
-    return this.#call<Receipt>('commit', (fault, answer) => {
+    const { history } = this.#options
+    const received = ({ asks }: Receipt): void => {
+      const { writer, seq } = batch
+      const jobs = asks.flat().map(({ id, fence }) => ({ id, fence }))
+      history.add({ kind: 'received', time: history.time, writer, seq, jobs })
+    }
+    const carryOut = (fault: Fault | undefined, answer: Deferred<Receipt>): void => {
       const send = (): Promise<Receipt> => this.#deliver(batch, fault)
       const later = (delay: Millis): void => {
         this.#after(delay, () => void send().catch(() => {}))
@@ -81,6 +87,12 @@ class BadLine implements Store {
           return answer.reject(lost())
         case 'lost-after':
           send().then(() => answer.reject(lost()), answer.reject)
+          return
+        case 'cut-off':
+          send().then(() => {
+            this.#cutOff(fault!.delay)
+            answer.reject(lost())
+          }, answer.reject)
           return
         case 'late':
           return void this.#after(fault!.delay, () => send().then(answer.resolve, answer.reject))
@@ -96,7 +108,8 @@ class BadLine implements Store {
         default:
       }
       send().then(answer.resolve, answer.reject)
-    })
+    }
+    return this.#call<Receipt>('commit', carryOut, received)
   }
 
   /** Sends a batch to the store, but for the group withheld, if there is one. */
@@ -155,15 +168,23 @@ class BadLine implements Store {
     })
   }
 
-  /** One call: there, and back through the gate of the process. */
-  #call<T>(kind: Kind, work: (fault: Fault | undefined, answer: Deferred<T>) => void): Promise<T> {
+  /** One call: there, and back through the gate of the process, where `received` is told of the answer. */
+  #call<T>(
+    kind: Kind,
+    work: (fault: Fault | undefined, answer: Deferred<T>) => void,
+    received?: (answer: T) => void,
+  ): Promise<T> {
     if (this.#closed) return Promise.reject(new MillraceError('STORE_CLOSED', 'The simulated store was closed.'))
     const { process } = this.#options
     return new Promise<T>((resolve, reject) => {
       const back = (settle: () => void): void =>
         void this.#after(this.#latency(), () => process.enter('answer', settle))
       const answer: Deferred<T> = {
-        resolve: (value) => back(() => resolve(value)),
+        resolve: (value) =>
+          back(() => {
+            received?.(value)
+            resolve(value)
+          }),
         reject: (error) => back(() => reject(error)),
       }
       const { fault, down } = this.#next(kind)
@@ -191,6 +212,11 @@ class BadLine implements Store {
       history.say(process.name, `fault: ${kind} ${nth} ${fault.kind} ${fault.delay} ms`)
     }
     return { fault, down: false }
+  }
+
+  #cutOff(lasts: Millis): void {
+    const { process, timeline } = this.#options
+    process.outageUntil = Math.max(process.outageUntil, timeline.time + lasts)
   }
 
   #downUntil(): Millis {

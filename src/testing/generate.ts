@@ -60,7 +60,9 @@ export function generateTrouble(seed: number, settings: SimulationSettings, span
   const steps = processes.filter((step) => step.process !== PRODUCER)
   const names = [PRODUCER, ...steps.filter((step) => step.do === 'spawn').map((step) => step.process)]
   const faults = generateFaults(random.fork('faults'), names, settings.lease, weather.faults)
-  return { seed, settings, steps, faults: faults.filter((fault) => fault.process !== PRODUCER || fault.on !== 'read') }
+  const spares = ({ process, on, kind }: Fault): boolean =>
+    process !== PRODUCER || (on !== 'read' && kind !== 'cut-off')
+  return { seed, settings, steps, faults: faults.filter(spares) }
 }
 
 function generateSettings(random: Random): SimulationSettings {
@@ -127,8 +129,11 @@ function generateFaults(random: Random, names: readonly string[], lease: Millis,
       const own = random.fork(`${process}/${on}`)
       let nth = 0
       while ((nth += own.between(1, Math.ceil(2 / rate))) < 400) {
-        if (on === 'commit') faults.push({ on, kind: own.pick(commitFaults), process, nth, delay: delay(own) })
-        else if (on === 'read') faults.push({ on, kind: own.pick(readFaults), process, nth, delay: delay(own) })
+        if (on === 'commit') {
+          const kind = own.pick(commitFaults)
+          const lasts = kind === 'cut-off' ? own.between(50, 2 * lease) : delay(own)
+          faults.push({ on, kind, process, nth, delay: lasts })
+        } else if (on === 'read') faults.push({ on, kind: own.pick(readFaults), process, nth, delay: delay(own) })
         else faults.push({ on, kind: own.pick(hintFaults), process, nth, delay: delay(own) })
       }
     }

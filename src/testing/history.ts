@@ -16,6 +16,16 @@ export interface Landing {
   readonly after: ReadonlyMap<string, JobRecord | undefined>
 }
 
+/** The answer to a batch reached the process that sent it. */
+export interface Received {
+  readonly kind: 'received'
+  readonly time: Millis
+  readonly writer: string
+  readonly seq: number
+  /** The jobs that it claimed. */
+  readonly jobs: readonly { readonly id: string; readonly fence: number }[]
+}
+
 /** One run of a handler, which it is told by. */
 export interface Run {
   readonly process: string
@@ -120,6 +130,7 @@ interface Disturbed {
 /** One entry of a history. */
 export type Entry =
   | Landing
+  | Received
   | RunEntry
   | Called
   | Answer

@@ -4,7 +4,16 @@ import type { CatchUp, Overlap } from '../job/schedule.js'
 import type { LimitOptions } from '../queue/limits.js'
 
 /** What can go wrong with a write. */
-export const commitFaults = ['late', 'slow', 'lost-before', 'lost-after', 'duplicated', 'straggler', 'busy'] as const
+export const commitFaults = [
+  'late',
+  'slow',
+  'lost-before',
+  'lost-after',
+  'cut-off',
+  'duplicated',
+  'straggler',
+  'busy',
+] as const
 /** What can go wrong with a read. */
 export const readFaults = ['late', 'lost'] as const
 /** What can go wrong with a hint. */
@@ -15,6 +24,7 @@ export type Fault =
   /**
    * - `late`: applied late. `slow`: applied at once, answered late.
    * - `lost-before`: rejected, not applied. `lost-after`: applied, then rejected.
+   * - `cut-off`: applied, then rejected, and the store is out of reach from then on.
    * - `duplicated`: arrives once more, later. `straggler`: rejected at once, arrives later.
    * - `busy`: one group is withheld and refused as busy.
    */

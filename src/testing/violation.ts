@@ -8,6 +8,8 @@ export const rules = {
   lease: 'a job is taken from its holder only when the lease is over, and a handler starts only while it lasts',
   upkeep: 'a worker never takes away a job that it is running itself',
   claim: 'a claim takes a waiting job, of a name asked for, within its attempts, with a fence higher than any before',
+  received:
+    'a claim whose answer was lost costs no attempt, if its worker lives and reaches the store before the job is reaped',
   pause: 'what is paused is not claimed',
   handler: 'no process runs a job twice at the same time, nor more jobs than it has slots',
   limit: 'no more leases run at a time than the limit allows',

@@ -8,7 +8,9 @@ const PART = 50
 
 /** All that the seeds must have gone through, or they prove less than they say. */
 const covered = [
-  ...['late', 'slow', 'lost-before', 'lost-after', 'duplicated', 'straggler', 'busy'].map((kind) => `commit:${kind}`),
+  ...['late', 'slow', 'lost-before', 'lost-after', 'cut-off', 'duplicated', 'straggler', 'busy'].map(
+    (kind) => `commit:${kind}`,
+  ),
   ...['plain', 'ahead'].map((kind) => `claim:${kind}`),
   ...['late', 'lost'].map((kind) => `read:${kind}`),
   ...['late', 'dropped', 'doubled'].map((kind) => `hint:${kind}`),
