@@ -6,11 +6,21 @@ import { className, show } from './show.js'
 /** A value that JSON holds exactly. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
 
+/** What JSON carries, as types say it: keys that are undefined are absent. Interfaces are none of it, for they may be extended. */
+type Carried =
+  | null
+  | boolean
+  | number
+  | string
+  | undefined
+  | readonly Exclude<Carried, undefined>[]
+  | { readonly [key: string]: Carried }
+
 /**
  * `T` where JSON carries it, and `never` in the places where it does not: dates, maps, functions, BigInts and the like. Optional keys,
- * interfaces, `unknown` and `any` pass. Take a value as `T & Jsonable<T>` to check it where it is given.
+ * interfaces, types of all JSON, `unknown` and `any` pass. Take a value as `T & Jsonable<T>` to check it where it is given.
  */
-export type Jsonable<T> = T extends string | number | boolean | null | undefined | void
+export type Jsonable<T> = T extends Carried | void
   ? T
   : T extends
         | ((...args: never[]) => unknown)
@@ -20,9 +30,17 @@ export type Jsonable<T> = T extends string | number | boolean | null | undefined
         | ReadonlyMap<unknown, unknown>
         | ReadonlySet<unknown>
     ? never
-    : T extends object
-      ? { [Key in keyof T]: Jsonable<T[Key]> }
-      : T
+    : T extends readonly unknown[]
+      ? JsonableList<readonly T[number][] extends Readonly<T> ? Element<T[number]> : T[number]>
+      : T extends object
+        ? { [Key in keyof T]: Jsonable<T[Key]> }
+        : T
+
+/** Of a list, an undefined element has no place in JSON; a tuple may lack some of its own. */
+type Element<E> = unknown extends E ? E : Exclude<E, undefined>
+
+/** An interface, whose elements are looked at only where they are compared: a type may hold lists of itself. */
+interface JsonableList<E> extends ReadonlyArray<Jsonable<E>> {}
 
 /** A JSON value as text. */
 export type JsonText = string

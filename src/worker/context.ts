@@ -148,6 +148,11 @@ export interface JobContext<
    * remembered. A result that is no JSON, or too large, fails the job for good.
    */
   step<T>(name: string, fn: () => (T & Jsonable<T>) | Promise<T & Jsonable<T>>): Promise<T>
+  /** The same, for a union that is returned at once: of that, the compiler would infer one member above. */
+  step<T>(
+    name: string,
+    fn: (() => T | Promise<T>) & (() => NoInfer<Jsonable<T>> | Promise<NoInfer<Jsonable<T>>>),
+  ): Promise<T>
   /**
    * Ends this run here, gives the attempt and the slot back, and runs the handler again from its start after that time; then it
    * passes, as it does in all later runs. `promote` ends it early. Await it.
@@ -314,8 +319,8 @@ export class Context implements JobContext {
     return (duration: Duration): never => this.#attempt.snooze(duration)
   }
 
-  get step() {
-    return <T>(name: string, fn: () => T | Promise<T>): Promise<T> => this.#attempt.steps.step(name, fn) as Promise<T>
+  get step(): JobContext['step'] {
+    return <T>(name: string, fn: () => unknown): Promise<T> => this.#attempt.steps.step(name, fn) as Promise<T>
   }
 
   get sleep() {

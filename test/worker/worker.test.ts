@@ -327,7 +327,7 @@ describe('what handlers say', () => {
   it('is refused by name when it is not JSON, and nothing is lost by it', async () => {
     const queue = newQueue()
     newWorker(queue, async (_job, ctx) =>
-      ctx.progress({ bad: [undefined] }).catch((error: { code: string }) => error.code),
+      ctx.progress({ bad: [undefined] as unknown[] }).catch((error: { code: string }) => error.code),
     )
     expect(await (await queue.add('n')).result()).toBe('INVALID_DATA')
   })
