@@ -326,7 +326,7 @@ export function cancelReason(error: ErrorInfo | null | undefined): string | unde
 }
 
 /** Ends a job that has not begun, for a newer one of its group, which has no room for both. */
-export function drop(job: JobRecord): Change[] {
+export function drop(job: JobHeader): Change[] {
   return end(job, 'cancelled', { error: droppedFrom(job.group) }, { closesBroken: job.brokenAt !== undefined })
 }
 
@@ -389,7 +389,7 @@ export function update(job: JobRecord, edit: Edit): Decision {
 }
 
 /** Removes a job whatever its state; whoever waits for it learns that it will not end well. */
-export function remove(job: JobRecord): Decision {
+export function remove(job: JobHeader): Decision {
   if (job.kind !== SCHEDULE || isFinished(job.state)) return leave(job)
   // Its fence goes up first: upkeep that has looked at it must not move one of the same key that comes after it.
   return [...end(job, 'cancelled', NOTHING), { ...move(job, 'removed'), fence: job.fence + 1 }]

@@ -1,6 +1,6 @@
 // queue/cascade.ts: what goes with a job: those that wait for it when it is removed, its children when it is cancelled.
 import { isFinished, jobStates } from '../job/job.js'
-import type { JobRecord, JobState } from '../job/job.js'
+import type { JobHeader, JobRecord, JobState } from '../job/job.js'
 import { MillraceError } from '../job/errors.js'
 import { cleanText } from '../job/failure.js'
 import { cancel, remove } from '../job/lifecycle.js'
@@ -70,7 +70,7 @@ export function cascadeIn(
 
 /** Whoever carries out what the rules decide. */
 interface Acting {
-  actingOnAll(records: readonly JobRecord[], decide: (job: JobRecord) => Decision, way: Way): Steps<number>
+  actingOnAll(records: readonly JobHeader[], decide: (job: JobHeader) => Decision, way: Way): Steps<number>
 }
 
 /** Jobs handled at a time, and jobs read by their ids at a time, with their payloads. */
@@ -85,6 +85,7 @@ const unfinished: readonly JobState[] = jobStates.filter((state) => !isFinished(
  */
 export function* removeDependents(desk: Acting, ids: readonly string[], way: Way): Steps<number> {
   const waiting = new Set<string>()
+  const given = new Set(ids)
   const seen = new Set(ids)
   for (let level: readonly string[] = ids; level.length > 0;) {
     const next: string[] = []
@@ -92,7 +93,7 @@ export function* removeDependents(desk: Acting, ids: readonly string[], way: Way
       const jobs = yield* readDetails(way, { jobs: level.slice(from, from + PORTION), parts: ['dependents'] })
       for (const { dependent, state } of jobs.flatMap(({ dependents }) => dependents)) {
         // One that is met again on a longer way goes before all that it was met by.
-        if ((state !== 'open' && state !== 'broken') || ids.includes(dependent)) continue
+        if ((state !== 'open' && state !== 'broken') || given.has(dependent)) continue
         waiting.delete(dependent)
         waiting.add(dependent)
         if (seen.has(dependent)) continue
@@ -118,7 +119,8 @@ export function* removeDependents(desk: Acting, ids: readonly string[], way: Way
 export function* cancelChildren(desk: Acting, id: string, way: Way, reason?: string): Steps<number> {
   const parents = [id]
   let cancelled = 0
-  for (let parent = parents.shift(); parent !== undefined; parent = parents.shift()) {
+  for (let at = 0; at < parents.length; at++) {
+    const parent = parents[at]!
     let cursor: string | undefined
     do {
       const from = cursor === undefined ? {} : { cursor }

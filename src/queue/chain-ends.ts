@@ -1,6 +1,7 @@
 // queue/chain-ends.ts: the last job of a chain says what the chain came to, so it does not go before those ahead of it.
 import { MillraceError } from '../job/errors.js'
 import type { JobHeader, JobRecord } from '../job/job.js'
+import { headerOf } from '../job/record.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Page } from '../store/store.js'
@@ -57,17 +58,17 @@ function* endWithout(way: Look, chain: string, among: ReadonlySet<string>): Step
   return undefined
 }
 
-/** Some jobs, and before each those that are ahead of it in its chain. */
-export function* withChains(way: Look, records: readonly JobRecord[]): Steps<readonly JobRecord[]> {
-  const all = new Map<string, JobRecord>()
+/** Some jobs, and before each those that are ahead of it in its chain; without their payloads, for chains may be long. */
+export function* withChains(way: Look, records: readonly JobRecord[]): Steps<readonly JobHeader[]> {
+  const all = new Map<string, JobHeader>()
   for (const record of records) {
     for (let cursor: string | undefined, more = record.chainIndex > 0; more; more = cursor !== undefined) {
       const from = cursor === undefined ? {} : { cursor }
       const page: Page<JobRecord> = yield* step(way.find({ chain: record.chainId, limit: PORTION, ...from }))
-      for (const each of page.items) if (each.chainIndex < record.chainIndex) all.set(each.id, each)
+      for (const each of page.items) if (each.chainIndex < record.chainIndex) all.set(each.id, headerOf(each))
       cursor = page.cursor
     }
-    all.set(record.id, record)
+    all.set(record.id, headerOf(record))
   }
   return [...all.values()]
 }

@@ -54,17 +54,25 @@ export async function chainPage(way: Way, id: string, queue: string, page: Query
   return way.find({ queue, chain: await chainOf(way, id), ...page })
 }
 
-/** Removes all jobs of a chain, unless others wait for it; or those as well. */
+/** Removes all jobs of a chain, unless others wait for it; or those as well. By page: a chain may be long. */
 export async function removeChain(desk: Desk, way: Way, id: string, queue: string, cascade: boolean): Promise<number> {
+  const chain = await chainOf(way, id)
   let count = 0
-  for (let races = 0; races < RACES; races++) {
-    const records = await chainJobs(way, id, queue)
-    if (records.length === 0) break
-    const first = records[0]!.id
-    if (cascade) await stepwise(removeDependents(desk, [first], way))
-    else if (records.some(({ state }) => !isFinished(state))) await refuseAwaited(way, id, first)
+  for (let races = 0; races < RACES;) {
+    // Only the last can be unfinished, and those that wait for the chain wait for any of its jobs.
+    const last = await newest(way, chain, queue)
+    if (last === undefined) break
+    if (cascade) await stepwise(removeDependents(desk, [last.id], way))
+    else if (!isFinished(last.state)) await refuseAwaited(way, id, last.id)
     // From the first on: the chain has not ended before the last is gone.
-    count += await stepwise(desk.actingOnAll(records, remove, way))
+    let page: Page<JobRecord>
+    do {
+      page = await way.find({ queue, chain, limit: PAGE })
+      const removed = await stepwise(desk.actingOnAll(page.items, remove, way))
+      count += removed
+      if (removed === 0) races++
+    } while (page.cursor !== undefined && races < RACES)
+    races++
   }
   return count
 }

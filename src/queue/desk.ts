@@ -1,7 +1,7 @@
 // queue/desk.ts: what can be done with jobs that exist: read them, move them by the rules, wait for them.
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import { isFinished } from '../job/job.js'
-import type { JobRecord, LogLine } from '../job/job.js'
+import type { JobHeader, JobRecord, LogLine } from '../job/job.js'
 import { encodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
 import { cancel, isDenied, promote, remove, retry, update } from '../job/lifecycle.js'
@@ -215,14 +215,14 @@ export class Desk implements JobActions {
    * As `acting`, for many: those that the rules deny, or that are gone, are passed over. Answers how many were changed. The ids
    * of those that could not start over because of a dependency are added to `blocked`.
    */
-  *actingOnAll(
-    records: readonly JobRecord[],
-    decide: (job: JobRecord) => Decision,
+  *actingOnAll<Seen extends JobHeader>(
+    records: readonly Seen[],
+    decide: (job: Seen | JobRecord) => Decision,
     way: Way,
     blocked: string[] = [],
   ): Steps<number> {
     let done = 0
-    let left = records
+    let left: readonly (Seen | JobRecord)[] = records
     for (let races = 0; left.length > 0 && races < RACES; races++) {
       const wishes: Group[] = []
       const whose: string[] = []

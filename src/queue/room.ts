@@ -1,7 +1,8 @@
 // queue/room.ts: what happens at the bound of a group's backlog: its oldest jobs make room, where the group says so.
 import type { Change, Insert } from '../job/change.js'
-import type { JobRecord } from '../job/job.js'
+import type { JobHeader } from '../job/job.js'
 import { drop } from '../job/lifecycle.js'
+import { headerOf } from '../job/record.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Group, Refused, Verdict } from '../store/store.js'
@@ -18,7 +19,7 @@ const RACES = 100
 
 /** The jobs that are dropped for others, in the very commit that inserts these. */
 export class Room {
-  readonly #dropped = new Map<string, JobRecord>()
+  readonly #dropped = new Map<string, JobHeader>()
 
   /** What drops them. It goes before the inserts. */
   get changes(): readonly Change[] {
@@ -45,7 +46,7 @@ export class Room {
     if (this.#dropped.has(oldest.id) || this.#dropped.size >= MOST_DROPPED) return false
     if (inserts.some(({ job }) => job.id === oldest.id)) return false
     if ((yield* whenFull(way, refused.queue, refused.group)) !== 'drop-oldest') return false
-    this.#dropped.set(oldest.id, oldest)
+    this.#dropped.set(oldest.id, headerOf(oldest)) // there may be many, and their payloads are not needed
     return true
   }
 }
