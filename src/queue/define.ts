@@ -258,7 +258,7 @@ export function defineJobs<const Jobs extends JobDefinitions>(jobs: Jobs & Linke
 export type SchemasFor<Jobs extends JobDefinitions> = {
   readonly [Name in keyof Jobs]?: {
     /** Checks the payload at `add` and again before the handler, which gets what it makes of it. Default: as declared. */
-    readonly input?: StandardSchemaV1<InputOf<Jobs[Name]>>
+    readonly input?: StandardSchemaV1<InputOf<Jobs[Name]>, unknown>
     /** Checks what the handler returns; the result is what it makes of it. Default: as declared. */
     readonly output?: StandardSchemaV1<unknown, ResultOf<Jobs[Name]>>
   }

@@ -11,7 +11,7 @@ import type { Steps } from '../store/stepwise.js'
 import type { Store, Verdict } from '../store/store.js'
 import { Adder, NO_OPTIONS } from './adding.js'
 import type { Prepared } from './adding.js'
-import type { InputOf, JobDefinitions, NameOf } from './define.js'
+import type { InputOf, JobDefinition, JobDefinitions, NameOf } from './define.js'
 import { Desk } from './desk.js'
 import { about, nameOf, refusal, refuse } from './flow-errors.js'
 import { Job } from './job.js'
@@ -91,20 +91,25 @@ export type Flow<Jobs extends JobDefinitions = AnyJobs, Tree = FlowJob<Jobs>> = 
 /** What a producer of flows needs of a queue. */
 export type FlowQueue = Pick<Queue, 'name' | 'store' | 'jobs'>
 
-type Taking<Each> = Each extends { readonly jobs: infer Jobs } ? (jobs: NonNullable<Jobs>) => void : never
+/** The jobs that a queue declares. */
+type JobsOf<Each> = Each extends { readonly jobs: infer Jobs } ? NonNullable<Jobs> : never
 
-/** The jobs of all these queues together; of a name that several have, what fits all of them. */
-type JobsOfQueues<Queues extends readonly FlowQueue[]> =
-  Taking<Queues[number]> extends (jobs: infer Jobs extends JobDefinitions) => void ? Jobs : AnyJobs
+/** What some declarations say of a name. */
+type Of<Jobs, Name> = Jobs extends unknown ? (Name extends keyof Jobs ? Jobs[Name] : never) : never
+
+/** Declarations together; of a name that several have, what fits one of them: which, its queue decides. */
+type Together<Jobs> = Readonly<{
+  [Name in Jobs extends unknown ? NameOf<Jobs> : never]: Extract<Of<Jobs, Name>, JobDefinition>
+}>
 
 /** The jobs that flows are made of: those declared for the producer, and those of its queues. */
 export type FlowJobs<Jobs extends JobDefinitions, Queues extends readonly FlowQueue[]> = Queues extends readonly []
   ? Jobs
   : string extends keyof Jobs
-    ? JobsOfQueues<Queues>
-    : string extends keyof JobsOfQueues<Queues>
+    ? Together<JobsOf<Queues[number]>>
+    : string extends keyof Together<JobsOf<Queues[number]>>
       ? Jobs
-      : Jobs & JobsOfQueues<Queues>
+      : Together<Jobs | JobsOf<Queues[number]>>
 
 /** How a flow producer is made. */
 export interface FlowProducerOptions<

@@ -228,6 +228,18 @@ describe('flows', () => {
     void more.add({ name: 'resize', queueName: 'etl', data: { width: 1 } })
     // @ts-expect-error of the queue as well
     void more.add({ name: 'mail', queueName: 'mails' })
+    const letters = new Queue('letters', { store, jobs: defineJobs({ mail: job<{ street: string }, 'sent'>() }) })
+    const named = new FlowProducer({ store, queues: [mails, letters, queue] })
+    void named.add({ name: 'mail', queueName: 'mails', data: { to: 'a' } })
+    const letter = named.add({
+      name: 'mail',
+      queueName: 'letters',
+      data: { street: 'a' },
+      children: [{ name: 'fetch', queueName: 'typed', data: { source: 'db' } }],
+    })
+    void letter.then(({ job: mail }) => expectTypeOf(mail.result()).resolves.toEqualTypeOf<{ id: string } | 'sent'>())
+    // @ts-expect-error of neither queue
+    void named.add({ name: 'mail', queueName: 'letters', data: { to: 1 } })
     const any = new FlowProducer({ store, queues: [new Queue('any', { store })] })
     void any.add({ name: 'whatever', queueName: 'any', data: 1 })
   })

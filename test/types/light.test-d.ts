@@ -29,6 +29,17 @@ describe('withSchemas', () => {
     })
   })
 
+  test('takes schemas that make something else of a payload or a result', () => {
+    const made = withSchemas(light, {
+      email: {
+        input: z.object({ to: z.string().transform((text) => new URL(text)), copies: z.number().optional() }),
+        output: z.object({ id: z.number().transform(String) }),
+      },
+    })
+    expectTypeOf<InputOf<(typeof made)['email']>>().toEqualTypeOf<{ to: string; copies?: number }>()
+    void new Worker(new Queue('q', { store, jobs: made }), { email: (each) => ({ id: Number(each.data.to.port) }) })
+  })
+
   test('refuses schemas of other names and of other types', () => {
     // @ts-expect-error there is no such job
     withSchemas(light, { emails: { input: z.object({ to: z.string() }) } })
