@@ -168,6 +168,15 @@ export interface JobRecord {
  */
 export type JobHeader = Omit<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors'>
 
+/**
+ * What those are told of a job who were refused because it was moved: its header, and why it was cancelled. Hundreds may be
+ * refused at once, as after a process slept, and an answer with all of their payloads would be too large.
+ */
+export type MovedJob = JobHeader & {
+  /** Of a cancelled job alone, where a reason was given. */
+  readonly error?: ErrorInfo
+}
+
 /** What happens to a dependent when its dependency fails or is cancelled. */
 export type FailurePolicy = 'fail' | 'ignore' | 'remove'
 

@@ -1,5 +1,5 @@
 // job/record.ts: copying job records. Every one has all fields in the same order, so that all are of one shape.
-import type { JobHeader, JobRecord } from './job.js'
+import type { JobHeader, JobRecord, MovedJob } from './job.js'
 
 /** A record that can be written to: one of the table's own, or one that nobody has been given yet. */
 export type Draft = { -readonly [Key in keyof JobRecord]: JobRecord[Key] }
@@ -65,6 +65,12 @@ export function headerOf(job: JobRecord): JobHeader {
     ...header
   } = job
   return header
+}
+
+/** What is told of a job that was moved. */
+export function movedJob(job: JobRecord): MovedJob {
+  const { state, error } = job
+  return state === 'cancelled' && error !== undefined ? { ...headerOf(job), error } : headerOf(job)
 }
 
 /** Writes over a record all that can change in the life of a job. */

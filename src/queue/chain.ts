@@ -284,11 +284,13 @@ class Completion {
       const full = !said.ok && said.why === 'full' && way.within
       const verdict = full ? await stepwise(makingRoom(way, changes, said)) : said
       if (verdict.ok) return
-      if (verdict.why === 'fence' && verdict.job?.id === record.id) {
-        record = verdict.job // somebody moved it in between: judged anew
+      const own = verdict.id === record.id
+      const standing = own && verdict.why === 'fence' ? await way.get(record.id) : undefined
+      if (standing !== undefined) {
+        record = standing // somebody moved it in between: judged anew
         continue
       }
-      if (verdict.why === 'missing' && verdict.id === record.id) throw notFound(this.#id, record.queue)
+      if (own && (verdict.why === 'missing' || verdict.why === 'fence')) throw notFound(this.#id, record.queue)
       if (outcome.continuation !== undefined && way.within) throw cannotContinue(record, outcome.continuation, verdict)
       const seen = record
       const failed = await successors.sortOut((tried) => complete(seen, tried), way)

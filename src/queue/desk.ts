@@ -12,7 +12,7 @@ import type { Connection } from '../store/connection.js'
 import { readDetails } from '../store/reading.js'
 import { step, stepwise } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
-import type { Group, StoreEvent, Tx, Verdict } from '../store/store.js'
+import type { Group, Refused, StoreEvent, Tx, Verdict } from '../store/store.js'
 import { awaitEnd, notFound, removed } from './awaiting.js'
 import { cancelChildren, cascadeIn, hasDependents, reasonIn, removeDependents } from './cascade.js'
 import type { CancelOptions, CascadeOptions } from './cascade.js'
@@ -206,7 +206,8 @@ export class Desk implements JobActions {
       if (decision.length === 0) return { done: false, record }
       const verdict: Verdict = yield* step(way.commit(decision))
       if (verdict.ok) return { done: true, record: yield* step(way.get(id)) }
-      record = standing(verdict, record)
+      refuseStart(verdict, record)
+      record = verdict.why === 'fence' ? yield* step(way.get(id)) : undefined
     }
     throw notFound(id)
   }
@@ -233,13 +234,13 @@ export class Desk implements JobActions {
         whose.push(record.id)
       }
       const verdicts = yield* step(way.commitAll(wishes))
-      const moved: JobRecord[] = []
+      const moved: string[] = []
       for (const [at, verdict] of verdicts.entries()) {
         if (verdict.ok) done++
         else if (verdict.why === 'broken') blocked.push(whose[at]!)
-        else if (verdict.why !== 'duplicate' && verdict.job !== undefined) moved.push(verdict.job)
+        else if (verdict.why === 'fence') moved.push(whose[at]!)
       }
-      left = moved
+      left = moved.length === 0 ? [] : (yield* step(way.getAll(moved))).filter((record) => record !== undefined)
     }
     return done
   }
@@ -329,7 +330,8 @@ function accept(
   })
 }
 
-function standing(verdict: Verdict & { ok: false }, record: JobRecord): JobRecord | undefined {
+/** Refuses to start a job over that cannot be, for a reason that stays. */
+function refuseStart(verdict: Refused, record: JobRecord): void {
   if (verdict.why === 'broken') {
     throw new MillraceError(
       'DEPENDENCY_FAILED',
@@ -337,7 +339,7 @@ function standing(verdict: Verdict & { ok: false }, record: JobRecord): JobRecor
       { details: { id: record.id, dependency: verdict.id } },
     )
   }
-  if (verdict.why !== 'duplicate') return verdict.job
+  if (verdict.why !== 'duplicate') return
   throw new MillraceError(
     'DEDUP_TAKEN',
     `Job ${record.id} cannot start over: job ${verdict.id} holds its dedup key. Wait for that one or cancel it.`,

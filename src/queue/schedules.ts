@@ -219,7 +219,7 @@ export function* standingSchedule(desk: Desk, insert: Insert, verdict: Refused, 
     const message = `The schedule '${key}' of queue '${queue}' has no time left to run at: its end is over.`
     throw new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
   }
-  let { job } = verdict
+  let job = verdict.why === 'duplicate' ? verdict.job : undefined
   if (verdict.why !== 'duplicate' || (job !== undefined && (job.kind !== SCHEDULE || job.queue !== queue))) {
     const message = `Job ${id} has the id that the schedule '${key}' of queue '${queue}' needs. Choose another key.`
     throw new MillraceError('DUPLICATE_ID', message, { details: { id } })
@@ -240,7 +240,7 @@ export function* standingSchedule(desk: Desk, insert: Insert, verdict: Refused, 
     if (decision.length === 0) return job
     const moved = yield* step(way.commit(decision))
     if (moved.ok) return (yield* step(way.get(id))) ?? job
-    job = moved.job
+    job = moved.why === 'fence' ? yield* step(way.get(id)) : undefined
   }
   throw new MillraceError(
     'STORE_BUSY',

@@ -48,14 +48,15 @@ export function* sending(way: Way, job: JobRecord, name: string, data: JsonText 
   for (let races = 0; races < RACES; races++) {
     if (row === undefined) {
       const opened: Verdict = yield* step(way.commit([signalRow(job, name)]))
-      row = opened.ok ? opened.inserted[0] : opened.job
+      if (opened.ok) row = opened.inserted[0]
+      else if (opened.why !== 'fence') row = opened.job
       continue
     }
     const changes = signalled(row, data)
     if (changes.length === 0) return false
     const verdict: Verdict = yield* step(way.commit(changes))
     if (verdict.ok) return true
-    row = verdict.job
+    row = verdict.why === 'fence' ? yield* step(way.get(id)) : undefined
   }
   throw new MillraceError(
     'STORE_BUSY',

@@ -10,6 +10,7 @@ import type {
   JobState,
   LogLine,
   Millis,
+  MovedJob,
   StepResult,
   Time,
 } from '../job/job.js'
@@ -74,25 +75,38 @@ export interface Landed {
   readonly inserted: readonly JobRecord[]
 }
 
-/** The group left no trace. */
-export interface Refused {
+/** What every refusal says. */
+interface Refusal {
   readonly ok: false
-  /**
-   * - `fence`: the job was moved since (or its holder's lease has run out); `job` is what stands there now.
-   * - `duplicate`: the id or the dedup key is taken, by the job `id`; `job` is that job unless it has been removed.
-   * - `missing`: no such job.
-   * - `broken`: the job cannot start over, because the chain `id` that it depends on stands ended badly or is gone; the first
-   *   such chain in the order of its edges.
-   * - `full`: the backlog of the queue is at its bound; or that of the job's group, and `job` is the oldest in it.
-   * - `version`: the cell has another version; `cell` is what stands there now.
-   * - `busy`: somebody's open transaction holds a row; try this group again.
-   */
-  readonly why: Why
   /** The job (or the cell's key) over which it was refused. */
   readonly id: string
-  readonly job?: JobRecord
   readonly cell?: Cell
 }
+
+/** Refused because the job was moved since, or its holder's lease has run out; `job` is what stands there now. */
+export interface RefusedAsMoved extends Refusal {
+  readonly why: 'fence'
+  readonly job?: MovedJob
+}
+
+/**
+ * Refused for another reason:
+ *
+ * - `duplicate`: the id or the dedup key is taken, by the job `id`; `job` is that job unless it has been removed.
+ * - `missing`: no such job.
+ * - `broken`: the job cannot start over, because the chain `id` that it depends on stands ended badly or is gone; the first
+ *   such chain in the order of its edges.
+ * - `full`: the backlog of the queue is at its bound; or that of the job's group, and `job` is the oldest in it.
+ * - `version`: the cell has another version; `cell` is what stands there now.
+ * - `busy`: somebody's open transaction holds a row; try this group again.
+ */
+export interface RefusedOtherwise extends Refusal {
+  readonly why: Exclude<Why, 'fence'>
+  readonly job?: JobRecord
+}
+
+/** The group left no trace. */
+export type Refused = RefusedAsMoved | RefusedOtherwise
 
 /** What became of a group or a renewal. */
 export type Verdict = Landed | Refused

@@ -1,7 +1,7 @@
 // stores/verdicts.ts: the answers to groups and renewals, one object for all that are alike.
 import type { JobRecord } from '../job/job.js'
-import { copyOf } from '../job/record.js'
-import type { Landed, Refused } from '../store/store.js'
+import { copyOf, movedJob } from '../job/record.js'
+import type { Landed, Refused, RefusedAsMoved } from '../store/store.js'
 
 /** No jobs. */
 export const NO_JOBS: readonly JobRecord[] = Object.freeze([])
@@ -20,8 +20,8 @@ export function broken(chain: string): Refused {
 }
 
 /** The job was moved since, or the lease of its holder has run out. */
-export function fenced(job: JobRecord): Refused {
-  return { ok: false, why: 'fence', id: job.id, job: copyOf(job) }
+export function fenced(job: JobRecord): RefusedAsMoved {
+  return { ok: false, why: 'fence', id: job.id, job: movedJob(job) }
 }
 
 /** The id or the key is taken, by a job that may be gone. */

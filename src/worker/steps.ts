@@ -188,7 +188,7 @@ export class DurableSteps {
     while (row !== undefined && !isFinished(row.state)) {
       const verdict = await way.commit(expected(row, time))
       if (verdict.ok) break
-      row = verdict.job
+      row = verdict.why === 'fence' ? await way.get(id) : undefined
     }
     return row
   }

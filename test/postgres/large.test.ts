@@ -4,7 +4,10 @@ import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
+import { due } from '../../src/job/lifecycle.js'
+import type { PlainJob } from '../../src/job/retention.js'
 import { Driver } from '../../src/store/conformance/driver.js'
+import type { Due } from '../../src/store/store.js'
 import { hearing } from '../faults/hearing.js'
 import { closing } from '../setup.js'
 import { newSchema, sharedServer } from './shared.js'
@@ -28,6 +31,14 @@ beforeEach(async () => {
 
 const jobs = (count: number, bytes: number): { name: string; data: string }[] =>
   Array.from({ length: count }, () => ({ name: 'large', data: 'x'.repeat(bytes) }))
+
+/** What is due in the queue, once so many jobs are. */
+async function untilDue(store: Store, count: number): Promise<Due> {
+  for (;;) {
+    const seen = await store.due({ queues: ['work'], except: [], limit: 500 })
+    if (seen.jobs.length >= count) return seen
+  }
+}
 
 describe('addBulk', () => {
   test('of 300 jobs of a megabyte each adds them all', { timeout: 120_000 }, async () => {
@@ -158,6 +169,35 @@ describe('reads of what is large', () => {
     expect(await completed).toEqual(Array(20).fill(1_000_000))
     expect(longest).toBeLessThan(A_PAGE)
   })
+
+  test('those who come too late are told of moved jobs without their payloads', { timeout: 120_000 }, async () => {
+    const { store } = many
+    await many.addBulk(jobs(30, 1_000_000).map((each) => ({ ...each, options: { delay: 1 } })))
+    const seen = await untilDue(store, 30)
+    const groups = seen.jobs.map((job) => due(job as PlainJob, seen.now))
+    const batch = { seq: 1, groups, renewals: [], asks: [] }
+    longest = 0
+    const first = await store.commit({ ...batch, writer: 'first' })
+    const second = await store.commit({ ...batch, writer: 'second' })
+    expect(first.groups.every(({ ok }) => ok)).toBe(true)
+    expect(second.groups.every((verdict) => !verdict.ok && verdict.why === 'fence')).toBe(true)
+    const renewals = seen.jobs.map(({ id, fence }) => ({ id, fence, lease: 1_000, started: true }))
+    const late = await store.commit({ writer: 'third', seq: 1, groups: [], renewals, asks: [] })
+    expect(late.renewals.every((verdict) => !verdict.ok && verdict.job?.state === 'waiting')).toBe(true)
+    expect(longest).toBeLessThan(100_000)
+  })
+
+  test.each([{ dedup: { key: 'one' } }, { id: 'one' }])(
+    'many adds that meet one large job are answered with it in portions: %o',
+    { timeout: 120_000 },
+    async (options) => {
+      const [first] = await many.addBulk([{ name: 'large', data: 'x'.repeat(1_000_000), options }])
+      longest = 0
+      const met = await Promise.all(Array.from({ length: 40 }, () => many.add('large', 'small', options)))
+      expect(met.every(({ id, data }) => id === first!.id && (data as string).length === 1_000_000)).toBe(true)
+      expect(longest).toBeLessThan(A_PAGE)
+    },
+  )
 
   test('retention does not read what lies beside the jobs that it removes', { timeout: 120_000 }, async () => {
     const { store } = many

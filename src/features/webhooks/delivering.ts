@@ -224,7 +224,7 @@ class Sender {
       if (changes === undefined) break
       const verdict = await this.#way.commit(changes)
       if (verdict.ok) return
-      job = verdict.job
+      job = verdict.why === 'fence' ? await this.#way.get(id) : undefined
     }
     const { came, error } = delivered
     if (came !== 'gave-up') return

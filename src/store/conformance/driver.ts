@@ -13,7 +13,8 @@ import type {
   JobDetails,
   Lifetime,
   Receipt,
-  Refused,
+  RefusedAsMoved,
+  RefusedOtherwise,
   Renewal,
   Store,
 } from '../store.js'
@@ -70,6 +71,9 @@ export function renewal(job: JobRecord, lease: Millis = LEASE, started = false):
   return { id: job.id, fence: job.fence, lease, started }
 }
 
+/** How a group is refused for this reason. */
+type RefusedFor<W extends Why> = W extends 'fence' ? RefusedAsMoved : RefusedOtherwise
+
 /** One writer of one store. */
 export class Driver {
   readonly store: Store
@@ -119,11 +123,11 @@ export class Driver {
   }
 
   /** Sends one group that must be refused for this reason. */
-  async refuse(why: Why, duty: string, ...changes: readonly (Change | Group)[]): Promise<Refused> {
+  async refuse<W extends Why>(why: W, duty: string, ...changes: readonly (Change | Group)[]): Promise<RefusedFor<W>> {
     const verdict = await this.send(changes.flat())
     if (verdict.ok) must(false, `${duty}: the group landed`)
     same(verdict.why, why, duty)
-    return verdict
+    return verdict as RefusedFor<W>
   }
 
   /** An id that nobody else has. */

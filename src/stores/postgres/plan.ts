@@ -374,7 +374,7 @@ export interface Body {
 
 /** A body as `commit_v1` takes it. */
 export function written({ s, ...rest }: Body): object {
-  return { ...rest, s: s.map((step) => (step.k === 'm' || step.k === 'n' ? packed(step) : step)) }
+  return { ...rest, brief: true, s: s.map((step) => (step.k === 'm' || step.k === 'n' ? packed(step) : step)) }
 }
 
 /** A batch as `commit_v1` takes it. */

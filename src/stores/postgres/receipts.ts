@@ -2,6 +2,7 @@
 import type { Insert } from '../../job/change.js'
 import type { EdgeState, JobRecord } from '../../job/job.js'
 import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../store/store.js'
+import { movedJob } from '../../job/record.js'
 import { born, given } from '../apply.js'
 import type { Settings } from '../settings.js'
 import { LANDED } from '../verdicts.js'
@@ -20,7 +21,7 @@ type GroupAnswer =
   | readonly ['g', number, readonly (readonly [number, number, string])[]]
   /** One group, and the jobs that it inserted; or, where the answer is given again, their ids. */
   | readonly ['R', number, readonly RecordRow[] | readonly string[]]
-  /** One group that was refused: why, over what, and what stands there (1: a job, to be read; or another, by its id). */
+  /** One group that was refused: why, over what, and what stands there (1: that job, to be read; or another, by its id). */
   | readonly ['x', number, Why, string, RecordRow | Cell | string | 1 | null]
 
 /** An answer. */
@@ -89,7 +90,7 @@ const BLOCK = 1_024
 
 const edgeStates: Readonly<Record<string, EdgeState>> = { o: 'open', e: 'ended', b: 'broken' }
 
-/** Makes the receipt; `standing` are jobs that were read for an answer given again. */
+/** Makes the receipt; `standing` are jobs that the answer names and does not hold. */
 export function receiptOf(
   batch: Batch,
   answer: Answer,
@@ -177,19 +178,31 @@ function refused(
   if (why === 'version') return { ok: false, why, id, cell: stands as Cell }
   const read = stands === 1 ? id : typeof stands === 'string' ? stands : undefined
   const job = read === undefined ? recordOf(stands as RecordRow, settings) : standing?.get(read)
-  return job === undefined ? { ok: false, why, id } : { ok: false, why, id, job }
+  if (job === undefined) return { ok: false, why, id }
+  return why === 'fence' ? { ok: false, why, id, job: movedJob(job) } : { ok: false, why, id, job }
 }
 
-/** The ids of jobs that an answer given again speaks of and does not hold. */
+/** The ids of jobs that an answer speaks of and does not hold: it was given before, or holds as much as it may. */
 function wantedBy({ groups, renewals }: Answer): readonly string[] {
-  const ids: string[] = []
+  const ids = new Set<string>()
   for (const each of groups) {
-    if (each[0] === 'x' && each[4] === 1) ids.push(each[3])
-    else if (each[0] === 'x' && typeof each[4] === 'string') ids.push(each[4])
-    if (each[0] === 'R') ids.push(...(each[2] as readonly string[]))
+    if (each[0] === 'x' && each[4] === 1) ids.add(each[3])
+    else if (each[0] === 'x' && typeof each[4] === 'string') ids.add(each[4])
+    if (each[0] === 'R') for (const row of each[2]) if (typeof row === 'string') ids.add(row)
   }
-  for (const [, , id, job] of renewals) if (job === 1) ids.push(id)
-  return ids
+  for (const [, , id, job] of renewals) if (job === 1) ids.add(id)
+  return [...ids]
+}
+
+/** Those jobs, as they stand now. */
+export async function standingFor(
+  answer: Answer,
+  get: (ids: readonly string[]) => Promise<readonly (JobRecord | undefined)[]>,
+): Promise<ReadonlyMap<string, JobRecord>> {
+  const ids = wantedBy(answer)
+  const standing = new Map<string, JobRecord>()
+  for (const job of ids.length === 0 ? [] : await get(ids)) if (job !== undefined) standing.set(job.id, job)
+  return standing
 }
 
 /** What a notification tells. */
@@ -225,9 +238,8 @@ interface ReplaySource {
 
 /** The answer to a batch that was applied before: what it does not hold is read again. */
 export async function replayOf(batch: Batch, answer: Answer, reader: Reader, source: ReplaySource): Promise<Receipt> {
-  const ids = batch.groups.length + batch.renewals.length === 0 ? [] : wantedBy(answer)
-  const standing = new Map<string, JobRecord>()
-  for (const job of ids.length === 0 ? [] : await source.get(ids)) if (job !== undefined) standing.set(job.id, job)
+  const asksAlone = batch.groups.length + batch.renewals.length === 0
+  const standing = asksAlone ? undefined : await standingFor(answer, (ids) => source.get(ids))
   const claimed = new Map<string, JobRecord[]>()
   if (typeof answer.claim === 'number') {
     for (const [worker, row] of await source.claimed(answer.claim)) {

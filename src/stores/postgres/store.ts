@@ -28,7 +28,7 @@ import { lanesUsed, newLanes, stepsOf, textOf, written } from './plan.js'
 import type { Body, LaneFinder } from './plan.js'
 import { asked, detailsAsked, detailsOf, dueOf, pageOf, someOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, PageAnswer, TallyAnswer } from './read.js'
-import { answerOf, receiptOf, Receipts, replayOf, toldIn } from './receipts.js'
+import { answerOf, receiptOf, Receipts, replayOf, standingFor, toldIn } from './receipts.js'
 import type { Answer } from './receipts.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
@@ -340,21 +340,22 @@ class PostgresStore implements Store {
       if (stateOf(error) === LANE_LOST) this.#forgetLanes()
       throw error
     })
-    return this.#receipt(batch, answerOf(text!), true)
+    return this.#receipt(batch, answerOf(text!), tx)
   }
 
-  async #receipt(batch: Batch, answer: Answer, within = false): Promise<Receipt> {
+  async #receipt(batch: Batch, answer: Answer, tx?: Tx): Promise<Receipt> {
     const lanes = new Set<number>()
     for (const rows of answer.asks) {
       for (const row of rows) if (typeof row[0] === 'number') lanes.add(row[0])
     }
     await this.#lanes.recognise(lanes)
-    const receipt = receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane })
-    if (within) return receipt
-    this.#floors.placed(answer.places)
-    for (const [at, ask] of batch.asks.entries()) this.#floors.claimed(ask, answer.asks[at]!, answer.gated)
-    this.#feed.publish(answer, answer.events)
-    return receipt
+    if (tx === undefined) {
+      this.#floors.placed(answer.places)
+      for (const [at, ask] of batch.asks.entries()) this.#floors.claimed(ask, answer.asks[at]!, answer.gated)
+      this.#feed.publish(answer, answer.events)
+    }
+    const standing = await standingFor(answer, (ids) => this.get(ids, tx))
+    return receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane }, standing)
   }
 
   #replayed(batch: Batch, answer: Answer): Promise<Receipt> {

@@ -1,9 +1,9 @@
 // stores/sqlite/edges.ts: who waits for which chain, and how a chain has ended.
 import type { NewEdge } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
-import type { Edge, EdgePolicy, EdgeState, JobState } from '../../job/job.js'
+import type { Edge, EdgePolicy, EdgeState, FinishedState, JobState } from '../../job/job.js'
 import { edgeTo } from '../apply.js'
-import type { ChainEnd, ChainState, Reopened } from '../apply.js'
+import type { ChainState, Reopened } from '../apply.js'
 import { nullable } from './rows.js'
 import type { Found } from './rows.js'
 import type { Transaction } from './transaction.js'
@@ -66,15 +66,17 @@ export function textOf(error: Edge['error']): string | null {
 
 /** How a chain ended: as its last job did; undefined while one of its jobs is unfinished, `'gone'` where there is none. */
 export function chainEnd({ sql }: Transaction, chain: string): ChainState {
-  let last: ChainEnd | 'gone' = 'gone'
-  let place = [-1, -1]
-  for (const [seq, index, state, result, error] of sql.chainJobs.all(chain) as ChainRow[]) {
+  let last: ChainRow | undefined
+  for (const row of sql.chainJobs.all(chain) as ChainRow[]) {
+    const [seq, index, state] = row
     if (!isFinished(state)) return undefined
-    if (index < place[0]! || (index === place[0] && seq < place[1]!)) continue
-    place = [index, seq]
-    last = { state, result: result ?? undefined, error: error === null ? undefined : JSON.parse(error) }
+    if (last === undefined || index > last[1] || (index === last[1] && seq > last[0])) last = row
   }
-  return last
+  if (last === undefined) return 'gone'
+  // What the others returned is not read: there may be many of them.
+  const [result, error] = sql.endOf.get(last[0]) as [result: string | null, error: string | null]
+  const state = last[2] as FinishedState
+  return { state, result: result ?? undefined, error: error === null ? undefined : JSON.parse(error) }
 }
 
-type ChainRow = [seq: number, index: number, state: JobState, result: string | null, error: string | null]
+type ChainRow = [seq: number, index: number, state: JobState]

@@ -234,9 +234,9 @@ export class Ground {
   }
 
   /** The job in a row of `jobById` or `jobBySeq`. */
-  found(row: SqlRow): Found {
+  found(row: SqlRow, errors = this.#errors): Found {
     const lane = this.lane(row[2] as number)
-    return { seq: row[0] as number, lane, job: recordOf(row, lane, this.settings, this.#errors) }
+    return { seq: row[0] as number, lane, job: recordOf(row, lane, this.settings, errors) }
   }
 
   /** The job of this id, if there is one. */
@@ -250,12 +250,28 @@ export class Ground {
     return this.found(this.sql.jobBySeq.get(seq)!)
   }
 
+  /**
+   * The same as far as changes look at it: without its data, memo and progress, and without what its failed attempts were.
+   * A commit may change hundreds of jobs, and must not read all of their payloads for that.
+   */
+  lightById(id: string): Found | undefined {
+    const row = this.sql.lightById.get(id)
+    return row && this.found(row, this.#attempts)
+  }
+
+  /** The same by its number. */
+  lightBySeq(seq: number): Found {
+    return this.found(this.sql.lightBySeq.get(seq)!, this.#attempts)
+  }
+
   /** Its header. */
   headerBySeq(seq: number): JobHeader {
     return headerOf(this.found(this.sql.headerBySeq.get(seq)!).job)
   }
 
   readonly #errors = (seq: number): readonly AttemptError[] => this.sql.failuresOf.all(seq).map(failureOf)
+
+  readonly #attempts = (seq: number): readonly AttemptError[] => this.sql.failuresIn.all(seq).map(failureOf)
 
   #addQueue(name: string): number {
     const id = this.sql.addQueue.get(name)![0] as number

@@ -21,7 +21,7 @@ export function move(tx: Transaction, change: Move): Refused | undefined {
     if (held !== undefined && held.job.fence === change.fence && settle(tx, held, to, change)) return undefined
   }
   tx.held.delete(id)
-  const found = tx.ground.byId(id)
+  const found = tx.ground.lightById(id)
   if (found === undefined) return missing(id)
   const { job: before } = found
   if (!mayChange(before, change.fence, change.held, tx.now)) return fenced(before)

@@ -12,7 +12,7 @@ import type { Transaction } from './transaction.js'
 export function note(tx: Transaction, change: Note): Refused | undefined {
   if (noteHeld(tx, change)) return undefined
   const { sql, news, now } = tx
-  const found = tx.ground.byId(change.id)
+  const found = tx.ground.lightById(change.id)
   if (found === undefined) return missing(change.id)
   const { seq, job } = found
   if (!mayChange(job, change.fence, change.held, now)) return fenced(job)

@@ -3,10 +3,19 @@ import type { Insert } from '../../job/change.js'
 import type { JobRecord, Time } from '../../job/job.js'
 import { claimed } from '../../job/lifecycle.js'
 import { copyOf } from '../../job/record.js'
-import type { Ask, Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
+import type {
+  Ask,
+  Batch,
+  Group,
+  Receipt,
+  Refused,
+  RefusedAsMoved,
+  RefusedOtherwise,
+  Verdict,
+} from '../../store/store.js'
 import { born, given } from '../apply.js'
 import { handlerFor, handlersOf } from '../handlers.js'
-import { LANDED } from '../verdicts.js'
+import { fenced, LANDED } from '../verdicts.js'
 import type { Ground } from './ground.js'
 
 /** So many jobs in a row: the place of the first, how many, and, where places are turns, how far each is from the next. */
@@ -148,14 +157,20 @@ function bornAgain({ job }: Insert, ord: number, fence: number, now: Time): JobR
 }
 
 /** A refusal without the job that stands there, which is read again: many may be refused over one heavy job. */
-type Short = Omit<Refused, 'job'> & { readonly stands?: true | string }
+type Short = (Omit<RefusedAsMoved, 'job'> | Omit<RefusedOtherwise, 'job'>) & { readonly stands?: true | string }
 
 function shortly({ job, ...rest }: Refused): Short {
   return job === undefined ? rest : { ...rest, stands: job.id === rest.id || job.id }
 }
 
 function atLength(ground: Ground, { stands, ...rest }: Short): Refused {
-  const job = stands ? ground.byId(stands === true ? rest.id : stands)?.job : undefined
+  if (!stands) return rest
+  const id = stands === true ? rest.id : stands
+  if (rest.why === 'fence') {
+    const moved = ground.lightById(id)?.job
+    return moved === undefined ? rest : fenced(moved)
+  }
+  const job = ground.byId(id)?.job
   return job === undefined ? rest : { ...rest, job }
 }
 

@@ -30,7 +30,7 @@ export function release(tx: Transaction, { chain, outcome }: Release): void {
 
 function tell(tx: Transaction, dependent: number, edge: EdgeState, outcome: FinishedState): void {
   const { sql, ground } = tx
-  const found = ground.bySeq(dependent)
+  const found = ground.lightBySeq(dependent)
   const broken = edge === 'broken' && sql.anyBroken.get(dependent) !== undefined
   const after = told(found.job, outcome, edge, broken, tx, tx.now)
   sql.move.run(...movedColumns(after), dependent)

@@ -19,7 +19,7 @@ export function renew(tx: Transaction, { id, fence, lease, started }: Renewal): 
   if (seq === undefined) return missing(id)
   if (Number(sql.renew.run(now + lease, Number(started), seq, fence).changes) > 0) return LANDED
   tx.held.delete(id)
-  const found = ground.byId(id)
+  const found = ground.lightById(id)
   return found === undefined ? missing(id) : fenced(found.job)
 }
 

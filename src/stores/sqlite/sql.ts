@@ -10,6 +10,11 @@ const RECORD = `j.seq, j.id, j.lane, j.kind, j.state, j.priority, j.ord, j.fence
   j.pending, j.stalls, j.ahead, j.errors, j.progress, j.result, j.error, j.created_at, j.started_at, j.finished_at,
   ${DATA}, j.settings, j.dedup, j.grp, j.memo`
 
+/** The same without what a change does not look at, of which there can be a megabyte and more. */
+const LIGHT = RECORD.replace('j.progress,', 'NULL AS progress,')
+  .replace(DATA, 'NULL AS data')
+  .replace('j.memo', 'NULL AS memo')
+
 /** The same without the payload: what is due is read without it. */
 const HEADER = RECORD.replace(
   'j.errors, j.progress, j.result, j.error,',
@@ -122,6 +127,8 @@ export const sql = {
   // Jobs.
   jobById: `SELECT ${RECORD} FROM millrace_job j WHERE j.id = ?`,
   jobBySeq: `SELECT ${RECORD} FROM millrace_job j WHERE j.seq = ?`,
+  lightById: `SELECT ${LIGHT} FROM millrace_job j WHERE j.id = ?`,
+  lightBySeq: `SELECT ${LIGHT} FROM millrace_job j WHERE j.seq = ?`,
   headerBySeq: `SELECT ${HEADER} FROM millrace_job j WHERE j.seq = ?`,
   seqOf: 'SELECT seq FROM millrace_job WHERE id = ?',
   insertJob: `INSERT INTO millrace_job (seq, id, queue, lane, kind, state, priority, ord, fence, attempts, run_at, broken_at,
@@ -157,6 +164,8 @@ export const sql = {
   addFailure: 'INSERT INTO millrace_failure (job, fence, attempt, at, error) VALUES (?, ?, ?, ?, ?)',
   dropFailures: 'DELETE FROM millrace_failure WHERE job = ? AND fence < ?',
   failuresOf: 'SELECT fence, attempt, at, error FROM millrace_failure WHERE job = ? ORDER BY fence',
+  /** The same without what they were. */
+  failuresIn: `SELECT fence, attempt, at, '{}' AS error FROM millrace_failure WHERE job = ? ORDER BY fence`,
   lastLog: 'SELECT coalesce(max(n), 0) FROM millrace_log WHERE job = ?',
   dropLogs: 'DELETE FROM millrace_log WHERE job = ? AND n <= ?',
   addLog: 'INSERT INTO millrace_log (job, n, at, attempt, line) VALUES (?, ?, ?, ?, ?)',
@@ -225,8 +234,9 @@ export const sql = {
   dropRate: `DELETE FROM millrace_counter WHERE kind = 'rate' AND of = ? AND what = ?`,
 
   // Chains and edges.
-  chainJobs: `SELECT seq, chain_index, state, result, error FROM millrace_job WHERE chain = ?1
-    UNION ALL SELECT seq, chain_index, state, result, error FROM millrace_job WHERE id = ?1 AND chain IS NULL`,
+  chainJobs: `SELECT seq, chain_index, state FROM millrace_job WHERE chain = ?1
+    UNION ALL SELECT seq, chain_index, state FROM millrace_job WHERE id = ?1 AND chain IS NULL`,
+  endOf: 'SELECT result, error FROM millrace_job WHERE seq = ?',
   chainOf:
     'SELECT coalesce(j.chain, j.id), l.name FROM millrace_job j JOIN millrace_lane l ON l.id = j.lane WHERE j.id = ?',
   /** Whether there are others of a chain besides one job, or children of that. */

@@ -1,7 +1,8 @@
 // store/conformance/cases/fences.ts: a worker that lost its lease is refused, on every path.
 import type { Change } from '../../../job/change.js'
 import type { JobRecord } from '../../../job/job.js'
-import { due } from '../../../job/lifecycle.js'
+import { cancelReason, due } from '../../../job/lifecycle.js'
+import { movedJob } from '../../../job/record.js'
 import { has, must, present, same } from '../check.js'
 import { first, LEASE, second } from '../driver.js'
 import type { Driver } from '../driver.js'
@@ -52,7 +53,7 @@ async function refusedAndUnchanged(d: Driver, id: string, changes: readonly Chan
   const logs = (await d.details(id)).logs
   const verdict = await d.refuse('fence', `a job cannot be ${how} an old fence`, changes)
   same(verdict.id, id, 'a refusal names the job over which it was refused')
-  same(verdict.job, before, 'a refusal for a fence carries the job that stands there now')
+  same(verdict.job, movedJob(before), 'a refusal for a fence carries the header of the job that stands there now')
   same(await d.job(id), before, `a job refused to be ${how} an old fence stays as it was`)
   same((await d.details(id)).logs, logs, 'a refused change adds no log lines')
 }
@@ -131,7 +132,11 @@ export const fences = area('fences', {
     for (const [how, make] of Object.entries(paths).slice(0, 7)) {
       const before = await d.job(held)
       const verdict = await d.refuse('fence', `a job is not ${how} a holder whose lease ran out`, make(held))
-      same(verdict.job, before, 'a refusal for a lease that ran out carries the job as it stands')
+      same(
+        verdict.job,
+        movedJob(before),
+        'a refusal for a lease that ran out carries the header of the job as it stands',
+      )
       same(await d.job(held), before, 'a job stays as it was when its late holder is refused')
     }
   },
@@ -244,8 +249,28 @@ export const fences = area('fences', {
     const verdict = await d.renew(held, 90_000)
     must(!verdict.ok, 'a worker that lost its lease cannot renew it')
     same(verdict.why, 'fence', 'a renewal with an old fence is refused for its fence')
-    same(verdict.job, before, 'a refused renewal carries the job that stands there now')
+    same(verdict.job, movedJob(before), 'a refused renewal carries the header of the job that stands there now')
     same(await d.job(held), before, 'a refused renewal changes nothing')
+  },
+
+  'a refusal for a fence carries no payload, and why a job was cancelled': async (h) => {
+    const d = first(h)
+    const jobs = [await d.running('work', { data: 'much' }), await d.running('work', { data: 'more' })]
+    for (const job of jobs) await d.land(note(job, { progress: 1, memo: '{}' }))
+    await d.land(cancel(jobs[0]!, 'too late'))
+    await d.land(complete(jobs[1]!, { result: 'much' }))
+    const standing = await Promise.all(jobs.map((job) => d.job(job)))
+    const { groups, renewals } = await d.commit({
+      groups: jobs.map((job) => complete(job)),
+      renewals: jobs.map(({ id, fence }) => ({ id, fence, lease: LEASE, started: false })),
+    })
+    for (const [at, record] of standing.entries()) {
+      for (const verdict of [groups[at]!, renewals[at]!]) {
+        must(!verdict.ok && verdict.why === 'fence', 'a job that was moved is refused to its last holder')
+        same(verdict.job, movedJob(record), 'a refusal for a fence carries the header alone')
+      }
+    }
+    same(cancelReason(movedJob(standing[0]!).error), 'too late', 'the reason is told')
   },
 
   'a refused renewal does not touch its neighbours': async (h) => {

@@ -1,24 +1,25 @@
 // stores/postgres/sql/changes.ts: the part of a commit that applies one group, change by change, in order.
 import { LOGS_KEPT } from '../../../job/job.js'
+import { READ_BYTES } from '../../../store/reading.js'
 import { lockDependents, release, wantedEdges, writeEdges } from './edges.js'
 import { lockJob } from './lock.js'
 import { move } from './move.js'
+import { movedJob, standing } from './refusals.js'
 
 const insert = `
         -- An insert is refused for the first of: its id, its dedup key, a missing dependency, a full queue.
         if not pg_try_advisory_xact_lock(hashtextextended('{S}:id:' || (x->>'id'), 0)) then
           why := 'busy'; over := x->>'id'; exit;
         end if;
-        select v1_record(j)::text into stands from job j where j.id = x->>'id';
-        if found then why := 'duplicate'; over := x->>'id'; exit; end if;
+${standing("x->>'id'")}
+        if stands is not null then why := 'duplicate'; over := x->>'id'; exit; end if;
         if x ? 'key' then
           if not pg_try_advisory_xact_lock(hashtextextended('{S}:key:' || (x->>'key'), 0)) then
             why := 'busy'; over := x->>'id'; exit;
           end if;
           select y.job into over from key y where y.key = x->>'key' and (y.until is null or y.until > t);
           if found then
-            why := 'duplicate';
-            select v1_record(j)::text into stands from job j where j.id = over;
+            why := 'duplicate';${standing('over')}
             exit;
           end if;
         end if;
@@ -51,10 +52,11 @@ const insert = `
               end if;
               if (backlogs->whose_backlog)::numeric >= f::numeric then
                 why := 'full'; over := x->>'id';
-                select v1_record(o)::text, o.id into stands, oldest
+                select case when sent >= ${READ_BYTES} then to_json(o.id)::text else v1_record(o)::text end, o.id into stands, oldest
                   from unnest(array['waiting', 'delayed', 'waiting-children']) y(state) cross join lateral (
                     select * from job n where n.queue = (x->>'q')::int and n.grp = x->>'g' and n.state = y.state and (n.state || '') <> 'active' and n.kind = 'job'
                     order by n.seq limit 1) z join job o on o.id = z.id order by z.seq limit 1;
+                if brief then sent := sent + coalesce(octet_length(stands), 0); end if;
                 exit;
               end if;
               backlogs := jsonb_set(backlogs, array[whose_backlog], to_jsonb((backlogs->whose_backlog)::numeric + 1));
@@ -100,7 +102,7 @@ const insert = `
 
 const note = `${lockJob}
         if x ? 'held' and not (j.state = 'active' and j.lease_until > t) then
-          why := 'fence'; over := j.id; stands := v1_record(j); exit;
+          why := 'fence'; over := j.id; stands := ${movedJob}; exit;
         end if;
         -- A holder that is gone without a sign would keep the job locked: its transaction does not outlast its lease.
         if within and x ? 'held' and (current_setting('idle_in_transaction_session_timeout') = '0'

@@ -22,6 +22,7 @@ as $millrace$
 declare
   t bigint := coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000));
   within boolean := b ? 'tx';
+  brief boolean := b ? 'brief'; sent bigint := 0;
   held text; recording boolean; listened boolean; in_turn boolean := false; e_ids text[]; e_deps text[]; e_open boolean[];
   last_seq bigint; last_receipt text;
   claim_no bigint; fence_now bigint; fence_from bigint; fence_top bigint := 0; place bigint;

@@ -10,6 +10,15 @@ create or replace function {S}.v1_record(j {S}.job) returns json language sql st
   from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
+-- The same of a job that was moved, for those who are refused because of that: without its payload, but for why it was cancelled.
+create or replace function {S}.v4_moved(j {S}.job) returns json language sql stable as $$
+  select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
+    j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
+    j.chain_index, j.parent, j.pending, j.stalls, j.ahead, null, j.settings, j.dedup, null, null, case when j.state = 'cancelled' then j.error end,
+    null, j.created_at, j.started_at, j.finished_at, j.seq, j.grp, null)
+  from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
+$$;
+
 -- A job just claimed: in short, if nothing has happened to it before. What is short says nothing of a parent, for version 1 reads it, too.
 create or replace function {S}.v1_claimed(j {S}.job) returns text language sql stable as $$
   select case when j.touched or j.parent is not null then {S}.v1_record(j)::text

@@ -1,4 +1,5 @@
 // stores/postgres/sql/keyed.ts: the part of a commit that adds many jobs with dedup keys in one statement.
+import { standing } from './refusals.js'
 import { sharing, turned } from './runs.js'
 
 /** When a key is taken. */
@@ -68,14 +69,13 @@ export const keyedJobs = `
         g_out := g_out || format('["i",%s,[%s],%s]', s->>'n', array_to_string(ords, ','), fence_from);
         g_short := g_short || format('["i",%s,[%s],%s]', s->>'n', array_to_string(ords, ','), fence_from);
       else
-        for r in select y.id, y.at, y.place, (s->'n'->>(y.place::int - 1))::int as n, same.record as same, k.job, k.record,
-                   case when y.id = any (locked) then 'busy' when same.record is not null then 'duplicate' when y.key = any (keyed) then 'busy'
+        for r in select y.id, y.at, y.place, (s->'n'->>(y.place::int - 1))::int as n, same.id as same, k.job,
+                   case when y.id = any (locked) then 'busy' when same.id is not null then 'duplicate' when y.key = any (keyed) then 'busy'
                      when k.job is not null then 'duplicate' end as why
                  from (select z.id, z.key, z.place, array_position(ids_in, z.id) as at
                        from rows from (jsonb_array_elements_text(s->'id'), unnest(some_text)) with ordinality z(id, key, place)) y
-                 left join lateral (select v1_record(o)::text as record from job o where o.id = y.id and y.at is null offset 0) same on true
-                 left join lateral (select k.job, (select v1_record(o)::text from job o where o.id = k.job) as record
-                                    from key k where k.key = y.key and y.at is null and ${taken} offset 0) k on true
+                 left join lateral (select o.id from job o where o.id = y.id and y.at is null offset 0) same on true
+                 left join lateral (select k.job from key k where k.key = y.key and y.at is null and ${taken} offset 0) k on true
                  order by y.place loop
           if r.at is not null then
             g_out := g_out || format('["i",[%s],[%s],%s]', r.n, ords[r.at], fence_from);
@@ -83,7 +83,9 @@ export const keyedJobs = `
           elsif r.why is null then
             loose := loose || (r.place::int - 1);
           else
-            stands := case when r.why = 'duplicate' then coalesce(r.same, r.record) end;
+            stands := null;
+            if r.why = 'duplicate' then${standing('coalesce(r.same, r.job)')}
+            end if;
             over := to_json(case when r.why = 'busy' or r.same is not null then r.id else r.job end);
             g_out := g_out || format('["x",%s,"%s",%s,%s]', r.n, r.why, over, coalesce(stands, 'null'));
             g_short := g_short || format('["x",%s,"%s",%s,%s]', r.n, r.why, over, case when stands is null then 'null' else '1' end);

@@ -1,4 +1,5 @@
 // stores/postgres/sql/lock.ts: how a change locks its job: only if that has not been moved since it was seen.
+import { movedJob } from './refusals.js'
 
 /**
  * Locks the job of the change `x` into `j`. The fence is part of the condition: whoever comes too late does not lock the row,
@@ -10,7 +11,7 @@ export const lockJob = `
           over := x->>'id';
           select * into j from job where id = over;
           why := case when not found then 'missing' when j.fence = (x->>'f')::bigint then 'busy' else 'fence' end;
-          if why = 'fence' then stands := v1_record(j); end if;
+          if why = 'fence' then stands := ${movedJob}; end if;
           exit;
         end if;`
 

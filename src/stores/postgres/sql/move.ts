@@ -2,12 +2,13 @@
 
 import { wantedEdges, writeEdges } from './edges.js'
 import { lockJob } from './lock.js'
+import { movedJob, standing } from './refusals.js'
 
 /** One move, in `x`. */
 export const move = `${lockJob}
         if (x ? 'held' and not (j.state = 'active' and j.lease_until > t))
           or (x ? 'reaps' and not (j.state = 'active' and j.lease_until <= t)) then
-          why := 'fence'; over := j.id; stands := v1_record(j); exit;
+          why := 'fence'; over := j.id; stands := ${movedJob}; exit;
         end if;
         if x ? 'ro' then
           select * into ew from {S}.v3_reopened(j.id);
@@ -27,8 +28,7 @@ export const move = `${lockJob}
             end if;
             select y.job into over from key y where y.key = dedup_key and (y.until is null or y.until > t);
             if found and over <> j.id then
-              why := 'duplicate';
-              select v1_record(o)::text into stands from job o where o.id = over;
+              why := 'duplicate';${standing('over')}
               exit;
             end if;
             if not found and j.dedup::json->>'window' is null then

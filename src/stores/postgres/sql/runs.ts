@@ -1,6 +1,7 @@
 // stores/postgres/sql/runs.ts: the parts of a commit that write many groups alike in one statement: new jobs, and renewals.
 import { lastTurn, TURN, turnOf } from './groups.js'
 import { crowd, UNIT } from './quick.js'
+import { movedJob, standing } from './refusals.js'
 
 /** Leaves out those of a run that are known not to be new. */
 function known(conflict: string): string {
@@ -125,7 +126,7 @@ export const newJobs = `
             g_out := g_out || format('["i",[%s],[%s],%s]', r.n, ords[r.at], fence_from);
             g_short := g_short || format('["i",[%s],[%s],%s]', r.n, ords[r.at], fence_from);
           else
-            select v1_record(o)::text into stands from job o where o.id = r.id;
+            ${standing('r.id')}
             why := case when r.id = any (locked) or stands is null then 'busy' else 'duplicate' end;
             g_out := g_out || format('["x",%s,"%s",%s,%s]', r.n, why, to_json(r.id), case why when 'busy' then 'null' else stands end);
             g_short := g_short || format('["x",%s,"%s",%s,%s]', r.n, why, to_json(r.id), case why when 'busy' then 'null' else '1' end);
@@ -159,7 +160,7 @@ export const renewals = `
                where value->>1 <> all (ids_in) loop
         select * into j from job o where o.id = r.id;
         why := case when not found then 'missing' when j.fence = r.fence and j.state = 'active' then 'busy' else 'fence' end;
-        r_out := r_out || format('[%s,"%s",%s,%s]', r.n, why, to_json(r.id), case when why = 'fence' then v1_record(j)::text else 'null' end);
+        r_out := r_out || format('[%s,"%s",%s,%s]', r.n, why, to_json(r.id), case when why = 'fence' then (${movedJob})::text else 'null' end);
         r_short := r_short || format('[%s,"%s",%s,%s]', r.n, why, to_json(r.id), case when why = 'fence' then '1' else 'null' end);
       end loop;
     end if;
