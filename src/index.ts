@@ -31,7 +31,7 @@ export type {
   ScheduleTimes,
   Timing,
   TimingOptions,
-} from './job/schedule.js'
+} from './job/schedule-times.js'
 export type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } from './queue/cascade.js'
 export type { Chain, CurrentJob } from './queue/chain.js'
 export { storeCounts } from './queue/counts.js'

@@ -3,7 +3,7 @@ import { Cron, CronPattern } from 'croner'
 import { MillraceError } from './errors.js'
 import type { Time } from './job.js'
 import { nearest } from './names.js'
-import { show } from './show.js'
+import { quote } from './quote.js'
 
 interface Field {
   readonly name: string
@@ -70,7 +70,7 @@ export function badSchedule(field: string, message: string, details: Readonly<Re
  */
 export function checkCron(value: unknown, where: string): string {
   if (typeof value !== 'string') {
-    return badSchedule('cron', `${where}: cron must be text like '0 9 * * 1-5', not ${show(value)}.`)
+    return badSchedule('cron', `${where}: cron must be text like '0 9 * * 1-5', not ${quote(value)}.`)
   }
   return memos.checked.get(value, () => readCron(value, where))
 }
@@ -81,7 +81,7 @@ function readCron(value: string, where: string): string {
     const all = Object.keys(nicknames)
     const near = nearest(known, all)
     const hint = near === undefined ? `it knows ${all.join(', ')}` : `did you mean '${near}'?`
-    return badSchedule('cron', `${where}: cron ${show(value)} is no nickname that is known; ${hint}`)
+    return badSchedule('cron', `${where}: cron ${quote(value)} is no nickname that is known; ${hint}`)
   }
   const text = nicknames[known] ?? value.trim()
   const parts = text.split(/\s+/)
@@ -90,14 +90,14 @@ function readCron(value: string, where: string): string {
     const meant = 'minute, hour, day of the month, month and day of the week, and before them seconds if you like'
     return badSchedule(
       'cron',
-      `${where}: cron ${show(value)} has ${count} ${count === 1 ? 'field' : 'fields'}; it takes 5 or 6: ${meant}.`,
+      `${where}: cron ${quote(value)} has ${count} ${count === 1 ? 'field' : 'fields'}; it takes 5 or 6: ${meant}.`,
     )
   }
   parts.forEach((part, at) => checkField(part, at, parts, where))
   const expression = parts.join(' ')
   if (nextByCron(expression, 'UTC', 0) === undefined) {
     const [day, month] = parts.slice(-3)
-    const message = `${where}: cron ${show(value)} never comes: no month ${show(month)} has a day ${show(day)}.`
+    const message = `${where}: cron ${quote(value)} never comes: no month ${quote(month)} has a day ${quote(day)}.`
     badSchedule('cron', `${message} Correct the day of the month or the month.`, { given: value })
   }
   return expression
@@ -128,7 +128,7 @@ function isReadable(expression: string): boolean {
 /** The zone, if it is one of the time zone database that this process knows. */
 export function checkZone(value: unknown, where: string): string {
   if (typeof value !== 'string' || value === '') {
-    return badSchedule('tz', `${where}: tz must be a time zone such as 'Europe/Berlin', not ${show(value)}.`)
+    return badSchedule('tz', `${where}: tz must be a time zone such as 'Europe/Berlin', not ${quote(value)}.`)
   }
   return memos.zones.get(value, () => readZone(value, where))
 }
@@ -143,7 +143,7 @@ function readZone(value: string, where: string): string {
   }
   const near = nearest(value, Intl.supportedValuesOf('timeZone'))
   const hint = near === undefined ? "take one like 'Europe/Berlin' or 'UTC'." : `did you mean '${near}'?`
-  return badSchedule('tz', `${where}: tz ${show(value)} is no time zone that is known; ${hint}`, { given: value })
+  return badSchedule('tz', `${where}: tz ${quote(value)} is no time zone that is known; ${hint}`, { given: value })
 }
 
 /** The first moment after another of an expression, in a zone, both of which were checked. */

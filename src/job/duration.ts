@@ -1,7 +1,7 @@
 // job/duration.ts: durations as people write them, to whole milliseconds and back.
 
 import { MillraceError } from './errors.js'
-import { show } from './show.js'
+import { quote } from './quote.js'
 
 /** A length of time in milliseconds. */
 export type Millis = number
@@ -75,14 +75,14 @@ function readText(text: string, field: string): number {
 function unknownUnit(unit: string): string {
   return uneven.test(unit)
     ? 'months and years differ in length, so count in days or weeks'
-    : `its unit ${show(unit)} is unknown; units are ms, s, m, h, d and w, or their full names`
+    : `its unit ${quote(unit)} is unknown; units are ms, s, m, h, d and w, or their full names`
 }
 
 function refusal(value: unknown, field: string, reason: string): MillraceError {
   const usage = "milliseconds as a number, or text such as '30s', '1h 30m' or '5 minutes'"
   return new MillraceError(
     'INVALID_DURATION',
-    `${field} must be a duration (${usage}), not ${show(value)}: ${reason}`,
+    `${field} must be a duration (${usage}), not ${quote(value)}: ${reason}`,
     {
       details: { field, value },
     },

@@ -1,7 +1,7 @@
 // job/failure.ts: an error as it is stored: plain, bounded, and always JSON.
 import { UnrecoverableError, isInstance } from './errors.js'
 import type { ErrorInfo } from './job.js'
-import { className } from './show.js'
+import { className } from './quote.js'
 
 /** Characters that are kept of the message and of the stack: of the error itself, and of each of its causes. */
 const OWN: Longest = { message: 10_000, stack: 20_000 }

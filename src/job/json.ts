@@ -1,7 +1,7 @@
 // job/json.ts: the guard before the store: a value round-trips through JSON exactly, or is refused by its place.
 
 import { MillraceError } from './errors.js'
-import { className, show } from './show.js'
+import { className, quote } from './quote.js'
 
 /** A value that JSON holds exactly. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
@@ -147,7 +147,7 @@ function inspectObject(object: object, depth: number, budget: number, strings: b
     const value = (object as Readonly<Record<string, unknown>>)[key]
     if (value === undefined) continue
     if (key === '__proto__') return flaw('is a key that plain assignment does not bring back: rename it', key)
-    if (strings && unsafeText.test(key)) return flaw(`has the key ${show(key)}, which ${textProblem(key)}`)
+    if (strings && unsafeText.test(key)) return flaw(`has the key ${quote(key)}, which ${textProblem(key)}`)
     const after = inspect(value, depth + 1, left - key.length - 3, strings)
     if (typeof after !== 'number') {
       after.trail.push(key)
@@ -197,7 +197,7 @@ function numberProblem(value: number): string {
 function typeProblem(value: unknown): string {
   if (value === undefined) return 'is undefined, which JSON turns into null: send null, or leave it out'
   if (typeof value === 'bigint') return 'is a BigInt, which JSON cannot hold: send it as a string'
-  return `is ${show(value)}, which JSON cannot hold: leave it out`
+  return `is ${quote(value)}, which JSON cannot hold: leave it out`
 }
 
 function classProblem(value: object): string {
@@ -236,6 +236,6 @@ function cycleAlong(
 function pathOf(field: string, keys: readonly (string | number)[]): string {
   return keys.reduce<string>((path, key) => {
     if (typeof key === 'number') return `${path}[${key}]`
-    return /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u.test(key) ? `${path}.${key}` : `${path}[${show(key)}]`
+    return /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u.test(key) ? `${path}.${key}` : `${path}[${quote(key)}]`
   }, field)
 }

@@ -17,8 +17,8 @@ import { end, HELD, leave, move, NOTHING } from './moves.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
 import type { PlainJob } from './retention.js'
-import { SCHEDULE, keepsRunsAway, rescheduled, roundOf, writeProgress } from './rounds.js'
-import type { Refusals } from './rounds.js'
+import { SCHEDULE, keepsRunsAway, rescheduled, firingOf, writeProgress } from './schedule.js'
+import type { RefusedRuns } from './schedule.js'
 import { SIGNAL, signalDue } from './signals.js'
 import { leaseRanOut } from './stalls.js'
 
@@ -233,7 +233,7 @@ export function due(job: JobRecord | PlainJob, now: Time, edges: readonly Edge[]
   if (job.kind === SIGNAL) return signalDue(job, owned)
   switch (job.state) {
     case 'delayed':
-      return job.kind === SCHEDULE ? round(job, now) : [move(job, 'waiting', { place: 'new' })]
+      return job.kind === SCHEDULE ? fireSchedule(job, now) : [move(job, 'waiting', { place: 'new' })]
     case 'active':
       return leaseRanOut(job)
     case 'waiting-children':
@@ -250,8 +250,8 @@ export function due(job: JobRecord | PlainJob, now: Time, edges: readonly Edge[]
  * Its own move is the first, so that of many who come together all but one are refused by its fence. A group that the
  * store refuses for its runs is followed by one without those that were `refused`: nothing stops a schedule but its end.
  */
-export function round(job: JobRecord, now: Time, refused?: Refusals): Change[] {
-  const { runs, next, progress } = roundOf(job, now, refused)
+export function fireSchedule(job: JobRecord, now: Time, refused?: RefusedRuns): Change[] {
+  const { runs, next, progress } = firingOf(job, now, refused)
   const inserts = runs.map((run) => create({ ...run, edges: [] }))
   const result = writeProgress(progress)
   if (next === undefined) return end(job, 'completed', { result }, { next: inserts })
@@ -409,10 +409,10 @@ export function replace(standing: JobRecord, by: NewJob): Decision {
 }
 
 /** What a worker has to say about a job while it runs. */
-export type Said = Pick<Note, 'progress' | 'about' | 'logs' | 'memo' | 'steps' | 'tells'>
+export type NoteFields = Pick<Note, 'progress' | 'about' | 'logs' | 'memo' | 'steps' | 'tells'>
 
 /** What a worker writes about a job while it runs. */
-export function note(job: JobRecord, said: Said): Note {
+export function note(job: JobRecord, said: NoteFields): Note {
   return { kind: 'note', id: job.id, fence: job.fence, held: true, ...said }
 }
 

@@ -1,7 +1,7 @@
 // job/names.ts: what may be a name or an id, and what was probably meant by a misspelt one.
 
 import { MillraceError } from './errors.js'
-import { show } from './show.js'
+import { quote } from './quote.js'
 
 /** The most characters (UTF-16 units) a name or an id may have. */
 export const MAX_NAME_LENGTH = 255
@@ -54,14 +54,14 @@ function refuseReserved(name: string, what: string, reserved: readonly string[])
   if (prefix === undefined) return name
   throw new MillraceError(
     'RESERVED_NAME',
-    `${show(name)} cannot be a ${what}: '${prefix}' begins those of Millrace's own; choose another`,
+    `${quote(name)} cannot be a ${what}: '${prefix}' begins those of Millrace's own; choose another`,
     { details: { what, value: name } },
   )
 }
 
 function badName(value: unknown, what: string, reason: string): MillraceError {
   const code = what.endsWith('id') ? 'INVALID_ID' : 'INVALID_NAME'
-  return new MillraceError(code, `${show(value)} cannot be a ${what}: ${reason}`, { details: { what, value } })
+  return new MillraceError(code, `${quote(value)} cannot be a ${what}: ${reason}`, { details: { what, value } })
 }
 
 /** The known name that was probably meant: a few slips of the finger away, whatever the case. */
@@ -104,13 +104,13 @@ function distance(from: string, to: string): number {
  */
 export function refuseUnknown(options: object, known: readonly string[], where: string): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new MillraceError('INVALID_OPTION', `${where} must be an object, not ${show(options)}`)
+    throw new MillraceError('INVALID_OPTION', `${where} must be an object, not ${quote(options)}`)
   }
   for (const option in options) {
     if (known.includes(option) || (options as Readonly<Record<string, unknown>>)[option] === undefined) continue
     const meant = nearest(option, known)
     const hint = meant === undefined ? `it knows ${known.join(', ')}` : `did you mean '${meant}'?`
-    throw new MillraceError('UNKNOWN_OPTION', `unknown option ${show(option)} in ${where}; ${hint}`, {
+    throw new MillraceError('UNKNOWN_OPTION', `unknown option ${quote(option)} in ${where}; ${hint}`, {
       details: { option, where, meant },
     })
   }

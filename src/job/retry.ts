@@ -4,7 +4,7 @@ import type { Duration, Millis } from './duration.js'
 import { MAX_DURATION, parseDuration } from './duration.js'
 import { MillraceError } from './errors.js'
 import { checkName, nearest, refuseUnknown } from './names.js'
-import { show } from './show.js'
+import { quote } from './quote.js'
 
 /** A backoff, with its times of type `Time`. */
 type BackoffOf<Time> =
@@ -79,7 +79,7 @@ export function parseBackoff(input: BackoffOptions | Duration, field: string): B
     return { type: 'fixed', delay: parseDuration(input, field) }
   }
   if (typeof input !== 'object' || input === null || Array.isArray(input)) {
-    throw refusal(field, `must be a duration or an object with a type, not ${show(input)}`)
+    throw refusal(field, `must be a duration or an object with a type, not ${quote(input)}`)
   }
   const type: unknown = input.type
   if (!isType(type)) throw unknownType(type, field)
@@ -119,14 +119,14 @@ function optional(value: Duration | undefined, field: string): Millis | undefine
 function within(value: number | undefined, field: string, least: number, most: number): number | undefined {
   if (value === undefined || (typeof value === 'number' && value >= least && value <= most)) return value
   const range = most === Number.MAX_VALUE ? `of at least ${least}` : `from ${least} to ${most}`
-  throw refusal(field, `must be a number ${range}, not ${show(value)}`)
+  throw refusal(field, `must be a number ${range}, not ${quote(value)}`)
 }
 
 function unknownType(type: unknown, field: string): MillraceError {
   const types = Object.keys(settings)
   const meant = typeof type === 'string' ? nearest(type, types) : undefined
   const hint = meant === undefined ? `it is one of ${types.join(', ')}` : `did you mean '${meant}'?`
-  return refusal(`${field}.type`, `cannot be ${show(type)}; ${hint}`)
+  return refusal(`${field}.type`, `cannot be ${quote(type)}; ${hint}`)
 }
 
 function refusal(field: string, complaint: string): MillraceError {
@@ -169,13 +169,13 @@ function customDelay(
   if (strategy === undefined) {
     const meant = nearest(name, Object.keys(custom))
     const hint = meant === undefined ? '' : `; did you mean '${meant}'?`
-    const message = `the custom backoff ${show(name)} is not registered on this worker${hint}`
+    const message = `the custom backoff ${quote(name)} is not registered on this worker${hint}`
     throw new MillraceError('UNKNOWN_BACKOFF', message, { details: { name, meant } })
   }
   try {
-    return parseDuration(strategy(attempt, error, delay), `what the custom backoff ${show(name)} answered`)
+    return parseDuration(strategy(attempt, error, delay), `what the custom backoff ${quote(name)} answered`)
   } catch (cause) {
-    throw new MillraceError('CALLBACK_FAILED', `the custom backoff ${show(name)} failed: ${reasonOf(cause)}`, {
+    throw new MillraceError('CALLBACK_FAILED', `the custom backoff ${quote(name)} failed: ${reasonOf(cause)}`, {
       cause,
       details: { callback: 'backoff', name, attempt },
     })
@@ -184,7 +184,7 @@ function customDelay(
 
 function reasonOf(cause: unknown): string {
   try {
-    return cause instanceof Error ? cause.message : show(cause)
+    return cause instanceof Error ? cause.message : quote(cause)
   } catch {
     return 'with an error that could not be read'
   }

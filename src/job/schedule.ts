@@ -1,204 +1,218 @@
-// job/schedule.ts: when a schedule runs: its options checked, the next moment, and which ones were missed. Pure.
-import { badSchedule, checkCron, checkZone, nextByCron } from './cron.js'
-import { parseDuration } from './duration.js'
-import type { Duration } from './duration.js'
-import type { Millis, Time } from './job.js'
-import { nearest } from './names.js'
-import { show } from './show.js'
+// job/schedule.ts: the row of a schedule: what it holds, and what it comes to when it is due. Pure.
+import type { NewJob } from './change.js'
+import { MillraceError } from './errors.js'
+import { isFinished } from './job.js'
+import type { JobRecord, Time } from './job.js'
+import type { JsonText } from './json.js'
+import { isMissed, latestTime, nextTime } from './schedule-times.js'
+import type { Timing } from './schedule-times.js'
 
-/** What becomes of times that passed while nothing ran. */
-export type CatchUp = 'none' | 'one' | 'all'
+/** The name that rows of schedules have. That of their runs is in what they hold, for it may change. */
+export const SCHEDULE = 'schedule'
 
-/** What becomes of a run whose predecessor has not finished. */
-export type Overlap = 'skip' | 'allow'
+/** What every run of a schedule is made of, but for what depends on its time. */
+type RunPattern = Omit<
+  NewJob,
+  'id' | 'kind' | 'queue' | 'state' | 'run' | 'chainId' | 'chainIndex' | 'parentId' | 'dedup'
+>
 
-/** What all schedules can say of their times. */
-export interface TimingOptions {
-  /** The first moment at which it may run: a date or milliseconds since 1970; `every` counts from it. Default: from now on. */
-  readonly start?: Date | number
-  /** The last moment at which it may run: a date or milliseconds since 1970. Default: none. */
-  readonly end?: Date | number
-  /** How many runs it makes before it has ended. Default: no bound. */
-  readonly limit?: number
-  /**
-   * Times that passed while nothing ran: `none` passes them over, `one` makes a single run, for the latest, and `all`
-   * one for each. Default `one`.
-   */
-  readonly catchUp?: CatchUp
-  /**
-   * When the run before has not finished: `skip` makes none, `allow` makes it all the same. Default `skip`, and with
-   * `catchUp: 'all'`, whose runs would skip one another, `allow`.
-   */
-  readonly overlap?: Overlap
+/** A run before it is a job. */
+type RunSpec = Omit<NewJob, 'state' | 'chainId' | 'chainIndex'>
+
+/** What the data of a schedule's row says. */
+export interface ScheduleSpec {
+  readonly key: string
+  readonly timing: Timing
+  readonly run: RunPattern
 }
 
-/** By a cron expression. */
-export interface CronOptions extends TimingOptions {
-  /** Five fields, or six with seconds first: `0 9 * * 1-5`; or `@daily` and the like. */
-  readonly cron: string
-  /** The zone whose clock is meant, such as `Europe/Berlin`. Default `UTC`. */
-  readonly tz?: string
-  /** Goes without `cron`. Default: none. */
-  readonly every?: never
+/** What the result of a schedule's row says: how far it has come. */
+export interface ScheduleProgress {
+  /** Runs made. */
+  readonly runs: number
+  /** The last run made. */
+  readonly last?: { readonly id: string; readonly at: Time }
+  /** The last time at which a run was due and refused, and why. */
+  readonly skipped?: { readonly at: Time; readonly why: string }
 }
 
-/** At equal distances. */
-export interface EveryOptions extends TimingOptions {
-  /** The distance, counted from `start`, or else from when it was first scheduled; it does not drift. */
-  readonly every: Duration
-  /** Goes without `every`. Default: none. */
-  readonly cron?: never
-  /** Goes with `cron` alone. Default: none. */
-  readonly tz?: never
+/** Ids whose parts cannot be confused: a queue's name is written so that it holds no colon. */
+function inQueue(queue: string): string {
+  return queue.replaceAll('%', '%25').replaceAll(':', '%3A')
 }
 
-/** When something runs again and again: by `cron`, or `every` so often. */
-export type ScheduleTimes = CronOptions | EveryOptions
-
-/** The options of `ScheduleTimes`. */
-export const timeOptionNames = [
-  'cron',
-  'every',
-  'tz',
-  'start',
-  'end',
-  'limit',
-  'catchUp',
-  'overlap',
-] as const satisfies readonly (keyof CronOptions | keyof EveryOptions)[]
-
-/** `ScheduleTimes`, checked and with its defaults. What is not given is absent. */
-export interface Timing {
-  /** The expression, in single spaces. */
-  readonly cron?: string
-  /** The zone of the expression. */
-  readonly tz?: string
-  /** The distance, in milliseconds. */
-  readonly every?: Millis
-  /** The first moment at which it may run. */
-  readonly start?: Time
-  /** The last moment at which it may run. */
-  readonly end?: Time
-  /** How many runs it makes. */
-  readonly limit?: number
-  /** What becomes of times that were missed. */
-  readonly catchUp: CatchUp
-  /** What becomes of a run whose predecessor has not finished. */
-  readonly overlap: Overlap
+/** The id of a schedule's row. */
+export function scheduleId(queue: string, key: string): string {
+  return `${SCHEDULE}:${inQueue(queue)}:${key}`
 }
 
-/** Checks when something is to run again and again. The same options always come to the same text as JSON. */
-export function parseTimes(options: ScheduleTimes, where: string): Timing {
-  const { cron, every, tz, limit, catchUp = 'one' } = options
-  if ((cron === undefined) === (every === undefined)) {
-    badSchedule('cron', `${where}: give ${cron === undefined ? 'cron or every' : 'either cron or every, not both'}.`)
-  }
-  if (every !== undefined && tz !== undefined) {
-    badSchedule('tz', `${where}: every counts milliseconds, which are alike in all zones; tz goes with cron.`)
-  }
-  if (limit !== undefined && !(Number.isSafeInteger(limit) && limit >= 1)) {
-    badSchedule('limit', `${where}: limit must be a whole number from 1 up, not ${show(limit)}.`)
-  }
-  oneOf(catchUp, ['none', 'one', 'all'], 'catchUp', where)
-  const overlap = options.overlap ?? (catchUp === 'all' ? 'allow' : 'skip')
-  oneOf(overlap, ['skip', 'allow'], 'overlap', where)
-  const start = moment(options.start, 'start', where)
-  const end = moment(options.end, 'end', where)
-  if (start !== undefined && end !== undefined && end < start) {
-    badSchedule('end', `${where}: end (${date(end)}) is before start (${date(start)}).`)
-  }
-  return {
-    ...(cron !== undefined && { cron: checkCron(cron, where), tz: checkZone(tz ?? 'UTC', where) }),
-    ...(every !== undefined && { every: distance(every, where) }),
-    ...(start !== undefined && { start }),
-    ...(end !== undefined && { end }),
-    ...(limit !== undefined && { limit }),
-    catchUp,
-    overlap,
+/** Whether an id is that of a schedule's row, which is no job. */
+export function isScheduleId(id: string): boolean {
+  return id.startsWith(`${SCHEDULE}:`)
+}
+
+/** The id of a run: of its queue, time and key, so that no time can be run twice. */
+export function runId(queue: string, key: string, time: Time): string {
+  return `run:${inQueue(queue)}:${new Date(time).toISOString()}:${key}`
+}
+
+/** Of four parts, unlike every key of a user's own. */
+function overlapKey(queue: string, key: string): string {
+  return JSON.stringify([SCHEDULE, queue, key, 'overlap'])
+}
+
+/** Whether a job holds the key that keeps the next run of its schedule away. */
+export function keepsRunsAway({ dedup }: Pick<JobRecord, 'dedup'>): boolean {
+  if (dedup?.key.startsWith(`["${SCHEDULE}",`) !== true) return false
+  return (JSON.parse(dedup.key) as readonly unknown[]).length === 4
+}
+
+/** The text that a schedule's row holds: equal for equal schedules. */
+export function writeSpec({ key, timing, run }: ScheduleSpec): JsonText {
+  // Infinity is no JSON, and the only number that is not.
+  const value = { key, timing, run: { ...run, attempts: run.attempts === Infinity ? null : run.attempts } }
+  return JSON.stringify(value)
+}
+
+/** What a schedule's row says. */
+export function readSpec(row: JobRecord): ScheduleSpec {
+  try {
+    const { key, timing, run } = JSON.parse(row.data ?? '') as ScheduleSpec
+    if (typeof key !== 'string' || (timing.cron ?? timing.every) === undefined)
+      throw new TypeError('It says too little.')
+    const { data, backoff, timeout, keep } = run
+    return { key, timing, run: { ...run, data, backoff, timeout, keep, attempts: run.attempts ?? Infinity } }
+  } catch (cause) {
+    const message = `The row ${row.id} holds no schedule that this version can read. Schedule it again, or remove it.`
+    throw new MillraceError('INVALID_SCHEDULE', message, { cause, details: { id: row.id } })
   }
 }
 
-function distance(every: Duration, where: string): Millis {
-  const millis = parseDuration(every, `${where}: every`)
-  return millis > 0 ? millis : badSchedule('every', `${where}: every must be longer than 0.`)
+/** What a schedule's row says, if it can be read: one that cannot is to be shown, replaced and removed all the same. */
+function readableSpec(row: JobRecord): ScheduleSpec | undefined {
+  try {
+    return readSpec(row)
+  } catch {
+    return undefined
+  }
 }
 
-function moment(value: Date | number | undefined, field: string, where: string): Time | undefined {
-  if (value === undefined) return undefined
-  const time = value instanceof Date ? value.getTime() : value
-  if (typeof time === 'number' && Math.abs(time) <= 8.64e15) return Math.ceil(time)
-  return badSchedule(
-    field,
-    `${where}: ${field} must be a valid Date or milliseconds since 1970, not ${show(value)}${value instanceof Date ? ' that is none' : ''}.`,
-  )
+/** How far a schedule has come. */
+export function readProgress(row: JobRecord): ScheduleProgress {
+  return row.result === undefined ? { runs: 0 } : (JSON.parse(row.result) as ScheduleProgress)
 }
 
-function oneOf(value: string, known: readonly string[], field: string, where: string): void {
-  if (known.includes(value)) return
-  const near = nearest(String(value), known)
-  const hint = near === undefined ? '.' : `; did you mean '${near}'?`
-  badSchedule(field, `${where}: ${field} must be one of '${known.join("', '")}', not ${show(value)}${hint}`)
+/** The text of how far a schedule has come. */
+export function writeProgress(progress: ScheduleProgress): JsonText {
+  return JSON.stringify(progress)
 }
 
-function date(time: Time): string {
-  return new Date(time).toISOString()
+/** What a due schedule comes to: the runs to make, its next time (none: it has ended), and how far it has come. */
+export interface ScheduleFiring {
+  readonly runs: readonly RunSpec[]
+  readonly next: Time | undefined
+  readonly progress: ScheduleProgress
 }
+
+/** Runs that a schedule refused for some of them: `taken` are ids that exist already; `all`, if none may be made. */
+export interface RefusedRuns {
+  readonly taken: ReadonlySet<string>
+  readonly all: boolean
+  readonly why: string
+}
+
+/** The most runs of one schedule in one commit. If there are more, it is due again at once. */
+const MOST = 100
 
 /**
- * The first moment after another at which it runs. `anchor` is one of the moments of an `every` that has no `start`, or
- * the one from which the first is counted.
+ * Which runs a schedule makes whose time has come, and when it comes again; the same for everybody who asks for the same
+ * row at the same moment. Where the store refused some of them, the schedule goes on without.
  */
-export function nextTime(timing: Timing, after: Time, anchor: Time): Time | undefined {
-  const { cron, tz = 'UTC', every, start, end } = timing
-  const from = start === undefined ? after : Math.max(after, start - 1)
-  let next: Time | undefined
-  if (cron !== undefined) next = nextByCron(cron, tz, from)
-  else if (every !== undefined) {
-    const origin = start ?? anchor
-    next = origin + Math.max(0, Math.floor((from - origin) / every) + 1) * every
-    if (next > LAST) next = undefined
+export function firingOf(row: JobRecord, now: Time, refused?: RefusedRuns): ScheduleFiring {
+  const { key, timing, run } = readSpec(row)
+  const before = readProgress(row)
+  const first = row.runAt ?? now
+  const left = (timing.limit ?? Infinity) - before.runs
+  const times = timesDue(timing, first, now).slice(0, left)
+  const made =
+    refused?.all === true ? [] : times.filter((time) => refused?.taken.has(runId(row.queue, key, time)) !== true)
+  // What was refused for all of them would be refused for those that have come since, too.
+  const passed = timing.catchUp !== 'all' || refused?.all === true || times.length === 0
+  const next = nextTime(timing, passed ? Math.max(now, first) : times.at(-1)!, first)
+  const runs = before.runs + made.length
+  const latest = made.at(-1)
+  return {
+    runs: made.map((time) => runAt(row, key, timing, run, time)),
+    next: runs >= (timing.limit ?? Infinity) ? undefined : next,
+    progress: {
+      ...before,
+      runs,
+      ...(latest !== undefined && { last: { id: runId(row.queue, key, latest), at: latest } }),
+      ...(refused !== undefined && { skipped: { at: times.at(-1) ?? first, why: refused.why } }),
+    },
   }
-  return next !== undefined && end !== undefined && next > end ? undefined : next
 }
 
-/** The last moment that a date can tell. */
-const LAST: Time = 8.64e15
-
-/** The next few moments, the first of which is known. */
-export function timesFrom(timing: Timing, first: Time | undefined, count: number): readonly Time[] {
-  const times: Time[] = []
-  for (let each = first; each !== undefined && times.length < count; each = nextTime(timing, each, each)) {
-    times.push(each)
-  }
-  return times
+/** What becomes of a standing schedule that is given another text; undefined if it is the same. */
+export function rescheduled(
+  row: JobRecord,
+  data: JsonText | undefined,
+  now: Time,
+): { readonly next: Time | undefined; readonly progress: ScheduleProgress; readonly ended: boolean } | undefined {
+  if (row.data === data) return undefined
+  const { timing } = readSpec({ ...row, data })
+  const goesOn = !isFinished(row.state) // one that has ended begins anew
+  const before = goesOn ? readableSpec(row)?.timing : undefined
+  const progress = goesOn ? readProgress(row) : { runs: 0 }
+  // What was counted from one moment goes on to be counted from there.
+  const anchor = before?.every !== undefined && before.every === timing.every ? (row.runAt ?? now) : now
+  const ended = progress.runs >= (timing.limit ?? Infinity)
+  // A clock that is behind must not bring back what has been run.
+  const after = Math.max(now, readProgress(row).last?.at ?? 0)
+  return { next: nextTime(timing, after, anchor), progress, ended }
 }
 
-/** The latest moment that has come, given one that has. Halving finds it, since there may be very many in between. */
-export function latestTime(timing: Timing, first: Time, now: Time): Time {
-  let latest = first
-  let next = nextTime(timing, latest, first)
-  for (let until = now; next !== undefined && next <= now;) {
-    latest = next
-    next = nextTime(timing, latest, first)
-    if (next === undefined || next > now) break
-    let middle = latest + Math.floor((until - latest) / 2)
-    for (let found: Time | undefined; middle > latest; middle = latest + Math.floor((until - latest) / 2)) {
-      found = nextTime(timing, middle, first)
-      if (found !== undefined && found <= now) {
-        next = found
-        break
-      }
-      until = middle
+/** The row of a schedule as the handle on it shows it: with the name and the data of its runs, and no result. */
+export function asJob(record: JobRecord): JobRecord {
+  if (record.kind !== SCHEDULE) return record
+  const run = readableSpec(record)?.run
+  if (run === undefined) return record
+  const { name, version, data } = run
+  return { ...record, name, version, data, result: undefined }
+}
+
+/** The time that a run was made for; undefined if the job is no run of a schedule. */
+export function timeOfRun({ id, queue, parentId }: Pick<JobRecord, 'id' | 'queue' | 'parentId'>): Time | undefined {
+  const before = `run:${inQueue(queue)}:`
+  if (parentId === undefined || !isScheduleId(parentId) || !id.startsWith(before)) return undefined
+  const time = Date.parse(id.slice(before.length, id.indexOf('Z:', before.length) + 1))
+  return Number.isNaN(time) ? undefined : time
+}
+
+/** The times for which runs are to be made. */
+function timesDue(timing: Timing, first: Time, now: Time): readonly Time[] {
+  if (timing.catchUp === 'all') {
+    // Runs that may not overlap would refuse one another if they came together.
+    const most = timing.overlap === 'skip' ? 1 : MOST
+    const times: Time[] = []
+    for (let time: Time | undefined = first; time !== undefined && time <= now && times.length < most;) {
+      times.push(time)
+      time = nextTime(timing, time, first)
     }
+    return times
   }
-  return latest
+  const latest = latestTime(timing, first, now)
+  return timing.catchUp === 'none' && isMissed(timing, latest, now) ? [] : [latest]
 }
 
-/** A time is missed when it is later than this, or than a quarter of the way to the next. */
-const LATE: Millis = 60_000
-
-/** Whether a time that has come was missed: whoever looks after schedules would not have been so late. */
-export function isMissed(timing: Timing, time: Time, now: Time): boolean {
-  const next = nextTime(timing, time, time)
-  return now - time > Math.min(LATE, next === undefined ? LATE : (next - time) / 4)
+function runAt(row: JobRecord, key: string, timing: Timing, run: RunPattern, time: Time): RunSpec {
+  return {
+    ...run,
+    id: runId(row.queue, key, time),
+    kind: 'job',
+    queue: row.queue,
+    run: undefined,
+    parentId: row.id,
+    dedup: timing.overlap === 'skip' ? { key: overlapKey(row.queue, key) } : undefined,
+  }
 }

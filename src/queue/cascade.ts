@@ -5,7 +5,7 @@ import { MillraceError } from '../job/errors.js'
 import { cleanText } from '../job/failure.js'
 import { cancel, remove } from '../job/lifecycle.js'
 import type { Decision } from '../job/lifecycle.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import { readDetails } from '../store/reading.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
@@ -48,7 +48,7 @@ export function reasonIn<T extends CancelOptions>(
   }
   throw new MillraceError(
     'INVALID_OPTION',
-    `${call}: reason must be a text of 1 to ${LONGEST_REASON} characters, not ${show(reason)}.`,
+    `${call}: reason must be a text of 1 to ${LONGEST_REASON} characters, not ${quote(reason)}.`,
   )
 }
 

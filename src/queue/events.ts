@@ -5,7 +5,7 @@ import type { ErrorInfo, FinishedState, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import type { PhaseStatus } from '../job/memo.js'
 import { nearest } from '../job/names.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import { outside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../store/store.js'
@@ -193,7 +193,7 @@ export function safeLogger(logger: Logger | false | undefined): Logger {
   if (typeof target?.warn !== 'function' || typeof target.error !== 'function') {
     throw new MillraceError(
       'INVALID_OPTION',
-      `logger must have the methods warn and error, as pino and the console do, or be false; not ${show(logger)}.`,
+      `logger must have the methods warn and error, as pino and the console do, or be false; not ${quote(logger)}.`,
     )
   }
   const write =

@@ -1,5 +1,5 @@
 // queue/feed.ts: one watch on a store's events, shared by all who listen, and held only while somebody does.
-import { isScheduleId } from '../job/rounds.js'
+import { isScheduleId } from '../job/schedule.js'
 import { isSignalId } from '../job/signals.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store, StoreEvent } from '../store/store.js'

@@ -3,8 +3,8 @@ import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
 import type { JobRecord, JobState } from '../job/job.js'
 import { checkName, refuseUnknown } from '../job/names.js'
-import { show } from '../job/show.js'
-import { scheduleId } from '../job/rounds.js'
+import { quote } from '../job/quote.js'
+import { scheduleId } from '../job/schedule.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import type { Page, Query } from '../store/store.js'
@@ -80,10 +80,10 @@ export function listQuery(queue: string, options: ListOptions): Query {
 /** Where a page begins and ends, as a query. */
 export function pageQuery({ limit = 100, cursor }: PageOptions, call: string): Pick<Query, 'limit' | 'cursor'> {
   if (!Number.isInteger(limit) || limit < 1 || limit > 1000) {
-    throw new MillraceError('INVALID_OPTION', `${call}: limit must be between 1 and 1000, not ${show(limit)}.`)
+    throw new MillraceError('INVALID_OPTION', `${call}: limit must be between 1 and 1000, not ${quote(limit)}.`)
   }
   if (cursor !== undefined && !(typeof cursor === 'string' && /^-?\d{1,16}$/.test(cursor))) {
-    throw new MillraceError('INVALID_OPTION', `${call}: cursor must be one that a page gave, not ${show(cursor)}.`)
+    throw new MillraceError('INVALID_OPTION', `${call}: cursor must be one that a page gave, not ${quote(cursor)}.`)
   }
   return { limit, ...(cursor !== undefined && { cursor }) }
 }

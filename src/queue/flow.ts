@@ -3,7 +3,7 @@ import type { Insert, NewEdge } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { FailurePolicy, JobRecord } from '../job/job.js'
 import { checkName, checkOwnName, refuseUnknown } from '../job/names.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import { refuseInside } from '../store/ambient.js'
 import { connect } from '../store/connection.js'
 import { step, stepwise } from '../store/stepwise.js'
@@ -356,7 +356,7 @@ function checkPlace(given: { readonly name?: unknown; readonly queueName?: unkno
     let message = `it has no ${field}: give it one, ${like}.`
     if (field === 'queueName' && 'queue' in given)
       message = `it has a queue, and no queueName: write queueName, ${like}.`
-    if (value !== undefined) message = `its ${field} must be a string, not ${show(value)}: name it, ${like}.`
+    if (value !== undefined) message = `its ${field} must be a string, not ${quote(value)}: name it, ${like}.`
     throw new MillraceError('INVALID_NAME', message, { details: { what } })
   }
 }

@@ -4,7 +4,7 @@ import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import { checkName, refuseUnknown } from '../job/names.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import { cellKey, readCell } from '../store/cells.js'
 import type { Bound, GroupBound, LimitCell, Rate } from '../store/cells.js'
 import { step } from '../store/stepwise.js'
@@ -160,7 +160,7 @@ function parse(changes: LimitOptions, checkJob: (name: string) => void): LimitPa
 
 function entries<T>(value: Readonly<Record<string, T>>, where: string): [string, T][] {
   if (typeof value === 'object' && value !== null && !Array.isArray(value)) return Object.entries(value)
-  throw new MillraceError('INVALID_OPTION', `${where} must be an object, not ${show(value)}.`)
+  throw new MillraceError('INVALID_OPTION', `${where} must be an object, not ${quote(value)}.`)
 }
 
 function parseBound(bound: OneGroupOptions, known: readonly string[], where: string): Patch {
@@ -181,13 +181,13 @@ function whole(value: number | null, least: number, field: string): number | nul
   if (value === null || (Number.isSafeInteger(value) && value >= least)) return value
   throw new MillraceError(
     'INVALID_OPTION',
-    `${field} must be a whole number from ${least} up, or null for no bound, not ${show(value)}.`,
+    `${field} must be a whole number from ${least} up, or null for no bound, not ${quote(value)}.`,
   )
 }
 
 function parseWeight(value: number | null, field: string): number | null {
   if (value === null || (typeof value === 'number' && value >= 0.01 && value <= 100)) return value
-  throw new MillraceError('INVALID_OPTION', `${field} must be a number from 0.01 to 100, not ${show(value)}.`)
+  throw new MillraceError('INVALID_OPTION', `${field} must be a number from 0.01 to 100, not ${quote(value)}.`)
 }
 
 function parseRate(rate: RateOptions | null, where: string): Rate | null {

@@ -2,7 +2,7 @@
 import { MillraceError } from '../job/errors.js'
 import { LOGS_KEPT } from '../job/job.js'
 import { refuseUnknown } from '../job/names.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 
 /** Which page of a job's log. */
 export interface LogOptions {
@@ -17,12 +17,12 @@ export function logsIn(options: LogOptions = {}): { readonly after: number; read
   refuseUnknown(options, ['after', 'limit'], 'job.logs')
   const { after = 0, limit = LOGS_KEPT } = options
   if (!Number.isSafeInteger(after) || after < 0) {
-    throw new MillraceError('INVALID_OPTION', `job.logs: after must be the index of a line, not ${show(after)}.`)
+    throw new MillraceError('INVALID_OPTION', `job.logs: after must be the index of a line, not ${quote(after)}.`)
   }
   if (!Number.isInteger(limit) || limit < 1 || limit > LOGS_KEPT) {
     throw new MillraceError(
       'INVALID_OPTION',
-      `job.logs: limit must be a whole number from 1 to ${LOGS_KEPT}, not ${show(limit)}.`,
+      `job.logs: limit must be a whole number from 1 to ${LOGS_KEPT}, not ${quote(limit)}.`,
     )
   }
   return { after, limit }

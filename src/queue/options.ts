@@ -5,10 +5,10 @@ import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import type { Dedup, FailurePolicy, FinishedState, Keep, KeepByState, Millis } from '../job/job.js'
 import { checkName, checkOwnId, nearest, refuseUnknown } from '../job/names.js'
-import type { ScheduleTimes } from '../job/schedule.js'
+import type { ScheduleTimes } from '../job/schedule-times.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 
 /** Defaults that a queue gives all its jobs, or `job()` all of one name. */
 export interface JobDefaults {
@@ -167,13 +167,13 @@ export function parseOptions(
   if (attempts !== Infinity && !(Number.isSafeInteger(attempts) && attempts >= 1)) {
     throw new MillraceError(
       'INVALID_ATTEMPTS',
-      `${where}: attempts must be a whole number from 1 up, or Infinity, not ${show(attempts)}.`,
+      `${where}: attempts must be a whole number from 1 up, or Infinity, not ${quote(attempts)}.`,
     )
   }
   if (!Number.isInteger(priority) || Math.abs(priority) > 2 ** 31 - 1) {
     throw new MillraceError(
       'INVALID_PRIORITY',
-      `${where}: priority must be a whole number between -2147483647 and 2147483647, not ${show(priority)}.`,
+      `${where}: priority must be a whole number between -2147483647 and 2147483647, not ${quote(priority)}.`,
     )
   }
   if (options.onChildFailure !== undefined) oneOf(options.onChildFailure, policies, `${where}: onChildFailure`)
@@ -209,7 +209,7 @@ export function parseWhen(options: { delay?: Duration; runAt?: Date | number }, 
   if (typeof at !== 'number' || !(Math.abs(at) <= 8.64e15)) {
     throw new MillraceError(
       'INVALID_DATE',
-      `${where}: runAt must be a valid Date or milliseconds since 1970, not ${show(runAt)}.`,
+      `${where}: runAt must be a valid Date or milliseconds since 1970, not ${quote(runAt)}.`,
     )
   }
   return { at: Math.ceil(at) }
@@ -224,7 +224,7 @@ function positive(value: Duration, field: string): Millis {
 function flag(value: unknown, field: string, where: string): boolean {
   if (value === undefined) return false
   if (typeof value === 'boolean') return value
-  throw new MillraceError('INVALID_OPTION', `${where}: ${field} must be true or false, not ${show(value)}.`)
+  throw new MillraceError('INVALID_OPTION', `${where}: ${field} must be true or false, not ${quote(value)}.`)
 }
 
 function parseGroup({ group, lifo }: AddOptions, where: string): string | undefined {

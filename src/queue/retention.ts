@@ -6,7 +6,7 @@ import { describeError } from '../job/failure.js'
 import type { FinishedState, JobRecord, Keep, KeepByState } from '../job/job.js'
 import { refuseUnknown } from '../job/names.js'
 import { DEFAULT_KEEP } from '../job/retention.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import { outside } from '../store/ambient.js'
 import { cellKey, readCell } from '../store/cells.js'
 import type { RetentionCell } from '../store/cells.js'
@@ -66,13 +66,13 @@ export function readRetention(
   if (options === undefined) return undefined
   if (options === false) return { keep: keepBy(() => ({ byQueue: true })), calls: undefined, callbacks: undefined }
   if (typeof options !== 'object' || options === null) {
-    throw new MillraceError('INVALID_OPTION', `retention must be an object or false, not ${show(options)}.`)
+    throw new MillraceError('INVALID_OPTION', `retention must be an object or false, not ${quote(options)}.`)
   }
   refuseUnknown(options, ['staleAfter', 'deleteAfter', ...states, 'onStale', 'onDelete'], 'retention')
   const { onStale, onDelete } = options
   for (const [name, call] of Object.entries({ onStale, onDelete })) {
     if (call === undefined || call === false || typeof call === 'function') continue
-    throw new MillraceError('INVALID_OPTION', `retention.${name} must be a function or false, not ${show(call)}.`)
+    throw new MillraceError('INVALID_OPTION', `retention.${name} must be a function or false, not ${quote(call)}.`)
   }
   const calls = typeof onStale === 'function' || typeof onDelete === 'function'
   const wrap = (name: string, call: RetentionOptions['onStale']): Callbacks['onStale'] =>
@@ -106,7 +106,7 @@ function parseRule(options: RetentionOptions<never>, state: FinishedState): Keep
   if (own === false) return { byQueue: true }
   if (own !== undefined) {
     if (typeof own !== 'object' || own === null) {
-      throw new MillraceError('INVALID_OPTION', `retention.${state} must be an object or false, not ${show(own)}.`)
+      throw new MillraceError('INVALID_OPTION', `retention.${state} must be an object or false, not ${quote(own)}.`)
     }
     refuseUnknown(own, ['staleAfter', 'deleteAfter'], `retention.${state}`)
   }

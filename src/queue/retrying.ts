@@ -3,7 +3,7 @@ import { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { isDenied, retry } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import { step } from '../store/stepwise.js'
 import type { Steps } from '../store/stepwise.js'
 import { eachPage, PAGE } from './filter.js'
@@ -23,10 +23,10 @@ function checkRetry(options: RetryOptions): Required<RetryOptions> {
   refuseUnknown(options, ['rate', 'dryRun'], 'queue.retry')
   const { rate = Infinity, dryRun = false } = options
   if (typeof rate !== 'number' || !(rate > 0)) {
-    throw new MillraceError('INVALID_OPTION', `queue.retry: rate must be a number above 0, not ${show(rate)}.`)
+    throw new MillraceError('INVALID_OPTION', `queue.retry: rate must be a number above 0, not ${quote(rate)}.`)
   }
   if (typeof dryRun !== 'boolean') {
-    throw new MillraceError('INVALID_OPTION', `queue.retry: dryRun must be true or false, not ${show(dryRun)}.`)
+    throw new MillraceError('INVALID_OPTION', `queue.retry: dryRun must be true or false, not ${quote(dryRun)}.`)
   }
   return { rate, dryRun }
 }

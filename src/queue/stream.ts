@@ -3,7 +3,7 @@ import type { ReadableStream as WebStream } from 'node:stream/web'
 import { MillraceError } from '../job/errors.js'
 import type { Extras, JobRecord, Time } from '../job/job.js'
 import { checkName, refuseUnknown } from '../job/names.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import { outside, refuseInside } from '../store/ambient.js'
 import type { Stop } from '../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../store/store.js'
@@ -333,5 +333,5 @@ function frame(type: string, data: object, id?: string): string {
 }
 
 function bad(what: string, value: unknown): MillraceError {
-  return new MillraceError('INVALID_OPTION', `queue.eventStream: ${what}, not ${show(value)}.`)
+  return new MillraceError('INVALID_OPTION', `queue.eventStream: ${what}, not ${quote(value)}.`)
 }

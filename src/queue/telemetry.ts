@@ -1,6 +1,6 @@
 // queue/telemetry.ts: what queues and workers tell of what they do, to whoever measures it and to the log.
 import type { ErrorInfo, JobRecord } from '../job/job.js'
-import { isScheduleId } from '../job/rounds.js'
+import { isScheduleId } from '../job/schedule.js'
 import { openTransaction } from '../store/ambient.js'
 import type { AfterCommit, Evidence } from '../store/ambient.js'
 import type { Connection } from '../store/connection.js'

@@ -7,7 +7,7 @@ import type { FinishedState, JobRecord, Millis, Webhook } from '../job/job.js'
 import { memoOf } from '../job/memo.js'
 import type { DeliveryEntry } from '../job/memo.js'
 import { refuseUnknown } from '../job/names.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import type { Decision } from '../job/lifecycle.js'
 import { deliveryPending, isSent, redeliver } from '../job/webhooks.js'
 import type { Connection } from '../store/connection.js'
@@ -106,7 +106,7 @@ export function checkUrl(value: string, field: string): string {
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : undefined
   const wrong =
     url === undefined
-      ? `must be a URL, not ${show(value)}`
+      ? `must be a URL, not ${quote(value)}`
       : url.protocol !== 'https:' && url.protocol !== 'http:'
         ? `must begin with https:// or http://, not ${url.protocol}`
         : url.username !== '' || url.password !== ''

@@ -2,7 +2,7 @@
 import { isFinished, jobStates } from '../job/job.js'
 import type { Move, Note } from '../job/change.js'
 import type { Millis } from '../job/job.js'
-import { isScheduleId } from '../job/rounds.js'
+import { isScheduleId } from '../job/schedule.js'
 import { isSignalId } from '../job/signals.js'
 import type { Answer, Called, Landing, Told } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'

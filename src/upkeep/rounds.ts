@@ -1,7 +1,7 @@
 // upkeep/rounds.ts: carries out what due schedules come to, whatever the store has against their runs.
 import type { Change } from '../job/change.js'
 import type { JobRecord, Time } from '../job/job.js'
-import { round } from '../job/lifecycle.js'
+import { fireSchedule } from '../job/lifecycle.js'
 import { makingRoom } from '../queue/room.js'
 import type { RoomWay } from '../queue/room.js'
 import { stepwise } from '../store/stepwise.js'
@@ -21,7 +21,7 @@ export interface Carried {
  */
 export async function carryOutRound(job: JobRecord, now: Time, way: RoomWay): Promise<Carried> {
   const taken = new Set<string>()
-  let group = round(job, now)
+  let group = fireSchedule(job, now)
   for (;;) {
     const said = await way.commit(group)
     const verdict = !said.ok && said.why === 'full' ? await stepwise(makingRoom(way, group, said)) : said
@@ -32,7 +32,7 @@ export async function carryOutRound(job: JobRecord, now: Time, way: RoomWay): Pr
     const own = verdict.why === 'duplicate' && inserts.some((insert) => insert.job.id === verdict.id)
     if (own) taken.add(verdict.id)
     const why = own || verdict.why !== 'duplicate' ? verdict.why : 'overlap'
-    group = round(job, now, { taken, all: !own, why })
+    group = fireSchedule(job, now, { taken, all: !own, why })
   }
 }
 

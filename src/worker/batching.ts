@@ -5,7 +5,7 @@ import { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import { refuseUnknown } from '../job/names.js'
 import type { BackoffOptions } from '../job/retry.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import type { Job } from '../queue/job.js'
 import type { JobContext, JobSignal } from './context.js'
 
@@ -76,14 +76,14 @@ const LARGEST = 10_000
 /** Checks what was said about batches. */
 export function parseBatch(options: BatchOptions, where: string): Omit<ParsedBatch, 'run'> {
   if (typeof options !== 'object' || options === null) {
-    throw new MillraceError('INVALID_OPTION', `${where} must be { size, wait }, not ${show(options)}.`)
+    throw new MillraceError('INVALID_OPTION', `${where} must be { size, wait }, not ${quote(options)}.`)
   }
   refuseUnknown(options, ['size', 'wait'], where)
   const { size, wait = 0 } = options
   if (!Number.isSafeInteger(size) || size < 1 || size > LARGEST) {
     throw new MillraceError(
       'INVALID_OPTION',
-      `${where}: size must be a whole number from 1 to ${LARGEST}, not ${show(size)}.`,
+      `${where}: size must be a whole number from 1 to ${LARGEST}, not ${quote(size)}.`,
     )
   }
   return { size, wait: parseDuration(wait, `${where}: wait`) }

@@ -5,7 +5,7 @@ import type { JobRecord, Millis } from '../job/job.js'
 import type { Outcome } from '../job/lifecycle.js'
 import { backoffDelay, defaultBackoff } from '../job/retry.js'
 import type { Backoff } from '../job/retry.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import type { Desk } from '../queue/desk.js'
 import { Job } from '../queue/job.js'
 import type { ParsedHandler, Settings } from './options.js'
@@ -44,7 +44,7 @@ export function worthRetrying({ record, desk, settings, misbehaved }: Failing, e
       throw new TypeError("it answered a promise; it must answer 'retry' or 'fatal' at once")
     }
     if (answer !== 'retry' && answer !== 'fatal') {
-      throw new TypeError(`it answered ${show(answer)}; it must answer 'retry' or 'fatal'`)
+      throw new TypeError(`it answered ${quote(answer)}; it must answer 'retry' or 'fatal'`)
     }
     return answer === 'retry'
   } catch (cause) {

@@ -4,17 +4,17 @@ import { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis, StepResult } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import { note } from '../job/lifecycle.js'
-import type { Said } from '../job/lifecycle.js'
+import type { NoteFields } from '../job/lifecycle.js'
 import type { OpenTransaction } from '../store/ambient.js'
 import type { Lane } from '../store/batcher.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Verdict } from '../store/store.js'
 
 /** What a handler says; its memo is made when the note leaves. */
-export type Spoken = Omit<Said, 'memo'> & { readonly memo?: () => JsonText }
+export type Spoken = Omit<NoteFields, 'memo'> & { readonly memo?: () => JsonText }
 
 /** What others are told of a note. */
-export type Told = Pick<Said, 'progress' | 'about' | 'tells'>
+export type Told = Pick<NoteFields, 'progress' | 'about' | 'tells'>
 
 /** What was said since the last note left. It grows in place: a copy for each line would make many of them quadratic. */
 type Gathered = { -readonly [Field in keyof Spoken]: Spoken[Field] } & {
@@ -171,7 +171,7 @@ export class Notes {
 /** What was said as a note. */
 export function written(record: JobRecord, said: Spoken): Note {
   const { memo } = said
-  return note(record, memo === undefined ? (said as Said) : { ...said, memo: memo() })
+  return note(record, memo === undefined ? (said as NoteFields) : { ...said, memo: memo() })
 }
 
 /** Two notes as one. */

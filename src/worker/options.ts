@@ -7,7 +7,7 @@ import { DEFAULT_JSON_LIMIT } from '../job/json.js'
 import { checkName, nearest, refuseUnknown } from '../job/names.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions, CustomBackoff } from '../job/retry.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import type { Recovery } from '../job/stalls.js'
 import { versionsOf } from '../queue/define.js'
 import type { JobDefinitions } from '../queue/define.js'
@@ -152,7 +152,7 @@ export function parseWorker(
   if (options.autorun !== undefined && typeof options.autorun !== 'boolean') throw bad('autorun must be true or false')
   if (jobs !== undefined && (typeof jobs !== 'object' || jobs === null)) throw bad('jobs must be made by defineJobs')
   if (typeof backoff !== 'object' || backoff === null || Array.isArray(backoff)) {
-    throw bad(`backoff must be an object of functions by name, not ${show(backoff)}`)
+    throw bad(`backoff must be an object of functions by name, not ${quote(backoff)}`)
   }
   for (const [name, strategy] of Object.entries(backoff)) {
     if (typeof strategy !== 'function') throw bad(`backoff.${name} must be a function (attempt, error) => duration`)
@@ -312,7 +312,7 @@ function atLeast(value: Duration, least: Millis, field: string): Millis {
 
 function count(value: number, field: string): void {
   if (!Number.isSafeInteger(value) || value < 1)
-    throw bad(`${field} must be a whole number from 1 up, not ${show(value)}`)
+    throw bad(`${field} must be a whole number from 1 up, not ${quote(value)}`)
 }
 
 function bad(what: string): MillraceError {

@@ -7,7 +7,7 @@ import { nearest, refuseUnknown } from '../job/names.js'
 import { checkPhaseNames } from '../job/phases.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import type { Job } from '../queue/job.js'
 import type { JobContext } from './context.js'
 
@@ -196,7 +196,7 @@ function parsePhase(name: string, given: unknown): ParsedPhase {
   if (attempts !== undefined && attempts !== Infinity && !(Number.isSafeInteger(attempts) && attempts >= 1)) {
     throw new MillraceError(
       'INVALID_ATTEMPTS',
-      `${where}: attempts must be a whole number from 1 up, or Infinity, not ${show(attempts)}.`,
+      `${where}: attempts must be a whole number from 1 up, or Infinity, not ${quote(attempts)}.`,
     )
   }
   const millis = timeout === undefined ? undefined : parseDuration(timeout, `the timeout of ${where}`)

@@ -10,7 +10,7 @@ import type { Memo, PhaseStatus } from '../job/memo.js'
 import { nearest } from '../job/names.js'
 import { begun, completed, cutOff, failed, leftOpen, overall, progressed, resumed } from '../job/phases.js'
 import type { Phases } from '../job/phases.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import type { Job } from '../queue/job.js'
 import { outOfOrder } from '../queue/successors.js'
 import type { Stop } from '../store/runtime.js'
@@ -136,7 +136,7 @@ export class PhaseRun {
     if (!isPercent(percent)) {
       throw new MillraceError(
         'INVALID_OPTION',
-        `ctx.progress in phase '${name}': it must be a number from 0 to 100, not ${show(percent)}.`,
+        `ctx.progress in phase '${name}': it must be a number from 0 to 100, not ${quote(percent)}.`,
       )
     }
     if (this.#now !== name) throw outOfOrder(`ctx.progress was called after phase '${name}' had ended`)
@@ -154,7 +154,7 @@ export class PhaseRun {
     if (phase !== undefined) return phase.result === undefined ? undefined : decodeJson(phase.result)
     const near = nearest(name, this.#names)
     const hint = near === undefined ? `there are ${this.#names.join(', ')}` : `did you mean '${near}'?`
-    throw new MillraceError('INVALID_OPTION', `ctx.phaseResult: there is no phase ${show(name)}; ${hint}`)
+    throw new MillraceError('INVALID_OPTION', `ctx.phaseResult: there is no phase ${quote(name)}; ${hint}`)
   }
 
   /** `ctx.phaseResults`. */

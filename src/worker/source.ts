@@ -3,7 +3,7 @@ import { hostname } from 'node:os'
 import { MillraceError } from '../job/errors.js'
 import { checkOwnName } from '../job/names.js'
 import type { JobDefinitions } from '../queue/define.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import { Queue } from '../queue/queue.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
@@ -24,7 +24,7 @@ export function sourceOf<Jobs extends JobDefinitions, S extends Store>(
   options: { readonly store?: Store | undefined; readonly maxDataBytes?: number | undefined },
 ): Source<Jobs, S> {
   if (typeof options !== 'object' || options === null) {
-    throw new MillraceError('INVALID_OPTION', `new Worker: its options must be an object, not ${show(options)}.`)
+    throw new MillraceError('INVALID_OPTION', `new Worker: its options must be an object, not ${quote(options)}.`)
   }
   const given = options.store
   const queue = source instanceof Queue ? source : undefined
@@ -80,7 +80,7 @@ function namesOf(source: string | readonly string[]): readonly string[] {
 /** Middleware in a list of its own. */
 export function middlewareIn(given: readonly Middleware[] = []): Middleware[] {
   if (!Array.isArray(given)) {
-    throw new MillraceError('INVALID_OPTION', `new Worker: middleware must be a list, not ${show(given)}.`)
+    throw new MillraceError('INVALID_OPTION', `new Worker: middleware must be a list, not ${quote(given)}.`)
   }
   for (const wrap of given) checkMiddleware(wrap)
   return [...(given as readonly Middleware[])]

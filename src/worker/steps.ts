@@ -6,9 +6,9 @@ import { isFinished } from '../job/job.js'
 import type { Edge, EdgeError, JobRecord, Millis } from '../job/job.js'
 import { decodeJson, encodeJson } from '../job/json.js'
 import type { JsonText } from '../job/json.js'
-import type { Outcome, Said } from '../job/lifecycle.js'
+import type { Outcome, NoteFields } from '../job/lifecycle.js'
 import { checkName, refuseUnknown } from '../job/names.js'
-import { show } from '../job/show.js'
+import { quote } from '../job/quote.js'
 import { expected } from '../job/signals.js'
 import type { Desk } from '../queue/desk.js'
 import { checkSignal, isOfSignal, signalId, signalRow } from '../queue/signals.js'
@@ -32,7 +32,7 @@ interface Stepping {
   readonly transactions:
     | { readonly isOpen: boolean; readonly opening: unknown; readonly successors: unknown }
     | undefined
-  readonly saying: { note(said: Pick<Said, 'steps'>): Promise<void> }
+  readonly saying: { note(said: Pick<NoteFields, 'steps'>): Promise<void> }
   /** The handler has ended, or was given up. */
   readonly done: boolean
   notOurs(): MillraceError
@@ -164,7 +164,7 @@ export class DurableSteps {
       }
     }
     if (this.#attempt.lost !== undefined || this.#attempt.done) throw this.#attempt.notOurs()
-    if (this.#outcome !== undefined) this.#leave(`ctx.step(${show(name)})`, this.#outcome)
+    if (this.#outcome !== undefined) this.#leave(`ctx.step(${quote(name)})`, this.#outcome)
     const taken = taking()
     this.#running.set(key, taken)
     return taken
@@ -226,7 +226,7 @@ export class DurableSteps {
   }
 
   #track<T>(call: string, leaves: boolean, name: string, work: (called: string) => Promise<T>): Promise<T> {
-    const called = `${call}(${show(name)})`
+    const called = `${call}(${quote(name)})`
     return this.#calls.track(
       called,
       leaves,

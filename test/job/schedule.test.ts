@@ -1,8 +1,8 @@
 // When schedules run: expressions and zones that are refused, daylight saving in both directions, and what was missed.
 import * as fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { isMissed, latestTime, nextTime, parseTimes, timesFrom } from '../../src/job/schedule.js'
-import type { ScheduleTimes } from '../../src/job/schedule.js'
+import { isMissed, latestTime, nextTime, parseTimes, timesFrom } from '../../src/job/schedule-times.js'
+import type { ScheduleTimes } from '../../src/job/schedule-times.js'
 import { thrown } from '../thrown.js'
 
 const refusal = (options: object): { code: string; message: string; details: Record<string, unknown> } =>

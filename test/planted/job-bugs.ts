@@ -144,7 +144,7 @@ export const jobBugs: readonly Bug[] = [
   {
     title: 'a schedule that is written anew under a clock that is behind repeats a run',
     guarantee: 'schedule',
-    file: 'src/job/rounds.ts',
+    file: 'src/job/schedule.ts',
     find: 'const after = Math.max(now, readProgress(row).last?.at ?? 0)',
     replace: 'const after = now',
     unit: ['test/queue/schedules.test.ts'],
@@ -152,7 +152,7 @@ export const jobBugs: readonly Bug[] = [
   {
     title: 'a schedule with a limit makes one run too many',
     guarantee: 'schedule',
-    file: 'src/job/rounds.ts',
+    file: 'src/job/schedule.ts',
     find: 'next: runs >= (timing.limit ?? Infinity) ? undefined : next,',
     replace: 'next: runs > (timing.limit ?? Infinity) ? undefined : next,',
     unit: ['test/queue/schedules.test.ts'],
@@ -160,7 +160,7 @@ export const jobBugs: readonly Bug[] = [
   {
     title: 'runs of two times get the same id',
     guarantee: 'schedule',
-    file: 'src/job/rounds.ts',
+    file: 'src/job/schedule.ts',
     find: 'return `run:${inQueue(queue)}:${new Date(time).toISOString()}:${key}`',
     replace: 'return `run:${inQueue(queue)}:${new Date(0 * time).toISOString()}:${key}`',
     unit: ['test/queue/schedules.test.ts'],

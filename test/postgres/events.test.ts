@@ -19,7 +19,7 @@ import { Listener } from '../../src/store/conformance/listening.js'
 import type { Change } from '../../src/job/change.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { note } from '../../src/job/lifecycle.js'
-import type { Said } from '../../src/job/lifecycle.js'
+import type { NoteFields } from '../../src/job/lifecycle.js'
 import type { Group, StoreEvent } from '../../src/store/store.js'
 import { postgres } from '../../src/postgres.js'
 import { closing } from '../setup.js'
@@ -60,7 +60,7 @@ test.each(Array.from({ length: seeds }, (_, n) => from + n))(
     const pauses = new Map<string, number>()
     const json = (value: unknown): string => JSON.stringify(value === undefined ? 'u' : value)
 
-    const said = (): Said => {
+    const said = (): NoteFields => {
       const what = roll(upTo(6))
       const progress = { progress: json(roll(values)) }
       const about = { about: JSON.stringify({ phase: roll(odd) }) }
@@ -300,7 +300,7 @@ test('those that a transaction holds are busy at once, whatever else is in the b
   await theirs.query(`select 1 from ${schema}.job where id = any ($1) for update`, [
     running.filter((_, n) => n % 4 === 3).map(({ id }) => id),
   ])
-  const said = (n: number): Said => ({
+  const said = (n: number): NoteFields => ({
     progress: `${n}`,
     about: '{"phase":"p"}',
     memo: `{"n":${n}}`,

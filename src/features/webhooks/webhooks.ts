@@ -6,7 +6,7 @@ import type { FinishedState } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
 import { parseBackoff } from '../../job/retry.js'
 import type { BackoffOptions } from '../../job/retry.js'
-import { show } from '../../job/show.js'
+import { quote } from '../../job/quote.js'
 import { checkEnds, checkUrl, defaultStamp } from '../../queue/webhook.js'
 import type { Webhooks, WebhookStamp } from '../../queue/webhook.js'
 import type { BreakerSettings } from './breaker.js'
@@ -142,13 +142,13 @@ function breakerIn(breaker: BreakerOptions | false = {}): BreakerSettings | unde
 }
 
 function flag(value: unknown, field: string): void {
-  if (typeof value !== 'boolean') throw bad(`${field} must be true or false, not ${show(value)}`)
+  if (typeof value !== 'boolean') throw bad(`${field} must be true or false, not ${quote(value)}`)
 }
 
 function whole(value: number, least: number, most: number, field: string): void {
   if (Number.isSafeInteger(value) && value >= least && value <= most) return
   const range = most === Number.MAX_SAFE_INTEGER ? `from ${least} up` : `from ${least} to ${most}`
-  throw bad(`${field} must be a whole number ${range}, not ${show(value)}`)
+  throw bad(`${field} must be a whole number ${range}, not ${quote(value)}`)
 }
 
 function bad(what: string): MillraceError {

@@ -4,7 +4,7 @@ import type { Dedup, ErrorInfo, Extras, FailurePolicy, JobKind, JobRecord, KeepB
 import { encodeJson } from '../../job/json.js'
 import type { JsonText } from '../../job/json.js'
 import * as lifecycle from '../../job/lifecycle.js'
-import type { Decision, Edit, Said } from '../../job/lifecycle.js'
+import type { Decision, Edit, NoteFields } from '../../job/lifecycle.js'
 import { must } from './check.js'
 
 /** The queue of a story that names none. */
@@ -155,7 +155,7 @@ export function round(row: JobRecord, run: Insert, again: Millis): readonly Chan
 /** The handler writes about its job. */
 export function note(
   job: JobRecord,
-  said: Pick<Said, 'logs' | 'memo' | 'steps'> & { readonly progress?: unknown },
+  said: Pick<NoteFields, 'logs' | 'memo' | 'steps'> & { readonly progress?: unknown },
 ): Change[] {
   const { progress: made, ...rest } = said
   const progress = json(made)

@@ -93,7 +93,7 @@ function suits(verb: JobVerb | 'complete' | 'wait', job: JobRecord): boolean {
 }
 
 /** What else a note can say. */
-function annotation({ attempt, fence }: JobRecord): lifecycle.Said {
+function annotation({ attempt, fence }: JobRecord): lifecycle.NoteFields {
   return {
     memo: `{"at":${attempt}}`,
     steps: [{ name: `step ${fence % 3}`, result: fence % 2 === 0 ? undefined : `[${attempt}]` }],

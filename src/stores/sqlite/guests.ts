@@ -1,6 +1,6 @@
 // stores/sqlite/guests.ts: what may be given as `tx`, told apart, and known again.
 import { MillraceError } from '../../job/errors.js'
-import { show } from '../../job/show.js'
+import { quote } from '../../job/quote.js'
 import { prismaIn } from '../../store/sql.js'
 import type { PrismaTransaction, SqlTransaction } from '../../store/sql.js'
 import { step } from '../../store/stepwise.js'
@@ -186,7 +186,7 @@ async function heldByKysely<T>(
 function unknown(tx: unknown): MillraceError {
   return new MillraceError(
     'INVALID_TRANSACTION',
-    `The sqlite store cannot write to the \`tx\` given, ${show(tx)}. It takes a handle of better-sqlite3, node:sqlite or @photostructure/sqlite, a transaction of Drizzle or Kysely on better-sqlite3, one of Prisma, or { execute(sql, params) }.`,
+    `The sqlite store cannot write to the \`tx\` given, ${quote(tx)}. It takes a handle of better-sqlite3, node:sqlite or @photostructure/sqlite, a transaction of Drizzle or Kysely on better-sqlite3, one of Prisma, or { execute(sql, params) }.`,
   )
 }
 

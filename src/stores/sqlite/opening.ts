@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
-import { show } from '../../job/show.js'
+import { quote } from '../../job/quote.js'
 import type { Runtime } from '../../store/runtime.js'
 import { refuseSecondCopy, remember } from './copies.js'
 import { adopt, classOf, connect, driverNames, fileOf, loadDriver, saysReadOnly } from './driver.js'
@@ -112,14 +112,14 @@ function checked(options: OpenOptions): OpenOptions {
   oneOf('driver', driver, driverNames)
   oneOf('synchronous', synchronous, synchronousModes)
   if (patience !== undefined && !(typeof patience === 'number' && patience >= 0)) {
-    throw invalid(`sqlite: patience must be milliseconds from 0 up, not ${show(patience)}.`)
+    throw invalid(`sqlite: patience must be milliseconds from 0 up, not ${quote(patience)}.`)
   }
   return options
 }
 
 function oneOf(option: string, value: unknown, known: readonly string[]): void {
   if (value === undefined || known.includes(value as string)) return
-  throw invalid(`sqlite: ${option} must be one of ${known.map(show).join(', ')}, not ${show(value)}.`)
+  throw invalid(`sqlite: ${option} must be one of ${known.map(quote).join(', ')}, not ${quote(value)}.`)
 }
 
 function invalid(message: string, cause?: unknown): MillraceError {
@@ -128,7 +128,7 @@ function invalid(message: string, cause?: unknown): MillraceError {
 
 function fileAt(target: string): string | undefined {
   if (target === '' || target.startsWith('file:') || target.includes('\0')) {
-    throw invalid(`sqlite: ${show(target)} is no path. Give the path of a file, or ':memory:'.`)
+    throw invalid(`sqlite: ${quote(target)} is no path. Give the path of a file, or ':memory:'.`)
   }
   return target === ':memory:' ? undefined : resolve(target)
 }
@@ -144,7 +144,7 @@ async function foundByPath(target: string, driver: DriverName | undefined): Prom
 function fileOfHandle(handle: SqliteHandle): string | undefined {
   if (typeof handle?.prepare !== 'function' || typeof handle.exec !== 'function') {
     throw invalid(
-      `sqlite: ${show(handle)} is neither a path nor a handle. Give the path of a file, ':memory:', or an open database of node:sqlite, @photostructure/sqlite or better-sqlite3.`,
+      `sqlite: ${quote(handle)} is neither a path nor a handle. Give the path of a file, ':memory:', or an open database of node:sqlite, @photostructure/sqlite or better-sqlite3.`,
     )
   }
   try {

@@ -1,8 +1,8 @@
 // store/conformance/cases/schedules.ts: rows of schedules, which make jobs and move themselves on, in one group.
 import type { JobRecord } from '../../../job/job.js'
 import { due, reschedule } from '../../../job/lifecycle.js'
-import { readProgress, runId, scheduleId, writeSpec } from '../../../job/rounds.js'
-import type { Timing } from '../../../job/schedule.js'
+import { readProgress, runId, scheduleId, writeSpec } from '../../../job/schedule.js'
+import type { Timing } from '../../../job/schedule-times.js'
 import { has, must, present, same } from '../check.js'
 import { first, ids, second } from '../driver.js'
 import type { Driver } from '../driver.js'

@@ -1,10 +1,10 @@
-// job/show.ts: how a value that was refused is quoted in the error's message.
+// job/quote.ts: how a value that was refused is quoted in the error's message.
 
 /** The longest quotation of a text. */
 const LONGEST = 60
 
 /** Quotes a value for an error message, on one line and short: 'text', 42, null, an array, an instance of Date. Never throws. */
-export function show(value: unknown): string {
+export function quote(value: unknown): string {
   if (typeof value === 'string') {
     const shown = value.length > LONGEST ? `${value.slice(0, LONGEST)}…` : value
     return `'${JSON.stringify(shown).slice(1, -1).replaceAll('\\"', '"')}'`

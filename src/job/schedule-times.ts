@@ -1,0 +1,204 @@
+// job/schedule-times.ts: when a schedule runs: its options checked, the next moment, and which ones were missed. Pure.
+import { badSchedule, checkCron, checkZone, nextByCron } from './cron.js'
+import { parseDuration } from './duration.js'
+import type { Duration } from './duration.js'
+import type { Millis, Time } from './job.js'
+import { nearest } from './names.js'
+import { quote } from './quote.js'
+
+/** What becomes of times that passed while nothing ran. */
+export type CatchUp = 'none' | 'one' | 'all'
+
+/** What becomes of a run whose predecessor has not finished. */
+export type Overlap = 'skip' | 'allow'
+
+/** What all schedules can say of their times. */
+export interface TimingOptions {
+  /** The first moment at which it may run: a date or milliseconds since 1970; `every` counts from it. Default: from now on. */
+  readonly start?: Date | number
+  /** The last moment at which it may run: a date or milliseconds since 1970. Default: none. */
+  readonly end?: Date | number
+  /** How many runs it makes before it has ended. Default: no bound. */
+  readonly limit?: number
+  /**
+   * Times that passed while nothing ran: `none` passes them over, `one` makes a single run, for the latest, and `all`
+   * one for each. Default `one`.
+   */
+  readonly catchUp?: CatchUp
+  /**
+   * When the run before has not finished: `skip` makes none, `allow` makes it all the same. Default `skip`, and with
+   * `catchUp: 'all'`, whose runs would skip one another, `allow`.
+   */
+  readonly overlap?: Overlap
+}
+
+/** By a cron expression. */
+export interface CronOptions extends TimingOptions {
+  /** Five fields, or six with seconds first: `0 9 * * 1-5`; or `@daily` and the like. */
+  readonly cron: string
+  /** The zone whose clock is meant, such as `Europe/Berlin`. Default `UTC`. */
+  readonly tz?: string
+  /** Goes without `cron`. Default: none. */
+  readonly every?: never
+}
+
+/** At equal distances. */
+export interface EveryOptions extends TimingOptions {
+  /** The distance, counted from `start`, or else from when it was first scheduled; it does not drift. */
+  readonly every: Duration
+  /** Goes without `every`. Default: none. */
+  readonly cron?: never
+  /** Goes with `cron` alone. Default: none. */
+  readonly tz?: never
+}
+
+/** When something runs again and again: by `cron`, or `every` so often. */
+export type ScheduleTimes = CronOptions | EveryOptions
+
+/** The options of `ScheduleTimes`. */
+export const timeOptionNames = [
+  'cron',
+  'every',
+  'tz',
+  'start',
+  'end',
+  'limit',
+  'catchUp',
+  'overlap',
+] as const satisfies readonly (keyof CronOptions | keyof EveryOptions)[]
+
+/** `ScheduleTimes`, checked and with its defaults. What is not given is absent. */
+export interface Timing {
+  /** The expression, in single spaces. */
+  readonly cron?: string
+  /** The zone of the expression. */
+  readonly tz?: string
+  /** The distance, in milliseconds. */
+  readonly every?: Millis
+  /** The first moment at which it may run. */
+  readonly start?: Time
+  /** The last moment at which it may run. */
+  readonly end?: Time
+  /** How many runs it makes. */
+  readonly limit?: number
+  /** What becomes of times that were missed. */
+  readonly catchUp: CatchUp
+  /** What becomes of a run whose predecessor has not finished. */
+  readonly overlap: Overlap
+}
+
+/** Checks when something is to run again and again. The same options always come to the same text as JSON. */
+export function parseTimes(options: ScheduleTimes, where: string): Timing {
+  const { cron, every, tz, limit, catchUp = 'one' } = options
+  if ((cron === undefined) === (every === undefined)) {
+    badSchedule('cron', `${where}: give ${cron === undefined ? 'cron or every' : 'either cron or every, not both'}.`)
+  }
+  if (every !== undefined && tz !== undefined) {
+    badSchedule('tz', `${where}: every counts milliseconds, which are alike in all zones; tz goes with cron.`)
+  }
+  if (limit !== undefined && !(Number.isSafeInteger(limit) && limit >= 1)) {
+    badSchedule('limit', `${where}: limit must be a whole number from 1 up, not ${quote(limit)}.`)
+  }
+  oneOf(catchUp, ['none', 'one', 'all'], 'catchUp', where)
+  const overlap = options.overlap ?? (catchUp === 'all' ? 'allow' : 'skip')
+  oneOf(overlap, ['skip', 'allow'], 'overlap', where)
+  const start = moment(options.start, 'start', where)
+  const end = moment(options.end, 'end', where)
+  if (start !== undefined && end !== undefined && end < start) {
+    badSchedule('end', `${where}: end (${date(end)}) is before start (${date(start)}).`)
+  }
+  return {
+    ...(cron !== undefined && { cron: checkCron(cron, where), tz: checkZone(tz ?? 'UTC', where) }),
+    ...(every !== undefined && { every: distance(every, where) }),
+    ...(start !== undefined && { start }),
+    ...(end !== undefined && { end }),
+    ...(limit !== undefined && { limit }),
+    catchUp,
+    overlap,
+  }
+}
+
+function distance(every: Duration, where: string): Millis {
+  const millis = parseDuration(every, `${where}: every`)
+  return millis > 0 ? millis : badSchedule('every', `${where}: every must be longer than 0.`)
+}
+
+function moment(value: Date | number | undefined, field: string, where: string): Time | undefined {
+  if (value === undefined) return undefined
+  const time = value instanceof Date ? value.getTime() : value
+  if (typeof time === 'number' && Math.abs(time) <= 8.64e15) return Math.ceil(time)
+  return badSchedule(
+    field,
+    `${where}: ${field} must be a valid Date or milliseconds since 1970, not ${quote(value)}${value instanceof Date ? ' that is none' : ''}.`,
+  )
+}
+
+function oneOf(value: string, known: readonly string[], field: string, where: string): void {
+  if (known.includes(value)) return
+  const near = nearest(String(value), known)
+  const hint = near === undefined ? '.' : `; did you mean '${near}'?`
+  badSchedule(field, `${where}: ${field} must be one of '${known.join("', '")}', not ${quote(value)}${hint}`)
+}
+
+function date(time: Time): string {
+  return new Date(time).toISOString()
+}
+
+/**
+ * The first moment after another at which it runs. `anchor` is one of the moments of an `every` that has no `start`, or
+ * the one from which the first is counted.
+ */
+export function nextTime(timing: Timing, after: Time, anchor: Time): Time | undefined {
+  const { cron, tz = 'UTC', every, start, end } = timing
+  const from = start === undefined ? after : Math.max(after, start - 1)
+  let next: Time | undefined
+  if (cron !== undefined) next = nextByCron(cron, tz, from)
+  else if (every !== undefined) {
+    const origin = start ?? anchor
+    next = origin + Math.max(0, Math.floor((from - origin) / every) + 1) * every
+    if (next > LAST) next = undefined
+  }
+  return next !== undefined && end !== undefined && next > end ? undefined : next
+}
+
+/** The last moment that a date can tell. */
+const LAST: Time = 8.64e15
+
+/** The next few moments, the first of which is known. */
+export function timesFrom(timing: Timing, first: Time | undefined, count: number): readonly Time[] {
+  const times: Time[] = []
+  for (let each = first; each !== undefined && times.length < count; each = nextTime(timing, each, each)) {
+    times.push(each)
+  }
+  return times
+}
+
+/** The latest moment that has come, given one that has. Halving finds it, since there may be very many in between. */
+export function latestTime(timing: Timing, first: Time, now: Time): Time {
+  let latest = first
+  let next = nextTime(timing, latest, first)
+  for (let until = now; next !== undefined && next <= now;) {
+    latest = next
+    next = nextTime(timing, latest, first)
+    if (next === undefined || next > now) break
+    let middle = latest + Math.floor((until - latest) / 2)
+    for (let found: Time | undefined; middle > latest; middle = latest + Math.floor((until - latest) / 2)) {
+      found = nextTime(timing, middle, first)
+      if (found !== undefined && found <= now) {
+        next = found
+        break
+      }
+      until = middle
+    }
+  }
+  return latest
+}
+
+/** A time is missed when it is later than this, or than a quarter of the way to the next. */
+const LATE: Millis = 60_000
+
+/** Whether a time that has come was missed: whoever looks after schedules would not have been so late. */
+export function isMissed(timing: Timing, time: Time, now: Time): boolean {
+  const next = nextTime(timing, time, time)
+  return now - time > Math.min(LATE, next === undefined ? LATE : (next - time) / 4)
+}
