@@ -4,7 +4,7 @@ import { jobStates } from '../job/job.js'
 import { isReserved, refuseUnknown } from '../job/names.js'
 import { countsOf } from '../queue/counts.js'
 import { Queue } from '../queue/queue.js'
-import { wayfinder } from '../queue/way.js'
+import { sessionFor } from '../store/session.js'
 import { connect } from '../store/connection.js'
 import type { Lifetime, QueueTally, Store } from '../store/store.js'
 
@@ -57,7 +57,7 @@ export function prometheus(source: Queue | Queue<never> | Store, options: Promet
   if (typeof store?.tally !== 'function') {
     throw new MillraceError('INVALID_OPTION', 'prometheus: give it a queue or a store.')
   }
-  const way = wayfinder(connect(store))
+  const way = sessionFor(connect(store))
   const scrape = async (): Promise<string> => {
     const tallies = await way().tally(queue?.name)
     const own = tallies.filter((tally) => !isReserved(tally.queue))

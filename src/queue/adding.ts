@@ -6,8 +6,8 @@ import type { JsonText } from '../job/json.js'
 import { create, isDenied, perhapsDue, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
 import type { Caller } from '../store/batcher.js'
-import { step, stepwise } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { step, stepwise } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { JobDetails, Verdict } from '../store/store.js'
 import { refuseAborted } from './aborting.js'
 import { refuseCycle } from './cycles.js'
@@ -19,7 +19,7 @@ import { parseOptions } from './options.js'
 import type { AddOptions, Dependency, JobDefaults, ParsedOptions } from './options.js'
 import { makingRoom } from './room.js'
 import { prepareSchedule, standingSchedule } from './schedules.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 import { stampOf } from './webhook.js'
 import type { Webhooks } from './webhook.js'
 
@@ -110,7 +110,7 @@ export class Adder {
   }
 
   /** Sends an add, and makes a handle of what it comes to. */
-  send(prepared: Prepared, way: Way = this.#desk.way(), signal?: AbortSignal): Promise<Job> {
+  send(prepared: Prepared, way: Session = this.#desk.way(), signal?: AbortSignal): Promise<Job> {
     if (way.within) return stepwise(this.#sending(prepared, way))
     return new Promise((resolve, reject) => {
       const group = signal === undefined ? [prepared.insert] : unlessAborted(prepared.insert, signal)
@@ -119,28 +119,28 @@ export class Adder {
   }
 
   /** Sends several; within a transaction all at once. */
-  sendAll(prepared: readonly Prepared[], way: Way, signal?: AbortSignal): Promise<Job[]> {
+  sendAll(prepared: readonly Prepared[], way: Session, signal?: AbortSignal): Promise<Job[]> {
     if (!way.within) return Promise.all(prepared.map((each) => this.send(each, way, signal)))
     return stepwise(this.#sendingAll(prepared, way))
   }
 
-  *#sendingAll(prepared: readonly Prepared[], way: Way): Steps<Job[]> {
+  *#sendingAll(prepared: readonly Prepared[], way: Session): Steps<Job[]> {
     const verdicts = yield* step(way.commitAll(prepared.map(({ insert }) => [insert])))
     const added: Job[] = []
     for (const [at, each] of prepared.entries()) added.push(yield* this.#handling(each, verdicts[at]!, way))
     return added
   }
 
-  *#sending(prepared: Prepared, way: Way): Steps<Job> {
+  *#sending(prepared: Prepared, way: Session): Steps<Job> {
     return yield* this.#handling(prepared, yield* step(way.commit([prepared.insert])), way)
   }
 
   /** The handle that an add resolves to. */
-  handle(prepared: Prepared, verdict: Verdict, way: Way = this.#desk.way()): Job | Promise<Job> {
+  handle(prepared: Prepared, verdict: Verdict, way: Session = this.#desk.way()): Job | Promise<Job> {
     return verdict.ok ? new Job(this.#desk, verdict.inserted[0]!) : stepwise(this.#handling(prepared, verdict, way))
   }
 
-  *#handling({ insert, mode }: Prepared, verdict: Verdict, way: Way): Steps<Job> {
+  *#handling({ insert, mode }: Prepared, verdict: Verdict, way: Session): Steps<Job> {
     return verdict.ok ? new Job(this.#desk, verdict.inserted[0]!) : yield* this.#refused(insert, mode, verdict, way)
   }
 
@@ -237,7 +237,12 @@ export class Adder {
     return extras
   }
 
-  *#refused(insert: Insert, mode: Prepared['mode'], verdict: Verdict & { readonly ok: false }, way: Way): Steps<Job> {
+  *#refused(
+    insert: Insert,
+    mode: Prepared['mode'],
+    verdict: Verdict & { readonly ok: false },
+    way: Session,
+  ): Steps<Job> {
     const { why, id, job } = verdict
     if (mode === 'schedule') {
       return new Job(this.#desk, yield* standingSchedule(this.#desk, insert, verdict, way), { duplicate: true })
@@ -278,14 +283,14 @@ export class Adder {
   }
 
   /** There was no room. Where it is the group's, its oldest job may have to make some. */
-  *#full(prepared: Prepared, refused: Verdict, way: Way): Steps<Job> {
+  *#full(prepared: Prepared, refused: Verdict, way: Session): Steps<Job> {
     const verdict = yield* makingRoom(way, [prepared.insert], refused)
     if (!verdict.ok && verdict.why === 'full') throw noRoom(prepared.insert, verdict.job)
     return yield* this.#handling(prepared, verdict, way)
   }
 
   /** Gives the standing job what the new one said; judged anew if it was moved in between. */
-  *#replace(insert: Insert, standing: JobRecord, way: Way): Steps<Job> {
+  *#replace(insert: Insert, standing: JobRecord, way: Session): Steps<Job> {
     const decision = replace(standing, insert.job)
     if (isDenied(decision) || decision.length === 0) return new Job(this.#desk, standing, { duplicate: true })
     const verdict = yield* step(way.commit(decision))
@@ -317,14 +322,14 @@ function unlessAborted(insert: Insert, signal: AbortSignal): () => readonly Inse
 class Adding implements Caller {
   readonly #adder: Adder
   readonly #prepared: Prepared
-  readonly #way: Way
+  readonly #way: Session
   readonly #resolve: (job: Job | Promise<Job>) => void
   readonly failed: (error: unknown) => void
 
   constructor(
     adder: Adder,
     prepared: Prepared,
-    way: Way,
+    way: Session,
     resolve: (job: Job | Promise<Job>) => void,
     reject: (error: unknown) => void,
   ) {

@@ -6,13 +6,13 @@ import { cleanText } from '../job/failure.js'
 import { cancel, remove } from '../job/lifecycle.js'
 import type { Decision } from '../job/lifecycle.js'
 import { quote } from '../job/quote.js'
-import { readDetails } from '../store/reading.js'
-import { step } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { readDetails } from '../store/read-pages.js'
+import { step } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Store } from '../store/store.js'
 import { withChains } from './chain-ends.js'
 import type { InTransaction, WithTransaction } from './transactions.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** What becomes of others. */
 export interface CascadeOptions {
@@ -70,7 +70,7 @@ export function cascadeIn(
 
 /** Whoever carries out what the rules decide. */
 interface Acting {
-  actingOnAll(records: readonly JobHeader[], decide: (job: JobHeader) => Decision, way: Way): Steps<number>
+  actingOnAll(records: readonly JobHeader[], decide: (job: JobHeader) => Decision, way: Session): Steps<number>
 }
 
 /** Jobs handled at a time, and jobs read by their ids at a time, with their payloads. */
@@ -83,7 +83,7 @@ const unfinished: readonly JobState[] = jobStates.filter((state) => !isFinished(
  * Removes all that wait for the chains of some jobs, and for theirs; those first that nobody waits for, so that whatever
  * happens in between, nobody is left waiting for what is gone.
  */
-export function* removeDependents(desk: Acting, ids: readonly string[], way: Way): Steps<number> {
+export function* removeDependents(desk: Acting, ids: readonly string[], way: Session): Steps<number> {
   const waiting = new Set<string>()
   const given = new Set(ids)
   const seen = new Set(ids)
@@ -116,7 +116,7 @@ export function* removeDependents(desk: Acting, ids: readonly string[], way: Way
  * Cancels the unfinished children of a job that was cancelled, and theirs: parents first, which then wait for nobody any more.
  * Children of cancelled ones are looked for as well, so that what was left by somebody who died half-way is found.
  */
-export function* cancelChildren(desk: Acting, id: string, way: Way, reason?: string): Steps<number> {
+export function* cancelChildren(desk: Acting, id: string, way: Session, reason?: string): Steps<number> {
   const parents = [id]
   let cancelled = 0
   for (let at = 0; at < parents.length; at++) {

@@ -2,12 +2,12 @@
 import { MillraceError } from '../job/errors.js'
 import type { JobHeader, JobRecord } from '../job/job.js'
 import { headerOf } from '../job/record.js'
-import { step } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { step } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Page } from '../store/store.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
-type Look = Pick<Way, 'find'>
+type Look = Pick<Session, 'find'>
 
 /** Jobs of a chain read at a time. */
 const PORTION = 500

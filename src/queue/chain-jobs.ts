@@ -3,14 +3,14 @@ import { MillraceError } from '../job/errors.js'
 import { isFinished } from '../job/job.js'
 import type { JobRecord } from '../job/job.js'
 import { remove } from '../job/lifecycle.js'
-import { stepwise } from '../store/stepwise.js'
+import { stepwise } from '../store/maybe-sync.js'
 import type { Page, Query, StoreEvent } from '../store/store.js'
 import { awaitEnd, removed } from './awaiting.js'
 import type { Ending } from './awaiting.js'
 import { hasDependents, removeDependents } from './cascade.js'
 import type { Desk } from './desk.js'
 import type { ResultOptions } from './job.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** Jobs read at a time. */
 const PAGE = 500
@@ -19,25 +19,25 @@ const PAGE = 500
 const RACES = 100
 
 /** The chain of a job: by its id, unless that is another's. */
-async function chainOf(way: Pick<Way, 'find' | 'get'>, id: string): Promise<string> {
+async function chainOf(way: Pick<Session, 'find' | 'get'>, id: string): Promise<string> {
   const { items } = await way.find({ chain: id, limit: 1 })
   return items.length > 0 ? id : ((await way.get(id))?.chainId ?? id)
 }
 
 /** The last job of a chain, which lies in one queue as a whole. */
-async function newest(way: Pick<Way, 'find'>, chain: string, queue: string): Promise<JobRecord | undefined> {
+async function newest(way: Pick<Session, 'find'>, chain: string, queue: string): Promise<JobRecord | undefined> {
   return (await way.find({ queue, chain, order: 'newest', limit: 1 })).items[0]
 }
 
 /** The job at which a chain stands. */
-export async function lastJob(way: Way, id: string, queue: string): Promise<JobRecord> {
+export async function lastJob(way: Session, id: string, queue: string): Promise<JobRecord> {
   const record = (await newest(way, id, queue)) ?? (await newest(way, await chainOf(way, id), queue))
   if (record === undefined) throw noChain(id, queue)
   return record
 }
 
 /** All jobs of a chain, in order. */
-export async function chainJobs(way: Way, id: string, queue: string): Promise<readonly JobRecord[]> {
+export async function chainJobs(way: Session, id: string, queue: string): Promise<readonly JobRecord[]> {
   const chain = await chainOf(way, id)
   const records: JobRecord[] = []
   let cursor: string | undefined
@@ -50,12 +50,18 @@ export async function chainJobs(way: Way, id: string, queue: string): Promise<re
 }
 
 /** One page of them: they are inserted in the order of the chain. */
-export async function chainPage(way: Way, id: string, queue: string, page: Query): Promise<Page<JobRecord>> {
+export async function chainPage(way: Session, id: string, queue: string, page: Query): Promise<Page<JobRecord>> {
   return way.find({ queue, chain: await chainOf(way, id), ...page })
 }
 
 /** Removes all jobs of a chain, unless others wait for it; or those as well. By page: a chain may be long. */
-export async function removeChain(desk: Desk, way: Way, id: string, queue: string, cascade: boolean): Promise<number> {
+export async function removeChain(
+  desk: Desk,
+  way: Session,
+  id: string,
+  queue: string,
+  cascade: boolean,
+): Promise<number> {
   const chain = await chainOf(way, id)
   let count = 0
   for (let races = 0; races < RACES;) {
@@ -77,7 +83,7 @@ export async function removeChain(desk: Desk, way: Way, id: string, queue: strin
   return count
 }
 
-async function refuseAwaited(way: Way, id: string, member: string): Promise<void> {
+async function refuseAwaited(way: Session, id: string, member: string): Promise<void> {
   const { jobs } = await way.details({ jobs: [member], parts: ['dependents'] })
   const waiting = jobs[0]!.dependents.filter(({ state }) => state === 'open').map(({ dependent }) => dependent)
   if (waiting.length > 0) throw hasDependents('Chain', id, waiting)

@@ -6,9 +6,9 @@ import { encodeJson } from '../job/json.js'
 import { cancel, complete, isDenied, lock } from '../job/lifecycle.js'
 import type { Returned } from '../job/lifecycle.js'
 import { checkName } from '../job/names.js'
-import { OpenTransaction, runInside } from '../store/ambient.js'
+import { OpenTransaction, refuseWithout, runInside } from '../store/transaction-context.js'
 import { connect } from '../store/connection.js'
-import { stepwise } from '../store/stepwise.js'
+import { stepwise } from '../store/maybe-sync.js'
 import type { Store, Tx } from '../store/store.js'
 import type { Adder } from './adding.js'
 import { cascadeIn, reasonIn } from './cascade.js'
@@ -24,10 +24,10 @@ import type { ResultOptions } from './job.js'
 import { makingRoom } from './room.js'
 import { Successors, cannotContinue, outOfOrder } from './successors.js'
 import type { Completing } from './successors.js'
-import { refuseWithout, splitTransaction, transactionIn, transactionOn } from './transactions.js'
+import { splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from './transactions.js'
 import type { JobPage } from './types.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** How often a settlement is judged anew because somebody else moved the job first. */
 const RACES = 100
@@ -177,7 +177,7 @@ class Completion {
   readonly #id: string
   /** The user's own transaction. */
   readonly #given: Tx
-  readonly #way: Way
+  readonly #way: Session
   #called = false
   #ended = false
   #running: Promise<unknown> | undefined
@@ -247,7 +247,7 @@ class Completion {
 
   async #settle<Result>(
     record: JobRecord,
-    way: Way,
+    way: Session,
     tx: Tx,
     work: (inside: Completing<Store, JobDefinitions>) => Result | Promise<Result>,
   ): Promise<Result> {
@@ -274,7 +274,7 @@ class Completion {
     return result === undefined ? undefined : encodeJson(result, 'result')
   }
 
-  async #land(first: JobRecord, successors: Successors, result: Returned['result'], way: Way): Promise<void> {
+  async #land(first: JobRecord, successors: Successors, result: Returned['result'], way: Session): Promise<void> {
     let record = first
     for (let races = 0; races < RACES; races++) {
       const outcome = successors.with(result)

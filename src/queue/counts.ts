@@ -5,7 +5,7 @@ import type { JobState } from '../job/job.js'
 import { isReserved } from '../job/names.js'
 import { connect } from '../store/connection.js'
 import type { QueueTally, Store } from '../store/store.js'
-import { wayfinder } from './way.js'
+import { sessionFor } from '../store/session.js'
 
 /** How many jobs there are in each state. */
 export type StateCounts = Readonly<Record<JobState, number>>
@@ -56,7 +56,7 @@ export async function storeCounts(store: Store): Promise<Readonly<Record<string,
   if (typeof store?.tally !== 'function') {
     throw new MillraceError('INVALID_OPTION', "storeCounts: give it a store, as in storeCounts(sqlite('jobs.db')).")
   }
-  const tallies = await wayfinder(connect(store))().tally()
+  const tallies = await sessionFor(connect(store))().tally()
   const own = tallies.filter(({ queue }) => !isReserved(queue))
   return Object.fromEntries(own.map((tally) => [tally.queue, countsOf(tally, [])]))
 }

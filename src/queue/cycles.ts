@@ -2,13 +2,13 @@
 import type { Insert, NewEdge } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
-import { readDetails } from '../store/reading.js'
-import { stepwise } from '../store/stepwise.js'
+import { readDetails } from '../store/read-pages.js'
+import { stepwise } from '../store/maybe-sync.js'
 import type { JobDetails } from '../store/store.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** What looking for cycles needs of the store. */
-type Look = Pick<Way, 'details' | 'getAll'>
+type Look = Pick<Session, 'details' | 'getAll'>
 
 /** Jobs read at a time, with their payloads. */
 const PORTION = 50

@@ -9,9 +9,9 @@ import type { Decision, Edit } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
 import { SIGNAL } from '../job/signals.js'
 import type { Connection } from '../store/connection.js'
-import { readDetails } from '../store/reading.js'
-import { step, stepwise } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { readDetails } from '../store/read-pages.js'
+import { step, stepwise } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Group, Refused, StoreEvent, Tx, Verdict } from '../store/store.js'
 import { awaitEnd, notFound, removed } from './awaiting.js'
 import { cancelChildren, cascadeIn, hasDependents, reasonIn, removeDependents } from './cascade.js'
@@ -27,8 +27,8 @@ import { observe } from './observe.js'
 import { parseOptions, parseWhen } from './options.js'
 import { Rereading } from './rereading.js'
 import { sending } from './signals.js'
-import { wayfinder } from './way.js'
-import type { Way } from './way.js'
+import { sessionFor } from '../store/session.js'
+import type { Session } from '../store/session.js'
 import { redelivering } from './webhook.js'
 
 /** How often a wish is judged anew because somebody else moved the job first. */
@@ -40,7 +40,7 @@ export class Desk implements JobActions {
   readonly feed: Feed
   readonly rereading: Rereading
   /** The way of a call to the store, in a transaction if one is given or if the calling code is inside of one. */
-  readonly way: (tx?: Tx) => Way
+  readonly way: (tx?: Tx) => Session
   readonly #jobs: JobDefinitions | undefined
   /** The most bytes that a job's data may take as JSON. */
   readonly maxBytes: number
@@ -50,7 +50,7 @@ export class Desk implements JobActions {
 
   constructor(connection: Connection, jobs: JobDefinitions | undefined, maxBytes: number) {
     this.connection = connection
-    this.way = wayfinder(connection)
+    this.way = sessionFor(connection)
     this.feed = new Feed(connection.store)
     this.rereading = new Rereading(connection)
     this.#jobs = jobs
@@ -72,7 +72,7 @@ export class Desk implements JobActions {
   }
 
   /** The job as it stands. */
-  *reading(id: string, way: Way): Steps<JobRecord> {
+  *reading(id: string, way: Session): Steps<JobRecord> {
     const record = yield* step(way.get(id))
     if (record === undefined || record.kind === SIGNAL) throw notFound(id)
     return record
@@ -87,7 +87,7 @@ export class Desk implements JobActions {
   /** Its children after it, if it is to cascade. */
   *cancelling(
     id: string,
-    way: Way,
+    way: Session,
     { cascade, reason }: { readonly cascade: boolean; readonly reason: string | undefined },
     known?: JobRecord,
   ): Steps<Done> {
@@ -121,12 +121,12 @@ export class Desk implements JobActions {
     return this.#within((way) => this.acting(id, decide, way))
   }
 
-  #within(work: (way: Way) => Steps<Done>): Promise<Done> {
+  #within(work: (way: Session) => Steps<Done>): Promise<Done> {
     return stepwise(work(this.way()))
   }
 
   /** Refused while others wait for the job, because they would then wait for nothing. */
-  *removing(id: string, way: Way, cascade: boolean): Steps<Done> {
+  *removing(id: string, way: Session, cascade: boolean): Steps<Done> {
     const record = yield* step(way.get(id))
     if (record === undefined || record.kind === SIGNAL) return { done: false, record: undefined }
     yield* refuseChainEnd(way, record)
@@ -142,7 +142,7 @@ export class Desk implements JobActions {
   }
 
   /** Those of some jobs that can be removed together: for which nobody else waits, and no chain loses its end alone. */
-  *removable(records: readonly JobRecord[], way: Way): Steps<readonly JobRecord[]> {
+  *removable(records: readonly JobRecord[], way: Session): Steps<readonly JobRecord[]> {
     const among = new Set(records.map((record) => record.id))
     const awaited = yield* this.#awaited(records, (dependent) => !among.has(dependent), way)
     const free = records.filter((record) => !awaited.has(record.id))
@@ -153,7 +153,7 @@ export class Desk implements JobActions {
   *#awaited(
     records: readonly JobRecord[],
     counts: (dependent: string) => boolean,
-    way: Way,
+    way: Session,
   ): Steps<ReadonlyMap<string, readonly string[]>> {
     const unfinished = records.filter((record) => !isFinished(record.state)).map((record) => record.id)
     const awaited = new Map<string, readonly string[]>()
@@ -170,7 +170,7 @@ export class Desk implements JobActions {
     return awaited
   }
 
-  *updating(id: string, changes: UpdateOptions, way: Way): Steps<Done> {
+  *updating(id: string, changes: UpdateOptions, way: Session): Steps<Done> {
     const record = yield* this.reading(id, way)
     if (changes.data !== undefined && !this.writes(record)) throw otherVersion(record)
     const edit = yield* this.editing(changes, record.name)
@@ -198,7 +198,7 @@ export class Desk implements JobActions {
   }
 
   /** Judges a wish by the rules and commits what they say, anew whenever somebody moved the job in between. */
-  *acting(id: string, decide: (job: JobRecord) => Decision, way: Way, known?: JobRecord): Steps<Done> {
+  *acting(id: string, decide: (job: JobRecord) => Decision, way: Session, known?: JobRecord): Steps<Done> {
     let record: JobRecord | undefined = known ?? (yield* this.reading(id, way))
     for (let races = 0; record !== undefined && races < RACES; races++) {
       const decision = decide(record)
@@ -219,7 +219,7 @@ export class Desk implements JobActions {
   *actingOnAll<Seen extends JobHeader>(
     records: readonly Seen[],
     decide: (job: Seen | JobRecord) => Decision,
-    way: Way,
+    way: Session,
     blocked: string[] = [],
   ): Steps<number> {
     let done = 0
@@ -256,7 +256,7 @@ export class Desk implements JobActions {
   }
 
   /** Sends a signal to a job; answers whether it was taken. */
-  *signalling(id: string, name: string, data: unknown, way: Way, known?: JobRecord): Steps<boolean> {
+  *signalling(id: string, name: string, data: unknown, way: Session, known?: JobRecord): Steps<boolean> {
     const text = encodeJson(data, 'signal data', this.maxBytes)
     return yield* sending(way, known ?? (yield* this.reading(id, way)), name, text)
   }

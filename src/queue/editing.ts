@@ -1,6 +1,6 @@
 // queue/editing.ts: what a queue can do to jobs that were added, by id or by filter.
-import { stepwise } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { stepwise } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Store } from '../store/store.js'
 import { cascadeIn, reasonIn } from './cascade.js'
 import type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } from './cascade.js'

@@ -5,13 +5,13 @@ import { decodeJson } from '../job/json.js'
 import { cancelReason } from '../job/lifecycle.js'
 import { isSignalId, readSignal } from '../job/signals.js'
 import { DELIVERIES, deliveryPending } from '../job/webhooks.js'
-import { WORKERS, cellKey } from '../store/cells.js'
-import type { LimitCell, PauseCell, WorkerCell } from '../store/cells.js'
-import { readCells } from '../store/reading.js'
-import { stepwise } from '../store/stepwise.js'
+import { WORKERS, cellKey } from '../store/settings.js'
+import type { LimitCell, PauseCell, WorkerCell } from '../store/settings.js'
+import { readCells } from '../store/read-pages.js'
+import { stepwise } from '../store/maybe-sync.js'
 import type { Cell, Page } from '../store/store.js'
 import { describeCycle, findCycle } from './cycles.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** One reason why a job is not running. */
 export type Reason =
@@ -75,13 +75,13 @@ export function liveWorkers(cells: readonly Cell[], now: Time): readonly WorkerC
 }
 
 /** Looks at everything that can hold a job back. */
-export async function explain(way: Way, record: JobRecord, now: Time): Promise<Explanation> {
+export async function explain(way: Session, record: JobRecord, now: Time): Promise<Explanation> {
   const reasons = await reasonsFor(way, record, now)
   const text = `Job ${record.id} (${record.name} in ${record.queue}) ${reasons.map(describe).join('; and ')}.`
   return { id: record.id, state: record.state, reasons, text }
 }
 
-async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+async function reasonsFor(way: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   if (record.kind === 'schedule') {
     return [{ why: 'schedule', next: isFinished(record.state) ? undefined : record.runAt }]
   }
@@ -114,7 +114,7 @@ async function reasonsFor(way: Way, record: JobRecord, now: Time): Promise<reado
 }
 
 /** Whether the end of a finished job is still to be told, and whether anybody is there to do so. */
-async function toldBy(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+async function toldBy(way: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   if (!deliveryPending(record)) return []
   const { queue } = record
   const cells = await stepwise(readCells(way, WORKERS))
@@ -125,7 +125,7 @@ async function toldBy(way: Way, record: JobRecord, now: Time): Promise<readonly 
 }
 
 /** The signals among what a job waits for: it waits for nothing else then. */
-async function signalsOf(way: Way, chains: readonly string[]): Promise<readonly Reason[]> {
+async function signalsOf(way: Session, chains: readonly string[]): Promise<readonly Reason[]> {
   const rows = await way.getAll(chains.filter(isSignalId))
   return rows.flatMap((row): Reason[] => {
     if (row === undefined) return []
@@ -134,7 +134,7 @@ async function signalsOf(way: Way, chains: readonly string[]): Promise<readonly 
   })
 }
 
-async function held(way: Way, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+async function held(way: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   const { queue, name } = record
   const cells = await stepwise(readCells(way, WORKERS, { cells: [cellKey.pause(queue), cellKey.limit(queue)] }))
   const read = (key: string): unknown => {
@@ -163,7 +163,7 @@ async function held(way: Way, record: JobRecord, now: Time): Promise<readonly Re
   return reasons.length > 0 ? reasons : [{ why: 'next' }]
 }
 
-async function activeIn(way: Way, queue: string, group: string): Promise<number> {
+async function activeIn(way: Session, queue: string, group: string): Promise<number> {
   let count = 0
   let cursor: string | undefined
   do {
@@ -175,7 +175,7 @@ async function activeIn(way: Way, queue: string, group: string): Promise<number>
   return count
 }
 
-async function reached(way: Way, limit: LimitCell, { queue, name, group }: JobRecord): Promise<readonly Reason[]> {
+async function reached(way: Session, limit: LimitCell, { queue, name, group }: JobRecord): Promise<readonly Reason[]> {
   const [tally] = await way.tally(queue)
   const leases = tally?.leases ?? {}
   const active = Object.values(leases).reduce((sum, count) => sum + count, 0)

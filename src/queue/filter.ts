@@ -5,11 +5,11 @@ import type { JobRecord, JobState } from '../job/job.js'
 import { checkName, refuseUnknown } from '../job/names.js'
 import { quote } from '../job/quote.js'
 import { scheduleId } from '../job/schedule.js'
-import { step } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { step } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Page, Query } from '../store/store.js'
 import { oneOf } from './options.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /**
  * Which jobs of a queue. Every field given must match; lists match any of theirs. Read from indexes, whatever else is in the
@@ -127,7 +127,7 @@ function list<T extends string>(value: T | readonly T[]): readonly T[] {
  * match, so that it can be repeated. Answers the sum of what `work` says.
  */
 export function* eachPage(
-  way: Way,
+  way: Session,
   queue: string,
   filter: JobFilter,
   states: readonly JobState[],

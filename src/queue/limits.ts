@@ -5,13 +5,13 @@ import { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import { checkName, refuseUnknown } from '../job/names.js'
 import { quote } from '../job/quote.js'
-import { cellKey, readCell } from '../store/cells.js'
-import type { Bound, GroupBound, LimitCell, Rate } from '../store/cells.js'
-import { step } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { cellKey, readCell } from '../store/settings.js'
+import type { Bound, GroupBound, LimitCell, Rate } from '../store/settings.js'
+import { step } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Verdict } from '../store/store.js'
 import { oneOf } from './options.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** So many jobs begun in any stretch of time. */
 export interface RateOptions {
@@ -85,7 +85,7 @@ export interface Limits extends StandingBound {
 
 /** Changes what bounds a queue, and answers what then does; writes nothing where it is so already. */
 export function* setLimits(
-  way: Way,
+  way: Session,
   queue: string,
   changes: LimitOptions,
   checkJob: (name: string) => void,
@@ -108,13 +108,17 @@ export function* setLimits(
 }
 
 /** What bounds a queue. */
-export function* getLimits(way: Way, queue: string): Steps<Limits> {
+export function* getLimits(way: Session, queue: string): Steps<Limits> {
   const { cells } = yield* step(way.details({ cells: [cellKey.limit(queue)] }))
   return standing(readCell<LimitCell>(cells[0]?.value))
 }
 
 /** What whoever adds to a group at its bound does. */
-export function* whenFull(way: Pick<Way, 'details'>, queue: string, group: string): Steps<'reject' | 'drop-oldest'> {
+export function* whenFull(
+  way: Pick<Session, 'details'>,
+  queue: string,
+  group: string,
+): Steps<'reject' | 'drop-oldest'> {
   const { cells } = yield* step(way.details({ cells: [cellKey.limit(queue)] }))
   const limits = readCell<LimitCell>(cells[0]?.value)
   return { ...limits.group, ...limits.groups?.[group] }.whenFull ?? 'reject'

@@ -5,20 +5,20 @@ import type { JobRecord, JobState } from '../job/job.js'
 import { cancel, promote, remove, retry, update } from '../job/lifecycle.js'
 import type { Decision, Edit } from '../job/lifecycle.js'
 import { checkName } from '../job/names.js'
-import { step } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { step } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import { removeDependents } from './cascade.js'
 import type { Desk } from './desk.js'
 import { eachPage } from './filter.js'
 import type { JobFilter } from './filter.js'
 import type { UpdateOptions } from './job.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** The queue whose jobs are meant, and the way to them. */
 export interface Place {
   readonly queue: string
   readonly desk: Desk
-  readonly way: Way
+  readonly way: Session
 }
 
 /** Wishes that the rules judge by the job alone, and the states in which they can come true. */

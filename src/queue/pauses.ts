@@ -1,13 +1,13 @@
 // queue/pauses.ts: pausing and resuming, as a versioned cell that claims read.
-import { cellKey } from '../store/cells.js'
-import type { PauseCell } from '../store/cells.js'
-import { step } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { cellKey } from '../store/settings.js'
+import type { PauseCell } from '../store/settings.js'
+import { step } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Verdict } from '../store/store.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** Pauses or resumes a queue, or one name in it; changes and announces nothing where it is so already. */
-export function* setPause(way: Way, queue: string, name: string | undefined, paused: boolean): Steps<void> {
+export function* setPause(way: Session, queue: string, name: string | undefined, paused: boolean): Steps<void> {
   const key = cellKey.pause(queue)
   const type = paused ? 'paused' : 'resumed'
   let [cell] = (yield* step(way.details({ cells: [key] }))).cells

@@ -1,7 +1,7 @@
 // queue/rereading.ts: a slow read of the jobs that callers wait for, in case that no event ever tells of their end.
 import type { JobRecord, Millis } from '../job/job.js'
 import type { Connection } from '../store/connection.js'
-import { bytesOfRecord } from '../store/reading.js'
+import { bytesOfRecord } from '../store/read-pages.js'
 import type { Stop } from '../store/runtime.js'
 
 /** How often; a wait is first read for after one to two times this. */

@@ -3,14 +3,14 @@ import type { Change, Insert } from '../job/change.js'
 import type { JobHeader } from '../job/job.js'
 import { drop } from '../job/lifecycle.js'
 import { headerOf } from '../job/record.js'
-import { step } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { step } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Group, Refused, RefusedOtherwise, Verdict } from '../store/store.js'
 import { whenFull } from './limits.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** What making room needs of the store. */
-export type RoomWay = Pick<Way, 'commit' | 'details'>
+export type RoomWay = Pick<Session, 'commit' | 'details'>
 
 /** Jobs that one commit drops at most. */
 const MOST_DROPPED = 1000
@@ -40,7 +40,11 @@ export class Room {
    * Drops one more for inserts that were refused as `full`; answers whether that can be. Not where the group does not
    * say so, nor a job that would itself come to be by the same commit.
    */
-  *make({ id, job: oldest }: RefusedOtherwise, inserts: readonly Insert[], way: Pick<Way, 'details'>): Steps<boolean> {
+  *make(
+    { id, job: oldest }: RefusedOtherwise,
+    inserts: readonly Insert[],
+    way: Pick<Session, 'details'>,
+  ): Steps<boolean> {
     const refused = inserts.find(({ job }) => job.id === id)?.job
     if (oldest === undefined || refused?.group === undefined) return false
     if (this.#dropped.has(oldest.id) || this.#dropped.size >= MOST_DROPPED) return false

@@ -9,8 +9,8 @@ import { MAX_NAME_LENGTH, checkName, refuseUnknown } from '../job/names.js'
 import { SCHEDULE, readProgress, readSpec, runId, scheduleId, writeSpec } from '../job/schedule.js'
 import { nextTime, parseTimes, timeOptionNames, timesFrom } from '../job/schedule-times.js'
 import type { ScheduleTimes, Timing } from '../job/schedule-times.js'
-import { step } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { step } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Page, Refused } from '../store/store.js'
 import type { InputOf, JobDefinitions, NameOf } from './define.js'
 import type { Desk } from './desk.js'
@@ -18,7 +18,7 @@ import { pageIn, pageQuery } from './filter.js'
 import type { PageOptions } from './filter.js'
 import type { Place } from './operations.js'
 import type { AddOptions } from './options.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** How the runs of a schedule are added: as `add`, but for what the schedule itself decides. */
 export type RunOptions = Omit<AddOptions, (typeof decided)[number]>
@@ -212,7 +212,7 @@ const NOWHERE = ''
 const RACES = 100
 
 /** What stands where a schedule was refused, once it is what the new one says. */
-export function* standingSchedule(desk: Desk, insert: Insert, verdict: Refused, way: Way): Steps<JobRecord> {
+export function* standingSchedule(desk: Desk, insert: Insert, verdict: Refused, way: Session): Steps<JobRecord> {
   const { id, queue } = insert.job
   const { key } = readSpec(insert.job as unknown as JobRecord)
   if (verdict.why === 'missing') {
@@ -274,7 +274,7 @@ export function* schedulesOf(
   return cursor === undefined ? { schedules } : { schedules, cursor }
 }
 
-function* allSchedules(queue: string, way: Way): Steps<readonly Schedule[]> {
+function* allSchedules(queue: string, way: Session): Steps<readonly Schedule[]> {
   const found: Schedule[] = []
   let cursor: string | undefined
   do {

@@ -8,10 +8,10 @@ import type { Insert } from '../job/change.js'
 import { create } from '../job/lifecycle.js'
 import { checkName } from '../job/names.js'
 import { SIGNAL_IDS, isSignalId, signalSpec, signalled } from '../job/signals.js'
-import { step } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
+import { step } from '../store/maybe-sync.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Verdict } from '../store/store.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** Whose signal it is. */
 type Owner = Pick<JobRecord, 'id' | 'queue' | 'createdAt'>
@@ -41,7 +41,7 @@ export function isOfSignal({ chain }: Edge): boolean {
 }
 
 /** Sends a signal to a job; answers whether it was taken: the first of its name is, unless its wait was over. */
-export function* sending(way: Way, job: JobRecord, name: string, data: JsonText | undefined): Steps<boolean> {
+export function* sending(way: Session, job: JobRecord, name: string, data: JsonText | undefined): Steps<boolean> {
   const id = signalId(job, checkSignal(name))
   let row = yield* step(way.get(id))
   if (row === undefined || !isFinished(row.state)) refuseFinished(job, name)

@@ -1,8 +1,8 @@
 // queue/telemetry.ts: what queues and workers tell of what they do, to whoever measures it and to the log.
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { isScheduleId } from '../job/schedule.js'
-import { openTransaction } from '../store/ambient.js'
-import type { AfterCommit, Evidence } from '../store/ambient.js'
+import { openTransaction } from '../store/transaction-context.js'
+import type { AfterCommit, Evidence } from '../store/transaction-context.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store, Tx } from '../store/store.js'

@@ -1,7 +1,13 @@
 // queue/transactions.ts: how a call names its transaction, and `queue.transaction` itself.
 import { MillraceError } from '../job/errors.js'
 import { refuseUnknown } from '../job/names.js'
-import { OpenTransaction, joinedTransaction, openTransaction, runInside } from '../store/ambient.js'
+import {
+  OpenTransaction,
+  joinedTransaction,
+  openTransaction,
+  refuseWithout,
+  runInside,
+} from '../store/transaction-context.js'
 import { connect } from '../store/connection.js'
 import type { GivenBy, Store, TakenBy, Tx } from '../store/store.js'
 
@@ -50,15 +56,6 @@ export function splitTransaction<Options extends object>(
   if (!('tx' in options)) return { tx: undefined, rest: options }
   const { tx, ...rest } = options
   return { tx, rest: rest as unknown as Options }
-}
-
-/** Refuses a transaction where there can be none. */
-export function refuseWithout(store: Store): void {
-  if (store.can.transactions) return
-  throw new MillraceError(
-    'INVALID_TRANSACTION',
-    `The ${store.name} store has no transactions. Leave \`tx\` out, or use a store that has them: sqlite or postgres.`,
-  )
 }
 
 /** Refuses a schema that waits where the transaction may be over, or another one begun, when it answers. */

@@ -11,12 +11,12 @@ import { quote } from '../job/quote.js'
 import type { Decision } from '../job/lifecycle.js'
 import { deliveryPending, isSent, redeliver } from '../job/webhooks.js'
 import type { Connection } from '../store/connection.js'
-import type { Steps } from '../store/stepwise.js'
+import type { Steps } from '../store/maybe-sync.js'
 import type { Store } from '../store/store.js'
 import type { Logger } from './events.js'
 import { oneOf } from './options.js'
 import type { JobWebhookOptions } from './options.js'
-import type { Way } from './way.js'
+import type { Session } from '../store/session.js'
 
 /** Where a worker has the deliveries of its queue sent. */
 export interface DeliveryPlace {
@@ -150,11 +150,11 @@ export function webhookId(delivery: string): string {
 /** What judges wishes by the rules; see `Desk`. */
 interface Acting {
   readonly connection: Connection
-  acting(id: string, decide: (job: JobRecord) => Decision, way: Way, known?: JobRecord): Steps<unknown>
+  acting(id: string, decide: (job: JobRecord) => Decision, way: Session, known?: JobRecord): Steps<unknown>
 }
 
 /** Has the end of a finished job told once more; answers the `webhook-id` of that delivery. */
-export function* redelivering(id: string, desk: Acting, way: Way, known?: JobRecord): Steps<string> {
+export function* redelivering(id: string, desk: Acting, way: Session, known?: JobRecord): Steps<string> {
   const { runtime } = desk.connection
   const delivery = `millrace:webhook:${runtime.id()}`
   const asked = { id: webhookId(delivery), at: runtime.now() }

@@ -1,15 +1,15 @@
 // store/batcher.ts: concurrent calls → one batch. What is asked for while a batch is in flight forms the next.
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
-import { outside } from './ambient.js'
+import { outside } from './transaction-context.js'
 import { UNSENT_TRIED, isFinal, isTooLarge, saysNothingLanded, saysNothingSent, unavailable } from './commit-errors.js'
 import { Outage } from './outage.js'
 import type { Runtime, Stop } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
-import { BATCH_BYTES, bytesOf, bytesOfAsk, bytesOfRenewals, weightOf } from './weight.js'
+import { BATCH_BYTES, bytesOf, bytesOfAsk, bytesOfRenewals, weightOf } from './batch-size.js'
 
 /** How a lane behaves. */
-export interface LaneOptions {
+export interface BatcherOptions {
   /** Changes a batch holds at most; a single larger group travels alone. Default 500. */
   readonly size?: number
   /** Whether a full batch follows at once, without a turn of the event loop between: where the store works elsewhere. Default false. */
@@ -93,11 +93,11 @@ interface Load {
 }
 
 /** One stream of batches to a store, under one writer's name at a time, and never two at a time. */
-export class Lane {
+export class Batcher {
   readonly #store: Committer
   readonly #runtime: Runtime
   readonly #name: string
-  readonly #options: Required<LaneOptions>
+  readonly #options: Required<BatcherOptions>
   /** Whose batches are sent now, how many names there were before, and the number of the last batch under this one. */
   #writer: string
   #before = 0
@@ -121,7 +121,7 @@ export class Lane {
   #flushes: { readonly upTo: number; left: number; readonly done: () => void }[] = []
   #trip: Millis = 0
 
-  constructor(store: Committer, runtime: Runtime, writer: string, options: LaneOptions = {}) {
+  constructor(store: Committer, runtime: Runtime, writer: string, options: BatcherOptions = {}) {
     this.#store = store
     this.#runtime = runtime
     this.#name = writer

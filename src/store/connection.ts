@@ -1,10 +1,10 @@
 // store/connection.ts: what queues and workers of one process share on a store: its lanes and its opening.
-import { Lane } from './batcher.js'
+import { Batcher } from './batcher.js'
 import type { Committer } from './batcher.js'
 import type { Time } from '../job/job.js'
 import { Outage } from './outage.js'
-import { Reads } from './reads.js'
-import { Outcomes } from './outcomes.js'
+import { ReadBatcher } from './read-batcher.js'
+import { TransactionOutcomes } from './transaction-outcomes.js'
 import { systemRuntime } from './runtime.js'
 import type { Runtime } from './runtime.js'
 import type { Store } from './store.js'
@@ -14,17 +14,17 @@ export interface Connection {
   readonly store: Store
   readonly runtime: Runtime
   /** Adds, settlements and notes. */
-  readonly main: Lane
+  readonly main: Batcher
   /** Asks: with the rest, so that one round trip does both; by themselves where a store works on several batches at once. */
-  readonly asks: Lane
+  readonly asks: Batcher
   /** Renewals and signs of life, so that a slow batch never costs a lease. */
-  readonly renewals: Lane
+  readonly renewals: Batcher
   /** Tells that the store has failed where nobody else is told, because what was sent is sent again. */
   readonly outage: Outage
-  /** Reads by id, together with others of the same turn. */
-  readonly reads: Reads
+  /** ReadBatcher by id, together with others of the same turn. */
+  readonly reads: ReadBatcher
   /** Which of the users' own transactions were committed. */
-  readonly outcomes: Outcomes
+  readonly outcomes: TransactionOutcomes
   /** Resolves when the store is open; opens it the first time. */
   ready(): Promise<void>
 }
@@ -70,16 +70,16 @@ function create(store: Store): Connection {
   const outage = new Outage(store)
   const { portion, tenure, parallel: eager = false } = store.can
   const shared = { outage, ...(tenure !== undefined && { tenure }) }
-  const main = new Lane(gate, runtime, writer, { ...shared, eager, ...(portion !== undefined && { size: portion }) })
+  const main = new Batcher(gate, runtime, writer, { ...shared, eager, ...(portion !== undefined && { size: portion }) })
   return {
     store,
     runtime,
     main,
-    asks: eager ? new Lane(gate, runtime, `${writer}/asks`, shared) : main,
-    renewals: new Lane(gate, runtime, `${writer}/renewals`, shared),
+    asks: eager ? new Batcher(gate, runtime, `${writer}/asks`, shared) : main,
+    renewals: new Batcher(gate, runtime, `${writer}/renewals`, shared),
     outage,
-    reads: new Reads(store, runtime),
-    outcomes: new Outcomes(store, runtime),
+    reads: new ReadBatcher(store, runtime),
+    outcomes: new TransactionOutcomes(store, runtime),
     ready,
   }
 }

@@ -214,7 +214,7 @@ export interface JobDetails {
  *
  * A list of edges with outcomes, of logs or of steps is cut where it reaches the bytes asked for, with its first entry in any
  * case. The job with which the answer reaches them is the last one, and those behind it are left out. `readDetails` in
- * store/reading.ts reads the rest. So are cells under a prefix, of which `readCells` reads the rest; those asked for by their
+ * store/read-pages.ts reads the rest. So are cells under a prefix, of which `readCells` reads the rest; those asked for by their
  * keys are all there.
  */
 export interface Details {

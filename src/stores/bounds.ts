@@ -1,7 +1,7 @@
 // stores/bounds.ts: what the cells of a queue say about claims and inserts: pauses, limits and weights.
 import type { JsonText } from '../job/json.js'
-import { readCell } from '../store/cells.js'
-import type { Bound, GroupBound, LimitCell, PauseCell, Rate } from '../store/cells.js'
+import { readCell } from '../store/settings.js'
+import type { Bound, GroupBound, LimitCell, PauseCell, Rate } from '../store/settings.js'
 
 /** What bounds a queue. */
 export interface Bounds {

@@ -1,6 +1,6 @@
 // stores/details.ts: what lies beside jobs, and cells, cut by bytes, for stores that read entry by entry.
 import type { Edge, LogLine, StepResult } from '../job/job.js'
-import { READ_BYTES } from '../store/reading.js'
+import { READ_BYTES } from '../store/read-pages.js'
 import type { Cell, Details, DetailsQuery, JobDetails } from '../store/store.js'
 
 /** What lies beside one job. Lists begin behind a place, and are read as far as there is room for them. */

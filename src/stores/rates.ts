@@ -1,6 +1,6 @@
 // stores/rates.ts: so many claims in any stretch of time. Each claim takes a token, which comes back one stretch later.
 import type { Millis, Time } from '../job/job.js'
-import type { Rate } from '../store/cells.js'
+import type { Rate } from '../store/settings.js'
 
 /** Tokens taken, by when, oldest first; those taken at about the same time are written as one. */
 export type Taken = readonly (readonly [at: Time, count: number])[]

@@ -1,8 +1,8 @@
 // testing/check-lateness.ts: a job that a worker could have started and did not, for longer than anything explains.
 import type { Put } from '../job/change.js'
 import type { JobRecord, Millis } from '../job/job.js'
-import { cellKey, readCell } from '../store/cells.js'
-import type { LimitCell } from '../store/cells.js'
+import { cellKey, readCell } from '../store/settings.js'
+import type { LimitCell } from '../store/settings.js'
 import type { Pauses } from './check-claims.js'
 import type { Landing, RunEntry } from './history.js'
 import type { SimulationSettings } from './script.js'

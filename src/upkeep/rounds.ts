@@ -4,7 +4,7 @@ import type { JobRecord, Time } from '../job/job.js'
 import { fireSchedule } from '../job/lifecycle.js'
 import { makingRoom } from '../queue/room.js'
 import type { RoomWay } from '../queue/room.js'
-import { stepwise } from '../store/stepwise.js'
+import { stepwise } from '../store/maybe-sync.js'
 import type { Refused } from '../store/store.js'
 
 /** What came of a due schedule: whether it was moved on from here, and to when. */

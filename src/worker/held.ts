@@ -1,8 +1,8 @@
 // worker/held.ts: a transaction that stays open until it is told how to end.
 import { makingRoom } from '../queue/room.js'
 import type { RoomWay } from '../queue/room.js'
-import { OpenTransaction, outside } from '../store/ambient.js'
-import { stepwise } from '../store/stepwise.js'
+import { OpenTransaction, outside } from '../store/transaction-context.js'
+import { stepwise } from '../store/maybe-sync.js'
 import type { Group, Store, Tx, Verdict } from '../store/store.js'
 
 /** How a transaction ended. */

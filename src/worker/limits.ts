@@ -1,6 +1,6 @@
 // worker/limits.ts: seeds a queue's concurrency from a worker's option.
-import { cellKey } from '../store/cells.js'
-import type { LimitCell } from '../store/cells.js'
+import { cellKey } from '../store/settings.js'
+import type { LimitCell } from '../store/settings.js'
 import type { Connection } from '../store/connection.js'
 
 /** Writes the bound unless somebody set one on the queue; of several workers, the last to start has the word. */

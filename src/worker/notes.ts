@@ -5,8 +5,8 @@ import type { JobRecord, Millis, StepResult } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import { note } from '../job/lifecycle.js'
 import type { NoteFields } from '../job/lifecycle.js'
-import type { OpenTransaction } from '../store/ambient.js'
-import type { Lane } from '../store/batcher.js'
+import type { OpenTransaction } from '../store/transaction-context.js'
+import type { Batcher } from '../store/batcher.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Verdict } from '../store/store.js'
 
@@ -62,7 +62,7 @@ export interface LastWords {
  */
 export class Notes {
   readonly #record: JobRecord
-  readonly #lane: Pick<Lane, 'submit'>
+  readonly #lane: Pick<Batcher, 'submit'>
   readonly #noted: (said: Told, verdict: Verdict) => void
   readonly #refused: () => MillraceError
   readonly #bounds: NoteBounds
@@ -75,7 +75,7 @@ export class Notes {
   /** `noted` hears what became of each note; `refused` makes the error for one that was. */
   constructor(
     record: JobRecord,
-    lane: Pick<Lane, 'submit'>,
+    lane: Pick<Batcher, 'submit'>,
     noted: (said: Told, verdict: Verdict) => void,
     refused: () => MillraceError,
     bounds: NoteBounds = BOUNDS,

@@ -1,10 +1,10 @@
 // worker/presence.ts: a worker's entry in the registry: it says that it lives, and sees who else does.
 import type { CellEvent } from '../job/change.js'
-import { WORKERS, cellKey } from '../store/cells.js'
-import type { WorkerCell } from '../store/cells.js'
+import { WORKERS, cellKey } from '../store/settings.js'
+import type { WorkerCell } from '../store/settings.js'
 import type { Connection } from '../store/connection.js'
-import { readCells } from '../store/reading.js'
-import { stepwise } from '../store/stepwise.js'
+import { readCells } from '../store/read-pages.js'
+import { stepwise } from '../store/maybe-sync.js'
 import type { Cell, Verdict } from '../store/store.js'
 import { liveWorkers } from '../queue/explain.js'
 

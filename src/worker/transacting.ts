@@ -5,13 +5,20 @@ import { lock } from '../job/lifecycle.js'
 import type { Returned } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
 import { oneOf } from '../queue/options.js'
-import { refuseWithout, transactionIn } from '../queue/transactions.js'
+import { transactionIn } from '../queue/transactions.js'
 import type { InTransaction } from '../queue/transactions.js'
 import type { Adder, Prepared } from '../queue/adding.js'
 import type { Desk } from '../queue/desk.js'
 import { Successors, cannotContinue, outOfOrder } from '../queue/successors.js'
-import { OpenTransaction, enter, joinedTransaction, refuseInside, runInside } from '../store/ambient.js'
-import type { Place } from '../store/ambient.js'
+import {
+  OpenTransaction,
+  enter,
+  joinedTransaction,
+  refuseInside,
+  refuseWithout,
+  runInside,
+} from '../store/transaction-context.js'
+import type { TransactionPosition } from '../store/transaction-context.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Group, Tx, Verdict } from '../store/store.js'
@@ -73,7 +80,7 @@ const LOCK_AGAIN: Millis = 20
 /** The transactions of one attempt. Made when a handler first asks for one. */
 export class Transacting {
   /** Where the handler is: what it calls joins the transaction that is open there. */
-  readonly place: Place = { open: undefined }
+  readonly place: TransactionPosition = { open: undefined }
   readonly #attempt: Transactor
   readonly #host: TransactingHost
   readonly #connection: Connection

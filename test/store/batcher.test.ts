@@ -3,8 +3,8 @@
 import * as fc from 'fast-check'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { MillraceError, isMillraceError } from '../../src/job/errors.js'
-import { Lane } from '../../src/store/batcher.js'
-import type { LaneOptions } from '../../src/store/batcher.js'
+import { Batcher } from '../../src/store/batcher.js'
+import type { BatcherOptions } from '../../src/store/batcher.js'
 import type { Group, Verdict } from '../../src/store/store.js'
 import { record } from '../job/lifecycle.records.js'
 import {
@@ -22,10 +22,10 @@ import {
 
 let runtime: ManualRuntime
 let store: ScriptedStore
-let lane: Lane
+let lane: Batcher
 
-function open(options?: LaneOptions): Lane {
-  return new Lane(store, runtime, 'w1', options)
+function open(options?: BatcherOptions): Batcher {
+  return new Batcher(store, runtime, 'w1', options)
 }
 
 /** Sends these groups and lets their batch leave. */
@@ -532,7 +532,7 @@ describe('a flush', () => {
 })
 
 it('two lanes are independent: a stuck batch in one holds up no renewal in the other', async () => {
-  const other = new Lane(store, runtime, 'w1/renewals')
+  const other = new Batcher(store, runtime, 'w1/renewals')
   const [stuck] = await send('a')
   for (let round = 1; round <= 3; round++) {
     const heard = listen(other.renew(renewals('x')))

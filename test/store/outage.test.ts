@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { isMillraceError } from '../../src/job/errors.js'
 import type { MillraceError } from '../../src/job/errors.js'
-import { Lane } from '../../src/store/batcher.js'
+import { Batcher } from '../../src/store/batcher.js'
 import { Outage } from '../../src/store/outage.js'
 import type { Store } from '../../src/store/store.js'
 import { newQueue, newStore, newWorker } from '../setup.js'
@@ -35,7 +35,7 @@ describe('an outage', () => {
     const outage = new Outage(store)
     const told: unknown[] = []
     outage.on(({ cause }) => void told.push(cause))
-    const [one, other] = ['one', 'other'].map((writer) => new Lane(store, runtime, writer, { outage }))
+    const [one, other] = ['one', 'other'].map((writer) => new Batcher(store, runtime, writer, { outage }))
     const heard = [one!, other!].map((lane) => listen(lane.commit(group('a'))))
     await runtime.proceed()
     const causes = store.inFlight.map((sent) => {
@@ -57,7 +57,7 @@ describe('an outage', () => {
     const outage = new Outage(store)
     const told: unknown[] = []
     outage.on((error) => void told.push(error))
-    const heard = listen(new Lane(store, runtime, 'one', { outage, replays: 0 }).commit(group('a')))
+    const heard = listen(new Batcher(store, runtime, 'one', { outage, replays: 0 }).commit(group('a')))
     await runtime.proceed()
     store.last.fail(new Error('gone'))
     await turn()

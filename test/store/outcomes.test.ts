@@ -4,12 +4,12 @@ import { virtualClock } from 'millrace/testing'
 import type { VirtualClock } from 'millrace/testing'
 import { MillraceError } from '../../src/job/errors.js'
 import type { JobRecord } from '../../src/job/job.js'
-import { Outcomes } from '../../src/store/outcomes.js'
+import { TransactionOutcomes } from '../../src/store/transaction-outcomes.js'
 import type { Store } from '../../src/store/store.js'
 
 interface Scene {
   readonly clock: VirtualClock
-  readonly outcomes: Outcomes
+  readonly outcomes: TransactionOutcomes
   /** Those that a read finds, by id, with when they were added. */
   readonly there: Map<string, number>
   /** How many jobs each read asked for. */
@@ -30,7 +30,7 @@ function scene(): Scene {
     if (made.failure !== undefined) throw made.failure
     return ids.map((id) => (there.has(id) ? ({ id, createdAt: there.get(id) } as JobRecord) : undefined))
   }
-  const outcomes = new Outcomes({ get } as unknown as Store, clock.runtime)
+  const outcomes = new TransactionOutcomes({ get } as unknown as Store, clock.runtime)
   const made: Scene = {
     clock,
     outcomes,

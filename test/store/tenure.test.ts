@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { memory } from 'millrace/memory'
 import { postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
-import { Lane } from '../../src/store/batcher.js'
+import { Batcher } from '../../src/store/batcher.js'
 import type { Committer } from '../../src/store/batcher.js'
 import { connect } from '../../src/store/connection.js'
 import { insert } from '../../src/store/conformance/making.js'
@@ -48,7 +48,7 @@ describe.each(Object.entries(kinds))('on %s', (_, open) => {
     }
     const system = systemRuntime()
     const hurried = { ...system, timer: (_delay: number, work: () => void) => system.timer(0, work) }
-    const lane = new Lane(losing, hurried, newSchema(), { tenure: 3 })
+    const lane = new Batcher(losing, hurried, newSchema(), { tenure: 3 })
     for (let n = 0; n < 30; n++) {
       const verdict = await lane.commit([insert(`job ${n}`, n % 2 === 0 ? 'even' : 'odd')])
       expect(verdict).toMatchObject({ ok: true, inserted: [{ id: `job ${n}` }] })

@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest'
 import type { Change, Move, MoveFields, NewEdge, NewJob, Note } from '../../src/job/change.js'
 import type { ErrorInfo } from '../../src/job/job.js'
-import { Lane } from '../../src/store/batcher.js'
-import { bytesOf, bytesOfAsk, bytesOfRenewals, portionsOf, weightOf } from '../../src/store/weight.js'
+import { Batcher } from '../../src/store/batcher.js'
+import { bytesOf, bytesOfAsk, bytesOfRenewals, portionsOf, weightOf } from '../../src/store/batch-size.js'
 import { ManualRuntime, ScriptedStore, ask, group, renewals } from './lane-helpers.js'
 
 const move: Move = {
@@ -110,7 +110,7 @@ describe('portions', () => {
 describe('a batch', () => {
   it('holds at most `bytes` of what users wrote, and whole groups; a single larger one, alone', async () => {
     const [store, runtime] = [new ScriptedStore(), new ManualRuntime()]
-    const lane = new Lane(store, runtime, 'w1', { bytes: 10 })
+    const lane = new Batcher(store, runtime, 'w1', { bytes: 10 })
     const said = (id: string, progress: string, logs: string[] = []): Note => ({ ...note, id, progress, logs })
     const groups = [
       [said('a', '123')],

@@ -12,8 +12,8 @@ import type { Job } from '../../queue/job.js'
 import { RESERVED } from '../../queue/opening.js'
 import { Queue } from '../../queue/queue.js'
 import type { QueueOptions } from '../../queue/types.js'
-import { wayfinder } from '../../queue/way.js'
-import type { Way } from '../../queue/way.js'
+import { sessionFor } from '../../store/session.js'
+import type { Session } from '../../store/session.js'
 import { webhookId } from '../../queue/webhook.js'
 import type { Deliveries, DeliveryPlace } from '../../queue/webhook.js'
 import { connect } from '../../store/connection.js'
@@ -102,7 +102,7 @@ class Sender {
   readonly #settings: DeliverySettings
   readonly #place: DeliveryPlace
   readonly #runtime: Runtime
-  readonly #way: Way
+  readonly #way: Session
   readonly #poster: Poster
   readonly #breaker: Breaker
   readonly #logger: Logger
@@ -117,7 +117,7 @@ class Sender {
     this.#place = place
     this.#logger = safeLogger(place.logger)
     this.#runtime = connection.runtime
-    this.#way = wayfinder(connection)()
+    this.#way = sessionFor(connection)()
     this.#poster = new Poster(this.#runtime, settings)
     this.#breaker = new Breaker(this.#runtime, settings.breaker)
   }

@@ -2,8 +2,8 @@
 import type { Change } from '../../job/change.js'
 import type { Edge, EdgePolicy, JobRecord, Millis, Time } from '../../job/job.js'
 import * as lifecycle from '../../job/lifecycle.js'
-import { cellKey } from '../cells.js'
-import type { LimitCell, PauseCell } from '../cells.js'
+import { cellKey } from '../settings.js'
+import type { LimitCell, PauseCell } from '../settings.js'
 import type {
   Ask,
   Batch,

@@ -7,8 +7,8 @@ import { Listener } from './listening.js'
 import { MINUTE } from './resolve.js'
 import { contradictions } from './sound.js'
 import { walkQueues } from './walk.js'
-import { readCells } from '../reading.js'
-import { stepwise } from '../stepwise.js'
+import { readCells } from '../read-pages.js'
+import { stepwise } from '../maybe-sync.js'
 import type { Cell, Query, QueueTally, Receipt, Store, StoreEvent } from '../store.js'
 
 const times = new Set(

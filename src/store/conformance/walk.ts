@@ -1,6 +1,6 @@
 // store/conformance/walk.ts: random walks over the port, as plain values that can be stored, cut down and run again.
 import type { EdgePolicy } from '../../job/job.js'
-import { cellKey } from '../cells.js'
+import { cellKey } from '../settings.js'
 
 /** A choice among the jobs there are when the step is taken: 0 is the first, just below 1 the last. */
 export type Pick = number

@@ -2,7 +2,7 @@
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { Batch, Group } from '../../store/store.js'
-import { bytesOf } from '../../store/weight.js'
+import { bytesOf } from '../../store/batch-size.js'
 import { wrongLevel } from './isolation.js'
 
 /** A code of the server's; those of Prisma's own look alike, but for their first digit. */

@@ -2,7 +2,7 @@
 import { jobStates } from '../../job/job.js'
 import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
-import { READ_BYTES } from '../../store/reading.js'
+import { READ_BYTES } from '../../store/read-pages.js'
 import type { Details, DetailsQuery, Due, JobDetails, Lifetime, Page, Query, QueueTally } from '../../store/store.js'
 import type { Settings } from '../settings.js'
 import type { Value } from './connection.js'

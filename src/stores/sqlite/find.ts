@@ -1,7 +1,7 @@
 // stores/sqlite/find.ts: finds jobs, page by page, in the order of their insertion.
 import { jobStates } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
-import { bytesOfRecord, READ_BYTES } from '../../store/reading.js'
+import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
 import type { Page, Query } from '../../store/store.js'
 import { merge } from '../table/merge.js'
 import type { Statement, Value } from './driver.js'

@@ -1,7 +1,7 @@
 // stores/sqlite/ground.ts: what a connection remembers of the file between commits, as long as nobody else writes to it.
 import type { AttemptError, JobHeader, JobRecord, Time } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
-import { cellKey } from '../../store/cells.js'
+import { cellKey } from '../../store/settings.js'
 import { boundsOf } from '../bounds.js'
 import type { Bounds } from '../bounds.js'
 import { Settings } from '../settings.js'

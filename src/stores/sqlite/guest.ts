@@ -1,7 +1,7 @@
 // stores/sqlite/guest.ts: a transaction that somebody else has open, as the store can work in it.
 import { MillraceError } from '../../job/errors.js'
-import { answered, step, stepwise } from '../../store/stepwise.js'
-import type { Steps } from '../../store/stepwise.js'
+import { answered, step, stepwise } from '../../store/maybe-sync.js'
+import type { Steps } from '../../store/maybe-sync.js'
 import type { Database } from './driver.js'
 import { staleError, toStoreError } from './failures.js'
 import { lister } from './find.js'

@@ -1,6 +1,6 @@
 // stores/sqlite/put.ts: writes a versioned cell, and heeds those that bound claims: pauses and limits.
 import type { Put } from '../../job/change.js'
-import { cellKey } from '../../store/cells.js'
+import { cellKey } from '../../store/settings.js'
 import type { Cell, Refused } from '../../store/store.js'
 import type { SqlRow } from './driver.js'
 import type { Transaction } from './transaction.js'

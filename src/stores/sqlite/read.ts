@@ -1,7 +1,7 @@
 // stores/sqlite/read.ts: what the file can be asked, finding jobs aside: details, counts, and what is due.
 import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
 import { jobStates } from '../../job/job.js'
-import { bytesOfRecord, READ_BYTES } from '../../store/reading.js'
+import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
 import type {
   Cell,
   Details,

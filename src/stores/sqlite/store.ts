@@ -1,10 +1,10 @@
 // stores/sqlite/store.ts: the store in a SQLite file. A commit is one transaction, made without waiting inside it.
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
-import { openTransaction, refuseInside } from '../../store/ambient.js'
+import { openTransaction, refuseInside } from '../../store/transaction-context.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import { stepwise } from '../../store/stepwise.js'
-import type { Steps } from '../../store/stepwise.js'
+import { stepwise } from '../../store/maybe-sync.js'
+import type { Steps } from '../../store/maybe-sync.js'
 import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
 import { PRESENT_EVERY } from '../listeners.js'
 import { Pauses, ReadLoop } from '../pauses.js'

@@ -1,8 +1,8 @@
 // stores/sqlite/visits.ts: what the store does inside transactions that are somebody else's to end.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 import type { Runtime } from '../../store/runtime.js'
-import { step, stepwise } from '../../store/stepwise.js'
-import type { Steps } from '../../store/stepwise.js'
+import { step, stepwise } from '../../store/maybe-sync.js'
+import type { Steps } from '../../store/maybe-sync.js'
 import type { Batch, Receipt, Tx } from '../../store/store.js'
 import { secondCopy } from './copies.js'
 import type { SqliteHandle } from './driver.js'

@@ -1,7 +1,7 @@
 // stores/table/find.ts: finds jobs, page by page, in the order of their insertion.
 import { jobStates } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
-import { bytesOfRecord, READ_BYTES } from '../../store/reading.js'
+import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
 import type { Page, Query } from '../../store/store.js'
 import { merge } from './merge.js'
 import { copyOf } from '../../job/record.js'

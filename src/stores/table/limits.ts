@@ -1,6 +1,6 @@
 // stores/table/limits.ts: what bounds claims: leases at a time, and claims in a stretch of time.
 import type { Time } from '../../job/job.js'
-import type { Rate } from '../../store/cells.js'
+import type { Rate } from '../../store/settings.js'
 import { back, left, out, take } from '../rates.js'
 import type { Taken } from '../rates.js'
 import type { Grouped, Named, Queued } from './row.js'

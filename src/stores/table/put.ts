@@ -1,7 +1,7 @@
 // stores/table/put.ts: writes a versioned cell, and heeds those that bound claims: pauses and limits.
 import type { Put } from '../../job/change.js'
 import type { JsonText } from '../../job/json.js'
-import { cellKey } from '../../store/cells.js'
+import { cellKey } from '../../store/settings.js'
 import type { Cell, Refused } from '../../store/store.js'
 import { boundsOf } from '../bounds.js'
 import type { News } from './news.js'

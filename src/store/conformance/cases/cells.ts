@@ -3,8 +3,8 @@ import { must, same } from '../check.js'
 import { first, second } from '../driver.js'
 import { area } from '../harness.js'
 import { put } from '../making.js'
-import { readCells } from '../../reading.js'
-import { stepwise } from '../../stepwise.js'
+import { readCells } from '../../read-pages.js'
+import { stepwise } from '../../maybe-sync.js'
 import type { Cell, Details } from '../../store.js'
 
 /** Bytes of a large value in these cases. */

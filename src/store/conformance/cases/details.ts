@@ -5,8 +5,8 @@ import { area } from '../harness.js'
 import { cancel, complete, insert, note, remove, stumble } from '../making.js'
 import type { Change } from '../../../job/change.js'
 import { LOGS_KEPT } from '../../../job/job.js'
-import { readDetails } from '../../reading.js'
-import { stepwise } from '../../stepwise.js'
+import { readDetails } from '../../read-pages.js'
+import { stepwise } from '../../maybe-sync.js'
 import type { DetailsQuery, JobDetails } from '../../store.js'
 
 /** Bytes of a large entry in these cases. */

@@ -6,7 +6,7 @@ import { must, present, same } from '../check.js'
 import { first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { Listener, listening } from '../listening.js'
-import { cellKey } from '../../cells.js'
+import { cellKey } from '../../settings.js'
 import { cancel, complete, doom, fail, put, remove, stumble, update } from '../making.js'
 import type { Revoked } from '../../store.js'
 

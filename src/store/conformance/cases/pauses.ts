@@ -3,7 +3,7 @@ import { present, same } from '../check.js'
 import { ask, first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { complete, put, QUEUE } from '../making.js'
-import { cellKey } from '../../cells.js'
+import { cellKey } from '../../settings.js'
 
 /** A pause stops claims, and nothing else. */
 export const pauses = area('pauses', {

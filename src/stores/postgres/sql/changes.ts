@@ -1,6 +1,6 @@
 // stores/postgres/sql/changes.ts: the part of a commit that applies one group, change by change, in order.
 import { LOGS_KEPT } from '../../../job/job.js'
-import { READ_BYTES } from '../../../store/reading.js'
+import { READ_BYTES } from '../../../store/read-pages.js'
 import { lockDependents, release, wantedEdges, writeEdges } from './edges.js'
 import { lockJob } from './lock.js'
 import { move } from './move.js'

@@ -1,5 +1,5 @@
 // stores/postgres/sql/refusals.ts: what an answer says of the jobs over which groups are refused, without growing too large.
-import { READ_BYTES } from '../../../store/reading.js'
+import { READ_BYTES } from '../../../store/read-pages.js'
 
 /**
  * A job that was moved, in `j`, for those who are refused because of it. Whoever sends `brief` reads the header alone; versions

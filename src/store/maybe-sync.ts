@@ -1,4 +1,4 @@
-// store/stepwise.ts: work in steps that goes on at once where an answer is there already. A synchronous transaction is over
+// store/maybe-sync.ts: work in steps that goes on at once where an answer is there already. A synchronous transaction is over
 // before the first turn of the event loop, so what is done within it must not wait for one.
 
 /** Answers that were there when their promises were made. */

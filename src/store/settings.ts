@@ -1,4 +1,4 @@
-// store/cells.ts: the cells that stores read themselves (pauses, limits) and the registry of workers.
+// store/settings.ts: the cells that stores read themselves (pauses, limits) and the registry of workers.
 import type { KeepByState } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import type { Origin } from './processes.js'

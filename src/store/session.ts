@@ -1,17 +1,16 @@
-// queue/way.ts: the way that a call takes to the store: with the next batch, or within a transaction.
+// store/session.ts: the way that a call takes to the store: with the next batch, or within a transaction.
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
-import { commitWithin, joinedTransaction, openingTransaction } from '../store/ambient.js'
-import type { OpenTransaction } from '../store/ambient.js'
-import type { Connection } from '../store/connection.js'
-import { step, stepwise } from '../store/stepwise.js'
-import type { Steps } from '../store/stepwise.js'
-import { portionsOf } from '../store/weight.js'
-import { refuseWithout } from './transactions.js'
-import type { Details, DetailsQuery, Group, Page, Query, QueueTally, Tx, Verdict } from '../store/store.js'
+import { commitWithin, joinedTransaction, openingTransaction, refuseWithout } from './transaction-context.js'
+import type { OpenTransaction } from './transaction-context.js'
+import type { Connection } from './connection.js'
+import { step, stepwise } from './maybe-sync.js'
+import type { Steps } from './maybe-sync.js'
+import { portionsOf } from './batch-size.js'
+import type { Details, DetailsQuery, Group, Page, Query, QueueTally, Tx, Verdict } from './store.js'
 
-/** A way to the store. Within a synchronous transaction its answers are there at once; see store/stepwise.ts. */
-export interface Way {
+/** A way to the store. Within a synchronous transaction its answers are there at once; see store/maybe-sync.ts. */
+export interface Session {
   /** Whether it leads into a transaction, of which nothing is durable yet. */
   readonly within: boolean
   commit(group: Group): Promise<Verdict>
@@ -25,10 +24,10 @@ export interface Way {
 }
 
 /** Finds the way for a call: into the transaction given, or the one that the calling code is inside of, or with a batch. */
-export function wayfinder(connection: Connection): (tx?: Tx) => Way {
+export function sessionFor(connection: Connection): (tx?: Tx) => Session {
   const { store } = connection
   const outside = batched(connection)
-  const find = (tx?: Tx): Way => {
+  const find = (tx?: Tx): Session => {
     const open = joinedTransaction(store, tx)
     if (tx !== undefined) {
       refuseWithout(store)
@@ -41,7 +40,7 @@ export function wayfinder(connection: Connection): (tx?: Tx) => Way {
   return find
 }
 
-function batched({ store, main, reads, ready }: Connection): Way {
+function batched({ store, main, reads, ready }: Connection): Session {
   return {
     within: false,
     commit: (group) => main.commit(group),
@@ -70,8 +69,8 @@ function batched({ store, main, reads, ready }: Connection): Way {
 }
 
 /** The way that there will be. */
-function afterwards(opening: Promise<void>, then: () => Way): Way {
-  const when = async <T>(call: (way: Way) => Promise<T>): Promise<T> => {
+function afterwards(opening: Promise<void>, then: () => Session): Session {
+  const when = async <T>(call: (way: Session) => Promise<T>): Promise<T> => {
     await opening
     return call(then())
   }
@@ -87,7 +86,7 @@ function afterwards(opening: Promise<void>, then: () => Way): Way {
   }
 }
 
-function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction): Way {
+function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction): Session {
   /** Asks the store; whoever ends the transaction waits for the answer. */
   const ask = <T>(call: () => Promise<T>): Promise<T> => {
     open?.refuseEnded()

@@ -1,9 +1,9 @@
-// store/reads.ts: reads by id that are asked for in one turn of the event loop leave as one call, as writes do.
+// store/read-batcher.ts: reads by id that are asked for in one turn of the event loop leave as one call, as writes do.
 import type { JobRecord } from '../job/job.js'
-import { outside } from './ambient.js'
-import { readDetails } from './reading.js'
+import { outside } from './transaction-context.js'
+import { readDetails } from './read-pages.js'
 import type { Runtime } from './runtime.js'
-import { stepwise } from './stepwise.js'
+import { stepwise } from './maybe-sync.js'
 import type { Details, DetailsPart, DetailsQuery, Store } from './store.js'
 
 /** Ids in one call at most. */
@@ -19,7 +19,7 @@ interface Waiting<Found> {
 }
 
 /** The reads of one process on a store. */
-export class Reads {
+export class ReadBatcher {
   readonly #jobs: Gathering<JobRecord | undefined>
   readonly #details = new Map<string, Gathering<Details>>()
   readonly #store: Pick<Store, 'get' | 'details'>

@@ -1,4 +1,4 @@
-// store/weight.ts: how much goes into one batch, in changes and in bytes.
+// store/batch-size.ts: how much goes into one batch, in changes and in bytes.
 import type { Change, Insert, MoveFields, Note } from '../job/change.js'
 import type { Ask, Group, Renewal } from './store.js'
 

@@ -1,7 +1,7 @@
-// store/reading.ts: how much one read returns, and how to read what does not fit into one.
+// store/read-pages.ts: how much one read returns, and how to read what does not fit into one.
 import type { ErrorInfo, JobRecord } from '../job/job.js'
-import { step } from './stepwise.js'
-import type { Steps } from './stepwise.js'
+import { step } from './maybe-sync.js'
+import type { Steps } from './maybe-sync.js'
 import type { Cell, Details, DetailsQuery, JobDetails } from './store.js'
 
 /** Bytes of text in one answer, about: what a page of jobs, or of what lies beside them, holds at most. */

@@ -1,8 +1,8 @@
-// store/outcomes.ts: learns which of the users' own transactions were committed, by looking for the jobs added in them.
+// store/transaction-outcomes.ts: learns which of the users' own transactions were committed, by looking for the jobs added in them.
 import { isMillraceError } from '../job/errors.js'
 import type { Millis, Time } from '../job/job.js'
-import { outside } from './ambient.js'
-import type { AfterCommit, Evidence } from './ambient.js'
+import { outside } from './transaction-context.js'
+import type { AfterCommit, Evidence } from './transaction-context.js'
 import type { Runtime, Stop } from './runtime.js'
 import type { Store } from './store.js'
 
@@ -37,7 +37,7 @@ interface Sought {
  * Holds what is to be reported of users' own transactions, of whose end no store is told, until a read outside of them finds a
  * job that was added there. One timer and one read at a time for a store.
  */
-export class Outcomes implements AfterCommit {
+export class TransactionOutcomes implements AfterCommit {
   readonly #store: Store
   readonly #runtime: Runtime
   readonly #sought = new Map<string, Sought>()

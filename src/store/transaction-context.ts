@@ -1,4 +1,4 @@
-// store/ambient.ts: the transaction that the code running now is inside of. Calls to the same store join it.
+// store/transaction-context.ts: the transaction that the code running now is inside of. Calls to the same store join it.
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { MillraceError } from '../job/errors.js'
 import type { Time } from '../job/job.js'
@@ -152,13 +152,13 @@ export function commitWithin(store: Store, tx: Tx, groups: readonly Group[]): Re
 }
 
 /** Where an attempt or a call keeps the transaction that it has open, if any. */
-export interface Place {
+export interface TransactionPosition {
   open: OpenTransaction | undefined
   /** One is being opened: calls to its store wait until it is, or they would wait for its end. */
   opening?: { readonly store: Store; readonly until: Promise<void> } | undefined
 }
 
-const places = new AsyncLocalStorage<Place | undefined>()
+const places = new AsyncLocalStorage<TransactionPosition | undefined>()
 
 /** The open transaction on this store that the code running now is inside of. */
 export function openTransaction(store: Store): OpenTransaction | undefined {
@@ -196,7 +196,7 @@ export function refuseInside(store: Store, call: string): void {
 }
 
 /** Runs work inside a place. */
-export function runInside<T>(place: Place, work: () => T): T {
+export function runInside<T>(place: TransactionPosition, work: () => T): T {
   return places.run(place, work)
 }
 
@@ -204,21 +204,30 @@ export function runInside<T>(place: Place, work: () => T): T {
  * The code running now, and all that follows from it, is inside a place from here on. Whoever called that code goes back
  * to where it was with `leaveTo`.
  */
-export function enter(place: Place): void {
+export function enter(place: TransactionPosition): void {
   places.enterWith(place)
 }
 
 /** The place that the code running now is inside of. */
-export function placeNow(): Place | undefined {
+export function placeNow(): TransactionPosition | undefined {
   return places.getStore()
 }
 
 /** Goes back to a place that `placeNow` gave. */
-export function leaveTo(place: Place | undefined): void {
+export function leaveTo(place: TransactionPosition | undefined): void {
   if (places.getStore() !== place) places.enterWith(place)
 }
 
 /** Runs work outside of any place: what loops and timers do is nobody's, whoever happened to wake them. */
 export function outside<T>(work: () => T): T {
   return places.getStore() === undefined ? work() : places.run(undefined, work)
+}
+
+/** Refuses a transaction where there can be none. */
+export function refuseWithout(store: Store): void {
+  if (store.can.transactions) return
+  throw new MillraceError(
+    'INVALID_TRANSACTION',
+    `The ${store.name} store has no transactions. Leave \`tx\` out, or use a store that has them: sqlite or postgres.`,
+  )
 }
