@@ -1,7 +1,7 @@
 // A world for stores in this process whose clock moves only when told.
 import { setImmediate } from 'node:timers/promises'
 import { createIds } from '../../src/store/ids.js'
-import type { Harness } from '../../src/store/conformance/harness.js'
+import type { Harness } from '../../src/conformance/harness.js'
 import { systemRuntime } from '../../src/store/runtime.js'
 import type { Runtime, Stop } from '../../src/store/runtime.js'
 import type { Store } from '../../src/store/store.js'

@@ -1,7 +1,7 @@
 // PostgreSQL stores for the suite: an empty schema for each case, with a second handle on it; the clock moves only when told.
 import { setTimeout } from 'node:timers/promises'
 import { Client } from 'pg'
-import type { Harness } from '../../src/store/conformance/harness.js'
+import type { Harness } from '../../src/conformance/harness.js'
 import type { Store } from '../../src/store/store.js'
 import type { PgPoolLike, PostgresJsLike } from '../../src/stores/postgres/options.js'
 import { postgres } from '../../src/stores/postgres/store.js'

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Harness } from '../../src/store/conformance/harness.js'
+import type { Harness } from '../../src/conformance/harness.js'
 import type { Store } from '../../src/store/store.js'
 import type { SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { sqlite } from '../../src/stores/sqlite/store.js'

@@ -1,6 +1,6 @@
 // A toy store with transactions, made of memory stores, so that the cases about transactions have run before a database does.
 import type { Change } from '../../src/job/change.js'
-import type { Harness } from '../../src/store/conformance/harness.js'
+import type { Harness } from '../../src/conformance/harness.js'
 import { MillraceError } from '../../src/job/errors.js'
 import type { Batch, Receipt, Store, Tx, Verdict } from '../../src/store/store.js'
 import { memory } from '../../src/stores/memory.js'

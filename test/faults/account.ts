@@ -2,8 +2,8 @@
 import { readFileSync } from 'node:fs'
 import { expect } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
-import { contradictions } from '../../src/store/conformance/sound.js'
-import type { Survey } from '../../src/store/conformance/sound.js'
+import { contradictions } from '../../src/conformance/invariants.js'
+import type { Survey } from '../../src/conformance/invariants.js'
 import type { Cell, Store } from '../../src/store/store.js'
 import { loadDriver } from '../../src/stores/sqlite/driver.js'
 

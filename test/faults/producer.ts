@@ -1,7 +1,7 @@
 // A program that adds jobs in every way at once, and writes down in a ledger what was acknowledged, as it is.
 import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
-import { insert } from '../../src/store/conformance/making.js'
+import { insert } from '../../src/conformance/changes.js'
 import { connect } from '../../src/store/connection.js'
 import { input, ledger, once, tell } from './child.js'
 import { hearing } from './hearing.js'

@@ -5,7 +5,7 @@ import type { AddOptions, Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import type { JobRecord } from '../../src/job/job.js'
 import { due } from '../../src/job/lifecycle.js'
-import { Driver, LEASE, ask, renewal } from '../../src/store/conformance/driver.js'
+import { Driver, LEASE, ask, renewal } from '../../src/conformance/driver.js'
 import {
   cancel,
   complete,
@@ -17,8 +17,8 @@ import {
   retry,
   stumble,
   update,
-} from '../../src/store/conformance/making.js'
-import type { JobOptions } from '../../src/store/conformance/making.js'
+} from '../../src/conformance/changes.js'
+import type { JobOptions } from '../../src/conformance/changes.js'
 import { uuidv7 } from 'uuidv7'
 import type { Group, Receipt, Verdict } from '../../src/store/store.js'
 import { hearing } from '../faults/hearing.js'

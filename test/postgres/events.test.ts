@@ -1,7 +1,7 @@
 // What watchers are told on PostgreSQL, whichever way a batch goes, is what they are told in memory.
 import { Client } from 'pg'
 import { expect, onTestFinished, test } from 'vitest'
-import { ask, Driver } from '../../src/store/conformance/driver.js'
+import { ask, Driver } from '../../src/conformance/driver.js'
 import {
   cancel,
   complete,
@@ -14,8 +14,8 @@ import {
   retry,
   snooze,
   stumble,
-} from '../../src/store/conformance/making.js'
-import { Listener } from '../../src/store/conformance/listening.js'
+} from '../../src/conformance/changes.js'
+import { Listener } from '../../src/conformance/listener.js'
 import type { Change } from '../../src/job/change.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { note } from '../../src/job/lifecycle.js'

@@ -1,7 +1,7 @@
 // A claim that begins where the last one ended still finds what others have placed below, and gives nothing twice.
 import { expect, test } from 'vitest'
-import { ask, Driver } from '../../src/store/conformance/driver.js'
-import { insert } from '../../src/store/conformance/making.js'
+import { ask, Driver } from '../../src/conformance/driver.js'
+import { insert } from '../../src/conformance/changes.js'
 import { postgres } from '../../src/postgres.js'
 import { closing } from '../setup.js'
 import { newSchema, sharedServer } from './shared.js'

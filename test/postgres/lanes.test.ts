@@ -1,8 +1,8 @@
 // Lanes that a process remembers and the server has lost, as by a failover to a standby that had not received them.
 import { describe, expect, test } from 'vitest'
 import { Client } from 'pg'
-import { Driver } from '../../src/store/conformance/driver.js'
-import { insert } from '../../src/store/conformance/making.js'
+import { Driver } from '../../src/conformance/driver.js'
+import { insert } from '../../src/conformance/changes.js'
 import { postgres } from '../../src/postgres.js'
 import { closing } from '../setup.js'
 import { refusal } from '../sqlite/folder.js'

@@ -2,7 +2,7 @@
 import { Pool } from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { postgres } from 'millrace/postgres'
-import { Driver, LEASE, ask, renewal } from '../../src/store/conformance/driver.js'
+import { Driver, LEASE, ask, renewal } from '../../src/conformance/driver.js'
 import {
   cancel,
   complete,
@@ -14,7 +14,7 @@ import {
   remove,
   retry,
   stumble,
-} from '../../src/store/conformance/making.js'
+} from '../../src/conformance/changes.js'
 import type { Store } from '../../src/store/store.js'
 import { newDatabase } from './shared.js'
 import { rows, run } from './sql.js'

@@ -1,18 +1,9 @@
 // The short ways into the database come to the same as the long one, and as the memory store: each batch is sent to all three.
 import { Client } from 'pg'
 import { expect, onTestFinished, test } from 'vitest'
-import { ask, Driver } from '../../src/store/conformance/driver.js'
-import {
-  complete,
-  handBack,
-  insert,
-  promote,
-  put,
-  snooze,
-  stumble,
-  update,
-} from '../../src/store/conformance/making.js'
-import { Listener } from '../../src/store/conformance/listening.js'
+import { ask, Driver } from '../../src/conformance/driver.js'
+import { complete, handBack, insert, promote, put, snooze, stumble, update } from '../../src/conformance/changes.js'
+import { Listener } from '../../src/conformance/listener.js'
 import type { JobRecord } from '../../src/job/job.js'
 import type { Ask, Group, Receipt, StoreEvent } from '../../src/store/store.js'
 import { inOrder, scene } from './scene.js'

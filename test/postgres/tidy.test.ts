@@ -1,8 +1,8 @@
 // What writers have counted is added up soon after they fall silent, a portion at a time; the counts are the same all along.
 import { expect, test } from 'vitest'
 import { postgres } from 'millrace/postgres'
-import { Driver } from '../../src/store/conformance/driver.js'
-import { complete, insert } from '../../src/store/conformance/making.js'
+import { Driver } from '../../src/conformance/driver.js'
+import { complete, insert } from '../../src/conformance/changes.js'
 import { systemRuntime } from '../../src/store/runtime.js'
 import type { Batch, Store } from '../../src/store/store.js'
 import { closing } from '../setup.js'

@@ -1,9 +1,9 @@
 // What subscribers are told on PostgreSQL where a read of events fails, is large, or begins while commits are under way.
 import { Client, Pool } from 'pg'
 import { expect, onTestFinished, test } from 'vitest'
-import { Driver } from '../../src/store/conformance/driver.js'
-import { Listener } from '../../src/store/conformance/listening.js'
-import { complete, insert } from '../../src/store/conformance/making.js'
+import { Driver } from '../../src/conformance/driver.js'
+import { Listener } from '../../src/conformance/listener.js'
+import { complete, insert } from '../../src/conformance/changes.js'
 import type { Store } from '../../src/store/store.js'
 import { postgres } from '../../src/postgres.js'
 import { Queue } from '../../src/index.js'

@@ -1,7 +1,7 @@
 // What groups and rates come to in a file: what is read for them, and what is there for whoever opens it later.
 import { expect, test } from 'vitest'
-import { Driver, ask } from '../../src/store/conformance/driver.js'
-import { insert } from '../../src/store/conformance/making.js'
+import { Driver, ask } from '../../src/conformance/driver.js'
+import { insert } from '../../src/conformance/changes.js'
 import { loadDriver } from '../../src/stores/sqlite/driver.js'
 import type { SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { sqlite } from '../../src/stores/sqlite/store.js'

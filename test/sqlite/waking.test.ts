@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { Queue } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
-import { Listener } from '../../src/store/conformance/listening.js'
+import { Listener } from '../../src/conformance/listener.js'
 import { systemRuntime } from '../../src/store/runtime.js'
 import type { SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { closing } from '../setup.js'

@@ -1,7 +1,7 @@
 // A clock that steps back: rates go on, on every store.
 import { describe, expect, test } from 'vitest'
-import { first } from '../../src/store/conformance/driver.js'
-import type { Harness } from '../../src/store/conformance/harness.js'
+import { first } from '../../src/conformance/driver.js'
+import type { Harness } from '../../src/conformance/harness.js'
 import { left, out, take } from '../../src/stores/rates.js'
 import { memoryHarness } from '../conformance/clock.js'
 import { postgresHarness } from '../conformance/postgres.js'

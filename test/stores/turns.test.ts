@@ -1,8 +1,8 @@
 // The turn that a queue has come to, by priority: kept while a job of that priority may go by it, and forgotten afterwards.
 import { DatabaseSync } from '@photostructure/sqlite'
 import { describe, expect, test } from 'vitest'
-import { Driver } from '../../src/store/conformance/driver.js'
-import { complete, handBack } from '../../src/store/conformance/making.js'
+import { Driver } from '../../src/conformance/driver.js'
+import { complete, handBack } from '../../src/conformance/changes.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { postgres } from '../../src/stores/postgres/store.js'
 import { memory } from '../../src/stores/memory.js'

@@ -9,8 +9,8 @@ import { postgres } from 'millrace/postgres'
 import { closing, collect, event, gate } from '../setup.js'
 import { hearing } from '../faults/hearing.js'
 import { newDatabase } from '../postgres/shared.js'
-import { Driver } from '../../src/store/conformance/driver.js'
-import { complete } from '../../src/store/conformance/making.js'
+import { Driver } from '../../src/conformance/driver.js'
+import { complete } from '../../src/conformance/changes.js'
 import type { Verdict } from '../../src/store/store.js'
 
 type PgStore = Store<PoolClient>

@@ -1,0 +1,133 @@
+// conformance/cases/cells.ts: versioned settings.
+import { must, same } from '../check.js'
+import { first, second } from '../driver.js'
+import { area } from '../harness.js'
+import { put } from '../changes.js'
+import { readCells } from '../../store/read-pages.js'
+import { stepwise } from '../../store/maybe-sync.js'
+import type { Cell, Details } from '../../store/store.js'
+
+/** Bytes of a large value in these cases. */
+const LARGE = 10_000
+
+/** A cell is written by whoever knows its version. */
+export const cells = area('cells', {
+  'a cell is written, read and written again, its version going up by one': async (h) => {
+    const d = first(h)
+    const one = await d.commit({ groups: [[put('color', 'red', 0)]] })
+    const red = { key: 'color', value: '"red"', version: 1, at: one.now }
+    same(await d.cell('color'), red, 'a new cell has version 1')
+    await h.advance(1_000)
+    const two = await d.commit({ groups: [[put('color', 'blue', 1)]] })
+    const blue = { key: 'color', value: '"blue"', version: 2, at: two.now }
+    same(await d.cell('color'), blue, 'a cell tells its version and when it was last written')
+  },
+
+  'a write with another version is refused with what stands there': async (h) => {
+    const d = first(h)
+    await d.land(put('color', 'red', 0))
+    const standing = await d.cell('color')
+    for (const version of [0, 2, 7]) {
+      const verdict = await d.refuse('version', 'a cell is written by its version', put('color', 'blue', version))
+      same([verdict.id, verdict.cell], ['color', standing], 'the refusal carries the cell that stands there')
+    }
+    const verdict = await d.refuse('version', 'a cell that is not there has version 0', put('none', 1, 1))
+    same([verdict.id, verdict.cell], ['none', undefined], 'the refusal carries no cell where there is none')
+    same(await d.cell('color'), standing, 'a refused write changes nothing')
+  },
+
+  'a cell is removed by a write without a value': async (h) => {
+    const d = first(h)
+    await d.land(put('color', 'red', 0))
+    await d.refuse('version', 'a removal is fenced by the version too', put('color', undefined, 0))
+    await d.land(put('color', undefined, 1))
+    same(await d.cell('color'), undefined, 'a removed cell is gone')
+    await d.land(put('color', 'green', 0))
+    same((await d.cell('color'))?.value, '"green"', 'a removed cell can be written anew')
+  },
+
+  'cells are read by key and by prefix': async (h) => {
+    const d = first(h)
+    for (const key of [
+      'worker:b',
+      'worker:a',
+      'work',
+      'worker:',
+      'other',
+      'worker:a_',
+      'worker:a%',
+      'WORKER:c',
+      'work*',
+    ]) {
+      await d.land(put(key, key, 0))
+    }
+    const read = async (...keys: string[]): Promise<readonly string[]> => {
+      return (await h.store.details({ cells: keys })).cells.map(({ key }) => key)
+    }
+    same(
+      await read('other', 'nothing', 'work'),
+      ['other', 'work'],
+      'cells are answered by key, and none for what is not there',
+    )
+    same(await read('work*'), ['work*'], 'no character in a key is special')
+    const under = async (prefix: string): Promise<readonly string[]> => {
+      return (await h.store.details({ cellsUnder: prefix })).cells.map(({ key }) => key).toSorted()
+    }
+    same(
+      await under('worker:'),
+      ['worker:', 'worker:a', 'worker:a%', 'worker:a_', 'worker:b'],
+      'a prefix stands for all keys that begin so',
+    )
+    same(await under('worker:a_'), ['worker:a_'], 'no character in a prefix is special')
+    same((await under('')).length, 9, 'the empty prefix stands for all')
+    must((await read()).length === 0, 'no cells are answered where none are asked for')
+  },
+
+  'cells under a prefix are cut by bytes, and can be read on': async (h) => {
+    const d = first(h)
+    const large = 'x'.repeat(LARGE)
+    // Keys that languages, and the encodings of texts, sort in different ways.
+    const keys = ['w:A', 'w:a', 'w:B', 'w:b', 'w:ä', 'w:z', 'w:_', 'w:-', 'w:\u{ffff}', 'w:\u{1f600}', 'w:10', 'w:9']
+    for (const key of [...keys, 'other']) await d.land(put(key, large, 0))
+    const sorted = (cells: readonly Cell[]): readonly string[] => cells.map(({ key }) => key).toSorted()
+    const whole = await h.store.details({ cellsUnder: 'w:', bytes: 1_000 * LARGE })
+    same([sorted(whole.cells), whole.moreCells], [keys.toSorted(), undefined], 'what fits is not cut')
+    for (const bytes of [1, 2 * LARGE, 5 * LARGE]) {
+      const page = await h.store.details({ cellsUnder: 'w:', bytes })
+      must(page.cells.length >= 1 && page.cells.length * LARGE <= bytes + LARGE, 'a page is cut by bytes')
+      same(typeof page.moreCells, 'string', 'a page that was cut names the key behind which it goes on')
+      const seen: string[] = []
+      for (let after: string | undefined = ''; after !== undefined;) {
+        const next: Details = await h.store.details({
+          cellsUnder: 'w:',
+          bytes,
+          ...(after !== '' && { cellsAfter: after }),
+        })
+        seen.push(...next.cells.map(({ key }) => key))
+        if (seen.length === 3) await d.land(put('w:A!', large, 0), put('w:A!', undefined, 1))
+        after = next.moreCells
+      }
+      same(seen.toSorted(), keys.toSorted(), 'nothing is lost or repeated in reading on')
+      same(sorted(await stepwise(readCells(h.store, 'w:', { bytes }))), keys.toSorted(), 'all of it can be read')
+    }
+    const named = await h.store.details({ cells: ['other', 'w:z'], cellsUnder: 'w:', bytes: 1 })
+    for (const key of ['other', 'w:z']) must(sorted(named.cells).includes(key), 'a cell asked for by its key is there')
+    const last = await h.store.details({ cellsUnder: 'o', bytes: 1 })
+    same([sorted(last.cells), last.moreCells], [['other'], undefined], 'the first is there in any case')
+    same(
+      (await h.store.details({ cells: keys, bytes: 1 })).cells.length,
+      keys.length,
+      'keys that were named are not cut',
+    )
+  },
+
+  'of two handles that write one version exactly one lands': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    for (let version = 0; version < 25; version++) {
+      const verdicts = await Promise.all([d.send([put('hot', 'd', version)]), other.send([put('hot', 'o', version)])])
+      same(verdicts.filter(({ ok }) => ok).length, 1, 'a version is written over once')
+      same((await d.cell('hot'))?.version, version + 1, 'each write takes the version up by one')
+    }
+  },
+})

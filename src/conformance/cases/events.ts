@@ -1,0 +1,352 @@
+// conformance/cases/events.ts: events are told once each, in order, after the commit that made them true.
+import { must, present, same } from '../check.js'
+import { first, ids, LEASE, second } from '../driver.js'
+import { area } from '../harness.js'
+import { Listener, listening, onceEach, typesOf } from '../listener.js'
+import { BOOM, cancel, complete, doom, fail, insert, note, promote, put, remove, snooze, stumble } from '../changes.js'
+
+const EVENTS = { events: true }
+
+/** The stream of what commits made true. */
+export const events = area('events', {
+  'a life is told in order, each event once': async (h) => {
+    const d = first(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      const job = await d.add('work', { run: { in: 1_000 } })
+      await d.land(promote(job))
+      await d.land(note(await d.claimOne(), { progress: 50 }))
+      await d.land(stumble(await d.job(job), 1_000))
+      await h.advance(1_000)
+      await d.upkeep()
+      await d.claimOne()
+      await h.advance(LEASE)
+      await d.upkeep()
+      await d.land(complete(await d.claimOne(), { result: 'done' }))
+      await d.land(remove(await d.job(job)))
+      const events = await listener.heard(d)
+      const life = ['delayed', 'waiting', 'active', 'progress', 'retrying', 'delayed', 'waiting', 'active']
+      const rest = ['stalled', 'waiting', 'active', 'completed', 'removed']
+      same(typesOf(events, job.id), [...life, ...rest], 'every step of a life is told, in order')
+      onceEach(listener.all)
+    })
+  },
+
+  'an event says what happened, to which job, and when': async (h) => {
+    const d = first(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      const [good, bad] = [await d.add('good'), await d.add('bad', { queue: 'other', run: { in: 5_000 } })]
+      const claim = await d.commit({
+        asks: [{ worker: 'w', queues: ['mill'], handles: [{ name: 'good', lease: LEASE }], want: 1, ahead: 0 }],
+      })
+      const held = present(claim.asks[0]?.[0], 'a job')
+      await d.land(note(held, { progress: { half: true } }))
+      await d.land(stumble(held, 7_000))
+      const retrying = await d.job(good)
+      await d.land(promote(retrying))
+      const done = await d.commit({ groups: [complete(await d.claimOne(), { result: [1] })] })
+      await d.land(promote(bad))
+      await d.land(fail(await d.claimOne({ queues: ['other'] })))
+      const events = await listener.heard(d)
+      const told = (id: string, type: string) =>
+        present(
+          events.find((event) => event.id === id && event.type === type),
+          `the event ${type} of ${id} is told`,
+        )
+      const delayed = told(bad.id, 'delayed')
+      same([delayed.queue, delayed.name, delayed.runAt], ['other', 'bad', bad.runAt], '`delayed` says until when')
+      same(delayed.at, bad.createdAt, 'an event is dated by its commit')
+      const active = told(good.id, 'active')
+      same([active.worker, active.attempt, active.at], ['w', 1, claim.now], '`active` says who runs which attempt')
+      same(told(good.id, 'progress').progress, '{"half":true}', '`progress` says how far')
+      same(told(good.id, 'retrying').error?.message, BOOM.message, '`retrying` says what went wrong')
+      const completed = told(good.id, 'completed')
+      same([completed.result, completed.at], ['[1]', done.now], '`completed` carries the result')
+      same(told(bad.id, 'failed').error?.code, BOOM.code, '`failed` carries the error')
+      const attempts = [told(good.id, 'retrying'), completed, told(bad.id, 'failed')].map(({ attempt }) => attempt)
+      same(attempts, [1, 2, 1], 'the end of an attempt says which it was')
+    })
+  },
+
+  'a claim that takes the last waiting job of a queue says so, once': async (h) => {
+    const d = first(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      await d.addMany(3, 'work')
+      await d.claim(2)
+      await listener.heard(d)
+      same(listener.all.filter(({ type }) => type === 'drained').length, 0, 'a queue with waiting jobs is not drained')
+      await d.claim(2)
+      await listener.heard(d)
+      same(
+        listener.all.filter(({ type }) => type === 'drained').map(({ queue, id, name }) => [queue, id, name]),
+        [['mill', '', '']],
+        'the claim of the last waiting job drains its queue',
+      )
+    })
+  },
+
+  'the events of a cell are told as they were sent': async (h) => {
+    const d = first(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      await d.land(put('pause:mill', { all: true, names: [] }, 0, [{ type: 'paused', queue: 'mill' }]))
+      await d.land(put('pause:mill', { all: false, names: [] }, 1, [{ type: 'resumed', queue: 'mill', name: 'work' }]))
+      await d.send([put('pause:mill', 0, 0, [{ type: 'paused', queue: 'mill' }])])
+      const events = (await listener.heard(d)).map(({ type, queue, name, id }) => ({ type, queue, name, id }))
+      const expected = [
+        { type: 'paused', queue: 'mill', name: '', id: '' },
+        { type: 'resumed', queue: 'mill', name: 'work', id: '' },
+      ] as const
+      same(events, [...expected], 'a cell tells its events once it is written, and none where it is refused')
+    })
+  },
+
+  'a dependent that is released or broken is told of': async (h) => {
+    const d = first(h)
+    const [good, bad] = [await d.running('good'), await d.running('bad')]
+    await listening(h.store, EVENTS, async (listener) => {
+      const [released, broken] = [await d.add('r', { after: [good] }), await d.add('b', { after: [bad] })]
+      await d.commit({ groups: [complete(good), fail(bad)] })
+      await d.upkeep()
+      const events = await listener.heard(d)
+      same(typesOf(events, released.id), ['waiting-children', 'waiting'], 'a release is told')
+      same(typesOf(events, broken.id).at(-1), 'failed', 'a failure by dependency is told')
+    })
+  },
+
+  'a refused group tells nothing, and its neighbours are told': async (h) => {
+    const d = first(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      await d.commit({ groups: [[insert('a', 'work')], [insert('b', 'work'), doom()], [insert('c', 'work')]] })
+      const events = await listener.heard(d)
+      same(
+        events.map(({ id }) => id),
+        ['a', 'c'],
+        'only what landed is told',
+      )
+    })
+  },
+
+  'events come after the commit that made them true': async (h) => {
+    const d = first(h)
+    let inside = false
+    const looks: Promise<boolean>[] = []
+    const listener = new Listener(h.store, EVENTS, ({ events }) => {
+      must(!inside, 'a listener never runs inside a commit')
+      for (const { id } of events.filter((event) => event.type === 'waiting')) looks.push(d.exists(id))
+    })
+    try {
+      for (let round = 0; round < 10; round++) {
+        inside = true
+        const sent = d.add('work')
+        inside = false
+        await sent
+      }
+      await listener.heard(d)
+      same(
+        await Promise.all(looks),
+        Array.from({ length: 10 }, () => true),
+        'what is told can be read',
+      )
+    } finally {
+      listener.stop()
+    }
+  },
+
+  'a commit sent after watching began is told': async (h) => {
+    const d = first(h)
+    await d.add('before')
+    await listening(h.store, EVENTS, async (listener) => {
+      const job = await d.add('after')
+      await listener.heard(d)
+      same(
+        ids([job]),
+        [...new Set(listener.events.map(({ id }) => id))],
+        'events are told from now on, and none before',
+      )
+    })
+  },
+
+  'resuming after a cursor misses nothing and repeats nothing': async (h) => {
+    const d = first(h)
+    const listener = new Listener(h.store, EVENTS)
+    await d.addMany(5, 'work')
+    const early = await listener.heard(d)
+    listener.stop()
+    const cursor = present(early[2], 'five events').cursor
+    await h.advance(5 * 60_000)
+    await d.addMany(4, 'work')
+    await d.claim(2)
+    await listening(h.store, { events: true, from: cursor }, async (resumed) => {
+      await d.add('last')
+      const events = await resumed.heard(d)
+      const missed = [...[4, 5, 6, 7, 8, 9].map((n) => `first-${n}`), 'first-1', 'first-2', 'first-10']
+      same(
+        events.map(({ id }) => id),
+        missed,
+        'what came after the cursor is told, whoever watched meanwhile',
+      )
+      must(
+        resumed.notices.every(({ gap }) => !gap),
+        'nothing is missing',
+      )
+      onceEach(resumed.all)
+      same(events.slice(0, 2), early.slice(3), 'an event is told again just as it was')
+    })
+  },
+
+  'a cursor too old is answered with a gap': async (h) => {
+    const { ring } = h
+    if (ring === undefined) return
+    const d = first(h)
+    const listener = new Listener(h.store, EVENTS)
+    await d.add('work')
+    const [old] = await listener.heard(d)
+    const { cursor } = present(old, 'an event')
+    for (let added = 0; added < ring + 200; added += 200) await d.addMany(200, 'work')
+    listener.stop()
+    await listening(h.store, { events: true, from: cursor }, async (resumed) => {
+      await resumed.heard(d)
+      same(resumed.notices[0]?.gap, true, 'whoever comes too late is told that events are missing')
+      onceEach(resumed.all)
+    })
+  },
+
+  'the events that are held are bounded in bytes': async (h) => {
+    const { ringBytes } = h
+    if (ringBytes === undefined) return
+    const d = first(h)
+    const listener = new Listener(h.store, EVENTS)
+    const job = await d.running('work')
+    const [old] = await listener.heard(d)
+    const text = 'x'.repeat(Math.ceil(ringBytes / 8))
+    for (let n = 0; n < 12; n++) await d.land(note(job, { progress: { n, text } }))
+    const recent = present((await listener.heard(d)).at(-3), 'twelve events').cursor
+    listener.stop()
+    await listening(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
+      await resumed.heard(d)
+      same(resumed.notices[0]?.gap, true, 'what is beyond the bound is dropped, and whoever resumes is told so')
+      must(resumed.events.length < 9, 'no more is held than the bound allows')
+    })
+    await listening(h.store, { events: true, from: recent }, async (resumed) => {
+      const events = await resumed.heard(d)
+      must(!resumed.notices.some(({ gap }) => gap) && events.length === 2, 'what is within the bound is held')
+    })
+  },
+
+  'what a watcher missed is told in pages': async (h) => {
+    const d = first(h)
+    const listener = new Listener(h.store, EVENTS)
+    const job = await d.running('work')
+    const [old] = await listener.heard(d)
+    const text = 'x'.repeat(200_000)
+    for (let n = 0; n < 12; n++) await d.land(note(job, { progress: { n, text } }))
+    await listener.heard(d)
+    listener.stop()
+    await listening(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
+      await resumed.heard(d)
+      same(resumed.all.slice(0, listener.all.length - 1), listener.all.slice(1), 'everything is told, in order')
+      for (const { events } of resumed.notices) {
+        must(JSON.stringify(events).length < 2_000_000, 'a page is no larger than some bytes, or one commit')
+      }
+    })
+  },
+
+  'a cancelled job is told with the reason of its cancellation, and with no other error': async (h) => {
+    const d = first(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      const [running, waiting] = [await d.running('work'), await d.add('work')]
+      await d.land(cancel(running, 'while it ran'))
+      await d.land(cancel(waiting, 'before it ran'))
+      const failed = await d.running('other')
+      await d.land(stumble(failed, 1_000))
+      await d.land(cancel(await d.job(failed)))
+      const events = await listener.heard(d)
+      const told = events.filter(({ type }) => type === 'cancelled').map(({ error }) => error?.message)
+      same(told, ['while it ran', 'before it ran', undefined], 'the event says why, if anybody did')
+    })
+  },
+
+  'every watcher is told everything': async (h) => {
+    const d = first(h)
+    await listening(h.store, EVENTS, (one) =>
+      listening(h.store, EVENTS, async (two) => {
+        await d.land(complete(await d.running('work')))
+        await d.land(cancel(await d.add('work')))
+        const events = await one.heard(d)
+        await two.heard(d)
+        same(events.length, 5, 'a life is told')
+        same(two.events, events, 'two watchers are told the same')
+      }),
+    )
+  },
+
+  'commits through another handle are told': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      await listener.heard(d)
+      await other.land(snooze(await other.running('work'), 1_000))
+      await listener.heard(other)
+      same(typesOf(listener.events, 'second-1'), ['waiting', 'active', 'delayed'], 'every handle tells every watcher')
+    })
+  },
+
+  'commits of many handles at once are told in one order, without gaps': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    await listening(h.store, EVENTS, async (listener) => {
+      await listener.heard(d)
+      const work = async (by: typeof d): Promise<void> => {
+        for (let round = 0; round < 25; round++) await by.add('work')
+      }
+      await Promise.all([work(d), work(other)])
+      await listener.heard(other)
+      await listener.heard(d)
+      const told = listener.events.map(({ id }) => id)
+      for (const writer of ['first', 'second']) {
+        const mine = told.filter((id) => id.startsWith(writer))
+        same(
+          mine,
+          Array.from({ length: 25 }, (_, i) => `${writer}-${i + 1}`),
+          'the commits of a writer are told in order',
+        )
+      }
+      const half = present(listener.events[24], 'fifty events').cursor
+      await listening(h.store, { events: true, from: half }, async (resumed) => {
+        await resumed.heard(d)
+        same(resumed.events, listener.events.slice(25), 'every watcher is told in the same order')
+      })
+    })
+  },
+
+  'nothing is told after a watcher was stopped': async (h) => {
+    const d = first(h)
+    const stopped = new Listener(h.store, EVENTS)
+    await listening(h.store, EVENTS, async (listener) => {
+      await stopped.heard(d)
+      await d.add('work')
+      stopped.stop()
+      stopped.stop()
+      const told = stopped.notices.length
+      await d.add('work')
+      await listener.heard(d)
+      same(stopped.notices.length, told, 'a watcher that was stopped is told nothing')
+    })
+  },
+
+  'a listener that throws harms nobody': async (h) => {
+    const d = first(h)
+    const throwing = new Listener(h.store, EVENTS, () => {
+      throw new Error('a listener may throw')
+    })
+    try {
+      await listening(h.store, EVENTS, async (listener) => {
+        await d.addMany(3, 'work')
+        same((await listener.heard(d)).length, 3, 'the other watchers are told')
+        await d.add('work')
+        same((await throwing.heard(d)).length, 4, 'the watcher that threw is told what follows')
+      })
+    } finally {
+      throwing.stop()
+    }
+  },
+})

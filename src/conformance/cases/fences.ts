@@ -1,0 +1,328 @@
+// conformance/cases/fences.ts: a worker that lost its lease is refused, on every path.
+import type { Change } from '../../job/change.js'
+import type { JobRecord } from '../../job/job.js'
+import { cancelReason, due } from '../../job/lifecycle.js'
+import { movedJob } from '../../job/record.js'
+import { has, must, present, same } from '../check.js'
+import { first, LEASE, second } from '../driver.js'
+import type { Driver } from '../driver.js'
+import { area } from '../harness.js'
+import type { Harness } from '../harness.js'
+import {
+  cancel,
+  complete,
+  completeByHand,
+  fail,
+  handBack,
+  insert,
+  note,
+  promote,
+  remove,
+  retry,
+  snooze,
+  stumble,
+  update,
+} from '../changes.js'
+
+/** Every way to change a running job, by what it is called in a sentence. */
+const paths: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
+  'completed by': (job) => complete(job, { result: 'late' }),
+  'failed by': (job) => fail(job),
+  'retried by': (job) => stumble(job, 1_000),
+  'snoozed by': (job) => snooze(job, 1_000),
+  'handed back by': (job) => handBack(job),
+  'given progress by': (job) => note(job, { progress: 99 }),
+  'given log lines by': (job) => note(job, { logs: ['late'] }),
+  'cancelled for': (job) => cancel(job),
+  'removed for': (job) => remove(job),
+  'given new data for': (job) => update(job, { data: '"late"' }),
+}
+
+/** A job whose lease was lost by one worker and taken by another: what the first one still believes. */
+async function lost(d: Driver, h: Harness): Promise<JobRecord> {
+  const held = await d.running('work', { attempts: 5 })
+  await h.advance(LEASE)
+  await d.upkeep()
+  const taken = await d.claimOne({ worker: 'successor' })
+  same(taken.id, held.id, 'a stalled job is given to the next worker')
+  return held
+}
+
+async function refusedAndUnchanged(d: Driver, id: string, changes: readonly Change[], how: string): Promise<void> {
+  const before = await d.job(id)
+  const logs = (await d.details(id)).logs
+  const verdict = await d.refuse('fence', `a job cannot be ${how} an old fence`, changes)
+  same(verdict.id, id, 'a refusal names the job over which it was refused')
+  same(verdict.job, movedJob(before), 'a refusal for a fence carries the header of the job that stands there now')
+  same(await d.job(id), before, `a job refused to be ${how} an old fence stays as it was`)
+  same((await d.details(id)).logs, logs, 'a refused change adds no log lines')
+}
+
+const byPath = Object.fromEntries(
+  Object.entries(paths).map(([how, make]) => [
+    `a job cannot be ${how} a worker that lost its lease to another`,
+    async (h: Harness) => {
+      const d = first(h)
+      const held = await lost(d, h)
+      await refusedAndUnchanged(d, held.id, make(held), how)
+    },
+  ]),
+)
+
+const byWaiting: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
+  'cancelled with': (job) => cancel(job),
+  'removed with': (job) => remove(job),
+  'promoted with': (job) => promote(job),
+  'changed with': (job) => update(job, { priority: 7 }),
+}
+
+const standing = Object.fromEntries(
+  Object.entries(byWaiting).map(([how, make]) => [
+    `a delayed job cannot be ${how} a fence from before it was changed`,
+    async (h: Harness) => {
+      const d = first(h)
+      const old = await d.add('work', { run: { in: 60_000 } })
+      await d.land(update(old, { data: '"new"' }))
+      await refusedAndUnchanged(d, old.id, make(old), how)
+    },
+  ]),
+)
+
+/** A fence stops whoever was overtaken. */
+export const fences = area('fences', {
+  ...byPath,
+  ...standing,
+
+  'a retry by hand with an old fence is refused': async (h) => {
+    const d = first(h)
+    await d.land(fail(await d.running('work')))
+    const failed = await d.job('first-1')
+    await d.land(retry(failed))
+    await refusedAndUnchanged(d, failed.id, retry(failed), 'retried by hand with')
+  },
+
+  'the fence goes up with each claim and each move, and stays with a note': async (h) => {
+    const d = first(h)
+    const added = await d.add('work')
+    const claimed = await d.claimOne()
+    same(claimed.fence, added.fence + 1, 'a claim takes the fence up by one')
+    await d.land(note(claimed, { progress: 1 }))
+    same((await d.job(added)).fence, claimed.fence, 'a note leaves the fence')
+    await d.land(snooze(claimed, 1_000))
+    const snoozed = await d.job(added)
+    same(snoozed.fence, claimed.fence + 1, 'a move takes the fence up by one')
+    await d.land(promote(snoozed))
+    await d.land(cancel(await d.job(added)))
+    same((await d.job(added)).fence, claimed.fence + 3, 'a cancellation takes the fence up by one')
+  },
+
+  'a cancelled job refuses the settlement of its running handler': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    const held = await d.running('work')
+    await other.land(cancel(await other.job(held)))
+    await refusedAndUnchanged(d, held.id, complete(held), 'completed with')
+    has(await d.job(held), { state: 'cancelled' }, 'a cancelled job stays cancelled')
+  },
+
+  'a holder whose lease ran out cannot move its job, though nobody took it': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    await h.advance(LEASE)
+    for (const [how, make] of Object.entries(paths).slice(0, 7)) {
+      const before = await d.job(held)
+      const verdict = await d.refuse('fence', `a job is not ${how} a holder whose lease ran out`, make(held))
+      same(
+        verdict.job,
+        movedJob(before),
+        'a refusal for a lease that ran out carries the header of the job as it stands',
+      )
+      same(await d.job(held), before, 'a job stays as it was when its late holder is refused')
+    }
+  },
+
+  'upkeep and people move a job whose lease ran out': async (h) => {
+    const d = first(h)
+    const stalled = await d.running('stalling')
+    const dropped = await d.running('dropped')
+    const changed = await d.running('changed')
+    await h.advance(LEASE)
+    await d.land(cancel(dropped))
+    await d.land(update(changed, { data: '"new"' }))
+    has(await d.job(changed), { state: 'active', data: '"new"' }, 'a running job takes new data for its next attempt')
+    await d.upkeep()
+    has(await d.job(stalled), { state: 'waiting', stalls: 1, attempt: 1 }, 'upkeep returns a stalled job to the queue')
+    has(await d.job(dropped), { state: 'cancelled' }, 'a job whose lease ran out can be cancelled')
+  },
+
+  'a job has the worker that completed it, and none if it was completed by another hand': async (h) => {
+    const d = first(h)
+    const [held, taken] = [await d.running('held'), await d.running('taken')]
+    await d.land(complete(held))
+    has(await d.job(held), { state: 'completed', worker: held.worker }, 'its holder completed it')
+    const [memo, seen] = [
+      { kind: 'note', id: taken.id, fence: taken.fence, held: true, memo: '{"a":1}' } as const,
+      taken,
+    ]
+    await d.land([memo])
+    await d.land(completeByHand(seen, 'by hand'))
+    has(
+      await d.job(taken),
+      { state: 'completed', worker: undefined, result: '"by hand"', memo: memo.memo },
+      'its holder did not complete it, and what that wrote before is kept',
+    )
+  },
+
+  'a lease that ran out can be renewed until somebody takes the job': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    await h.advance(LEASE + 5_000)
+    const verdict = await d.renew(held)
+    must(verdict.ok, 'a lease that ran out, and that nobody reaped, is renewed')
+    await d.land(complete(held))
+    has(await d.job(held), { state: 'completed' }, 'a holder that renewed in time completes its job')
+  },
+
+  'a lease that was renewed is not taken away by one who saw it run out': async (h) => {
+    const d = first(h)
+    const held = await d.running('work', { attempts: 2 })
+    await h.advance(LEASE)
+    const { now, jobs } = await d.due([held.queue])
+    const reaping = due(present(jobs[0], 'a job whose lease ran out is due'), now)
+    must((await d.renew(held)).ok, 'a lease that ran out, and that nobody reaped, is renewed')
+    const before = await d.job(held)
+    await d.refuse('fence', 'a renewed lease is not reaped', reaping)
+    same(await d.job(held), before, 'a refused reaping changes nothing')
+    await d.land(complete(held))
+    has(await d.job(held), { state: 'completed' }, 'a holder that renewed in time completes its job')
+  },
+
+  'a note can empty the data of a job': async (h) => {
+    const d = first(h)
+    const held = await d.running('work', { data: { a: 1 } })
+    await d.land([{ kind: 'note', id: held.id, fence: held.fence, held: true, data: null }])
+    has(await d.job(held), { data: undefined, fence: held.fence }, 'null empties the data, and the fence stays')
+  },
+
+  'the log of a removed job is gone with it': async (h) => {
+    const d = first(h)
+    const held = await d.running('work', { id: 'logged' })
+    await d.land(note(held, { logs: ['old'] }))
+    await d.land(remove(held))
+    await d.land([insert('logged', 'work')])
+    same((await d.details('logged')).logs, [], 'a job that takes a used id does not inherit its log')
+  },
+
+  'an id that is used again goes on above the fences it had': async (h) => {
+    const d = first(h)
+    const held = await d.running('work', { id: 'again' })
+    await d.land(stumble(held, 0))
+    await d.upkeep()
+    const old = await d.claimOne()
+    await d.land(remove(old))
+    await d.land([insert('again', 'work')])
+    const taken = await d.claimOne()
+    must(taken.fence > old.fence, 'a job is not given a fence that an earlier job of its id was given')
+    for (const stale of [held, old]) {
+      await d.refuse('fence', 'a worker of a removed job cannot settle the one that took its id', complete(stale))
+    }
+    must(!(await d.renew(old)).ok, 'a worker of a removed job cannot renew the one that took its id')
+  },
+
+  'a renewal moves the lease by the clock of the store and leaves the fence': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    await h.advance(10_000)
+    const { now, renewals } = await d.commit({
+      renewals: [{ id: held.id, fence: held.fence, lease: 45_000, started: true }],
+    })
+    must(renewals[0]?.ok === true, 'a holder renews its lease')
+    has(await d.job(held), { leaseUntil: now + 45_000, fence: held.fence }, 'a renewal gives the lease from now')
+    await h.advance(44_000)
+    same(await d.upkeep(), [], 'a renewed job is not due before its new lease is over')
+  },
+
+  'a renewal with an old fence is refused and changes nothing': async (h) => {
+    const d = first(h)
+    const held = await lost(d, h)
+    const before = await d.job(held)
+    const verdict = await d.renew(held, 90_000)
+    must(!verdict.ok, 'a worker that lost its lease cannot renew it')
+    same(verdict.why, 'fence', 'a renewal with an old fence is refused for its fence')
+    same(verdict.job, movedJob(before), 'a refused renewal carries the header of the job that stands there now')
+    same(await d.job(held), before, 'a refused renewal changes nothing')
+  },
+
+  'a refusal for a fence carries no payload, and why a job was cancelled': async (h) => {
+    const d = first(h)
+    const jobs = [await d.running('work', { data: 'much' }), await d.running('work', { data: 'more' })]
+    for (const job of jobs) await d.land(note(job, { progress: 1, memo: '{}' }))
+    await d.land(cancel(jobs[0]!, 'too late'))
+    await d.land(complete(jobs[1]!, { result: 'much' }))
+    const standing = await Promise.all(jobs.map((job) => d.job(job)))
+    const { groups, renewals } = await d.commit({
+      groups: jobs.map((job) => complete(job)),
+      renewals: jobs.map(({ id, fence }) => ({ id, fence, lease: LEASE, started: false })),
+    })
+    for (const [at, record] of standing.entries()) {
+      for (const verdict of [groups[at]!, renewals[at]!]) {
+        must(!verdict.ok && verdict.why === 'fence', 'a job that was moved is refused to its last holder')
+        same(verdict.job, movedJob(record), 'a refusal for a fence carries the header alone')
+      }
+    }
+    same(cancelReason(movedJob(standing[0]!).error), 'too late', 'the reason is told')
+  },
+
+  'a refused renewal does not touch its neighbours': async (h) => {
+    const d = first(h)
+    const gone = await d.running('gone')
+    const kept = await d.running('kept')
+    await d.land(remove(gone))
+    const { now, renewals } = await d.commit({
+      renewals: [gone, kept].map(({ id, fence }) => ({ id, fence, lease: 99_000, started: false })),
+    })
+    const [refused, renewed] = renewals
+    must(refused?.ok === false && refused.why === 'missing', 'a renewal of a removed job is refused as missing')
+    must(renewed?.ok === true, 'a renewal beside a refused one lands')
+    same((await d.job(kept)).leaseUntil, now + 99_000, 'a renewal beside a refused one is applied')
+  },
+
+  'a renewal sees the groups of its batch': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    const { renewals } = await d.commit({
+      groups: [cancel(held)],
+      renewals: [{ id: held.id, fence: held.fence, lease: LEASE, started: false }],
+    })
+    must(renewals[0]?.ok === false && renewals[0].why === 'fence', 'renewals come after the groups of their batch')
+  },
+
+  'a job leased ahead is so no longer once its handler has begun': async (h) => {
+    const d = first(h)
+    await d.addMany(2, 'work')
+    const [, ahead] = await d.claim(1, { ahead: 1 })
+    const leased = present(ahead, 'a job is leased ahead where one is asked for')
+    await d.renew(leased)
+    same((await d.job(leased)).ahead, true, 'a renewal that does not say so does not start a job leased ahead')
+    await d.renew(leased, LEASE, true)
+    same((await d.job(leased)).ahead, false, 'a renewal says that the handler has begun')
+  },
+
+  'two settlements for one fence land once': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    for (let round = 0; round < 20; round++) {
+      const held = await d.running(`work-${round}`)
+      const verdicts = await Promise.all([
+        d.send(complete(held, { also: [insert(`d-${round}`, 'next', { queue: 'next' })] })),
+        other.send(complete(held, { also: [insert(`o-${round}`, 'next', { queue: 'next' })] })),
+      ])
+      same(verdicts.filter(({ ok }) => ok).length, 1, 'of two settlements for one fence exactly one lands')
+    }
+    same(
+      (await d.claim(100, { queues: ['next'] })).length,
+      20,
+      'only the settlement that landed inserts its successors',
+    )
+  },
+})

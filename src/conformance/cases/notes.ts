@@ -1,0 +1,309 @@
+// conformance/cases/notes.ts: memos, steps, what notes announce, and rows that are signals.
+import { present, same } from '../check.js'
+import { first, LEASE, second } from '../driver.js'
+import { area } from '../harness.js'
+import { listening, typesOf } from '../listener.js'
+import { cancel, complete, doom, handBack, insert, note, remove, stumble } from '../changes.js'
+import type { Change, Note } from '../../job/change.js'
+import type { Extras, JobRecord } from '../../job/job.js'
+
+const written = (job: JobRecord, more: Partial<Note>): Change => ({ ...(note(job, {})[0] as Note), ...more })
+
+/** What is written beside a job by its handlers and about its end. */
+export const notes = area('notes', {
+  'what a job carries besides its data comes back as it was': async (h) => {
+    const d = first(h)
+    const webhook = {
+      url: 'https://example.org/ž?a=1',
+      on: ['completed', 'failed'],
+      attempts: 5,
+      backoff: { type: 'fixed', delay: 10 },
+      timeout: 1_000,
+    } as const
+    const extras: Extras = { phases: ['download', 'process'], webhook, trace: '00-1-2-01' }
+    const plain = await d.add('work')
+    const added = await d.add('work', { extras })
+    same([plain.extras, added.extras, added.memo], [undefined, extras, undefined], 'extras are stored')
+    const [one, two] = [await d.claimOne(), await d.claimOne()]
+    same([one.extras, two.extras], [undefined, extras], 'and are told to whoever claims')
+    await d.land(stumble(two, 0))
+    same((await d.job(two)).extras, extras, 'and stay')
+  },
+
+  'a memo is written by notes and by moves, and stays until it is written again': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    await d.land(written(held, { memo: '{"a":1}' }))
+    const noted = await d.job(held)
+    same(noted, { ...held, memo: '{"a":1}' }, 'a note writes the memo, and nothing else')
+    await d.land(note(held, { progress: 5 }))
+    same((await d.job(held)).memo, '{"a":1}', 'a note that has none leaves it')
+    await d.land(stumble(held, 0))
+    await d.upkeep()
+    const again = await d.claimOne()
+    same(again.memo, '{"a":1}', 'it goes with the job from attempt to attempt')
+    const [move, ...rest] = complete(again, { result: 1 })
+    if (move?.kind === 'move') await d.land([{ ...move, set: { ...move.set, memo: '{"b":"ž"}' } }, ...rest])
+    same([(await d.job(held)).memo, (await d.job(held)).result], ['{"b":"ž"}', '1'], 'a move writes it, too')
+    const ended = await d.job(held)
+    await d.land({ kind: 'note', id: held.id, fence: ended.fence, held: false, memo: '{}' })
+    same(await d.job(held), { ...ended, memo: '{}' }, 'and so does a note on a job that has ended')
+  },
+
+  'a memo is fenced': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    await d.land(handBack(held))
+    const verdict = await d.send([written(held, { memo: '1', steps: [{ name: 'a', result: '1' }] })])
+    same([verdict.ok, !verdict.ok && verdict.why], [false, 'fence'], 'an old fence is refused')
+    same([(await d.job(held)).memo, (await d.details(held)).steps], [undefined, []], 'and nothing is written')
+  },
+
+  'steps are remembered in the order in which they first ended': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    const other = await d.running('work')
+    await d.land(
+      written(held, {
+        steps: [
+          { name: 'one', result: '1' },
+          { name: 'zwei', result: undefined },
+        ],
+      }),
+    )
+    await d.land(written(other, { steps: [{ name: 'one', result: '"of another"' }] }))
+    await d.land(
+      written(held, {
+        steps: [
+          { name: 'a', result: 'null' },
+          { name: 'one', result: '[2]' },
+        ],
+      }),
+    )
+    const expected = [
+      { name: 'one', result: '[2]' },
+      { name: 'zwei', result: undefined },
+      { name: 'a', result: 'null' },
+    ]
+    same((await d.details(held)).steps, expected, 'one of the same name takes the place of the one before')
+    same(await d.job(held), held, 'and the job stays as it is')
+    await d.land(stumble(held, 0))
+    same(
+      (await (await second(h)).details(held)).steps,
+      expected,
+      'they outlive an attempt, and every handle tells them',
+    )
+    await d.land(remove(await d.job(held)))
+    same((await d.details(held)).steps, [], 'and go with their job')
+    same((await d.details(other)).steps, [{ name: 'one', result: '"of another"' }], 'those of others stay')
+  },
+
+  'steps of a refused group were never there': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    await d.land(written(held, { steps: [{ name: 'one', result: '1' }] }))
+    const spoilt = await d.send([
+      written(held, {
+        memo: '9',
+        steps: [
+          { name: 'one', result: '2' },
+          { name: 'two', result: '3' },
+        ],
+      }),
+      doom(),
+    ])
+    same(spoilt.ok, false, 'the group is refused')
+    same((await d.details(held)).steps, [{ name: 'one', result: '1' }], 'and its steps with it')
+    same((await d.job(held)).memo, undefined, 'and its memo')
+    const dropped = await d.send([
+      ...cancel(held),
+      ...remove({ ...held, fence: held.fence + 1, state: 'cancelled' }),
+      doom(),
+    ])
+    same(dropped.ok, false, 'a refused removal')
+    same((await d.details(held)).steps, [{ name: 'one', result: '1' }], 'leaves them where they were')
+  },
+
+  'a note announces what it says, after its progress and in order': async (h) => {
+    const d = first(h)
+    await listening(h.store, { events: true }, async (listener) => {
+      const held = await d.running('work')
+      const tells = [
+        { type: 'phase', about: '{"phase":"a","status":"completed"}' },
+        { type: 'phase', about: '{"phase":"b","status":"active"}' },
+      ] as const
+      await d.land(written(held, { progress: '33', about: '{"phase":"a"}', memo: '1', tells }))
+      await d.land(complete(held))
+      const ended = await d.job(held)
+      const sent = { type: 'webhook-delivered', about: '{"url":"ž"}' } as const
+      const lost = { type: 'webhook-failed', about: '{}' } as const
+      await d.land({ kind: 'note', id: held.id, fence: ended.fence, held: false, tells: [sent, lost] })
+      const events = (await listener.heard(d)).filter(({ id }) => id === held.id)
+      const life = ['waiting', 'active', 'progress', 'phase', 'phase', 'completed', sent.type, lost.type]
+      same(typesOf(events, held.id), life, 'each is told once, in order')
+      const about = events.map((event) => event.about).filter((said) => said !== undefined)
+      same(about, ['{"phase":"a"}', ...tells.map((told) => told.about), '{"url":"ž"}', '{}'], 'with what goes with it')
+      const phase = present(
+        events.find(({ type }) => type === 'phase'),
+        'a phase',
+      )
+      same([phase.queue, phase.name], [held.queue, held.name], 'and says of which job')
+    })
+  },
+
+  'notes on many jobs in one batch: each says its own, and one that is refused takes nobody down': async (h) => {
+    const d = first(h)
+    await listening(h.store, { events: true }, async (listener) => {
+      for (let n = 0; n < 6; n++) await d.add('work')
+      const held = await d.claim(6)
+      same(held.length, 6, 'all are held')
+      await d.land(handBack(held[2]!))
+      const tell = (n: number) => ({ type: 'phase', about: `{"phase":"ž${n}"}` }) as const
+      const said: Partial<Note>[] = [
+        { memo: '{"a":0}', tells: [tell(0), tell(1)] },
+        { progress: '1', about: '{"phase":"b"}', memo: '{"a":"\\u001f ž"}', logs: ['one', 'two'] },
+        { progress: '2', memo: '{"lost":true}', tells: [tell(2)] },
+        { progress: '"3"' },
+        { memo: '{"a":4}' },
+        { logs: ['five'], progress: '5', tells: [tell(5)] },
+      ]
+      const receipt = await d.commit({ groups: held.map((job, n) => [written(job, said[n]!)]) })
+      same(
+        receipt.groups.map(({ ok }) => ok),
+        [true, true, false, true, true, true],
+        'all but the one that is held no longer',
+      )
+      const now = await h.store.get(held.map(({ id }) => id))
+      same(
+        now.map((job) => [job?.memo, job?.progress]),
+        [
+          ['{"a":0}', undefined],
+          ['{"a":"\\u001f ž"}', '1'],
+          [undefined, undefined],
+          [undefined, '"3"'],
+          ['{"a":4}', undefined],
+          [undefined, '5'],
+        ],
+        'each says its own',
+      )
+      const events = (await listener.heard(d)).filter(({ type }) => type === 'progress' || type === 'phase')
+      const heard = held.map(({ id }) =>
+        events.filter((event) => event.id === id).map(({ type, about, progress }) => [type, about, progress]),
+      )
+      const phase = (n: number): unknown[] => ['phase', tell(n).about, undefined]
+      same(
+        heard,
+        [
+          [phase(0), phase(1)],
+          [['progress', '{"phase":"b"}', '1']],
+          [],
+          [['progress', undefined, '"3"']],
+          [],
+          [['progress', undefined, '5'], phase(5)],
+        ],
+        'and tells its own, in order',
+      )
+      same(
+        (await d.details(held[1]!)).logs.map(({ line }) => line),
+        ['one', 'two'],
+        'lines are written as well',
+      )
+    })
+  },
+
+  'settlements of many jobs with what was said just before: each lands whole, or not at all': async (h) => {
+    const d = first(h)
+    await listening(h.store, { events: true }, async (listener) => {
+      for (let n = 0; n < 12; n++) await d.add('work')
+      const held = await d.claim(12)
+      await d.land(handBack(held[3]!))
+      const say = (job: JobRecord, n: number): Change =>
+        written(job, {
+          memo: `{"n":${n}}`,
+          tells: [{ type: 'phase', about: `{"phase":"${n}"}` }],
+          ...(n % 4 === 1 && { progress: `${n}`, about: '{"phase":"p"}' }),
+        })
+      const settle = (job: JobRecord, n: number): readonly Change[] =>
+        n < 9 ? complete(job, n % 3 === 0 ? {} : { result: n }) : stumble(job, 60_000)
+      const receipt = await d.commit({ groups: held.map((job, n) => [say(job, n), ...settle(job, n)]) })
+      same(
+        receipt.groups.map(({ ok }) => ok),
+        held.map((_, n) => n !== 3),
+        'all but the one that is held no longer',
+      )
+      const now = await h.store.get(held.map(({ id }) => id))
+      same(
+        now.map((job) => [job?.state, job?.memo, job?.progress, job?.result]),
+        held.map((_, n) =>
+          n === 3
+            ? ['waiting', undefined, undefined, undefined]
+            : [
+                n < 9 ? 'completed' : 'delayed',
+                `{"n":${n}}`,
+                n % 4 === 1 ? `${n}` : undefined,
+                n < 9 && n % 3 !== 0 ? `${n}` : undefined,
+              ],
+        ),
+        'each is what it became, and says its own',
+      )
+      const events = await listener.heard(d)
+      same(
+        held.map(({ id }) => typesOf(events, id).slice(2)),
+        held.map((_, n) => {
+          if (n === 3) return ['waiting']
+          const said = n % 4 === 1 ? ['progress', 'phase'] : ['phase']
+          return [...said, ...(n < 9 ? ['completed'] : ['retrying', 'delayed'])]
+        }),
+        'what was said is told before what it came to',
+      )
+      const [tally] = await h.store.tally(['mill'])
+      same(tally?.lifetime.completed, 8, 'all of them are counted')
+    })
+  },
+
+  'a signal is neither counted nor claimed, and its end releases who waits for it': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    await d.land(insert('s', 'approve', { kind: 'signal', run: { in: 60_000 } }), {
+      kind: 'move',
+      id: held.id,
+      fence: held.fence,
+      to: 'waiting-children',
+      held: true,
+      place: 'old',
+      why: undefined,
+      closesBroken: false,
+      waitsFor: [{ on: 's', policy: 'ignore' }],
+      set: { attempt: 0 },
+    })
+    same((await d.job('s')).kind, 'signal', 'it is stored as what it is')
+    const [tally] = await h.store.tally(['mill'])
+    same(Object.keys(tally?.names ?? {}), ['work'], 'it is not counted')
+    same(
+      (await h.store.find({ queue: 'mill', kind: 'job' })).items.map(({ id }) => id),
+      [held.id],
+      'nor listed as a job',
+    )
+    await h.advance(LEASE)
+    same((await d.claim(5)).length, 0, 'nor claimed')
+    const signal = await d.job('s')
+    await d.land(
+      {
+        kind: 'move',
+        id: 's',
+        fence: signal.fence,
+        to: 'completed',
+        held: false,
+        place: 'old',
+        why: undefined,
+        closesBroken: false,
+        set: { result: '"yes"' },
+      },
+      { kind: 'release', chain: 's', outcome: 'completed' },
+    )
+    const again = await d.claimOne()
+    same([again.id, again.attempt], [held.id, 1], 'whoever waited goes on in the very commit')
+    same((await d.edges(again))[0]?.result, '"yes"', 'with what was said')
+    same((await h.store.tally(['mill']))[0]?.lifetime.completed, 0, 'its end is not counted')
+  },
+})

@@ -1,0 +1,163 @@
+// conformance/cases/replays.ts: a batch sent again is answered again and applied once.
+import type { Batch, Group } from '../../store/store.js'
+import { refuses, same } from '../check.js'
+import { ask, Driver, first, LEASE, second } from '../driver.js'
+import { area } from '../harness.js'
+import { listening } from '../listener.js'
+import { complete, doom, insert, note, put } from '../changes.js'
+
+/** How often two copies of a batch are sent at once: where they are not kept apart, some of them meet. */
+const ROUNDS = 16
+
+/** After a lost answer, the same batch gives the same receipt. */
+export const replays = area('replays', {
+  'a replay is answered with an equal receipt, claimed jobs included': async (h) => {
+    const d = first(h)
+    await d.addMany(3, 'work')
+    const held = await d.claimOne()
+    const receipt = await d.commit({
+      groups: [complete(held, { result: 1 }), [insert('new', 'work')], [doom()]],
+      renewals: [{ id: held.id, fence: held.fence, lease: LEASE, started: true }],
+      asks: [ask(2), ask(5)],
+    })
+    same(await d.replay(), receipt, 'a replay is answered with the receipt of the original')
+    await h.advance(5_000)
+    same(await d.replay(), receipt, 'a replay is answered with the receipt of the original, however late')
+  },
+
+  'a replay through another handle is answered with the same receipt': async (h) => {
+    const d = first(h)
+    await d.add('work')
+    const receipt = await d.commit({ groups: [[insert('new', 'work')]], asks: [ask(1)] })
+    const peer = await h.peer()
+    same(await peer.commit(d.last), receipt, 'what a writer last sent is known to every handle')
+  },
+
+  'a batch that is sent again while its first copy is under way is applied once': async (h) => {
+    const d = first(h)
+    const peer = await h.peer()
+    const parts: Pick<Batch, 'groups' | 'asks'>[] = []
+    for (let round = 0; round < ROUNDS; round++) {
+      const inserts = (kind: string): Group[] =>
+        Array.from({ length: 20 }, (_, n) => [insert(`${kind}-${round}-${n}`, 'work')])
+      parts.push({ groups: inserts('plain'), asks: [] })
+      parts.push({ groups: [...inserts('mixed'), [put(`cell-${round}`, 1, 0)]], asks: [ask(5)] })
+      for (let claims = 0; claims < 5; claims++) parts.push({ groups: [], asks: [ask(1)] })
+    }
+    let seq = 0
+    for (const each of parts) {
+      const batch = { writer: 'twice', seq: ++seq, renewals: [], ...each }
+      const [receipt, again] = await Promise.all([h.store.commit(batch), peer.commit(batch)])
+      same(again, receipt, 'both copies are answered with one receipt')
+      same(
+        receipt.groups.every(({ ok }) => ok),
+        true,
+        'the second copy is not refused for what the first one wrote',
+      )
+    }
+    same(
+      await d.counts(),
+      { work: { active: ROUNDS * 10, waiting: ROUNDS * 30 } },
+      'a batch that is sent twice at once is applied once',
+    )
+  },
+
+  'a replay applies nothing twice': async (h) => {
+    const d = first(h)
+    await d.addMany(4, 'work')
+    const held = await d.claimOne()
+    const waits = await d.add('waits', { queue: 'other', after: [held, 'first-2'] })
+    await listening(h.store, { events: true }, async (listener) => {
+      await d.commit({
+        groups: [
+          note(held, { progress: 10, logs: ['one'] }),
+          complete(held, { result: 1, also: [insert('also', 'also', { queue: 'other' })] }),
+          [put('cell', 1, 0)],
+        ],
+        asks: [ask(1)],
+      })
+      const last = d.last
+      const state = async (): Promise<unknown> => ({
+        jobs: (await h.store.find({})).items,
+        details: await h.store.details({ jobs: [held.id, waits.id], cells: ['cell'] }),
+        tally: await h.store.tally(),
+      })
+      const before = await state()
+      await h.store.commit(last)
+      await h.store.commit(last)
+      same(await state(), before, 'a replay applies nothing')
+      same((await d.job(waits)).pending, 1, 'a replayed settlement releases its dependents once')
+      const events = await listener.heard(d)
+      same(events.filter(({ type }) => type === 'completed').length, 1, 'a replay tells nothing again')
+      same(events.filter(({ type }) => type === 'progress').length, 1, 'a replay tells no progress again')
+    })
+  },
+
+  'a replay is answered as before though the jobs have moved on since': async (h) => {
+    const d = first(h)
+    const other = await second(h)
+    await d.add('work')
+    const receipt = await d.commit({ asks: [ask(1)] })
+    const [job] = receipt.asks[0] ?? []
+    if (job !== undefined) await other.land(complete(job))
+    same(await d.replay(), receipt, 'a receipt is remembered, not made anew')
+  },
+
+  'a replay with its asks alone is answered with what the original claimed': async (h) => {
+    const d = first(h)
+    await d.addMany(3, 'work')
+    const held = await d.claimOne()
+    const receipt = await d.commit({
+      groups: [complete(held), [insert('new', 'work')], [doom()]],
+      renewals: [{ id: held.id, fence: held.fence, lease: LEASE, started: true }],
+      asks: [ask(1)],
+    })
+    const alone = { ...d.last, groups: [], renewals: [] }
+    const peer = await h.peer()
+    for (const handle of [h.store, peer]) {
+      const { asks } = await handle.commit(alone)
+      same(asks, receipt.asks, 'claims are answered without the groups that they came with')
+    }
+    same(
+      await d.counts(),
+      { work: { completed: 1, active: 1, waiting: 2 } },
+      'a replay with its asks alone claims nothing',
+    )
+  },
+
+  'asks alone under the number of a batch that never landed keep its groups out for good': async (h) => {
+    const d = first(h)
+    await d.addMany(2, 'work')
+    const original = { writer: 'lost', seq: 1, groups: [[insert('lost', 'work')]], renewals: [], asks: [ask(1)] }
+    const { asks } = await h.store.commit({ ...original, groups: [] })
+    same(asks[0]?.length, 1, 'asks alone are applied')
+    const late = await h.store.commit(original)
+    same(late.asks, asks, 'the original is answered as a replay')
+    same(await d.exists('lost'), false, 'a late original applies nothing')
+    same(await d.counts(), { work: { active: 1, waiting: 1 } }, 'a late original claims nothing')
+  },
+
+  'a batch with a lower number is refused': async (h) => {
+    const d = first(h)
+    await d.add('work')
+    const old = d.last
+    await d.add('work')
+    await refuses(() => h.store.commit(old), 'WRITER_BEHIND', 'a late original cannot land after its successor')
+    const late = { ...old, groups: [[insert('late', 'work')]], asks: [ask(5)] }
+    await refuses(() => h.store.commit(late), 'WRITER_BEHIND', 'a number is used once')
+    same(await d.exists('late'), false, 'a batch refused for its number applies nothing')
+    same(await d.counts(), { work: { waiting: 2 } }, 'a batch refused for its number claims nothing')
+    await d.add('work')
+  },
+
+  'writers are independent of each other': async (h) => {
+    const a = first(h)
+    const b = new Driver(h.store, 'independent')
+    await a.addMany(2, 'work')
+    await a.add('work')
+    const mine = await b.commit({ groups: [[insert('b', 'work')]] })
+    same(mine.groups.length, 1, 'a new writer begins with 1, whatever others have sent')
+    await a.add('work')
+    same(await b.replay(), mine, "another writer's batches do not touch what this one last sent")
+  },
+})

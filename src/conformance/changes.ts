@@ -1,0 +1,178 @@
+// conformance/changes.ts: short words for the changes that stories are made of, each by the rule of the lifecycle.
+import type { Change, CellEvent, Insert, NewEdge, Put, When } from '../job/change.js'
+import type { Dedup, ErrorInfo, Extras, FailurePolicy, JobKind, JobRecord, KeepByState, Millis } from '../job/job.js'
+import { encodeJson } from '../job/json.js'
+import type { JsonText } from '../job/json.js'
+import * as lifecycle from '../job/lifecycle.js'
+import type { Decision, Edit, NoteFields } from '../job/lifecycle.js'
+import { must } from './check.js'
+
+/** The queue of a story that names none. */
+export const QUEUE = 'mill'
+
+/** What a story says of a job; everything left out is the plainest there is. */
+export interface JobOptions {
+  readonly id?: string
+  readonly kind?: JobKind
+  readonly queue?: string
+  readonly version?: number
+  readonly data?: unknown
+  readonly priority?: number
+  readonly lifo?: boolean
+  readonly attempts?: number
+  readonly run?: When
+  /** Jobs it waits for: ids or records with the policy below, or whole edges. */
+  readonly after?: readonly (string | JobRecord | NewEdge)[]
+  /** The policy of `after`; `fail` unless told. */
+  readonly policy?: FailurePolicy
+  readonly parent?: string
+  readonly group?: string
+  readonly dedup?: Dedup
+  readonly keep?: KeepByState
+  readonly extras?: Extras
+  readonly chain?: { readonly id: string; readonly index: number }
+}
+
+/** The insert of a job with this id and name. */
+export function insert(id: string, name: string, options: JobOptions = {}): Insert {
+  const policy = options.policy ?? 'fail'
+  return lifecycle.create(
+    {
+      id: options.id ?? id,
+      kind: options.kind ?? 'job',
+      queue: options.queue ?? QUEUE,
+      name,
+      version: options.version ?? 1,
+      data: json(options.data),
+      priority: options.priority ?? 0,
+      lifo: options.lifo ?? false,
+      attempts: options.attempts ?? 3,
+      backoff: undefined,
+      timeout: undefined,
+      run: options.run,
+      parentId: options.parent,
+      group: options.group,
+      dedup: options.dedup,
+      keep: options.keep,
+      extras: options.extras,
+      edges: (options.after ?? []).map((on) => {
+        if (typeof on === 'string') return { on, policy }
+        return 'on' in on ? on : { on: on.id, policy }
+      }),
+    },
+    options.chain,
+  )
+}
+
+/** JSON text of a value. */
+export function json(value: unknown): JsonText | undefined {
+  return encodeJson(value, 'value')
+}
+
+/** The error of every failing handler in these stories. */
+export const BOOM: ErrorInfo = { name: 'Error', message: 'boom', code: 'E_BOOM' }
+
+/** The handler returned. */
+export function complete(
+  job: JobRecord,
+  end: { result?: unknown; also?: readonly Insert[]; continuation?: Insert } = {},
+): Change[] {
+  const { also = [], continuation } = end
+  return lifecycle.settle(job, {
+    kind: 'returned',
+    result: json(end.result),
+    also,
+    ...(continuation && { continuation }),
+  })
+}
+
+/** The handler threw for good. */
+export function fail(job: JobRecord, error: ErrorInfo = BOOM): Change[] {
+  return lifecycle.settle(job, { kind: 'threw', error, retryable: false, retryIn: 0 })
+}
+
+/** The handler waits for jobs: ids with the policy `fail`, or whole edges. */
+export function waits(job: JobRecord, on: readonly (string | NewEdge)[], also: readonly Insert[] = []): Change[] {
+  const edges = on.map((each): NewEdge => (typeof each === 'string' ? { on: each, policy: 'fail' } : each))
+  return lifecycle.settle(job, { kind: 'waits', for: edges, also })
+}
+
+/** The handler threw, and the job runs again later if it has attempts left. */
+export function stumble(job: JobRecord, retryIn: Millis, error: ErrorInfo = BOOM): Change[] {
+  return lifecycle.settle(job, { kind: 'threw', error, retryable: true, retryIn })
+}
+
+/** The handler asked to run again later. */
+export function snooze(job: JobRecord, time: Millis): Change[] {
+  return lifecycle.settle(job, { kind: 'snoozed', for: time })
+}
+
+/** The worker gives the job back untouched. */
+export function handBack(job: JobRecord): Change[] {
+  return lifecycle.settle(job, { kind: 'interrupted' })
+}
+
+/** Somebody completes the job who does not hold it. */
+export function completeByHand(job: JobRecord, result?: unknown): readonly Change[] {
+  return allowed(lifecycle.complete(job, { kind: 'returned', result: json(result), also: [] }))
+}
+
+/** Somebody cancels the job. */
+export function cancel(job: JobRecord, reason?: string): readonly Change[] {
+  return allowed(lifecycle.cancel(job, reason))
+}
+
+/** Somebody retries the job by hand. */
+export function retry(job: JobRecord): readonly Change[] {
+  return allowed(lifecycle.retry(job))
+}
+
+/** Somebody lets a delayed job run now. */
+export function promote(job: JobRecord): readonly Change[] {
+  return allowed(lifecycle.promote(job))
+}
+
+/** Somebody changes the job. */
+export function update(job: JobRecord, edit: Edit): readonly Change[] {
+  return allowed(lifecycle.update(job, edit))
+}
+
+/** Somebody removes the job. */
+export function remove(job: JobRecord): readonly Change[] {
+  return allowed(lifecycle.remove(job))
+}
+
+/** A schedule makes a run and is due again later: what its row may be asked for, without its dates. */
+export function round(row: JobRecord, run: Insert, again: Millis): readonly Change[] {
+  const set = { run: { in: again }, result: `{"runs":${row.fence}}` }
+  const { id, fence } = row
+  return [
+    { kind: 'move', id, fence, to: 'delayed', held: false, place: 'old', why: undefined, closesBroken: false, set },
+    run,
+  ]
+}
+
+/** The handler writes about its job. */
+export function note(
+  job: JobRecord,
+  said: Pick<NoteFields, 'logs' | 'memo' | 'steps'> & { readonly progress?: unknown },
+): Change[] {
+  const { progress: made, ...rest } = said
+  const progress = json(made)
+  return [lifecycle.note(job, { ...(progress !== undefined && { progress }), ...rest })]
+}
+
+/** A cell is written; without a value it is removed. */
+export function put(key: string, value: unknown, version: number, events: readonly CellEvent[] = []): Put {
+  return { kind: 'put', key, value: json(value), version, events }
+}
+
+/** A change that no store can accept, to spoil a group with. */
+export function doom(id = 'nobody'): Change {
+  return { kind: 'note', id, fence: 1, held: false, progress: '1' }
+}
+
+function allowed(decision: Decision): readonly Change[] {
+  must(!lifecycle.isDenied(decision), 'the suite wished for what the lifecycle denies: a mistake of the suite')
+  return decision
+}

@@ -1,0 +1,172 @@
+// conformance/observe.ts: reads everything a store answers, in words that two stores can be compared by.
+import type { JobRecord, JobState, Time } from '../job/job.js'
+import { jobStates } from '../job/job.js'
+import { Driver, ids } from './driver.js'
+import type { Harness } from './harness.js'
+import { Listener } from './listener.js'
+import { MINUTE } from './resolve.js'
+import { contradictions } from './invariants.js'
+import { walkQueues } from './walk.js'
+import { readCells } from '../store/read-pages.js'
+import { stepwise } from '../store/maybe-sync.js'
+import type { Cell, Query, QueueTally, Receipt, Store, StoreEvent } from '../store/store.js'
+
+const times = new Set(
+  'now at next runAt leaseUntil brokenAt staleAt deleteAt dueAt createdAt startedAt finishedAt'.split(' '),
+)
+/** Numbers that each store chooses for itself. */
+const own = new Set(['ord', 'cursor', 'writer', 'again'])
+
+/** A store on its walk. */
+export class Walker {
+  readonly harness: Harness
+  readonly drivers: readonly [Driver, Driver]
+  readonly began: Time
+  readonly listener: Listener
+  /** Keeps the stream of marks apart from the writers of the walk. */
+  readonly #marker: Driver
+  #told = 0
+
+  private constructor(harness: Harness, drivers: readonly [Driver, Driver], began: Time) {
+    this.harness = harness
+    this.drivers = drivers
+    this.began = began
+    this.listener = new Listener(harness.store, { events: true })
+    this.#marker = new Driver(harness.store, 'marker')
+  }
+
+  /** Sets out with a fresh store. */
+  static async begin(harness: Harness): Promise<Walker> {
+    const drivers = [new Driver(harness.store, 'walker-0'), new Driver(await harness.peer(), 'walker-1')] as const
+    const { now } = await drivers[0].commit({})
+    await drivers[1].commit({})
+    const walker = new Walker(harness, drivers, now)
+    await walker.#events() // from here on all handles know that somebody watches
+    return walker
+  }
+
+  get store(): Store {
+    return this.harness.store
+  }
+
+  async end(): Promise<void> {
+    this.listener.stop()
+    await this.harness.dispose()
+  }
+
+  /** All jobs, in the order of their insertion. */
+  jobs(): Promise<readonly JobRecord[]> {
+    return findAll(this.store, {})
+  }
+
+  /** All cells that the walk wrote. */
+  async cells(): Promise<readonly Cell[]> {
+    const cells = await stepwise(readCells(this.store, ''))
+    return cells.filter(({ key }) => !key.startsWith('mark:'))
+  }
+
+  /** Every way in which the store contradicts itself. */
+  async contradictions(): Promise<readonly string[]> {
+    const jobs = await this.jobs()
+    const { jobs: details } = await this.store.details({ jobs: ids(jobs) })
+    return contradictions({ jobs, details, tallies: await this.store.tally() })
+  }
+
+  /** A receipt and, where asked for, the jobs as they stand. */
+  async glance(receipt: Receipt | undefined, jobs: boolean): Promise<Readonly<Record<string, unknown>>> {
+    const said = { receipt: this.#plain(receipt) }
+    return jobs ? { ...said, 'find of everything': this.#plain(await this.jobs()) } : said
+  }
+
+  /** Everything that can be read, by what it is called. `seen` are all ids the walk ever used. */
+  async look(receipt: Receipt | undefined, seen: readonly string[]): Promise<Readonly<Record<string, unknown>>> {
+    const { store } = this
+    const jobs = await this.jobs()
+    const due = await store.due({ queues: walkQueues, except: [], limit: 10_000 })
+    const { jobs: beside } = await store.details({ jobs: seen })
+    const events = await this.#events()
+    const views: Record<string, unknown> = {
+      receipt,
+      'find of everything': jobs,
+      get: await store.get(seen),
+      'find, newest first': ids(await findAll(store, { order: 'newest', limit: 7 })),
+      'find by state': await byState(store),
+      'find by queue and name': ids(await findAll(store, { queue: 'q1', names: ['a', 'c'], limit: 5 })),
+      tally: (await store.tally())
+        .filter(({ queue }) => walkQueues.includes(queue))
+        .map(plainTally)
+        .toSorted(byQueue),
+      due: { ...due, jobs: due.jobs.toSorted((a, b) => (a.dueAt ?? 0) - (b.dueAt ?? 0) || (a.id < b.id ? -1 : 1)) },
+      details: beside.map(({ id, edges, dependents, logs, steps }) => ({
+        id,
+        edges,
+        dependents: dependents.toSorted(byDependent),
+        logs,
+        steps,
+      })),
+      cells: (await this.cells()).toSorted((a, b) => (a.key < b.key ? -1 : 1)),
+      events,
+    }
+    return Object.fromEntries(Object.entries(views).map(([name, view]) => [name, this.#plain(view)]))
+  }
+
+  /** The events of the last step; within a commit only the order of each job's own is a duty. */
+  async #events(): Promise<unknown> {
+    await this.listener.heard(this.#marker)
+    const { all } = this.listener
+    const fresh = all.slice(this.#told).filter(({ queue }) => queue === '' || walkQueues.includes(queue))
+    this.#told = all.length
+    const key = ({ id, queue }: StoreEvent): string => (id === '' ? ` ${queue}` : id) // that of a queue is no job's
+    return fresh.toSorted((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0))
+  }
+
+  /** Times from the beginning of the walk, and nothing that a store chooses for itself. */
+  #plain(value: unknown, key = ''): unknown {
+    if (typeof value === 'number' && times.has(key)) {
+      const unit = this.harness.ticks === true ? MINUTE : 1
+      return Math.round((value - this.began) / unit)
+    }
+    if (Array.isArray(value)) return value.map((item) => this.#plain(item, key))
+    if (typeof value !== 'object' || value === null) return value
+    const plain: Record<string, unknown> = {}
+    for (const [field, inner] of Object.entries(value)) {
+      if (inner !== undefined && !own.has(field)) plain[field] = this.#plain(inner, field)
+    }
+    return plain
+  }
+}
+
+async function findAll(store: Store, query: Query): Promise<readonly JobRecord[]> {
+  const found: JobRecord[] = []
+  let cursor: string | undefined
+  do {
+    const page = await store.find({ ...query, ...(cursor !== undefined && { cursor }) })
+    found.push(...page.items)
+    cursor = page.cursor
+  } while (cursor !== undefined)
+  return found
+}
+
+async function byState(store: Store): Promise<Readonly<Partial<Record<JobState, readonly string[]>>>> {
+  const found: Partial<Record<JobState, readonly string[]>> = {}
+  for (const state of jobStates) found[state] = ids(await findAll(store, { states: [state], limit: 9 }))
+  return found
+}
+
+/** A tally without its zeros, which may be there or not. */
+function plainTally(tally: QueueTally): QueueTally {
+  const names: Record<string, Partial<Record<JobState, number>>> = {}
+  for (const [name, states] of Object.entries(tally.names)) {
+    const counted = Object.entries(states).filter(([, count]) => count !== 0)
+    if (counted.length > 0) names[name] = Object.fromEntries(counted)
+  }
+  return { ...tally, names }
+}
+
+function byQueue(a: QueueTally, b: QueueTally): number {
+  return a.queue < b.queue ? -1 : 1
+}
+
+function byDependent(a: { readonly dependent: string }, b: { readonly dependent: string }): number {
+  return a.dependent < b.dependent ? -1 : 1
+}

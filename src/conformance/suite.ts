@@ -1,0 +1,124 @@
+// conformance/suite.ts: all cases, and a way to run them without a test runner.
+import { asks } from './cases/claims.js'
+import { broken } from './cases/broken.js'
+import { cells } from './cases/cells.js'
+import { closing } from './cases/open-and-close.js'
+import { dedup } from './cases/dedup.js'
+import { dependencies } from './cases/dependencies.js'
+import { details } from './cases/details.js'
+import { due } from './cases/due.js'
+import { events } from './cases/events.js'
+import { fences } from './cases/fences.js'
+import { find } from './cases/find.js'
+import { groups } from './cases/groups.js'
+import { hints } from './cases/hints.js'
+import { limits } from './cases/limits.js'
+import { notes } from './cases/notes.js'
+import { order } from './cases/order.js'
+import { pauses } from './cases/pauses.js'
+import { rates } from './cases/rates.js'
+import { refusals } from './cases/refusals.js'
+import { replays } from './cases/replays.js'
+import { schedules } from './cases/schedules.js'
+import { tallies } from './cases/tallies.js'
+import { transactions } from './cases/transactions.js'
+import { roundTrips } from './cases/values.js'
+import { waiting } from './cases/waiting.js'
+import { within } from './check.js'
+import type { ConformanceCase, MakeHarness } from './harness.js'
+
+/** Every duty of a store, as cases; each wants a fresh harness. */
+export const conformanceCases: readonly ConformanceCase[] = [
+  ...fences,
+  ...refusals,
+  ...replays,
+  ...order,
+  ...asks,
+  ...pauses,
+  ...limits,
+  ...rates,
+  ...groups,
+  ...dependencies,
+  ...broken,
+  ...waiting,
+  ...dedup,
+  ...cells,
+  ...due,
+  ...schedules,
+  ...find,
+  ...tallies,
+  ...details,
+  ...notes,
+  ...events,
+  ...hints,
+  ...roundTrips,
+  ...closing,
+  ...transactions,
+]
+
+/** What became of one case. */
+export interface CaseResult {
+  /** The part of the port it belongs to. */
+  readonly area: string
+  /** The duty, as a sentence. */
+  readonly title: string
+  /** Skipped are cases that need what the store cannot do. */
+  readonly outcome: 'passed' | 'failed' | 'skipped'
+  /** Why it failed. */
+  readonly error?: unknown
+}
+
+/** What became of all cases. */
+export interface ConformanceReport {
+  /** No case failed. */
+  readonly ok: boolean
+  /** How many cases passed. */
+  readonly passed: number
+  /** The cases that failed, in order. */
+  readonly failed: readonly CaseResult[]
+  /** The cases that did not apply. */
+  readonly skipped: readonly CaseResult[]
+}
+
+/** How to run the suite. */
+export interface ConformanceOptions {
+  /** Told of each case as it ends. Default: nobody is. */
+  readonly report?: (result: CaseResult) => void
+  /** The cases to run. Default: all. */
+  readonly cases?: readonly ConformanceCase[]
+  /** How long one case may take in real time, in milliseconds. Default 60,000. */
+  readonly patience?: number
+}
+
+/** Runs one case on a harness of its own; rejects where its duty is broken, answers whether it applied. */
+export async function runCase(
+  make: MakeHarness,
+  story: ConformanceCase,
+  patience = 60_000,
+): Promise<'passed' | 'skipped'> {
+  const harness = await make()
+  try {
+    if (story.needs === 'transactions' && !harness.store.can.transactions) return 'skipped'
+    await within(story.run(harness), `the case "${story.title}" comes to an end`, patience)
+    return 'passed'
+  } finally {
+    await harness.dispose()
+  }
+}
+
+/** Runs the suite, one case after the other. Never rejects: what failed is in the report. */
+export async function runConformance(make: MakeHarness, options: ConformanceOptions = {}): Promise<ConformanceReport> {
+  const results: CaseResult[] = []
+  for (const story of options.cases ?? conformanceCases) {
+    const { area, title } = story
+    const result = await runCase(make, story, options.patience).then(
+      (outcome): CaseResult => ({ area, title, outcome }),
+      (error: unknown): CaseResult => ({ area, title, outcome: 'failed', error }),
+    )
+    results.push(result)
+    options.report?.(result)
+  }
+  const failed = results.filter(({ outcome }) => outcome === 'failed')
+  const skipped = results.filter(({ outcome }) => outcome === 'skipped')
+  return { ok: failed.length === 0, passed: results.length - failed.length - skipped.length, failed, skipped }
+}
