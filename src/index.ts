@@ -32,14 +32,21 @@ export type {
   Timing,
   TimingOptions,
 } from './job/schedule-times.js'
-export type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } from './queue/cascade.js'
-export type { Chain, CurrentJob } from './queue/chain.js'
+export type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } from './queue/operations/cascade.js'
+export type { Chain, CurrentJob } from './queue/flows/chain.js'
 export { storeCounts } from './queue/counts.js'
 export type { CountOptions, QueueCounts, StateCounts } from './queue/counts.js'
 export { defineJobs, job, typed, withSchemas } from './queue/define.js'
-export { FlowProducer } from './queue/flow.js'
-export type { Flow, FlowJob, FlowJobOptions, FlowJobs, FlowProducerOptions, FlowQueue } from './queue/flow.js'
-export type { ChainResult, ContinuationOf, DependenciesOf, DependencyPage, Ended, EndedOf } from './queue/links.js'
+export { FlowProducer } from './queue/flows/flow.js'
+export type { Flow, FlowJob, FlowJobOptions, FlowJobs, FlowProducerOptions, FlowQueue } from './queue/flows/flow.js'
+export type {
+  ChainResult,
+  ContinuationOf,
+  DependenciesOf,
+  DependencyPage,
+  Ended,
+  EndedOf,
+} from './queue/flows/chain-types.js'
 export type {
   AfterOf,
   DataOf,
@@ -58,12 +65,12 @@ export type {
   Upgrade,
   WithSchemas,
 } from './queue/define.js'
-export type { Delivered, EventBase, EventOf, EventType, Listener, Logger, QueueEvent } from './queue/events.js'
+export type { Delivered, EventBase, EventOf, EventType, Listener, Logger, QueueEvent } from './queue/events/events.js'
 export type { Explanation, Reason } from './queue/explain.js'
 export { Job } from './queue/job.js'
 export type { ObserveOptions, ResultOptions, UpdateOptions } from './queue/job.js'
-export type { LogOptions } from './queue/logs.js'
-export type { RetryOptions } from './queue/retrying.js'
+export type { LogOptions } from './queue/operations/logs.js'
+export type { RetryOptions } from './queue/operations/retry.js'
 export type {
   BoundOptions,
   GroupOptions,
@@ -73,7 +80,7 @@ export type {
   RateOptions,
   StandingBound,
   StandingGroupBound,
-} from './queue/limits.js'
+} from './queue/settings/limits.js'
 export type {
   AddOptions,
   DedupOptions,
@@ -81,23 +88,23 @@ export type {
   JobDefaults,
   JobWebhookOptions,
   RepeatOptions,
-} from './queue/options.js'
+} from './queue/add-options.js'
 export { prometheus } from './features/prometheus.js'
 export type { PrometheusEndpoint, PrometheusOptions } from './features/prometheus.js'
 export { telemetry } from './features/telemetry.js'
 export type { MeterLike, TelemetryOptions, TracerLike } from './features/telemetry.js'
 export { Queue } from './queue/queue.js'
-export type { RetentionOptions, RetentionRule } from './queue/retention.js'
-export type { RunOptions, Schedule, ScheduleOptions, SchedulePage } from './queue/schedules.js'
-export type { Completing, Inside, PlanArguments, Planned, Planning } from './queue/successors.js'
-export { eventStreamHeaders } from './queue/stream.js'
-export type { EventStream, EventStreamOptions, StreamEventType, StreamSnapshot } from './queue/stream.js'
-export type { JobFilter, ListOptions, PageOptions, PageWish } from './queue/filter.js'
+export type { RetentionOptions, RetentionRule } from './queue/settings/retention.js'
+export type { RunOptions, Schedule, ScheduleOptions, SchedulePage } from './queue/settings/schedules.js'
+export type { Completing, Inside, PlanArguments, Planned, Planning } from './queue/flows/follow-ups.js'
+export { eventStreamHeaders } from './queue/events/sse.js'
+export type { EventStream, EventStreamOptions, StreamEventType, StreamSnapshot } from './queue/events/sse.js'
+export type { JobFilter, ListOptions, PageOptions, PageWish } from './queue/operations/filter.js'
 export type { Telemetry } from './queue/telemetry.js'
-export type { AddArguments, AnyJobs, BulkItem, Declaring, JobOf, JobPage, QueueOptions } from './queue/types.js'
+export type { AddArguments, AnyJobs, BulkItem, Declaring, JobOf, JobPage, QueueOptions } from './queue/queue-types.js'
 export type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './queue/transactions.js'
 export type { Origin, Processes } from './store/processes.js'
-export type { JobWebhook, Webhooks } from './queue/webhook.js'
+export type { JobWebhook, Webhooks } from './queue/settings/webhook.js'
 export type { Runtime, Stop } from './store/runtime.js'
 export type { SqlRow, SqlTransaction } from './store/sql.js'
 export type { GivenBy, Store, TakenBy } from './store/store.js'

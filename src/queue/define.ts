@@ -5,8 +5,8 @@ import { describeError } from '../job/failure.js'
 import type { Jsonable } from '../job/json.js'
 import { checkName, nearest, refuseUnknown } from '../job/names.js'
 import { checkPhaseNames } from '../job/phases.js'
-import { checkDefaults, defaultOptionNames } from './options.js'
-import type { JobDefaults } from './options.js'
+import { checkDefaults, defaultOptionNames } from './add-options.js'
+import type { JobDefaults } from './add-options.js'
 
 declare const madeByJob: unique symbol
 

@@ -10,7 +10,7 @@ import type { LimitCell, PauseCell, WorkerCell } from '../store/settings.js'
 import { readCells } from '../store/read-pages.js'
 import { stepwise } from '../store/maybe-sync.js'
 import type { Cell, Page } from '../store/store.js'
-import { describeCycle, findCycle } from './cycles.js'
+import { describeCycle, findCycle } from './flows/cycles.js'
 import type { Session } from '../store/session.js'
 
 /** One reason why a job is not running. */

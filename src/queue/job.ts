@@ -6,10 +6,10 @@ import type { Jsonable } from '../job/json.js'
 import { hasPhases, overallOf, phasesOf } from '../job/phases.js'
 import type { JobPhases } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/schedule.js'
-import type { CancelOptions, CascadeOptions } from './cascade.js'
-import type { LogOptions } from './logs.js'
-import { shownWebhook } from './webhook.js'
-import type { JobWebhook } from './webhook.js'
+import type { CancelOptions, CascadeOptions } from './operations/cascade.js'
+import type { LogOptions } from './operations/logs.js'
+import { shownWebhook } from './settings/webhook.js'
+import type { JobWebhook } from './settings/webhook.js'
 
 /** How long to wait, and when to stop. */
 export interface ResultOptions {

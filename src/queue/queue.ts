@@ -10,50 +10,59 @@ import type { Stop } from '../store/runtime.js'
 import { step, stepwise } from '../store/maybe-sync.js'
 import type { Steps } from '../store/maybe-sync.js'
 import type { Store } from '../store/store.js'
-import { orAborted, refuseAborted, splitSignal } from './aborting.js'
-import type { Abortable } from './aborting.js'
-import { Adder, NO_OPTIONS } from './adding.js'
-import type { Prepared } from './adding.js'
-import { Chain } from './chain.js'
+import { orAborted, refuseAborted, splitSignal } from './operations/abort-signal.js'
+import type { Abortable } from './operations/abort-signal.js'
+import { Adder, NO_OPTIONS } from './add.js'
+import type { Prepared } from './add.js'
+import { Chain } from './flows/chain.js'
 import { countsOf } from './counts.js'
 import type { CountOptions, QueueCounts, StateCounts } from './counts.js'
 import type { JobDefinitions, NameOf } from './define.js'
-import { Desk } from './desk.js'
-import { Editing } from './editing.js'
-import { Emitter, checkListener, safeLogger } from './events.js'
-import type { EventOf, EventType, Listener } from './events.js'
+import { JobOperations } from './operations/job-operations.js'
+import { QueueOperations } from './operations/queue-operations.js'
+import { Emitter, checkListener, safeLogger } from './events/events.js'
+import type { EventOf, EventType, Listener } from './events/events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
-import { hear } from './hearing.js'
-import { listQuery } from './filter.js'
-import type { ListOptions, PageOptions, PageWish } from './filter.js'
+import { listen } from './events/listen.js'
+import { listQuery } from './operations/filter.js'
+import type { ListOptions, PageOptions, PageWish } from './operations/filter.js'
 import { Job } from './job.js'
-import { getLimits, setLimits } from './limits.js'
-import type { LimitOptions, Limits } from './limits.js'
-import type { ChainResult } from './links.js'
-import { ownJob } from './operations.js'
-import type { Place } from './operations.js'
-import { oneOf } from './options.js'
-import type { AddOptions } from './options.js'
-import { checkQueue, checkQueueName } from './opening.js'
-import { setPause } from './pauses.js'
-import { readRetention } from './retention.js'
-import type { QueueRetention } from './retention.js'
-import { dropSchedule, prepareScheduled, putSchedule, schedulesOf } from './schedules.js'
-import type { Schedule, ScheduleOptions, SchedulePage } from './schedules.js'
-import { eventStream } from './stream.js'
-import type { EventStream, EventStreamOptions } from './stream.js'
-import { Teller } from './telemetry.js'
+import { getLimits, setLimits } from './settings/limits.js'
+import type { LimitOptions, Limits } from './settings/limits.js'
+import type { ChainResult } from './flows/chain-types.js'
+import { ownJob } from './operations/by-filter.js'
+import type { Place } from './operations/by-filter.js'
+import { oneOf } from './add-options.js'
+import type { AddOptions } from './add-options.js'
+import { checkQueue, checkQueueName } from './queue-checks.js'
+import { setPause } from './settings/pause.js'
+import { readRetention } from './settings/retention.js'
+import type { QueueRetention } from './settings/retention.js'
+import { dropSchedule, prepareScheduled, putSchedule, schedulesOf } from './settings/schedules.js'
+import type { Schedule, ScheduleOptions, SchedulePage } from './settings/schedules.js'
+import { eventStream } from './events/sse.js'
+import type { EventStream, EventStreamOptions } from './events/sse.js'
+import { Reporter } from './telemetry.js'
 import { refuseLate, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './transactions.js'
-import type { Webhooks } from './webhook.js'
-import type { AddArguments, AnyJobs, BulkItem, Declaring, InputFor, JobOf, JobPage, QueueOptions } from './types.js'
+import type { Webhooks } from './settings/webhook.js'
+import type {
+  AddArguments,
+  AnyJobs,
+  BulkItem,
+  Declaring,
+  InputFor,
+  JobOf,
+  JobPage,
+  QueueOptions,
+} from './queue-types.js'
 
 /** What options that name no transaction come to. */
 const NO_TRANSACTION = { tx: undefined, rest: NO_OPTIONS } as const
 
 /** A named queue in a store. Making one costs nothing; several on one store share their writes. */
-export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> extends Editing<Jobs, S> {
+export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> extends QueueOperations<Jobs, S> {
   /** Its name in the store. */
   readonly name: string
   /** Where its jobs live. */
@@ -63,12 +72,12 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   /** @internal Lets a worker send the deliveries of its queue. */
   readonly webhooks: Webhooks | undefined
   readonly #connection: Connection
-  readonly #desk: Desk
+  readonly #desk: JobOperations
   readonly #adder: Adder
   readonly #emitter: Emitter
   readonly #retention: QueueRetention | undefined
   /** Where somebody wants to know what is added. */
-  readonly #teller: Teller | undefined
+  readonly #teller: Reporter | undefined
   #unobserve: Stop | undefined
   #watching: Stop | undefined
   #closed = false
@@ -83,7 +92,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.store = options.store
     this.jobs = options.jobs
     this.#connection = connect(options.store)
-    this.#desk = new Desk(this.#connection, options.jobs, maxDataBytes)
+    this.#desk = new JobOperations(this.#connection, options.jobs, maxDataBytes)
     this.webhooks = webhooks
     const logger = safeLogger(options.logger)
     this.#emitter = new Emitter(logger, () => ({ queue: name, at: this.#connection.runtime.now() }))
@@ -91,7 +100,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#adder = new Adder(name, this.#desk, options.jobs, defaults, this.#retention?.keep, webhooks)
     const { telemetry } = options
     if (telemetry !== undefined || logger.debug !== undefined) {
-      this.#teller = new Teller(name, this.#connection, telemetry, logger.debug)
+      this.#teller = new Reporter(name, this.#connection, telemetry, logger.debug)
     }
     if (telemetry === undefined) return
     this.#adder.trace = () => telemetry.trace()
@@ -322,7 +331,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#refuseClosed()
     checkListener(type, listener)
     const stop = this.#emitter.on(type, listener as unknown as Listener<Type>)
-    this.#watching ??= hear(this.name, this.#desk, this.#emitter)
+    this.#watching ??= listen(this.name, this.#desk, this.#emitter)
     return () => {
       stop()
       if (this.#emitter.size > 0) return

@@ -6,7 +6,7 @@ import type { AfterCommit, Evidence } from '../store/transaction-context.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store, Tx } from '../store/store.js'
-import type { Logger } from './events.js'
+import type { Logger } from './events/events.js'
 import type { Job } from './job.js'
 
 /** How the processing of a job ended, once that is durable. */
@@ -45,7 +45,7 @@ export interface Telemetry {
 }
 
 /** Tells of what a queue adds. Made only where somebody wants to know. */
-export class Teller {
+export class Reporter {
   readonly #queue: string
   readonly #connection: Connection
   readonly #telemetry: Telemetry | undefined

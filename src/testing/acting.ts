@@ -2,7 +2,7 @@
 import { UnrecoverableError, isMillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import type { Job } from '../queue/job.js'
-import type { AddOptions } from '../queue/options.js'
+import type { AddOptions } from '../queue/add-options.js'
 import type { BatchHandler } from '../worker/batching.js'
 import type { JobContext } from '../worker/context.js'
 import type { Handler } from '../worker/handlers.js'

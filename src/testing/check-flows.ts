@@ -2,7 +2,7 @@
 import type { Insert, Move } from '../job/change.js'
 import type { FinishedState, JobRecord } from '../job/job.js'
 import { isSignalId } from '../job/signals.js'
-import type { Ended } from '../queue/links.js'
+import type { Ended } from '../queue/flows/chain-types.js'
 import type { ScriptedResult } from './acting.js'
 import type { Given, Landing } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'

@@ -1,6 +1,6 @@
 // testing/generate.ts: a script from a seed.
 import type { FailurePolicy, Millis } from '../job/job.js'
-import type { LimitOptions } from '../queue/limits.js'
+import type { LimitOptions } from '../queue/settings/limits.js'
 import { generateActs, generateRuns, jobNames } from './generate-acts.js'
 import { Random } from './random.js'
 import { commitFaults, hintFaults, jobsOfFlow, readFaults } from './script.js'

@@ -1,6 +1,6 @@
 // testing/play.ts: runs a script from beginning to end and has its history checked.
 import type { JobRecord, Millis } from '../job/job.js'
-import type { EventType, QueueEvent } from '../queue/events.js'
+import type { EventType, QueueEvent } from '../queue/events/events.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
 import { scripted } from './acting.js'

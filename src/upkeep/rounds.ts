@@ -2,8 +2,8 @@
 import type { Change } from '../job/change.js'
 import type { JobRecord, Time } from '../job/job.js'
 import { fireSchedule } from '../job/lifecycle.js'
-import { makingRoom } from '../queue/room.js'
-import type { RoomWay } from '../queue/room.js'
+import { withOverflow } from '../queue/settings/overflow.js'
+import type { OverflowSession } from '../queue/settings/overflow.js'
 import { stepwise } from '../store/maybe-sync.js'
 import type { Refused } from '../store/store.js'
 
@@ -19,12 +19,12 @@ export interface Carried {
  * Makes the runs of a due schedule and moves it on. If its runs are refused (the one before has not finished, the queue is
  * full, somebody took the id), it goes on without them; if somebody else was faster, there is nothing to do.
  */
-export async function carryOutRound(job: JobRecord, now: Time, way: RoomWay): Promise<Carried> {
+export async function carryOutRound(job: JobRecord, now: Time, way: OverflowSession): Promise<Carried> {
   const taken = new Set<string>()
   let group = fireSchedule(job, now)
   for (;;) {
     const said = await way.commit(group)
-    const verdict = !said.ok && said.why === 'full' ? await stepwise(makingRoom(way, group, said)) : said
+    const verdict = !said.ok && said.why === 'full' ? await stepwise(withOverflow(way, group, said)) : said
     if (verdict.ok) return { landed: true, next: nextOf(group) }
     const inserts = group.filter((change) => change.kind === 'insert')
     if (inserts.length === 0 || isAboutSchedule(verdict))

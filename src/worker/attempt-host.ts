@@ -1,8 +1,8 @@
 // worker/attempt-host.ts: what an attempt needs of its worker.
 import type { Outcome } from '../job/lifecycle.js'
-import type { Adder } from '../queue/adding.js'
+import type { Adder } from '../queue/add.js'
 import type { JobDefinition } from '../queue/define.js'
-import type { Desk } from '../queue/desk.js'
+import type { JobOperations } from '../queue/operations/job-operations.js'
 import type { Telemetry } from '../queue/telemetry.js'
 import type { Verdict } from '../store/store.js'
 import type { Job } from '../queue/job.js'
@@ -13,7 +13,7 @@ import type { Settings } from './options.js'
 
 /** What an attempt needs of its worker. */
 export interface AttemptHost<Attempt> {
-  readonly desk: Desk
+  readonly desk: JobOperations
   readonly settings: Settings
   readonly middleware: readonly Middleware[]
   /** Who measures what is run. */

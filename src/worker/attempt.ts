@@ -9,11 +9,11 @@ import type { Outcome, Returned } from '../job/lifecycle.js'
 import type { JobDefinition } from '../queue/define.js'
 import { Job } from '../queue/job.js'
 import type { Done, UpdateOptions } from '../queue/job.js'
-import type { PageOptions } from '../queue/filter.js'
-import type { DependencyPage, Ended } from '../queue/links.js'
-import type { AddOptions, Dependency } from '../queue/options.js'
-import { outOfOrder } from '../queue/successors.js'
-import type { Planned, Successors } from '../queue/successors.js'
+import type { PageOptions } from '../queue/operations/filter.js'
+import type { DependencyPage, Ended } from '../queue/flows/chain-types.js'
+import type { AddOptions, Dependency } from '../queue/add-options.js'
+import { outOfOrder } from '../queue/flows/follow-ups.js'
+import type { Planned, FollowUps } from '../queue/flows/follow-ups.js'
 import type { Processing } from '../queue/telemetry.js'
 import { leaveTo, placeNow, runInside } from '../store/transaction-context.js'
 import type { Stop } from '../store/runtime.js'
@@ -425,7 +425,7 @@ export class Attempt {
   }
 
   /** What `ctx.add` and the callback of `ctx.complete` asked for. */
-  get successors(): Successors | undefined {
+  get successors(): FollowUps | undefined {
     const done = this.#transacting?.successors
     return this.#children === undefined ? done : this.#children.and(done)
   }

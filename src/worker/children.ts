@@ -4,19 +4,19 @@ import { MillraceError } from '../job/errors.js'
 import type { FailurePolicy, JobRecord } from '../job/job.js'
 import type { Outcome, Returned } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
-import { NO_OPTIONS } from '../queue/adding.js'
-import type { Adder } from '../queue/adding.js'
+import { NO_OPTIONS } from '../queue/add.js'
+import type { Adder } from '../queue/add.js'
 import type { JobDefinition } from '../queue/define.js'
-import type { Desk } from '../queue/desk.js'
-import { pageIn, pageQuery } from '../queue/filter.js'
-import type { PageOptions } from '../queue/filter.js'
-import { endedOf, refuseWrongAfter } from '../queue/links.js'
-import type { DependencyPage, Ended } from '../queue/links.js'
-import { parseAfter } from '../queue/options.js'
-import type { AddOptions, Dependency } from '../queue/options.js'
+import type { JobOperations } from '../queue/operations/job-operations.js'
+import { pageIn, pageQuery } from '../queue/operations/filter.js'
+import type { PageOptions } from '../queue/operations/filter.js'
+import { endedOf, refuseWrongAfter } from '../queue/flows/chain-types.js'
+import type { DependencyPage, Ended } from '../queue/flows/chain-types.js'
+import { parseAfter } from '../queue/add-options.js'
+import type { AddOptions, Dependency } from '../queue/add-options.js'
 import { isOfSignal } from '../queue/signals.js'
-import { Successors, outOfOrder } from '../queue/successors.js'
-import type { Planned } from '../queue/successors.js'
+import { FollowUps, outOfOrder } from '../queue/flows/follow-ups.js'
+import type { Planned } from '../queue/flows/follow-ups.js'
 import { readDetails } from '../store/read-pages.js'
 import { stepwise } from '../store/maybe-sync.js'
 import type { JobDetails, Verdict } from '../store/store.js'
@@ -41,32 +41,32 @@ type Waits = Extract<Outcome, { kind: 'waits' }>
 /** What one attempt adds, and waits for. */
 export class Children {
   readonly #record: JobRecord
-  readonly #own: Successors
+  readonly #own: FollowUps
   readonly #adder: Adder
   readonly #uncaught: (call: string) => void
   #edges: readonly NewEdge[] | undefined
-  #all: Successors | undefined
+  #all: FollowUps | undefined
 
   /** `uncaught` is called where what `ctx.waitFor` threw was caught by nobody. */
   constructor(record: JobRecord, adder: Adder, uncaught: (call: string) => void) {
     this.#record = record
     this.#uncaught = uncaught
     this.#adder = adder
-    this.#own = new Successors(adder, record, undefined)
+    this.#own = new FollowUps(adder, record, undefined)
   }
 
   /** Those added with `ctx.add`, outside of `ctx.complete`. */
-  get own(): Successors {
+  get own(): FollowUps {
     return this.#own
   }
 
   /** Those and what the callback of `ctx.complete` asked for, as one settlement. */
-  and(done: Successors | undefined): Successors {
+  and(done: FollowUps | undefined): FollowUps {
     return done === undefined ? this.#own : (this.#all ??= this.#own.and(done))
   }
 
   /** `ctx.add`: with the callback of `ctx.complete` that is running, or else with whatever this attempt comes to. */
-  add(inside: Successors | undefined, name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
+  add(inside: FollowUps | undefined, name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
     const added = (inside ?? this.#own).planning().add(name, data, options ?? NO_OPTIONS)
     added.catch(() => {}) // the attempt fails with it, whether or not the handler waits
     return added
@@ -120,7 +120,7 @@ export class Children {
 }
 
 /** Refuses a wait for one that waits for the job, or for nothing but what the job has waited for already: its handler would run again for ever. */
-export async function refuseVainWait(desk: Desk, { id }: JobRecord, children: Children): Promise<void> {
+export async function refuseVainWait(desk: JobOperations, { id }: JobRecord, children: Children): Promise<void> {
   await children.own.close()
   const { for: edges } = children.outcome()
   const { jobs } = await desk.way().details({ jobs: [id], parts: ['edges', 'dependents', 'kin'] })
@@ -137,7 +137,7 @@ export async function refuseVainWait(desk: Desk, { id }: JobRecord, children: Ch
 
 /** What those that a job waited for came to, in order: all of it, or a page. */
 export async function dependenciesOf(
-  desk: Desk,
+  desk: JobOperations,
   record: JobRecord,
   definition: JobDefinition | undefined,
   options: PageOptions = {},
@@ -153,7 +153,7 @@ export async function dependenciesOf(
 
 /** A page of them. One that holds nothing but signals is passed over. */
 async function dependencyPage(
-  desk: Desk,
+  desk: JobOperations,
   { id, name }: JobRecord,
   definition: JobDefinition | undefined,
   page: PageOptions,
@@ -177,7 +177,7 @@ function namesOf(ended: readonly Ended[]): readonly string[] {
 }
 
 /** The outcome of a handler that returned, with what was asked for. */
-export function returned(result: Returned['result'], successors: Successors | undefined): Returned {
+export function returned(result: Returned['result'], successors: FollowUps | undefined): Returned {
   return successors === undefined ? { kind: 'returned', result, also: NOTHING } : successors.with(result)
 }
 

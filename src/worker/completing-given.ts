@@ -3,8 +3,8 @@ import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import { lock, settle } from '../job/lifecycle.js'
 import type { Returned } from '../job/lifecycle.js'
-import { makingRoom } from '../queue/room.js'
-import { outOfOrder } from '../queue/successors.js'
+import { withOverflow } from '../queue/settings/overflow.js'
+import { outOfOrder } from '../queue/flows/follow-ups.js'
 import { OpenTransaction } from '../store/transaction-context.js'
 import { connect } from '../store/connection.js'
 import { stepwise } from '../store/maybe-sync.js'
@@ -52,7 +52,7 @@ export async function completeGiven(
     let verdict = await conclude(group)
     if (!verdict.ok && verdict.why === 'full') {
       const way = { commit: conclude, details: (query: Parameters<Store['details']>[0]) => store.details(query, tx) }
-      verdict = await stepwise(makingRoom(way, group, verdict))
+      verdict = await stepwise(withOverflow(way, group, verdict))
     }
     if (verdict.ok) return outcome
     const error = host.refusal(verdict, outcome)

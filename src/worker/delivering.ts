@@ -1,6 +1,6 @@
 // worker/delivering.ts: what a worker has sent to webhooks beside its jobs, if its queue says how.
-import type { Emitter, Logger } from '../queue/events.js'
-import type { Deliveries, Webhooks } from '../queue/webhook.js'
+import type { Emitter, Logger } from '../queue/events/events.js'
+import type { Deliveries, Webhooks } from '../queue/settings/webhook.js'
 import type { Store } from '../store/store.js'
 import type { Settings } from './options.js'
 

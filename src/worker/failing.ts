@@ -6,7 +6,7 @@ import type { Outcome } from '../job/lifecycle.js'
 import { backoffDelay, defaultBackoff } from '../job/retry.js'
 import type { Backoff } from '../job/retry.js'
 import { quote } from '../job/quote.js'
-import type { Desk } from '../queue/desk.js'
+import type { JobOperations } from '../queue/operations/job-operations.js'
 import { Job } from '../queue/job.js'
 import type { ParsedHandler, Settings } from './options.js'
 
@@ -23,7 +23,7 @@ export interface PhaseFailing {
 export interface Failing {
   readonly record: JobRecord
   readonly handler: ParsedHandler
-  readonly desk: Desk
+  readonly desk: JobOperations
   readonly settings: Settings
   /** The phase that failed, of a job in phases. */
   readonly phase: PhaseFailing | undefined

@@ -3,11 +3,11 @@ import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import type { Outcome } from '../job/lifecycle.js'
-import { Adder } from '../queue/adding.js'
+import { Adder } from '../queue/add.js'
 import type { JobDefinition, JobDefinitions } from '../queue/define.js'
-import { Desk } from '../queue/desk.js'
-import { publicEvent } from '../queue/events.js'
-import type { Emitter } from '../queue/events.js'
+import { JobOperations } from '../queue/operations/job-operations.js'
+import { publicEvent } from '../queue/events/events.js'
+import type { Emitter } from '../queue/events/events.js'
 import type { Telemetry } from '../queue/telemetry.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
@@ -56,7 +56,7 @@ export class Floor {
   readonly slots: Slots
   readonly settlements: Settlements
   readonly #host: FloorHost
-  readonly #desk: Desk
+  readonly #desk: JobOperations
   readonly #attempts: AttemptHost<Attempt>
   readonly #held = new Bag<'heldAt', Attempt>('heldAt')
   /** Attempts at jobs of which an older handler is running here: they wait for a while for it to end. */
@@ -68,7 +68,7 @@ export class Floor {
   constructor(host: FloorHost) {
     const { connection, settings, emitter } = host
     this.#host = host
-    this.#desk = new Desk(connection, host.jobs, host.adder?.maxBytes ?? settings.maxDataBytes)
+    this.#desk = new JobOperations(connection, host.jobs, host.adder?.maxBytes ?? settings.maxDataBytes)
     this.slots = new Slots(settings.concurrency, {
       runtime: connection.runtime,
       abandonAfter: settings.abandonAfter,

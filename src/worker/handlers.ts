@@ -12,7 +12,7 @@ import type {
   ReturnOf,
 } from '../queue/define.js'
 import type { Job } from '../queue/job.js'
-import type { ContinuationOf, DependenciesOf } from '../queue/links.js'
+import type { ContinuationOf, DependenciesOf } from '../queue/flows/chain-types.js'
 import type { Store } from '../store/store.js'
 import type { BatchHandler, BatchHandlerOptions, BatchOptions } from './batching.js'
 import type { JobContext } from './context.js'

@@ -1,6 +1,6 @@
 // worker/held.ts: a transaction that stays open until it is told how to end.
-import { makingRoom } from '../queue/room.js'
-import type { RoomWay } from '../queue/room.js'
+import { withOverflow } from '../queue/settings/overflow.js'
+import type { OverflowSession } from '../queue/settings/overflow.js'
 import { OpenTransaction, outside } from '../store/transaction-context.js'
 import { stepwise } from '../store/maybe-sync.js'
 import type { Group, Store, Tx, Verdict } from '../store/store.js'
@@ -52,8 +52,8 @@ export class Held {
         if (last !== undefined) {
           verdict = await conclude(last)
           if (!verdict.ok && verdict.why === 'full') {
-            const way: RoomWay = { commit: conclude, details: (query) => store.details(query, tx) }
-            verdict = await stepwise(makingRoom(way, last, verdict))
+            const way: OverflowSession = { commit: conclude, details: (query) => store.details(query, tx) }
+            verdict = await stepwise(withOverflow(way, last, verdict))
           }
         } else await open.over()
         if (verdict?.ok === false) throw new Error('The last group was refused.')

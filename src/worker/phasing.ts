@@ -12,7 +12,7 @@ import { begun, completed, cutOff, failed, leftOpen, overall, progressed, resume
 import type { Phases } from '../job/phases.js'
 import { quote } from '../job/quote.js'
 import type { Job } from '../queue/job.js'
-import { outOfOrder } from '../queue/successors.js'
+import { outOfOrder } from '../queue/flows/follow-ups.js'
 import type { Stop } from '../store/runtime.js'
 import type { Group } from '../store/store.js'
 import { Context, abortFor } from './context.js'

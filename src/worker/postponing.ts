@@ -1,10 +1,10 @@
 // worker/postponing.ts: what a handler changes of its own job: `job.update` while it runs.
 import type { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis, Time } from '../job/job.js'
-import type { Desk } from '../queue/desk.js'
+import type { JobOperations } from '../queue/operations/job-operations.js'
 import type { Done, UpdateOptions } from '../queue/job.js'
-import { parseWhen } from '../queue/options.js'
-import { outOfOrder } from '../queue/successors.js'
+import { parseWhen } from '../queue/add-options.js'
+import { outOfOrder } from '../queue/flows/follow-ups.js'
 
 /** When a job is to run again. */
 export type Postponed = Millis | { readonly at: Time }
@@ -26,7 +26,7 @@ export function sentBack(): MillraceError {
 }
 
 /** Changes a running job: its data at once, and when it runs again once its handler has returned. */
-export async function updateRunning(attempt: Postponing, desk: Desk, changes: UpdateOptions): Promise<Done> {
+export async function updateRunning(attempt: Postponing, desk: JobOperations, changes: UpdateOptions): Promise<Done> {
   const { id } = attempt.record
   const { delay, runAt, ...rest } = changes ?? {}
   const isOwn = attempt.running && attempt.lost === undefined && (delay !== undefined || runAt !== undefined)

@@ -6,7 +6,7 @@ import { describeError } from '../job/failure.js'
 import type { JobRecord } from '../job/job.js'
 import { validate, versionOf } from '../queue/define.js'
 import type { JobDefinition } from '../queue/define.js'
-import type { Desk } from '../queue/desk.js'
+import type { JobOperations } from '../queue/operations/job-operations.js'
 import { Job } from '../queue/job.js'
 import type { JobActions } from '../queue/job.js'
 
@@ -17,7 +17,7 @@ export function isTakenAsIs(definition: JobDefinition | undefined): boolean {
 
 /** The job for its handler; or why its data was refused, which will not become valid by trying again. */
 export async function received(
-  desk: Desk,
+  desk: JobOperations,
   record: JobRecord,
   definition: JobDefinition | undefined,
   running: Pick<JobActions, 'update'>,

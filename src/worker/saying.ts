@@ -2,7 +2,7 @@
 import { isMillraceError } from '../job/errors.js'
 import type { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
-import type { Desk } from '../queue/desk.js'
+import type { JobOperations } from '../queue/operations/job-operations.js'
 import { joinedTransaction } from '../store/transaction-context.js'
 import type { OpenTransaction } from '../store/transaction-context.js'
 import type { Verdict } from '../store/store.js'
@@ -24,7 +24,7 @@ interface Speaker {
 
 /** What is needed of its worker. */
 interface SayingHost<Attempt> {
-  readonly desk: Desk
+  readonly desk: JobOperations
   noted(attempt: Attempt, said: Told, verdict: Verdict): void
   misbehaved(attempt: Attempt, what: string, cause: unknown): void
 }

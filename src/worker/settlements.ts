@@ -5,8 +5,8 @@ import type { Millis } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import { settle } from '../job/lifecycle.js'
 import type { Outcome } from '../job/lifecycle.js'
-import type { EventType, QueueEvent } from '../queue/events.js'
-import type { Successors } from '../queue/successors.js'
+import type { EventType, QueueEvent } from '../queue/events/events.js'
+import type { FollowUps } from '../queue/flows/follow-ups.js'
 import type { Caller } from '../store/batcher.js'
 import type { Connection } from '../store/connection.js'
 import type { Verdict } from '../store/store.js'
@@ -162,7 +162,7 @@ export class Settlements {
   async #sortOut(
     attempt: Attempt,
     outcome: Extract<Outcome, { kind: 'returned' | 'waits' }>,
-    successors: Successors,
+    successors: FollowUps,
     verdict: Verdict & { ok: false },
   ): Promise<void> {
     const { main, store } = this.#host.connection

@@ -2,7 +2,7 @@
 import type { JobRecord } from '../job/job.js'
 import { settle } from '../job/lifecycle.js'
 import type { Outcome, Returned } from '../job/lifecycle.js'
-import type { Prepared } from '../queue/adding.js'
+import type { Prepared } from '../queue/add.js'
 import type { AttemptHost } from './attempt-host.js'
 import { reasonOf } from './leases.js'
 import { withLastNote } from './phasing.js'

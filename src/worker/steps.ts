@@ -10,12 +10,12 @@ import type { Outcome, NoteFields } from '../job/lifecycle.js'
 import { checkName, refuseUnknown } from '../job/names.js'
 import { quote } from '../job/quote.js'
 import { expected } from '../job/signals.js'
-import type { Desk } from '../queue/desk.js'
+import type { JobOperations } from '../queue/operations/job-operations.js'
 import { checkSignal, isOfSignal, signalId, signalRow } from '../queue/signals.js'
 import { readDetails } from '../store/read-pages.js'
 import { stepwise } from '../store/maybe-sync.js'
 import type { DetailsPart, JobDetails } from '../store/store.js'
-import { outOfOrder } from '../queue/successors.js'
+import { outOfOrder } from '../queue/flows/follow-ups.js'
 import { openTransaction } from '../store/transaction-context.js'
 import { notInBatch } from './batching.js'
 import { Calls } from './calls.js'
@@ -49,7 +49,7 @@ interface Memory {
 /** The steps of one attempt. Made when its handler takes the first. */
 export class DurableSteps {
   readonly #attempt: Stepping
-  readonly #desk: Desk
+  readonly #desk: JobOperations
   #memory: Promise<Memory> | undefined
   /** Steps that are being taken, by name: who asks for one of them waits for the same. */
   readonly #running = new Map<string, Promise<JsonText | undefined>>()
@@ -59,7 +59,7 @@ export class DurableSteps {
   /** What would be the same the next time: results that cannot be remembered, calls that are not awaited. */
   readonly #refused = new Set<unknown>()
 
-  constructor(attempt: Stepping, desk: Desk) {
+  constructor(attempt: Stepping, desk: JobOperations) {
     this.#attempt = attempt
     this.#desk = desk
   }

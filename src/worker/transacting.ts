@@ -4,12 +4,12 @@ import type { Millis } from '../job/job.js'
 import { lock } from '../job/lifecycle.js'
 import type { Returned } from '../job/lifecycle.js'
 import { refuseUnknown } from '../job/names.js'
-import { oneOf } from '../queue/options.js'
+import { oneOf } from '../queue/add-options.js'
 import { transactionIn } from '../queue/transactions.js'
 import type { InTransaction } from '../queue/transactions.js'
-import type { Adder, Prepared } from '../queue/adding.js'
-import type { Desk } from '../queue/desk.js'
-import { Successors, cannotContinue, outOfOrder } from '../queue/successors.js'
+import type { Adder, Prepared } from '../queue/add.js'
+import type { JobOperations } from '../queue/operations/job-operations.js'
+import { FollowUps, cannotContinue, outOfOrder } from '../queue/flows/follow-ups.js'
 import {
   OpenTransaction,
   enter,
@@ -59,7 +59,7 @@ interface Transactor extends Leased {
 
 /** What they need of its worker. */
 interface TransactingHost {
-  readonly desk: Desk
+  readonly desk: JobOperations
   adder(queue: string): Adder
   leases(): Leases
   lost(attempt: Transactor, ...why: Why): void
@@ -94,7 +94,7 @@ export class Transacting {
   #watchdog: Stop | undefined
   /** Calls that the handler may not have waited for. */
   readonly #calls = new Calls()
-  #successors: Successors | undefined
+  #successors: FollowUps | undefined
   #value: unknown
   /** What was written in a transaction of the user's, which may have been committed. */
   #given: Returned | undefined
@@ -118,12 +118,12 @@ export class Transacting {
   }
 
   /** What the callback of `complete` asked for. */
-  get successors(): Successors | undefined {
+  get successors(): FollowUps | undefined {
     return this.#successors
   }
 
   /** The same, while it runs. */
-  get planning(): Successors | undefined {
+  get planning(): FollowUps | undefined {
     return this.#completing === 'running' ? this.#successors : undefined
   }
 
@@ -355,7 +355,7 @@ export class Transacting {
 
   async #plan(inside: Inside, work: Work, open = this.#inner): Promise<unknown> {
     const adder = this.#host.adder(this.#attempt.record.queue)
-    const successors = new Successors(
+    const successors = new FollowUps(
       adder,
       this.#attempt.record,
       inside.tx === undefined ? undefined : (prepared) => runInside({ open }, () => adder.send(prepared)),

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
 import type { Batch, Store } from '../../src/store/store.js'
-import { withChains } from '../../src/queue/chain-ends.js'
+import { withChains } from '../../src/queue/flows/chain-ends.js'
 import { stepwise } from '../../src/store/maybe-sync.js'
 import type { Queue } from 'millrace'
 import { memory } from 'millrace/memory'

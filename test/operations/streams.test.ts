@@ -8,8 +8,8 @@ import type { Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
 import { serve } from '../../examples/streaming/server.js'
-import { Desk } from '../../src/queue/desk.js'
-import { Outlet, eventStream } from '../../src/queue/stream.js'
+import { JobOperations } from '../../src/queue/operations/job-operations.js'
+import { Outlet, eventStream } from '../../src/queue/events/sse.js'
 import { note } from '../../src/job/lifecycle.js'
 import { Driver } from '../../src/conformance/driver.js'
 import { connect } from '../../src/store/connection.js'
@@ -145,7 +145,7 @@ describe.each(kinds)('page 004, the life of a stream, on %s', (kind) => {
 
   it('a reader that does not read while 10,000 events happen costs no more than its buffer, and misses none of them', async () => {
     const own = await store(kind)
-    const desk = new Desk(connect(own), undefined, 1_000_000)
+    const desk = new JobOperations(connect(own), undefined, 1_000_000)
     const queue = newQueue({ store: own })
     const outlet = new Outlet('work', desk, { buffer: 500 })
     const stream = reading(new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))
@@ -226,7 +226,7 @@ describe('a stream', () => {
   it('pings do not pile up for a reader that does not read', async () => {
     const clock = virtualClock()
     const own = memory({ runtime: clock.runtime })
-    const outlet = new Outlet('work', new Desk(connect(own), undefined, 1000), {})
+    const outlet = new Outlet('work', new JobOperations(connect(own), undefined, 1000), {})
     const stream = reading(new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))
     await clock.advance('1h')
     expect(outlet.waiting).toBe(1)
@@ -267,7 +267,7 @@ describe('a stream', () => {
 
   it('is bounded by what its events weigh, however few they are', async () => {
     const queue = newQueue()
-    const desk = new Desk(connect(queue.store), undefined, 1_000_000)
+    const desk = new JobOperations(connect(queue.store), undefined, 1_000_000)
     const outlet = new Outlet('work', desk, {})
     const stream = reading(new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))
     await stream.event('snapshot')
@@ -478,7 +478,7 @@ describe('a stream', () => {
 
   it('goes on while listeners of the queue come and go', async () => {
     const queue = newQueue()
-    const desk = new Desk(connect(queue.store), undefined, 1000)
+    const desk = new JobOperations(connect(queue.store), undefined, 1000)
     const streams = [reading(eventStream('work', desk, {})), reading(eventStream('work', desk, {}))]
     for (const stream of streams) await stream.event('snapshot')
     expect(desk.feed.size).toBe(2)

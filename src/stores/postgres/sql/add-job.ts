@@ -3,7 +3,7 @@ import { droppedFrom } from '../../../job/lifecycle.js'
 import { RESERVED, RESERVED_IDS } from '../../../job/names.js'
 import { pinned } from './quick.js'
 
-/** What options may be, checked as `queue/options.ts` does. What is wrong is refused with 22023. */
+/** What options may be, checked as `queue/add-options.ts` does. What is wrong is refused with 22023. */
 const checks = `
 create or replace function {S}.v1_check(fine boolean, complaint text) returns void language plpgsql immutable as $$
 begin
@@ -143,7 +143,7 @@ $$;
 const DROP_TRIES = 25
 const DROP_PAUSE = 0.02
 
-/** Jobs that one call drops at most, as in `queue/room.ts`. */
+/** Jobs that one call drops at most, as in `queue/settings/overflow.ts`. */
 const MOST_DROPPED = 1000
 
 /** The error of a dropped job, for `format` with its group. */

@@ -1,0 +1,318 @@
+// queue/add-options.ts: what can be said about a job when it is added, checked and turned into the rules' terms.
+import type { NewEdge, When } from '../job/change.js'
+import { parseDuration } from '../job/duration.js'
+import type { Duration } from '../job/duration.js'
+import { MillraceError } from '../job/errors.js'
+import type { Dedup, FailurePolicy, FinishedState, Keep, KeepByState, Millis } from '../job/job.js'
+import { checkName, checkOwnId, nearest, refuseUnknown } from '../job/names.js'
+import type { ScheduleTimes } from '../job/schedule-times.js'
+import { parseBackoff } from '../job/retry.js'
+import type { Backoff, BackoffOptions } from '../job/retry.js'
+import { quote } from '../job/quote.js'
+
+/** Defaults that a queue gives all its jobs, or `job()` all of one name. */
+export interface JobDefaults {
+  /** Attempts allowed, the first included; `Infinity` for no bound. Default 3. */
+  readonly attempts?: number
+  /** The wait before the next attempt. Default: exponential from 1 s, full jitter, at most 5 minutes. */
+  readonly backoff?: BackoffOptions | Duration
+  /** How long a handler may run before its signal aborts. Default: no bound. */
+  readonly timeout?: Duration
+  /** Lower goes first. Default 0. */
+  readonly priority?: number
+  /** Newest first within its priority, before all that are not. Default false. */
+  readonly lifo?: boolean
+  /** Remove when completed: at once (`true`), or that long after. Default: as the queue's `retention` says. */
+  readonly removeOnComplete?: boolean | Duration
+  /** Remove when failed for good: at once (`true`), or that long after. Default: as the queue's `retention` says. */
+  readonly removeOnFail?: boolean | Duration
+}
+
+/** The names of `JobDefaults`' options. */
+export const defaultOptionNames = [
+  'attempts',
+  'backoff',
+  'timeout',
+  'priority',
+  'lifo',
+  'removeOnComplete',
+  'removeOnFail',
+] as const satisfies readonly (keyof JobDefaults)[]
+
+/** One job at a time for one key. */
+export interface DedupOptions {
+  /** What must not stand twice. */
+  readonly key: string
+  /** Where the key is unique: in the `queue` (default), for one job `name` in it, or in the whole store (`global`). */
+  readonly scope?: 'queue' | 'name' | 'global'
+  /** Hold the key this long from the add, even if the job ends or is removed sooner. Default: until it has finished. */
+  readonly window?: Duration
+  /**
+   * What a second add does: `keep` (default) returns the standing job, `replace` gives it the new data, priority and
+   * delay if it has not started, `reject` throws `DUPLICATE_JOB`.
+   */
+  readonly mode?: 'keep' | 'replace' | 'reject'
+}
+
+/** A job to wait for: a handle or an id, and what its failure means for the one that waits. */
+export type Dependency =
+  | string
+  | {
+      /** Whose chain must end well. */
+      readonly id: string
+    }
+  | {
+      /** Whose chain must end well: a handle or an id. */
+      readonly job: string | { readonly id: string }
+      /** What its failure means. Default: `onChildFailure`, or else `fail`. */
+      readonly onFailure?: FailurePolicy
+    }
+
+/** When a job is added again and again, and under which key that is known. */
+export type RepeatOptions = ScheduleTimes & {
+  /** What `schedules` and `unschedule` know it by. Default: the `id` given, or else the name. */
+  readonly key?: string
+}
+
+/** Where the end of one job is told. */
+export interface JobWebhookOptions {
+  /** Where to. Default: the queue's. */
+  readonly url?: string
+  /** The ends that are told. Default: those of the queue, or all three. */
+  readonly on?: readonly FinishedState[]
+}
+
+/** How a job is added. */
+export interface AddOptions extends JobDefaults {
+  /** Its id, 1 to 255 printable characters; adding it twice returns the standing job. Default: a new UUIDv7. */
+  readonly id?: string
+  /** Wait this long first. Default: none. */
+  readonly delay?: Duration
+  /** Wait until then: a date or milliseconds since 1970. Default: none. */
+  readonly runAt?: Date | number
+  /** One job at a time for one key. Default: none. */
+  readonly dedup?: DedupOptions
+  /**
+   * Whose job it is, 1 to 255 printable characters: groups take turns, so that none waits for all the jobs of another, and
+   * `queue.limit` can bound each. Not with `lifo`. Default: none, in the order added.
+   */
+  readonly group?: string
+  /** Jobs whose chains must end well first. Default: none. */
+  readonly after?: Dependency | readonly Dependency[]
+  /** What the failure of a dependency means, where `after` does not say: default `fail`. */
+  readonly onChildFailure?: FailurePolicy
+  /**
+   * Where its end is told: a URL, which ends of it, or `false` for nowhere. A worker of a queue with `webhooks()` sends it.
+   * Default: as the queue says.
+   */
+  readonly webhook?: string | JobWebhookOptions | false
+  /** Add it again and again, as `queue.schedule` does, from its next time on. Default: once. */
+  readonly repeat?: RepeatOptions
+}
+
+const addOptionNames = [
+  ...defaultOptionNames,
+  'id',
+  'delay',
+  'runAt',
+  'dedup',
+  'group',
+  'after',
+  'onChildFailure',
+  'webhook',
+  'repeat',
+] as const satisfies readonly (keyof AddOptions)[]
+
+/** `AddOptions` in the rules' terms. */
+export interface ParsedOptions {
+  readonly id: string | undefined
+  readonly priority: number
+  readonly lifo: boolean
+  readonly attempts: number
+  readonly backoff: Backoff | undefined
+  readonly timeout: Millis | undefined
+  readonly run: When | undefined
+  readonly group: string | undefined
+  readonly dedup: Dedup | undefined
+  readonly mode: 'keep' | 'replace' | 'reject'
+  readonly keep: KeepByState | undefined
+  readonly edges: readonly NewEdge[]
+}
+
+const policies: readonly FailurePolicy[] = ['fail', 'ignore', 'remove']
+const NO_EDGES: readonly NewEdge[] = []
+
+/** Refuses defaults that no job could have. */
+export function checkDefaults(defaults: JobDefaults, where: string): void {
+  parseOptions({ ...pick(defaults) }, where, '', '', undefined)
+}
+
+function pick(defaults: JobDefaults): JobDefaults {
+  return Object.fromEntries(defaultOptionNames.map((name) => [name, defaults[name]]))
+}
+
+/** Options as they hold when none are given, computed once per queue and name. */
+export function parseOptions(
+  options: AddOptions,
+  where: string,
+  queue: string,
+  name: string,
+  retention: KeepByState | undefined,
+): ParsedOptions {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
+    throw new MillraceError('INVALID_OPTION', `${where}: options must be an object.`)
+  }
+  refuseUnknown(options, addOptionNames, where)
+  const { attempts = 3, priority = 0, timeout, backoff } = options
+  if (attempts !== Infinity && !(Number.isSafeInteger(attempts) && attempts >= 1)) {
+    throw new MillraceError(
+      'INVALID_ATTEMPTS',
+      `${where}: attempts must be a whole number from 1 up, or Infinity, not ${quote(attempts)}.`,
+    )
+  }
+  if (!Number.isInteger(priority) || Math.abs(priority) > 2 ** 31 - 1) {
+    throw new MillraceError(
+      'INVALID_PRIORITY',
+      `${where}: priority must be a whole number between -2147483647 and 2147483647, not ${quote(priority)}.`,
+    )
+  }
+  if (options.onChildFailure !== undefined) oneOf(options.onChildFailure, policies, `${where}: onChildFailure`)
+  const edges = options.after === undefined ? NO_EDGES : parseAfter(options, where)
+  return {
+    id: options.id === undefined ? undefined : checkOwnId(options.id, 'job id'),
+    priority: priority === 0 ? 0 : priority, // no -0
+    lifo: flag(options.lifo, 'lifo', where),
+    attempts,
+    backoff: backoff === undefined ? undefined : parseBackoff(backoff, `${where}: backoff`),
+    timeout: timeout === undefined ? undefined : positive(timeout, `${where}: timeout`),
+    run: parseWhen(options, where),
+    group: parseGroup(options, where),
+    dedup: options.dedup === undefined ? undefined : parseDedup(options.dedup, where, queue, name),
+    mode: options.dedup?.mode ?? 'keep',
+    keep: parseKeep(options, where, retention),
+    edges,
+  }
+}
+
+/** When a job is to run, by `delay` or `runAt`. */
+export function parseWhen(options: { delay?: Duration; runAt?: Date | number }, where: string): When | undefined {
+  const { delay, runAt } = options
+  if (delay !== undefined && runAt !== undefined) {
+    throw new MillraceError('INVALID_OPTION', `${where}: give either delay or runAt, not both.`)
+  }
+  if (delay !== undefined) {
+    const wait = parseDuration(delay, `${where}: delay`)
+    return wait === 0 ? undefined : { in: wait }
+  }
+  if (runAt === undefined) return undefined
+  const at = runAt instanceof Date ? runAt.getTime() : runAt
+  if (typeof at !== 'number' || !(Math.abs(at) <= 8.64e15)) {
+    throw new MillraceError(
+      'INVALID_DATE',
+      `${where}: runAt must be a valid Date or milliseconds since 1970, not ${quote(runAt)}.`,
+    )
+  }
+  return { at: Math.ceil(at) }
+}
+
+function positive(value: Duration, field: string): Millis {
+  const millis = parseDuration(value, field)
+  if (millis === 0) throw new MillraceError('INVALID_DURATION', `${field} must be longer than 0.`)
+  return millis
+}
+
+function flag(value: unknown, field: string, where: string): boolean {
+  if (value === undefined) return false
+  if (typeof value === 'boolean') return value
+  throw new MillraceError('INVALID_OPTION', `${where}: ${field} must be true or false, not ${quote(value)}.`)
+}
+
+function parseGroup({ group, lifo }: AddOptions, where: string): string | undefined {
+  if (group === undefined) return undefined
+  if (lifo === true) {
+    throw new MillraceError('INVALID_OPTION', `${where}: give either group or lifo, not both: groups go by turns.`)
+  }
+  return checkName(group, 'group')
+}
+
+function parseDedup(dedup: DedupOptions, where: string, queue: string, name: string): Dedup {
+  if (typeof dedup !== 'object' || dedup === null) {
+    throw new MillraceError('INVALID_OPTION', `${where}: dedup must be an object like { key: 'order-7' }.`)
+  }
+  refuseUnknown(dedup, ['key', 'scope', 'window', 'mode'], `${where}: dedup`)
+  oneOf(dedup.mode ?? 'keep', ['keep', 'replace', 'reject'], `${where}: dedup.mode`)
+  const key = dedupKey(queue, name, checkName(dedup.key, 'dedup key'), dedup.scope ?? 'queue', where)
+  return dedup.window === undefined ? { key } : { key, window: positive(dedup.window, `${where}: dedup.window`) }
+}
+
+/** A key with its scope, as text in which no two scopes can be confused. */
+function dedupKey(queue: string, name: string, key: string, scope: string, where: string): string {
+  switch (scope) {
+    case 'queue':
+      return JSON.stringify([queue, key])
+    case 'name':
+      return JSON.stringify([queue, name, key])
+    case 'global':
+      return JSON.stringify([key])
+    default:
+      return oneOf(scope, ['queue', 'name', 'global'], `${where}: dedup.scope`)
+  }
+}
+
+/** The edges that `after`, or `ctx.waitFor`, asks for. */
+export function parseAfter(options: Pick<AddOptions, 'after' | 'onChildFailure'>, where: string): readonly NewEdge[] {
+  const fallback = options.onChildFailure ?? 'fail'
+  oneOf(fallback, policies, `${where}: onChildFailure`)
+  const after = Array.isArray(options.after) ? (options.after as readonly Dependency[]) : [options.after as Dependency]
+  return after.map((dependency) => {
+    if (typeof dependency === 'string') return { on: checkName(dependency, 'job id'), policy: fallback }
+    if (typeof dependency !== 'object' || dependency === null) {
+      throw new MillraceError('INVALID_OPTION', `${where}: after takes jobs, ids or { job, onFailure }.`)
+    }
+    if (typeof (dependency as { then?: unknown }).then === 'function') {
+      throw new MillraceError('INVALID_OPTION', `${where}: after was given a promise; await queue.add(…) first.`)
+    }
+    if ('onFailure' in dependency && !('job' in dependency)) {
+      throw new MillraceError('INVALID_OPTION', `${where}: after with onFailure is written { job, onFailure }.`)
+    }
+    if (!('job' in dependency)) return { on: checkName(dependency.id, 'job id'), policy: fallback }
+    refuseUnknown(dependency, ['job', 'onFailure'], `${where}: after`)
+    const { job, onFailure = fallback } = dependency
+    oneOf(onFailure, policies, `${where}: after.onFailure`)
+    return { on: checkName(typeof job === 'string' ? job : job?.id, 'job id'), policy: onFailure }
+  })
+}
+
+function parseKeep(options: AddOptions, where: string, retention: KeepByState | undefined): KeepByState | undefined {
+  const completed = parseRemoval(options.removeOnComplete, `${where}: removeOnComplete`)
+  const failed = parseRemoval(options.removeOnFail, `${where}: removeOnFail`)
+  if (completed === undefined && failed === undefined && retention === undefined) return undefined
+  return {
+    completed: own(retention?.completed, completed),
+    failed: own(retention?.failed, failed),
+    cancelled: retention?.cancelled,
+  }
+}
+
+function parseRemoval(value: boolean | Duration | undefined, field: string): Millis | undefined {
+  if (value === undefined || value === false) return undefined
+  return value === true ? 0 : parseDuration(value, field)
+}
+
+/** What is said of a job goes before what is said of its queue. */
+function own(retention: Keep | undefined, deleteAfter: Millis | undefined): Keep | undefined {
+  if (deleteAfter === undefined) return retention
+  return retention?.staleAfter === undefined ? { deleteAfter } : { staleAfter: retention.staleAfter, deleteAfter }
+}
+
+/** Answers the value if it is one of those known, and refuses it otherwise, with the nearest. */
+export function oneOf<T extends string>(value: string, known: readonly T[], field: string): T {
+  const found = known.find((each) => each === value)
+  if (found !== undefined) return found
+  const near = nearest(String(value), known)
+  throw new MillraceError(
+    'INVALID_OPTION',
+    `${field} must be one of ${known.map((each) => `'${each}'`).join(', ')}, not '${String(value)}'` +
+      (near === undefined ? '.' : `; did you mean '${near}'?`),
+  )
+}

@@ -1,0 +1,50 @@
+// queue/queue-checks.ts: what a queue can be made with.
+import { MillraceError } from '../job/errors.js'
+import { checkName, checkOwnName, refuseUnknown } from '../job/names.js'
+import type { Store } from '../store/store.js'
+import type { JobDefinitions } from './define.js'
+import { checkDefaults, defaultOptionNames } from './add-options.js'
+import type { JobDefaults } from './add-options.js'
+import type { QueueOptions } from './queue-types.js'
+import { checkWebhooks } from './settings/webhook.js'
+import type { Webhooks } from './settings/webhook.js'
+
+/** Set by Millrace itself, for a queue of its own; no name of an option, so that nobody sets it by chance. */
+export const RESERVED: unique symbol = Symbol('reserved')
+
+/** The name of a queue, if it may have that. */
+export function checkQueueName(name: string, options: object): string {
+  return RESERVED in (options ?? {}) ? checkName(name, 'queue name') : checkOwnName(name, 'queue name')
+}
+
+/** Refuses what cannot measure. */
+export function checkTelemetry(telemetry: { readonly process: unknown } | undefined, where: string): void {
+  if (telemetry === undefined || typeof telemetry?.process === 'function') return
+  throw new MillraceError('INVALID_OPTION', `${where}: telemetry must be made by telemetry().`)
+}
+
+/** Refuses options that no queue could have; answers those that have defaults. */
+export function checkQueue<Jobs extends JobDefinitions, S extends Store>(
+  name: string,
+  options: QueueOptions<Jobs, S>,
+): { readonly defaults: JobDefaults; readonly maxDataBytes: number; readonly webhooks: Webhooks | undefined } {
+  if (typeof options !== 'object' || options === null || typeof options.store?.commit !== 'function') {
+    throw new MillraceError(
+      'INVALID_OPTION',
+      `new Queue('${name}'): give it a store, as in { store: sqlite('jobs.db') }.`,
+    )
+  }
+  const known = ['store', 'jobs', 'defaults', 'retention', 'webhook', 'logger', 'telemetry', 'maxDataBytes']
+  refuseUnknown(options, known, 'new Queue')
+  const { defaults = {}, maxDataBytes = 1_048_576 } = options
+  if (!Number.isSafeInteger(maxDataBytes) || maxDataBytes < 1) {
+    throw new MillraceError('INVALID_OPTION', 'new Queue: maxDataBytes must be a whole number from 1 up.')
+  }
+  refuseUnknown(defaults, defaultOptionNames, 'new Queue: defaults')
+  checkDefaults(defaults, 'new Queue: defaults')
+  checkTelemetry(options.telemetry, 'new Queue')
+  if (options.jobs !== undefined && (typeof options.jobs !== 'object' || Array.isArray(options.jobs))) {
+    throw new MillraceError('INVALID_OPTION', 'new Queue: jobs must be made by defineJobs.')
+  }
+  return { defaults, maxDataBytes, webhooks: checkWebhooks(options.webhook) }
+}
