@@ -114,8 +114,8 @@ export type {
   BatchHandlerOptions,
   BatchOptions,
   BatchedContext,
-} from './worker/batching.js'
-export { JobAbort, middleware } from './worker/context.js'
+} from './worker/batches/types.js'
+export { JobAbort, middleware } from './worker/attempt/context.js'
 export type {
   AbortReason,
   ExtrasOf,
@@ -125,8 +125,8 @@ export type {
   Mode,
   PrepareOptions,
   SignalOptions,
-} from './worker/context.js'
-export type { WaitOptions } from './worker/children.js'
+} from './worker/attempt/context.js'
+export type { WaitOptions } from './worker/attempt/children.js'
 export type {
   BatchHandlerOf,
   ContextOf,
@@ -139,7 +139,7 @@ export type {
   PhasesHandlerOf,
 } from './worker/handlers.js'
 export type { WorkerOptions } from './worker/options.js'
-export { phases } from './worker/phases.js'
+export { phases } from './worker/phases/types.js'
 export type {
   AnyPhases,
   Exactly,
@@ -149,9 +149,9 @@ export type {
   PhaseOptions,
   PhaseRunner,
   Phases,
-} from './worker/phases.js'
+} from './worker/phases/types.js'
 export { shutdown } from './worker/shutdown.js'
 export type { Closable } from './worker/shutdown.js'
 export { Worker } from './worker/worker.js'
 export type { WorkerEventType } from './worker/worker.js'
-export type { CloseOptions } from './worker/closing.js'
+export type { CloseOptions } from './worker/close.js'

@@ -14,9 +14,9 @@ import type {
 import type { Job } from '../queue/job.js'
 import type { ContinuationOf, DependenciesOf } from '../queue/flows/chain-types.js'
 import type { Store } from '../store/store.js'
-import type { BatchHandler, BatchHandlerOptions, BatchOptions } from './batching.js'
-import type { JobContext } from './context.js'
-import type { AnyPhases, Exactly, FreePhases, Phases } from './phases.js'
+import type { BatchHandler, BatchHandlerOptions, BatchOptions } from './batches/types.js'
+import type { JobContext } from './attempt/context.js'
+import type { AnyPhases, Exactly, FreePhases, Phases } from './phases/types.js'
 
 /** A job as its handler sees it: with what the `input` schema made of its data. */
 export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown

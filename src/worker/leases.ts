@@ -5,7 +5,7 @@ import { cancelReason } from '../job/lifecycle.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Renewal, Store, Verdict } from '../store/store.js'
-import type { Why } from './context.js'
+import type { Why } from './attempt/context.js'
 
 /** A job that is leased here. */
 export interface Leased {

@@ -17,12 +17,12 @@ import type { Telemetry } from '../queue/telemetry.js'
 import type { Job } from '../queue/job.js'
 import { oneOf } from '../queue/add-options.js'
 import type { Handled, Store } from '../store/store.js'
-import { parseBatch } from './batching.js'
-import type { BatchHandler, BatchHandlerOptions, BatchOptions, ParsedBatch } from './batching.js'
-import type { Middleware } from './context.js'
+import { parseBatch } from './batches/types.js'
+import type { BatchHandler, BatchHandlerOptions, BatchOptions, ParsedBatch } from './batches/types.js'
+import type { Middleware } from './attempt/context.js'
 import type { Handler, HandlerOptions } from './handlers.js'
-import { asDeclared, phasesIn } from './phases.js'
-import type { ParsedPhases } from './phases.js'
+import { asDeclared, phasesIn } from './phases/types.js'
+import type { ParsedPhases } from './phases/types.js'
 
 /** What can be said about a worker. */
 export interface WorkerOptions<

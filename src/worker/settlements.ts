@@ -10,12 +10,12 @@ import type { FollowUps } from '../queue/flows/follow-ups.js'
 import type { Caller } from '../store/batcher.js'
 import type { Connection } from '../store/connection.js'
 import type { Verdict } from '../store/store.js'
-import type { Attempt } from './attempt.js'
-import { cannotWait } from './children.js'
-import type { Why } from './context.js'
+import type { Attempt } from './attempt/attempt.js'
+import { cannotWait } from './attempt/children.js'
+import type { Why } from './attempt/context.js'
 import { reasonOf } from './leases.js'
 import type { Leases } from './leases.js'
-import { withLastNote } from './phasing.js'
+import { withLastNote } from './phases/run.js'
 
 /** What settlements need of their worker. */
 export interface SettlementHost {

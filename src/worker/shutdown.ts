@@ -1,8 +1,8 @@
 // worker/shutdown.ts: how a program ends: workers first, then queues, then stores.
 import { MillraceError } from '../job/errors.js'
 import { Queue } from '../queue/queue.js'
-import { parseClose } from './closing.js'
-import type { CloseOptions } from './closing.js'
+import { parseClose } from './close.js'
+import type { CloseOptions } from './close.js'
 import { Worker } from './worker.js'
 
 /** Whatever can be closed: workers, queues, stores. */

@@ -1,9 +1,9 @@
 // worker/slots.ts: the attempts of a worker: those running, those leased ahead, and how many of these to hold.
 import type { Millis } from '../job/job.js'
-import type { Attempt } from './attempt.js'
-import { Bag } from './bag.js'
-import { Batch } from './batches.js'
-import type { BatchHost } from './batches.js'
+import type { Attempt } from './attempt/attempt.js'
+import { IndexedSet } from './indexed-set.js'
+import { Batch } from './batches/run.js'
+import type { BatchHost } from './batches/run.js'
 
 /** What is leased ahead should start within about this long. */
 const AHEAD: Millis = 100
@@ -27,7 +27,7 @@ type Unit = Attempt | Batch
 export class Slots {
   readonly #concurrency: number
   readonly #host: SlotHost
-  readonly #running = new Bag<'runningAt', Attempt>('runningAt')
+  readonly #running = new IndexedSet<'runningAt', Attempt>('runningAt')
   /** Slots taken: by attempts, and by batches from when they gather in one. */
   #taken = 0
   #queue: (Unit | undefined)[] = []
@@ -202,7 +202,7 @@ export class Slots {
 const NONE: readonly Batch[] = []
 
 /** Measures how fast jobs end here, to size what is leased ahead. */
-export class Pace {
+export class Prefetch {
   readonly #elapsed: () => Millis
   #ended = 0
   #since: Millis

@@ -7,9 +7,9 @@ import { quote } from '../job/quote.js'
 import { Queue } from '../queue/queue.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
-import type { Middleware } from './context.js'
+import type { Middleware } from './attempt/context.js'
 import type { Settings } from './options.js'
-import type { Presence } from './presence.js'
+import type { Registration } from './registry.js'
 
 /** Where jobs come from. */
 interface Source<Jobs extends JobDefinitions, S extends Store> {
@@ -51,7 +51,7 @@ export function registered(
   queues: readonly string[],
   settings: Settings,
   runtime: Runtime,
-): ConstructorParameters<typeof Presence>[1] {
+): ConstructorParameters<typeof Registration>[1] {
   const origin = runtime.processes?.self()
   return {
     id,

@@ -19,22 +19,22 @@ import type { Stop } from '../store/runtime.js'
 import type { Cell, Notice, Store } from '../store/store.js'
 import { recover } from '../upkeep/recovery.js'
 import { Upkeep } from '../upkeep/upkeep.js'
-import type { Attempt } from './attempt.js'
-import type { BatchOptions } from './batching.js'
-import type { ExtrasOf, Middleware } from './context.js'
-import { startDelivering } from './delivering.js'
-import { Floor } from './floor.js'
+import type { Attempt } from './attempt/attempt.js'
+import type { BatchOptions } from './batches/types.js'
+import type { ExtrasOf, Middleware } from './attempt/context.js'
+import { startDelivering } from './deliveries.js'
+import { Runner } from './runner.js'
 import type { Handling } from './handlers.js'
-import { Intake } from './intake.js'
+import { Claimer } from './claimer.js'
 import { Leases } from './leases.js'
-import { seedLimits } from './limits.js'
+import { seedLimits } from './seed-limits.js'
 import { parseWorker } from './options.js'
 import type { Settings, WorkerOptions } from './options.js'
-import { Presence } from './presence.js'
+import { Registration } from './registry.js'
 import { checkMiddleware, middlewareIn, registered, sourceOf } from './source.js'
-import { Trouble, isForGood } from './trouble.js'
-import { closeWorker, parseClose } from './closing.js'
-import type { CloseOptions, Patience } from './closing.js'
+import { StoreErrors, isForGood } from './store-errors.js'
+import { closeWorker, parseClose } from './close.js'
+import type { CloseOptions, Patience } from './close.js'
 
 /** What a worker tells of itself and of the jobs it runs; for everything else there is `queue.on`. */
 const workerEvents = [
@@ -70,11 +70,11 @@ export class Worker<
   readonly #connection: Connection
   readonly #settings: Settings
   readonly #emitter: Emitter
-  readonly #floor: Floor
-  readonly #intake: Intake
+  readonly #floor: Runner
+  readonly #intake: Claimer
   readonly #leases: Leases
   readonly #upkeep: Upkeep
-  readonly #presence: Presence
+  readonly #presence: Registration
   readonly #retention: QueueRetention | undefined
   readonly #middleware: Middleware[]
   readonly #deliver: () => Deliveries | undefined
@@ -89,7 +89,7 @@ export class Worker<
   /** Ends the pause between two tries to start. */
   #interrupt: Stop | undefined
   #recovering: Promise<void> | undefined
-  readonly #trouble = new Trouble()
+  readonly #trouble = new StoreErrors()
 
   /** Takes jobs of a queue, or of queues by name with `options.store`; runs one handler for all, or handlers by name. */
   constructor(
@@ -116,10 +116,12 @@ export class Worker<
       emitter: this.#emitter,
     }
     this.#deliver = () => (queue?.webhooks === undefined ? undefined : startDelivering(queue.webhooks, host))
-    this.#presence = new Presence(this.#connection, registered(this.id, this.queues, this.#settings, runtime), (type) =>
-      this.#tell(type),
+    this.#presence = new Registration(
+      this.#connection,
+      registered(this.id, this.queues, this.#settings, runtime),
+      (type) => this.#tell(type),
     )
-    this.#floor = new Floor({
+    this.#floor = new Runner({
       id: this.id,
       connection: this.#connection,
       settings: this.#settings,
@@ -156,7 +158,7 @@ export class Worker<
       others: () => this.#presence.others,
       failed: (error) => this.#failed(error),
     })
-    this.#intake = new Intake({
+    this.#intake = new Claimer({
       id: this.id,
       queues: this.queues,
       connection: this.#connection,

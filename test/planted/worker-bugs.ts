@@ -27,7 +27,7 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a cancelled handler that has ended is not reported to the store',
     guarantee: 'limits',
-    file: 'src/worker/floor.ts',
+    file: 'src/worker/runner.ts',
     find: 'this.slots.release(attempt)\n    this.settlements.letGo(attempt)',
     replace: 'this.slots.release(attempt)',
     unit: ['test/queue/limits.test.ts'],
@@ -35,14 +35,14 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a wake-up is lost because work came while it was claiming',
     guarantee: 'acknowledged',
-    file: 'src/worker/intake.ts',
+    file: 'src/worker/claimer.ts',
     find: 'if (this.#asking !== undefined) {\n      this.#again = true\n      return\n    }',
     replace: 'if (this.#asking !== undefined) return',
   },
   {
     title: 'a claim that came back short is taken for good though more came meanwhile',
     guarantee: 'acknowledged',
-    file: 'src/worker/intake.ts',
+    file: 'src/worker/claimer.ts',
     find: 'this.#dry = given.length < want && !this.#again',
     replace: 'this.#dry = given.length < want',
   },
@@ -63,14 +63,14 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a job starts though its lease is over',
     guarantee: 'once',
-    file: 'src/worker/floor.ts',
+    file: 'src/worker/runner.ts',
     find: "if (connection.runtime.elapsed() >= attempt.leaseEnds) this.lost(attempt, 'lease-lost')",
     replace: '',
   },
   {
     title: 'a worker runs two copies of a job that it lost and claimed again',
     guarantee: 'once',
-    file: 'src/worker/floor.ts',
+    file: 'src/worker/runner.ts',
     find: 'if (running?.has(record.id) === true) this.#waitForOldHandler(attempt)\n      else this.slots.push(attempt)',
     replace: 'void running\n      this.slots.push(attempt)',
   },
@@ -84,14 +84,14 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a shutdown keeps prefetched jobs',
     guarantee: 'crash',
-    file: 'src/worker/floor.ts',
+    file: 'src/worker/runner.ts',
     find: 'for (const attempt of this.slots.takeAhead()) this.#return(attempt)',
     replace: 'this.slots.takeAhead()',
   },
   {
     title: 'claims outrun settlements',
     guarantee: 'acknowledged',
-    file: 'src/worker/intake.ts',
+    file: 'src/worker/claimer.ts',
     find: 'if (this.#host.behind()) return\n',
     replace: '',
   },
@@ -112,7 +112,7 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a claim that is answered after its lease is lost',
     guarantee: 'crash',
-    file: 'src/worker/intake.ts',
+    file: 'src/worker/claimer.ts',
     find: 'if (jobs.length > 0 && connection.runtime.elapsed() >= asked + this.#shortest)',
     replace: 'if (jobs.length < 0)',
   },
@@ -163,14 +163,14 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'an attempt forgets that its lease was lost',
     guarantee: 'once',
-    file: 'src/worker/attempt.ts',
+    file: 'src/worker/attempt/attempt.ts',
     find: 'this.lost ??= reason\n    this.abort(reason, cancelReason)',
     replace: 'this.abort(reason, cancelReason)',
   },
   {
     title: 'a step that was taken is taken again',
     guarantee: 'once',
-    file: 'src/worker/steps.ts',
+    file: 'src/worker/attempt/steps.ts',
     find: 'const known = steps.has(key) ? steps.get(key) : await this.#once(key, name, run, steps)',
     replace: 'const known = await this.#once(key, name, run, steps)',
     unit: ['test/operations/steps.test.ts'],
@@ -178,7 +178,7 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a transaction whose settlement was refused is committed',
     guarantee: 'transactions',
-    file: 'src/worker/held.ts',
+    file: 'src/worker/attempt/transaction/held-transaction.ts',
     find: "if (verdict?.ok === false) throw new Error('The last group was refused.')",
     replace: '',
     unit: ['test/transactions'],
@@ -186,7 +186,7 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a transaction that is broken off is committed',
     guarantee: 'transactions',
-    file: 'src/worker/held.ts',
+    file: 'src/worker/attempt/transaction/held-transaction.ts',
     find: 'breakOff = fail',
     replace: 'breakOff = () => fulfil(undefined)',
     unit: ['test/transactions'],
@@ -198,7 +198,7 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a job is settled outside of the transaction of its handler',
     guarantee: 'transactions',
-    file: 'src/worker/held.ts',
+    file: 'src/worker/attempt/transaction/held-transaction.ts',
     find: 'if (last !== undefined) {\n          verdict = await conclude(last)',
     replace:
       'if (last !== undefined) {\n          verdict = (await store.commit({ writer: String(Math.random()), seq: 1, groups: [last], renewals: [], asks: [] })).groups[0]!',

@@ -4,13 +4,13 @@ import type { Note } from '../../src/job/change.js'
 import { MillraceError } from '../../src/job/errors.js'
 import type { Caller, GroupSource } from '../../src/store/batcher.js'
 import type { Group } from '../../src/store/store.js'
-import { Notes } from '../../src/worker/notes.js'
-import type { NoteBounds } from '../../src/worker/notes.js'
+import { PendingNotes } from '../../src/worker/attempt/pending-notes.js'
+import type { NoteBounds } from '../../src/worker/attempt/pending-notes.js'
 import { record } from '../job/lifecycle.records.js'
 import { listen, turn } from '../store/lane-helpers.js'
 import { event, newQueue, newWorker } from '../setup.js'
 
-/** Notes on a lane that is answered by hand. */
+/** PendingNotes on a lane that is answered by hand. */
 function open(bounds?: NoteBounds) {
   const sent: { note: Note; caller: Caller }[] = []
   const submit = (source: GroupSource, caller: Caller): void => {
@@ -18,7 +18,7 @@ function open(bounds?: NoteBounds) {
     sent.push({ note: group[0] as Note, caller })
   }
   const lost = (): MillraceError => new MillraceError('LEASE_LOST', 'lost')
-  const notes = new Notes(record({ id: 'a', state: 'active' }), { submit }, () => {}, lost, bounds)
+  const notes = new PendingNotes(record({ id: 'a', state: 'active' }), { submit }, () => {}, lost, bounds)
   const land = async (): Promise<void> => {
     sent.at(-1)!.caller.landed({ ok: true, inserted: [] })
     await turn()

@@ -1,0 +1,195 @@
+// worker/attempt/children.ts: the jobs that a handler adds beside its settlement, and the wait for them: `ctx.add`, `ctx.waitFor`.
+import type { NewEdge } from '../../job/change.js'
+import { MillraceError } from '../../job/errors.js'
+import type { FailurePolicy, JobRecord } from '../../job/job.js'
+import type { Outcome, Returned } from '../../job/lifecycle.js'
+import { refuseUnknown } from '../../job/names.js'
+import { NO_OPTIONS } from '../../queue/add.js'
+import type { Adder } from '../../queue/add.js'
+import type { JobDefinition } from '../../queue/define.js'
+import type { JobOperations } from '../../queue/operations/job-operations.js'
+import { pageIn, pageQuery } from '../../queue/operations/filter.js'
+import type { PageOptions } from '../../queue/operations/filter.js'
+import { endedOf, refuseWrongAfter } from '../../queue/flows/chain-types.js'
+import type { DependencyPage, Ended } from '../../queue/flows/chain-types.js'
+import { parseAfter } from '../../queue/add-options.js'
+import type { AddOptions, Dependency } from '../../queue/add-options.js'
+import { isOfSignal } from '../../queue/signals.js'
+import { FollowUps, outOfOrder } from '../../queue/flows/follow-ups.js'
+import type { Planned } from '../../queue/flows/follow-ups.js'
+import { readDetails } from '../../store/read-pages.js'
+import { stepwise } from '../../store/maybe-sync.js'
+import type { JobDetails, Verdict } from '../../store/store.js'
+import { EarlyExit } from './early-exit.js'
+
+/** How a job waits for its children. */
+export interface WaitOptions {
+  /** What the failure of one of them means for the job, where it does not say itself. Default `fail`. */
+  readonly onFailure?: FailurePolicy
+  /** Cancel those that are unfinished before the failure of another fails or removes the job. Default false. */
+  readonly cancelSiblings?: boolean
+}
+
+/** Thrown by `ctx.waitFor` to leave the handler. */
+class Waiting extends EarlyExit {
+  override readonly name = 'Waiting'
+}
+
+/** The outcome of an attempt that waits. */
+type Waits = Extract<Outcome, { kind: 'waits' }>
+
+/** What one attempt adds, and waits for. */
+export class Children {
+  readonly #record: JobRecord
+  readonly #own: FollowUps
+  readonly #adder: Adder
+  readonly #uncaught: (call: string) => void
+  #edges: readonly NewEdge[] | undefined
+  #all: FollowUps | undefined
+
+  /** `uncaught` is called where what `ctx.waitFor` threw was caught by nobody. */
+  constructor(record: JobRecord, adder: Adder, uncaught: (call: string) => void) {
+    this.#record = record
+    this.#uncaught = uncaught
+    this.#adder = adder
+    this.#own = new FollowUps(adder, record, undefined)
+  }
+
+  /** Those added with `ctx.add`, outside of `ctx.complete`. */
+  get own(): FollowUps {
+    return this.#own
+  }
+
+  /** Those and what the callback of `ctx.complete` asked for, as one settlement. */
+  and(done: FollowUps | undefined): FollowUps {
+    return done === undefined ? this.#own : (this.#all ??= this.#own.and(done))
+  }
+
+  /** `ctx.add`: with the callback of `ctx.complete` that is running, or else with whatever this attempt comes to. */
+  add(inside: FollowUps | undefined, name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
+    const added = (inside ?? this.#own).planning().add(name, data, options ?? NO_OPTIONS)
+    added.catch(() => {}) // the attempt fails with it, whether or not the handler waits
+    return added
+  }
+
+  /** `ctx.waitFor`. */
+  waitFor(children: Dependency | readonly Dependency[], options: WaitOptions = {}, late = false): never {
+    if (late) throw outOfOrder('ctx.waitFor was called after ctx.complete; a job that completes does not wait')
+    refuseUnknown(options, ['onFailure', 'cancelSiblings'], 'ctx.waitFor')
+    const { onFailure, cancelSiblings = false } = options
+    if (typeof cancelSiblings !== 'boolean') {
+      throw new MillraceError('INVALID_OPTION', 'ctx.waitFor: cancelSiblings must be true or false.')
+    }
+    const edges = parseAfter(
+      { after: children, ...(onFailure !== undefined && { onChildFailure: onFailure }) },
+      'ctx.waitFor',
+    )
+    if (edges.length === 0) {
+      throw new MillraceError(
+        'INVALID_OPTION',
+        'ctx.waitFor: there is nothing to wait for, and the handler would run again for ever. Call it only with children.',
+      )
+    }
+    const { id, chainId } = this.#record
+    if (edges.some(({ on }) => on === id || on === chainId)) {
+      throw new MillraceError('WAIT_CYCLE', `ctx.waitFor: job ${id} cannot wait for its own chain.`, {
+        details: { id, cycle: [id, id] },
+      })
+    }
+    this.#edges = cancelSiblings
+      ? edges.map(({ on, policy }): NewEdge => ({ on, policy: `${policy as FailurePolicy}-all` }))
+      : edges
+    throw new Waiting('The job waits for its children.', () => this.#uncaught('ctx.waitFor'))
+  }
+
+  /** Whether the handler asked to wait. */
+  get waits(): boolean {
+    return this.#edges !== undefined
+  }
+
+  /** Refuses to wait for what waits for the job. */
+  refuseCycle(known?: JobDetails): Promise<void> {
+    return this.#adder.refuseCycle('ctx.waitFor', this.#record, this.outcome().for, this.#own.also, known)
+  }
+
+  /** The outcome of an attempt that waits. */
+  outcome(): Waits {
+    const { also } = this.#own.with(undefined)
+    return { kind: 'waits', for: this.#edges!.map(({ on, policy }) => ({ on: this.#own.standing(on), policy })), also }
+  }
+}
+
+/** Refuses a wait for one that waits for the job, or for nothing but what the job has waited for already: its handler would run again for ever. */
+export async function refuseVainWait(desk: JobOperations, { id }: JobRecord, children: Children): Promise<void> {
+  await children.own.close()
+  const { for: edges } = children.outcome()
+  const { jobs } = await desk.way().details({ jobs: [id], parts: ['edges', 'dependents', 'kin'] })
+  const known = new Map((jobs[0]?.edges ?? []).map((edge) => [edge.chain, edge.state]))
+  await children.refuseCycle(jobs[0])
+  const isOver = (chain: string): boolean => known.has(chain) && known.get(chain) !== 'open'
+  if (!edges.every(({ on }) => isOver(on))) return
+  throw new MillraceError(
+    'INVALID_OPTION',
+    `ctx.waitFor: job ${id} has waited for all of these, and its handler would run again for ever. Look at ctx.dependencies() first.`,
+    { details: { id } },
+  )
+}
+
+/** What those that a job waited for came to, in order: all of it, or a page. */
+export async function dependenciesOf(
+  desk: JobOperations,
+  record: JobRecord,
+  definition: JobDefinition | undefined,
+  options: PageOptions = {},
+): Promise<readonly Ended[] | DependencyPage> {
+  const { id, name } = record
+  const page = pageIn(options, 'ctx.dependencies')
+  if (page !== undefined) return dependencyPage(desk, record, definition, page)
+  const [found] = await stepwise(readDetails(desk.way(), { jobs: [id], parts: ['edges', 'outcomes'] }))
+  const ended = (found?.edges ?? []).filter((edge) => !isOfSignal(edge)).map(endedOf)
+  refuseWrongAfter(name, definition, namesOf(ended), 'ctx.dependencies')
+  return ended
+}
+
+/** A page of them. One that holds nothing but signals is passed over. */
+async function dependencyPage(
+  desk: JobOperations,
+  { id, name }: JobRecord,
+  definition: JobDefinition | undefined,
+  page: PageOptions,
+): Promise<DependencyPage> {
+  const { limit = 1, cursor } = pageQuery(page, 'ctx.dependencies')
+  const ended: Ended[] = []
+  let after = cursor === undefined ? undefined : Number(cursor)
+  do {
+    const edges = { limit, ...(after !== undefined && { after }) }
+    const { jobs } = await desk.way().details({ jobs: [id], parts: ['edges', 'outcomes'], edges })
+    for (const edge of jobs[0]?.edges ?? []) if (!isOfSignal(edge)) ended.push(endedOf(edge))
+    after = jobs[0]?.more?.edges
+  } while (ended.length === 0 && after !== undefined)
+  const place = { first: cursor === undefined, last: after === undefined }
+  refuseWrongAfter(name, definition, namesOf(ended), 'ctx.dependencies', place)
+  return { dependencies: ended, ...(after !== undefined && { cursor: String(after) }) }
+}
+
+function namesOf(ended: readonly Ended[]): readonly string[] {
+  return ended.map(({ name }) => name)
+}
+
+/** The outcome of a handler that returned, with what was asked for. */
+export function returned(result: Returned['result'], successors: FollowUps | undefined): Returned {
+  return successors === undefined ? { kind: 'returned', result, also: NOTHING } : successors.with(result)
+}
+
+const NOTHING: readonly never[] = []
+
+/** What a wait fails with that was refused though all its children could be added. */
+export function cannotWait({ id }: JobRecord, verdict: Verdict & { ok: false }): MillraceError {
+  return new MillraceError(
+    'DEPENDENCY_MISSING',
+    `ctx.waitFor of job ${id}: there is no job ${verdict.id} to wait for.`,
+    {
+      details: { id: verdict.id },
+    },
+  )
+}

@@ -1,0 +1,50 @@
+// worker/attempt/transaction/settle.ts: settles an attempt in the transaction that its handler has open.
+import type { JobRecord } from '../../../job/job.js'
+import { settle } from '../../../job/lifecycle.js'
+import type { Outcome, Returned } from '../../../job/lifecycle.js'
+import type { Prepared } from '../../../queue/add.js'
+import type { AttemptHost } from '../attempt-host.js'
+import { reasonOf } from '../../leases.js'
+import { withLastNote } from '../../phases/run.js'
+import type { AttemptTransactions } from './attempt-transactions.js'
+
+/** The attempt that is settled. */
+interface Settling {
+  readonly record: JobRecord
+  outcome: Outcome | undefined
+  unsure: boolean
+  perhaps: Returned | undefined
+  failedWith(error: unknown): Outcome
+}
+
+/** Settles in the transaction that is open; if that cannot be, all of it was rolled back, and the attempt failed. */
+export async function settleWithin<Attempt extends Settling & Parameters<typeof withLastNote>[0]>(
+  attempt: Attempt,
+  host: Pick<AttemptHost<Attempt>, 'committed' | 'ended' | 'lost' | 'endedLost'>,
+  work: AttemptTransactions,
+  outcome: Returned,
+  also: readonly Prepared[],
+): Promise<void> {
+  const failed = (error: unknown): void => host.ended(attempt, (attempt.outcome = attempt.failedWith(error)))
+  try {
+    if (also.length > 0) await work.send(also)
+  } catch (error) {
+    await work.rollBack(error)
+    return failed(error)
+  }
+  const end = await work.settle(withLastNote(attempt, outcome, settle(attempt.record, outcome)))
+  switch (end.kind) {
+    case 'committed':
+      return host.committed(attempt, outcome)
+    case 'unknown':
+      attempt.unsure = true
+      attempt.perhaps = outcome
+      return failed(end.error)
+    case 'refused': {
+      const error = work.refusal(end.verdict, outcome)
+      if (error !== undefined) return failed(error)
+      host.lost(attempt, ...reasonOf(end.verdict))
+      host.endedLost(attempt)
+    }
+  }
+}

@@ -1,0 +1,38 @@
+// worker/attempt/transaction/watchdog.ts: ends a transaction before it costs a lease.
+import { MillraceError } from '../../../job/errors.js'
+import type { Millis } from '../../../job/job.js'
+import type { Runtime, Stop } from '../../../store/runtime.js'
+import type { Leased, Leases } from '../../leases.js'
+
+/** Calls `bite` when the transaction of an attempt has become so long that leases would run out over it. */
+export function watchTransaction(runtime: Runtime, leases: Leases, attempt: Leased, bite: () => void): Stop {
+  let stop: Stop
+  const look = (): void => {
+    const left = leases.mustEnd(attempt) - runtime.elapsed()
+    if (left > 0) stop = runtime.timer(left, look)
+    else bite()
+  }
+  stop = runtime.timer(leases.spare(attempt), look)
+  return () => stop()
+}
+
+/** Waits for something, but not beyond the attempt's leases: a store that does not answer must not keep a slot for ever. */
+export async function inTime<T>(runtime: Runtime, until: Millis, work: Promise<T>, late: T): Promise<T> {
+  let stop: Stop = () => {}
+  const timer = new Promise<T>((resolve) => {
+    stop = runtime.timer(Math.max(0, until - runtime.elapsed()), () => resolve(late))
+  })
+  const first = await Promise.race([work, timer])
+  stop()
+  return first
+}
+
+/** The error of a transaction that was ended so. */
+export function tooLong({ id, name }: { readonly id: string; readonly name: string }): MillraceError {
+  return new MillraceError(
+    'TRANSACTION_TOO_LONG',
+    `The transaction of job ${id} ('${name}') was still open when a lease was about to run out, and was rolled back. ` +
+      'Do slow work before ctx.complete, let the handler end soon after it, or lengthen the lease.',
+    { details: { id } },
+  )
+}

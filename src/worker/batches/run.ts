@@ -1,0 +1,297 @@
+// worker/batches/run.ts: one call of a handler for many jobs: who takes part, the call itself, and what each job gets of it.
+import { MillraceError } from '../../job/errors.js'
+import type { Duration } from '../../job/duration.js'
+import { describeError, isError } from '../../job/failure.js'
+import type { Millis } from '../../job/job.js'
+import type { Job } from '../../queue/job.js'
+import { outside } from '../../store/transaction-context.js'
+import type { Runtime, Stop } from '../../store/runtime.js'
+import type { Attempt } from '../attempt/attempt.js'
+import { notInBatch } from './types.js'
+import type { BatchContext, BatchHandler, BatchedContext, ParsedBatch } from './types.js'
+import { Context, Snoozed, abortFor } from '../attempt/context.js'
+import type { AbortReason, JobContext, JobSignal } from '../attempt/context.js'
+import { isThenable } from '../attempt/failure.js'
+
+/** What batches need of their worker. */
+export interface BatchHost {
+  readonly runtime: Runtime
+  readonly abandonAfter: Millis
+  /** It has gathered for long enough. */
+  gathered(): void
+  /** Its call has ended, or there was none; these jobs have ended before it. */
+  over(batch: Batch, left: readonly Attempt[]): void
+  /** All of its jobs have ended long ago, and its call does not. */
+  stuck(batch: Batch): void
+}
+
+/** A job that is ready for the call. */
+interface Member {
+  readonly attempt: Attempt
+  readonly job: Job
+  readonly ctx: JobContext
+  own: BatchedContext | undefined
+  resolve(value: unknown): void
+  reject(error: unknown): void
+}
+
+/** Jobs of one name that go together, from the first that is gathered until the end of their handler's call. */
+export class Batch {
+  readonly name: string
+  readonly size: number
+  readonly wait: Millis
+  /** The store was asked for more, and had none. */
+  dry = false
+  readonly #run: BatchHandler
+  readonly #host: BatchHost
+  /** In the order of their claims. */
+  #attempts: Attempt[] = []
+  #late = false
+  #timer: Stop | undefined
+  /** Started, and neither ready for the call nor ended. */
+  readonly #awaited = new Set<Attempt>()
+  readonly #ready = new Map<Attempt, Member>()
+  /** The call is under way. */
+  #call: Call | undefined
+  /** Jobs in the call that are worth going on for. */
+  #live = 0
+  /** Jobs in the call that have ended before it. */
+  readonly #left = new Set<Attempt>()
+
+  constructor(name: string, { size, wait, run }: ParsedBatch, host: BatchHost) {
+    this.name = name
+    this.size = size
+    this.wait = wait
+    this.#run = run
+    this.#host = host
+  }
+
+  /** The jobs gathered, or started. */
+  get attempts(): readonly Attempt[] {
+    return this.#attempts
+  }
+
+  /** How many more it may take in. */
+  get room(): number {
+    return this.size - this.#attempts.length
+  }
+
+  /** Whether there is nothing left to wait for but a slot. */
+  get isReady(): boolean {
+    return this.room <= 0 || (this.wait === 0 ? this.dry : this.#late)
+  }
+
+  /** Takes in a job. Gathering ends some time after the first. */
+  add(attempt: Attempt): void {
+    this.#attempts.push(attempt)
+    if (this.wait === 0 || this.#attempts.length > 1) return
+    this.#timer = this.#host.runtime.timer(this.wait, () => {
+      this.#late = true
+      this.#host.gathered()
+    })
+  }
+
+  /** Gathers no more. */
+  stop(): void {
+    this.#timer?.()
+  }
+
+  /** Starts those that may: each is prepared by itself, and is then ready for the call or ends before it. */
+  start(attempts: Attempt[]): void {
+    this.stop()
+    this.#attempts = attempts
+    for (const attempt of attempts) {
+      attempt.batch = this
+      this.#awaited.add(attempt)
+    }
+    for (const attempt of attempts) attempt.start()
+  }
+
+  /** A job is ready for the call; the answer is what that comes to for this one. */
+  join(attempt: Attempt, job: Job, ctx: JobContext): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      this.#ready.set(attempt, { attempt, job, ctx, own: undefined, resolve, reject })
+      this.#arrived(attempt)
+    })
+  }
+
+  /** A job has ended. Answers whether its handler has, too: if not, it counts as running until the call is over. */
+  ended(attempt: Attempt): boolean {
+    if (this.#call === undefined || !this.#ready.has(attempt)) {
+      this.#arrived(attempt)
+      return true
+    }
+    this.#left.add(attempt)
+    if (this.#left.size === this.#ready.size) this.#awaitEnd()
+    return false
+  }
+
+  /** A job was told to stop. If its time is over, it fails at once: the call goes on for the others. */
+  aborted(attempt: Attempt, reason: AbortReason): void {
+    const member = this.#ready.get(attempt)
+    if (this.#call === undefined || member === undefined) return
+    if (reason === 'timeout') member.reject(undefined)
+    if (--this.#live === 0) this.#call.abort(reason)
+  }
+
+  #arrived(attempt: Attempt): void {
+    if (!this.#awaited.delete(attempt) || this.#awaited.size > 0) return
+    for (const { attempt: each, reject } of this.#ready.values()) {
+      if (each.reason === undefined) continue
+      this.#ready.delete(each)
+      reject(undefined) // it was told to stop before the call: it has nothing to do with it
+    }
+    if (this.#ready.size > 0) outside(() => this.#begin())
+    else this.#host.over(this, [])
+  }
+
+  #begin(): void {
+    const members = this.#attempts.flatMap((each) => this.#ready.get(each) ?? [])
+    const jobs = members.map(({ job }) => job)
+    this.#live = members.length
+    this.#call = new Call(members)
+    let answer: unknown
+    try {
+      answer = this.#run(jobs, this.#call)
+      if (isThenable(answer)) {
+        answer.then(
+          (results) => this.#returned(members, results),
+          (error: unknown) => this.#threw(members, error),
+        )
+        return
+      }
+    } catch (error) {
+      return this.#threw(members, error)
+    }
+    this.#returned(members, answer)
+  }
+
+  #returned(members: readonly Member[], results: unknown): void {
+    if (!Array.isArray(results) || results.length !== members.length) {
+      return this.#threw(members, wrongResults(this.name, members.length, results))
+    }
+    for (const [at, { resolve, reject }] of members.entries()) {
+      const result: unknown = results[at]
+      if (isError(result)) reject(result)
+      else resolve(result)
+    }
+    this.#over()
+  }
+
+  #threw(members: readonly Member[], error: unknown): void {
+    for (const { reject } of members) reject(error)
+    this.#over()
+  }
+
+  /** Nobody waits for the call any more. */
+  #awaitEnd(): void {
+    this.#timer = this.#host.runtime.timer(this.#host.abandonAfter, () => {
+      this.#host.stuck(this)
+      this.#over()
+    })
+  }
+
+  #over(): void {
+    if (this.#call === undefined) return // it was given up before
+    this.stop()
+    this.#call = undefined
+    this.#host.over(this, [...this.#left])
+  }
+}
+
+/** A job's own context in a batch, where one cannot leave the handler for it alone. */
+class MemberContext extends Context {
+  readonly #member: Attempt
+
+  constructor(attempt: Attempt) {
+    super(attempt)
+    this.#member = attempt
+  }
+
+  // @ts-expect-error elsewhere it never returns
+  override get snooze() {
+    return (duration: Duration): Error => this.#member.postpone(duration)
+  }
+}
+
+/** What the handler is given beside its jobs. */
+class Call implements BatchContext {
+  readonly #members: ReadonlyMap<Job, Member>
+  #abort: AbortController | undefined
+  #reason: AbortReason | undefined
+
+  constructor(members: readonly Member[]) {
+    this.#members = new Map(members.map((member) => [member.job, member]))
+  }
+
+  get signal(): JobSignal {
+    if (this.#abort === undefined) {
+      this.#abort = new AbortController()
+      if (this.#reason !== undefined) this.#abort.abort(abortFor(this.#reason))
+    }
+    return this.#abort.signal
+  }
+
+  // Getters, so that `({ of, each }) => …` works.
+  get of() {
+    return (job: Job): BatchedContext => {
+      const member = this.#members.get(job)
+      if (member !== undefined) return ownOf(member)
+      throw new MillraceError('INVALID_OPTION', 'ctx.of(job): give one of the very jobs that the handler was given.')
+    }
+  }
+
+  get each() {
+    return <Result>(work: (job: Job, ctx: BatchedContext) => Result | Promise<Result>) =>
+      Promise.all(Array.from(this.#members.values(), (member) => settled(work, member.job, ownOf(member))))
+  }
+
+  get snooze() {
+    return (duration: Duration): never => {
+      for (const { attempt } of this.#members.values()) attempt.postpone(duration)
+      throw new Snoozed('The jobs are snoozed.', () => {
+        for (const { attempt } of this.#members.values()) attempt.uncaught('ctx.snooze')
+      })
+    }
+  }
+
+  get prepare(): never {
+    throw notInBatch()
+  }
+
+  get complete(): never {
+    throw notInBatch()
+  }
+
+  abort(reason: AbortReason): void {
+    if (this.#reason !== undefined) return
+    this.#reason = reason
+    this.#abort?.abort(abortFor(reason))
+  }
+}
+
+/** A job's own context, with what middleware has added to it. Made when first asked for. */
+function ownOf(member: Member): BatchedContext {
+  return (member.own ??= Object.assign(new MemberContext(member.attempt), member.ctx) as unknown as BatchedContext)
+}
+
+async function settled<Result>(
+  work: (job: Job, ctx: BatchedContext) => Result | Promise<Result>,
+  job: Job,
+  ctx: BatchedContext,
+): Promise<Awaited<Result> | Error> {
+  try {
+    return await work(job, ctx)
+  } catch (error) {
+    return isError(error) ? error : new Error(`Thrown: ${describeError(error).message}`, { cause: error })
+  }
+}
+
+function wrongResults(name: string, jobs: number, results: unknown): MillraceError {
+  const what = Array.isArray(results) ? `${results.length} results` : `no array but ${typeof results}`
+  return new MillraceError(
+    'BATCH_RESULTS',
+    `The handler of batches of '${name}' answered ${what} for ${jobs} jobs; it must answer one for each, in their order.`,
+    { details: { name, jobs } },
+  )
+}
