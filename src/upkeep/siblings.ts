@@ -5,7 +5,7 @@ import { cancel, isDenied, unneeded } from '../job/lifecycle.js'
 import { headerOf } from '../job/record.js'
 import type { Connection } from '../store/connection.js'
 import type { Page, Query, Store } from '../store/store.js'
-import { recordsOf } from './records.js'
+import { recordsOf } from './due-records.js'
 
 /** Jobs cancelled for one parent at a time: others are due as well. */
 const PORTION = 200

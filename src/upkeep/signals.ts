@@ -2,7 +2,7 @@
 import type { JobRecord } from '../job/job.js'
 import { SIGNAL, readSignal } from '../job/signals.js'
 import type { Store } from '../store/store.js'
-import { recordsOf } from './records.js'
+import { recordsOf } from './due-records.js'
 
 /** The ids of those signals among some rows whose jobs are in the store. */
 export async function ownedSignals(store: Store, rows: readonly JobRecord[]): Promise<ReadonlySet<string>> {

@@ -12,14 +12,14 @@ import { readDetails } from '../store/read-pages.js'
 import type { Stop } from '../store/runtime.js'
 import { stepwise } from '../store/maybe-sync.js'
 import type { Due, Group } from '../store/store.js'
-import { dueRecords } from './records.js'
-import { Retention } from './retention.js'
-import type { Retired } from './retention.js'
-import { carryOutRound } from './rounds.js'
-import type { Carried } from './rounds.js'
+import { dueRecords } from './due-records.js'
+import { Retention } from './retention/retention.js'
+import type { Retired } from './retention/retention.js'
+import { fireDueSchedule } from './schedules.js'
+import type { FiredSchedule } from './schedules.js'
 import { cancelUnneeded } from './siblings.js'
 import { ownedSignals } from './signals.js'
-import { Sweep } from './sweep.js'
+import { Sweep } from './retention/sweep.js'
 
 /** What upkeep needs to know of its host. */
 export interface UpkeepOptions {
@@ -48,7 +48,7 @@ const PAGE = 500
 const NOTHING_LANDED: Millis = 1000
 
 interface CarriedOut {
-  readonly carried: readonly Carried[]
+  readonly carried: readonly FiredSchedule[]
   /** What nobody needs any more. */
   readonly cancelled: number
   /** What became of finished jobs. */
@@ -219,16 +219,16 @@ export class Upkeep {
     return { carried: [...carried, ...rows], cancelled, retired }
   }
 
-  async #carry(id: string, group: Group): Promise<Carried> {
+  async #carry(id: string, group: Group): Promise<FiredSchedule> {
     if (group.length === 0) return { landed: false }
     const verdict = await this.#options.connection.main.tryCommit(group)
     return verdict.ok || verdict.why !== 'busy' ? { landed: verdict.ok } : { landed: false, busy: id }
   }
 
   /** Schedules and signals: what they are due for is in their payloads. */
-  async #carryRows(rows: readonly JobHeader[], now: Time): Promise<readonly Carried[]> {
+  async #carryRows(rows: readonly JobHeader[], now: Time): Promise<readonly FiredSchedule[]> {
     const { store } = this.#options.connection
-    const carried: Carried[] = []
+    const carried: FiredSchedule[] = []
     for await (const records of dueRecords(store, rows)) {
       const owned = await ownedSignals(store, records)
       carried.push(
@@ -245,10 +245,10 @@ export class Upkeep {
   }
 
   /** A schedule that cannot be read here, as one of a later version, is told of once and left to others. */
-  async #round(job: JobRecord, now: Time): Promise<Carried> {
+  async #round(job: JobRecord, now: Time): Promise<FiredSchedule> {
     const { main, store } = this.#options.connection
     try {
-      return await carryOutRound(job, now, {
+      return await fireDueSchedule(job, now, {
         commit: (group) => main.tryCommit(group),
         details: (query) => store.details(query),
       })

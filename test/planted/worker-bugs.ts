@@ -140,7 +140,7 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'a schedule whose run was refused stops',
     guarantee: 'schedule',
-    file: 'src/upkeep/rounds.ts',
+    file: 'src/upkeep/schedules.ts',
     find: 'if (inserts.length === 0 || isAboutSchedule(verdict))',
     replace: 'if (!verdict.ok || isAboutSchedule(verdict))',
   },
@@ -155,7 +155,7 @@ export const workerBugs: readonly Bug[] = [
   {
     title: 'retention removes a parent before its children may go',
     guarantee: 'retention',
-    file: 'src/upkeep/retention.ts',
+    file: 'src/upkeep/retention/retention.ts',
     find: "if ('stays' in family) under(",
     replace: "if ('stays' in family && family.stays === undefined) under(",
     unit: ['test/operations/retention-stores.test.ts'],

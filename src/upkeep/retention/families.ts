@@ -1,9 +1,9 @@
-// upkeep/families.ts: the jobs that are kept or removed together: a chain, the children of its jobs, and theirs.
-import type { JobHeader, JobRecord } from '../job/job.js'
-import { readDetails } from '../store/read-pages.js'
-import { stepwise } from '../store/maybe-sync.js'
-import type { JobDetails, Page, Query, Store } from '../store/store.js'
-import { recordsOf } from './records.js'
+// upkeep/retention/families.ts: the jobs that are kept or removed together: a chain, the children of its jobs, and theirs.
+import type { JobHeader, JobRecord } from '../../job/job.js'
+import { readDetails } from '../../store/read-pages.js'
+import { stepwise } from '../../store/maybe-sync.js'
+import type { JobDetails, Page, Query, Store } from '../../store/store.js'
+import { recordsOf } from '../due-records.js'
 
 /** Jobs read at a time. */
 const PAGE = 500

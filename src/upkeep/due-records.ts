@@ -1,4 +1,4 @@
-// upkeep/records.ts: reads the payloads of due jobs whose rule needs them, a few at a time.
+// upkeep/due-records.ts: reads the payloads of due jobs whose rule needs them, a few at a time.
 import type { JobHeader, JobRecord } from '../job/job.js'
 import type { Store } from '../store/store.js'
 

@@ -1,9 +1,9 @@
-// upkeep/sweep.ts: finds finished jobs of which nobody said how long they are kept, and has them removed when they are old.
-import type { FinishedState, JobRecord, KeepByState, Millis, Time } from '../job/job.js'
-import { expired, isUnstamped } from '../job/retention.js'
-import type { Connection } from '../store/connection.js'
-import type { Stop } from '../store/runtime.js'
-import type { Page } from '../store/store.js'
+// upkeep/retention/sweep.ts: finds finished jobs of which nobody said how long they are kept, and has them removed when they are old.
+import type { FinishedState, JobRecord, KeepByState, Millis, Time } from '../../job/job.js'
+import { expired, isUnstamped } from '../../job/retention.js'
+import type { Connection } from '../../store/connection.js'
+import type { Stop } from '../../store/runtime.js'
+import type { Page } from '../../store/store.js'
 import type { Retention } from './retention.js'
 
 /** Jobs looked at in one read, and removed with it. */

@@ -1,7 +1,7 @@
-// upkeep/retention.ts: carries out what is said about finished jobs: marks them, removes them, and calls who is to be told.
-import { isFinished } from '../job/job.js'
-import type { JobHeader, JobRecord, KeepByState, Millis, Time } from '../job/job.js'
-import { due } from '../job/lifecycle.js'
+// upkeep/retention/retention.ts: carries out what is said about finished jobs: marks them, removes them, and calls who is to be told.
+import { isFinished } from '../../job/job.js'
+import type { JobHeader, JobRecord, KeepByState, Millis, Time } from '../../job/job.js'
+import { due } from '../../job/lifecycle.js'
 import {
   DEFAULT_KEEP,
   expired,
@@ -12,19 +12,19 @@ import {
   putOffEnd,
   retired,
   waitFor,
-} from '../job/retention.js'
-import type { PlainJob } from '../job/retention.js'
-import { headerOf } from '../job/record.js'
-import { endsChain } from '../queue/flows/chain-ends.js'
-import type { Callbacks } from '../queue/settings/retention.js'
-import { cellKey, readCell } from '../store/settings.js'
-import type { RetentionCell } from '../store/settings.js'
-import type { Connection } from '../store/connection.js'
-import { stepwise } from '../store/maybe-sync.js'
-import type { Group } from '../store/store.js'
+} from '../../job/retention.js'
+import type { PlainJob } from '../../job/retention.js'
+import { headerOf } from '../../job/record.js'
+import { endsChain } from '../../queue/flows/chain-ends.js'
+import type { Callbacks } from '../../queue/settings/retention.js'
+import { cellKey, readCell } from '../../store/settings.js'
+import type { RetentionCell } from '../../store/settings.js'
+import type { Connection } from '../../store/connection.js'
+import { stepwise } from '../../store/maybe-sync.js'
+import type { Group } from '../../store/store.js'
 import { familyOf, kinOf, topOf } from './families.js'
 import type { Family } from './families.js'
-import { dueRecords } from './records.js'
+import { dueRecords } from '../due-records.js'
 
 /** Callbacks under way at a time: jobs are not marked or removed faster than somebody is told. */
 const MOST_CALLS = 100

@@ -1,4 +1,4 @@
-// upkeep/rounds.ts: carries out what due schedules come to, whatever the store has against their runs.
+// upkeep/schedules.ts: carries out what due schedules come to, whatever the store has against their runs.
 import type { Change } from '../job/change.js'
 import type { JobRecord, Time } from '../job/job.js'
 import { fireSchedule } from '../job/lifecycle.js'
@@ -8,7 +8,7 @@ import { stepwise } from '../store/maybe-sync.js'
 import type { Refused } from '../store/store.js'
 
 /** What came of a due schedule: whether it was moved on from here, and to when. */
-export interface Carried {
+export interface FiredSchedule {
   readonly landed: boolean
   readonly next?: Time | undefined
   /** The job, where a user's transaction holds what it needs. */
@@ -19,7 +19,7 @@ export interface Carried {
  * Makes the runs of a due schedule and moves it on. If its runs are refused (the one before has not finished, the queue is
  * full, somebody took the id), it goes on without them; if somebody else was faster, there is nothing to do.
  */
-export async function carryOutRound(job: JobRecord, now: Time, way: OverflowSession): Promise<Carried> {
+export async function fireDueSchedule(job: JobRecord, now: Time, way: OverflowSession): Promise<FiredSchedule> {
   const taken = new Set<string>()
   let group = fireSchedule(job, now)
   for (;;) {
