@@ -1,9 +1,9 @@
 // index.ts: the front door of millrace: re-exports only.
-export { verifyWebhook } from './features/webhooks/signing.js'
-export type { ReceivedHeaders, VerifyOptions, WebhookMessage } from './features/webhooks/signing.js'
+export { verifyWebhook } from './features/webhooks/sign.js'
+export type { ReceivedHeaders, VerifyOptions, WebhookMessage } from './features/webhooks/sign.js'
 export { webhooks } from './features/webhooks/webhooks.js'
 export type { BreakerOptions, WebhookOptions } from './features/webhooks/webhooks.js'
-export type { Address, Lookup } from './features/webhooks/posting.js'
+export type { Address, Lookup } from './features/webhooks/post.js'
 export { errorCatalogue } from './job/catalogue.js'
 export type { ErrorEntry } from './job/catalogue-stores.js'
 export { MillraceError, UnrecoverableError, isMillraceError } from './job/errors.js'

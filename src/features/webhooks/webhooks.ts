@@ -10,9 +10,9 @@ import { quote } from '../../job/quote.js'
 import { checkEnds, checkUrl, defaultStamp } from '../../queue/settings/webhook.js'
 import type { Webhooks, WebhookStamp } from '../../queue/settings/webhook.js'
 import type { BreakerSettings } from './breaker.js'
-import { startDeliveries } from './delivering.js'
-import type { Lookup } from './posting.js'
-import { readSecrets } from './signing.js'
+import { startDeliveries } from './deliver.js'
+import type { Lookup } from './post.js'
+import { readSecrets } from './sign.js'
 
 /** How the ends of jobs are told. */
 export interface WebhookOptions {

@@ -1,4 +1,4 @@
-// features/webhooks/posting.ts: posts to a URL that a stranger may have named: to public addresses alone, and within bounds.
+// features/webhooks/post.ts: posts to a URL that a stranger may have named: to public addresses alone, and within bounds.
 import { lookup as systemLookup } from 'node:dns/promises'
 import * as http from 'node:http'
 import * as https from 'node:https'

@@ -1,4 +1,4 @@
-// features/webhooks/signing.ts: signatures by the Standard Webhooks scheme: made by the sender, verified by the receiver.
+// features/webhooks/sign.ts: signatures by the Standard Webhooks scheme: made by the sender, verified by the receiver.
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'

@@ -1,4 +1,4 @@
-// features/webhooks/delivering.ts: a worker beside the user's own that sends the deliveries of its queue.
+// features/webhooks/deliver.ts: a worker beside the user's own that sends the deliveries of its queue.
 import { storeErrors } from '../../job/catalogue-stores.js'
 import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
@@ -22,9 +22,9 @@ import type { JobContext } from '../../worker/attempt/context.js'
 import { Worker } from '../../worker/worker.js'
 import { Breaker } from './breaker.js'
 import type { BreakerSettings } from './breaker.js'
-import { Poster } from './posting.js'
-import type { Answer, PostingSettings } from './posting.js'
-import { sign } from './signing.js'
+import { Poster } from './post.js'
+import type { Answer, PostingSettings } from './post.js'
+import { sign } from './sign.js'
 
 /** What deliveries are sent with. */
 export interface DeliverySettings extends PostingSettings {
