@@ -4,7 +4,7 @@ import type { JobRecord } from '../src/job/job.js'
 import { create, settle } from '../src/job/lifecycle.js'
 import { systemRuntime } from '../src/store/runtime.js'
 import type { Store } from '../src/store/store.js'
-import { memory } from '../src/stores/memory.js'
+import { memory } from '../src/stores/memory/store.js'
 
 /** Inserts `count` jobs in batches; answers jobs a second. */
 export async function bareAdds(count: number, size: number, data: unknown): Promise<number> {

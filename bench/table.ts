@@ -6,10 +6,10 @@ import type { JobRecord } from '../src/job/job.js'
 import { settle } from '../src/job/lifecycle.js'
 import type { Ask, Batch, Group } from '../src/store/store.js'
 import { systemRuntime } from '../src/store/runtime.js'
-import { due } from '../src/stores/table/read.js'
-import { reduce } from '../src/stores/table/reduce.js'
-import { createTable } from '../src/stores/table/table.js'
-import type { Table } from '../src/stores/table/table.js'
+import { due } from '../src/stores/memory/read.js'
+import { reduce } from '../src/stores/memory/reduce.js'
+import { createTable } from '../src/stores/memory/table.js'
+import type { Table } from '../src/stores/memory/table.js'
 
 /** One measurement. */
 export interface TableRow {

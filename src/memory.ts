@@ -1,3 +1,3 @@
 // memory.ts: the door of the memory store.
-export { memory } from './stores/memory.js'
-export type { MemoryOptions } from './stores/memory.js'
+export { memory } from './stores/memory/store.js'
+export type { MemoryOptions } from './stores/memory/store.js'

@@ -113,7 +113,7 @@ export interface JobRecord {
   readonly state: JobState
   /** Lower goes first. */
   readonly priority: number
-  /** Place within a priority, given by the store: FIFO counts up from 0, LIFO counts down; with a group, its turn (`stores/turns.ts`). */
+  /** Place within a priority, given by the store: FIFO counts up from 0, LIFO counts down; with a group, its turn (`stores/fair-order.ts`). */
   readonly ord: number
   /** Given by the store; goes up whenever the job is claimed, moved or cancelled; a change made for an older fence is refused. */
   readonly fence: number

@@ -414,7 +414,7 @@ export interface Store<Given = unknown, Taken = Given> {
    * released by one commit get theirs in the order in which they were added.
    *
    * Jobs with a group stand in a line apart, one for each queue, by `(priority, ord, insertion)`; their places are turns
-   * (`stores/turns.ts`), given when they begin to wait, or wait anew, or with another priority. Of the heads of all lines,
+   * (`stores/fair-order.ts`), given when they begin to wait, or wait anew, or with another priority. Of the heads of all lines,
    * the one with the lowest priority goes first, then the one inserted first.
    *
    * An insert is refused for the first of: its id, its dedup key, a missing dependency, a full queue. A dedup key with a

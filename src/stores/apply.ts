@@ -18,19 +18,19 @@ import type { Draft } from '../job/record.js'
 import type { Group, Revoked } from '../store/store.js'
 
 /** Gives fresh places: behind all others, or, for a job that goes last in first out, before them. */
-export interface Places {
+export interface Orders {
   next(lifo: boolean): number
   /** The turn of a job with a group. */
   turn(queue: string, group: string, priority: number): number
 }
 
-/** Places that were given already. */
-export function given(ord: number): Places {
+/** Orders that were givenOrder already. */
+export function givenOrder(ord: number): Orders {
   return { next: () => ord, turn: () => ord }
 }
 
 /** A fresh place for a job that begins to wait. */
-function placeOf(job: JobRecord, places: Places): number {
+function placeOf(job: JobRecord, places: Orders): number {
   return job.group === undefined ? places.next(job.ord < 0) : places.turn(job.queue, job.group, job.priority)
 }
 
@@ -63,7 +63,7 @@ export function revives(from: JobState, to: Move['to']): boolean {
  * Whether a group may be refused after some of it was applied, so that its steps must be written down. A single change
  * cannot, nor can a settlement: a release is never refused, and neither is the removal of a job just finished.
  */
-export function mayTurn(group: Group): boolean {
+export function mayRollBack(group: Group): boolean {
   const first = group[0]
   for (let at = 1; at < group.length; at++) {
     const change = group[at]!
@@ -138,10 +138,10 @@ function edgeError(error: ErrorInfo | undefined): EdgeError | undefined {
 }
 
 /** The record of a new job; `edges` are the states of its dependencies, if it has any. */
-export function born(
+export function createRecord(
   job: NewJob,
   edges: readonly EdgeState[] | undefined,
-  places: Places,
+  places: Orders,
   fence: number,
   now: Time,
 ): Draft {
@@ -207,12 +207,12 @@ export function born(
 }
 
 /** What a move to a state makes of a record; `closed` is the number of broken edges that it decided, `added` are new ones, and `reopened` the old ones. */
-export function moved(
+export function moveRecord(
   before: JobRecord,
   wanted: JobState,
   { set, place, closesBroken, held }: Move,
   closed: number,
-  places: Places,
+  places: Orders,
   now: Time,
   added: readonly Edge[] = NO_EDGES,
   reopened?: Reopened<Edge>,
@@ -287,12 +287,12 @@ export function concerns(state: EdgeState, outcome: FinishedState): boolean {
  * What the end of a chain makes of a job that depends on it, by an edge that was open or broken; `broken`: other edges of
  * it are.
  */
-export function told(
+export function notifyDependent(
   before: JobRecord,
   outcome: FinishedState,
   from: EdgeState,
   broken: boolean,
-  places: Places,
+  places: Orders,
   now: Time,
 ): Draft {
   const waits = before.state === 'waiting-children'
@@ -316,7 +316,7 @@ export function told(
   return job
 }
 
-/** What the holder of a lease is told when its job is moved by somebody else; `runs`: the lease was not over. */
+/** What the holder of a lease is notifyDependent when its job is moveRecord by somebody else; `runs`: the lease was not over. */
 export function revocation({ to, set }: Move, runs: boolean): Pick<Revoked, 'reason' | 'cancelReason'> {
   if (to === 'removed') return { reason: to }
   if (to === 'cancelled') {

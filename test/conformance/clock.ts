@@ -5,7 +5,7 @@ import type { Harness } from '../../src/conformance/harness.js'
 import { systemRuntime } from '../../src/store/runtime.js'
 import type { Runtime, Stop } from '../../src/store/runtime.js'
 import type { Store } from '../../src/store/store.js'
-import { memory } from '../../src/stores/memory.js'
+import { memory } from '../../src/stores/memory/store.js'
 
 /** How many events the memory stores of these tests hold. */
 export const RING = 500

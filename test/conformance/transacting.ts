@@ -3,7 +3,7 @@ import type { Change } from '../../src/job/change.js'
 import type { Harness } from '../../src/conformance/harness.js'
 import { MillraceError } from '../../src/job/errors.js'
 import type { Batch, Receipt, Store, Tx, Verdict } from '../../src/store/store.js'
-import { memory } from '../../src/stores/memory.js'
+import { memory } from '../../src/stores/memory/store.js'
 import { RING, stoppedClock } from './clock.js'
 
 /** An open transaction: a copy of the store that it alone sees, and what it would add. */

@@ -1,9 +1,9 @@
 // What watchers are told while they resume, and where reads fail, with a database that answers when the test says so.
 import { expect, onTestFinished, test } from 'vitest'
 import { systemRuntime } from '../../src/store/runtime.js'
-import { draft } from '../../src/stores/announce.js'
+import { draft } from '../../src/stores/event-drafts.js'
 import type { EventPage } from '../../src/stores/event-pages.js'
-import { Pauses } from '../../src/stores/pauses.js'
+import { Waits } from '../../src/stores/read-loop.js'
 import { Feed } from '../../src/stores/postgres/feed.js'
 import type { Announced, FeedSource } from '../../src/stores/postgres/feed.js'
 import { gate, mailbox } from '../setup.js'
@@ -53,7 +53,7 @@ function database(last: number): Database {
       own.feed.look()
     },
   }
-  const pauses = new Pauses({ ...systemRuntime(), timer: (_, work) => systemRuntime().timer(1, work) })
+  const pauses = new Waits({ ...systemRuntime(), timer: (_, work) => systemRuntime().timer(1, work) })
   onTestFinished(() => pauses.close())
   const own: Database = {
     feed: new Feed(source, pauses),

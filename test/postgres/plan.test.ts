@@ -6,7 +6,7 @@ import * as lifecycle from '../../src/job/lifecycle.js'
 import * as making from '../../src/conformance/changes.js'
 import type { JobOptions } from '../../src/conformance/changes.js'
 import type { Group } from '../../src/store/store.js'
-import { born, given } from '../../src/stores/apply.js'
+import { createRecord, givenOrder } from '../../src/stores/apply.js'
 import { stepsOf, written } from '../../src/stores/postgres/plan.js'
 
 let made = 0
@@ -14,7 +14,8 @@ let made = 0
 const inserted = (options: JobOptions = {}): Insert => making.insert(`job ${++made}`, 'a', options)
 
 /** A job as it stands, waiting or delayed. */
-const standing = (options: JobOptions = {}): JobRecord => born(inserted(options).job, undefined, given(1), 0, 1_000)
+const standing = (options: JobOptions = {}): JobRecord =>
+  createRecord(inserted(options).job, undefined, givenOrder(1), 0, 1_000)
 
 /** A job that somebody holds. */
 const running = (options: JobOptions = {}): JobRecord =>

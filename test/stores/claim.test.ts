@@ -1,8 +1,8 @@
 // Claims: what is passed over is not read, and a job costs as many looks however many wait.
 import { describe, expect, test } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
-import { laneOf } from '../../src/stores/table/table.js'
-import type { Lane, Row } from '../../src/stores/table/row.js'
+import { laneOf } from '../../src/stores/memory/table.js'
+import type { Lane, Row } from '../../src/stores/memory/row.js'
 import { insert, LEASE, limit, Mill, pause } from './table.making.js'
 
 const ids = (jobs: readonly JobRecord[]): string[] => jobs.map((job) => job.id)

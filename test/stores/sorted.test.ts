@@ -1,7 +1,7 @@
 // The ordered set: the same as a sorted array in all it answers, and never more than a few looks at its entries.
 import * as fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { Sorted } from '../../src/stores/table/sorted.js'
+import { BTree } from '../../src/stores/memory/btree.js'
 
 interface Entry {
   key: number
@@ -11,7 +11,7 @@ const byKey = (a: Entry, b: Entry): number => a.key - b.key
 
 /** The set and the array it must equal; keys are unique. */
 class Pair {
-  readonly sorted = new Sorted<Entry>(byKey)
+  readonly sorted = new BTree<Entry>(byKey)
   readonly model = new Map<number, Entry>()
 
   insert(key: number): void {
@@ -108,7 +108,7 @@ describe('an ordered set', () => {
   })
 
   test('finds entries by identity, not by being equal', () => {
-    const sorted = new Sorted<Entry>(byKey)
+    const sorted = new BTree<Entry>(byKey)
     sorted.insert({ key: 1 })
     expect(sorted.delete({ key: 1 })).toBe(false)
     expect(sorted.size).toBe(1)
@@ -116,9 +116,9 @@ describe('an ordered set', () => {
 })
 
 describe('the looks that an ordered set takes', () => {
-  function counted(size: number): { sorted: Sorted<Entry>; looks: () => number } {
+  function counted(size: number): { sorted: BTree<Entry>; looks: () => number } {
     let count = 0
-    const sorted = new Sorted<Entry>((a, b) => {
+    const sorted = new BTree<Entry>((a, b) => {
       count++
       return a.key - b.key
     })

@@ -4,10 +4,10 @@ import { expect } from 'vitest'
 import { isFinished, jobStates } from '../../src/job/job.js'
 import type { JobRecord, JobState } from '../../src/job/job.js'
 import { dueAt } from '../../src/job/lifecycle.js'
-import { chainEnd, isBacklog, listed, queued } from '../../src/stores/table/row.js'
-import type { Lane, Named, Queued, Row } from '../../src/stores/table/row.js'
-import type { Orphan } from '../../src/stores/table/orphans.js'
-import type { Table } from '../../src/stores/table/table.js'
+import { chainEnd, isBacklog, listed, queued } from '../../src/stores/memory/row.js'
+import type { Lane, Named, Queued, Row } from '../../src/stores/memory/row.js'
+import type { Orphan } from '../../src/stores/memory/orphans.js'
+import type { Table } from '../../src/stores/memory/table.js'
 
 const idsOf = (rows: Iterable<Row>): string[] => Array.from(rows, (row) => row.job.id)
 const bySeq = (a: Row, b: Row): number => a.seq - b.seq

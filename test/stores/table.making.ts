@@ -6,10 +6,10 @@ import type { JobSpec } from '../../src/job/lifecycle.js'
 import { cellKey } from '../../src/store/settings.js'
 import type { LimitCell, PauseCell } from '../../src/store/settings.js'
 import type { Ask, Group, Receipt, Renewal } from '../../src/store/store.js'
-import type { News } from '../../src/stores/table/news.js'
-import { reduce } from '../../src/stores/table/reduce.js'
-import { createTable } from '../../src/stores/table/table.js'
-import type { Table } from '../../src/stores/table/table.js'
+import type { Notices } from '../../src/stores/memory/notices.js'
+import { reduce } from '../../src/stores/memory/reduce.js'
+import { createTable } from '../../src/stores/memory/table.js'
+import type { Table } from '../../src/stores/memory/table.js'
 
 /** The lease of every claim. */
 export const LEASE: Millis = 30_000
@@ -71,7 +71,7 @@ export class Mill {
   readonly table: Table = createTable()
   now: Time = 1_000_000
   /** What the last commit had to tell. */
-  news: News | undefined
+  news: Notices | undefined
   #seq = 0
 
   /** Commits whole groups, renewals and asks. */

@@ -2,7 +2,7 @@
 import * as fc from 'fast-check'
 import type { Change, When } from '../../src/job/change.js'
 import type { Ask, Group, Renewal } from '../../src/store/store.js'
-import type { Table } from '../../src/stores/table/table.js'
+import type { Table } from '../../src/stores/memory/table.js'
 import { asking, insert, LEASE, limit, pause } from './table.making.js'
 
 const queues = ['mill', 'farm']

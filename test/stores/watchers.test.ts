@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import type { Insert } from '../../src/job/change.js'
 import { systemRuntime } from '../../src/store/runtime.js'
 import type { Notice, Store } from '../../src/store/store.js'
-import { memory } from '../../src/stores/memory.js'
+import { memory } from '../../src/stores/memory/store.js'
 import { insert } from './table.making.js'
 
 interface Desk {

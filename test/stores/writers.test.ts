@@ -1,8 +1,8 @@
 // Writers: a batch sent again is answered and not applied; writers long silent are forgotten, sooner when there are many.
 import { describe, expect, test } from 'vitest'
-import { reduce } from '../../src/stores/table/reduce.js'
-import { createTable } from '../../src/stores/table/table.js'
-import type { Table } from '../../src/stores/table/table.js'
+import { reduce } from '../../src/stores/memory/reduce.js'
+import { createTable } from '../../src/stores/memory/table.js'
+import type { Table } from '../../src/stores/memory/table.js'
 import { thrown } from '../thrown.js'
 import { asking, insert } from './table.making.js'
 

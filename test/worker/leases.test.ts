@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { virtualClock } from '../../src/testing/clock.js'
 import { connect } from '../../src/store/connection.js'
 import type { JobRecord } from '../../src/job/job.js'
-import { memory } from '../../src/stores/memory.js'
+import { memory } from '../../src/stores/memory/store.js'
 import { Leases } from '../../src/worker/leases.js'
 import type { Leased } from '../../src/worker/leases.js'
 

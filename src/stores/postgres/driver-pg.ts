@@ -1,8 +1,8 @@
 // stores/postgres/driver-pg.ts: the driver `pg`, on a URL or on the user's own pool.
 import { MillraceError, isInstance } from '../../job/errors.js'
 import { importPackage } from '../../store/packages.js'
-import { Scope, givenOf, guarded } from '../guarded.js'
-import type { Guarding } from '../guarded.js'
+import { Scope, givenOf, guarded } from '../transaction-scope.js'
+import type { Guarding } from '../transaction-scope.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isServersWord, isUnpreparable } from './failures.js'
 import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation.js'

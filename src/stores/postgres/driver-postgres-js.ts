@@ -2,7 +2,7 @@
 import { isInstance } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { importPackage } from '../../store/packages.js'
-import { Scope, givenOf, guarded, transactionOver } from '../guarded.js'
+import { Scope, givenOf, guarded, transactionOver } from '../transaction-scope.js'
 import type { Call, Driver, DriverOptions, Ear, Listening } from './connection.js'
 import { isServersWord, isUnpreparable } from './failures.js'
 import { lookout, LOOKS } from './lookout.js'

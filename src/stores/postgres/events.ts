@@ -1,7 +1,7 @@
 // stores/postgres/events.ts: events as commits have written them: those alike together, the others one by one.
 import type { StoreEvent, StoreEventType } from '../../store/store.js'
-import { draft, storedEvent } from '../announce.js'
-import type { EventDraft } from '../announce.js'
+import { draft, storedEvent } from '../event-drafts.js'
+import type { EventDraft } from '../event-drafts.js'
 import type { EventPage } from '../event-pages.js'
 import { FILE, GROUP, ROW, UNIT } from './rows.js'
 

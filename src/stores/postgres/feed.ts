@@ -5,9 +5,9 @@ import type { Notice, WatchOptions } from '../../store/store.js'
 import type { EventPage } from '../event-pages.js'
 import { anyHints, LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
 import type { Hints, Watcher } from '../listeners.js'
-import { ReadLoop } from '../pauses.js'
-import type { Pauses } from '../pauses.js'
-import { Resuming } from '../resuming.js'
+import { ReadLoop } from '../read-loop.js'
+import type { Waits } from '../read-loop.js'
+import { Resuming } from '../resume.js'
 
 /** How often to look whether commits under way have ended, at first and at most; and how often before others are let go on. */
 const LOOK_SOON: Millis = 5
@@ -40,7 +40,7 @@ export interface FeedSource {
 /** The watchers of one process. */
 export class Feed {
   readonly #source: FeedSource
-  readonly #pauses: Pauses
+  readonly #pauses: Waits
   readonly #listeners = new Listeners()
   readonly #resuming: Resuming
   readonly #reading: ReadLoop
@@ -50,7 +50,7 @@ export class Feed {
   /** Commits that were under way when watching began have not been waited for yet. */
   #owed: Pick<Announced, 'first'> | undefined
 
-  constructor(source: FeedSource, pauses: Pauses) {
+  constructor(source: FeedSource, pauses: Waits) {
     this.#source = source
     this.#pauses = pauses
     const pages = { page: (after: number) => source.events(after), position: () => this.#position }

@@ -2,8 +2,8 @@
 import type { Change, Insert, MoveFields, NewJob, When } from '../../job/change.js'
 import type { Time } from '../../job/job.js'
 import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
-import { mayTurn } from '../apply.js'
-import { isAlike, settingsOf } from '../settings.js'
+import { mayRollBack } from '../apply.js'
+import { isAlike, settingsOf } from '../job-settings.js'
 import { addMove, addNote, moveRun, noteRun, packed, plainMove, plainNote } from './runs.js'
 import type { MoveRun, NoteRun } from './runs.js'
 
@@ -203,7 +203,7 @@ function oneGroup(group: Group, n: number, lanes: LaneFinder, own: Own): OneGrou
     x: group.map((change) => changeOf(change, lanes, names)),
     ...(names !== undefined && { f: true as const }),
     ...(names !== undefined && [...names.keys()].some((id) => !own(id)) && { guard: true as const }),
-    ...(mayTurn(group) && { t: true as const }),
+    ...(mayRollBack(group) && { t: true as const }),
     ...(inserts > 0 && inserts < group.length && { w: true as const }),
   }
 }

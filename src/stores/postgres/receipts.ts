@@ -3,8 +3,8 @@ import type { Insert } from '../../job/change.js'
 import type { EdgeState, JobRecord } from '../../job/job.js'
 import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../store/store.js'
 import { movedJob } from '../../job/record.js'
-import { born, given } from '../apply.js'
-import type { Settings } from '../settings.js'
+import { createRecord, givenOrder } from '../apply.js'
+import type { Settings } from '../job-settings.js'
 import { LANDED } from '../verdicts.js'
 import { claimedOf, claimsOf, parted, recordOf } from './rows.js'
 import type { Lane, RecordRow } from './rows.js'
@@ -19,20 +19,20 @@ type GroupAnswer =
   | readonly ['S', readonly number[], number]
   /** One group, and place, fence and edges of each job that it inserted. */
   | readonly ['g', number, readonly (readonly [number, number, string])[]]
-  /** One group, and the jobs that it inserted; or, where the answer is given again, their ids. */
+  /** One group, and the jobs that it inserted; or, where the answer is givenOrder again, their ids. */
   | readonly ['R', number, readonly RecordRow[] | readonly string[]]
   /** One group that was refused: why, over what, and what stands there (1: that job, to be read; or another, by its id). */
   | readonly ['x', number, Why, string, RecordRow | Cell | string | 1 | null]
 
 /** An answer. */
 export interface Answer {
-  /** It was given before. */
+  /** It was givenOrder before. */
   readonly again?: true
   readonly now: number
   readonly groups: readonly GroupAnswer[]
   readonly renewals: readonly (readonly [number, Why, string, RecordRow | 1 | null])[]
   readonly asks: readonly (readonly RecordRow[])[]
-  /** Which commit claimed the jobs, where the answer is given again. */
+  /** Which commit claimed the jobs, where the answer is givenOrder again. */
   readonly claim?: number | null
   /** When to ask again, because of a rate. */
   readonly later?: number
@@ -65,7 +65,7 @@ const KEPT = 10
 export class Receipts {
   readonly #kept = new Map<string, Receipt>()
 
-  /** The answer that a batch was given before. */
+  /** The answer that a batch was givenOrder before. */
   of({ writer, seq }: Batch): Receipt | undefined {
     const kept = this.#kept.get(writer)
     return kept?.seq === seq ? kept : undefined
@@ -105,7 +105,7 @@ export function receiptOf(
       const [, places, ords, fence] = each
       for (const [at, n] of places.entries()) {
         const { job } = batch.groups[n]![0] as Insert
-        groups[n] = { ok: true, inserted: [born(job, undefined, given(ords[at]!), fence, now)] }
+        groups[n] = { ok: true, inserted: [createRecord(job, undefined, givenOrder(ords[at]!), fence, now)] }
       }
     } else if (each[0] === 'I') {
       const [, count, blocks, newest, fence] = each
@@ -113,12 +113,12 @@ export function receiptOf(
         const { job } = batch.groups[n]![0] as Insert
         const place = blocks[Math.floor(n / BLOCK)]! + (n % BLOCK)
         const ord = newest === 1 ? -1 - place : place
-        groups[n] = { ok: true, inserted: [born(job, undefined, given(ord), fence, now)] }
+        groups[n] = { ok: true, inserted: [createRecord(job, undefined, givenOrder(ord), fence, now)] }
       }
     } else if (each[0] === 'S') {
       for (const [n, ord] of each[1].entries()) {
         const { job } = batch.groups[n]![0] as Insert
-        groups[n] = { ok: true, inserted: [born(job, undefined, given(ord), each[2], now)] }
+        groups[n] = { ok: true, inserted: [createRecord(job, undefined, givenOrder(ord), each[2], now)] }
       }
     } else if (each[0] === 'x') groups[each[1]] = refused(each[2], each[3], each[4], reader, standing)
     else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, now, reader, standing) }
@@ -157,7 +157,7 @@ function insertedOf(
     return each[2].map(([ord, fence, edges], at) => {
       const { job, edges: wanted } = inserts[at]!
       const states = wanted.length === 0 ? undefined : Array.from(edges, (letter) => edgeStates[letter]!)
-      return born(job, states, given(ord), fence, now)
+      return createRecord(job, states, givenOrder(ord), fence, now)
     })
   }
   return each[2].flatMap((row) => {
@@ -182,7 +182,7 @@ function refused(
   return why === 'fence' ? { ok: false, why, id, job: movedJob(job) } : { ok: false, why, id, job }
 }
 
-/** The ids of jobs that an answer speaks of and does not hold: it was given before, or holds as much as it may. */
+/** The ids of jobs that an answer speaks of and does not hold: it was givenOrder before, or holds as much as it may. */
 function wantedBy({ groups, renewals }: Answer): readonly string[] {
   const ids = new Set<string>()
   for (const each of groups) {
@@ -229,7 +229,7 @@ export function toldIn(payload: string): Told | undefined {
     : { from, events, much: true, work: [], due: [], revoked: [], places: [] }
 }
 
-/** What a receipt that is given again reads anew. */
+/** What a receipt that is givenOrder again reads anew. */
 interface ReplaySource {
   get(ids: readonly string[]): Promise<readonly (JobRecord | undefined)[]>
   /** The jobs that one commit claimed and that are still held, with who holds them. */

@@ -1,7 +1,7 @@
 // stores/postgres/rows.ts: job records as the functions of the schema write them, in arrays.
 import type { AttemptError, Dedup, ErrorInfo, JobKind, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
-import type { Settings } from '../settings.js'
+import type { Settings } from '../job-settings.js'
 
 /** The queue, name and version that jobs share. Its number never changes. */
 export interface Lane {

@@ -6,8 +6,8 @@ import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, Notice, Receipt, RevokedLease, Store, Tx } from '../../store/store.js'
 import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import { PRESENT_EVERY } from '../listeners.js'
-import { Pauses } from '../pauses.js'
-import { Settings } from '../settings.js'
+import { Waits } from '../read-loop.js'
+import { Settings } from '../job-settings.js'
 import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './driver.js'
@@ -84,7 +84,7 @@ class PostgresStore implements Store {
   readonly #schema: string
   readonly #options: CheckedOptions
   readonly #id: string
-  readonly #pauses: Pauses
+  readonly #pauses: Waits
   readonly #feed: Feed
   readonly #lanes: Lanes
   readonly #settings = new Settings()
@@ -111,7 +111,7 @@ class PostgresStore implements Store {
     this.#id = runtime.id()
     this.#ways = new Ways(this.#id, (ask) => this.#floors.of(ask))
     this.#transactions = new Transactions(() => runtime.id())
-    this.#pauses = new Pauses(runtime)
+    this.#pauses = new Waits(runtime)
     this.#feed = new Feed(this.#feedSource(), this.#pauses)
     this.#lanes = new Lanes({
       make: async (lanes) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), 'false']))!),

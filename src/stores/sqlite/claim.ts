@@ -4,7 +4,7 @@ import { claimed, mayLeaseAhead } from '../../job/lifecycle.js'
 import type { Ask } from '../../store/store.js'
 import { handlerFor, handlersOf } from '../handlers.js'
 import type { Heap } from '../heap.js'
-import { Lines } from '../lines.js'
+import { ClaimOrder } from '../claim-order.js'
 import { NO_JOBS } from '../verdicts.js'
 import { fill, groupOf, next, open, order, skip } from './lines.js'
 import type { Head } from './lines.js'
@@ -42,7 +42,7 @@ export function claim(tx: Transaction, ask: Ask): Claimed {
   const lanes = gather(tx, ask)
   if (lanes.length === 0) return NOTHING
   const size = lanes.length === 1 ? wanted : Math.min(wanted, Math.ceil((2 * wanted) / lanes.length) + 4)
-  const lines = new Lines<Head, number>(order)
+  const lines = new ClaimOrder<Head, number>(order)
   for (const head of lanes) open(tx, lines, head, size)
 
   const jobs: JobRecord[] = []

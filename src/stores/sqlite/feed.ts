@@ -2,14 +2,14 @@
 import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, Revoked, StoreEvent, WatchOptions } from '../../store/store.js'
-import { storedEvent } from '../announce.js'
-import type { EventDraft } from '../announce.js'
+import { storedEvent } from '../event-drafts.js'
+import type { EventDraft } from '../event-drafts.js'
 import { eventBytes, PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import type { EventPage } from '../event-pages.js'
 import { anyHints, LINGER, Listeners, NO_EVENTS, PRESENT_FOR } from '../listeners.js'
 import type { Hints } from '../listeners.js'
-import type { Pauses } from '../pauses.js'
-import { Resuming } from '../resuming.js'
+import type { Waits } from '../read-loop.js'
+import { Resuming } from '../resume.js'
 import type { Ground } from './ground.js'
 import type { News } from './news.js'
 import type { Transaction } from './transaction.js'
@@ -33,7 +33,7 @@ export interface FeedReads {
   soon(): void
   /** Reads a page of events, as `page` does. */
   page(after: number): Promise<EventPage>
-  readonly pauses: Pauses
+  readonly pauses: Waits
 }
 
 /** The watchers of one handle. */

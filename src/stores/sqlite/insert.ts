@@ -2,8 +2,8 @@
 import type { Insert, NewJob } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
-import { born } from '../apply.js'
-import { isAlike, settingsOf } from '../settings.js'
+import { createRecord } from '../apply.js'
+import { isAlike, settingsOf } from '../job-settings.js'
 import { duplicate, missing } from '../verdicts.js'
 import type { Value } from './driver.js'
 import { addEdges, newEdges } from './edges.js'
@@ -31,7 +31,7 @@ export function insert(tx: Transaction, { job, edges }: Insert): JobRecord | Ref
   if (full !== undefined) return full
 
   const lane = ground.laneOf(job)
-  const record = born(
+  const record = createRecord(
     job,
     found?.map(({ state }) => state),
     tx,
@@ -200,7 +200,7 @@ function writeAlike(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: R
     throw error
   }
   if (bulky) for (const [at, { data }] of jobs.entries()) tx.sql.insertBody.run(from + at, data!)
-  return jobs.map((job) => born(job, undefined, tx, tx.numbers.fence, tx.now))
+  return jobs.map((job) => createRecord(job, undefined, tx, tx.numbers.fence, tx.now))
 }
 
 /** The same for jobs with groups, each of which has its turn. */
@@ -214,7 +214,7 @@ function writeShared(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: 
   values.push(settingsOf(first), Number(bulky))
   const records: JobRecord[] = []
   for (const job of jobs) {
-    const record = born(job, undefined, tx, fence, tx.now)
+    const record = createRecord(job, undefined, tx, fence, tx.now)
     groups.placed(lane.queue, record, undefined) // so that the next of its group has the next turn
     records.push(record)
     values.push(job.id, bulky ? null : nullable(job.data), job.group!, record.ord)

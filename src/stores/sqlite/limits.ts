@@ -1,7 +1,7 @@
 // stores/sqlite/limits.ts: what bounds claims: leases at a time, and claims in a stretch of time.
 import type { Time } from '../../job/job.js'
 import type { Rate } from '../../store/settings.js'
-import type { Bounds } from '../bounds.js'
+import type { Bounds } from '../queue-bounds.js'
 import { back, left, out, take } from '../rates.js'
 import type { Taken } from '../rates.js'
 import type { Lane } from './rows.js'

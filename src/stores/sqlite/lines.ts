@@ -1,7 +1,7 @@
 // stores/sqlite/lines.ts: how far each lane in the lines of an ask has been read.
 import type { Millis } from '../../job/job.js'
 import type { Heap } from '../heap.js'
-import type { HeadOrder, Lines } from '../lines.js'
+import type { HeadOrder, ClaimOrder } from '../claim-order.js'
 import type { SqlRow } from './driver.js'
 import type { Asked, Limits } from './limits.js'
 import type { Lane } from './rows.js'
@@ -58,7 +58,7 @@ export function groupOf({ lane, asked, group, rows, at }: Head): string | undefi
 /** Puts a lane into its line, with so many of its jobs read. */
 export function open(
   tx: Transaction,
-  lines: Lines<Head, number>,
+  lines: ClaimOrder<Head, number>,
   { lane, asked, lease }: Pick<Head, 'lane' | 'asked' | 'lease'>,
   size: number,
 ): void {

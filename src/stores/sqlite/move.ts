@@ -3,7 +3,7 @@ import type { Move } from '../../job/change.js'
 import { ERRORS_KEPT, isFinished } from '../../job/job.js'
 import type { ErrorInfo, FinishedState, JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
-import { failedAttempt, leaseIsOver, mayChange, moved, reopen, revives, revocation } from '../apply.js'
+import { failedAttempt, leaseIsOver, mayChange, moveRecord, reopen, revives, revocation } from '../apply.js'
 import { broken, duplicate, fenced, missing } from '../verdicts.js'
 import { addEdges, badEdgesOf, chainEnd, newEdges, turnEdges } from './edges.js'
 import { keyHolder, takeKey } from './keys.js'
@@ -41,7 +41,7 @@ export function move(tx: Transaction, change: Move): Refused | undefined {
   if (to === 'removed') remove(tx, found)
   else {
     const closed = change.closesBroken ? Number(tx.sql.closeBroken.run(found.seq).changes) : 0
-    const after = moved(before, to, change, closed, tx, tx.now, added, reopened)
+    const after = moveRecord(before, to, change, closed, tx, tx.now, added, reopened)
     tx.sql.move.run(...movedColumns(after), found.seq)
     if (reopened !== undefined) turnEdges(tx, found.seq, reopened)
     if (added !== undefined) addEdges(tx, found.seq, added, standing.length)
@@ -56,7 +56,7 @@ const chainIn = ([chain]: SqlRow): { readonly chain: string } => ({ chain: chain
 /** Moves a job that was claimed through this connection, if it is still held: the row itself is asked while it is written. */
 function settle(tx: Transaction, held: Found, to: Exclude<Move['to'], 'removed'>, change: Move): boolean {
   const { seq, job: before } = held
-  const after = moved(before, to, change, 0, tx, tx.now)
+  const after = moveRecord(before, to, change, 0, tx, tx.now)
   const { changes } = isPlainEnd(change)
     ? tx.sql.completeHeld.run(tx.now, nullable(after.result), seq, before.fence)
     : tx.sql.moveHeld.run(...movedColumns(after), seq, before.fence, tx.now)
@@ -123,7 +123,7 @@ function remove(tx: Transaction, { seq, lane, job }: Found): void {
   tx.news.tell('removed', job)
 }
 
-/** Somebody else moved a job that was being worked on: its handler is told, and counts until its lease is over. */
+/** Somebody else moveRecord a job that was being worked on: its handler is told, and counts until its lease is over. */
 function takeAway(tx: Transaction, { lane, job }: Found, move: Move): void {
   const { id, fence, worker, leaseUntil, group } = job
   const runs = leaseUntil !== undefined && leaseUntil > tx.now

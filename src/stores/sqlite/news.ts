@@ -2,8 +2,8 @@
 import type { CellEvent, Move } from '../../job/change.js'
 import type { JobRecord, JobState, Time } from '../../job/job.js'
 import type { Revoked, StoreEventType } from '../../store/store.js'
-import { cellEvent, draft, drained, entered, reason } from '../announce.js'
-import type { EventDraft } from '../announce.js'
+import { cellEvent, draft, drained, entered, reason } from '../event-drafts.js'
+import type { EventDraft } from '../event-drafts.js'
 
 /** What has happened so far in the commit being made. */
 export class News {

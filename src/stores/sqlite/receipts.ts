@@ -13,7 +13,7 @@ import type {
   RefusedOtherwise,
   Verdict,
 } from '../../store/store.js'
-import { born, given } from '../apply.js'
+import { createRecord, givenOrder } from '../apply.js'
 import { handlerFor, handlersOf } from '../handlers.js'
 import { fenced, LANDED } from '../verdicts.js'
 import type { Ground } from './ground.js'
@@ -153,7 +153,7 @@ function sameAgain(
 }
 
 function bornAgain({ job }: Insert, ord: number, fence: number, now: Time): JobRecord {
-  return born(job, undefined, given(ord), fence, now)
+  return createRecord(job, undefined, givenOrder(ord), fence, now)
 }
 
 /** A refusal without the job that stands there, which is read again: many may be refused over one heavy job. */

@@ -2,7 +2,7 @@
 import type { Change, Move, NewJob } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
-import { mayTurn } from '../apply.js'
+import { mayRollBack } from '../apply.js'
 import { LANDED } from '../verdicts.js'
 import { claim } from './claim.js'
 import { complete, completionsFrom } from './complete.js'
@@ -109,7 +109,7 @@ function newJobsAlike(count: number, change: (at: number) => Change | undefined)
 }
 
 function applyGroup(tx: Transaction, group: Group): Verdict {
-  if (!mayTurn(group)) return applyChanges(tx, group)
+  if (!mayRollBack(group)) return applyChanges(tx, group)
   const { sql } = tx
   const counts = tx.counts.mark()
   const news = tx.news.mark()

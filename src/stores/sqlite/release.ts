@@ -1,7 +1,7 @@
-// stores/sqlite/release.ts: a chain has ended; whoever waits for it is counted down, or told that it ended badly.
+// stores/sqlite/release.ts: a chain has ended; whoever waits for it is counted down, or notifyDependent that it ended badly.
 import type { Release } from '../../job/change.js'
 import type { EdgeState, FinishedState, JobState } from '../../job/job.js'
-import { concerns, edgeTo, told } from '../apply.js'
+import { concerns, edgeTo, notifyDependent } from '../apply.js'
 import { chainEnd, textOf } from './edges.js'
 import { movedColumns, nullable } from './rows.js'
 import type { Transaction } from './transaction.js'
@@ -32,7 +32,7 @@ function tell(tx: Transaction, dependent: number, edge: EdgeState, outcome: Fini
   const { sql, ground } = tx
   const found = ground.lightBySeq(dependent)
   const broken = edge === 'broken' && sql.anyBroken.get(dependent) !== undefined
-  const after = told(found.job, outcome, edge, broken, tx, tx.now)
+  const after = notifyDependent(found.job, outcome, edge, broken, tx, tx.now)
   sql.move.run(...movedColumns(after), dependent)
   tx.placed(found.lane, after, found.job.state, found.job.dueAt)
 }

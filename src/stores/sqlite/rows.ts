@@ -1,7 +1,7 @@
 // stores/sqlite/rows.ts: job records to rows and back.
 import type { AttemptError, ErrorInfo, JobKind, JobRecord, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
-import type { Settings } from '../settings.js'
+import type { Settings } from '../job-settings.js'
 import type { SqlRow, Value } from './driver.js'
 
 /** The queue, name and version that jobs share, and whether they have groups. Its number never changes. */

@@ -7,7 +7,7 @@ import { stepwise } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
 import { PRESENT_EVERY } from '../listeners.js'
-import { Pauses, ReadLoop } from '../pauses.js'
+import { Waits, ReadLoop } from '../read-loop.js'
 import type { Database, SqliteHandle } from './driver.js'
 import { isBusy, toStoreError } from './failures.js'
 import { Feed } from './feed.js'
@@ -50,7 +50,7 @@ class SqliteStore implements Store {
   readonly #target: string | SqliteHandle
   readonly #path: string | undefined
   readonly #settings: Settings
-  readonly #pauses: Pauses
+  readonly #pauses: Waits
   readonly #feed: Feed
   readonly #visits: Visits
   readonly #transactions: Transactions
@@ -68,7 +68,7 @@ class SqliteStore implements Store {
     this.runtime = runtime
     const share = this.#path === undefined ? 'process' : 'machine'
     this.can = { transactions: true, share, portion: PORTION, synchronous: true } as const
-    this.#pauses = new Pauses(runtime)
+    this.#pauses = new Waits(runtime)
     const reading = new ReadLoop(() => this.#readOn(), this.#pauses)
     this.#feed = new Feed(runtime.id(), this.#settings, {
       soon: () => reading.want(),

@@ -1,7 +1,7 @@
 // stores/sqlite/transaction.ts: one commit under way: what it has read, counted and has to tell.
 import type { JobRecord, JobState, Time } from '../../job/job.js'
-import type { Places } from '../apply.js'
-import { turn } from '../turns.js'
+import type { Orders } from '../apply.js'
+import { turn } from '../fair-order.js'
 import { Counts } from './counts.js'
 import type { Ground, Numbers } from './ground.js'
 import { News } from './news.js'
@@ -18,7 +18,7 @@ export type Held = Map<string, Found>
 const SWEPT = 4
 
 /** One commit under way. */
-export class Transaction implements Places {
+export class Transaction implements Orders {
   readonly sql: Statements
   readonly ground: Ground
   readonly held: Held

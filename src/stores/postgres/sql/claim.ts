@@ -230,7 +230,7 @@ function oneLane(from: string, order: string): string {
 }
 
 /**
- * Candidates of every lane, merged as stores/table/claim.ts does: jobs without a group stand in one line, those with one in a line
+ * Candidates of every lane, merged as stores/memory/claim.ts does: jobs without a group stand in one line, those with one in a line
  * for each queue; of the heads of lines the one goes first that has the lowest priority and then was inserted first. Whoever
  * stands behind such a head waits for it: so the lowest place in the merge is the highest number so far in its line.
  * Limits, and what may be leased ahead, decide one by one. A lane (where groups are bounded, a group in a lane) that gives

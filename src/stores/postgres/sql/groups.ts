@@ -18,7 +18,7 @@ export function turnOf(queue: string, priority: string): string {
       order by j.ord limit 1) m where l.queue = ${queue} and l.shared), 0)`
 }
 
-/** What a turn comes to for a group of weight 1, and the parts of a stretch of time that are told apart: as `stores/turns.ts` and `stores/rates.ts` have it. */
+/** What a turn comes to for a group of weight 1, and the parts of a stretch of time that are told apart: as `stores/fair-order.ts` and `stores/rates.ts` have it. */
 export const TURN = 65_536
 const PARTS = 128
 
@@ -66,7 +66,7 @@ create or replace function {S}.v1_counted(bound jsonb, grouped boolean) returns 
 $$;
 `
 
-/** Turns, as \`turn\` in stores/turns.ts gives them. */
+/** Turns, as \`turn\` in stores/fair-order.ts gives them. */
 const turns = `
 -- The turn of a job that begins to wait, and how far behind it the next of its group stands; \`bound\` is what limits its queue.
 -- Nobody is locked: of two who add at the same moment each may be given the same turn.

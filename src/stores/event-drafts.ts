@@ -1,0 +1,81 @@
+// stores/event-drafts.ts: the events that changes announce, before they are given their place in the stream.
+import type { CellEvent, Move } from '../job/change.js'
+import type { JobRecord, Time } from '../job/job.js'
+import { cancelReason } from '../job/lifecycle.js'
+import type { StoreEvent, StoreEventType } from '../store/store.js'
+
+/** An event before it is given its place in the stream. */
+export type EventDraft = { -readonly [Key in keyof StoreEvent]: StoreEvent[Key] }
+
+type About = Pick<JobRecord, 'id' | 'queue' | 'name'> & { readonly chainId?: string }
+
+/** Something that happened to a job, a queue or a worker. */
+export function draft(type: StoreEventType, about: About, now: Time): EventDraft {
+  return {
+    cursor: '',
+    type,
+    id: about.id,
+    chain: about.chainId === about.id ? undefined : about.chainId,
+    queue: about.queue,
+    name: about.name,
+    at: now,
+    attempt: undefined,
+    worker: undefined,
+    runAt: undefined,
+    result: undefined,
+    progress: undefined,
+    about: undefined,
+    error: undefined,
+  }
+}
+
+/** The state that a job has entered. */
+export function entered(job: JobRecord, now: Time): EventDraft {
+  const event = draft(job.state, job, now)
+  if (job.state === 'active') {
+    event.attempt = job.attempt
+    event.worker = job.worker
+  } else if (job.state === 'completed') {
+    event.attempt = job.attempt
+    event.result = job.result
+  } else if (job.state === 'failed') {
+    event.attempt = job.attempt
+    event.error = job.error
+  } else if (job.state === 'cancelled') {
+    if (cancelReason(job.error) !== undefined) event.error = job.error
+  } else if (job.state === 'delayed') event.runAt = job.runAt
+  return event
+}
+
+/** Why a job was moved; `worker` held it before. */
+export function reason(
+  why: NonNullable<Move['why']>,
+  worker: string | undefined,
+  after: JobRecord,
+  now: Time,
+): EventDraft {
+  const event = draft(why, after, now)
+  if (why === 'retrying') {
+    event.error = after.error
+    event.runAt = after.runAt
+    event.attempt = after.attempt
+  } else if (why === 'stalled') event.worker = worker
+  return event
+}
+
+/** What a cell announces. */
+export function cellEvent(event: CellEvent, now: Time): EventDraft {
+  const told = draft(event.type, { id: '', queue: event.queue, name: event.name ?? '' }, now)
+  told.worker = event.worker
+  return told
+}
+
+/** A claim took the last waiting job of a queue. */
+export function drained(queue: string, now: Time): EventDraft {
+  return draft('drained', { id: '', queue, name: '' }, now)
+}
+
+/** An event that was stored as JSON, with its absent fields in their places again. */
+export function storedEvent(event: StoreEvent): EventDraft {
+  return { ...draft(event.type, event, event.at), ...event }
+}

@@ -1,0 +1,93 @@
+// stores/memory/insert.ts: adds a job with its edges.
+import type { Insert, NewEdge, NewJob } from '../../job/change.js'
+import type { Edge, EdgeState } from '../../job/job.js'
+import type { Refused } from '../../store/store.js'
+import { copyOf } from '../../job/record.js'
+import { createRecord, edgeTo } from '../apply.js'
+import type { EdgeRow } from './edges.js'
+import { groupIn } from './groups.js'
+import type { Notices } from './notices.js'
+import { chainEnd } from './row.js'
+import type { Row } from './row.js'
+import { add, laneOf, queueOf } from './table.js'
+import type { Table } from './table.js'
+import { duplicate, missing } from '../verdicts.js'
+
+/** Adds a job and answers its row, or says why not; nothing is written before all is known to be well. */
+export function insert(table: Table, { job, edges }: Insert, news: Notices): Row | Refused {
+  const standing = table.rows.get(job.id)
+  if (standing !== undefined) return duplicate(job.id, standing.job)
+  const { now } = news
+  if (job.dedup !== undefined) {
+    const key = table.keys.holder(job.dedup.key, now)
+    if (key !== undefined) return duplicate(key.id, table.rows.get(key.id)?.job)
+  }
+  const found = edges.length === 0 ? undefined : edgesOf(table, job.id, edges, [])
+  if (typeof found === 'string') return missing(found)
+  if (job.kind === 'job') {
+    const full = isFull(table, job)
+    if (full !== undefined) return full
+  }
+  const shared = job.group !== undefined
+
+  const row: Row = {
+    seq: table.seq++,
+    job: createRecord(job, found?.map(stateOf), table.places, table.highestFence, now),
+    lane: laneOf(table, job.queue, job.name, job.version, shared),
+    group: shared ? groupIn(queueOf(table, job.queue), job.group) : undefined,
+    chain: undefined,
+  }
+  add(table, row)
+  if (found !== undefined) table.edges.add(job.id, found)
+  if (job.dedup !== undefined) {
+    const { key, window } = job.dedup
+    table.keys.take({ key, id: job.id, until: window === undefined ? undefined : now + window })
+  }
+  if (job.kind === 'job') count(table, row)
+  news.placed(row, undefined, undefined)
+  return row
+}
+
+/** Whether there is no room for a job, in its queue or for its group. */
+function isFull(table: Table, { id, queue: of, group }: NewJob): Refused | undefined {
+  const queue = table.queues.get(of)
+  if (queue === undefined) return undefined
+  if (queue.backlog >= queue.backlogLimit) return { ok: false, why: 'full', id }
+  if (group === undefined || !queue.bounds.groupsFull) return undefined
+  const most = queue.bounds.group(group)?.backlog ?? Infinity
+  const backlog = queue.groups.get(group)?.backlog
+  if ((backlog?.size ?? 0) < most) return undefined
+  const oldest = backlog?.min
+  return oldest === undefined ? { ok: false, why: 'full', id } : { ok: false, why: 'full', id, job: copyOf(oldest.job) }
+}
+
+const stateOf = ({ state }: EdgeRow): EdgeState => state
+
+function count(table: Table, row: Row): void {
+  const { lifetime } = row.lane.name.queue
+  lifetime.added++
+  if (table.journal.open) table.journal.add(() => void lifetime.added--)
+}
+
+/**
+ * New edges of a job beside those that stand, one for each chain, each in the state that its chain gives it; or the id that
+ * is missing.
+ */
+export function edgesOf(
+  table: Table,
+  dependent: string,
+  edges: readonly NewEdge[],
+  standing: readonly Edge[],
+): readonly EdgeRow[] | string {
+  const byChain = new Map<string, EdgeRow>()
+  const known = new Set(standing.map(({ chain }) => chain))
+  for (const { on, policy } of edges) {
+    const dependency = table.rows.get(on)
+    if (dependency === undefined) return on
+    const { chainId: chain, name } = dependency.job
+    if (known.has(chain)) continue
+    known.add(chain)
+    byChain.set(chain, { dependent, chain, name, policy, ...edgeTo(chainEnd(dependency)) })
+  }
+  return [...byChain.values()]
+}

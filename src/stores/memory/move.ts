@@ -1,0 +1,104 @@
+// stores/memory/move.ts: takes a job to another state, fenced.
+import type { Move, NewEdge } from '../../job/change.js'
+import { isFinished } from '../../job/job.js'
+import type { JobRecord, JobState } from '../../job/job.js'
+import type { Refused } from '../../store/store.js'
+import { leaseIsOver, mayChange, moveRecord, reopen, revives, revocation } from '../apply.js'
+import type { EdgeRow } from './edges.js'
+import { edgesOf } from './insert.js'
+import { chainState } from './release.js'
+import type { Notices } from './notices.js'
+import type { Row } from './row.js'
+import { drop, replace } from './table.js'
+import type { Table } from './table.js'
+import { broken, duplicate, fenced, missing } from '../verdicts.js'
+
+/** Moves a job, or says why not; nothing is written before all is known to be well. */
+export function move(table: Table, change: Move, news: Notices): Refused | undefined {
+  const row = table.rows.get(change.id)
+  if (row === undefined) return missing(change.id)
+  const before = row.job
+  const { state: from, dueAt: due, fence, worker, leaseUntil, dedup } = before
+  const { now } = news
+  if (!mayChange(before, change.fence, change.held, now)) return fenced(before)
+  if (change.reaps === true && !leaseIsOver(before, now)) return fenced(before)
+
+  const { to } = change
+  const added = change.waitsFor === undefined ? undefined : newEdges(table, change.id, change.waitsFor)
+  if (typeof added === 'string') return missing(added)
+  const reopened = change.reopens ? reopen(table.edges.of(change.id), (chain) => chainState(table, chain)) : undefined
+  if (typeof reopened === 'string') return broken(reopened)
+  if (dedup !== undefined && revives(from, to)) {
+    const holder = table.keys.holder(dedup.key, now)
+    if (holder !== undefined && holder.id !== change.id) return duplicate(holder.id, table.rows.get(holder.id)?.job)
+    if (holder === undefined && dedup.window === undefined) {
+      table.keys.take({ key: dedup.key, id: change.id, until: undefined })
+    }
+  }
+
+  if (to === 'removed') remove(table, row, news)
+  else {
+    const closed = change.closesBroken ? table.edges.closeBroken(change.id) : 0
+    replace(table, row, moveRecord(before, to, change, closed, table.places, now, added, reopened))
+    for (const { edge, to: state } of reopened?.turned ?? []) table.edges.turn(edge, state)
+    if (added !== undefined) table.edges.add(change.id, added)
+    if (change.why !== undefined) news.tellWhy(change.why, worker, row.job)
+    news.placed(row, from, due)
+    count(table, row, from, change.why)
+  }
+  if (dedup !== undefined && (to === 'removed' || isFinished(to))) table.keys.free(dedup.key, change.id)
+  if (from === 'active' && !change.held && to !== 'active') {
+    takeAway(table, row, { fence, worker, leaseUntil }, change, news)
+  }
+  return undefined
+}
+
+function newEdges(table: Table, id: string, waitsFor: readonly NewEdge[]): readonly EdgeRow[] | string {
+  return edgesOf(table, id, waitsFor, table.edges.of(id))
+}
+
+function remove(table: Table, row: Row, news: Notices): void {
+  const { job } = row
+  if (job.fence > table.highestFence) table.highestFence = job.fence
+  drop(table, row)
+  table.edges.drop(job.id)
+  const logs = table.logs.get(job.id)
+  if (logs !== undefined) {
+    table.logs.delete(job.id)
+    if (table.journal.open) table.journal.add(() => void table.logs.set(job.id, logs))
+  }
+  const steps = table.steps.get(job.id)
+  if (steps !== undefined) {
+    table.steps.delete(job.id)
+    if (table.journal.open) table.journal.add(() => void table.steps.set(job.id, steps))
+  }
+  if (job.state === 'active') news.credited(row.lane.name.queue)
+  news.tell('removed', job)
+}
+
+function count(table: Table, row: Row, from: JobState, why: Move['why']): void {
+  if (row.job.kind !== 'job') return
+  const { lifetime } = row.lane.name.queue
+  const { state } = row.job
+  const ended = state !== from && isFinished(state) ? state : undefined
+  const also = why === 'retrying' ? 'retried' : why === 'stalled' ? 'stalled' : undefined
+  if (ended !== undefined) lifetime[ended]++
+  if (also !== undefined) lifetime[also]++
+  if (!table.journal.open) return
+  table.journal.add(() => {
+    if (ended !== undefined) lifetime[ended]--
+    if (also !== undefined) lifetime[also]--
+  })
+}
+
+/** What a worker had of a job before it was taken away. */
+type Holding = Pick<JobRecord, 'fence' | 'worker' | 'leaseUntil'>
+
+/** Somebody else moveRecord a job that was being worked on: its handler is told, and counts until its lease is over. */
+function takeAway(table: Table, row: Row, before: Holding, move: Move, news: Notices): void {
+  const { id } = row.job
+  const runs = before.leaseUntil !== undefined && before.leaseUntil > news.now
+  if (runs) table.orphans.add(id, before, row, before.leaseUntil)
+  if (before.worker === undefined) return
+  news.revoke({ id, fence: before.fence, worker: before.worker, ...revocation(move, runs) })
+}

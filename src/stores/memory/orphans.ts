@@ -1,0 +1,84 @@
+// stores/memory/orphans.ts: leases whose job was taken away while its handler ran; they count against limits meanwhile.
+import type { JobRecord, Time } from '../../job/job.js'
+import type { UndoLog } from './undo-log.js'
+import { countGroupLease } from './groups.js'
+import { countLease, enlist, retire } from './row.js'
+import type { Grouped, Named, Row } from './row.js'
+import { BTree } from './btree.js'
+
+/** A lease without its job. */
+export interface Orphan {
+  readonly id: string
+  /** The fence that its holder has. */
+  readonly fence: number
+  readonly worker: string | undefined
+  readonly name: Named
+  readonly group: Grouped | undefined
+  readonly until: Time
+  readonly serial: number
+}
+
+const keyOf = (id: string, fence: number): string => `${fence} ${id}`
+
+/** All orphaned leases of a table. */
+export class Orphans {
+  readonly #journal: UndoLog
+  readonly #byLease = new Map<string, Orphan>()
+  readonly #byEnd = new BTree<Orphan>((a, b) => a.until - b.until || a.serial - b.serial)
+  #serial = 0
+
+  constructor(journal: UndoLog) {
+    this.#journal = journal
+  }
+
+  /** How many there are. */
+  get size(): number {
+    return this.#byLease.size
+  }
+
+  /** Counts on a lease that was taken away. */
+  add(id: string, { fence, worker }: Pick<JobRecord, 'fence' | 'worker'>, row: Row, until: Time): void {
+    const standing = this.#byLease.get(keyOf(id, fence)) // of a removed job whose id was used again
+    if (standing !== undefined) this.#end(standing)
+    this.#begin({ id, fence, worker, name: row.lane.name, group: row.group, until, serial: this.#serial++ })
+  }
+
+  /** Ends the lease of a handler that has ended, and answers it, if there is one. */
+  giveUp(id: string, fence: number): Orphan | undefined {
+    if (this.#byLease.size === 0) return undefined
+    const orphan = this.#byLease.get(keyOf(id, fence))
+    if (orphan !== undefined) this.#end(orphan)
+    return orphan
+  }
+
+  /** Ends the first lease that is over, and answers it, if there is one. */
+  expire(now: Time): Orphan | undefined {
+    const first = this.#byEnd.min
+    if (first === undefined || first.until > now) return undefined
+    this.#end(first)
+    return first
+  }
+
+  /** Every orphaned lease. */
+  values(): IterableIterator<Orphan> {
+    return this.#byLease.values()
+  }
+
+  #begin(orphan: Orphan): void {
+    this.#byLease.set(keyOf(orphan.id, orphan.fence), orphan)
+    this.#byEnd.insert(orphan)
+    enlist(orphan.name)
+    countLease(orphan.name, 1)
+    countGroupLease(orphan.group, 1)
+    if (this.#journal.open) this.#journal.add(() => this.#end(orphan))
+  }
+
+  #end(orphan: Orphan): void {
+    this.#byLease.delete(keyOf(orphan.id, orphan.fence))
+    this.#byEnd.delete(orphan)
+    countLease(orphan.name, -1)
+    countGroupLease(orphan.group, -1)
+    retire(orphan.name)
+    if (this.#journal.open) this.#journal.add(() => this.#begin(orphan))
+  }
+}

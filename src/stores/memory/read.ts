@@ -1,0 +1,127 @@
+// stores/memory/read.ts: what a table can be asked, finding jobs aside: details, counts, and what is due.
+import { jobStates } from '../../job/job.js'
+import type { Edge, JobState, LogLine, Time } from '../../job/job.js'
+import { REVOKED_LISTED } from '../../store/store.js'
+import type { Cell, Details, DetailsQuery, Due, DueQuery, QueueTally, RevokedLease } from '../../store/store.js'
+import { cellsOf, detailsOf } from '../details.js'
+import type { Beside } from '../details.js'
+import { merge } from '../merge.js'
+import { headerOf } from '../../job/record.js'
+import type { Named, Queued, Row } from './row.js'
+import type { Table } from './table.js'
+
+/** What lies beside jobs. */
+export function details(table: Table, query: DetailsQuery): Details {
+  return {
+    jobs: detailsOf(query, (id) => beside(table, id)),
+    ...cellsOf(
+      query,
+      (key) => table.cells.get(key),
+      (prefix, after) => cellsUnder(table, prefix, after),
+    ),
+    ...(query.revokedFrom !== undefined && { revoked: revokedFrom(table, query.revokedFrom) }),
+  }
+}
+
+function revokedFrom({ orphans }: Table, workers: readonly string[]): RevokedLease[] {
+  const found: RevokedLease[] = []
+  for (const { id, fence, worker } of orphans.values()) {
+    if (found.length === REVOKED_LISTED) break
+    if (worker !== undefined && workers.includes(worker)) found.push({ id, fence })
+  }
+  return found
+}
+
+function beside(table: Table, id: string): Beside | undefined {
+  const row = table.rows.get(id)
+  return (
+    row && {
+      edges: (after, outcomes) => edgesFrom(table.edges.of(id), after, outcomes ? edgeOf : linkOf),
+      dependents: () => Array.from(table.edges.on(row.job.chainId) ?? [], linkOf),
+      logs: (after, limit) => linesOf(table.logs.get(id) ?? [], after, limit),
+      steps: (after) => numbered(table.steps.get(id) ?? [], after, ([name, result]) => ({ name, result })),
+      kin: () => (table.chains.get(row.job.chainId)?.rows.size ?? 0) > 1 || table.children.has(id),
+    }
+  )
+}
+
+/** Entries behind a place, each with its own; the first is 1. */
+function* numbered<From, To>(all: Iterable<From>, after: number, as: (each: From) => To): Generator<[number, To]> {
+  let place = 0
+  for (const each of all) if (++place > after) yield [place, as(each)]
+}
+
+/** The same for a list, of which those before the place are not looked at. */
+function* edgesFrom(all: readonly Edge[], after: number, as: (edge: Edge) => Edge): Generator<[number, Edge]> {
+  for (let place = Math.max(0, after) + 1; place <= all.length; place++) yield [place, as(all[place - 1]!)]
+}
+
+/** Lines are numbered without gaps. */
+function linesOf(logs: readonly LogLine[], after: number, limit: number): LogLine[] {
+  const from = Math.max(0, after - (logs[0]?.index ?? 1) + 1)
+  return logs.slice(from, from + limit)
+}
+
+/** An edge as it is now: the stored one changes in place. */
+function edgeOf({ dependent, chain, name, policy, state, result, error }: Edge): Edge {
+  return { dependent, chain, name, policy, state, result, error }
+}
+
+/** The same without what it ended with. */
+function linkOf({ dependent, chain, name, policy, state }: Edge): Edge {
+  return { dependent, chain, name, policy, state, result: undefined, error: undefined }
+}
+
+function cellsUnder({ cells }: Table, prefix: string, after: string): readonly Cell[] {
+  const keys = [...cells.keys()].filter((key) => key.startsWith(prefix) && key > after)
+  return keys.toSorted((a, b) => (a < b ? -1 : 1)).map((key) => cells.get(key)!)
+}
+
+/** The counts of the queues named, or of all; only those that have ever held a job. */
+export function tally(table: Table, names: readonly string[] | undefined): readonly QueueTally[] {
+  const queues = names === undefined ? table.queues.values() : new Set(names.map((name) => table.queues.get(name)))
+  const tallies: QueueTally[] = []
+  for (const queue of queues) if (queue !== undefined && isUsed(queue)) tallies.push(tallyOf(queue))
+  return tallies
+}
+
+function isUsed(queue: Queued): boolean {
+  return queue.lifetime.added > 0 || queue.schedules.size > 0
+}
+
+function tallyOf(queue: Queued): QueueTally {
+  const names: Record<string, Partial<Record<JobState, number>>> = Object.create(null)
+  const leases: Record<string, number> = Object.create(null)
+  for (const name of queue.names.values()) {
+    const counts = countsOf(name)
+    if (counts !== undefined) names[name.name] = counts
+    if (name.leases > 0) leases[name.name] = name.leases
+  }
+  return { queue: queue.name, names, leases, lifetime: { ...queue.lifetime } }
+}
+
+function countsOf(name: Named): Partial<Record<JobState, number>> | undefined {
+  let counts: Partial<Record<JobState, number>> | undefined
+  for (const [index, state] of jobStates.entries()) {
+    const count = name.counts[index]!
+    if (count > 0) (counts ??= {})[state] = count
+  }
+  return counts
+}
+
+/** What is due in some queues, the longest due first, and when the next one comes. */
+export function due(table: Table, { queues, except, limit }: DueQuery, now: Time): Due {
+  const skipped = new Set(except)
+  const streams: Iterator<Row>[] = []
+  for (const name of new Set(queues)) {
+    const queue = table.queues.get(name)
+    if (queue !== undefined) streams.push(queue.leased.ascend(), queue.timed.ascend())
+  }
+  const jobs = []
+  for (const { job } of merge(streams, (a, b) => a.job.dueAt! - b.job.dueAt! || a.seq - b.seq)) {
+    if (skipped.has(job.id)) continue
+    if (job.dueAt! > now || jobs.length >= limit) return { now, jobs, next: job.dueAt! }
+    jobs.push(headerOf(job))
+  }
+  return { now, jobs }
+}

@@ -1,0 +1,68 @@
+// stores/memory/ring.ts: the last events, numbered, so that a watcher can resume where it left off.
+import type { StoreEvent } from '../../store/store.js'
+import type { EventDraft } from '../event-drafts.js'
+import { eventBytes, PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
+import type { EventPage } from '../event-pages.js'
+
+/** A run of events, bounded in number and in bytes. */
+export class Ring {
+  readonly #size: number
+  readonly #mostBytes: number
+  readonly #events: (StoreEvent | undefined)[] = []
+  /** The number of the next event; the first is 1. */
+  #next = 1
+  /** The number of the oldest event held, or of the next one. */
+  #first = 1
+  #bytes = 0
+
+  /** Holds at most `size` events, and no more of them than come to `bytes`, but for the last. */
+  constructor(size: number, bytes: number) {
+    this.#size = size
+    this.#mostBytes = bytes
+  }
+
+  /** The number that the next event will get. */
+  get next(): number {
+    return this.#next
+  }
+
+  /** Gives events their cursors and keeps the last of them. */
+  append(drafts: readonly EventDraft[]): void {
+    for (const draft of drafts) {
+      if (this.#next - this.#first === this.#size) this.#drop()
+      draft.cursor = String(this.#next)
+      this.#events[this.#next % this.#size] = draft
+      this.#bytes += eventBytes(draft)
+      this.#next++
+      while (this.#bytes > this.#mostBytes && this.#first < this.#next - 1) this.#drop()
+    }
+  }
+
+  #drop(): void {
+    const at = this.#first++ % this.#size
+    this.#bytes -= eventBytes(this.#events[at]!)
+    this.#events[at] = undefined
+  }
+
+  /** Events went by unrecorded: nobody can resume from before here. */
+  skip(): void {
+    this.#events.length = 0
+    this.#bytes = 0
+    this.#first = ++this.#next
+  }
+
+  /** A page of the events after a number. One that never was, or is no longer held, means a gap and the oldest that are held. */
+  page(after: number): EventPage {
+    const gap = after + 1 < this.#first || after >= this.#next
+    const from = gap ? this.#first : after + 1
+    const events: StoreEvent[] = []
+    let at = from
+    for (let bytes = 0; at < this.#next && at < from + PAGE_EVENTS; at++) {
+      const event = this.#events[at % this.#size]!
+      bytes += eventBytes(event)
+      if (bytes > PAGE_BYTES && at > from) break
+      events.push(event)
+    }
+    return { events, gap, last: at - 1, more: at < this.#next }
+  }
+}

@@ -1,0 +1,98 @@
+// stores/memory/store.ts: the reference store. A commit is `reduce`, nothing more.
+import { MillraceError } from '../../job/errors.js'
+import { refuseUnknown } from '../../job/names.js'
+import { systemRuntime } from '../../store/runtime.js'
+import type { Runtime } from '../../store/runtime.js'
+import type { Store } from '../../store/store.js'
+import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'
+import { find } from './find.js'
+import { details, due, tally } from './read.js'
+import { copyOf } from '../../job/record.js'
+import { reduce } from './reduce.js'
+import { Ring } from './ring.js'
+import { createTable } from './table.js'
+import { Watchers } from './watchers.js'
+
+/** Settings of a memory store. */
+export interface MemoryOptions {
+  /** The world it lives in. Default: the system's. */
+  readonly runtime?: Runtime
+  /** How many events are kept for watchers that resume. Default 10,000. */
+  readonly ring?: number
+  /** How many bytes these events may have, about; the oldest go first. Default 64 MiB. */
+  readonly ringBytes?: number
+}
+
+/** A store in the memory of this process: for tests, and for work that need not outlive the process. */
+export function memory(options: MemoryOptions = {}): Store<never> {
+  refuseUnknown(options, ['runtime', 'ring', 'ringBytes'], 'memory options')
+  const { runtime = systemRuntime(), ring = RING_EVENTS, ringBytes = RING_BYTES } = options
+  checkRing('memory', { ring, ringBytes })
+  const table = createTable()
+  const watchers = new Watchers(new Ring(ring, ringBytes), runtime)
+  let closed = false
+
+  const check = (): void => {
+    if (closed)
+      throw new MillraceError(
+        'STORE_CLOSED',
+        'The memory store was used after it was closed. Close workers and queues first; shutdown([...]) does.',
+      )
+  }
+
+  return {
+    name: 'memory',
+    can: { transactions: false, share: 'process' },
+    runtime,
+
+    async open() {
+      check()
+    },
+
+    async commit(batch) {
+      check()
+      const now = runtime.now()
+      const { receipt, news } = reduce(table, batch, now, watchers.recording(now))
+      if (news !== undefined) watchers.publish(news)
+      return receipt
+    },
+
+    async get(ids) {
+      check()
+      return ids.map((id) => {
+        const row = table.rows.get(id)
+        return row && copyOf(row.job)
+      })
+    },
+
+    async find(query) {
+      check()
+      return find(table, query)
+    },
+
+    async details(query) {
+      check()
+      return details(table, query)
+    },
+
+    async tally(queues) {
+      check()
+      return tally(table, queues)
+    },
+
+    async due(query) {
+      check()
+      return due(table, query, runtime.now())
+    },
+
+    watch(what, listener) {
+      check()
+      return watchers.watch(what, listener)
+    },
+
+    async close() {
+      closed = true
+      watchers.close()
+    },
+  }
+}
