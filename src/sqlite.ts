@@ -8,4 +8,4 @@ export type {
   SqliteTransaction,
   SqliteTx,
   SqliteValue,
-} from './stores/sqlite/guests.js'
+} from './stores/sqlite/user-transactions/detect.js'

@@ -75,7 +75,7 @@ export const sqliteBugs: readonly Bug[] = [
   {
     title: 'other handles are not woken',
     guarantee: 'durable',
-    file: 'src/stores/sqlite/feed.ts',
+    file: 'src/stores/sqlite/events.ts',
     find: 'return news.any\n',
     replace: 'return false\n',
     unit: ['test/faults/waking.test.ts'],
@@ -83,7 +83,7 @@ export const sqliteBugs: readonly Bug[] = [
   {
     title: 'events of another handle are skipped without a gap',
     guarantee: 'durable',
-    file: 'src/stores/sqlite/feed.ts',
+    file: 'src/stores/sqlite/events.ts',
     find: 'if (first !== undefined && Number(first.cursor) - 1 === this.#position) {',
     replace: 'if (first !== undefined) {',
   },

@@ -2,8 +2,8 @@
 import { once } from 'node:events'
 import { systemRuntime } from '../../src/store/runtime.js'
 import { loadDriver } from '../../src/stores/sqlite/driver.js'
-import { openDatabase } from '../../src/stores/sqlite/opening.js'
-import type { OpenOptions } from '../../src/stores/sqlite/opening.js'
+import { openDatabase } from '../../src/stores/sqlite/open.js'
+import type { OpenOptions } from '../../src/stores/sqlite/open.js'
 
 /** What the program is to do. */
 export interface Errand {

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { MillraceError } from '../../src/job/errors.js'
 import { connect } from '../../src/stores/sqlite/driver.js'
-import { failureKind, isBusy, toStoreError } from '../../src/stores/sqlite/failures.js'
+import { failureKind, isBusy, toStoreError } from '../../src/stores/sqlite/errors.js'
 import { thrown } from '../thrown.js'
 import { drivers, freshFolder } from './folder.js'
 

@@ -2,8 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { virtualClock } from 'millrace/testing'
 import type { Runtime } from '../../src/store/runtime.js'
-import { busyHere } from '../../src/stores/sqlite/failures.js'
-import { whenFree } from '../../src/stores/sqlite/patience.js'
+import { busyHere } from '../../src/stores/sqlite/errors.js'
+import { whenFree } from '../../src/stores/sqlite/busy-retry.js'
 import { refusal } from './folder.js'
 
 const path = '/data/jobs.db'

@@ -5,7 +5,7 @@ import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
 import type { Page, Query } from '../../store/store.js'
 import { merge } from '../merge.js'
 import type { Statement, Value } from './driver.js'
-import type { Ground } from './ground.js'
+import type { Cache } from './cache.js'
 import { listing } from './sql.js'
 import type { Listing } from './sql.js'
 
@@ -27,7 +27,7 @@ export function lister(prepare: (sql: string) => Statement): Lister {
 }
 
 /** One page of the jobs that match. Its cursor is the number of its last job. */
-export function find(ground: Ground, list: Lister, query: Query): Page<JobRecord> {
+export function find(ground: Cache, list: Lister, query: Query): Page<JobRecord> {
   const { limit = PAGE, bytes: most = READ_BYTES } = query
   const lists = listings(ground, query)
   // Of many lists, a page holds few of each.
@@ -78,7 +78,7 @@ function* numbersOf(
 }
 
 /** The narrowest listings that together hold all that match, each once, and what each is asked for. */
-function listings(ground: Ground, query: Query): readonly (readonly [Listing, Value])[] {
+function listings(ground: Cache, query: Query): readonly (readonly [Listing, Value])[] {
   const order = query.order ?? 'oldest'
   if (query.chain !== undefined) {
     return [
@@ -104,11 +104,7 @@ function listings(ground: Ground, query: Query): readonly (readonly [Listing, Va
 }
 
 /** What a queue holds of the names and states asked for: lanes by state; and what runs in it, whatever its lane. */
-function heldIn(
-  ground: Ground,
-  queue: number,
-  { states, names, kind }: Query,
-): readonly (readonly [JobState, Value])[] {
+function heldIn(ground: Cache, queue: number, { states, names, kind }: Query): readonly (readonly [JobState, Value])[] {
   const wanted = new Set<string>(states ?? jobStates)
   const found = new Map<string, readonly [JobState, Value]>()
   const add = (by: JobState, value: number): void => void found.set(`${by} ${value}`, [by, value])

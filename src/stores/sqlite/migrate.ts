@@ -3,8 +3,8 @@ import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { Database } from './driver.js'
-import { busyHere, nameOf } from './failures.js'
-import { whenFree } from './patience.js'
+import { busyHere, nameOf } from './errors.js'
+import { whenFree } from './busy-retry.js'
 
 /** The schema a file is brought to. */
 export interface Schema {

@@ -7,7 +7,7 @@ import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
 import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'
 import type { DriverName } from './driver.js'
-import type { Synchronous } from './opening.js'
+import type { Synchronous } from './open.js'
 
 /** Settings of a SQLite store. */
 export interface SqliteOptions {

@@ -15,14 +15,14 @@ import type {
 import { cellsOf, detailsOf } from '../details.js'
 import type { Beside } from '../details.js'
 import type { SqlRow, Statement, Value } from './driver.js'
-import type { Ground } from './ground.js'
+import type { Cache } from './cache.js'
 import { cellOf } from './put.js'
 
 /** Rows of a list read at a time: few enough that large ones do not pile up. */
 const PORTION = 32
 
 /** The first of some jobs, until they reach the bytes of one read. */
-export function getSome(ground: Ground, ids: readonly string[]): readonly (JobRecord | undefined)[] {
+export function getSome(ground: Cache, ids: readonly string[]): readonly (JobRecord | undefined)[] {
   const found: (JobRecord | undefined)[] = []
   let bytes = 0
   for (const id of ids) {
@@ -35,7 +35,7 @@ export function getSome(ground: Ground, ids: readonly string[]): readonly (JobRe
 }
 
 /** What lies beside jobs. */
-export function details(ground: Ground, query: DetailsQuery): Details {
+export function details(ground: Cache, query: DetailsQuery): Details {
   return {
     jobs: detailsOf(query, (id) => beside(ground, id)),
     ...cellsOf(
@@ -47,12 +47,12 @@ export function details(ground: Ground, query: DetailsQuery): Details {
   }
 }
 
-function revokedFrom({ sql }: Ground, workers: readonly string[]): RevokedLease[] {
+function revokedFrom({ sql }: Cache, workers: readonly string[]): RevokedLease[] {
   const found = sql.orphansOf.all(JSON.stringify(workers)) as [string, number][]
   return found.map(([id, fence]) => ({ id, fence }))
 }
 
-function beside({ sql }: Ground, id: string): Beside | undefined {
+function beside({ sql }: Cache, id: string): Beside | undefined {
   const seq = sql.seqOf.get(id)?.[0]
   if (seq === undefined) return undefined
   const chain = sql.chainOf.get(id)![0] as string
@@ -108,13 +108,13 @@ function edgeOf(dependent: unknown, chain: unknown, [name, policy, state, result
   }
 }
 
-function cellAt({ sql }: Ground, key: string): Cell | undefined {
+function cellAt({ sql }: Cache, key: string): Cell | undefined {
   const row = sql.cell.get(key)
   return row === undefined ? undefined : cellOf(row)
 }
 
 /** Cells whose keys begin so, behind a key: read as far as they are asked for. */
-function* cellsUnder({ sql }: Ground, prefix: string, after: string): Generator<Cell> {
+function* cellsUnder({ sql }: Cache, prefix: string, after: string): Generator<Cell> {
   for (let from = after; ;) {
     const rows = sql.cellsUnder.all(prefix, from, PORTION)
     for (const row of rows) yield cellOf(row)
@@ -126,7 +126,7 @@ function* cellsUnder({ sql }: Ground, prefix: string, after: string): Generator<
 const states: ReadonlySet<unknown> = new Set(jobStates)
 
 /** The counts of the queues named, or of all; only those that have ever held a job. */
-export function tally(ground: Ground, names: readonly string[] | undefined): readonly QueueTally[] {
+export function tally(ground: Cache, names: readonly string[] | undefined): readonly QueueTally[] {
   const all = names === undefined ? ground.sql.queues.all().map(([, name]) => name as string) : [...new Set(names)]
   const tallies: QueueTally[] = []
   for (const queue of all) {
@@ -137,7 +137,7 @@ export function tally(ground: Ground, names: readonly string[] | undefined): rea
   return tallies
 }
 
-function tallyOf({ sql }: Ground, id: number, queue: string): QueueTally | undefined {
+function tallyOf({ sql }: Cache, id: number, queue: string): QueueTally | undefined {
   const names: Record<string, Partial<Record<JobState, number>>> = Object.create(null)
   const leases: Record<string, number> = Object.create(null)
   const lifetime = { added: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, stalled: 0 }
@@ -152,7 +152,7 @@ function tallyOf({ sql }: Ground, id: number, queue: string): QueueTally | undef
 }
 
 /** What is due in some queues, the longest due first, and when the next one comes. */
-export function due(ground: Ground, { queues, except, limit }: DueQuery, now: Time): Due {
+export function due(ground: Cache, { queues, except, limit }: DueQuery, now: Time): Due {
   const { sql } = ground
   const skipped = new Set(except)
   const ripe: { readonly seq: number; readonly at: Time }[] = []

@@ -16,7 +16,7 @@ import type {
 import { createRecord, givenOrder } from '../apply.js'
 import { handlerFor, handlersOf } from '../handlers.js'
 import { fenced, LANDED } from '../verdicts.js'
-import type { Ground } from './ground.js'
+import type { Cache } from './cache.js'
 
 /** So many jobs in a row: the place of the first, how many, and, where places are turns, how far each is from the next. */
 type Run = [first: number, count: number, step?: number]
@@ -139,7 +139,7 @@ function isEqual(a: unknown, b: unknown): boolean {
 
 /** The job that differs so from what its insert makes of it. */
 function sameAgain(
-  ground: Ground,
+  ground: Cache,
   insert: Insert,
   { ord, set, read = [] }: Differing,
   fence: number,
@@ -163,7 +163,7 @@ function shortly({ job, ...rest }: Refused): Short {
   return job === undefined ? rest : { ...rest, stands: job.id === rest.id || job.id }
 }
 
-function atLength(ground: Ground, { stands, ...rest }: Short): Refused {
+function atLength(ground: Cache, { stands, ...rest }: Short): Refused {
   if (!stands) return rest
   const id = stands === true ? rest.id : stands
   if (rest.why === 'fence') {
@@ -187,7 +187,7 @@ function claims(jobs: readonly JobRecord[], numbers: readonly number[]): readonl
 }
 
 /** Makes a receipt again. */
-export function read(ground: Ground, batch: Batch, text: string): Receipt {
+export function read(ground: Cache, batch: Batch, text: string): Receipt {
   const { now, fence, groups, renewals, asks, again } = JSON.parse(text, revive) as Written
   return {
     writer: batch.writer,
@@ -209,7 +209,7 @@ function revive(key: string, value: unknown): unknown {
 }
 
 function verdicts(
-  ground: Ground,
+  ground: Cache,
   batch: Batch,
   groups: readonly WrittenGroups[],
   fence: number,
@@ -242,7 +242,7 @@ function places([first, count, step = first < 0 ? -1 : 1]: Run): readonly number
 }
 
 /** The jobs of a run as they were claimed; those that were removed since are left out: nobody could settle them. */
-function claimedAgain(ground: Ground, run: WrittenClaims, ask: Ask, now: Time): readonly JobRecord[] {
+function claimedAgain(ground: Cache, run: WrittenClaims, ask: Ask, now: Time): readonly JobRecord[] {
   const [first, count, fence, attempt, ahead] = run
   const jobs: JobRecord[] = []
   for (let seq = first; seq < first + count; seq++) {

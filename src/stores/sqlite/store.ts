@@ -9,21 +9,21 @@ import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
 import { PRESENT_EVERY } from '../listeners.js'
 import { Waits, ReadLoop } from '../read-loop.js'
 import type { Database, SqliteHandle } from './driver.js'
-import { isBusy, toStoreError } from './failures.js'
-import { Feed } from './feed.js'
+import { isBusy, toStoreError } from './errors.js'
+import { EventFeed } from './events.js'
 import { find } from './find.js'
-import type { SqliteTransaction, SqliteTx } from './guests.js'
-import { Opened } from './opened.js'
-import type { Reading } from './opened.js'
-import { checkTarget, openAnother, openDatabase } from './opening.js'
+import type { SqliteTransaction, SqliteTx } from './user-transactions/detect.js'
+import { Connection } from './connection.js'
+import type { Reading } from './connection.js'
+import { checkTarget, openAnother, openDatabase } from './open.js'
 import { parseOptions } from './options.js'
 import type { Settings, SqliteOptions } from './options.js'
-import { whenFree } from './patience.js'
+import { whenFree } from './busy-retry.js'
 import { details, due, getSome, tally } from './read.js'
 import { schema, steps, VERSION } from './schema.js'
-import { Transactions } from './transactions.js'
-import { Visits } from './visits.js'
-import { waken, wake } from './wake.js'
+import { OwnTransactions } from './user-transactions/own.js'
+import { TransactionRunner } from './user-transactions/run.js'
+import { wakeOthers, wakeups } from './wakeup.js'
 
 /** Changes in a batch, and jobs claimed with it beyond free slots: a few milliseconds of work, and little is won with more. */
 const PORTION = 250
@@ -51,11 +51,11 @@ class SqliteStore implements Store {
   readonly #path: string | undefined
   readonly #settings: Settings
   readonly #pauses: Waits
-  readonly #feed: Feed
-  readonly #visits: Visits
-  readonly #transactions: Transactions
-  #opening: Promise<Opened> | undefined
-  #opened: Opened | undefined
+  readonly #feed: EventFeed
+  readonly #visits: TransactionRunner
+  readonly #transactions: OwnTransactions
+  #opening: Promise<Connection> | undefined
+  #opened: Connection | undefined
   #closed = false
   #closing: Promise<void> | undefined
   #stopListening: Stop | undefined
@@ -70,13 +70,13 @@ class SqliteStore implements Store {
     this.can = { transactions: true, share, portion: PORTION, synchronous: true } as const
     this.#pauses = new Waits(runtime)
     const reading = new ReadLoop(() => this.#readOn(), this.#pauses)
-    this.#feed = new Feed(runtime.id(), this.#settings, {
+    this.#feed = new EventFeed(runtime.id(), this.#settings, {
       soon: () => reading.want(),
       page: (after) => this.#reached((opened) => opened.page(this.#feed, after)),
       pauses: this.#pauses,
     })
-    this.#visits = new Visits(this, new Feed(runtime.id(), this.#settings))
-    this.#transactions = new Transactions(runtime, patience, this.#path, () => this.#another())
+    this.#visits = new TransactionRunner(this, new EventFeed(runtime.id(), this.#settings))
+    this.#transactions = new OwnTransactions(runtime, patience, this.#path, () => this.#another())
   }
 
   async open(): Promise<void> {
@@ -94,7 +94,7 @@ class SqliteStore implements Store {
     return this.#whenFree(() => this.#commit(opened, batch))
   }
 
-  #commit(opened: Opened, batch: Batch): Receipt {
+  #commit(opened: Connection, batch: Batch): Receipt {
     if (this.#feed.isNew) this.#announceNow(opened)
     return opened.commit(batch, this.#feed)
   }
@@ -218,7 +218,7 @@ class SqliteStore implements Store {
       // It is looked at again in a moment.
     }
     const wakes = ended ? this.#visits.tells() : found
-    if (wakes && this.path !== undefined) wake(this.path)
+    if (wakes && this.path !== undefined) wakeups(this.path)
   }
 
   /** A connection for transactions. */
@@ -264,7 +264,7 @@ class SqliteStore implements Store {
     )
   }
 
-  async #open(): Promise<Opened> {
+  async #open(): Promise<Connection> {
     this.#check()
     this.#opening ??= this.#openNow().catch((error: unknown) => {
       this.#opening = undefined // so that the next call tries again
@@ -275,13 +275,13 @@ class SqliteStore implements Store {
     return opened
   }
 
-  async #openNow(): Promise<Opened> {
+  async #openNow(): Promise<Connection> {
     const { synchronous, driver, patience } = this.#settings
     const settings = { synchronous, driver, patience, schema: { sql: schema, steps, version: VERSION } }
     const db = await openDatabase(this.#target, settings, this.runtime)
-    let opened: Opened
+    let opened: Connection
     try {
-      opened = new Opened(db, this.runtime)
+      opened = new Connection(db, this.runtime)
     } catch (error) {
       db.close()
       throw toStoreError(error, db.path)
@@ -308,7 +308,7 @@ class SqliteStore implements Store {
     return this.#reached((opened) => opened.snapshot(() => work(opened)))
   }
 
-  async #reached<T>(work: (opened: Opened) => T): Promise<T> {
+  async #reached<T>(work: (opened: Connection) => T): Promise<T> {
     const opened = this.#opened ?? (await this.#open())
     return this.#whenFree(() => {
       // Whoever watches and then reads must be told of everything that comes after what was read.
@@ -337,13 +337,13 @@ class SqliteStore implements Store {
     }
   }
 
-  #announceNow(opened: Opened): void {
+  #announceNow(opened: Connection): void {
     opened.transaction(() => this.#feed.announce(opened.ground, this.runtime.now()))()
     this.#listen(opened)
   }
 
   /** Listens to other processes as long as anybody watches here. */
-  #listen(opened: Opened): void {
+  #listen(opened: Connection): void {
     const { path } = opened
     if (this.#stopListening !== undefined || path === undefined || this.#closed || !this.#feed.watched) return
     const version = opened.db.prepare('PRAGMA data_version')
@@ -359,7 +359,7 @@ class SqliteStore implements Store {
         return false // it is looked at again in a moment
       }
     }
-    const stopWaking = waken(path, this.runtime, look)
+    const stopWaking = wakeOthers(path, this.runtime, look)
     let stopTimer: Stop
     const arm = (): void => {
       stopTimer = this.runtime.timer(PRESENT_EVERY, () => {

@@ -2,9 +2,9 @@
 import type { JobRecord, JobState, Time } from '../../job/job.js'
 import type { Orders } from '../apply.js'
 import { turn } from '../fair-order.js'
-import { Counts } from './counts.js'
-import type { Ground, Numbers } from './ground.js'
-import { News } from './news.js'
+import { Counters } from './counters.js'
+import type { Cache, Numbers } from './cache.js'
+import { Notices } from './notices.js'
 import type { Found, Lane } from './rows.js'
 import type { Statements } from './statements.js'
 
@@ -20,11 +20,11 @@ const SWEPT = 4
 /** One commit under way. */
 export class Transaction implements Orders {
   readonly sql: Statements
-  readonly ground: Ground
+  readonly ground: Cache
   readonly held: Held
   readonly now: Time
-  readonly news: News
-  readonly counts = new Counts()
+  readonly news: Notices
+  readonly counts = new Counters()
   readonly numbers: Numbers
   readonly #before: Readonly<Numbers>
   /** Limited queues in which leases ended, by number. */
@@ -38,12 +38,12 @@ export class Transaction implements Orders {
   /** Queues that have come to a turn in another priority. */
   readonly #further = new Set<number>()
 
-  constructor(ground: Ground, held: Held, now: Time, recording: boolean) {
+  constructor(ground: Cache, held: Held, now: Time, recording: boolean) {
     this.ground = ground
     this.sql = ground.sql
     this.held = held
     this.now = now
-    this.news = new News(now, recording)
+    this.news = new Notices(now, recording)
     this.numbers = ground.numbers
     this.#before = { ...this.numbers }
   }

@@ -2,8 +2,8 @@
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Batch, Receipt } from '../../store/store.js'
-import { overwritten } from './failures.js'
-import type { Ground } from './ground.js'
+import { overwritten } from './errors.js'
+import type { Cache } from './cache.js'
 import { read } from './receipts.js'
 import type { Transaction } from './transaction.js'
 
@@ -27,7 +27,7 @@ export class Writers {
   }
 
   /** The receipt of a batch that was applied before; refuses one that is older than the last. */
-  replay(ground: Ground, batch: Batch): Receipt | undefined {
+  replay(ground: Cache, batch: Batch): Receipt | undefined {
     const kept = this.#receipts.get(batch.writer)
     if (kept !== undefined && batch.seq === kept.seq + 1 && this.#sure.has(batch.writer)) return undefined
     const last = ground.sql.writer.get(batch.writer)?.[0] as number | undefined

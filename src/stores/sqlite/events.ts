@@ -1,4 +1,4 @@
-// stores/sqlite/feed.ts: who is told what after a commit, through this handle or another on the same file.
+// stores/sqlite/events.ts: who is told what after a commit, through this handle or another on the same file.
 import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, Revoked, StoreEvent, WatchOptions } from '../../store/store.js'
@@ -10,8 +10,8 @@ import { anyHints, LINGER, Listeners, NO_EVENTS, PRESENT_FOR } from '../listener
 import type { Hints } from '../listeners.js'
 import type { Waits } from '../read-loop.js'
 import { Resuming } from '../resume.js'
-import type { Ground } from './ground.js'
-import type { News } from './news.js'
+import type { Cache } from './cache.js'
+import type { Notices } from './notices.js'
 import type { Transaction } from './transaction.js'
 
 /** Notices kept for handles that are slow to read them, and read at a time. */
@@ -37,7 +37,7 @@ export interface FeedReads {
 }
 
 /** The watchers of one handle. */
-export class Feed {
+export class EventFeed {
   /** This handle among those on the file. */
   readonly #id: string
   readonly #bounds: RingBounds
@@ -84,7 +84,7 @@ export class Feed {
    * Tells the other handles, inside a transaction of its own, who watches here; finds out where new watchers begin.
    * Answers what to do once that is durable.
    */
-  announce(ground: Ground, now: Time): () => void {
+  announce(ground: Cache, now: Time): () => void {
     const { sql } = ground
     const events = this.#listeners.anyEvents
     const until = this.watched ? now + PRESENT_FOR : now
@@ -113,7 +113,7 @@ export class Feed {
   }
 
   /** Events have gone by unrecorded: nobody can resume from before here. */
-  #skip({ sql, numbers }: Ground): void {
+  #skip({ sql, numbers }: Cache): void {
     sql.dropEvents.run(numbers.event)
     numbers.event++
     numbers.floor = numbers.event
@@ -121,7 +121,7 @@ export class Feed {
   }
 
   /** A page of the events after a number, from the oldest on that are held; within a snapshot. */
-  page({ sql, numbers }: Ground, after: number): EventPage {
+  page({ sql, numbers }: Cache, after: number): EventPage {
     const { event, floor } = numbers
     const gap = after < floor || after > event
     const since = gap ? floor : after
@@ -140,7 +140,7 @@ export class Feed {
   }
 
   /** Whether a commit made now should record its events. */
-  recording(ground: Ground, now: Time): boolean {
+  recording(ground: Cache, now: Time): boolean {
     return this.#listeners.anyEvents || ground.peers.some(({ eventsUntil }) => eventsUntil > now)
   }
 
@@ -169,7 +169,7 @@ export class Feed {
    * Drops the oldest events, by row; the last is held in any case. The floor is kept in the file, because
    * others on it may hold more or fewer.
    */
-  #trim({ sql, numbers }: Ground): void {
+  #trim({ sql, numbers }: Cache): void {
     const { ring, ringBytes } = this.#bounds
     for (;;) {
       const [last, start] = sql.heldAfter.get(numbers.floor) as [number, number]
@@ -180,7 +180,7 @@ export class Feed {
   }
 
   /** Tells the watchers here what a commit through this handle had to tell, soon. */
-  publish(news: News): void {
+  publish(news: Notices): void {
     if (!this.watched || !news.any) return
     const hints = hintsOf(news)
     const first = news.events[0]
@@ -195,7 +195,7 @@ export class Feed {
   }
 
   /** Reads a page of what other handles have told since, and passes it on; within a snapshot. Tells whether there was anything. */
-  look(ground: Ground): boolean {
+  look(ground: Cache): boolean {
     if (this.#notice === undefined) return false
     const work = new Set<string>()
     const due: Hints['due'][number][] = []
@@ -235,7 +235,7 @@ function* parts(events: readonly EventDraft[]): Generator<readonly EventDraft[]>
   yield from === 0 ? events : events.slice(from)
 }
 
-function hintsOf(news: News): Hints {
+function hintsOf(news: Notices): Hints {
   return {
     work: [...news.work],
     due: Array.from(news.due, ([queue, at]) => ({ queue, at })),

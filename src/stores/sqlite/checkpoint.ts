@@ -1,4 +1,4 @@
-// stores/sqlite/log.ts: moves the write-ahead log into the database now and then, so that no commit is held up by it.
+// stores/sqlite/checkpoint.ts: moves the write-ahead log into the database now and then, so that no commit is held up by it.
 import { statSync } from 'node:fs'
 import type { Runtime } from '../../store/runtime.js'
 import type { Statements } from './statements.js'
@@ -11,7 +11,7 @@ const GROWTH = 4 * 1024 * 1024
 const TOO_LONG = 16 * 1024 * 1024
 
 /** The log of one file, as one process fills it. */
-export class Log {
+export class Checkpointer {
   readonly #file: string
   readonly #sql: Statements
   readonly #runtime: Runtime

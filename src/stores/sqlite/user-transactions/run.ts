@@ -1,19 +1,19 @@
-// stores/sqlite/visits.ts: what the store does inside transactions that are somebody else's to end.
-import { MillraceError, isMillraceError } from '../../job/errors.js'
-import type { Runtime } from '../../store/runtime.js'
-import { step, stepwise } from '../../store/maybe-sync.js'
-import type { Steps } from '../../store/maybe-sync.js'
-import type { Batch, Receipt, Tx } from '../../store/store.js'
-import { secondCopy } from './copies.js'
-import type { SqliteHandle } from './driver.js'
-import { nameOf } from './failures.js'
-import type { Feed } from './feed.js'
-import type { Guest, Visit } from './guest.js'
-import { Guests } from './guests.js'
-import { reduceWithin } from './reduce.js'
-import { VERSION } from './schema.js'
-import { Transaction } from './transaction.js'
-import { Vigil } from './vigil.js'
+// stores/sqlite/user-transactions/run.ts: what the store does inside transactions that are somebody else's to end.
+import { MillraceError, isMillraceError } from '../../../job/errors.js'
+import type { Runtime } from '../../../store/runtime.js'
+import { step, stepwise } from '../../../store/maybe-sync.js'
+import type { Steps } from '../../../store/maybe-sync.js'
+import type { Batch, Receipt, Tx } from '../../../store/store.js'
+import { secondCopy } from '../library-copies.js'
+import type { SqliteHandle } from '../driver.js'
+import { nameOf } from '../errors.js'
+import type { EventFeed } from '../events.js'
+import type { UserTransaction, TransactionWork } from './adapter.js'
+import { UserTransactions } from './detect.js'
+import { reduceWithin } from '../reduce.js'
+import { VERSION } from '../schema.js'
+import { Transaction } from '../transaction.js'
+import { TransactionWatch } from './watch.js'
 
 /** The store that is visited from. */
 export interface Home {
@@ -30,19 +30,19 @@ export interface Home {
 }
 
 /** Writes and reads in transactions of others. Nothing is remembered from one call to the next: they may be rolled back. */
-export class Visits {
+export class TransactionRunner {
   readonly #home: Home
   /** Nobody listens here: it tells the store's own listeners as those of any other handle. */
-  readonly #feed: Feed
-  readonly #guests: Guests
-  readonly #vigil: Vigil
+  readonly #feed: EventFeed
+  readonly #guests: UserTransactions
+  readonly #vigil: TransactionWatch
   #tells = false
 
-  constructor(home: Home, feed: Feed) {
+  constructor(home: Home, feed: EventFeed) {
     this.#home = home
     this.#feed = feed
-    this.#guests = new Guests(home)
-    this.#vigil = new Vigil(home.runtime, (ended) => home.visited(ended))
+    this.#guests = new UserTransactions(home)
+    this.#vigil = new TransactionWatch(home.runtime, (ended) => home.visited(ended))
   }
 
   /** Applies groups in a transaction. `watched`: somebody else sees to it that the others are woken when it has ended. */
@@ -71,7 +71,7 @@ export class Visits {
    * A transaction that has the lock to write, and whose lock the store's own connection does not see, belongs to another copy
    * of SQLite. Looked at once for each transaction that could not be told by its handle.
    */
-  #checkLock(guest: Guest): void {
+  #checkLock(guest: UserTransaction): void {
     const { path, handle } = this.#home
     if (path === undefined || handle === undefined || this.#guests.isProven(guest)) return
     if (!this.#home.seesLock()) throw secondCopy(path)
@@ -86,7 +86,7 @@ export class Visits {
   }
 
   /** Reads in a transaction. */
-  *reading<T>(tx: Tx, work: Visit<T>): Steps<T> {
+  *reading<T>(tx: Tx, work: TransactionWork<T>): Steps<T> {
     const guest = yield* this.#guests.of(tx)
     return yield* step(guest.read(work))
   }
@@ -117,7 +117,7 @@ export class Visits {
   }
 
   /** One that cannot tell whether it is over is taken to be when anybody has committed. */
-  #watched(guest: Guest): { readonly over: boolean | undefined } {
+  #watched(guest: UserTransaction): { readonly over: boolean | undefined } {
     if (guest.over !== undefined) return guest
     const home = this.#home
     const before = home.version

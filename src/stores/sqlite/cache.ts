@@ -1,4 +1,4 @@
-// stores/sqlite/ground.ts: what a connection remembers of the file between commits, as long as nobody else writes to it.
+// stores/sqlite/cache.ts: what a connection remembers of the file between commits, as long as nobody else writes to it.
 import type { AttemptError, JobHeader, JobRecord, Time } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
 import { cellKey } from '../../store/settings.js'
@@ -58,7 +58,7 @@ const nothing = (): Volatile => ({
 })
 
 /** The memory of one connection. Everything in it can be read again. */
-export class Ground {
+export class Cache {
   readonly sql: Statements
   readonly settings = new Settings()
   #queues = new Map<string, number>()

@@ -1,10 +1,10 @@
-// stores/sqlite/copies.ts: keeps two copies of SQLite in one process from the same file: their locks belong to the process
+// stores/sqlite/library-copies.ts: keeps two copies of SQLite in one process from the same file: their locks belong to the process
 // and do not exclude each other, so that one overwrites what the other has committed.
 import { statSync } from 'node:fs'
 import { MillraceError } from '../../job/errors.js'
 import { firstValue } from './driver.js'
 import type { DatabaseClass, SqliteHandle } from './driver.js'
-import { nameOf } from './failures.js'
+import { nameOf } from './errors.js'
 
 /** On Windows a lock belongs to a handle of the file, and two copies exclude each other like two processes. */
 const LOCKS_BY_PROCESS = process.platform !== 'win32'

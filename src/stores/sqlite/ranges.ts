@@ -1,4 +1,4 @@
-// stores/sqlite/runs.ts: numbers that follow each other, for statements that are quickest over a stretch of the table.
+// stores/sqlite/ranges.ts: numbers that follow each other, for statements that are quickest over a stretch of the table.
 import type { Statement, Value } from './driver.js'
 
 /** A stretch of numbers, from the first to the last. */

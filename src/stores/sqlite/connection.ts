@@ -1,23 +1,23 @@
-// stores/sqlite/opened.ts: the store's own connection, once it is open: its transactions, and what is remembered between them.
+// stores/sqlite/connection.ts: the store's own connection, once it is open: its transactions, and what is remembered between them.
 import { isMillraceError } from '../../job/errors.js'
 import type { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { Batch, Receipt } from '../../store/store.js'
 import type { EventPage } from '../event-pages.js'
-import { fileNumber } from './copies.js'
+import { fileNumber } from './library-copies.js'
 import type { Database } from './driver.js'
-import { busyHere, gone, overwritten } from './failures.js'
-import type { Feed } from './feed.js'
+import { busyHere, gone, overwritten } from './errors.js'
+import type { EventFeed } from './events.js'
 import { lister } from './find.js'
 import type { Lister } from './find.js'
-import { Ground } from './ground.js'
-import { Log } from './log.js'
+import { Cache } from './cache.js'
+import { Checkpointer } from './checkpoint.js'
 import { reduce } from './reduce.js'
 import { prepareAll } from './statements.js'
 import { Transaction } from './transaction.js'
 import type { Held } from './transaction.js'
-import { wake } from './wake.js'
+import { wakeups } from './wakeup.js'
 import { Writers } from './writers.js'
 
 /** Another's commits within this time mean that the file is shared just now. */
@@ -32,17 +32,17 @@ const GLANCE: Millis = 10
 
 /** What is read from. */
 export interface Reading {
-  readonly ground: Ground
+  readonly ground: Cache
   readonly list: Lister
 }
 
 /** A connection of the store's own. */
-export class Opened implements Reading {
+export class Connection implements Reading {
   readonly db: Database
-  readonly ground: Ground
+  readonly ground: Cache
   readonly list: Lister
   /** None in memory. */
-  readonly log: Log | undefined
+  readonly log: Checkpointer | undefined
   readonly #runtime: Runtime
   /** The file's own number, by which it is known if another takes its name. */
   readonly #file: string | undefined
@@ -62,9 +62,9 @@ export class Opened implements Reading {
   constructor(db: Database, runtime: Runtime) {
     this.db = db
     this.#runtime = runtime
-    this.ground = new Ground(prepareAll(db))
+    this.ground = new Cache(prepareAll(db))
     this.list = lister((text) => db.prepare(text))
-    this.log = db.path === undefined ? undefined : new Log(db.path, this.ground.sql, runtime)
+    this.log = db.path === undefined ? undefined : new Checkpointer(db.path, this.ground.sql, runtime)
     this.#writers = new Writers(db.path)
     this.#file = db.path === undefined ? undefined : fileNumber(db.path)
   }
@@ -132,7 +132,7 @@ export class Opened implements Reading {
   }
 
   /** Applies a batch, and tells those who listen. */
-  commit(batch: Batch, feed: Feed): Receipt {
+  commit(batch: Batch, feed: EventFeed): Receipt {
     const { ground } = this
     let wakes = false
     let done: Transaction | undefined
@@ -148,7 +148,7 @@ export class Opened implements Reading {
     })
     if (done === undefined) return receipt
     this.#writers.keep(receipt)
-    if (wakes && this.path !== undefined) wake(this.path)
+    if (wakes && this.path !== undefined) wakeups(this.path)
     feed.publish(done.news)
     return receipt
   }
@@ -166,12 +166,12 @@ export class Opened implements Reading {
   }
 
   /** Reads what others have told. Answers whether there was anything. */
-  lookAround(feed: Feed): boolean {
+  lookAround(feed: EventFeed): boolean {
     return this.#anew(() => feed.look(this.ground))
   }
 
   /** Reads a page of events. */
-  page(feed: Feed, after: number): EventPage {
+  page(feed: EventFeed, after: number): EventPage {
     return this.#anew(() => feed.page(this.ground, after))
   }
 

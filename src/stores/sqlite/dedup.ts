@@ -1,4 +1,4 @@
-// stores/sqlite/keys.ts: dedup keys, each held by a job until the job has finished or until its window is over.
+// stores/sqlite/dedup.ts: dedup keys, each held by a job until the job has finished or until its window is over.
 import type { Time } from '../../job/job.js'
 import { nullable } from './rows.js'
 import type { Transaction } from './transaction.js'

@@ -1,18 +1,18 @@
-// stores/sqlite/opening.ts: opens a database, sets it up, and leaves nothing behind where that fails.
+// stores/sqlite/open.ts: opens a database, sets it up, and leaves nothing behind where that fails.
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { quote } from '../../job/quote.js'
 import type { Runtime } from '../../store/runtime.js'
-import { refuseSecondCopy, remember } from './copies.js'
+import { refuseSecondCopy, remember } from './library-copies.js'
 import { adopt, classOf, connect, driverNames, fileOf, loadDriver, saysReadOnly } from './driver.js'
 import type { Database, DatabaseClass, DriverName, SqliteHandle } from './driver.js'
-import { failureKind, gone, toStoreError } from './failures.js'
+import { failureKind, gone, toStoreError } from './errors.js'
 import { migrate } from './migrate.js'
 import type { Schema } from './migrate.js'
 import { problemWithFile, problemWithNeighbours, removeEmpty } from './paths.js'
-import { whenFree } from './patience.js'
+import { whenFree } from './busy-retry.js'
 
 /** How sure a commit is when it answers. */
 export type Synchronous = 'full' | 'normal' | 'off'

@@ -1,15 +1,15 @@
-// stores/sqlite/transactions.ts: transactions of the store's own, on a connection of their own, one at a time.
-import { MillraceError } from '../../job/errors.js'
-import type { Millis } from '../../job/job.js'
-import type { Runtime } from '../../store/runtime.js'
-import type { Tx } from '../../store/store.js'
-import { Scope, givenOf, guarded, guardingAll } from '../transaction-scope.js'
-import type { Database, SqliteHandle } from './driver.js'
-import { busyHere } from './failures.js'
-import { whenFree } from './patience.js'
+// stores/sqlite/user-transactions/own.ts: transactions of the store's own, on a connection of their own, one at a time.
+import { MillraceError } from '../../../job/errors.js'
+import type { Millis } from '../../../job/job.js'
+import type { Runtime } from '../../../store/runtime.js'
+import type { Tx } from '../../../store/store.js'
+import { Scope, givenOf, guarded, guardingAll } from '../../transaction-scope.js'
+import type { Database, SqliteHandle } from '../driver.js'
+import { busyHere } from '../errors.js'
+import { whenFree } from '../busy-retry.js'
 
 /** Runs work in transactions, each in its turn. */
-export class Transactions {
+export class OwnTransactions {
   readonly #runtime: Runtime
   readonly #patience: Millis
   readonly #path: string | undefined

@@ -1,4 +1,4 @@
-// stores/sqlite/counts.ts: what a commit does to the counters, gathered and written once at its end.
+// stores/sqlite/counters.ts: what a commit does to the counters, gathered and written once at its end.
 import { jobStates } from '../../job/job.js'
 import type { JobState } from '../../job/job.js'
 import type { Lifetime } from '../../store/store.js'
@@ -16,12 +16,12 @@ const placeOf = Object.fromEntries(laneCounters.map((what, place) => [what, plac
 type Happening = keyof Lifetime
 
 /** Counters on their way into the file. */
-export class Counts {
+export class Counters {
   #lanes = new Map<number, number[]>()
   #queues = new Map<number, Map<Happening, number>>()
   readonly #store: Value[] = []
 
-  /** Counts something in a lane. */
+  /** Counters something in a lane. */
   lane(lane: number, what: LaneCounter, by: number): void {
     let counters = this.#lanes.get(lane)
     if (counters === undefined) this.#lanes.set(lane, (counters = laneCounters.map(() => 0)))

@@ -1,4 +1,4 @@
-// stores/sqlite/wake.ts: wakes other processes after a commit, and is woken by theirs: a byte is written beside the database.
+// stores/sqlite/wakeup.ts: wakes other processes after a commit, and is woken by theirs: a byte is written beside the database.
 import { chmodSync, closeSync, openSync, statSync, watch, writeSync } from 'node:fs'
 import type { FSWatcher } from 'node:fs'
 import type { Millis } from '../../job/job.js'
@@ -17,7 +17,7 @@ const MISSES = 3
 const fileOf = (path: string): string => `${path}-wake`
 
 /** Wakes whoever waits on the same file in another process. Never fails: they look by themselves before long. */
-export function wake(path: string): void {
+export function wakeups(path: string): void {
   // A byte is written over: to set its times, one would have to own the file.
   if (!write(fileOf(path)) && make(path)) write(fileOf(path))
 }
@@ -50,7 +50,7 @@ function make(path: string): boolean {
  * Calls `look` whenever another process may have committed: at once where the file system tells, and every second in any
  * case, or ten times a second where it has proved to tell nothing. `look` answers whether there was something to see.
  */
-export function waken(path: string, runtime: Runtime, look: () => boolean): Stop {
+export function wakeOthers(path: string, runtime: Runtime, look: () => boolean): Stop {
   const file = fileOf(path)
   let stopped = false
   let misses = 0

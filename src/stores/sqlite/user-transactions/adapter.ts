@@ -1,27 +1,27 @@
-// stores/sqlite/guest.ts: a transaction that somebody else has open, as the store can work in it.
-import { MillraceError } from '../../job/errors.js'
-import { answered, step, stepwise } from '../../store/maybe-sync.js'
-import type { Steps } from '../../store/maybe-sync.js'
-import type { Database } from './driver.js'
-import { staleError, toStoreError } from './failures.js'
-import { lister } from './find.js'
-import type { Lister } from './find.js'
-import { Ground } from './ground.js'
-import { sql } from './sql.js'
-import { prepareWhenUsed } from './statements.js'
-import type { Statements } from './statements.js'
-import { asking, playing } from './tape.js'
-import type { Execute } from './tape.js'
+// stores/sqlite/user-transactions/adapter.ts: a transaction that somebody else has open, as the store can work in it.
+import { MillraceError } from '../../../job/errors.js'
+import { answered, step, stepwise } from '../../../store/maybe-sync.js'
+import type { Steps } from '../../../store/maybe-sync.js'
+import type { Database } from '../driver.js'
+import { staleError, toStoreError } from '../errors.js'
+import { lister } from '../find.js'
+import type { Lister } from '../find.js'
+import { Cache } from '../cache.js'
+import { sql } from '../sql.js'
+import { prepareWhenUsed } from '../statements.js'
+import type { Statements } from '../statements.js'
+import { asking, playing } from './replay.js'
+import type { Execute } from './replay.js'
 
 /** What is done in a transaction; may be begun anew, and then has to do the same. */
-export type Visit<T> = (ground: Ground, list: Lister) => T
+export type TransactionWork<T> = (ground: Cache, list: Lister) => T
 
 /** Somebody else's transaction. */
-export interface Guest {
+export interface UserTransaction {
   /** Reads in it. Where the driver is synchronous, that is done when this returns. */
-  read<T>(work: Visit<T>): Promise<T>
+  read<T>(work: TransactionWork<T>): Promise<T>
   /** Writes in it, whole or not at all. Where the driver is synchronous, that is done when this returns. */
-  write<T>(work: Visit<T>): Promise<T>
+  write<T>(work: TransactionWork<T>): Promise<T>
   /**
    * Runs work in a savepoint, which is kept if it answers and undone if it throws. Nothing is sent once the transaction is over,
    * which `isOver` says where another may be open on the same connection by then.
@@ -34,7 +34,7 @@ export interface Guest {
 }
 
 /** A transaction on a handle of one of the drivers. */
-export class HandleGuest implements Guest {
+export class HandleTransaction implements UserTransaction {
   readonly #db: Database
   readonly #sql: Statements
   readonly #list: Lister
@@ -58,17 +58,17 @@ export class HandleGuest implements Guest {
     return answered(this.#db.path)
   }
 
-  read<T>(work: Visit<T>): Promise<T> {
-    return this.#run(() => work(new Ground(this.#sql), this.#list))
+  read<T>(work: TransactionWork<T>): Promise<T> {
+    return this.#run(() => work(new Cache(this.#sql), this.#list))
   }
 
-  write<T>(work: Visit<T>): Promise<T> {
+  write<T>(work: TransactionWork<T>): Promise<T> {
     return this.#run(() => {
       const sql = this.#sql
       sql.beginVisit.run()
       try {
         sql.lock.run() // before anything is read: what was read may be too old to be written upon
-        const answer = work(new Ground(sql), this.#list)
+        const answer = work(new Cache(sql), this.#list)
         sql.keepVisit.run()
         return answer
       } catch (error) {
@@ -117,7 +117,7 @@ export class HandleGuest implements Guest {
 }
 
 /** A transaction of a library that runs statements one by one, now or later. */
-export class ExecutingGuest implements Guest {
+export class ExecutorTransaction implements UserTransaction {
   readonly #hold: <T>(work: (execute: Execute) => Promise<T>) => Promise<T>
   readonly over = undefined
   #savepoints = 0
@@ -135,11 +135,11 @@ export class ExecutingGuest implements Guest {
     })
   }
 
-  read<T>(work: Visit<T>): Promise<T> {
+  read<T>(work: TransactionWork<T>): Promise<T> {
     return this.#run((execute) => playing(execute, visiting(work)))
   }
 
-  write<T>(work: Visit<T>): Promise<T> {
+  write<T>(work: TransactionWork<T>): Promise<T> {
     return this.#run((execute) =>
       inSavepoint(execute, 'millrace_visit', function* () {
         yield* asking(execute, sql.lock)
@@ -179,8 +179,8 @@ export class ExecutingGuest implements Guest {
   }
 }
 
-function visiting<T>(work: Visit<T>): Parameters<typeof playing<T>>[1] {
-  return (prepare) => work(new Ground(prepareWhenUsed(prepare)), lister(prepare))
+function visiting<T>(work: TransactionWork<T>): Parameters<typeof playing<T>>[1] {
+  return (prepare) => work(new Cache(prepareWhenUsed(prepare)), lister(prepare))
 }
 
 function* inSavepoint<T>(execute: Execute, name: string, work: () => Steps<T>): Steps<T> {

@@ -1,4 +1,4 @@
-// stores/sqlite/news.ts: what one commit has to tell: events, and hints about work, times and leases taken away.
+// stores/sqlite/notices.ts: what one commit has to tell: events, and hints about work, times and leases taken away.
 import type { CellEvent, Move } from '../../job/change.js'
 import type { JobRecord, JobState, Time } from '../../job/job.js'
 import type { Revoked, StoreEventType } from '../../store/store.js'
@@ -6,7 +6,7 @@ import { cellEvent, draft, drained, entered, reason } from '../event-drafts.js'
 import type { EventDraft } from '../event-drafts.js'
 
 /** What has happened so far in the commit being made. */
-export class News {
+export class Notices {
   readonly now: Time
   /** Whether events are wanted; if not, none is made. */
   readonly recording: boolean

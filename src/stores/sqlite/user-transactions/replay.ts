@@ -1,9 +1,9 @@
-// stores/sqlite/tape.ts: synchronous work over a connection that may answer later. Whenever an answer is not there, the work
+// stores/sqlite/user-transactions/replay.ts: synchronous work over a connection that may answer later. Whenever an answer is not there, the work
 // is broken off, and begun anew once it is; what was answered before comes from the tape. So one set of rules does for all.
-import { step } from '../../store/maybe-sync.js'
-import type { Steps } from '../../store/maybe-sync.js'
-import type { SqlRow as NamedRow } from '../../store/sql.js'
-import type { SqlRow, Statement, Value } from './driver.js'
+import { step } from '../../../store/maybe-sync.js'
+import type { Steps } from '../../../store/maybe-sync.js'
+import type { SqlRow as NamedRow } from '../../../store/sql.js'
+import type { SqlRow, Statement, Value } from '../driver.js'
 
 /** Runs one statement, with its parameters in the order of their `?`. */
 export type Execute = (sql: string, params: readonly Value[]) => Promise<readonly NamedRow[]> | readonly NamedRow[]

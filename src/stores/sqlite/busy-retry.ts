@@ -1,8 +1,8 @@
-// stores/sqlite/patience.ts: waits for a locked file without ever blocking the event loop.
+// stores/sqlite/busy-retry.ts: waits for a locked file without ever blocking the event loop.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
-import { isBusy, nameOf, toStoreError } from './failures.js'
+import { isBusy, nameOf, toStoreError } from './errors.js'
 
 /** The most to wait before trying again: at first, and when it has lasted long. */
 const FIRST_WAIT: Millis = 2

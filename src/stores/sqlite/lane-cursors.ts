@@ -1,4 +1,4 @@
-// stores/sqlite/lines.ts: how far each lane in the lines of an ask has been read.
+// stores/sqlite/lane-cursors.ts: how far each lane in the lines of an ask has been read.
 import type { Millis } from '../../job/job.js'
 import type { Heap } from '../heap.js'
 import type { HeadOrder, ClaimOrder } from '../claim-order.js'

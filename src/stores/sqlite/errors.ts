@@ -1,4 +1,4 @@
-// stores/sqlite/failures.ts: what the drivers' errors mean, and how a user is told.
+// stores/sqlite/errors.ts: what the drivers' errors mean, and how a user is told.
 import { statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { MillraceError, isInstance } from '../../job/errors.js'

@@ -1,6 +1,6 @@
-// stores/sqlite/vigil.ts: waits for transactions of the user's to end, which nobody tells, so that others are woken at once.
-import type { Millis } from '../../job/job.js'
-import type { Runtime, Stop } from '../../store/runtime.js'
+// stores/sqlite/user-transactions/watch.ts: waits for transactions of the user's to end, which nobody tells, so that others are woken at once.
+import type { Millis } from '../../../job/job.js'
+import type { Runtime, Stop } from '../../../store/runtime.js'
 
 /** How often to look, at first and when a transaction has been open for long. */
 const FIRST: Millis = 1
@@ -16,7 +16,7 @@ export interface Watched {
 }
 
 /** Looks after open transactions. */
-export class Vigil {
+export class TransactionWatch {
   readonly #runtime: Runtime
   /** Told after each look, and whether one of them has ended. */
   readonly #look: (ended: boolean) => void

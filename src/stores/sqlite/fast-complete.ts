@@ -1,10 +1,10 @@
-// stores/sqlite/complete.ts: settlements that only complete their job, many in one statement.
+// stores/sqlite/fast-complete.ts: settlements that only complete their job, many in one statement.
 import type { Change, Move, Note } from '../../job/change.js'
 import type { Group } from '../../store/store.js'
 import { isPlainEnd } from './move.js'
 import { isPlainNote, sayHeld } from './note.js'
 import type { Found } from './rows.js'
-import { writeTo } from './runs.js'
+import { writeTo } from './ranges.js'
 import type { Transaction } from './transaction.js'
 
 /** A job that is completed without a result, and the change that does it. */

@@ -1,18 +1,18 @@
-// stores/sqlite/guests.ts: what may be given as `tx`, told apart, and known again.
-import { MillraceError } from '../../job/errors.js'
-import { quote } from '../../job/quote.js'
-import { prismaIn } from '../../store/sql.js'
-import type { PrismaTransaction, SqlTransaction } from '../../store/sql.js'
-import { step } from '../../store/maybe-sync.js'
-import type { Steps } from '../../store/maybe-sync.js'
-import type { Tx } from '../../store/store.js'
-import { fileNumber, refuseSecondCopy, remember } from './copies.js'
-import { adopt } from './driver.js'
-import type { SqliteHandle } from './driver.js'
-import { nameOf } from './failures.js'
-import { ExecutingGuest, HandleGuest, ended } from './guest.js'
-import type { Guest } from './guest.js'
-import type { Execute } from './tape.js'
+// stores/sqlite/user-transactions/detect.ts: what may be given as `tx`, told apart, and known again.
+import { MillraceError } from '../../../job/errors.js'
+import { quote } from '../../../job/quote.js'
+import { prismaIn } from '../../../store/sql.js'
+import type { PrismaTransaction, SqlTransaction } from '../../../store/sql.js'
+import { step } from '../../../store/maybe-sync.js'
+import type { Steps } from '../../../store/maybe-sync.js'
+import type { Tx } from '../../../store/store.js'
+import { fileNumber, refuseSecondCopy, remember } from '../library-copies.js'
+import { adopt } from '../driver.js'
+import type { SqliteHandle } from '../driver.js'
+import { nameOf } from '../errors.js'
+import { ExecutorTransaction, HandleTransaction, ended } from './adapter.js'
+import type { UserTransaction } from './adapter.js'
+import type { Execute } from './replay.js'
 
 /** A transaction as `queue.transaction` gives it where the driver is the store's choice: the driver's own handle. */
 export interface SqliteTransaction {
@@ -67,12 +67,12 @@ interface KyselyConnection {
 }
 
 /** The guests of one store. */
-export class Guests {
-  readonly #known = new WeakMap<object, Guest>()
+export class UserTransactions {
+  readonly #known = new WeakMap<object, UserTransaction>()
   /** Those that are known to be on the store's own database. */
-  readonly #own = new WeakSet<Guest>()
+  readonly #own = new WeakSet<UserTransaction>()
   /** Those that are known to belong to the store's own copy of SQLite. */
-  readonly #proven = new WeakSet<Guest>()
+  readonly #proven = new WeakSet<UserTransaction>()
   /** Where the store is: a file, or the one handle through which its memory can be reached. */
   readonly #home: { readonly path: string | undefined; readonly handle: SqliteHandle | undefined }
 
@@ -81,7 +81,7 @@ export class Guests {
   }
 
   /** The guest that a `tx` is; refuses one of another kind, and one on another database. */
-  *of(tx: Tx): Steps<Guest> {
+  *of(tx: Tx): Steps<UserTransaction> {
     if (typeof tx !== 'object' || tx === null) throw unknown(tx)
     const handle = handleIn(tx)
     const key = handle ?? tx
@@ -98,16 +98,16 @@ export class Guests {
   }
 
   /** Whether a guest is known to belong to the store's own copy of SQLite. */
-  isProven(guest: Guest): boolean {
+  isProven(guest: UserTransaction): boolean {
     return this.#proven.has(guest)
   }
 
   /** It was seen that a guest belongs to the store's own copy of SQLite. */
-  proven(guest: Guest): void {
+  proven(guest: UserTransaction): void {
     this.#proven.add(guest)
   }
 
-  *#check(guest: Guest, handle: SqliteHandle | undefined): Steps<void> {
+  *#check(guest: UserTransaction, handle: SqliteHandle | undefined): Steps<void> {
     const home = this.#home
     if (home.path === undefined) {
       if (handle !== undefined && handle === home.handle) return
@@ -141,26 +141,26 @@ function isHandle(value: unknown): value is SqliteHandle {
   return typeof prepare === 'function' && typeof exec === 'function'
 }
 
-function adopted(handle: SqliteHandle): Guest {
+function adopted(handle: SqliteHandle): UserTransaction {
   try {
-    return new HandleGuest(adopt(handle))
+    return new HandleTransaction(adopt(handle))
   } catch (error) {
     throw ended(error) // it was closed
   }
 }
 
-function executing(given: object): Guest {
+function executing(given: object): UserTransaction {
   const tx = prismaIn(given) ?? given
   const { isTransaction, getExecutor, execute } = tx as Partial<KyselyTransaction & SqlTransaction>
   if (typeof getExecutor === 'function') {
     if (isTransaction !== true) throw ended()
     const executor = (tx as KyselyTransaction).getExecutor()
-    return new ExecutingGuest((work) => heldByKysely(executor, work))
+    return new ExecutorTransaction((work) => heldByKysely(executor, work))
   }
   if (typeof execute !== 'function') throw unknown(tx)
   const { session, _ } = tx as { session?: unknown; _?: unknown }
   if (session !== undefined || _ !== undefined) throw unknown(tx) // a Drizzle of another database
-  return new ExecutingGuest((work) => work((sql, params) => (tx as SqlTransaction).execute(sql, params)))
+  return new ExecutorTransaction((work) => work((sql, params) => (tx as SqlTransaction).execute(sql, params)))
 }
 
 /** Kysely gives its connection to one at a time. */
