@@ -1,21 +1,21 @@
 // How the connection that listens finds out whether it hears: on a virtual clock, with drivers made for it.
 import { describe, expect, test } from 'vitest'
 import { virtualClock } from 'millrace/testing'
-import type { Call, Driver, Ear } from '../../src/stores/postgres/connection.js'
-import { Wire } from '../../src/stores/postgres/wire.js'
+import type { Call, Driver, NotificationListener } from '../../src/stores/postgres/drivers/driver.js'
+import { ListenConnection } from '../../src/stores/postgres/listener.js'
 
 /** What a driver does here: its calls, and those of the connection that listens. */
 interface Line {
   /** A word is said, on the connection that listens or on another. */
-  readonly said: (word: string, ear: Ear, here: boolean) => Promise<void> | void
+  readonly said: (word: string, ear: NotificationListener, here: boolean) => Promise<void> | void
   /** The connection that listens is asked something else. */
-  readonly probed?: (ear: Ear) => Promise<void> | void
+  readonly probed?: (ear: NotificationListener) => Promise<void> | void
 }
 
 /** A wire on such a driver, and what it has told and done so far; the numbers are forgotten when they are taken. */
 function wired(line: Line) {
   const clock = virtualClock()
-  let ear: Ear | undefined
+  let ear: NotificationListener | undefined
   let count = { looks: 0, missed: 0, listens: 0, said: 0, probes: 0 }
   const heard: string[] = []
   const ask = async (call: Call, here: boolean): Promise<null> => {
@@ -28,13 +28,13 @@ function wired(line: Line) {
   }
   const driver = {
     call: (call: Call) => ask(call, false),
-    listen: async (_: string, given: Ear) => {
+    listen: async (_: string, given: NotificationListener) => {
       count.listens++
       ear = given
       return { call: (call: Call) => ask(call, true), close: async () => {} }
     },
   } as unknown as Driver
-  const wire = new Wire(driver, 'channel', clock.runtime, {
+  const wire = new ListenConnection(driver, 'channel', clock.runtime, {
     heard: (payload) => void heard.push(payload),
     look: () => void count.looks++,
     missed: () => void count.missed++,
@@ -54,7 +54,7 @@ function wired(line: Line) {
 }
 
 /** A connection that is a session of its own: what is said comes back. */
-const direct = (word: string, ear: Ear): void => ear.heard(word)
+const direct = (word: string, ear: NotificationListener): void => ear.heard(word)
 
 describe('the connection that listens', () => {
   test('is believed in when it hears what is said on another', async () => {

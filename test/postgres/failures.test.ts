@@ -2,7 +2,7 @@
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { MillraceError, Queue } from 'millrace'
 import { postgres } from 'millrace/postgres'
-import { encoded, refuseTooLarge, toStoreError } from '../../src/stores/postgres/failures.js'
+import { encoded, refuseTooLarge, toStoreError } from '../../src/stores/postgres/errors.js'
 import { ownServer } from './shared.js'
 
 /** An error as drivers give it. */

@@ -4,12 +4,12 @@ import { systemRuntime } from '../../src/store/runtime.js'
 import { draft } from '../../src/stores/event-drafts.js'
 import type { EventPage } from '../../src/stores/event-pages.js'
 import { Waits } from '../../src/stores/read-loop.js'
-import { Feed } from '../../src/stores/postgres/feed.js'
-import type { Announced, FeedSource } from '../../src/stores/postgres/feed.js'
+import { EventFeed } from '../../src/stores/postgres/events.js'
+import type { Announced, FeedSource } from '../../src/stores/postgres/events.js'
 import { gate, mailbox } from '../setup.js'
 
 interface Database {
-  readonly feed: Feed
+  readonly feed: EventFeed
   readonly reads: { next(): Promise<Read> }
   /** Lets all reads from now on go by themselves. */
   free(): void
@@ -56,7 +56,7 @@ function database(last: number): Database {
   const pauses = new Waits({ ...systemRuntime(), timer: (_, work) => systemRuntime().timer(1, work) })
   onTestFinished(() => pauses.close())
   const own: Database = {
-    feed: new Feed(source, pauses),
+    feed: new EventFeed(source, pauses),
     reads,
     free: () => void (free = true),
     add: () => void event++,
@@ -77,7 +77,7 @@ interface Read {
 const GONE = new Error('the connection is gone')
 
 /** What a watcher hears, in words. */
-function watching(feed: Feed, from?: string): { heard: string[]; until(word: string): Promise<void> } {
+function watching(feed: EventFeed, from?: string): { heard: string[]; until(word: string): Promise<void> } {
   const heard: string[] = []
   let wake = (): void => {}
   feed.watch(

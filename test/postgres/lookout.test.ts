@@ -1,7 +1,7 @@
 // Whether transactions have the server look after their client: only where it can, and nobody has said otherwise.
 import { expect, it } from 'vitest'
 import { postgres } from 'millrace/postgres'
-import { lookout } from '../../src/stores/postgres/lookout.js'
+import { clientCheck } from '../../src/stores/postgres/drivers/client-check.js'
 import { closing } from '../setup.js'
 import { newSchema, sharedServer } from './shared.js'
 
@@ -14,7 +14,7 @@ it.each([
   ['a server that does not answer, until it does', new Error('connection reset'), [false, false], 2],
 ] as const)('%s', async (_, answer, told, asked) => {
   let calls = 0
-  const looks = lookout(async () => {
+  const looks = clientCheck(async () => {
     calls++
     if (answer instanceof Error) throw answer
     return answer

@@ -1,5 +1,5 @@
 // stores/postgres/calls.ts: statements that call the functions of the schema.
-import type { Call, Value } from './connection.js'
+import type { Call, Value } from './drivers/driver.js'
 import { quoted } from './migrate.js'
 
 /** Writer and number, origin, queue and lane, the queue's name, what jobs alike share, their ids and data, the time. */

@@ -1,9 +1,9 @@
 // stores/postgres/migrate.ts: creates the schema, or leads an older one here, one process at a time.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
-import type { Driver } from './connection.js'
-import { isMissing, isPassing } from './failures.js'
-import { functions } from './functions.js'
+import type { Driver } from './drivers/driver.js'
+import { isMissing, isPassing } from './errors.js'
+import { functions } from './functions/all.js'
 import { OLDEST, schema as tables, steps, VERSION } from './schema.js'
 
 /** How long a step waits for somebody's lock, and lets others pass between; and how often it tries: for about a minute. */

@@ -5,7 +5,7 @@ import { headerOf } from '../../job/record.js'
 import { READ_BYTES } from '../../store/read-pages.js'
 import type { Details, DetailsQuery, Due, JobDetails, Lifetime, Page, Query, QueueTally } from '../../store/store.js'
 import type { Settings } from '../job-settings.js'
-import type { Value } from './connection.js'
+import type { Value } from './drivers/driver.js'
 import { recordOf, seqOf } from './rows.js'
 import type { RecordRow } from './rows.js'
 

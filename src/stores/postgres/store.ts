@@ -10,32 +10,32 @@ import { Waits } from '../read-loop.js'
 import { Settings } from '../job-settings.js'
 import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
-import { checkTarget, openDriver } from './driver.js'
-import type { Driver, Value } from './connection.js'
-import { LANE_LOST, behind, encoded, isMissing, isPassing, refuseTooLarge, stateOf, toStoreError } from './failures.js'
-import { pageOf as eventsOf } from './events.js'
-import { Feed } from './feed.js'
-import type { Announced, FeedSource } from './feed.js'
-import { Floors } from './floors.js'
-import { Lanes } from './lanes.js'
+import { checkTarget, openDriver } from './drivers/open.js'
+import type { Driver, Value } from './drivers/driver.js'
+import { LANE_LOST, behind, encoded, isMissing, isPassing, refuseTooLarge, stateOf, toStoreError } from './errors.js'
+import { pageOf as eventsOf } from './event-rows.js'
+import { EventFeed } from './events.js'
+import type { Announced, FeedSource } from './events.js'
+import { ClaimCursors } from './claim-cursors.js'
+import { LaneIds } from './lane-ids.js'
 import { channelOf, prepare } from './migrate.js'
 import type { Standing } from './migrate.js'
 import { checkOptions } from './options.js'
 import type { CheckedOptions, ClientOf, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
-import { inTime, NoAnswer } from './patience.js'
-import { Minted } from './minted.js'
-import { lanesUsed, newLanes, stepsOf, textOf, written } from './plan.js'
-import type { Body, LaneFinder } from './plan.js'
+import { inTime, NoAnswer } from './drivers/timeout.js'
+import { OwnIds } from './own-ids.js'
+import { lanesUsed, newLanes, stepsOf, textOf, written } from './encode.js'
+import type { Body, LaneFinder } from './encode.js'
 import { asked, detailsAsked, detailsOf, dueOf, pageOf, someOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, PageAnswer, TallyAnswer } from './read.js'
-import { answerOf, receiptOf, Receipts, replayOf, standingFor, toldIn } from './receipts.js'
-import type { Answer } from './receipts.js'
+import { answerOf, receiptOf, Receipts, replayOf, standingFor, toldIn } from './decode.js'
+import type { Answer } from './decode.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
 import { toTransactionError, Transactions } from './transactions.js'
 import type { PgTransaction, PostgresJsSql, PostgresTransaction } from './transactions.js'
-import { Ways } from './ways.js'
-import { Wire } from './wire.js'
+import { FastPaths } from './fast-paths.js'
+import { ListenConnection } from './listener.js'
 
 /** Changes in a batch, and jobs claimed with it beyond free slots: from here on, little is won with more. */
 const PORTION = 1_000
@@ -85,19 +85,19 @@ class PostgresStore implements Store {
   readonly #options: CheckedOptions
   readonly #id: string
   readonly #pauses: Waits
-  readonly #feed: Feed
-  readonly #lanes: Lanes
+  readonly #feed: EventFeed
+  readonly #lanes: LaneIds
   readonly #settings = new Settings()
-  readonly #floors = new Floors()
-  readonly #minted = new Minted()
-  readonly #ways: Ways
+  readonly #floors = new ClaimCursors()
+  readonly #minted = new OwnIds()
+  readonly #ways: FastPaths
   readonly #transactions: Transactions
   readonly #receipts = new Receipts()
   #opening: Promise<Opened> | undefined
   #opened: Opened | undefined
   #closed = false
   #closing: Promise<void> | undefined
-  #wire: Wire | undefined
+  #wire: ListenConnection | undefined
   #stops: Stop[] = []
 
   constructor(target: unknown, options: PostgresOptions) {
@@ -109,11 +109,11 @@ class PostgresStore implements Store {
     this.#schema = checked.schema
     this.runtime = { ...runtime, id: () => this.#minted.keep(runtime.id()) }
     this.#id = runtime.id()
-    this.#ways = new Ways(this.#id, (ask) => this.#floors.of(ask))
+    this.#ways = new FastPaths(this.#id, (ask) => this.#floors.of(ask))
     this.#transactions = new Transactions(() => runtime.id())
     this.#pauses = new Waits(runtime)
-    this.#feed = new Feed(this.#feedSource(), this.#pauses)
-    this.#lanes = new Lanes({
+    this.#feed = new EventFeed(this.#feedSource(), this.#pauses)
+    this.#lanes = new LaneIds({
       make: async (lanes) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), 'false']))!),
       look: async (lanes, tx) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), null], tx))!),
       pause: (delay) => new Promise((resolve) => void runtime.timer(delay, resolve)),
@@ -324,7 +324,7 @@ class PostgresStore implements Store {
     }
   }
 
-  /** Lanes that this process remembers are not there any more, as after a failover that has lost the last commits. */
+  /** LaneIds that this process remembers are not there any more, as after a failover that has lost the last commits. */
   #forgetLanes(): void {
     this.#lanes.forget()
     this.#floors.drop()
@@ -405,7 +405,7 @@ class PostgresStore implements Store {
   /** Listens, from when this resolves on. */
   async #listen(driver: Driver): Promise<void> {
     if (this.#wire !== undefined || this.#closed) return this.#wire?.ready
-    this.#wire = new Wire(driver, channelOf(this.#schema), this.runtime, {
+    this.#wire = new ListenConnection(driver, channelOf(this.#schema), this.runtime, {
       heard: (payload) => this.#hear(payload),
       look: () => this.#look({}),
       missed: () => this.#look({ missed: true }), // not at every look: it has all leases renewed

@@ -3,9 +3,9 @@ import { MillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import { prismaIn } from '../../store/sql.js'
 import type { PrismaTransaction, SqlTransaction } from '../../store/sql.js'
-import type { Call } from './connection.js'
-import { isPool } from './driver.js'
-import { LANE_LOST, isMissing, levelIn, stateOf } from './failures.js'
+import type { Call } from './drivers/driver.js'
+import { isPool } from './drivers/open.js'
+import { LANE_LOST, isMissing, levelIn, stateOf } from './errors.js'
 import { quoted } from './migrate.js'
 
 /** A client of `pg` in a transaction. */

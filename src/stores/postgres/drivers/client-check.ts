@@ -1,0 +1,23 @@
+// stores/postgres/drivers/client-check.ts: how the server finds out that a client is gone whose statement waits for somebody's lock: it
+// would not look before the lock is released, and hold all that the transaction has locked until then.
+import type { Driver } from './driver.js'
+import { isServersWord } from '../errors.js'
+
+/** Has the server look every second, until the transaction ends. */
+export const CLIENT_CHECK = `set_config('client_connection_check_interval', '1s', true)`
+
+/** Finds out whether transactions should begin so: not where a server cannot, and not where somebody has set it already. */
+export function clientCheck(call: Driver['call']): () => Promise<boolean> {
+  const text = `select case current_setting('client_connection_check_interval') when '0' then ${CLIENT_CHECK} end`
+  let known: boolean | undefined
+  return async () => {
+    if (known !== undefined) return known
+    try {
+      known = (await call({ name: '', text, values: [] })) !== null
+    } catch (error) {
+      if (!isServersWord(error)) return false // there was no answer: whoever asks next finds out
+      known = false
+    }
+    return known
+  }
+}

@@ -1,0 +1,44 @@
+// stores/postgres/drivers/open.ts: finds out which driver a user has.
+import { MillraceError } from '../../../job/errors.js'
+import type { Driver, DriverOptions } from './driver.js'
+import { pgDriver } from './pg.js'
+import { postgresJsDriver } from './postgres-js.js'
+import { needReadCommitted } from './isolation.js'
+import { refuseSmallPool } from './unreachable.js'
+
+/** A URL, a pool of `pg`, or a client of `postgres`: made into a driver when first used. */
+export async function openDriver(target: unknown, options: DriverOptions): Promise<Driver> {
+  const { options: given } = (typeof target === 'string' ? {} : target) as { options?: { max?: unknown } }
+  refuseSmallPool(typeof target === 'string' ? options.connections : given?.max)
+  if (typeof target === 'string' || isPool(target)) return pgDriver(target as never, options)
+  if (isPostgresJs(target)) return needReadCommitted(postgresJsDriver(target as never, options))
+  throw invalidTarget(target)
+}
+
+/** Refuses what is no database. */
+export function checkTarget(target: unknown): void {
+  if (typeof target === 'string' ? /^postgres(ql)?:\/\//.test(target) : isPool(target) || isPostgresJs(target)) return
+  throw invalidTarget(target)
+}
+
+/** Whether something is a pool of `pg`. */
+export function isPool(target: unknown): boolean {
+  if (typeof target !== 'object' || target === null) return false
+  const { query, connect, totalCount } = target as Record<string, unknown>
+  return typeof query === 'function' && typeof connect === 'function' && typeof totalCount === 'number'
+}
+
+/** Whether something is a client of `postgres`. */
+function isPostgresJs(target: unknown): boolean {
+  if (typeof target !== 'function') return false
+  const { unsafe, begin, listen } = target as unknown as Record<string, unknown>
+  return typeof unsafe === 'function' && typeof begin === 'function' && typeof listen === 'function'
+}
+
+function invalidTarget(target: unknown): MillraceError {
+  const got = typeof target === 'string' ? 'this text' : `a value of type ${typeof target}`
+  return new MillraceError(
+    'INVALID_OPTION',
+    `postgres() takes a URL that begins with postgres://, a Pool of 'pg', or a client of 'postgres'; it was given ${got}.`,
+  )
+}

@@ -1,0 +1,309 @@
+// stores/postgres/drivers/pg.ts: the driver `pg`, on a URL or on the user's own pool.
+import { MillraceError, isInstance } from '../../../job/errors.js'
+import { importPackage } from '../../../store/packages.js'
+import { Scope, givenOf, guarded } from '../../transaction-scope.js'
+import type { Guarding } from '../../transaction-scope.js'
+import type { Call, Driver, DriverOptions, NotificationListener, Listening } from './driver.js'
+import { isServersWord, isUnpreparable } from '../errors.js'
+import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation.js'
+import { clientCheck, CLIENT_CHECK } from './client-check.js'
+import { quoted } from '../migrate.js'
+import { NoAnswer, inTime } from './timeout.js'
+import { TransactionSlots } from './transaction-slots.js'
+import { exhausted, isAnswer, unreachable } from './unreachable.js'
+
+interface QueryResult {
+  readonly rows: readonly (readonly unknown[])[]
+}
+
+/** What the store needs of a client of `pg`. */
+export interface PgClient {
+  query(query: { name?: string; text: string; values?: readonly unknown[]; rowMode: 'array' }): Promise<QueryResult>
+  query(text: string): Promise<unknown>
+  on(event: 'notification', listener: (message: { payload?: string }) => void): unknown
+  on(event: 'error' | 'end', listener: (error?: Error) => void): unknown
+  removeListener(event: 'error', listener: (error?: Error) => void): unknown
+  connect(): Promise<unknown>
+  end(): Promise<void>
+  release(error?: Error | boolean): void
+  readonly connection?: { readonly stream?: { destroy(): void } }
+}
+
+/** What the store needs of a pool of `pg`. */
+export interface PgPool {
+  readonly options: object
+  readonly totalCount: number
+  readonly idleCount: number
+  readonly Client: new (options: object) => PgClient
+  connect(connected: (error: Error | undefined, client: PgClient | undefined) => void): unknown
+  on(event: 'error', listener: (error: Error) => void): unknown
+  end(): Promise<void>
+}
+
+async function loadPg(): Promise<{ Pool: new (options: object) => PgPool }> {
+  const module = await importPackage({ name: 'pg', neededBy: 'postgres(url)' }, () => import('pg'))
+  return (module as { default: { Pool: new (options: object) => PgPool } }).default
+}
+
+/** Connections by `pg`: at the level of isolation that is needed, if they are the store's own. */
+export async function pgDriver(target: string | PgPool, options: DriverOptions): Promise<Driver<PgClient>> {
+  if (typeof target !== 'string') return needReadCommitted(new PgDriver(target, false, options))
+  const driver = await ownDriver(target, options)
+  try {
+    if (await isReadCommitted(driver)) return driver
+  } catch (error) {
+    await driver.close().catch(() => {})
+    throw error
+  }
+  await driver.close()
+  return ownDriver(atReadCommitted(target), options)
+}
+
+async function ownDriver(url: string, options: DriverOptions): Promise<PgDriver> {
+  const { Pool } = await loadPg()
+  const pool = new Pool({
+    connectionString: url,
+    max: options.connections,
+    connectionTimeoutMillis: options.patience,
+    keepAlive: true,
+    application_name: 'millrace',
+  })
+  pool.on('error', () => {}) // an idle connection was lost; the next call opens another
+  return new PgDriver(pool, true, options)
+}
+
+/** Once a transaction is over, its client answers as `pg` does: by a promise that rejects, or to a callback. */
+const guarding: Guarding = {
+  refuse: (method, args, error) => {
+    const callback = args.at(-1)
+    if (method !== 'query' || isSubmittable(args[0])) throw error
+    if (typeof callback === 'function') return queueMicrotask(() => void callback(error))
+    const refused = Promise.reject(error)
+    refused.catch(() => {}) // a statement that nobody waits for must not end the process
+    return refused
+  },
+}
+
+/** Whether `pg` would run it as it is: a cursor, or a stream. */
+function isSubmittable(query: unknown): boolean {
+  return typeof query === 'object' && query !== null && 'submit' in query
+}
+
+class PgDriver implements Driver<PgClient> {
+  readonly name = 'pg'
+  readonly #pool: PgPool
+  readonly #own: boolean
+  readonly #options: DriverOptions
+  /** Behind a pooler that mixes connections, a prepared statement is not where it was prepared. */
+  #prepares = true
+  #savepoints = 0
+  /** There has been a connection. */
+  #connected = false
+  readonly #slots: TransactionSlots
+  readonly #looks = clientCheck((call) => this.call(call))
+
+  constructor(pool: PgPool, own: boolean, options: DriverOptions) {
+    this.#pool = pool
+    this.#own = own
+    this.#options = options
+    const { max = 10 } = pool.options as { max?: number }
+    this.#slots = new TransactionSlots(max)
+  }
+
+  async call(call: Call): Promise<string | null> {
+    let broken: unknown
+    const fail = (error: unknown): void => void (broken = error) // told to whoever asked
+    const client = await this.#connect(fail)
+    try {
+      return await this.#ask(client, call)
+    } catch (error) {
+      if (!isServersWord(error)) broken = error
+      else if (this.#prepares && isUnpreparable(error)) {
+        this.#prepares = false
+        return await this.#ask(client, call)
+      }
+      throw error
+    } finally {
+      client.removeListener('error', fail)
+      client.release(broken === undefined ? undefined : true)
+    }
+  }
+
+  async script(statements: readonly string[]): Promise<void> {
+    await this.transact(async (client) => {
+      for (const statement of statements) await client.query(statement)
+    })
+  }
+
+  transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
+    return this.#slots.run(() => this.#transact(work))
+  }
+
+  async #transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
+    const begin = `BEGIN ISOLATION LEVEL READ COMMITTED${(await this.#looks()) ? `; SELECT ${CLIENT_CHECK}` : ''}`
+    let broken = false
+    const fail = (): void => void (broken = true) // told to whoever uses it
+    const client = await this.#connect(fail)
+    const scope = new Scope()
+    try {
+      await this.#within(client.query(begin))
+      const answer = await work(guarded(client, scope, guarding))
+      scope.end() // what the work asks for from here on would stand behind the COMMIT, outside of any transaction
+      if (scope.unknown !== undefined) throw scope.unknown.error
+      const { command } = (await this.#within(client.query('COMMIT'))) as { command?: string }
+      if (command === 'ROLLBACK') throw spoilt() // said without an error
+      return answer
+    } catch (error) {
+      scope.end()
+      // Broken off: a savepoint is open or being made, and a statement in it may be under way. A ROLLBACK would wait behind
+      // that one; closing the connection ends both at once.
+      if (isInstance(error, NoAnswer) || scope.unknown !== undefined || scope.savepoints > 0) fail()
+      else await this.#within(client.query('ROLLBACK')).catch(fail)
+      throw error
+    } finally {
+      client.removeListener('error', fail)
+      client.release(broken)
+    }
+  }
+
+  async savepoint<T>(tx: PgClient, work: (tx: PgClient) => Promise<T>): Promise<T> {
+    const given = givenOf(tx)
+    const client = given?.target ?? tx
+    const around = given?.scope ?? new Scope() // of a client that is the user's
+    around.check()
+    const name = `millrace_${++this.#savepoints}`
+    // Counted before it is sent: whoever ends the transaction meanwhile must know that its work is about to begin.
+    const closed = around.opening()
+    const run = async (statement: string): Promise<void> => {
+      around.check()
+      await this.#within(client.query(`${statement} ${name}`)).catch((error: unknown) => {
+        if (!isServersWord(error)) around.lose(error)
+        throw error
+      })
+    }
+    const scope = new Scope(around)
+    try {
+      await run('SAVEPOINT')
+      try {
+        around.check()
+        const answer = await work(guarded(client, scope, guarding))
+        scope.end()
+        await run('RELEASE SAVEPOINT')
+        return answer
+      } catch (error) {
+        scope.end()
+        if (!around.isOver) await run('ROLLBACK TO SAVEPOINT')
+        throw error
+      }
+    } finally {
+      scope.end()
+      closed()
+    }
+  }
+
+  async listen(channel: string, ear: NotificationListener): Promise<Listening> {
+    const { Client, options } = this.#pool
+    const client = new Client(options)
+    let over = false
+    const lose = (error: unknown): void => {
+      if (over) return
+      over = true
+      client.connection?.stream?.destroy()
+      ear.lost(error)
+    }
+    client.on('error', lose)
+    client.on('end', () => lose(new NoAnswer('The connection that listens was closed.')))
+    client.on('notification', ({ payload }) => ear.heard(payload ?? ''))
+    const call = (asked: Call): Promise<string | null> => this.#ask(client, { ...asked, name: '' })
+    try {
+      await this.#within(client.connect())
+      await this.#within(client.query(`LISTEN ${quoted(channel)}`))
+    } catch (error) {
+      over = true
+      client.connection?.stream?.destroy()
+      throw error
+    }
+    return {
+      call: async (asked) => {
+        try {
+          return await call(asked)
+        } catch (error) {
+          if (!isServersWord(error)) lose(error)
+          throw error
+        }
+      },
+      close: async () => {
+        over = true
+        await this.#within(client.end()).catch(() => client.connection?.stream?.destroy())
+      },
+    }
+  }
+
+  async close(): Promise<void> {
+    if (this.#own) await this.#pool.end()
+  }
+
+  /**
+   * A connection of the pool, and `fail` hears of its errors; one that comes too late is given back. It listens from the very
+   * first moment: a server that is being stopped may say so in one breath with its greeting, and an error that nobody hears
+   * ends the process.
+   */
+  async #connect(fail: (error?: Error) => void): Promise<PgClient> {
+    const connecting = new Promise<PgClient>((resolve, reject) => {
+      this.#pool.connect((error, client) => {
+        client?.on('error', fail)
+        if (client === undefined) reject(error)
+        else resolve(client)
+      })
+    })
+    try {
+      const client = await this.#within(connecting)
+      this.#connected = true
+      return client
+    } catch (error) {
+      const giveBack = (client: PgClient): void => {
+        client.removeListener('error', fail)
+        client.release()
+      }
+      connecting.then(giveBack).catch(() => {})
+      throw this.#unconnected(error)
+    }
+  }
+
+  /** What it means that there was no connection: the pool was in use, or the server cannot be reached. */
+  #unconnected(error: unknown): unknown {
+    if (isAnswer(error)) return error
+    const { options, totalCount, idleCount } = this.#pool
+    const { max = 10 } = options as { max?: number }
+    // Before the first connection, those of the pool may all be waiting for the server.
+    const inUse = this.#connected && totalCount >= max && idleCount === 0 && isWait(error)
+    return inUse ? exhausted(max, undefined, error) : unreachable(options, error)
+  }
+
+  async #ask(client: PgClient, { name, text, values }: Call): Promise<string | null> {
+    const prepared = this.#prepares && name !== ''
+    const query = prepared
+      ? { name, text, values, rowMode: 'array' as const }
+      : { text, values, rowMode: 'array' as const }
+    const { rows } = await this.#within(client.query(query))
+    return (rows[0]?.[0] as string | null | undefined) ?? null
+  }
+
+  /** Waits for an answer, but not for ever: a connection may be half open, and then nothing ever comes. */
+  #within<T>(asked: Promise<T>): Promise<T> {
+    const { patience, timer } = this.#options
+    return inTime(asked, patience, timer)
+  }
+}
+
+/** Whether an error says that a connection was waited for too long. */
+function isWait(error: unknown): boolean {
+  return isInstance(error, NoAnswer) || (error as Error).message === 'timeout exceeded when trying to connect'
+}
+
+function spoilt(): MillraceError {
+  return new MillraceError(
+    'TRANSACTION_ENDED',
+    'A statement in this transaction failed and its error was not passed on, so that PostgreSQL rolled all of it back. Nothing was written; let the error reach queue.transaction, or run what may fail in one inside it, which is a savepoint.',
+  )
+}

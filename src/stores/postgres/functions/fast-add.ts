@@ -1,0 +1,135 @@
+// stores/postgres/functions/fast-add.ts: the shortest ways in, for batches that do nothing but add plain jobs alike.
+import { lastTurn, TURN, turnOf } from './groups.js'
+import { crowd, declared, kept, pinned, recorded, refused, steady, UNIT } from './fast-parts.js'
+
+/** Whether something is set for a queue that an add has to look at, or the lane that the process remembers is not there any more. */
+const bounded = `not exists (select 1 from {S}.lane z where z.id = of_lane and z.queue = of_queue)
+      or exists (select 1 from {S}.cell c where c.key = 'limit:' || queue_name)
+      or exists (select 1 from {S}.cell c where c.key = 'pause:' || queue_name)`
+
+/**
+ * One job that is added by itself, in one statement: whatever PL/pgSQL evaluates besides would cost as much as the insert.
+ * Answers nothing where it is not for it, or the batch was applied before. An id that is taken is an error, which undoes it.
+ */
+const one = `
+create or replace function {S}.add_one_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
+  tries bigint, said text, job_id text, body text, clock bigint) returns text language plpgsql volatile ${pinned} set plan_cache_mode = force_generic_plan as $millrace$
+#variable_conflict use_variable
+declare
+  answer text;
+  held text := pg_advisory_xact_lock_shared(hashtextextended('{S}:recording', 0))::text
+    || pg_advisory_xact_lock(hashtextextended('{S}:writer:' || by, 0))::text;
+begin
+  with n as materialized (
+    select c.t, case when newest then -1 - c.place else c.place end as ord, c.place,
+           (select f.last_value from {S}.fence f) as fence,
+           exists (select 1 from {S}.peer y where y.until > c.t and y.id <> origin) as listened
+    from (select coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint) as t, nextval('{S}.place') as place) c
+    where not exists (select 1 from {S}.peer y where y.events_until > c.t)
+      and not (${bounded})
+      and current_setting('transaction_isolation') = 'read committed'
+  ), told as materialized (
+    insert into {S}.writer as w
+      select by, number, n.t, format('{"again":true,"now":%s,"groups":[["I",1,[%s],%s,%s]],"renewals":[],"claim":null}', n.t, n.place, newest::int, n.fence),
+        jsonb_build_object(of_lane || ' waiting', 1, of_queue || ' +added', 1) from n
+      on conflict (id) do update set seq = excluded.seq, at = excluded.at, receipt = excluded.receipt,
+        counts = w.counts || jsonb_build_object(of_lane || ' waiting', coalesce((w.counts->>(of_lane || ' waiting'))::bigint, 0) + 1,
+          of_queue || ' +added', coalesce((w.counts->>(of_queue || ' +added'))::bigint, 0) + 1)
+        where w.seq < excluded.seq
+      returning 1
+  ), put as (
+    insert into {S}.job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data)
+      select job_id, n.place, of_queue, of_lane, 'waiting', first, n.ord, n.fence, tries, n.t, said, body from n, told
+      returning 1
+  )
+  select format('{"now":%s,"groups":[["I",1,[%s],%s,%s]],"renewals":[],"asks":[],"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]}', n.t,
+      n.place, newest::int, n.fence, to_json(queue_name), of_lane, first, n.ord)
+    || case when n.listened then pg_notify('{C}', format('{"from":%s,"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]}',
+      to_json(origin), to_json(queue_name), of_lane, first, n.ord))::text else '' end
+    into answer from n, put;
+  return answer;
+end $millrace$;
+`
+
+/** Tells of them, if somebody watches. */
+const waiting = `if recording then
+    insert into event (events, body) values (added, ${crowd('waiting', { at: 't', ids: 'job_ids', lanes: 'array[of_lane]', lane: 'of_lane' })});
+  end if;`
+
+/** Many jobs alike, with nothing special about them: their ids and data in two texts, their places in blocks of a thousand or so. */
+const many = `
+create or replace function {S}.add_v2(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
+  tries bigint, said text, job_ids text, bodies text, clock bigint) returns text language plpgsql volatile
+  ${steady}
+as $millrace$
+#variable_conflict use_variable
+declare
+  ${declared}
+  refused boolean; recording boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text;
+  c_of int[]; c_what text[]; c_n int[];
+begin
+  select ${refused} or ${bounded}, ${recorded},
+         exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT})
+    into refused, recording, listened, fence_from, ids;
+  if refused then return null; end if;
+  added := cardinality(ids);
+  blocks := array(select nextval('{S}.place') from generate_series(1, added, 1024));
+  insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data)
+    select x.id, x.place, of_queue, of_lane, 'waiting', first, case when newest then -1 - x.place else x.place end, fence_from, tries, t, said, nullif(x.body, '')
+    from (select y.id, y.body, blocks[(y.n - 1) / 1024 + 1] + (y.n - 1) % 1024 as place
+          from unnest(ids, string_to_array(bodies, ${UNIT})) with ordinality y(id, body, n) offset 0) x;
+  groups := format('["I",%s,[%s],%s,%s]', added, array_to_string(blocks, ','), newest::int, fence_from);
+  c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
+  ${kept('by', 'number', 'groups', "''", "'null'")}
+  ${waiting}
+  hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first,
+    case when newest then -1024 - blocks[cardinality(blocks)] else blocks[1] end);
+  if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
+  return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);
+end $millrace$;
+`
+
+/** The same for jobs with groups, one or many: a group's first is given a turn, and those behind it the next ones. */
+const shared = `
+create or replace function {S}.add_shared_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint,
+  tries bigint, said text, job_ids text, bodies text, groups_in text, clock bigint) returns text language plpgsql volatile
+  ${steady}
+as $millrace$
+#variable_conflict use_variable
+declare
+  ${declared}
+  refused boolean; recording boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text; lanes int[]; come bigint; turns bigint[];
+  c_of int[]; c_what text[]; c_n int[];
+begin
+  select ${refused} or ${bounded}, ${recorded},
+         exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT}),
+         array(select l.id from lane l where l.queue = of_queue and l.shared), ${turnOf('of_queue', 'first')}
+    into refused, recording, listened, fence_from, ids, lanes, come;
+  if refused then return null; end if;
+  added := cardinality(ids);
+  blocks := array(select nextval('{S}.place') from generate_series(1, added, 1024));
+  with put as (
+    insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, grp)
+      select x.id, blocks[(x.n - 1) / 1024 + 1] + (x.n - 1) % 1024, of_queue, of_lane, 'waiting', first, x.base + (x.k - 1) * ${TURN}, fence_from, tries, t, said, nullif(x.body, ''), x.grp
+      from (select z.*, first_value(case when z.k = 1 then greatest(come, ${lastTurn('lanes', 'z', 'first')} + ${TURN}) end) over (partition by z.grp order by z.n) as base
+            from (select y.*, row_number() over (partition by y.grp order by y.n) as k
+                  from unnest(ids, string_to_array(bodies, ${UNIT}), string_to_array(groups_in, ${UNIT})) with ordinality y(id, body, grp, n)) z) x
+      order by x.n
+      returning ord)
+  select array_agg(put.ord) into turns from put;
+  groups := format('["S",[%s],%s]', array_to_string(turns, ','), fence_from);
+  c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
+  ${kept('by', 'number', 'groups', "''", "'null'")}
+  ${waiting}
+  hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first, (select min(y.ord) from unnest(turns) y(ord)));
+  if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
+  return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);
+end $millrace$;
+`
+
+/** What version 1 of the schema was asked for in their place: whoever calls it is told to go the long way. */
+const before = `
+create or replace function {S}.add_v1(b jsonb) returns text language sql immutable ${pinned} as $$ select null::text $$;
+`
+
+export const add = `${one}${many}${shared}${before}`

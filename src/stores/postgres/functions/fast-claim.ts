@@ -1,0 +1,219 @@
+// stores/postgres/functions/fast-claim.ts: the shortest way to jobs, for one ask and nothing else, from queues without limits.
+import { CLAIM_AGAIN } from './lock.js'
+import { crowd, declared, fitting, GROUP, kept, LARGE, recorded, refused, ROW, steady, UNIT } from './fast-parts.js'
+
+/** What is read of a job that is claimed. */
+const read = `j.ctid, j.id, j.lane, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.touched, j.created_at, j.data,
+        j.settings, j.dedup, j.grp, j.parent`
+
+const waits = "j.state = 'waiting' and j.kind = 'job'"
+
+/** From one lane: locked as it is read, whatever others hold passed over. In lanes of jobs with groups turns may be the same. */
+const fromOne = `
+        select ${read} from job j
+        where j.lane = lanes[1] and ${waits} and j.grp is null and (j.priority, j.ord) > (last_p, last_o)
+        order by j.priority, j.ord limit want + more for update skip locked`
+const fromShared = `
+        select ${read} from job j
+        where j.lane = lanes[1] and ${waits} and j.grp is not null and (j.priority, j.ord) >= (last_p, last_o)
+        order by j.priority, j.ord, j.seq limit want + more for update skip locked`
+
+/** From several: their heads are merged, then locked in that order. */
+const fromMany = `
+        select j.* from unnest(tids) y(tid) cross join lateral (
+          select ${read} from job j where j.ctid = y.tid and ${waits} for update skip locked) j`
+
+/** A row of text for each, in order; what is large is left out at first. */
+function take(source: string, data: string): string {
+  return `
+      select array_agg(x.ctid), count(*),
+             string_agg(concat_ws(${UNIT}, x.lane, x.id, x.priority, x.ord, x.fence + 1, x.attempt + 1, coalesce(x.attempts::text, ''), x.created_at,
+               coalesce(${data}, ''), coalesce(x.settings, ''), coalesce(x.dedup, ''),
+               case when x.parent is null then x.grp else coalesce(x.grp, '') end, x.parent), ${ROW}),
+             bool_or(x.stalls > 0 or x.attempts <= 1), array_agg(x.id) filter (where x.touched), bool_or(octet_length(x.data) > ${LARGE})
+        into tids, got, said, unfit, whole, large
+        from (${source}) x;`
+}
+
+const small = `case when octet_length(x.data) <= ${LARGE} then x.data end`
+
+/** Takes what was locked. One that may not be leased ahead is left to the long way; what an answer cannot hold, to another ask. */
+const settle = `
+      if unfit and more > 0 then raise exception using errcode = 'MR006'; end if;
+      if large then
+        ${fitting}
+        cut := cut or fit_n < got;
+        tids := tids[1:fit_n];
+        ${take(fromMany, 'x.data')}
+      end if;`
+
+/** Writes that what was taken is leased, some of it ahead; a lease depends on the lane. */
+function lease(until: string): string {
+  const leased = (ahead: boolean, which: string): string => `
+        update job j set state = 'active', fence = j.fence + 1, attempt = j.attempt + 1, worker = worker_id, claim = claim_no,
+            lease_until = ${until}, due_at = ${until}, started_at = t, ahead = ${ahead}
+          where j.ctid = any (${which});`
+  return `
+      if got <= want then ${leased(false, 'tids')}
+      elsif want = 0 then ${leased(true, 'tids')}
+      else ${leased(false, 'tids[1:want]')}${leased(true, 'tids[want + 1:]')}
+      end if;`
+}
+
+/** Tells what was taken, from the rows of the answer; and of which queues it was the last: nothing waits behind it or, where there are floors, below them. */
+const tell = `
+      select array[${crowd('active', {
+        at: 't',
+        worker: 'worker_id',
+        ids: 'z.ids',
+        lanes: 'z.of',
+        lane: "array_to_string(z.of, ',')",
+        attempts: 'z.attempts',
+        chains: `case when whole_ids is not null then (select string_agg(coalesce(j.chain, ''), ${UNIT})
+          from unnest(string_to_array(z.ids, ${UNIT})) y(id) cross join lateral (select o.chain from job o where o.id = y.id offset 0) j) end`,
+      })}] || array(
+          select json_build_object('type', 'drained', 'id', '', 'queue', q.name, 'name', '', 'at', t)::text from queue q
+          cross join (select jsonb_object_agg(y.lane, to_jsonb(z.far)) as places from unnest(lanes) y(lane)) p
+          where q.id in (select l.queue from lane l where l.id = any (z.of))
+            -- Behind the last that was taken is almost always another; below the floors lie all that were taken before.
+            and case when v1_waiting(q.id, p.places) or (floors is not null and v2_below(q.id, floors)) then v4_taken(q.id, p.places, floors) else true end
+          order by q.id), cardinality(z.of) - 1
+        into told, told_n
+        from (select array_agg(y.part[1]::int) as of, string_agg(y.part[2], ${UNIT}) as ids, string_agg(y.part[6], ',') as attempts,
+                max(array[y.part[3]::bigint, y.part[4]::bigint]) as far
+              from (select string_to_array(x.row, ${UNIT}) as part from unnest(string_to_array(rows_out, ${ROW})) x(row) offset 0) y) z;
+      told_n := told_n + cardinality(told);
+      insert into event (events, body) values (told_n, array_to_string(told, ${ROW}));
+      if exists (select 1 from peer y where y.until > t and y.id <> origin) then
+        perform pg_notify('{C}', format('{"from":%s,"events":%s,"work":[],"due":[],"revoked":[],"places":[]}', to_json(origin), told_n));
+      end if;`
+
+/**
+ * As `commit_v1`, for one ask. Answers nothing where it is not for it, and then has done nothing. An ask that finds nothing
+ * leaves no trace: if it is sent again, it may find something.
+ */
+export const claims = `
+create or replace function {S}.claim_v2(by text, number bigint, origin text, worker_id text, queue_names text[], limits text[], handled text[], known text[], leases bigint[],
+  other bigint, want int, more int, floors jsonb, clock bigint) returns text language plpgsql volatile
+  ${steady}
+as $millrace$
+#variable_conflict use_variable
+declare
+  ${declared}
+  refused boolean; shared boolean; last_s bigint; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; said text; whole text[]; got int;
+  found_n int; fit_n int; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
+  c_of int[]; c_what text[]; c_n int[]; recording boolean; told text[]; told_n int := 0; later bigint;
+begin
+  -- Whoever writes a pause or a limit of a queue waits for the claims under way; claims do not wait for them.
+  for i in 1 .. cardinality(queue_names) loop
+    if not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || queue_names[i], 0)) then return null; end if;
+  end loop;
+  select array_agg(l.id), array_agg(t + coalesce(leases[l.at], other)), bool_or(l.shared),
+         ${refused} or exists (select 1 from cell c where c.key = any (limits) and v1_limited(v1_cell(c.key))), ${recorded}
+    into lanes, untils, shared, refused, recording
+    from queue q
+    cross join lateral (select case when exists (select 1 from cell c where c.key = 'pause:' || q.name) then v1_cell('pause:' || q.name) end as said offset 0) pause
+    cross join lateral (select m.id, m.name, m.version, m.shared, array_position(handled, m.name) as at from lane m where m.queue = q.id offset 0) l
+    where q.name = any (queue_names) and coalesce(leases[l.at], other) is not null and (l.at is null or known[l.at] = '' or l.version = any (known[l.at]::bigint[]))
+      and (pause.said is null or (pause.said->'all' is distinct from 'true'
+        and not (jsonb_typeof(pause.said->'names') is not distinct from 'array' and pause.said->'names' ? l.name)));
+  if refused then return null; end if;
+  many := cardinality(lanes) > 1;
+  if shared and many then
+    -- Jobs with groups of several queues, or with groups and without, stand in lines that only the long way merges; but in most cases one line has any.
+    select array_agg(y.lane), array_agg(y.until), bool_or(l.shared), count(distinct case when l.shared then l.queue else 0 end) > 1
+      into lanes, untils, shared, refused
+      from unnest(lanes, untils) y(lane, until) join lane l on l.id = y.lane cross join lateral (
+        select coalesce((floors->(l.id::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((floors->(l.id::text)->>1)::bigint, '-9223372036854775808') as o) f
+      where case when l.shared then exists (select 1 from job j where j.lane = l.id and ${waits} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o))
+        else exists (select 1 from job j where j.lane = l.id and ${waits} and j.grp is null and (j.priority, j.ord) > (f.p, f.o)) end;
+    if refused or (lanes is null and floored) then return null; end if;
+    many := cardinality(lanes) > 1;
+  end if;
+  loop
+    exit when want + more = 0 or lanes is null;
+    if many and shared then
+      select array_agg(z.ctid), count(*), (array_agg(z.priority))[count(*)], (array_agg(z.ord))[count(*)], (array_agg(z.seq))[count(*)]
+        into tids, found_n, last_p, last_o, last_s from (
+        select x.* from unnest(lanes) g(lane) cross join lateral (
+          select j.ctid, j.priority, j.ord, j.seq from job j where j.lane = g.lane and ${waits} and j.grp is not null
+            and (j.priority, j.ord, j.seq) > (coalesce(last_p, case when floored then (floors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
+                                              coalesce(last_o, case when floored then (floors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'),
+                                              coalesce(last_s, '-9223372036854775808'))
+          order by j.priority, j.ord, j.seq limit want + more) x
+        order by x.priority, x.ord, x.seq limit want + more) z;
+      ${take(fromMany, small)}
+      ${settle}
+    elsif many then
+      -- Above its floor in each lane, and once that is read, above the last that was read.
+      select array_agg(z.ctid), count(*), (array_agg(z.priority))[count(*)], (array_agg(z.ord))[count(*)] into tids, found_n, last_p, last_o from (
+        select x.* from unnest(lanes) g(lane) cross join lateral (
+          select j.ctid, j.priority, j.ord from job j where j.lane = g.lane and ${waits} and j.grp is null
+            and (j.priority, j.ord) > (coalesce(last_p, case when floored then (floors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
+                                       coalesce(last_o, case when floored then (floors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'))
+          order by j.priority, j.ord limit want + more) x
+        order by x.priority, x.ord limit want + more) z;
+      ${take(fromMany, small)}
+      ${settle}
+    else
+      last_p := coalesce(case when floored then (floors->(lanes[1]::text)->>0)::bigint end, '-9223372036854775808');
+      last_o := coalesce(case when floored then (floors->(lanes[1]::text)->>1)::bigint end, '-9223372036854775808');
+      if shared then ${take(fromShared, small)}
+      else ${take(fromOne, small)}
+      end if;
+      found_n := got;
+      ${settle}
+    end if;
+    if got > 0 then
+      if claim_no is null then claim_no := nextval('{S}.claim'); end if;
+      if many then
+        ${lease('untils[array_position(lanes, j.lane)]')}
+        select c_of || array_agg(z.lane) || array_agg(z.lane), c_what || array_agg('waiting'::text) || array_agg('active'::text),
+               c_n || array_agg(-z.n) || array_agg(z.n)
+          into c_of, c_what, c_n
+          from (select split_part(y.row, ${UNIT}, 1)::int as lane, count(*)::int as n from unnest(string_to_array(said, ${ROW})) y(row) group by 1) z;
+      else
+        ${lease('untils[1]')}
+        c_of := c_of || array[lanes[1], lanes[1]]; c_what := c_what || array['waiting', 'active']; c_n := c_n || array[-got, got];
+      end if;
+      if shared then
+        perform v1_come(y.queue, y.p, y.o) from (
+          select l.queue, split_part(z.row, ${UNIT}, 3)::bigint as p, max(split_part(z.row, ${UNIT}, 4)::bigint) as o
+          from unnest(string_to_array(said, ${ROW})) z(row) cross join (select m.queue from lane m where m.id = lanes[1]) l group by 1, 2) y;
+      end if;
+      more := more - greatest(0, got - want);
+      want := greatest(0, want - got);
+      rows_out := concat_ws(${ROW}, rows_out, said);
+      if whole is not null then whole_ids := whole_ids || whole; end if;
+    end if;
+    exit when want + more = 0 or cut;
+    continue when found_n > got; -- others hold some of what was read: what lies behind is read, too
+    exit when not floored;
+    floored := false; -- what lies below may be new
+    last_p := null; last_o := null; last_s := null;
+  end loop;
+  -- What waits still, above the floors, is locked by somebody who may let go of it without a word.
+  if want > 0 and not cut and exists (
+    select 1 from unnest(lanes) g(lane)
+    cross join lateral (select coalesce((floors->(g.lane::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((floors->(g.lane::text)->>1)::bigint, '-9223372036854775808') as o) f
+    cross join lateral (
+      (select 1 from job j where j.lane = g.lane and ${waits} and j.grp is null and (j.priority, j.ord) > (f.p, f.o) limit 1)
+      union all
+      (select 1 from job j where j.lane = g.lane and ${waits} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o) limit 1)) z
+  ) then
+    later := t + ${CLAIM_AGAIN};
+  end if;
+  if whole_ids is not null then
+    select string_agg(v1_record(z.j)::text, ',') into records
+      from unnest(whole_ids) y(id) cross join lateral (select j from job j where j.id = y.id offset 0) z(j);
+  end if;
+  if claim_no is not null then
+    ${kept('by', 'number', "''", "''", 'claim_no')}
+    if recording then
+      ${tell}
+    end if;
+  end if;
+  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":%s,"work":%s,"due":[],"revoked":[],"places":[]%s}',
+    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, told_n, case when cut then to_json(queue_names) else '[]' end, ',"later":' || later) || ${GROUP} || coalesce(rows_out, '');
+end $millrace$;
+`

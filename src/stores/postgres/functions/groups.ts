@@ -1,0 +1,192 @@
+// stores/postgres/functions/groups.ts: what commits and claims know of groups and rates: bounds, turns and tokens.
+
+/** Waiting jobs as the index by group has them: said otherwise than for the index by turns, so that this one is read and never that. */
+const ofGroups = "j.grp is not null and j.state = 'waiting' and j.kind <> 'schedule'"
+
+/** The last turn of a group (`grp` of `of`) within a priority, in the shared lanes `lanes` of its queue; nothing where none of its jobs wait. */
+export function lastTurn(lanes: string, of: string, priority: string): string {
+  return `(select max(m.ord) from unnest(${lanes}) l(lane) cross join lateral (
+              select j.ord from {S}.job j where j.lane = l.lane and j.grp = ${of}.grp and j.priority = ${priority} and ${ofGroups}
+              order by j.ord desc limit 1) m)`
+}
+
+/** The turn that a queue has come to within a priority; where that was forgotten (`tidy_v3`), where those stand that wait. */
+export function turnOf(queue: string, priority: string): string {
+  return `coalesce((select y.come from {S}.turn y where y.queue = ${queue} and y.priority = ${priority}),
+    (select min(m.ord) from {S}.lane l cross join lateral (
+      select j.ord from {S}.job j where j.lane = l.id and j.priority = ${priority} and j.grp is not null and j.state = 'waiting' and j.kind = 'job'
+      order by j.ord limit 1) m where l.queue = ${queue} and l.shared), 0)`
+}
+
+/** What a turn comes to for a group of weight 1, and the parts of a stretch of time that are told apart: as `stores/fair-order.ts` and `stores/rates.ts` have it. */
+export const TURN = 65_536
+const PARTS = 128
+
+/** What the cells of a queue say; what is not a number, or not a rate, bounds nothing. */
+const bounds = `
+-- A number that a cell says.
+create or replace function {S}.v1_number(said jsonb) returns numeric language sql immutable as $$
+  select case when jsonb_typeof(said) = 'number' then said::numeric end
+$$;
+
+-- The rate in a bound: how many, and in which time.
+create or replace function {S}.v1_rate(bound jsonb) returns numeric[] language sql immutable as $$
+  select case when jsonb_typeof(bound->'rate'->'max') = 'number' and jsonb_typeof(bound->'rate'->'per') = 'number' and bound->'rate'->'per' > '0'
+    then array[(bound->'rate'->'max')::numeric, least((bound->'rate'->'per')::numeric, 1e15)] end
+$$;
+
+-- Whether a bound bounds claims.
+create or replace function {S}.v1_bounds(bound jsonb) returns boolean language sql immutable as $$
+  select coalesce(jsonb_typeof(bound->'concurrency') = 'number', false) or {S}.v1_rate(bound) is not null
+$$;
+
+-- Whether a limit bounds the claims of some group.
+create or replace function {S}.v1_limits_groups(bound jsonb) returns boolean language sql immutable as $$
+  select {S}.v1_bounds(bound->'group')
+    or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'groups') = 'object' then bound->'groups' else '{}' end) e where {S}.v1_bounds(e.value))
+$$;
+
+-- Whether a limit bounds claims, of the queue, of a name or of a group.
+create or replace function {S}.v1_limited(bound jsonb) returns boolean language sql immutable as $$
+  select {S}.v1_bounds(bound) or {S}.v1_limits_groups(bound)
+    or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'names') = 'object' then bound->'names' else '{}' end) e where {S}.v1_bounds(e.value))
+$$;
+
+-- What bounds one group: what is said of it goes before what is said of each.
+create or replace function {S}.v1_group(bound jsonb, g text) returns jsonb language sql immutable as $$
+  select case when jsonb_typeof(bound->'group') = 'object' then bound->'group' else '{}' end
+    || case when jsonb_typeof(bound->'groups'->g) = 'object' then bound->'groups'->g else '{}' end
+$$;
+
+-- Whether adds to this queue, with a group or without, have to be counted.
+create or replace function {S}.v1_counted(bound jsonb, grouped boolean) returns boolean language sql immutable as $$
+  select coalesce(jsonb_typeof(bound->'backlog') = 'number', false) or (grouped and (coalesce(jsonb_typeof(bound->'group'->'backlog') = 'number', false)
+    or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'groups') = 'object' then bound->'groups' else '{}' end) e
+               where jsonb_typeof(e.value->'backlog') = 'number')))
+$$;
+`
+
+/** Turns, as \`turn\` in stores/fair-order.ts gives them. */
+const turns = `
+-- The turn of a job that begins to wait, and how far behind it the next of its group stands; \`bound\` is what limits its queue.
+-- Nobody is locked: of two who add at the same moment each may be given the same turn.
+create or replace function {S}.v1_turns(of int, g text, p bigint, bound jsonb default null) returns bigint[] language plpgsql stable as $$
+declare
+  come bigint;
+  last bigint;
+  step bigint;
+  weight numeric;
+begin
+  if bound is null then select {S}.v1_cell('limit:' || q.name) into bound from {S}.queue q where q.id = of; end if;
+  weight := {S}.v1_number(bound->'groups'->g->'weight');
+  step := case when weight > 0 then greatest(1, least(round(${TURN} / weight), 1e12)) else ${TURN} end;
+  come := ${turnOf('of', 'p')};
+  select max(m.ord) into last from {S}.lane l cross join lateral (
+      select j.ord from {S}.job j where j.lane = l.id and j.grp = g and j.priority = p and ${ofGroups}
+      order by j.ord desc limit 1) m
+    where l.queue = of and l.shared;
+  return array[case when last is null then come else greatest(come, least(last + step, ${Number.MAX_SAFE_INTEGER})) end, step];
+end $$;
+
+-- Jobs up to this turn were claimed. Who finds that others are writing it leaves it to them.
+create or replace function {S}.v1_come(of int, p bigint, turn bigint) returns void language plpgsql volatile as $$
+begin
+  update {S}.turn y set come = turn where y.ctid = (
+    select z.ctid from {S}.turn z where z.queue = of and z.priority = p and z.come < turn for update skip locked);
+  if not found and not exists (select 1 from {S}.turn y where y.queue = of and y.priority = p)
+    and pg_try_advisory_xact_lock(hashtextextended('{S}:turn:' || of || ' ' || p, 0))
+  then
+    insert into {S}.turn values (of, p, turn) on conflict do nothing;
+  end if;
+end $$;
+`
+
+/** Tokens, as stores/rates.ts has them. */
+const tokens = `
+-- How many more claims a rate lets through now, and when the first that was taken comes back. What was taken more than a stretch ahead
+-- of now has come back: the clock was set back since.
+create or replace function {S}.v1_tokens(of int, key text, rate numeric[], t bigint, out remain numeric, out back bigint) language sql stable as $$
+  select greatest(0, rate[1] - coalesce(sum(y.n), 0)),
+    case when rate[1] > 0 then ceil(coalesce(min(y.at), ceil(t / p.part) * p.part) + rate[2])::bigint end
+  from (select greatest(1, floor(rate[2] / ${PARTS})) as part) p
+  left join lateral (select u.at, u.n from {S}.rate r cross join lateral unnest(r.at, r.n) u(at, n)
+                     where r.queue = of and r.what = key and u.at + rate[2] > t and u.at <= ceil(t / p.part) * p.part + rate[2]) y on true
+  group by p.part
+$$;
+
+-- Takes some.
+create or replace function {S}.v1_take(of int, key text, rate numeric[], count int, t bigint) returns void language plpgsql volatile as $$
+declare
+  part numeric := greatest(1, floor(rate[2] / ${PARTS}));
+  now_at bigint := ceil(t / part) * part;
+  ats bigint[];
+  ns bigint[];
+  many int;
+begin
+  select array_agg(u.at order by u.i), array_agg(u.n order by u.i) into ats, ns
+    from {S}.rate r cross join lateral unnest(r.at, r.n) with ordinality u(at, n, i) where r.queue = of and r.what = key and u.at + rate[2] > t and u.at <= now_at + rate[2];
+  many := cardinality(ats);
+  if many > 0 and ats[many] >= now_at then ns[many] := ns[many] + count;
+  else ats := ats || now_at; ns := ns || count::bigint; end if;
+  insert into {S}.rate as r values (of, key, ats, ns, ats[cardinality(ats)] + rate[2])
+    on conflict (queue, what) do update set at = excluded.at, n = excluded.n, until = excluded.until;
+end $$;
+`
+
+/** The heads of lanes that a claim merges. */
+const heads = `
+-- Jobs that wait in lanes, from a place in each on: the first \`most\` of each line, which is all lanes without groups, or those of one
+-- queue with groups. None of the lanes that are \`stopped\`. Where \`apart\`, a lane is read group by
+-- group, without those in \`passed\`, some of each: so that of a group that gives nothing nothing is read. \`cut\` is the last of its line that is known; behind it there may be more.
+create or replace function {S}.v1_heads(lanes int[], queues int[], shared boolean[], apart boolean[], ps bigint[], os bigint[], ss bigint[],
+  stopped int[], passed text[], most int, each int)
+  returns table (at int, tid tid, priority bigint, ord bigint, seq bigint, stalls int, attempts bigint, grp text, cut boolean) language plpgsql volatile
+  set enable_sort = off -- where an index has the order, it is to be read in that order, however few there seem to be
+as $$
+#variable_conflict use_column
+begin
+  return query
+    select y.at, y.tid, y.priority, y.ord, y.seq, y.stalls, y.attempts, y.grp, y.k = most from (
+      select x.*, row_number() over (partition by case when shared[x.at] then queues[x.at] end order by x.priority, x.ord, x.seq) as k
+      from generate_subscripts(lanes, 1) g(at) cross join lateral (
+        (select g.at, j.ctid as tid, j.priority, j.ord, j.seq, j.stalls, j.attempts, null::text as grp from {S}.job j
+         where not shared[g.at] and j.lane = lanes[g.at] and j.state = 'waiting' and j.kind = 'job' and j.grp is null
+           and (j.priority, j.ord) > (ps[g.at], os[g.at])
+         order by j.priority, j.ord limit most)
+        union all
+        (select g.at, j.ctid, j.priority, j.ord, j.seq, j.stalls, j.attempts, j.grp from {S}.job j
+         where shared[g.at] and not apart[g.at] and j.lane = lanes[g.at] and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
+           and (j.priority, j.ord, j.seq) > (ps[g.at], os[g.at], ss[g.at])
+         order by j.priority, j.ord, j.seq limit most)
+      ) x where not (stopped @> array[g.at])
+    ) y where y.k <= most;
+  if true = any (apart) then
+    return query
+      with recursive w as (
+        select g.at, lanes[g.at] as lane, (select j.grp from {S}.job j where j.lane = lanes[g.at] and ${ofGroups}
+          order by j.grp limit 1) as grp
+        from generate_subscripts(lanes, 1) g(at) where apart[g.at] and not (stopped @> array[g.at])
+        union all
+        select w.at, w.lane, (select j.grp from {S}.job j where j.lane = w.lane and j.grp > w.grp and ${ofGroups}
+          order by j.grp limit 1)
+        from w where w.grp is not null
+      ), h as materialized (
+        select x.*, queues[x.at] as line, row_number() over (partition by x.at, x.grp order by x.priority, x.ord, x.seq) = each as ends
+        from w cross join lateral (
+          select w.at, j.ctid as tid, j.priority, j.ord, j.seq, j.stalls, j.attempts, j.grp from {S}.job j
+          where j.lane = w.lane and j.grp = w.grp and ${ofGroups}
+            and (j.priority, j.ord, j.seq) > (ps[w.at], os[w.at], ss[w.at])
+          order by j.priority, j.ord, j.seq limit each
+        ) x where w.grp is not null and not (w.at || ' ' || w.grp = any (passed))
+      ), c as (
+        select distinct on (h.line) h.line, h.priority, h.ord, h.seq from h where h.ends order by h.line, h.priority, h.ord, h.seq
+      )
+      select h.at, h.tid, h.priority, h.ord, h.seq, h.stalls, h.attempts, h.grp, (h.priority, h.ord, h.seq) = (c.priority, c.ord, c.seq)
+      from h left join c on c.line = h.line
+      where c.line is null or (h.priority, h.ord, h.seq) <= (c.priority, c.ord, c.seq);
+  end if;
+end $$;
+`
+
+/** What goes before the functions that commit and claim. */
+export const groups = `${bounds}${turns}${tokens}${heads}`

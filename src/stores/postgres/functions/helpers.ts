@@ -1,0 +1,169 @@
+// stores/postgres/functions/helpers.ts: small functions that commits and reads share.
+
+/** The record of a job as an array, in the order that `rows.ts` reads. */
+export const helpers = `
+create or replace function {S}.v1_record(j {S}.job) returns json language sql stable as $$
+  select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
+    j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
+    j.chain_index, j.parent, j.pending, j.stalls, j.ahead, j.data, j.settings, j.dedup, j.progress, j.result, j.error,
+    array_to_json(j.errors), j.created_at, j.started_at, j.finished_at, j.seq, j.grp, j.memo)
+  from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
+$$;
+
+-- The same of a job that was moved, for those who are refused because of that: without its payload, but for why it was cancelled.
+create or replace function {S}.v4_moved(j {S}.job) returns json language sql stable as $$
+  select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
+    j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
+    j.chain_index, j.parent, j.pending, j.stalls, j.ahead, null, j.settings, j.dedup, null, null, case when j.state = 'cancelled' then j.error end,
+    null, j.created_at, j.started_at, j.finished_at, j.seq, j.grp, null)
+  from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
+$$;
+
+-- A job just claimed: in short, if nothing has happened to it before. What is short says nothing of a parent, for version 1 reads it, too.
+create or replace function {S}.v1_claimed(j {S}.job) returns text language sql stable as $$
+  select case when j.touched or j.parent is not null then {S}.v1_record(j)::text
+    else json_build_array(j.lane, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.lease_until, j.ahead, j.created_at,
+      j.data, j.settings, j.dedup, j.grp)::text end
+$$;
+
+-- What a cell says; nothing, where it is not there or is not an object, for a commit must not fail over a setting.
+create or replace function {S}.v1_cell(name text) returns jsonb language plpgsql stable as $$
+declare
+  said text;
+  parsed jsonb;
+begin
+  select value into said from {S}.cell where key = name;
+  if not found then return '{}'; end if;
+  begin
+    parsed := said::jsonb;
+  exception when others then
+    return '{}';
+  end;
+  return case when jsonb_typeof(parsed) = 'object' then parsed else '{}' end;
+end $$;
+
+-- When a job next wants attention, by its other times.
+create or replace function {S}.v1_due(j {S}.job) returns bigint language sql immutable as $$
+  select case j.state
+    when 'delayed' then j.run_at
+    when 'active' then j.lease_until
+    when 'waiting-children' then j.broken_at
+    when 'waiting' then null
+    else case when j.stale then j.delete_at else least(j.stale_at, j.delete_at) end
+  end
+$$;
+
+-- The event of the state that a job has entered.
+create or replace function {S}.v1_entered(j {S}.job, t bigint) returns text language sql stable as $$
+  select json_strip_nulls(json_build_object('type', j.state, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
+    'attempt', case when j.state in ('active', 'completed', 'failed') then j.attempt end,
+    'worker', case when j.state = 'active' then j.worker end,
+    'result', case when j.state = 'completed' then j.result end,
+    'error', case when j.state = 'failed' or (j.state = 'cancelled' and j.error::json->>'name' = 'JobCancelled') then j.error::json end,
+    'runAt', case when j.state = 'delayed' then j.run_at end))::text
+  from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
+$$;
+
+-- Something else that happened to a job.
+create or replace function {S}.v1_told(what text, j {S}.job, t bigint, holder text) returns text language sql stable as $$
+  select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
+    'attempt', case when what = 'retrying' then j.attempt end,
+    'worker', case when what = 'stalled' then holder end,
+    'progress', case when what = 'progress' then j.progress end,
+    'error', case when what = 'retrying' then j.error::json end,
+    'runAt', case when what = 'retrying' then j.run_at end))::text
+  from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
+$$;
+
+-- Something that a note tells, and what goes with it.
+create or replace function {S}.v2_noted(what text, j {S}.job, t bigint, about text) returns text language sql stable as $$
+  select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
+    'progress', case when what = 'progress' then j.progress end, 'about', about))::text
+  from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
+$$;
+
+-- Whether a queue has jobs waiting; \`places\` says, by lane, from where on to look. Turns may be the same, places are not.
+create or replace function {S}.v1_waiting(of int, places jsonb) returns boolean language sql volatile as $$
+  select exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is null
+        and (j.priority, j.ord) > (coalesce((places->(l.id::text)->>0)::bigint, -9223372036854775808),
+                                   coalesce((places->(l.id::text)->>1)::bigint, -9223372036854775808))
+      limit 1
+    ) w where l.queue = of and not l.shared)
+  or exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
+        and (j.priority, j.ord) >= (coalesce((places->(l.id::text)->>0)::bigint, -9223372036854775808),
+                                    coalesce((places->(l.id::text)->>1)::bigint, -9223372036854775808))
+      limit 1
+    ) w where l.queue = of and l.shared)
+$$;
+
+-- Whether a queue has jobs waiting in a lane up to its floor: those that a claim which began behind it has not read.
+create or replace function {S}.v2_below(of int, floors jsonb) returns boolean language sql volatile as $$
+  select exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is null
+        and (j.priority, j.ord) <= ((floors->(l.id::text)->>0)::bigint, (floors->(l.id::text)->>1)::bigint)
+      limit 1
+    ) w where l.queue = of and not l.shared and floors ? l.id::text)
+  or exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
+        and (j.priority, j.ord) < ((floors->(l.id::text)->>0)::bigint, (floors->(l.id::text)->>1)::bigint)
+      limit 1
+    ) w where l.queue = of and l.shared and floors ? l.id::text)
+$$;
+
+-- Jobs of a queue that seem to wait, besides those in the lanes of a claim: in other lanes, and up to its floors. Who has
+-- locked or changed each of them, if anybody.
+create or replace function {S}.v4_elsewhere(of int, places jsonb, floors jsonb) returns table (holder xid) language sql volatile as $$
+    select j.xmax as holder from {S}.lane l cross join lateral (
+        select o.xmax from {S}.job o where o.lane = l.id and o.state = 'waiting' and o.kind = 'job' and o.grp is null
+          and (o.priority, o.ord) <= (coalesce(case when places ? l.id::text then (floors->(l.id::text)->>0)::bigint end, 9223372036854775807),
+                                      coalesce(case when places ? l.id::text then (floors->(l.id::text)->>1)::bigint end, 9223372036854775807))) j
+      where l.queue = of and not l.shared and (not places ? l.id::text or floors ? l.id::text)
+    union all
+    select j.xmax as holder from {S}.lane l cross join lateral (
+        select o.xmax from {S}.job o where o.lane = l.id and o.state = 'waiting' and o.kind = 'job' and o.grp is not null
+          and (o.priority, o.ord) <= (coalesce(case when places ? l.id::text then (floors->(l.id::text)->>0)::bigint end, 9223372036854775807),
+                                      coalesce(case when places ? l.id::text then (floors->(l.id::text)->>1)::bigint end, 9223372036854775807))) j
+      where l.queue = of and l.shared and (not places ? l.id::text or floors ? l.id::text)
+$$;
+
+-- Whether nothing waits in a queue but what other commits under way are claiming: each of two claims that meet sees what the
+-- other takes as waiting, and neither would tell that they took the last. \`places\` says how far a claim has read in its lanes:
+-- behind that, whoever takes the last tells. What a user's transaction holds is not being claimed.
+create or replace function {S}.v4_taken(of int, places jsonb, floors jsonb) returns boolean language plpgsql volatile as $$
+declare
+  k bigint := hashtextextended('{S}:recording', 0);
+begin
+  if exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is null
+        and (j.priority, j.ord) > ((places->(l.id::text)->>0)::bigint, (places->(l.id::text)->>1)::bigint) limit 1) w
+    where l.queue = of and not l.shared and places ? l.id::text)
+  or exists (
+    select 1 from {S}.lane l cross join lateral (
+      select 1 from {S}.job j where j.lane = l.id and j.state = 'waiting' and j.kind = 'job' and j.grp is not null
+        and (j.priority, j.ord) >= ((places->(l.id::text)->>0)::bigint, (places->(l.id::text)->>1)::bigint) limit 1) w
+    where l.queue = of and l.shared and places ? l.id::text)
+  or exists (select 1 from {S}.v4_elsewhere(of, places, floors) y where y.holder = 0) then return false; end if;
+  return not exists (
+    select 1 from {S}.v4_elsewhere(of, places, floors) y where y.holder not in (
+      select x.transactionid from pg_locks a join pg_locks x on x.pid = a.pid and x.virtualtransaction = a.virtualtransaction
+      where x.locktype = 'transactionid' and x.granted and a.locktype = 'advisory' and a.granted and a.objsubid = 1
+        and a.classid = ((k >> 32) & 4294967295)::oid and a.objid = (k & 4294967295)::oid))
+    -- Of those that find so at the same moment, one tells.
+    and pg_try_advisory_xact_lock(hashtextextended('{S}:drained:' || of, 0));
+end $$;
+
+-- All counts, by whose they are.
+create or replace function {S}.v1_counts() returns table (of int, what text, n numeric) language sql stable as $$
+  select y.of, y.what, sum(y.n) from (
+    select split_part(e.key, ' ', 1)::int as of, split_part(e.key, ' ', 2) as what, e.value::bigint as n
+      from {S}.writer w cross join lateral jsonb_each_text(w.counts) e where w.counts <> '{}'
+    union all select t.of, t.what, t.n from {S}.tally t) y group by 1, 2
+$$;
+`

@@ -1,0 +1,289 @@
+// stores/postgres/functions/move-many.ts: the part of a commit that moves many jobs in one statement, as `move.ts` moves one.
+import { freeable, freed } from './edges.js'
+import { saying } from './notes.js'
+import { crowd, UNIT } from './fast-parts.js'
+
+/** The verbs after which a chain has ended; a step of completions says none. */
+const releases = "coalesce(y.verb, 'c') in ('c', 'f', 'x', 'C', 'F', 'X', 'G')"
+
+/** Those among `end_ids` that somebody waits for, and whose end is to be told. */
+const awaited = `unnest(end_ids, verbs) y(id, verb) cross join lateral (select 1 from edge e where e.chain = y.id and e.state <> 'ended' limit 1) z
+            where ${releases}`
+
+/** Whose fate a step of many decides, in `s`: ids, fences and what else there is, each in one text. */
+export const whose = `
+      loose := '{}';
+      if jsonb_typeof(s->'id') = 'string' then
+        end_ids := string_to_array(s->>'id', ${UNIT});
+        fences := case when jsonb_typeof(s->'f') = 'number' then '{}' else string_to_array(s->>'f', ',') end;
+        results := coalesce(string_to_array(s->>'r', ${UNIT}, ''), '{}');
+        verbs := string_to_array(s->>'v', null);
+        faults := string_to_array(s->>'e', ${UNIT}, '');
+      else -- as version 1 sends completions
+        end_ids := array(select jsonb_array_elements_text(s->'id'));
+        fences := array(select jsonb_array_elements_text(s->'f'));
+        results := array(select jsonb_array_elements_text(s->'r'));
+        verbs := null;
+      end if;
+`
+
+/** What becomes of a job that is completed, if there is no more to it. */
+const completed = `state = 'completed', fence = j.fence + 1, lease_until = null, due_at = null, ahead = false, claim = null,
+            finished_at = t, touched = true`
+
+/** Whether a job is held, and is one whose end concerns nobody else. */
+const held = "j.lease_until > t and j.chain is null and j.kind = 'job'"
+
+const unlocked = 'cardinality(locked) = 0 or y.id <> all (locked)'
+
+/** Each with its fence and its result. */
+const results = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result from unnest(end_ids, fences, results) y(id, fence, result)
+          where ${unlocked}`
+
+/** Each with what its holder said just before, too. */
+const spoken = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result, y.more
+          from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'w')) y(id, fence, result, more) where ${unlocked}`
+
+/** Each with all that there is. */
+const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce(y.verb, 'c') as verb, ${releases} as ends,
+            case lower(y.verb) when 'f' then 'failed' when 'x' then 'cancelled' when 'd' then 'delayed' when 'r' then 'delayed'
+              when 'w' then 'waiting' when 'n' then 'waiting' else 'completed' end as goal,
+            y.result, y.error, y.attempt::int as attempt, t + y.run_in::bigint as run_at, t + y.stale_in::bigint as stale_at, t + y.delete_in::bigint as delete_at, y.turn, y.more
+          from rows from (unnest(end_ids), unnest(fences), unnest(verbs), unnest(results), unnest(faults), unnest(string_to_array(s->>'at', ',', '')),
+            unnest(string_to_array(s->>'ri', ',', '')), unnest(string_to_array(s->>'si', ',', '')), unnest(string_to_array(s->>'di', ',', '')), unnest(turns_in), jsonb_array_elements(s->'w'))
+            y(id, fence, verb, result, error, attempt, run_in, stale_in, delete_in, turn, more)
+          where ${unlocked}`
+
+/** What becomes of a job that is moved, as `moved` in stores/apply.ts has it; `ord` is its place. It was not finished before. */
+function moved(ord: string): string {
+  return `state = x.goal, fence = j.fence + 1, ord = ${ord}, attempt = coalesce(x.attempt, j.attempt), worker = case when x.ends then j.worker end,
+            run_at = case when x.goal <> 'waiting' then coalesce(x.run_at, j.run_at) end, due_at = coalesce(x.run_at, least(x.stale_at, x.delete_at)),
+            stale_at = x.stale_at, delete_at = x.delete_at, lease_until = null, ahead = false, claim = null, touched = true, result = x.result,
+            error = coalesce(x.error, j.error), errors = case when x.error is null then j.errors
+              else coalesce(j.errors[greatest(1, cardinality(j.errors) - ${50 - 2}):], '{}')
+                || format('{"fence":%s,"attempt":%s,"at":%s,%s', j.fence, j.attempt, t, substr(x.error, 2)) end,
+            finished_at = case when x.ends then t end, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)`
+}
+
+/** Writes completions; answers how many, which, from which lanes, their keys, and what there is to tell; `said` comes before that. */
+function complete(update: string, said = 'null'): string {
+  return `
+          with up as (
+            ${update}
+            returning j.id, j.lane, j.dedup, j.attempt, j.result, case when recording then ${said} end as said
+          )
+          select count(*), array_agg(up.id), array_agg(up.lane), array_agg(up.dedup), string_agg(up.attempt::text, ',') filter (where recording),
+            string_agg(coalesce(up.result, ''), ${UNIT}) filter (where recording), string_agg(up.said, ${UNIT})
+            into got, ids_in, lanes_in, keyed, over, why, stands from up;
+          if recording and got > 0 then
+            many := ${crowd('completed', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', results: 'why' })};
+          end if;
+  `
+}
+
+/** Writes moves; answers besides what each was and became, which are to be removed, when they are due, and where they wait. */
+function move(write: string, was: string, told: string): string {
+  return `
+          up as (
+            ${write}
+            returning j.*, ${was} || ' ' || x.verb as how, x.verb, x.ends, case when recording then ${told} end as told
+          )
+          select count(*), array_agg(up.id), array_agg(up.lane), array_agg(case when up.ends or up.verb = 'g' then up.dedup end), string_agg(up.told, ${UNIT}),
+            array_agg(up.how), array_agg(up.id) filter (where up.verb <> lower(up.verb) or up.verb = 'g'), max(up.fence) filter (where up.verb <> lower(up.verb) or up.verb = 'g'),
+            array_agg(up.queue) filter (where up.due_at is not null and lower(up.verb) <> 'g'), array_agg(up.due_at) filter (where up.due_at is not null and lower(up.verb) <> 'g'),
+            array_agg(up.lane) filter (where up.verb in ('w', 'n')), array_agg(up.priority) filter (where up.verb in ('w', 'n')), array_agg(up.ord) filter (where up.verb in ('w', 'n'))
+            into got, ids_in, lanes_in, keyed, stands, some_text, gone, last_o, queues, ords, a_lane, a_p, a_o from up;
+  `
+}
+
+/** What a holder said just before the end. */
+const said = saying("x.more ? 'p'")
+
+const events = `concat_ws(${UNIT}, ${said},
+              case when x.verb = 'r' then v1_told('retrying', j, t, null) end, v1_entered(j, t),
+              case when x.verb <> lower(x.verb) then v1_told('removed', j, t, null) end)`
+
+/** Frees the keys of jobs that have ended, but those that are held for a time. */
+const freeKeys = `
+          if array_remove(keyed, null) <> '{}' then
+            delete from key y using (select u.id, u.dedup::json->>'key' as key from unnest(ids_in, keyed) u(id, dedup) where u.dedup is not null) d
+              where y.key = d.key and y.job = d.id and y.until is null;
+          end if;
+`
+
+/** Turns for those with a group that begin to wait behind others: each group's first is given one, and those behind it the next ones. */
+const turning = `
+            select array_agg(z.turn order by z.n) into turns_in from (
+              select w.n, w.first[1] + (w.k - 1) * w.first[2] as turn from (
+                select v.*, first_value(case when v.k = 1 then v1_turns(v.queue, v.grp, v.priority) end) over (partition by v.queue, v.grp, v.priority order by v.n) as first from (
+                  select y.n, o.queue, o.grp, o.priority, case when o.grp is not null then row_number() over (partition by o.queue, o.grp, o.priority order by y.n) end as k
+                  from unnest(end_ids, fences, verbs) with ordinality y(id, fence, verb, n)
+                  left join lateral (select j.queue, j.grp, j.priority from job j where j.id = y.id and y.verb = 'n' and j.grp is not null and (${unlocked})
+                    and j.fence = coalesce(y.fence, s->>'f')::bigint and j.state = 'delayed' offset 0) o on true) v) w) z;
+`
+
+/**
+ * The moves of `s`, of which those that somebody holds, or has moved, are passed over: in `locked`; and those that somebody waits for, but
+ * completions whose dependents can be told of all at once.
+ */
+const careful = `
+        told := '{}'; many := null;
+        select coalesce(array_agg(y.id) filter (where z.mine is null), '{}'), bool_or(z.grp is not null) into locked, gated from unnest(end_ids, fences) y(id, fence)
+          left join lateral (select true as mine, o.grp from job o
+            where o.id = y.id and o.fence = coalesce(y.fence, s->>'f')::bigint for update skip locked) z on true;
+        if exists (select 1 from edge) then
+          if s->>'k' = 'c' then
+            ${freeable}
+            locked := locked || kept_back;
+          else
+            locked := locked || array(select y.id from ${awaited});
+          end if;
+        end if;
+        locked := locked || array(select y.id from unnest(end_ids) y(id)
+          cross join lateral (select o.dedup::json->>'key' as key from job o where o.id = y.id and o.dedup is not null offset 0) d
+          cross join lateral (select 1 from key o where o.key = d.key and o.job = y.id and o.until is null offset 0) k
+          left join lateral (select true as mine from key o where o.key = d.key for update skip locked) z on true
+          where z.mine is null);
+        if s ? 'gone' then
+          with x as (${each}),
+          ${move(
+            `delete from job j using x where j.id = x.id and j.fence = x.fence and j.kind = 'job' and (j.chain is null or x.verb = 'g')
+              and j.state not in ('active', 'waiting-children')`,
+            'j.state',
+            "v1_told('removed', j, t, null)",
+          )}
+        else
+          if gated then
+            ${turning}
+          end if;
+          with mine as materialized (
+            select j.ctid, x.*, j.state as was, case when x.verb = 'n' then coalesce(x.turn, nextval('{S}.place')) end as place from (${each}) x cross join lateral (
+              select o.ctid, o.state, o.lease_until, o.chain, o.kind from job o where o.id = x.id and o.fence = x.fence for update skip locked) j
+            where j.kind = 'job' and (j.chain is null or not x.ends)
+              -- Whoever waits for others may be told something by a group before its own.
+              and case when s ? 'hand' then j.state in ('waiting', 'delayed') and j.state <> x.goal else j.lease_until > t end
+          ),
+          ${move(
+            `update job j set ${moved('case when x.place is null then j.ord when j.ord < 0 then -1 - x.place else x.place end')} from mine x where j.ctid = x.ctid`,
+            'x.was',
+            events,
+          )}
+        end if;
+        ${freeKeys}
+        -- The rows of what was completed were locked before it was asked who waits for them: nobody has come since.
+        if got > 0 and told <> '{}' then
+          ${freed}
+        end if;
+`
+
+/**
+ * Jobs that are moved, in `s`: a group each. Answers in `loose` the places of those that have to be asked one by one:
+ * refused, waited for, of a chain, or with a key that somebody's open transaction holds.
+ */
+export const moves = `
+      told := '{}'; freeing := '{}'; locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null; turns_in := null; stands := null; many := null;
+      got := -1;
+      if not s ?| '{hand,gone}' then
+        if exists (select 1 from edge) then
+          -- Completions are told to those who wait all at once, where that is all there is to it, and nobody holds those.
+          if s->>'k' = 'c' then
+            ${freeable}
+            locked := kept_back;
+          else
+            locked := array(select y.id from ${awaited});
+          end if;
+        end if;
+        begin
+          -- Nobody holds these rows in almost all cases: they are written at once, and whoever does is not waited for.
+          perform set_config('lock_timeout', '1ms', true);
+          if s->>'k' = 'm' then
+            with ${move(
+              `update job j set ${moved('j.ord')} from (${each}) x where j.id = x.id and j.fence = x.fence and j.lease_until > t and j.kind = 'job'
+              and (j.chain is null or not x.ends)`,
+              "'active'",
+              events,
+            )}
+          elsif s ? 'w' then
+            ${complete(
+              `update job j set ${completed}, result = x.result, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)
+              from (${spoken}) x where j.id = x.id and j.fence = x.fence and ${held}`,
+              said,
+            )}
+          elsif fences = '{}' and results = '{}' and locked = '{}' then
+            ${complete(`update job j set ${completed} where j.id = any (end_ids) and j.fence = (s->>'f')::bigint and ${held}`)}
+          else
+            ${complete(`update job j set ${completed}, result = x.result from (${results}) x where j.id = x.id and j.fence = x.fence and ${held}`)}
+          end if;
+          ${freeKeys}
+          -- Whoever adds a dependent locks what it waits for: by now that is either done, and seen here, or told to try again.
+          if got > 0 and exists (select 1 from edge) then
+            if s->>'k' = 'c' then
+              ${freed}
+            elsif exists (select 1 from ${awaited} and (${unlocked})) then
+              raise exception using errcode = 'MR006';
+            end if;
+          end if;
+          perform set_config('lock_timeout', '5s', true);
+        exception when lock_not_available or deadlock_detected or sqlstate 'MR006' then
+          got := -1;
+        end;
+      end if;
+      if got < 0 then
+        ${careful}
+      end if;
+      if got > 0 then
+        ev := ev || string_to_array(stands, ${UNIT});
+        if many is not null then ev := ev || many; many_n := many_n + got - 1; end if;
+        d_queue := d_queue || queues; d_at := d_at || ords; w_lane := w_lane || a_lane; w_p := w_p || a_p; w_o := w_o || a_o;
+        for r in select y.lane, l.queue, y.n, split_part(y.how, ' ', 1) as was, right(y.how, 1) as verb,
+                   case lower(right(y.how, 1)) when 'c' then 'completed' when 'f' then 'failed' when 'x' then 'cancelled' end as goal,
+                   case right(y.how, 1) when 'd' then 'delayed' when 'r' then 'delayed' when 'w' then 'waiting' when 'n' then 'waiting' end as state
+                 from (select z.lane, coalesce(z.how, 'active c') as how, count(*)::int as n from unnest(lanes_in, some_text) z(lane, how) group by 1, 2) y
+                 join lane l on l.id = y.lane loop
+          c_of := c_of || r.lane; c_what := c_what || r.was; c_n := c_n || -r.n;
+          if r.was = 'active' then credited := credited || r.queue; end if;
+          if r.goal is not null then
+            c_of := c_of || r.queue; c_what := c_what || ('+' || r.goal); c_n := c_n || r.n;
+          end if;
+          if r.verb in ('c', 'f', 'x') or r.state is not null then
+            c_of := c_of || r.lane; c_what := c_what || coalesce(r.goal, r.state); c_n := c_n || r.n;
+          end if;
+          if r.verb = 'r' then c_of := c_of || r.queue; c_what := c_what || '+retried'::text; c_n := c_n || r.n; end if;
+        end loop;
+        if gone is not null then
+          fence_top := greatest(fence_top, last_o);
+          delete from job where id = any (gone);
+          delete from log where job = any (gone);
+          delete from step where job = any (gone);
+          delete from edge where dependent = any (gone);
+        end if;
+      end if;
+      if got < cardinality(end_ids) then
+        select coalesce(array_agg(o.n::int - 1), '{}') into loose from unnest(end_ids) with ordinality o(id, n) where got = 0 or o.id <> all (ids_in);
+      end if;
+`
+
+/** A group of a run by itself, as `changes.ts` applies it. */
+export const alone = `
+-- One move of a run, as a group by itself.
+create or replace function {S}.v1_moved(s jsonb, i int, id text, fence bigint, verb text, result text, error text) returns jsonb language sql immutable as $$
+  select jsonb_build_object('k', 'g', 'n', {S}.v1_nth(s, i), 'x', case when jsonb_typeof(s->'w'->i) = 'object' then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'n', 'id', id, 'f', fence, 'held', true,
+      'progress', s->'w'->i->'p', 'memo', s->'w'->i->'m', 'about', s->'w'->i->'a', 'tells', s->'w'->i->'t'))) else '[]' end
+    || jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'm', 'id', id, 'f', fence, 'to', y.goal,
+      'held', case when not s ?| '{hand,gone}' then true end, 'new', case when verb = 'n' then true end, 'why', case when verb = 'r' then 'retrying' end,
+      'set', jsonb_build_object('result', result, 'error', error, 'attempt', nullif(split_part(s->>'at', ',', i + 1), ''),
+        'ri', nullif(split_part(s->>'ri', ',', i + 1), ''), 'si', nullif(split_part(s->>'si', ',', i + 1), ''), 'di', nullif(split_part(s->>'di', ',', i + 1), '')))))
+    || case when verb not in ('d', 'r', 'w', 'n', 'g')
+       then jsonb_build_array(jsonb_build_object('k', 'r', 'chain', id, 'outcome', case verb when 'G' then 'cancelled' else y.goal end)) else '[]' end
+    || case when verb in ('C', 'F', 'X') then jsonb_build_array(jsonb_build_object('k', 'm', 'id', id, 'f', fence + 1, 'to', 'removed', 'set', '{}'::jsonb)) else '[]' end)
+  from (select case lower(verb) when 'c' then 'completed' when 'f' then 'failed' when 'x' then 'cancelled' when 'd' then 'delayed' when 'r' then 'delayed'
+    when 'g' then 'removed' else 'waiting' end as goal) y
+$$;
+
+-- One note of a run, as a group by itself.
+create or replace function {S}.v1_noted(s jsonb, i int, id text, fence bigint, progress text) returns jsonb language sql immutable as $$
+  select jsonb_build_object('k', 'g', 'n', {S}.v1_nth(s, i), 'x', jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'n', 'id', id, 'f', fence, 'held', true,
+    'progress', progress, 'logs', case when s->'l'->i <> '[]' then s->'l'->i end,
+    'memo', s->'w'->i->'m', 'about', s->'w'->i->'a', 'tells', s->'w'->i->'t'))))
+$$;
+`

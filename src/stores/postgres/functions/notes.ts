@@ -1,0 +1,70 @@
+// stores/postgres/functions/notes.ts: the part of a commit that writes progress, memos and log lines of many jobs in one statement.
+import { LOGS_KEPT } from '../../../job/job.js'
+import { UNIT } from './fast-parts.js'
+
+const given = `(select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.progress, y.lines, y.more
+              from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'l'), jsonb_array_elements(s->'w'))
+                y(id, fence, progress, lines, more)) x`
+
+const noted = "progress = coalesce(x.progress, j.progress), memo = coalesce(x.more->>'m', j.memo), touched = true"
+
+/** What a holder said, where `progress` says whether that was any. */
+export function saying(progress: string): string {
+  return `nullif(concat_ws(${UNIT}, case when ${progress} then v2_noted('progress', j, t, x.more->>'a') end,
+          (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality)
+           from jsonb_array_elements(x.more->'t') with ordinality o)), '')`
+}
+
+const told = `case when recording then ${saying('x.progress is not null')} end as told`
+
+/** Those that nobody else holds, and lines. Whoever only writes lines leaves the job's row as it is. */
+const careful = `
+      with mine as materialized (
+        select x.id, x.progress, x.lines, x.more, j.ctid, j.attempt
+        from ${given}
+        cross join lateral (select o.ctid, o.lease_until, o.attempt from job o where o.id = x.id and o.fence = x.fence for update skip locked) j
+        where j.lease_until > t
+      ), up as (
+        update job j set ${noted}
+        from mine x where j.ctid = x.ctid and (x.progress is not null or x.more ? 'm')
+        returning ${told}
+      ), put as (
+        insert into log (job, n, at, attempt, line)
+        select m.id, coalesce((select max(o.n) from log o where o.job = m.id), 0) + l.n, t, m.attempt, l.line
+        from mine m cross join lateral jsonb_array_elements_text(m.lines) with ordinality l(line, n)
+        where l.n > jsonb_array_length(m.lines) - ${LOGS_KEPT}
+      ), cut as (
+        delete from log g using mine m
+        where m.lines <> '[]' and g.job = m.id
+          and g.n <= coalesce((select max(o.n) from log o where o.job = m.id), 0) + jsonb_array_length(m.lines) - ${LOGS_KEPT}
+      )
+      select coalesce((select array_agg(m.id) from mine m), '{}'), (select string_agg(up.told, ${UNIT}) from up) into ids_in, stands;`
+
+/**
+ * Notes by holders, in `s`: a group each; in `w`, by their places, memos (`m`), what goes with progress (`a`) and what is
+ * told besides (`t`). Answers in `loose` the places of those that are refused, to be told one by one why.
+ */
+export const notes = `
+      ids_in := null;
+      if not s ? 'l' then
+        begin
+          -- Nobody holds these rows in almost all cases: they are written at once, and whoever does is not waited for.
+          perform set_config('lock_timeout', '1ms', true);
+          with up as (
+            update job j set ${noted} from ${given} where j.id = x.id and j.fence = x.fence and j.lease_until > t
+            returning j.id, ${told}
+          )
+          select coalesce(array_agg(up.id), '{}'), string_agg(up.told, ${UNIT}) into ids_in, stands from up;
+          perform set_config('lock_timeout', '5s', true);
+        exception when lock_not_available or deadlock_detected then
+          ids_in := null;
+        end;
+      end if;
+      if ids_in is null then
+        ${careful}
+      end if;
+      ev := ev || string_to_array(stands, ${UNIT});
+      if cardinality(ids_in) < cardinality(end_ids) then
+        select coalesce(array_agg(o.n::int - 1), '{}') into loose from unnest(end_ids) with ordinality o(id, n) where o.id <> all (ids_in);
+      end if;
+`

@@ -1,0 +1,130 @@
+// stores/postgres/functions/pages.ts: reads that are cut by bytes, and what is due, which reads no payloads.
+import { due, settings } from './reads.js'
+
+/** About how many bytes of text a job of the table has. Lengths of texts are known without reading them; those of arrays are not. */
+const weight = (j: string): string =>
+  `500 + coalesce(octet_length(${j}.data), 0) + coalesce(octet_length(${j}.memo), 0) + coalesce(octet_length(${j}.progress), 0)
+      + coalesce(octet_length(${j}.result), 0) + coalesce(octet_length(${j}.error), 0)
+      + case when ${j}.errors is null then 0 else octet_length(array_to_string(${j}.errors, '')) end`
+
+/** What came before an entry, in the order given: the first has nothing before it. */
+const before = (of: string, order: string): string =>
+  `coalesce(sum(${of}) over (order by ${order} rows between unbounded preceding and 1 preceding), 0)`
+
+/** The record of a job, in the order of \`v1_record\`, without its payload. */
+const header = `json_build_array(j.id, j.lane, o.name, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
+    j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
+    j.chain_index, j.parent, j.pending, j.stalls, j.ahead, null, j.settings, j.dedup, null, null, null,
+    null, j.created_at, j.started_at, j.finished_at, j.seq, j.grp, null)`
+
+/** The edges of a list, with what they ended with or without. */
+const edge = (e: string, outcome: string): string =>
+  `json_build_array(${e}.dependent, ${e}.chain, ${e}.policy, ${e}.state, ${e}.name, ${outcome}, ${e}.place)`
+
+/** Entries of a list in JSON, their bytes, and the place of the last one if there are more than `fits` lets through. */
+const list = (name: string, entries: string, entry: string, bytes: string, fits = 'x.before < most'): string => `
+      select coalesce(json_agg(y.entry order by y.place) filter (where y.fits), '[]'), coalesce(sum(y.bytes) filter (where y.fits), 0),
+          case when bool_or(not y.fits) then max(y.place) filter (where y.fits) end
+        into ${name}, spent, cut from (
+          select x.place, ${entry} as entry, x.bytes, ${fits} as fits from (
+            select g.*, ${bytes} as bytes, ${before(bytes, 'g.place')} as before, row_number() over (order by g.place) as n from (${entries}) g) x) y;
+      total := total + spent;
+      if cut is not null then more := more || jsonb_build_object('${name}', cut); end if;`
+
+/** The edges of `i` behind a place, and one more than are asked for. */
+const edgesBehind = `select e.* from edge e where e.dependent = i.id and e.place > coalesce((asked->'edges'->>'after')::bigint, -1)
+            order by e.place limit links + 1`
+
+/** Reading, by bytes. */
+export const pages = `
+-- The first of some jobs, until they reach so many bytes.
+create or replace function {S}.get_v2(ids jsonb, bytes bigint) returns text language sql stable ${settings} as $$
+  with a as materialized (
+    select i.ordinality as n, o.id, o.weight from jsonb_array_elements_text(ids) with ordinality i
+    left join lateral (select j.id, ${weight('j')} as weight from job j where j.id = i.value) o on true
+  ), c as materialized (select a.n, a.id, ${before('a.weight', 'a.n')} as before from a)
+  select coalesce('[' || string_agg(coalesce(v1_record(j)::text, 'null'), ',' order by c.n) || ']', '[]')
+  from c left join lateral (select * from job o where o.id = c.id) j on true where c.before < bytes
+$$;
+
+-- A page of jobs, and whether there are more.
+create or replace function {S}.find_v2(asked jsonb) returns text language plpgsql stable ${settings} as $$
+declare
+  way int := case when asked->>'order' = 'newest' then -1 else 1 end;
+  most int := (asked->>'limit')::int;
+  places tid[] := v4_found(asked || jsonb_build_object('limit', most + 1));
+  page tid[];
+  rows text;
+begin
+  page := array(
+    select y.tid from (
+      select z.ctid as tid, z.seq, row_number() over (order by z.seq * way) as n, ${before(weight('z'), 'z.seq * way')} as before
+      from job z where z.ctid = any (places)) y
+    where y.n <= most and (y.n = 1 or y.before < (asked->>'bytes')::bigint));
+  select string_agg(v1_record(z)::text, ',' order by z.seq * way) into rows from job z where z.ctid = any (page);
+  return '{"rows":[' || coalesce(rows, '') || '],"more":' || (cardinality(page) < cardinality(places))::text || '}';
+end $$;
+
+${due('due_v2', header, ' join lane l on l.id = j.lane join queue o on o.id = l.queue')}
+-- What lies beside jobs, until it reaches so many bytes.
+create or replace function {S}.details_v2(asked jsonb) returns text language plpgsql stable ${settings} as $$
+declare
+  parts jsonb := coalesce(asked->'parts', '["edges", "outcomes", "dependents", "logs", "steps", "kin"]');
+  most bigint := (asked->>'bytes')::bigint;
+  links bigint := coalesce((asked->'edges'->>'limit')::bigint, ${2 ** 31});
+  total bigint := 0; spent bigint; cut bigint; more jsonb;
+  edges json; dependents json; logs json; steps json; kin boolean;
+  answers text[] := '{}'; cells text; under text[]; cells_cut boolean;
+  i record;
+begin
+  for i in select a.value as id, j.id is not null as there, coalesce(j.chain, j.id) as chain, j.chain is not null as follows
+      from jsonb_array_elements_text(coalesce(asked->'jobs', '[]')) with ordinality a
+      left join lateral (select o.id, o.chain from job o where o.id = a.value) j on true order by a.ordinality loop
+    exit when total >= most and cardinality(answers) > 0;
+    edges := '[]'; dependents := '[]'; logs := '[]'; steps := '[]'; kin := false; more := '{}';
+    if i.there and parts ? 'edges' and parts ? 'outcomes' then${list(
+      'edges',
+      edgesBehind,
+      edge('x', 'x.result, x.error'),
+      '200 + coalesce(octet_length(g.result), 0) + coalesce(octet_length(g.error), 0)',
+      'x.before < most and x.n <= links',
+    )}
+    elsif i.there and parts ? 'edges' then${list('edges', edgesBehind, edge('x', 'null, null'), '200', 'x.n <= links')}
+    end if;
+    if i.there and parts ? 'dependents' then
+      select coalesce(json_agg(${edge('e', 'null, null')} order by o.seq), '[]'), count(*) * 200 into dependents, spent
+        from edge e join job o on o.id = e.dependent where e.chain = i.chain;
+      total := total + spent;
+    end if;
+    if i.there and parts ? 'logs' then${list(
+      'logs',
+      `select o.at, o.attempt, o.line, o.n as place from log o where o.job = i.id and o.n > coalesce((asked->'logs'->>'after')::bigint, 0)
+            order by o.n limit (asked->'logs'->>'limit')::bigint`,
+      'json_build_array(x.at, x.attempt, x.line, x.place)',
+      '50 + octet_length(g.line)',
+    )}
+    end if;
+    if i.there and parts ? 'steps' then${list(
+      'steps',
+      `select o.name, o.result, o.n as place from step o where o.job = i.id and o.n > coalesce((asked->'steps'->>'after')::bigint, 0)`,
+      'json_build_array(x.name, x.result)',
+      '50 + coalesce(octet_length(g.result), 0)',
+    )}
+    end if;
+    if i.there and parts ? 'kin' then
+      kin := exists (select 1 from job k where k.chain = i.chain and k.id <> i.id)
+        or (i.follows and exists (select 1 from job k where k.id = i.chain))
+        or exists (select 1 from job k where k.parent = i.id);
+    end if;
+    answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'logs', logs, 'steps', steps, 'kin', kin, 'more', more)::text;
+  end loop;
+  -- Keys in the order of their bytes, which is the same whatever the language of the database.
+  select array_agg(y.key order by y.key collate "C") filter (where y.before < most), bool_or(y.before >= most) into under, cells_cut from (
+    select c.key, ${before('50 + octet_length(c.key) + octet_length(c.value)', 'c.key collate "C"')} as before from cell c
+    where asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under' and c.key collate "C" > coalesce(asked->>'cellsAfter', '')) y;
+  select coalesce(json_agg(json_build_array(c.key, c.value, c.version, c.at) order by c.key collate "C"), '[]')::text into cells from cell c
+    where c.key in (select jsonb_array_elements_text(coalesce(asked->'cells', '[]'))) or c.key = any (under);
+  return '{"jobs":[' || array_to_string(answers, ',') || '],"cells":' || cells
+    || ',"moreCells":' || case when cells_cut then to_json(under[cardinality(under)])::text else 'null' end || '}';
+end $$;
+`

@@ -1,0 +1,436 @@
+// stores/postgres/functions/reads.ts: what the store can be asked, and what it tells those who watch.
+import { REVOKED_LISTED } from '../../../store/store.js'
+import { FILE, GROUP, pinned, ROW, UNIT } from './fast-parts.js'
+
+/** Every function that is called from outside goes by these, so that its plans do not depend on statistics. */
+export const settings = `${pinned} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+  set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off`
+
+/** The store's time, unless one is given. */
+const clock = `coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)`
+
+/** What is due in some queues, each job `j` as `record` has it, and when the next one comes. */
+export const due = (name: string, record: string, joins = ''): string => `
+create or replace function {S}.${name}(asked jsonb, clock bigint) returns text language plpgsql stable ${settings} as $$
+declare
+  t bigint := ${clock};
+  most int := (asked->>'limit')::int;
+  skip int := jsonb_array_length(asked->'except');
+  answer text;
+begin
+  with q as (select q.id from queue q where asked->'queues' ? q.name),
+  ripe as (
+    select y.* from q cross join lateral (
+      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at <= t
+       order by j.due_at limit most + 1 + skip)
+      union all
+      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.state = 'active' and j.due_at <= t
+       order by j.due_at limit most + 1 + skip)) y
+    where not asked->'except' ? y.id order by y.due_at, y.seq limit most + 1
+  ),
+  next as (
+    select min(y.due_at) as at from q cross join lateral (
+      (select j.id, j.due_at from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at > t
+       order by j.due_at limit 1 + skip)
+      union all
+      (select j.id, j.due_at from job j where j.queue = q.id and j.state = 'active' and j.due_at > t order by j.due_at limit 1 + skip)) y
+    where not asked->'except' ? y.id
+  )
+  select json_build_object('now', t,
+    'jobs', coalesce((select json_agg(${record} order by r.due_at, r.seq) from (select * from ripe order by due_at, seq limit most) r
+                      join job j on j.id = r.id${joins}), '[]'),
+    'next', coalesce((select r.due_at from ripe r order by r.due_at, r.seq offset most limit 1), (select at from next)))::text into answer;
+  return answer;
+end $$;
+`
+
+/** Reading. */
+export const reads = `
+create or replace function {S}.get_v1(ids jsonb) returns text language sql stable ${settings} as $$
+  select coalesce('[' || string_agg(coalesce(v1_record(j)::text, 'null'), ',' order by i.ordinality) || ']', '[]')
+  from jsonb_array_elements_text(ids) with ordinality i left join lateral (select * from job o where o.id = i.value) j on true
+$$;
+
+-- Jobs claimed by one commit and still held: the answer to a batch that was sent again.
+create or replace function {S}.claimed_v1(number bigint) returns text language sql stable ${settings} as $$
+  select coalesce('[' || string_agg(json_build_array(j.worker, v1_record(j))::text, ',' order by j.ahead, j.priority, j.ord, j.seq) || ']', '[]')
+  from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j
+$$;
+
+-- Where a page of jobs is, from the lists that hold all that match: that of a chain, of a parent, of schedules; or those of lanes by
+-- state and of what runs in each queue, merged. Of many lists, a page holds few of each: a few of each are read, and as long
+-- as they are not enough for a page, more from the last place up to which all are known.
+create or replace function {S}.v4_found(asked jsonb) returns tid[] language plpgsql stable ${settings} as $$
+declare
+  up boolean := coalesce(asked->>'order', 'oldest') <> 'newest';
+  edge text := case when up then '>' else '<' end;
+  way text := case when up then 'asc' else 'desc' end;
+  place bigint := coalesce((asked->>'cursor')::bigint, case when up then -1 else 9223372036854775807 end);
+  most int := (asked->>'limit')::int;
+  per int := most;
+  wanted text := '';
+  named text := '';
+  list text;
+  lists text;
+  few tid[];
+  known bigint;
+  page tid[] := '{}';
+begin
+  if asked ? 'kind' then wanted := ' and j.kind = $1->>''kind'''; end if;
+  if asked ? 'names' then named := ' and j.lane in (select l.id from lane l where l.name in (select jsonb_array_elements_text($1->''names'')))'; end if;
+  list := format('select j.ctid as tid, j.seq, row_number() over (order by j.seq %1$s) as n from job j where %%s and j.seq %2$s $2%3$s order by j.seq %1$s limit $3', way, edge, wanted);
+  if asked ? 'chain' or asked ? 'parent' then
+    wanted := named;
+    if asked ? 'group' then wanted := wanted || ' and j.grp = $1->>''group'''; end if;
+    if asked ? 'states' then wanted := wanted || ' and j.state in (select jsonb_array_elements_text($1->''states''))'; end if;
+    if asked ? 'queue' then wanted := wanted || ' and j.queue in (select q.id from queue q where q.name = $1->>''queue'')'; end if;
+    if asked ? 'parent' then wanted := ' and j.parent = $1->>''parent''' || wanted; end if;
+    lists := case when asked ? 'chain'
+      then format('(%s) union all (%s)', format(list, 'j.chain = $1->>''chain''' || wanted), format(list, 'j.id = $1->>''chain'' and j.chain is null' || wanted))
+      else format(list, 'true' || wanted) end;
+  elsif asked->>'kind' = 'schedule' then
+    lists := format('select y.* from queue p cross join lateral (%s) y where not $1 ? ''queue'' or p.name = $1->>''queue''',
+      format(list, 'j.queue = p.id and j.kind = ''schedule''' || named || case when asked ? 'states' then ' and $1->''states'' ? j.state' else '' end));
+  elsif asked ? 'group' then
+    lists := format('select y.* from queue p cross join (select unnest(array[''waiting'', ''delayed'', ''waiting-children'', ''completed'', ''failed'', ''cancelled'']) as state) s '
+      'cross join lateral (%s) y where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? s.state) '
+      'union all select y.* from queue p cross join lateral (%s) y '
+      'where (not $1 ? ''queue'' or p.name = $1->>''queue'') and (not $1 ? ''states'' or $1->''states'' ? ''active'')',
+      format(list, 'j.queue = p.id and j.grp = $1->>''group'' and j.state = s.state and (j.state || '''') <> ''active''' || named),
+      format(list, 'j.queue = p.id and j.state = ''active'' and j.grp = $1->>''group''' || named));
+  else
+    select least(most, greatest(8, 2 * most / greatest(1, count(*) * case when asked ? 'states' then jsonb_array_length(asked->'states') else 6 end))) into per
+      from lane l where (not asked ? 'names' or asked->'names' ? l.name)
+        and (not asked ? 'queue' or l.queue in (select q.id from queue q where q.name = asked->>'queue'));
+    lists := format('select y.* from lane p cross join (select unnest(array[''waiting'', ''delayed'', ''waiting-children'', ''completed'', ''failed'', ''cancelled'']) as state) s '
+      'cross join lateral (%s) y '
+      'where (not $1 ? ''queue'' or p.queue in (select q.id from queue q where q.name = $1->>''queue'')) and (not $1 ? ''names'' or $1->''names'' ? p.name) '
+      'and (not $1 ? ''states'' or $1->''states'' ? s.state)',
+      format(list, 'j.lane = p.id and j.state = s.state and j.state <> ''active'''));
+    if not asked ? 'states' or asked->'states' ? 'active' then
+      lists := lists || format(' union all select y.* from queue p cross join lateral (%s) y where not $1 ? ''queue'' or p.name = $1->>''queue''',
+        format(list, 'j.queue = p.id and j.state = ''active''' || named));
+    end if;
+  end if;
+  lists := format('with y as materialized (%1$s), k as materialized (select %2$s(y.seq) as seq from y where y.n = $3) '
+    'select (select array_agg(z.tid) from (select y.tid from y, k where not (y.seq %3$s k.seq) is true order by y.seq %4$s limit $4) z), (select k.seq from k)',
+    lists, case when up then 'min' else 'max' end, edge, way);
+  while cardinality(page) < most loop
+    execute lists into few, known using asked, place, per, most - cardinality(page);
+    page := page || few;
+    exit when known is null;
+    place := known;
+    per := least(most, 2 * per);
+  end loop;
+  return page;
+end $$;
+
+-- A page of jobs, as version 1 of the schema was asked for it.
+create or replace function {S}.find_v1(asked jsonb) returns text language sql stable ${settings} as $$
+  select coalesce('[' || string_agg(v1_record(z)::text, ',' order by z.seq * case when asked->>'order' = 'newest' then -1 else 1 end) || ']', '[]')
+  from job z where z.ctid = any (v4_found(asked))
+$$;
+
+create or replace function {S}.details_v1(asked jsonb) returns text language sql stable ${settings} as $$
+  select json_build_object(
+    'jobs', (select coalesce(json_agg(json_build_object(
+        'id', i.value,
+        'edges', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state, e.name, e.result, e.error) order by e.place), '[]')
+                  from edge e where e.dependent = j.id),
+        'dependents', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state, e.name, e.result, e.error) order by o.seq), '[]')
+                       from edge e join job o on o.id = e.dependent where e.chain = coalesce(j.chain, j.id)),
+        'logs', (select coalesce(json_agg(json_build_array(g.at, g.attempt, g.line, g.n) order by g.n), '[]') from (
+          select * from log o where o.job = j.id and o.n > coalesce((asked->'logs'->>'after')::bigint, 0) order by o.n limit (asked->'logs'->>'limit')::bigint) g),
+        'steps', (select coalesce(json_agg(json_build_array(g.name, g.result) order by g.n), '[]') from step g where g.job = j.id),
+        'kin', exists (select 1 from job k where k.chain = coalesce(j.chain, j.id) and k.id <> j.id)
+               or (j.chain is not null and exists (select 1 from job k where k.id = j.chain))
+               or exists (select 1 from job k where k.parent = j.id)
+      ) order by i.ordinality), '[]')
+      from jsonb_array_elements_text(coalesce(asked->'jobs', '[]')) with ordinality i
+      left join lateral (select * from job o where o.id = i.value) j on true),
+    'cells', (select coalesce(json_agg(json_build_array(c.key, c.value, c.version, c.at) order by c.key), '[]') from cell c
+      where c.key in (select jsonb_array_elements_text(coalesce(asked->'cells', '[]')))
+        or (asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under')))::text
+$$;
+
+-- Leases of these workers that count against limits though somebody else has moved their jobs.
+create or replace function {S}.revoked_v1(workers jsonb) returns text language sql stable ${settings} as $$
+  select coalesce(json_agg(json_build_object('id', y.id, 'fence', y.fence)), '[]')::text
+  from (select o.id, o.fence from orphan o where workers ? o.worker limit ${REVOKED_LISTED}) y
+$$;
+
+create or replace function {S}.tally_v1(asked jsonb) returns text language sql stable ${settings} as $$
+  with counts as materialized (select * from v1_counts())
+  select coalesce(json_agg(json_build_object('queue', q.name,
+    'names', (select coalesce(json_agg(json_build_array(y.name, y.what, y.n)), '[]') from (
+      select l.name, z.what, sum(z.n) as n from counts z join lane l on l.id = z.of where z.what not like '+%' and l.queue = q.id group by 1, 2) y),
+    'orphans', (select coalesce(json_agg(json_build_array(y.name, y.n)), '[]') from (
+      select l.name, count(*) as n from lane l join orphan o on o.lane = l.id where l.queue = q.id group by 1) y),
+    'life', (select coalesce(json_object_agg(y.what, y.n), '{}') from (
+      select substr(z.what, 2) as what, sum(z.n) as n from counts z where z.of = q.id and z.what like '+%' group by 1) y)
+  ) order by q.id), '[]')::text
+  from queue q where asked is null or asked ? q.name
+$$;
+
+${due('due_v1', 'v1_record(j)')}
+-- The numbers of lanes, made if need be, in a transaction of their own. One that somebody's open transaction is making (only
+-- add_job does, \`held\`) is not waited for: it has no number yet.
+create or replace function {S}.lanes_v1(asked jsonb, held boolean) returns text language plpgsql volatile ${settings} as $$
+declare
+  answer text := '';
+  e record;
+  q int;
+  l int;
+  what text;
+begin
+  for e in select value->>0 as queue, value->>1 as name, (value->>2)::bigint as version, coalesce((value->>3)::boolean, false) as shared
+           from jsonb_array_elements(asked) loop
+    select id into q from queue where name = e.queue;
+    select id into l from lane where queue = q and name = e.name and version = e.version and shared = e.shared;
+    if l is null then
+      if held is null then
+        answer := answer || ',null'; -- only those that are there
+        continue;
+      end if;
+      -- Whoever makes a queue, or a lane in one, holds it until it is known to all.
+      foreach what in array array[case when q is null then 'queue:' || e.queue end, 'lane:' || json_build_array(e.queue, e.name, e.version, e.shared)] loop
+        continue when what is null;
+        if held then perform pg_advisory_xact_lock(hashtextextended('{S}:' || what, 0));
+        elsif not pg_try_advisory_xact_lock(hashtextextended('{S}:' || what, 0)) then what := null; exit;
+        end if;
+      end loop;
+      if what is null then
+        answer := answer || ',null';
+        continue;
+      end if;
+      insert into queue (name) select e.queue where q is null on conflict do nothing;
+      select id into q from queue where name = e.queue;
+      -- By chance: the number of a lane that a failover has lost, and that others remember, must not be given to another.
+      for tries in 1..3 loop
+        insert into lane (id, queue, name, version, shared) overriding system value
+          values (1 + floor(random() * 2147483646)::int, q, e.name, e.version, e.shared) on conflict do nothing;
+        select id into l from lane where queue = q and name = e.name and version = e.version and shared = e.shared;
+        exit when l is not null;
+      end loop;
+    end if;
+    answer := answer || ',[' || l || ',' || q || ']';
+  end loop;
+  return '[' || substr(answer, 2) || ']';
+end $$;
+
+create or replace function {S}.lane_v1(ids jsonb) returns text language sql stable ${settings} as $$
+  select coalesce(json_agg(json_build_array(l.id, q.name, l.name, l.version)), '[]')::text
+  from lane l join queue q on q.id = l.queue where ids ? l.id::text
+$$;
+`
+
+/** Where the stream is, and from where on it is told. Read in one statement with what is told: others number and clear away meanwhile. */
+const stream = `(
+      select y.event, y.floor, y.lost, case when y.lost then y.floor else after end as since
+      from (select o.event, o.floor, after < o.floor or after > o.event as lost from meta o) y)`
+
+/** Watching. */
+export const watching = `
+-- Numbers the events that have come to light, in order. Who numbers locks the count, so that readers see numbers in order and
+-- without gaps.
+create or replace function {S}.v3_number(ring int, ring_bytes bigint) returns void language plpgsql volatile as $$
+declare
+  m {S}.meta;
+  e record;
+  n bigint;
+  b bigint;
+  low bigint;
+begin
+  if exists (select 1 from event where last is null) then
+    select * into m from meta for update;
+    n := m.event;
+    b := m.bytes;
+    for e in select serial, events, octet_length(body) as size from event where last is null order by serial loop
+      n := n + e.events;
+      update event set last = n, start = b where serial = e.serial;
+      b := b + e.size;
+    end loop;
+    -- The ring is bounded in events and in bytes; what a commit told is held whole, and what the last one told in any case.
+    low := m.floor;
+    for e in select last, start from event where last > low order by last loop
+      exit when (e.last > n - ring and b - coalesce(e.start, 0) <= ring_bytes) or e.last = n;
+      low := e.last;
+    end loop;
+    update meta set event = n, bytes = b, floor = low;
+    delete from event where last <= low;
+  end if;
+end $$;
+
+-- The same, as versions before were asked for it.
+create or replace function {S}.v2_number(ring int) returns void language sql volatile as $$ select {S}.v3_number(ring, 67108864) $$;
+
+-- A page of those after a number: what there is to say of them, then a text for each commit; one commit at least, and no more
+-- than \`most\` events and bytes, about.
+create or replace function {S}.events_v3(after bigint, ring int, ring_bytes bigint, most int, most_bytes bigint) returns text language plpgsql volatile ${settings} as $$
+declare
+  answer text;
+begin
+  perform v3_number(ring, ring_bytes);
+  select concat_ws(${FILE}, json_build_object('last', case when told.more then told.last else m.event end, 'more', coalesce(told.more, false), 'gap', m.lost,
+      'since', m.since, 'ends', coalesce(told.ends, '{}'))::text, told.bodies) into answer
+    from ${stream} m cross join lateral (
+      select array_agg(y.last) filter (where y.fits) as ends, string_agg(y.body, ${FILE}) filter (where y.fits) as bodies, max(y.last) filter (where y.fits) as last,
+             bool_or(not y.fits) as more
+      from (
+        select x.last, x.body, x.n = 1 or (x.last <= m.since + most and x.start + octet_length(x.body) - first_value(x.start) over (order by x.last) <= most_bytes) as fits
+        from (select e.last, e.body, coalesce(e.start, 0) as start, row_number() over (order by e.last) as n from event e where e.last > m.since order by e.last limit most + 1) x
+      ) y) told;
+  return answer;
+end $$;
+
+-- All of them at once, as versions before were asked for them.
+create or replace function {S}.events_v2(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
+declare
+  answer text;
+begin
+  perform v2_number(ring);
+  select concat_ws(${FILE}, json_build_object('last', m.event, 'floor', m.floor, 'gap', m.lost, 'ends', coalesce(told.ends, '{}'))::text, told.bodies) into answer
+    from ${stream} m cross join lateral (
+      select array_agg(y.last) as ends, string_agg(y.body, ${FILE}) as bodies
+      from (select e.last, e.body from event e where e.last > m.since order by e.last) y) told;
+  return answer;
+end $$;
+
+-- The same, as version 1 of the schema was asked for it: each event by itself, as JSON.
+create or replace function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
+declare
+  answer text;
+begin
+  perform v2_number(ring);
+  select json_build_object('last', m.event, 'floor', m.floor, 'gap', m.lost,
+      'rows', (select coalesce(json_agg(json_build_array(y.last, v2_spread(y.body)) order by y.last), '[]') from event y where y.last > m.since))::text into answer
+    from ${stream} m;
+  return answer;
+end $$;
+
+-- The events that a commit told, as an array of JSON.
+create or replace function {S}.v2_spread(body text) returns text language sql stable as $$
+  select case when body like '[%' then body else (
+    select '[' || string_agg(case when p.part like '{"many":%' then (
+        select string_agg(json_strip_nulls(json_build_object('type', c.h->>'many', 'id', u.id, 'chain', u.chain, 'queue', c.h->'of'->u.lane->>0, 'name', c.h->'of'->u.lane->>1,
+            'at', c.h->'at', 'attempt', u.attempt::int, 'worker', c.h->>'worker', 'result', u.result))::text, ',' order by u.n)
+          from (select split_part(p.part, ${GROUP}, 1)::json as h, string_to_array(split_part(p.part, ${GROUP}, 3), ',') as lanes) c
+          cross join lateral (
+            select v.id, coalesce(v.lane, c.lanes[1]) as lane, v.attempt, v.result, v.chain, v.n
+            from unnest(string_to_array(split_part(p.part, ${GROUP}, 2), ${UNIT}), c.lanes, string_to_array(split_part(p.part, ${GROUP}, 4), ',', ''),
+              string_to_array(split_part(p.part, ${GROUP}, 5), ${UNIT}, ''), string_to_array(split_part(p.part, ${GROUP}, 6), ${UNIT}, ''))
+              with ordinality v(id, lane, attempt, result, chain, n)) u)
+      else p.part end, ',' order by p.n) || ']'
+    from unnest(string_to_array(body, ${ROW})) with ordinality p(part, n)) end
+$$;
+
+-- Records that a process watches, until when, and until when events are to be recorded for it. Where nothing was recorded until
+-- now, nobody can resume from before here. Commits under way have looked who watches before this is committed: whoever is
+-- new (\`fresh\`) waits for them. Users' transactions record and tell in any case, and are not waited for.
+create or replace function {S}.watch_v2(who text, present bigint, events bigint, ring int, ring_bytes bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
+declare
+  t bigint := ${clock};
+  m meta;
+  mine peer;
+  first boolean;
+begin
+  perform v3_number(ring, ring_bytes);
+  select * into m from meta for update;
+  select * into mine from peer where id = who;
+  first := events > 0 and not exists (select 1 from peer where events_until > t);
+  if first then
+    update meta set event = m.event + 1, floor = m.event + 1 returning * into m;
+    delete from event where last is not null;
+  end if;
+  delete from peer where until <= t and events_until <= t and id <> who;
+  insert into peer values (who, t + present, t + events)
+    on conflict (id) do update set until = excluded.until,
+      events_until = case when events > 0 then excluded.events_until else least(peer.events_until, t + 600000) end;
+  return json_build_object('event', m.event, 'first', first,
+    'fresh', (present > 0 and coalesce(mine.until, 0) <= t) or (events > 0 and coalesce(mine.events_until, 0) <= t))::text;
+end $$;
+
+-- Commits under way, by the lock that each of them holds; or those of a list that still are. And the last event.
+create or replace function {S}.under_way_v1(among jsonb, ring int, ring_bytes bigint) returns text language plpgsql volatile ${settings} as $$
+declare
+  k bigint := hashtextextended('{S}:recording', 0);
+  commits json;
+begin
+  select coalesce(json_agg(l.virtualtransaction), '[]') into commits from pg_locks l
+    where l.locktype = 'advisory' and l.granted and l.database = (select d.oid from pg_database d where d.datname = current_database())
+      and l.classid = ((k >> 32) & 4294967295)::oid and l.objid = (k & 4294967295)::oid and l.objsubid = 1
+      and (among is null or among ? l.virtualtransaction);
+  perform v3_number(ring, ring_bytes);
+  return json_build_object('event', (select m.event from meta m), 'commits', commits)::text;
+end $$;
+
+-- Events may be missing before here: whoever is told, or resumes, from before is told so.
+create or replace function {S}.skip_v1(ring int, ring_bytes bigint) returns void language plpgsql volatile ${settings} as $$
+begin
+  perform v3_number(ring, ring_bytes);
+  update meta set event = event + 1, floor = event + 1;
+  delete from event where last is not null;
+end $$;
+
+-- The same, as versions before were asked for it: it waits for commits under way, but not for long.
+create or replace function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
+declare
+  t bigint := ${clock};
+  m meta;
+begin
+  select * into m from meta for update;
+  if (events > 0 and not exists (select 1 from peer where events_until > t)) or (present > 0 and not exists (select 1 from peer where id = who and until > t)) then
+    begin
+      perform set_config('lock_timeout', '1s', true);
+      perform pg_advisory_xact_lock(hashtextextended('{S}:recording', 0));
+    exception when lock_not_available then
+      null;
+    end;
+  end if;
+  perform watch_v2(who, present, events, 2147483647, 67108864, t);
+  select * into m from meta;
+  return json_build_object('now', t, 'event', m.event, 'floor', m.floor)::text;
+end $$;
+
+-- Adds up what writers have counted that have been silent for a while, and forgets those silent for long, a thousand at a
+-- time; and forgets what was found to be over. Answers whether there is more.
+create or replace function {S}.tidy_v3(clock bigint, ring int, ring_bytes bigint) returns boolean language plpgsql volatile ${settings} as $$
+declare
+  t bigint := ${clock};
+  quiet text[];
+begin
+  if not pg_try_advisory_xact_lock(hashtextextended('{S}:tidy', 0)) then return false; end if;
+  -- A writer is remembered long after its counts were added up, in case that its last batch comes once more.
+  quiet := array(select y.id from writer y where y.id <> '' and (y.at <= t - 600000 or y.id like 'tx %' or (y.at <= t - 30000 and y.counts <> '{}'))
+    limit 1000 for update skip locked);
+  insert into writer as w (id, seq, at, receipt, counts)
+    select '', 0, 0, '', jsonb_object_agg(x.key, x.n) from (
+      select e.key, sum(e.value::bigint) as n from writer y cross join lateral jsonb_each_text(y.counts) e where y.id = any (quiet) group by e.key) x
+    having count(*) > 0
+    on conflict (id) do update set counts = w.counts || (
+      select jsonb_object_agg(e.key, e.value::bigint + coalesce((w.counts->>e.key)::bigint, 0)) from jsonb_each_text(excluded.counts) e);
+  delete from writer w where w.id = any (quiet) and (w.at <= t - 600000 or w.id like 'tx %');
+  update writer w set counts = '{}' where w.id = any (quiet);
+  delete from key where key in (select y.key from key y where y.until <= t limit 10000 for update skip locked);
+  delete from rate r using (select y.queue, y.what from rate y where y.until <= t - 600000 limit 10000 for update skip locked) z
+    where r.queue = z.queue and r.what = z.what;
+  -- The turns of priorities that no job goes by: none of them waits, and none can be given back to its old place.
+  delete from turn y where y.ctid = any (array(
+    select z.ctid from turn z
+    where not exists (select 1 from lane l join job j on j.lane = l.id and j.priority = z.priority and j.grp is not null and j.state = 'waiting' and j.kind = 'job'
+                      where l.queue = z.queue and l.shared)
+      and not exists (select 1 from job j where j.queue = z.queue and j.state = 'active' and j.grp is not null and j.priority = z.priority)
+    limit 1000 for update skip locked));
+  -- What transactions recorded for nobody.
+  if not exists (select 1 from peer where events_until > t) then
+    delete from event where serial in (select y.serial from event y order by y.serial limit 10000 for update skip locked);
+  elsif ring is not null then
+    perform v3_number(ring, ring_bytes); -- nobody may be reading, and the ring is bounded by those who number
+  end if;
+  return cardinality(quiet) = 1000;
+end $$;
+
+-- The same, as versions before were asked for it.
+create or replace function {S}.tidy_v2(clock bigint) returns boolean language sql volatile ${pinned} as $$ select {S}.tidy_v3(clock, null, null) $$;
+create or replace function {S}.tidy_v1(clock bigint) returns void language sql volatile ${pinned} as $$ select {S}.tidy_v2(clock) $$;
+`
