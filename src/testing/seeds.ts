@@ -1,9 +1,9 @@
 // testing/seeds.ts: runs many seeds and cuts what fails down to what is needed to fail.
-import { generateScript } from './generate.js'
+import { generateScript } from './script/generate.js'
 import { runScript } from './play.js'
 import type { RunScriptOptions, SimulationReport } from './play.js'
-import type { Script } from './script.js'
-import { shrinkScript } from './shrink.js'
+import type { Script } from './script/script.js'
+import { shrinkScript } from './script/shrink.js'
 
 /** Which seeds to run. */
 export interface SeedsOptions {

@@ -5,8 +5,8 @@ import type { Job, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { Driver } from '../../src/conformance/driver.js'
 import { complete, insert } from '../../src/conformance/changes.js'
-import { virtualClock } from '../../src/testing/clock.js'
-import type { VirtualClock } from '../../src/testing/clock.js'
+import { virtualClock } from '../../src/testing/world/clock.js'
+import type { VirtualClock } from '../../src/testing/world/clock.js'
 import { hearing } from '../faults/hearing.js'
 
 interface Deaf {

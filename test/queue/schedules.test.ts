@@ -6,8 +6,8 @@ import { memory } from 'millrace/memory'
 import * as z from 'zod'
 import { cellKey } from '../../src/store/settings.js'
 import { insert } from '../../src/conformance/changes.js'
-import { virtualClock } from '../../src/testing/clock.js'
-import type { VirtualClock } from '../../src/testing/clock.js'
+import { virtualClock } from '../../src/testing/world/clock.js'
+import type { VirtualClock } from '../../src/testing/world/clock.js'
 import { closing, gate } from '../setup.js'
 
 const START = Date.parse('2026-01-01T00:00:00Z')

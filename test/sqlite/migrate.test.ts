@@ -6,7 +6,7 @@ import type { Database } from '../../src/stores/sqlite/driver.js'
 import { migrate } from '../../src/stores/sqlite/migrate.js'
 import type { Schema } from '../../src/stores/sqlite/migrate.js'
 import { openDatabase } from '../../src/stores/sqlite/open.js'
-import { virtualClock } from '../../src/testing/clock.js'
+import { virtualClock } from '../../src/testing/world/clock.js'
 import { drivers, freshFolder, refusal, send } from './folder.js'
 
 const path = freshFolder()

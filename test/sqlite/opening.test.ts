@@ -20,7 +20,7 @@ import { adopt } from '../../src/stores/sqlite/driver.js'
 import type { Database, SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { openAnother, openDatabase } from '../../src/stores/sqlite/open.js'
 import type { OpenOptions } from '../../src/stores/sqlite/open.js'
-import { virtualClock } from '../../src/testing/clock.js'
+import { virtualClock } from '../../src/testing/world/clock.js'
 import { drivers, freshFolder, handleWith, heldOpen, refusal, send } from './folder.js'
 
 const path = freshFolder()

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
 import { memory } from 'millrace/memory'
-import { virtualClock } from '../../src/testing/clock.js'
+import { virtualClock } from '../../src/testing/world/clock.js'
 import { closing, collect, gate } from '../setup.js'
 
 it('is tried again soon, long before the next tick', async () => {

@@ -1,6 +1,6 @@
 // How long a transaction may take is said by the leases of the process.
 import { expect, it } from 'vitest'
-import { virtualClock } from '../../src/testing/clock.js'
+import { virtualClock } from '../../src/testing/world/clock.js'
 import { connect } from '../../src/store/connection.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { memory } from '../../src/stores/memory/store.js'

@@ -4,8 +4,8 @@ import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import type { Batch, Notice, Receipt } from '../../src/store/store.js'
-import { virtualClock } from '../../src/testing/clock.js'
-import type { VirtualClock } from '../../src/testing/clock.js'
+import { virtualClock } from '../../src/testing/world/clock.js'
+import type { VirtualClock } from '../../src/testing/world/clock.js'
 import { gate } from '../setup.js'
 
 interface Scene {

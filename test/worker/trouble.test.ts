@@ -5,7 +5,7 @@ import { MillraceError, Queue, Worker, webhooks } from 'millrace'
 import type { ErrorCode, Store, Webhooks } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
-import { virtualClock } from '../../src/testing/clock.js'
+import { virtualClock } from '../../src/testing/world/clock.js'
 import { closing } from '../setup.js'
 import { freshFolder } from '../sqlite/folder.js'
 

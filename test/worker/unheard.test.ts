@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Handler, Store, WorkerOptions } from 'millrace'
 import { memory } from 'millrace/memory'
-import { virtualClock } from '../../src/testing/clock.js'
+import { virtualClock } from '../../src/testing/world/clock.js'
 import { gate } from '../setup.js'
 
 /** A worker that neither polls nor loses a lease within an hour, on a store whose commits go through `wrap`. */

@@ -1,7 +1,7 @@
-// testing/script.ts: everything that a simulation will go through, as plain data: it can be kept, cut down and run again.
-import type { FailurePolicy, Millis } from '../job/job.js'
-import type { CatchUp, Overlap } from '../job/schedule-times.js'
-import type { LimitOptions } from '../queue/settings/limits.js'
+// testing/script/script.ts: everything that a simulation will go through, as plain data: it can be kept, cut down and run again.
+import type { FailurePolicy, Millis } from '../../job/job.js'
+import type { CatchUp, Overlap } from '../../job/schedule-times.js'
+import type { LimitOptions } from '../../queue/settings/limits.js'
 
 /** What can go wrong with a write. */
 export const commitFaults = [

@@ -1,10 +1,10 @@
-// testing/recorder.ts: stands right before the store and writes down what it applied.
-import type { Change, NewEdge } from '../job/change.js'
-import type { JobRecord, Millis } from '../job/job.js'
-import { isFinished } from '../job/job.js'
-import type { Batch, Receipt, Store } from '../store/store.js'
-import type { History } from './history.js'
-import { describeLanding } from './trace.js'
+// testing/world/recorder.ts: stands right before the store and writes down what it applied.
+import type { Change, NewEdge } from '../../job/change.js'
+import type { JobRecord, Millis } from '../../job/job.js'
+import { isFinished } from '../../job/job.js'
+import type { Batch, Receipt, Store } from '../../store/store.js'
+import type { History } from '../check/history.js'
+import { describeLanding } from '../check/trace.js'
 
 /** Commits for processes, and remembers. */
 export class Recorder {

@@ -1,6 +1,6 @@
-// testing/check-received.ts: claims whose answers were lost are found again, and cost no attempt.
-import type { Move } from '../job/change.js'
-import type { JobRecord, Millis } from '../job/job.js'
+// testing/check/received.ts: claims whose answers were lost are found again, and cost no attempt.
+import type { Move } from '../../job/change.js'
+import type { JobRecord, Millis } from '../../job/job.js'
 import type { Landing, Received } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'

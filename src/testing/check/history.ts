@@ -1,7 +1,7 @@
-// testing/history.ts: what truly happened, in order: what landed in the store, and what handlers and callers saw.
-import type { JobRecord, Millis, Time } from '../job/job.js'
-import type { Ended } from '../queue/flows/chain-types.js'
-import type { Batch, Receipt } from '../store/store.js'
+// testing/check/history.ts: what truly happened, in order: what landed in the store, and what handlers and callers saw.
+import type { JobRecord, Millis, Time } from '../../job/job.js'
+import type { Ended } from '../../queue/flows/chain-types.js'
+import type { Batch, Receipt } from '../../store/store.js'
 
 /** A batch that the store applied, and the jobs that it touched as they stood right after. */
 export interface Landing {

@@ -1,10 +1,10 @@
-// testing/check-schedules.ts: every time of a schedule is run once, or passed over for a reason that was promised.
-import type { Insert, Move } from '../job/change.js'
-import type { JobRecord, Millis, Time } from '../job/job.js'
-import { SCHEDULE, readSpec, timeOfRun } from '../job/schedule.js'
-import { isMissed, latestTime, nextTime, timesFrom } from '../job/schedule-times.js'
-import type { Timing } from '../job/schedule-times.js'
-import type { Group } from '../store/store.js'
+// testing/check/schedules.ts: every time of a schedule is run once, or passed over for a reason that was promised.
+import type { Insert, Move } from '../../job/change.js'
+import type { JobRecord, Millis, Time } from '../../job/job.js'
+import { SCHEDULE, readSpec, timeOfRun } from '../../job/schedule.js'
+import { isMissed, latestTime, nextTime, timesFrom } from '../../job/schedule-times.js'
+import type { Timing } from '../../job/schedule-times.js'
+import type { Group } from '../../store/store.js'
 import type { Landing } from './history.js'
 import type { Report } from './violation.js'
 

@@ -1,5 +1,5 @@
-// testing/violation.ts: the promises that the checker holds a history to, and what it says when one was broken.
-import type { Millis } from '../job/job.js'
+// testing/check/violation.ts: the promises that the checker holds a history to, and what it says when one was broken.
+import type { Millis } from '../../job/job.js'
 
 /** What is promised. */
 export const rules = {

@@ -1,4 +1,4 @@
-// testing/shrink.ts: cuts a script down to what is needed to fail.
+// testing/script/shrink.ts: cuts a script down to what is needed to fail.
 import type { Script, Step } from './script.js'
 
 /** How many scripts are tried at most. */

@@ -1,8 +1,8 @@
-// testing/process.ts: a simulated process: a world of its own behind a gate that can be frozen or shut for good.
-import { parseDuration } from '../job/duration.js'
-import type { Duration } from '../job/duration.js'
-import type { Millis } from '../job/job.js'
-import type { Runtime, Stop } from '../store/runtime.js'
+// testing/world/process.ts: a simulated process: a world of its own behind a gate that can be frozen or shut for good.
+import { parseDuration } from '../../job/duration.js'
+import type { Duration } from '../../job/duration.js'
+import type { Millis } from '../../job/job.js'
+import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Random } from './random.js'
 import type { Timeline } from './timeline.js'
 

@@ -1,13 +1,13 @@
-// testing/check-answers.ts: what callers were told must be true, and what listeners heard must be all.
-import { isFinished, jobStates } from '../job/job.js'
-import type { Move, Note } from '../job/change.js'
-import type { Millis } from '../job/job.js'
-import { isScheduleId } from '../job/schedule.js'
-import { isSignalId } from '../job/signals.js'
+// testing/check/answers.ts: what callers were told must be true, and what listeners heard must be all.
+import { isFinished, jobStates } from '../../job/job.js'
+import type { Move, Note } from '../../job/change.js'
+import type { Millis } from '../../job/job.js'
+import { isScheduleId } from '../../job/schedule.js'
+import { isSignalId } from '../../job/signals.js'
 import type { Answer, Called, Landing, Told } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
-import type { ScriptedResult, Work } from './acting.js'
+import type { ScriptedResult, Work } from '../script/acting.js'
 
 /** Follows what landed, to judge what was said. */
 export class AnswerChecks implements LedgerListener {

@@ -1,13 +1,13 @@
-// testing/observed.ts: handlers whose every run is written down.
-import { parseDuration } from '../job/duration.js'
-import type { Millis } from '../job/job.js'
-import type { JobDefinitions } from '../queue/define.js'
-import type { Job } from '../queue/job.js'
-import type { BatchHandler, BatchHandlerOptions } from '../worker/batches/types.js'
-import type { JobSignal, Middleware } from '../worker/attempt/context.js'
-import type { Handler, HandlerOptions, Handlers } from '../worker/handlers.js'
-import { phasesIn } from '../worker/phases/types.js'
-import type { History, Run } from './history.js'
+// testing/world/observed.ts: handlers whose every run is written down.
+import { parseDuration } from '../../job/duration.js'
+import type { Millis } from '../../job/job.js'
+import type { JobDefinitions } from '../../queue/define.js'
+import type { Job } from '../../queue/job.js'
+import type { BatchHandler, BatchHandlerOptions } from '../../worker/batches/types.js'
+import type { JobSignal, Middleware } from '../../worker/attempt/context.js'
+import type { Handler, HandlerOptions, Handlers } from '../../worker/handlers.js'
+import { phasesIn } from '../../worker/phases/types.js'
+import type { History, Run } from '../check/history.js'
 import type { Process } from './process.js'
 
 /** Handlers by name, or one for all. */

@@ -1,9 +1,9 @@
-// testing/check-flows.ts: what waits come to: results that are delivered whole, siblings that end first, chains that go on.
-import type { Insert, Move } from '../job/change.js'
-import type { FinishedState, JobRecord } from '../job/job.js'
-import { isSignalId } from '../job/signals.js'
-import type { Ended } from '../queue/flows/chain-types.js'
-import type { ScriptedResult } from './acting.js'
+// testing/check/flows.ts: what waits come to: results that are delivered whole, siblings that end first, chains that go on.
+import type { Insert, Move } from '../../job/change.js'
+import type { FinishedState, JobRecord } from '../../job/job.js'
+import { isSignalId } from '../../job/signals.js'
+import type { Ended } from '../../queue/flows/chain-types.js'
+import type { ScriptedResult } from '../script/acting.js'
 import type { Given, Landing } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'

@@ -1,6 +1,6 @@
-// testing/timeline.ts: what is to happen and when, in virtual time: by time first, then in the order of the asking.
-import type { Millis } from '../job/job.js'
-import type { Stop } from '../store/runtime.js'
+// testing/world/timeline.ts: what is to happen and when, in virtual time: by time first, then in the order of the asking.
+import type { Millis } from '../../job/job.js'
+import type { Stop } from '../../store/runtime.js'
 
 interface Moment {
   readonly at: Millis

@@ -1,6 +1,6 @@
-// testing/trace.ts: what landed, in words short enough for one line.
-import type { Change, NewEdge } from '../job/change.js'
-import type { Batch, Receipt, Verdict } from '../store/store.js'
+// testing/check/trace.ts: what landed, in words short enough for one line.
+import type { Change, NewEdge } from '../../job/change.js'
+import type { Batch, Receipt, Verdict } from '../../store/store.js'
 
 /** One line for a batch and its answer. */
 export function describeLanding(batch: Batch, receipt: Receipt, replay: boolean): string {

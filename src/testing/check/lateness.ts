@@ -1,11 +1,11 @@
-// testing/check-lateness.ts: a job that a worker could have started and did not, for longer than anything explains.
-import type { Put } from '../job/change.js'
-import type { JobRecord, Millis } from '../job/job.js'
-import { cellKey, readCell } from '../store/settings.js'
-import type { LimitCell } from '../store/settings.js'
-import type { Pauses } from './check-claims.js'
+// testing/check/lateness.ts: a job that a worker could have started and did not, for longer than anything explains.
+import type { Put } from '../../job/change.js'
+import type { JobRecord, Millis } from '../../job/job.js'
+import { cellKey, readCell } from '../../store/settings.js'
+import type { LimitCell } from '../../store/settings.js'
+import type { Pauses } from './claims.js'
 import type { Landing, RunEntry } from './history.js'
-import type { SimulationSettings } from './script.js'
+import type { SimulationSettings } from '../script/script.js'
 import type { Report } from './violation.js'
 
 /** What the bound is derived from, and what makes a worker full. */

@@ -1,6 +1,6 @@
-// testing/generate-acts.ts: what the handlers of a script do, and the jobs that they add themselves.
-import type { Millis } from '../job/job.js'
-import type { Random } from './random.js'
+// testing/script/generate-acts.ts: what the handlers of a script do, and the jobs that they add themselves.
+import type { Millis } from '../../job/job.js'
+import type { Random } from '../world/random.js'
 import type { Act, ChildPlan } from './script.js'
 
 /** The names of scripted jobs. */

@@ -1,5 +1,5 @@
-// testing/check-steps.ts: steps that were remembered are not taken again, and signals are taken once.
-import type { Insert, Move, Note } from '../job/change.js'
+// testing/check/steps.ts: steps that were remembered are not taken again, and signals are taken once.
+import type { Insert, Move, Note } from '../../job/change.js'
 import type { Answer, Signalled, Stepped } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'

@@ -1,6 +1,6 @@
-// testing/steps.ts: what scripts do to processes.
+// testing/script/steps.ts: what scripts do to processes.
 import type { Operation, Step } from './script.js'
-import type { Actor, Stage } from './stage.js'
+import type { Actor, Stage } from '../world/stage.js'
 
 /** Takes one step of a script; operations are left to whoever carries them out. */
 export function takeStep(stage: Stage, step: Step, perform?: (stage: Stage, step: Operation) => void): void {

@@ -1,13 +1,13 @@
-// testing/faults.ts: a store as one process sees it over a bad line: late, lost, doubled, busy, or not there at all.
-import { MillraceError } from '../job/errors.js'
-import type { Millis } from '../job/job.js'
-import type { Stop } from '../store/runtime.js'
-import type { Batch, Notice, Receipt, Store, Verdict, WatchOptions } from '../store/store.js'
-import type { History } from './history.js'
+// testing/world/faults.ts: a store as one process sees it over a bad line: late, lost, doubled, busy, or not there at all.
+import { MillraceError } from '../../job/errors.js'
+import type { Millis } from '../../job/job.js'
+import type { Stop } from '../../store/runtime.js'
+import type { Batch, Notice, Receipt, Store, Verdict, WatchOptions } from '../../store/store.js'
+import type { History } from '../check/history.js'
 import type { Process } from './process.js'
 import type { Random } from './random.js'
 import type { Recorder } from './recorder.js'
-import type { Fault } from './script.js'
+import type { Fault } from '../script/script.js'
 import type { Timeline } from './timeline.js'
 
 /** What a bad line needs to know. */

@@ -1,15 +1,15 @@
-// testing/workload.ts: the operations that scripts are made of, carried out.
-import { MillraceError } from '../job/errors.js'
-import type { Millis } from '../job/job.js'
-import { FlowProducer } from '../queue/flows/flow.js'
-import type { Flow, FlowJob } from '../queue/flows/flow.js'
-import type { Job } from '../queue/job.js'
-import type { AddOptions } from '../queue/add-options.js'
+// testing/script/workload.ts: the operations that scripts are made of, carried out.
+import { MillraceError } from '../../job/errors.js'
+import type { Millis } from '../../job/job.js'
+import { FlowProducer } from '../../queue/flows/flow.js'
+import type { Flow, FlowJob } from '../../queue/flows/flow.js'
+import type { Job } from '../../queue/job.js'
+import type { AddOptions } from '../../queue/add-options.js'
 import { OTHERS, SIGNAL_NAME, waitsIn } from './acting.js'
 import type { Work } from './acting.js'
 import { jobsOfFlow } from './script.js'
 import type { FlowPlan, JobPlan, Operation } from './script.js'
-import type { Actor, Stage } from './stage.js'
+import type { Actor, Stage } from '../world/stage.js'
 
 /** Carries out what scripts ask for, and writes down what came of it. */
 export class Operator {

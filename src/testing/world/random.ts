@@ -1,4 +1,4 @@
-// testing/random.ts: chance from a seed. Streams are forked by label, so that a draw in one place shifts no other.
+// testing/world/random.ts: chance from a seed. Streams are forked by label, so that a draw in one place shifts no other.
 
 /** A stream of random numbers that is the same for the same label, on every platform. */
 export class Random {

@@ -1,9 +1,9 @@
-// testing/ledger.ts: what the landed changes make of each job, worked out apart from the store and compared with it.
-import type { Insert, Move, NewEdge, Note } from '../job/change.js'
-import { isFinished } from '../job/job.js'
-import type { EdgePolicy, FinishedState, JobRecord, JobState, Millis, Time } from '../job/job.js'
-import { released } from '../job/lifecycle.js'
-import type { Verdict } from '../store/store.js'
+// testing/check/ledger.ts: what the landed changes make of each job, worked out apart from the store and compared with it.
+import type { Insert, Move, NewEdge, Note } from '../../job/change.js'
+import { isFinished } from '../../job/job.js'
+import type { EdgePolicy, FinishedState, JobRecord, JobState, Millis, Time } from '../../job/job.js'
+import { released } from '../../job/lifecycle.js'
+import type { Verdict } from '../../store/store.js'
 import type { Landing } from './history.js'
 import type { Report } from './violation.js'
 

@@ -1,8 +1,8 @@
-// testing/generate.ts: a script from a seed.
-import type { FailurePolicy, Millis } from '../job/job.js'
-import type { LimitOptions } from '../queue/settings/limits.js'
+// testing/script/generate.ts: a script from a seed.
+import type { FailurePolicy, Millis } from '../../job/job.js'
+import type { LimitOptions } from '../../queue/settings/limits.js'
 import { generateActs, generateRuns, jobNames } from './generate-acts.js'
-import { Random } from './random.js'
+import { Random } from '../world/random.js'
 import { commitFaults, hintFaults, jobsOfFlow, readFaults } from './script.js'
 import type {
   Fault,

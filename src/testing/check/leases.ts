@@ -1,10 +1,10 @@
-// testing/check-leases.ts: who holds what: settlements, reaping, limits, and the handlers that run.
-import type { Move } from '../job/change.js'
-import type { JobRecord, Millis, Time } from '../job/job.js'
+// testing/check/leases.ts: who holds what: settlements, reaping, limits, and the handlers that run.
+import type { Move } from '../../job/change.js'
+import type { JobRecord, Millis, Time } from '../../job/job.js'
 import type { Landing, Run, RunEntry } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
-import { EPOCH } from './process.js'
-import type { SimulationSettings } from './script.js'
+import { EPOCH } from '../world/process.js'
+import type { SimulationSettings } from '../script/script.js'
 import type { Report } from './violation.js'
 
 interface Lease {

@@ -1,13 +1,13 @@
-// testing/check-claims.ts: what asks were given, what keys and pauses kept out, and that batches are applied once.
-import type { Insert } from '../job/change.js'
-import { isFinished } from '../job/job.js'
-import type { Millis, Time } from '../job/job.js'
-import { cellKey } from '../store/settings.js'
-import type { PauseCell } from '../store/settings.js'
+// testing/check/claims.ts: what asks were given, what keys and pauses kept out, and that batches are applied once.
+import type { Insert } from '../../job/change.js'
+import { isFinished } from '../../job/job.js'
+import type { Millis, Time } from '../../job/job.js'
+import { cellKey } from '../../store/settings.js'
+import type { PauseCell } from '../../store/settings.js'
 import type { Landing } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
-import type { Work } from './acting.js'
+import type { Work } from '../script/acting.js'
 
 /** What each ask was given must be what it asked for. */
 export function checkAsks({ time, process, batch, receipt }: Landing, paused: Pauses, report: Report): void {

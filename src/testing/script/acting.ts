@@ -1,14 +1,14 @@
-// testing/acting.ts: jobs whose data says what their handler does.
-import { UnrecoverableError, isMillraceError } from '../job/errors.js'
-import type { Millis } from '../job/job.js'
-import type { Job } from '../queue/job.js'
-import type { AddOptions } from '../queue/add-options.js'
-import type { BatchHandler } from '../worker/batches/types.js'
-import type { JobContext } from '../worker/attempt/context.js'
-import type { Handler } from '../worker/handlers.js'
-import type { History } from './history.js'
-import type { AnyHandlers } from './observed.js'
-import type { SimulatedProcess } from './process.js'
+// testing/script/acting.ts: jobs whose data says what their handler does.
+import { UnrecoverableError, isMillraceError } from '../../job/errors.js'
+import type { Millis } from '../../job/job.js'
+import type { Job } from '../../queue/job.js'
+import type { AddOptions } from '../../queue/add-options.js'
+import type { BatchHandler } from '../../worker/batches/types.js'
+import type { JobContext } from '../../worker/attempt/context.js'
+import type { Handler } from '../../worker/handlers.js'
+import type { History } from '../check/history.js'
+import type { AnyHandlers } from '../world/observed.js'
+import type { SimulatedProcess } from '../world/process.js'
 import type { Act, ChildPlan, SimulationSettings } from './script.js'
 
 /** What the data of a scripted job says. */

@@ -1,9 +1,9 @@
-// testing/clock.ts: a clock that moves only when told, for tests of one's own.
-import { parseDuration } from '../job/duration.js'
-import type { Duration } from '../job/duration.js'
-import type { Millis, Time } from '../job/job.js'
-import { createIds } from '../store/ids.js'
-import type { Runtime } from '../store/runtime.js'
+// testing/world/clock.ts: a clock that moves only when told, for tests of one's own.
+import { parseDuration } from '../../job/duration.js'
+import type { Duration } from '../../job/duration.js'
+import type { Millis, Time } from '../../job/job.js'
+import { createIds } from '../../store/ids.js'
+import type { Runtime } from '../../store/runtime.js'
 import { Random } from './random.js'
 import { Timeline, drain } from './timeline.js'
 

@@ -1,7 +1,7 @@
-// testing/check-limits.ts: what groups are bounded by, and what rates let through.
-import type { JobRecord, Millis, Time } from '../job/job.js'
-import { cellKey, readCell } from '../store/settings.js'
-import type { LimitCell, Rate } from '../store/settings.js'
+// testing/check/limits.ts: what groups are bounded by, and what rates let through.
+import type { JobRecord, Millis, Time } from '../../job/job.js'
+import { cellKey, readCell } from '../../store/settings.js'
+import type { LimitCell, Rate } from '../../store/settings.js'
 import type { Landing } from './history.js'
 import type { Report } from './violation.js'
 
