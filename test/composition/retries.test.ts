@@ -2,7 +2,9 @@
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { AnyJobs, Ended, Handlers, Job, Store } from 'millrace'
-import { closing, event } from '../setup.js'
+import { memory } from 'millrace/memory'
+import { hearing } from '../faults/hearing.js'
+import { closing, event, newQueue, newWorker } from '../setup.js'
 import { kinds, stores } from './stores.js'
 
 const make = stores()
@@ -154,4 +156,32 @@ test('a retry of many pages starts over those whose dependencies come pages afte
   await worker.close()
   expect(given.length).toBe(count)
   expect(given.every(([id, results]) => results[0] === `${id}-leaf!`)).toBe(true)
+})
+
+test('jobs that could not start over are read again a few at a time, with their payloads', async () => {
+  const of = closing(memory())
+  const sizes: number[] = []
+  const store: Store = {
+    ...hearing(of, () => {}),
+    get: (ids, tx) => {
+      sizes.push(ids.length)
+      return of.get(ids, tx)
+    },
+  }
+  const queue = newQueue({ store })
+  const child = await queue.add('child', 1, { attempts: 1 })
+  const parents = await queue.addBulk(
+    Array.from({ length: 120 }, () => ({ name: 'parent', options: { after: child.id } })),
+  )
+  newWorker(queue, {
+    child: () => {
+      throw new Error('no')
+    },
+    parent: () => {},
+  })
+  for (const parent of parents) await expect(parent.result()).rejects.toMatchObject({ code: 'JOB_FAILED' })
+  sizes.length = 0
+  expect(await queue.retry({ name: 'parent' })).toBe(0)
+  expect(sizes.reduce((sum, n) => sum + n, 0)).toBeGreaterThanOrEqual(120)
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(50)
 })

@@ -5,13 +5,12 @@ import type { JobRecord } from '../../job/job.js'
 import { readDetails } from '../../store/read-pages.js'
 import { stepwise } from '../../store/maybe-sync.js'
 import type { JobDetails } from '../../store/store.js'
+import { READ } from '../operations/filter.js'
 import type { Session } from '../../store/session.js'
 
 /** What looking for cycles needs of the store. */
 type Look = Pick<Session, 'details' | 'getAll'>
 
-/** Jobs read at a time, with their payloads. */
-const PORTION = 50
 /** Jobs that a text names at most. */
 const NAMED = 10
 
@@ -73,8 +72,8 @@ function throughPlanned(targets: readonly string[], planned: readonly Insert[]):
 /** The same by the chains that these jobs belong to. */
 async function chainsOf(way: Look, ways: Ways, ids: readonly string[]): Promise<Ways> {
   const chains = new Map<string, readonly string[]>()
-  for (let from = 0; from < ids.length; from += PORTION) {
-    for (const record of await way.getAll(ids.slice(from, from + PORTION))) {
+  for (let from = 0; from < ids.length; from += READ) {
+    for (const record of await way.getAll(ids.slice(from, from + READ))) {
       if (record !== undefined && !chains.has(record.chainId)) chains.set(record.chainId, ways.get(record.id)!)
     }
   }
@@ -100,8 +99,8 @@ async function upwards(
       }
     }
     const found: JobDetails[] = []
-    for (let from = 0; from < next.length; from += PORTION) {
-      const ids = next.slice(from, from + PORTION)
+    for (let from = 0; from < next.length; from += READ) {
+      const ids = next.slice(from, from + READ)
       for (const record of await way.getAll(ids)) {
         const via = record === undefined ? undefined : chains.get(record.chainId)
         if (via !== undefined) return [job.id, ...via, ...backTo(record!.id, before)]

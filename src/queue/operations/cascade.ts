@@ -11,6 +11,7 @@ import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Store } from '../../store/store.js'
 import { withChains } from '../flows/chain-ends.js'
+import { READ } from './filter.js'
 import type { InTransaction, WithTransaction } from '../transactions.js'
 import type { Session } from '../../store/session.js'
 
@@ -73,9 +74,8 @@ interface Acting {
   actingOnAll(records: readonly JobHeader[], decide: (job: JobHeader) => Decision, way: Session): Steps<number>
 }
 
-/** Jobs handled at a time, and jobs read by their ids at a time, with their payloads. */
+/** Jobs handled at a time. */
 const PORTION = 500
-const READ = 50
 
 const unfinished: readonly JobState[] = jobStates.filter((state) => !isFinished(state))
 

@@ -67,7 +67,10 @@ const filterNames = [
 ] as const satisfies readonly (keyof JobFilter)[]
 
 /** Jobs handled at a time by operations on many. */
-export const PAGE = 500
+const PAGE = 500
+
+/** Jobs read by their ids at a time, with their payloads: such a read is not cut by bytes. */
+export const READ = 50
 
 /** A list's page as a query. */
 export function listQuery(queue: string, options: ListOptions): Query {

@@ -6,7 +6,7 @@ import { refuseUnknown } from '../../job/names.js'
 import { quote } from '../../job/quote.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import { eachPage, PAGE } from './filter.js'
+import { eachPage, READ } from './filter.js'
 import type { JobFilter } from './filter.js'
 import type { Place } from './by-filter.js'
 
@@ -52,8 +52,8 @@ export function* retryJobs({ queue, desk, way }: Place, filter: JobFilter, optio
     // The newest first: a job that waits for children of its own was added before them.
     const left = blocked.toReversed()
     blocked = []
-    for (let from = 0; from < left.length; from += PAGE) {
-      const some = left.slice(from, from + PAGE)
+    for (let from = 0; from < left.length; from += READ) {
+      const some = left.slice(from, from + READ)
       const records = yield* step(way.getAll(some.map(({ id }) => id)))
       const page = records.filter((record) => record !== undefined)
       done += yield* retryPage(page, new Map(some.map((each) => [each.id, each.place])), blocked)
