@@ -2,6 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { AnyJobs, Handlers, Job, Store } from 'millrace'
+import { cycleAmong } from '../../src/queue/flows/cycles.js'
+import { insert } from '../../src/conformance/changes.js'
 import { closing, event, gate } from '../setup.js'
 import { kinds, stores } from './stores.js'
 
@@ -139,4 +141,18 @@ describe.each(kinds)('on %s', (kind) => {
     await b.cancel()
     await expect(a.result()).rejects.toMatchObject({ cause: { code: 'DEPENDENCY_FAILED' } })
   })
+})
+
+test('a long line of planned jobs, each of which waits for the one before, is looked through in linear space', () => {
+  const planned = Array.from({ length: 50_000 }, (_, n) =>
+    insert(`job ${n}`, 'work', { after: n === 0 ? ['job 49999'] : [`job ${n - 1}`] }),
+  )
+  const cycle = cycleAmong('job 49999', planned)!
+  expect([cycle.length, cycle[0], cycle[1], cycle.at(-2), cycle.at(-1)]).toEqual([
+    50_001,
+    'job 49999',
+    'job 49998',
+    'job 0',
+    'job 49999',
+  ])
 })

@@ -28,8 +28,8 @@ export async function findCycle(
   known?: JobDetails,
 ): Promise<readonly string[] | undefined> {
   const ways = throughPlanned(targets, planned)
-  const own = ways.get(job.id) ?? ways.get(job.chainId)
-  if (own !== undefined) return [job.id, ...own, job.id]
+  const own = [job.id, job.chainId].find((id) => ways.has(id))
+  if (own !== undefined) return [job.id, ...wayTo(own, ways), job.id]
   const details = known ?? (await way.details({ jobs: [job.id], parts: ['dependents', 'kin'] })).jobs[0]
   // Nobody waits for it, and it is alone in its chain.
   if (details === undefined || (!details.kin && !details.dependents.some(({ state }) => state === 'open'))) {
@@ -37,56 +37,67 @@ export async function findCycle(
   }
   const fresh = new Set(planned.map((insert) => insert.job.id))
   const stored = [...ways.keys()].filter((id) => !fresh.has(id))
-  const chains = await chainsOf(way, ways, stored)
+  const chains = await chainsOf(way, stored)
   const itself = chains.get(job.chainId)
-  if (itself !== undefined) return [job.id, ...itself, job.id]
-  return upwards(way, job, chains, details)
+  if (itself !== undefined) return [job.id, ...wayTo(itself, ways), job.id]
+  const found = await upwards(way, job, chains, details)
+  return found && [job.id, ...wayTo(found.waitedFor, ways), ...found.back]
 }
 
 /** The same for a job that is to come to be with others, and waits for some of them. */
 export function cycleAmong(id: string, planned: readonly Insert[]): readonly string[] | undefined {
   const edges = planned.find(({ job }) => job.id === id)?.edges ?? []
-  const own = throughPlanned(
+  const ways = throughPlanned(
     edges.map(({ on }) => on),
     planned,
-  ).get(id)
-  return own === undefined ? undefined : [id, ...own, id]
+  )
+  return ways.has(id) ? [id, ...wayTo(id, ways), id] : undefined
 }
 
-/** What is waited for, by id, with the planned jobs through which it is. */
-type Ways = ReadonlyMap<string, readonly string[]>
+/** What is waited for, by id, and the planned job by which it is; undefined: by the job that is looked at. */
+type Ways = ReadonlyMap<string, string | undefined>
+
+/** The planned jobs through which something is waited for, from the first on. */
+function wayTo(id: string, ways: Ways): readonly string[] {
+  const path: string[] = []
+  for (let by = ways.get(id); by !== undefined; by = ways.get(by)) path.push(by)
+  return path.toReversed()
+}
 
 function throughPlanned(targets: readonly string[], planned: readonly Insert[]): Ways {
   const byId = new Map(planned.map((insert) => [insert.job.id, insert]))
-  const ways = new Map<string, readonly string[]>()
-  const open: { readonly on: string; readonly via: readonly string[] }[] = targets.map((on) => ({ on, via: [] }))
+  const ways = new Map<string, string | undefined>()
+  const open: { readonly on: string; readonly by: string | undefined }[] = targets.map((on) => ({ on, by: undefined }))
   for (let at = 0; at < open.length; at++) {
-    const { on, via } = open[at]!
+    const { on, by } = open[at]!
     if (ways.has(on)) continue
-    ways.set(on, via)
-    for (const edge of byId.get(on)?.edges ?? []) open.push({ on: edge.on, via: [...via, on] })
+    ways.set(on, by)
+    for (const edge of byId.get(on)?.edges ?? []) open.push({ on: edge.on, by: on })
   }
   return ways
 }
 
-/** The same by the chains that these jobs belong to. */
-async function chainsOf(way: Look, ways: Ways, ids: readonly string[]): Promise<Ways> {
-  const chains = new Map<string, readonly string[]>()
+/** The chains that some jobs belong to, and the job by which each is known. */
+async function chainsOf(way: Look, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const chains = new Map<string, string>()
   for (let from = 0; from < ids.length; from += READ) {
     for (const record of await way.getAll(ids.slice(from, from + READ))) {
-      if (record !== undefined && !chains.has(record.chainId)) chains.set(record.chainId, ways.get(record.id)!)
+      if (record !== undefined && !chains.has(record.chainId)) chains.set(record.chainId, record.id)
     }
   }
   return chains
 }
 
-/** Goes from a job to those who wait for its chain, and to those who wait for theirs. */
+/**
+ * Goes from a job to those who wait for its chain, and to those who wait for theirs, until one is found that is waited for itself: the
+ * job that it is known by, and the way from it back to the job.
+ */
 async function upwards(
   way: Look,
   job: Pick<JobRecord, 'id'>,
-  chains: Ways,
+  chains: ReadonlyMap<string, string>,
   details: JobDetails,
-): Promise<readonly string[] | undefined> {
+): Promise<{ readonly waitedFor: string; readonly back: readonly string[] } | undefined> {
   /** For whom each of them waits. */
   const before = new Map<string, string>()
   for (let level: readonly JobDetails[] = [details]; level.length > 0;) {
@@ -102,8 +113,8 @@ async function upwards(
     for (let from = 0; from < next.length; from += READ) {
       const ids = next.slice(from, from + READ)
       for (const record of await way.getAll(ids)) {
-        const via = record === undefined ? undefined : chains.get(record.chainId)
-        if (via !== undefined) return [job.id, ...via, ...backTo(record!.id, before)]
+        const waitedFor = record === undefined ? undefined : chains.get(record.chainId)
+        if (waitedFor !== undefined) return { waitedFor, back: backTo(record!.id, before) }
       }
       found.push(...(await stepwise(readDetails(way, { jobs: ids, parts: ['dependents'] }))))
     }
