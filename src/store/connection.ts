@@ -2,6 +2,7 @@
 import { Batcher } from './batcher.js'
 import type { Committer } from './batcher.js'
 import type { Time } from '../job/job.js'
+import { Looks } from './looks.js'
 import { Outage } from './outage.js'
 import { ReadBatcher } from './read-batcher.js'
 import { TransactionOutcomes } from './transaction-outcomes.js'
@@ -23,6 +24,8 @@ export interface Connection {
   readonly outage: Outage
   /** ReadBatcher by id, together with others of the same turn. */
   readonly reads: ReadBatcher
+  /** How those who wait for jobs look at them. */
+  readonly looks: Looks
   /** Which of the users' own transactions were committed. */
   readonly outcomes: TransactionOutcomes
   /** Resolves when the store is open; opens it the first time. */
@@ -79,6 +82,7 @@ function create(store: Store): Connection {
     renewals: new Batcher(gate, runtime, `${writer}/renewals`, shared),
     outage,
     reads: new ReadBatcher(store, runtime),
+    looks: new Looks(store, runtime),
     outcomes: new TransactionOutcomes(store, runtime),
     ready,
   }

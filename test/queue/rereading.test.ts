@@ -2,6 +2,7 @@
 import { expect, test } from 'vitest'
 import { Queue } from 'millrace'
 import type { Job, Store } from 'millrace'
+import type { Notice } from '../../src/store/store.js'
 import { memory } from 'millrace/memory'
 import { Driver } from '../../src/conformance/driver.js'
 import { complete, insert } from '../../src/conformance/changes.js'
@@ -15,6 +16,8 @@ interface Deaf {
   readonly clock: VirtualClock
   /** The ids of each read since this was last asked. */
   reads(): readonly (readonly string[])[]
+  /** Some events were missed. */
+  miss(): void
   /** The next reads fail. */
   fail(times: number): void
   /** Reads of these jobs fail; those of no others do. */
@@ -25,11 +28,15 @@ function deaf(): Deaf {
   const clock = virtualClock()
   const of = memory({ runtime: clock.runtime })
   const reads: (readonly string[])[] = []
+  const listeners = new Set<(notice: Notice) => void>()
   let failing = 0
   let spoilt = new Set<string>()
   const store: Store = {
     ...hearing(of, () => {}),
-    watch: () => () => {},
+    watch: (_options, listener) => {
+      listeners.add(listener)
+      return () => void listeners.delete(listener)
+    },
     get: (ids) => {
       reads.push(ids)
       return failing-- > 0 || ids.some((id) => spoilt.has(id))
@@ -43,6 +50,7 @@ function deaf(): Deaf {
     d: new Driver(of, 'writer'),
     clock,
     reads: () => reads.splice(0),
+    miss: () => listeners.forEach((listener) => listener({ work: [], due: [], revoked: [], events: [], gap: true })),
     fail: (n) => void (failing = n),
     spoil: (ids) => void (spoilt = new Set(ids)),
   }
@@ -68,6 +76,51 @@ test('a result that no event tells of is found, also after a read that failed', 
   await clock.advance('31s')
   await clock.advance('15s')
   expect(await result).toBe('done')
+})
+
+test('those who begin to wait at once, or have missed events, look together', async () => {
+  const { queue, d, clock, reads, miss } = deaf()
+  const jobs = await queue.addBulk(Array.from({ length: 1_000 }, () => ({ name: 'work' })))
+  const results = jobs.map((job) => job.result())
+  const seen = jobs.slice(0, 100).map(async (job) => {
+    for await (const { state } of job.observe()) if (state === 'completed') return
+  })
+  for (const again of [() => {}, miss]) {
+    again()
+    await clock.settle()
+    const sizes = reads().map((ids) => ids.length)
+    expect(sizes.reduce((sum, n) => sum + n, 0)).toBeGreaterThanOrEqual(1_000)
+    expect(sizes.length).toBeLessThan(30)
+    expect(Math.max(...sizes)).toBeLessThanOrEqual(256)
+  }
+  for (const held of await d.claim(1_000)) await d.land(complete(held, { result: held.id }))
+  miss()
+  expect(await Promise.all(results)).toEqual(jobs.map(({ id }) => id))
+  await Promise.all(seen)
+})
+
+test('those who wait for large jobs look at a few at a time', async () => {
+  const { queue, clock, reads, miss } = deaf()
+  const jobs = await queue.addBulk(Array.from({ length: 64 }, () => ({ name: 'work', data: 'x'.repeat(500_000) })))
+  const results = jobs.map((job) => job.result().catch(() => {}))
+  await clock.settle()
+  reads()
+  miss()
+  await clock.settle()
+  expect(Math.max(...reads().map((ids) => ids.length))).toBeLessThanOrEqual(4)
+  await queue.close()
+  await Promise.all(results)
+})
+
+test('a job that cannot be read fails those alone who wait for it', async () => {
+  const { queue, d, clock, spoil } = deaf()
+  const jobs = await queue.addBulk(Array.from({ length: 20 }, () => ({ name: 'work' })))
+  for (const held of await d.claim(20)) await d.land(complete(held, { result: held.id }))
+  spoil([jobs[3]!.id])
+  const results = Promise.allSettled(jobs.map((job) => job.result()))
+  await clock.settle()
+  const failed = (await results).flatMap(({ status }, at) => (status === 'rejected' ? [at] : []))
+  expect(failed).toEqual([3])
 })
 
 test('an observer sees a change that no event tells of, once', async () => {

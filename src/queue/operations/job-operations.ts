@@ -270,11 +270,12 @@ export class JobOperations implements JobActions {
           end.fail(denied(record, 'is a schedule: its runs have results, and it has none'))
         else if (isFinished(record.state)) end.conclude(record.state, record)
       }
-      const look = (): void => void this.connection.store.get([id]).then(([record]) => see(record), end.fail)
+      const { looks } = this.connection
+      const look = (): void => void looks.look(id).then(see, end.fail)
       let bad: StoreEvent | undefined
       // An event may come late: a job that failed, was cancelled or removed may have been started over since.
       const unless = (anew: (record: JobRecord | undefined) => boolean, over: () => void): void =>
-        void this.connection.store.get([id]).then(([record]) => void (anew(record) || over()), end.fail)
+        void looks.look(id).then((record) => void (anew(record) || over()), end.fail)
       const stop = this.feed.job(id, (event) => {
         if (event === undefined) look()
         else if (event.type === 'completed') end.conclude(event.type, event)

@@ -93,7 +93,7 @@ async function* observing(
         continue
       }
       look.changed = false
-      const [record]: readonly (JobRecord | undefined)[] = await store.get([id])
+      const record: JobRecord | undefined = await desk.connection.looks.look(id)
       if (record === undefined) {
         if (look.last === undefined) throw notFound(id)
         yield gone(desk, look.last, look.ended)

@@ -1,18 +1,11 @@
 // queue/operations/reread.ts: a slow read of the jobs that callers wait for, in case that no event ever tells of their end.
 import type { JobRecord, Millis } from '../../job/job.js'
 import type { Connection } from '../../store/connection.js'
-import { bytesOfRecord } from '../../store/read-pages.js'
+import { Portion } from '../../store/looks.js'
 import type { Stop } from '../../store/runtime.js'
 
 /** How often; a wait is first read for after one to two times this. */
 const EVERY: Millis = 15_000
-
-/** Jobs read at a time: at first, and at most where they are small. */
-const FEW = 16
-const MANY = 256
-
-/** Bytes that come back at a time, about: with more, fewer jobs are read the next time. */
-const MOST_BYTES = 2 ** 20
 
 /** After so many failed reads in a row the store is taken to be down, and the rest is left for the next round. */
 const DOWN = 8
@@ -31,7 +24,7 @@ export class Rereader {
   /** The round in which each began to wait. */
   readonly #waiters = new Map<Waiter, number>()
   #round = 0
-  #batch = FEW
+  readonly #portion = new Portion()
   /** With how many others at most a job is read, after a read with more has failed. */
   #among = new Map<string, number>()
   /** Jobs that the last round did not come to. */
@@ -84,7 +77,7 @@ export class Rereader {
           this.#among.delete(id)
           for (const waiter of asked.get(id)!) if (this.#waiters.has(waiter)) waiter.see(records[n])
         }
-        this.#adapt(records)
+        this.#portion.adapt(records)
       } catch (error) {
         inRow++
         failure ??= { error }
@@ -116,19 +109,12 @@ export class Rereader {
 
   /** The jobs of one read: no more than each of them may be read with. */
   #next(ids: readonly string[], from: number): readonly string[] {
-    let most = this.#batch
+    let most = this.#portion.size
     let to = from
     for (; to < ids.length; to++) {
       most = Math.min(most, this.#among.get(ids[to]!) ?? most)
       if (to - from >= most) break
     }
     return ids.slice(from, to)
-  }
-
-  #adapt(records: readonly (JobRecord | undefined)[]): void {
-    let bytes = 0
-    for (const record of records) if (record !== undefined) bytes += bytesOfRecord(record)
-    if (bytes > MOST_BYTES) this.#batch = Math.max(1, Math.floor(this.#batch / 2))
-    else if (bytes < MOST_BYTES / 4) this.#batch = Math.min(MANY, this.#batch * 2)
   }
 }
