@@ -1,13 +1,29 @@
 // Chains that are too long to be held: they are removed by page, and waited for without what their jobs returned.
+import { setImmediate } from 'node:timers/promises'
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
-import type { Batch, Store } from '../../src/store/store.js'
+import type { Batch, Notice, Store, StoreEvent } from '../../src/store/store.js'
 import { withChains } from '../../src/queue/flows/chain-ends.js'
 import { stepwise } from '../../src/store/maybe-sync.js'
 import type { Queue } from 'millrace'
 import { memory } from 'millrace/memory'
 import { hearing } from '../faults/hearing.js'
-import { closing, newQueue, newWorker } from '../setup.js'
+import { closing, gate, newQueue, newWorker } from '../setup.js'
+
+setFlagsFromString('--expose-gc')
+const gc = runInNewContext('gc') as () => void
+
+/** Frees what nobody holds. */
+async function collect(): Promise<void> {
+  for (let n = 0; n < 3; n++) {
+    await setImmediate()
+    gc()
+  }
+}
+
+const alive = (refs: readonly WeakRef<object>[]): number => refs.filter((ref) => ref.deref() !== undefined).length
 
 /** A store whose pages hold one job each. Counts the jobs that were read, with their payloads, since the last removal. */
 function narrow(): { readonly store: Store; most(): number } {
@@ -72,6 +88,57 @@ test('a chain is removed though it is named by one of its jobs, which goes with 
   expect(jobs[0]!.id).toBe(id)
   expect(await queue.chain(second.id).remove()).toBe(5)
   await expect(queue.chain(id).state()).rejects.toMatchObject({ code: 'JOB_NOT_FOUND' })
+})
+
+test('who waits for a chain holds nothing of the jobs that it has gone through, nor of other chains', async () => {
+  const of = closing(memory())
+  let tell: (notice: Notice) => void = () => {}
+  const slow: { until?: Promise<void> } = {}
+  const store: Store = {
+    ...hearing(of, () => {}),
+    watch: (options, listener) => of.watch(options, options.events === true ? (tell = listener) : listener),
+    find: async (query, tx) => {
+      await slow.until
+      return of.find(query, tx)
+    },
+  }
+  const queue = newQueue({ store })
+  await queue.add('link', 1, { id: 'first', runAt: Date.now() + 600_000 })
+  let cursor = 1_000
+  const refs: WeakRef<StoreEvent>[] = []
+  const happens = (id: string, chain: string | undefined, type: 'active' | 'completed'): void => {
+    const event: StoreEvent = {
+      cursor: String(cursor++),
+      type,
+      id,
+      ...(chain !== undefined && { chain }),
+      queue: 'work',
+      name: 'link',
+      at: 0,
+      result: JSON.stringify('x'.repeat(100)),
+    }
+    refs.push(new WeakRef(event))
+    tell({ work: [], due: [], revoked: [], events: [event], gap: false })
+  }
+  const held = gate()
+  slow.until = held.promise
+  const result = queue.chain('first').result()
+  await setImmediate()
+  for (let n = 0; n < 500; n++) happens(`other ${n}`, undefined, 'completed')
+  await collect()
+  expect(alive(refs)).toBeLessThan(10)
+  held.open()
+  await setImmediate()
+  happens('first', undefined, 'active')
+  refs.length = 0
+  for (let n = 1; n < 500; n++) {
+    happens(`link ${n}`, 'first', 'active')
+    happens(n === 1 ? 'first' : `link ${n - 1}`, n === 1 ? undefined : 'first', 'completed')
+  }
+  await collect()
+  expect(alive(refs)).toBeLessThan(10)
+  happens('link 499', 'first', 'completed')
+  expect(await result).toBe('x'.repeat(100))
 })
 
 test('what goes with a job that is removed is held without its payload', async () => {

@@ -101,10 +101,12 @@ class ChainEar {
   readonly #queue: string
   readonly #end: Ending
   #chain: string | undefined
-  /** Events that came before it was known which chain is meant. */
+  /** Events that came before it was known which chain is meant, as far as it may be this one. */
   #early: StoreEvent[] = []
   readonly #unfinished = new Set<string>()
-  readonly #ended = new Map<string, StoreEvent>()
+  /** Jobs that have ended during a look, which may have seen them before. */
+  readonly #ended = new Set<string>()
+  #looks = 0
   #last: StoreEvent | undefined
   #judging = false
   #looked = false
@@ -137,7 +139,6 @@ class ChainEar {
 
   #lookAgain(failed: (error: unknown) => void = this.#end.fail): void {
     this.#unfinished.clear()
-    this.#ended.clear()
     this.#last = undefined
     this.#looked = false
     this.#look().catch(failed)
@@ -145,11 +146,18 @@ class ChainEar {
 
   async #look(): Promise<void> {
     const way = this.#desk.way()
-    this.#chain ??= await chainOf(way, this.#id)
-    for (const event of this.#early.splice(0)) this.#hear(event)
-    const last = await newest(way, this.#chain, this.#queue)
+    let last: JobRecord | undefined
+    this.#looks++
+    try {
+      this.#chain ??= await chainOf(way, this.#id)
+      for (const event of this.#early.splice(0)) this.#hear(event)
+      last = await newest(way, this.#chain, this.#queue)
+    } finally {
+      this.#looks--
+    }
     this.#looked = true
     if (last !== undefined && !isFinished(last.state) && !this.#ended.has(last.id)) this.#unfinished.add(last.id)
+    if (this.#looks === 0) this.#ended.clear()
     if (this.#unfinished.size > 0) return
     if (this.#last !== undefined) this.#judge(this.#last)
     else if (last === undefined) this.#end.fail(noChain(this.#id, this.#queue))
@@ -164,8 +172,10 @@ class ChainEar {
 
   #hear(event: StoreEvent): void {
     const { id, type } = event
-    if (this.#chain === undefined) return void this.#early.push(event)
-    if ((event.chain ?? id) !== this.#chain || event.queue !== this.#queue) return
+    const chain = event.chain ?? id
+    if (event.queue !== this.#queue) return
+    if (this.#chain === undefined) return void ((chain === this.#id || id === this.#id) && this.#early.push(event))
+    if (chain !== this.#chain) return
     const ends = isFinished(type as never) || type === 'removed'
     if (!ends) {
       if (type === 'waiting' || type === 'delayed' || type === 'waiting-children' || type === 'active') {
@@ -175,7 +185,7 @@ class ChainEar {
       return
     }
     if (!this.#unfinished.delete(id) && type === 'removed') return // it had ended before
-    this.#ended.set(id, event)
+    if (this.#looks > 0) this.#ended.add(id)
     this.#last = event
     if (this.#judging) return
     this.#judging = true
