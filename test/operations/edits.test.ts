@@ -5,6 +5,7 @@ import type { AnyJobs, Handlers, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { kinds, stores } from '../composition/stores.js'
+import { hearing } from '../faults/hearing.js'
 import { addActive, closing, event, gate, newQueue, newWorker } from '../setup.js'
 
 const make = stores()
@@ -254,4 +255,26 @@ test('what cannot be asked for is refused', async () => {
   }
   await expect(queue.retry({}, { rat: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
   await expect(queue.retry(added.id, { rate: 1 } as never)).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
+})
+
+test('a page of a log is cut by bytes, and all of it is not', async () => {
+  const of = closing(memory())
+  const store: Store = { ...hearing(of, () => {}), details: (query, tx) => of.details({ ...query, bytes: 5_000 }, tx) }
+  const queue = closing(new Queue('work', { store, logger: false }))
+  const lines = Array.from({ length: 20 }, (_, n) => `${n}:`.padEnd(1_000, 'x'))
+  closing(new Worker(queue, async (_job, ctx) => void (await Promise.all(lines.map((line) => ctx.log(line))))))
+  const job = await queue.add('work')
+  await job.result()
+  const sizes: number[] = []
+  const seen: string[] = []
+  for (let after = 0; ;) {
+    const page = await job.logs({ after, limit: 12 })
+    if (page.length === 0) break
+    sizes.push(page.length)
+    seen.push(...page.map(({ line }) => line))
+    after = page.at(-1)!.index
+  }
+  expect(seen).toEqual(lines)
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(5)
+  expect((await job.logs()).map(({ line }) => line)).toEqual(lines)
 })

@@ -247,7 +247,9 @@ export class JobOperations implements JobActions {
 
   async logs(id: string, options?: LogOptions): Promise<readonly LogLine[]> {
     const query = { jobs: [id], parts: ['logs'], logs: logsIn(options) } as const
-    const [found] = await stepwise(readDetails(this.way(), query))
+    // A page is what one read gives, which is cut by bytes; all of it takes as many reads as it needs.
+    const isPage = options?.after !== undefined || options?.limit !== undefined
+    const [found] = isPage ? (await this.way().details(query)).jobs : await stepwise(readDetails(this.way(), query))
     return found?.logs ?? []
   }
 

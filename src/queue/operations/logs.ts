@@ -4,7 +4,10 @@ import { LOGS_KEPT } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
 import { quote } from '../../job/quote.js'
 
-/** Which page of a job's log. */
+/**
+ * Which page of a job's log. A page is cut at 8 MiB of lines as well, one line at least: one without lines is behind the last. Without
+ * either option, all lines are read.
+ */
 export interface LogOptions {
   /** Lines behind this one: the `index` of the last line of the page before. Default: from the first that is kept. */
   readonly after?: number | undefined
