@@ -23,6 +23,18 @@ describe('queue.limit', () => {
     expect(await queue.limits()).toEqual(all)
   })
 
+  it('refuses more bounds than adds and claims can read each time, and takes fewer', async () => {
+    const queue = newQueue()
+    const many = (count: number, bound: { concurrency: number } | null): LimitOptions => ({
+      groups: Object.fromEntries(Array.from({ length: count }, (_, n) => [`${n} `.padEnd(250, 'x'), bound])),
+    })
+    await queue.limit(many(3_000, { concurrency: 1 }))
+    await expect(queue.limit(many(5_000, { concurrency: 1 }))).rejects.toMatchObject({ code: 'DATA_TOO_LARGE' })
+    expect(Object.keys((await queue.limits()).groups)).toHaveLength(3_000)
+    await queue.limit(many(2_999, null))
+    expect(Object.keys((await queue.limits()).groups)).toHaveLength(1)
+  })
+
   it('lifts what is null', async () => {
     const queue = newQueue()
     await queue.limit({ concurrency: 5, rate: { max: 1, per: 1000 }, maxBacklog: 3, names: { a: { concurrency: 1 } } })

@@ -83,6 +83,9 @@ export interface Limits extends StandingBound {
   readonly groups: Readonly<Record<string, StandingGroupBound & { readonly weight?: number }>>
 }
 
+/** Bytes that all bounds of a queue may take as JSON: adds and claims read them. */
+const MOST_BYTES = 2 ** 20
+
 /** Changes what bounds a queue, and answers what then does; writes nothing where it is so already. */
 export function* setLimits(
   way: Session,
@@ -99,12 +102,21 @@ export function* setLimits(
     const next: LimitCell = { ...merge(now, patch), by }
     const value = JSON.stringify(next)
     if (value === cell?.value) return standing(next)
+    if (value.length > MOST_BYTES && value.length > (cell?.value.length ?? 0)) throw tooManyBounds(queue, value.length)
     const verdict: Verdict = yield* step(
       way.commit([{ kind: 'put', key, value, version: cell?.version ?? 0, events: [] }]),
     )
     if (verdict.ok) return standing(next)
     cell = verdict.cell
   }
+}
+
+function tooManyBounds(queue: string, bytes: number): MillraceError {
+  return new MillraceError(
+    'DATA_TOO_LARGE',
+    `queue.limit: all that bounds queue '${queue}' would take ${bytes} bytes as JSON, and ${MOST_BYTES} is the most, since adds and claims read it. Bound each group by \`group\`, and single ones only where they differ.`,
+    { details: { queue, bytes, limit: MOST_BYTES } },
+  )
 }
 
 /** What bounds a queue. */
