@@ -30,7 +30,7 @@ function describe(
   among: { seen: Set<unknown>; left: number },
   depth: number,
 ): ErrorInfo {
-  if (!isError(thrown)) return { name: 'Error', message: clean(describeValue(thrown), longest.message) }
+  if (!wasError(thrown)) return { name: 'Error', message: clean(describeValue(thrown), longest.message) }
   among.seen.add(thrown)
   const [code, stack] = [fieldOf(thrown, 'code'), fieldOf(thrown, 'stack')]
   const info: ErrorInfo = {
@@ -52,11 +52,13 @@ function describe(
     : { ...info, ...(cause !== undefined && { cause }), ...(errors.length > 0 && { errors }) }
 }
 
-/** The errors that an AggregateError, or one that looks like it, stands for. */
+/** What an AggregateError stands for, whatever was thrown; and the errors of one that looks like it. */
 function summedUp(error: Error): readonly unknown[] {
   try {
     const errors = fieldOf(error, 'errors')
-    return Array.isArray(errors) ? (errors as readonly unknown[]).slice(0, MOST_CAUSES).filter(isError) : []
+    if (!Array.isArray(errors)) return []
+    const first = (errors as readonly unknown[]).slice(0, MOST_CAUSES)
+    return fieldOf(error, 'name') === 'AggregateError' ? first : first.filter(wasError)
   } catch {
     return []
   }
@@ -71,7 +73,7 @@ export function withoutStack({ stack: _stack, cause, errors, ...rest }: ErrorInf
   }
 }
 
-/** Whether something that was thrown is an error, of this realm or another (vm contexts, Jest). Never throws. */
+/** Whether something is an error, of this realm or another (vm contexts, Jest). Never throws. */
 export function isError(value: unknown): value is Error {
   if (typeof value !== 'object' || value === null) return false
   try {
@@ -81,9 +83,18 @@ export function isError(value: unknown): value is Error {
   }
 }
 
+/** Whether something that was thrown is one, by its shape too: in another realm, nothing else tells an `AbortError` of the system. */
+function wasError(thrown: unknown): thrown is Error {
+  if (isError(thrown)) return true
+  if (typeof thrown !== 'object' || thrown === null) return false
+  return typeof fieldOf(thrown, 'message') === 'string' && typeof fieldOf(thrown, 'stack') === 'string'
+}
+
 /** Whether a handler's error fails its job for good. By name too, since programs may hold two copies of a package. */
 export function isUnrecoverable(thrown: unknown): boolean {
-  return isInstance(thrown, UnrecoverableError) || (isError(thrown) && fieldOf(thrown, 'name') === 'UnrecoverableError')
+  return (
+    isInstance(thrown, UnrecoverableError) || (wasError(thrown) && fieldOf(thrown, 'name') === 'UnrecoverableError')
+  )
 }
 
 const INDESCRIBABLE = 'an error that could not be described'
@@ -97,7 +108,7 @@ function describeValue(value: unknown): string {
 }
 
 /** A field of an error; undefined where it cannot be read. */
-function fieldOf(error: Error, field: string): unknown {
+function fieldOf(error: object, field: string): unknown {
   try {
     return Reflect.get(error, field)
   } catch {

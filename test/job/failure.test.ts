@@ -215,6 +215,24 @@ describe('describeError', () => {
       expect(describeError(new Error('outer', { cause }))).not.toHaveProperty('cause')
   })
 
+  it('keeps all that an aggregate sums up, and of what looks like one the errors alone', () => {
+    const aggregate = new AggregateError(['a text', 404, new Error('an error'), undefined])
+    expect(describeError(aggregate).errors?.map(({ message }) => message)).toEqual(['a text', '404', 'an error'])
+    const issues = Object.assign(new Error('invalid'), { errors: [{ path: ['a'] }, new Error('an error')] })
+    expect(describeError(issues).errors?.map(({ message }) => message)).toEqual(['an error'])
+  })
+
+  it('knows an error of another realm, such as an AbortError of the system in Jest, by its shape', () => {
+    const shape = {
+      name: 'AbortError',
+      message: 'aborted',
+      stack: 'AbortError: aborted',
+      [Symbol.toStringTag]: 'DOMException',
+    }
+    expect(describeError(shape)).toStrictEqual({ name: 'AbortError', message: 'aborted', stack: 'AbortError: aborted' })
+    expect(describeError({ message: 'no stack' }).message).toBe('{"message":"no stack"}')
+  })
+
   it('bounds causes in depth, in number and in length, and follows no cycle', () => {
     let deep = new Error('0')
     for (let level = 1; level < 20; level++) deep = new Error(String(level), { cause: deep })
