@@ -7,8 +7,11 @@ import type { Cell, Details, DetailsQuery, JobDetails } from './store.js'
 /** Bytes of text in one answer, about: what a page of jobs, or of what lies beside them, holds at most. */
 export const READ_BYTES = 8 * 2 ** 20
 
+/** The fields of a job that may be large; a header has none of them. */
+type Payload = Partial<Pick<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors'>>
+
 /** About how many bytes of text a job adds to a page: its payload, and a little for the rest. */
-export function bytesOfRecord({ data, memo, progress, result, error, errors }: JobRecord): number {
+export function bytesOfRecord({ data, memo, progress, result, error, errors = [] }: Payload): number {
   let bytes = 500 + lengthOf(data) + lengthOf(memo) + lengthOf(progress) + lengthOf(result)
   if (error !== undefined) bytes += bytesOfError(error)
   for (const each of errors) bytes += 100 + bytesOfError(each)

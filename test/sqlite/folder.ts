@@ -3,15 +3,13 @@ import { spawn } from 'node:child_process'
 import { chmodSync, mkdtempSync, readdirSync, readlinkSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { setImmediate } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
 import { afterEach, beforeEach } from 'vitest'
 import { isMillraceError } from '../../src/job/errors.js'
 import type { MillraceError } from '../../src/job/errors.js'
 import { driverNames, loadDriver } from '../../src/stores/sqlite/driver.js'
 import type { DatabaseClass, DriverName, SqliteHandle } from '../../src/stores/sqlite/driver.js'
+import { collect } from '../collecting.js'
 import type { Errand, Report } from './errand.js'
 
 /** The drivers that can be had here, each by its name. better-sqlite3 is no part of the project; one installed is tried. */
@@ -55,12 +53,7 @@ export async function refusal(promise: Promise<unknown>): Promise<MillraceError>
  */
 export async function heldOpen(path: string): Promise<string[]> {
   if (process.platform !== 'linux') return []
-  setFlagsFromString('--expose-gc')
-  const collect = runInNewContext('gc') as () => void
-  for (let rounds = 0; rounds < 3; rounds++) {
-    collect()
-    await setImmediate()
-  }
+  await collect()
   return readdirSync('/proc/self/fd').flatMap((fd) => {
     try {
       const file = readlinkSync(`/proc/self/fd/${fd}`)

@@ -1,5 +1,6 @@
 // Writers: a batch sent again is answered and not applied; writers long silent are forgotten, sooner when there are many.
 import { describe, expect, test } from 'vitest'
+import type { Change } from '../../src/job/change.js'
 import { reduce } from '../../src/stores/memory/reduce.js'
 import { createTable } from '../../src/stores/memory/table.js'
 import type { Table } from '../../src/stores/memory/table.js'
@@ -49,5 +50,34 @@ describe('a writer', () => {
     send(table, 'later', 1, DAY - 1)
     expect(table.writers.size).toBe(1_000)
     expect(thrown(() => send(table, 'w-0', 1))).toMatchObject({ code: 'WRITER_BEHIND' })
+  })
+
+  test('is remembered without the payloads of large jobs, which are read again', () => {
+    const table = createTable()
+    const data = JSON.stringify('x'.repeat(2 ** 20))
+    const groups = [[insert('a', { data })], [insert('b', { data })]]
+    const batch = { writer: 'w', seq: 1, groups, renewals: [], asks: [asking(2)] }
+    const { receipt } = reduce(table, batch, 0, false)
+    expect(table.writers.bytes).toBeLessThan(10_000)
+    expect(reduce(table, batch, 0, false).receipt).toEqual(receipt)
+    // One of them is gone: nobody could settle it.
+    const [first] = receipt.asks[0]!
+    const removal = { kind: 'move', id: 'a', fence: first!.fence, held: false, to: 'removed', set: {} } as Change
+    reduce(table, { writer: 'v', seq: 1, groups: [[removal]], renewals: [], asks: [] }, 0, false)
+    const again = reduce(table, batch, 0, false).receipt
+    expect(again.groups).toEqual(receipt.groups)
+    expect(again.asks).toEqual([receipt.asks[0]!.slice(1)])
+  })
+
+  test('is forgotten after ten minutes where all receipts together are large', () => {
+    const table = createTable()
+    const data = 'x'.repeat(60_000)
+    const write = (writer: string, now: number): void => {
+      reduce(table, { writer, seq: 1, groups: [[insert(writer, { data })]], renewals: [], asks: [] }, now, false)
+    }
+    for (let at = 0; at < 1_000; at++) write(`w-${at}`, at)
+    expect(table.writers.bytes).toBeGreaterThan(50 * 2 ** 20)
+    for (let at = 0; at < 200; at++) write(`v-${at}`, 700_000)
+    expect(table.writers.bytes).toBeLessThan(65 * 2 ** 20)
   })
 })

@@ -25,6 +25,21 @@ export const replays = area('replays', {
     same(await d.replay(), receipt, 'a replay is answered with the receipt of the original, however late')
   },
 
+  'a replay of large jobs is answered with an equal receipt': async (h) => {
+    const d = first(h)
+    const data = 'x'.repeat(1_000_000)
+    for (let n = 0; n < 5; n++) await d.add('work', { data })
+    const groups = [1, 2, 3, 4].map((n) => [insert(`new-${n}`, 'work', { data })])
+    const family = [insert('child', 'work', { data }), insert('parent', 'work', { data, after: ['child'] })]
+    const receipt = await d.commit({ groups: [...groups, family, [insert('child', 'work', { data })]], asks: [ask(5)] })
+    same(receipt.asks[0]?.length, 5, 'five jobs of one megabyte are claimed at once')
+    same(
+      await d.replay(),
+      receipt,
+      'a replay is answered with the receipt of the original, whatever the size of its jobs',
+    )
+  },
+
   'a replay through another handle is answered with the same receipt': async (h) => {
     const d = first(h)
     await d.add('work')

@@ -28,7 +28,7 @@ export interface Reduced {
  * is answered again, and one older than its writer's last is refused by an error.
  */
 export function reduce(table: Table, batch: Batch, now: Time, recording: boolean): Reduced {
-  const before = table.writers.replay(batch)
+  const before = table.writers.replay(batch, (id) => table.rows.get(id)?.job)
   if (before !== undefined) return { receipt: before, news: undefined }
   const news = new Notices(now, recording, table.journal)
   for (let over = table.orphans.expire(now); over !== undefined; over = table.orphans.expire(now)) {

@@ -1,7 +1,8 @@
 // stores/memory/writers.ts: the last batch of every writer, so that a batch sent again is answered and not applied.
 import { MillraceError } from '../../job/errors.js'
-import type { Millis, Time } from '../../job/job.js'
-import type { Batch, Receipt } from '../../store/store.js'
+import type { JobRecord, Millis, Time } from '../../job/job.js'
+import type { Batch, Receipt, Verdict } from '../../store/store.js'
+import { bytesOfReceipt } from '../kept-receipts.js'
 
 /** Writers that are remembered for long. */
 const REMEMBERED = 1_000
@@ -10,38 +11,131 @@ const REMEMBERED = 1_000
 const SILENT_FOR: Millis = 600_000
 const SILENT_FOR_LONG: Millis = 86_400_000
 
+/** Bytes of all receipts from which on writers silent for ten minutes are forgotten. */
+const REMEMBERED_BYTES = 64 * 2 ** 20
+
+/** Bytes from which on a receipt is remembered without the payloads of its jobs, which would outlive them: they are read again. */
+const LARGE = 2 ** 16
+
+interface Remembered {
+  readonly receipt: Receipt
+  readonly bytes: number
+  /** Its jobs have no payloads. */
+  readonly short: boolean
+}
+
 /** All writers of a table, the longest silent first. */
 export class Writers {
-  readonly #last = new Map<string, Receipt>()
+  readonly #last = new Map<string, Remembered>()
+  #bytes = 0
 
   /** How many are remembered. */
   get size(): number {
     return this.#last.size
   }
 
-  /** The receipt of a batch that was applied before; refuses one that is older than the last. */
-  replay(batch: Batch): Receipt | undefined {
+  /** About how many bytes their receipts have. */
+  get bytes(): number {
+    return this.#bytes
+  }
+
+  /** The receipt of a batch that was applied before, with jobs as they are found; refuses one that is older than the last. */
+  replay(batch: Batch, find: (id: string) => JobRecord | undefined): Receipt | undefined {
     const last = this.#last.get(batch.writer)
-    if (last === undefined || batch.seq > last.seq) return undefined
-    if (batch.seq === last.seq) return last
-    const message = `Writer ${batch.writer} sent batch ${batch.seq} after batch ${last.seq} was applied; it was not applied.`
+    if (last === undefined || batch.seq > last.receipt.seq) return undefined
+    const { receipt, short } = last
+    if (batch.seq === receipt.seq) return short ? atLength(receipt, batch, find) : receipt
+    const message = `Writer ${batch.writer} sent batch ${batch.seq} after batch ${receipt.seq} was applied; it was not applied.`
     throw new MillraceError('WRITER_BEHIND', message, {
-      details: { writer: batch.writer, seq: batch.seq, last: last.seq },
+      details: { writer: batch.writer, seq: batch.seq, last: receipt.seq },
     })
   }
 
   /** Remembers the answer to a writer's batch. */
   remember(receipt: Receipt): void {
-    this.#last.delete(receipt.writer)
-    this.#last.set(receipt.writer, receipt)
+    this.#drop(receipt.writer)
+    const bytes = bytesOfReceipt(receipt)
+    const kept = bytes > LARGE ? shortly(receipt) : receipt
+    const remembered = {
+      receipt: kept,
+      bytes: kept === receipt ? bytes : bytesOfReceipt(kept),
+      short: kept !== receipt,
+    }
+    this.#last.set(receipt.writer, remembered)
+    this.#bytes += remembered.bytes
     this.#forget(receipt.now)
   }
 
+  #drop(writer: string): void {
+    this.#bytes -= this.#last.get(writer)?.bytes ?? 0
+    this.#last.delete(writer)
+  }
+
   #forget(now: Time): void {
-    for (const [writer, receipt] of this.#last) {
-      const longest = this.#last.size > REMEMBERED ? SILENT_FOR : SILENT_FOR_LONG
-      if (receipt.now >= now - longest) return
-      this.#last.delete(writer)
+    for (const [writer, { receipt }] of this.#last) {
+      const many = this.#last.size > REMEMBERED || this.#bytes > REMEMBERED_BYTES
+      if (receipt.now >= now - (many ? SILENT_FOR : SILENT_FOR_LONG)) return
+      this.#drop(writer)
     }
   }
+}
+
+/** A receipt without the payloads of its jobs. */
+function shortly(receipt: Receipt): Receipt {
+  const verdict = (each: Verdict): Verdict => {
+    if (each.ok) return each.inserted.length === 0 ? each : { ok: true, inserted: each.inserted.map(bare) }
+    return each.job === undefined || each.why === 'fence' ? each : { ...each, job: bare(each.job) }
+  }
+  const { groups, renewals, asks } = receipt
+  return {
+    ...receipt,
+    groups: groups.map(verdict),
+    renewals: renewals.map(verdict),
+    asks: asks.map((jobs) => jobs.map(bare)),
+  }
+}
+
+function bare(job: JobRecord): JobRecord {
+  return { ...job, ...NO_PAYLOAD }
+}
+
+const NO_PAYLOAD = {
+  data: undefined,
+  memo: undefined,
+  progress: undefined,
+  result: undefined,
+  error: undefined,
+  errors: Object.freeze([]),
+} as const satisfies Partial<JobRecord>
+
+/**
+ * A receipt with the payloads of its jobs as they stand now. A new job that is gone has what it was added with; a claimed one
+ * that is gone is left out, for nobody could settle it.
+ */
+function atLength(receipt: Receipt, batch: Batch, find: (id: string) => JobRecord | undefined): Receipt {
+  const again = (job: JobRecord): JobRecord | undefined => {
+    const standing = find(job.id)
+    return standing && filled(job, standing)
+  }
+  const verdict = (each: Verdict, at: number): Verdict => {
+    if (!each.ok) {
+      return each.job === undefined || each.why === 'fence' ? each : { ...each, job: again(each.job) ?? each.job }
+    }
+    const inserts = (batch.groups[at] ?? []).filter((change) => change.kind === 'insert')
+    const inserted = each.inserted.map((job, n) => again(job) ?? { ...job, data: inserts[n]?.job.data })
+    return inserted.length === 0 ? each : { ok: true, inserted }
+  }
+  const { groups, renewals, asks } = receipt
+  return {
+    ...receipt,
+    groups: groups.map(verdict),
+    renewals: renewals.map((each) => verdict(each, -1)),
+    asks: asks.map((jobs) => jobs.flatMap((job) => again(job) ?? [])),
+  }
+}
+
+/** A job as it was, with the payload of what it is now: what that has come to since is taken off again. */
+function filled(job: JobRecord, { data, memo, progress, result, error, errors, fence }: JobRecord): JobRecord {
+  if (fence === job.fence) return { ...job, data, memo, progress, result, error, errors }
+  return { ...job, data, memo, progress, errors: errors.filter((each) => each.fence < job.fence) }
 }

@@ -58,27 +58,6 @@ export function answerOf(text: string): Answer {
   return { ...answer, asks: [claimsOf(claims, rows)] }
 }
 
-/** Receipts that are kept as they are: each may hold a thousand jobs. */
-const KEPT = 10
-
-/** The last receipts of this process, for batches that are sent again. */
-export class Receipts {
-  readonly #kept = new Map<string, Receipt>()
-
-  /** The answer that a batch was givenOrder before. */
-  of({ writer, seq }: Batch): Receipt | undefined {
-    const kept = this.#kept.get(writer)
-    return kept?.seq === seq ? kept : undefined
-  }
-
-  /** Keeps an answer in place of the one to the writer's batch before. */
-  keep(receipt: Receipt): void {
-    this.#kept.delete(receipt.writer)
-    this.#kept.set(receipt.writer, receipt)
-    if (this.#kept.size > KEPT) this.#kept.delete([...this.#kept.keys()][0]!)
-  }
-}
-
 /** What reading an answer needs to know. */
 export interface Reader {
   readonly settings: Settings

@@ -5,6 +5,7 @@ import { unavailable } from '../../store/commit-errors.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, Notice, Receipt, RevokedLease, Store, Tx } from '../../store/store.js'
 import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
+import { KeptReceipts } from '../kept-receipts.js'
 import { PRESENT_EVERY } from '../listeners.js'
 import { Waits } from '../read-loop.js'
 import { Settings } from '../job-settings.js'
@@ -28,7 +29,7 @@ import { lanesUsed, newLanes, stepsOf, textOf, written } from './encode.js'
 import type { Body, LaneFinder } from './encode.js'
 import { asked, detailsAsked, detailsOf, dueOf, pageOf, someOf, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, PageAnswer, TallyAnswer } from './read.js'
-import { answerOf, receiptOf, Receipts, replayOf, standingFor, toldIn } from './decode.js'
+import { answerOf, receiptOf, replayOf, standingFor, toldIn } from './decode.js'
 import type { Answer } from './decode.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
@@ -36,6 +37,9 @@ import { toTransactionError, Transactions } from './transactions.js'
 import type { PgTransaction, PostgresJsSql, PostgresTransaction } from './transactions.js'
 import { FastPaths } from './fast-paths.js'
 import { ListenConnection } from './listener.js'
+
+/** Writers whose receipts are kept as they are. */
+const KEPT = 10
 
 /** Changes in a batch, and jobs claimed with it beyond free slots: from here on, little is won with more. */
 const PORTION = 1_000
@@ -92,7 +96,8 @@ class PostgresStore implements Store {
   readonly #minted = new OwnIds()
   readonly #ways: FastPaths
   readonly #transactions: Transactions
-  readonly #receipts = new Receipts()
+  /** For batches that are sent again at once, while the server has the answers to all. */
+  readonly #receipts = new KeptReceipts(KEPT)
   #opening: Promise<Opened> | undefined
   #opened: Opened | undefined
   #closed = false

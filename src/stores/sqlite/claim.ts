@@ -1,6 +1,7 @@
 // stores/sqlite/claim.ts: answers asks, by merging the heads of the lanes that a worker handles.
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { claimed, mayLeaseAhead } from '../../job/lifecycle.js'
+import { bytesOfRecord } from '../../store/read-pages.js'
 import type { Ask } from '../../store/store.js'
 import { handlerFor, handlersOf } from '../handlers.js'
 import type { Heap } from '../heap.js'
@@ -128,7 +129,16 @@ function takeFirst(tx: Transaction, head: Head, worker: string, ahead: boolean, 
   return job
 }
 
+/** A job whose text takes more than this is held without its payload, or not at all: a settlement needs none of it. */
+const LIGHT = 2_000
+
+/** Tracks a claimed job, so that its settlement need not read it. */
 function hold({ held }: Transaction, found: { seq: number; lane: Lane; job: JobRecord }): void {
+  if (bytesOfRecord(found.job) > LIGHT) {
+    const job = { ...found.job, data: undefined, memo: undefined, progress: undefined }
+    if (bytesOfRecord(job) > LIGHT) return void held.delete(job.id)
+    found = { ...found, job }
+  }
   if (held.size >= HELD)
     for (const oldest of held.keys()) {
       held.delete(oldest)

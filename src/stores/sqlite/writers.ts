@@ -2,6 +2,7 @@
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Batch, Receipt } from '../../store/store.js'
+import { KeptReceipts } from '../kept-receipts.js'
 import { overwritten } from './errors.js'
 import type { Cache } from './cache.js'
 import { read } from './receipts.js'
@@ -11,12 +12,12 @@ import type { Transaction } from './transaction.js'
 const SILENT_FOR: Millis = 600_000
 const SILENT_FOR_LONG: Millis = 86_400_000
 
-/** Receipts that a connection keeps as they are, beside what is in the file. */
+/** Writers whose receipts a connection keeps as they are, beside what is in the file. */
 const KEPT = 100
 
 /** The writers as one connection knows them. */
 export class Writers {
-  readonly #receipts = new Map<string, Receipt>()
+  readonly #receipts = new KeptReceipts(KEPT)
   /** Writers of whom nobody else can have written a later batch. */
   readonly #sure = new Set<string>()
 
@@ -28,10 +29,10 @@ export class Writers {
 
   /** The receipt of a batch that was applied before; refuses one that is older than the last. */
   replay(ground: Cache, batch: Batch): Receipt | undefined {
-    const kept = this.#receipts.get(batch.writer)
-    if (kept !== undefined && batch.seq === kept.seq + 1 && this.#sure.has(batch.writer)) return undefined
+    const known = this.#receipts.last(batch.writer)
+    if (known !== undefined && batch.seq === known + 1 && this.#sure.has(batch.writer)) return undefined
     const last = ground.sql.writer.get(batch.writer)?.[0] as number | undefined
-    if (kept !== undefined && last !== undefined && last < kept.seq) throw overwritten(this.#path)
+    if (known !== undefined && last !== undefined && last < known) throw overwritten(this.#path)
     if (last === undefined || batch.seq > last) return undefined
     if (batch.seq < last) {
       const message = `Writer ${batch.writer} sent batch ${batch.seq} after batch ${last} was applied; it was not applied.`
@@ -39,8 +40,7 @@ export class Writers {
         details: { writer: batch.writer, seq: batch.seq, last },
       })
     }
-    if (kept?.seq === batch.seq) return kept
-    return read(ground, batch, ground.sql.receipt.get(batch.writer)![0] as string)
+    return this.#receipts.of(batch) ?? read(ground, batch, ground.sql.receipt.get(batch.writer)![0] as string)
   }
 
   /** Others have written, and may have sent a batch of one of these writers. */
@@ -51,12 +51,8 @@ export class Writers {
   /** Keeps an answer that is durable. */
   keep(receipt: Receipt): void {
     this.#sure.add(receipt.writer)
-    this.#receipts.delete(receipt.writer)
-    this.#receipts.set(receipt.writer, receipt)
-    if (this.#receipts.size <= KEPT) return
-    const [oldest] = this.#receipts.keys()
-    this.#receipts.delete(oldest!)
-    this.#sure.delete(oldest!)
+    const forgotten = this.#receipts.keep(receipt)
+    if (forgotten !== undefined) this.#sure.delete(forgotten)
   }
 }
 
