@@ -2,7 +2,7 @@
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { MillraceError, Queue } from 'millrace'
 import { postgres } from 'millrace/postgres'
-import { encoded, refuseTooLarge, toStoreError } from '../../src/stores/postgres/errors.js'
+import { encoded, isServersWord, refuseTooLarge, stateOf, toStoreError } from '../../src/stores/postgres/errors.js'
 import { ownServer } from './shared.js'
 
 /** An error as drivers give it. */
@@ -30,6 +30,14 @@ describe('an error of the server’s', () => {
     expect(() => refuseTooLarge([[put], [put]], 100)).toThrow('Nothing was written')
     expect(() => refuseTooLarge([[put], [put]], 101)).not.toThrow()
   })
+
+  test.each(['EPIPE', 'EBADF', 'ECONNRESET', 'CONNECTION_CLOSED'])(
+    'is not seen in %s, by which a connection was lost',
+    (code) => {
+      const lost = said(code, 'write failed')
+      expect([stateOf(lost), isServersWord(lost)]).toEqual([undefined, false])
+    },
+  )
 
   test('that has no meaning of its own stays as it is', () => {
     const cause = said('22000', 'data exception')

@@ -5,8 +5,8 @@ import type { Batch, Group } from '../../store/store.js'
 import { bytesOf } from '../../store/batch-size.js'
 import { wrongLevel } from './drivers/isolation.js'
 
-/** A code of the server's; those of Prisma's own look alike, but for their first digit. */
-const serversCode = /^(?!P[1-9])[0-9A-Z]{5}$/
+/** A code of the server's; Prisma's own look alike but for their first digit, and some of Node's (EPIPE) but for having none. */
+const serversCode = /^(?!P[1-9])(?=.*\d)[0-9A-Z]{5}$/
 
 /** The server's own code for an error, where it gave one. */
 export function stateOf(error: unknown, depth = 0): string | undefined {
@@ -28,7 +28,7 @@ const DEEPEST = 5
 /** Whether the server itself has answered with an error, so that the connection is sound. */
 export function isServersWord(error: unknown): boolean {
   const { code, severity } = error as { code?: unknown; severity?: unknown }
-  return typeof code === 'string' && code.length === 5 && severity !== 'FATAL'
+  return typeof code === 'string' && code.length === 5 && /\d/.test(code) && severity !== 'FATAL'
 }
 
 /** Whether a prepared statement was not where it was prepared: a pooler mixes connections. */
