@@ -1,5 +1,6 @@
 // Whether transactions have the server look after their client: only where it can, and nobody has said otherwise.
 import { expect, it } from 'vitest'
+import { MillraceError } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import { clientCheck } from '../../src/stores/postgres/drivers/client-check.js'
 import { closing } from '../setup.js'
@@ -21,6 +22,11 @@ it.each([
   })
   expect([await looks(), await looks()]).toEqual(told)
   expect(calls).toBe(asked)
+})
+
+it('is not asked for a transaction for which there is no connection', async () => {
+  const none = new MillraceError('DATABASE_UNREACHABLE', 'Cannot connect.')
+  await expect(clientCheck(() => Promise.reject(none))()).rejects.toBe(none)
 })
 
 it('lasts as long as the transaction', async () => {

@@ -9,8 +9,14 @@ import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { Queue } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import type { PostgresOptions } from 'millrace/postgres'
-import { closing, gate } from '../setup.js'
-import { newSchema, sharedServer } from './shared.js'
+import { systemRuntime } from '../../src/store/runtime.js'
+import { postgresJsDriver } from '../../src/stores/postgres/drivers/postgres-js.js'
+import { openDriver } from '../../src/stores/postgres/drivers/open.js'
+import { closing, gate, mailbox } from '../setup.js'
+import { startProxy } from './proxy.js'
+import type { Proxy } from './proxy.js'
+import { newDatabase, newSchema, sharedServer } from './shared.js'
+import { rows, run } from './sql.js'
 
 /** What a store may be made with. */
 type Kind = 'a URL' | 'a pool of pg' | 'postgres.js'
@@ -24,8 +30,8 @@ function pool(url: string, max: number): Pool {
   return made
 }
 
-function sqlOf(url: string, max: number): postgresJs.Sql {
-  const made = postgresJs(url, { max, onnotice: () => {} })
+function sqlOf(url: string, max: number, onclose = (): void => {}): postgresJs.Sql {
+  const made = postgresJs(url, { max, onnotice: () => {}, fetch_types: false, onclose })
   onTestFinished(() => made.end({ timeout: 0 }))
   return made
 }
@@ -66,7 +72,7 @@ describe.each(kinds)('with %s', (kind) => {
   })
 })
 
-describe.each(['a URL', 'a pool of pg'] as const)('with %s', (kind) => {
+describe.each(kinds)('with %s', (kind) => {
   test('a port that does not answer is tried once, for as long as an answer may take', async () => {
     const { url, came } = await listener(() => {})
     await expect(on(kind, url, { patience: 2_500 }).add('n')).rejects.toMatchObject({
@@ -82,6 +88,65 @@ describe.each(['a URL', 'a pool of pg'] as const)('with %s', (kind) => {
       code: 'DATABASE_UNREACHABLE',
       message: expect.stringContaining(`Cannot connect to ${new URL(url).host}`) as string,
     })
+  })
+})
+
+describe('a server that falls silent', () => {
+  const max = 3
+  const text = "insert into calls values ('sent') returning what"
+  let url = ''
+  let proxy: Proxy
+  beforeEach(async () => {
+    url = await newDatabase()
+    await run(url, 'create table calls (what text not null)')
+    proxy = await startProxy(Number(new URL(url).port))
+    onTestFinished(() => proxy.close())
+  })
+  const calls = (): Promise<unknown[]> => rows(url, 'select what from calls')
+
+  /** Takes all connections of the pool at once: none of them may have been lost to the client. */
+  async function takeAll(target: Pool | postgresJs.Sql): Promise<void> {
+    if (target instanceof Pool) {
+      const clients = await Promise.all(Array.from({ length: max }, () => target.connect()))
+      return clients.forEach((client) => client.release())
+    }
+    let left = max
+    const all = gate()
+    const take = (): Promise<unknown> =>
+      target.begin(async () => {
+        if (--left === 0) all.open()
+        await all.promise
+      })
+    await Promise.all(Array.from({ length: max }, take))
+  }
+
+  test.each([
+    ['postgres.js', 'before the first connection'],
+    ['postgres.js', 'after connections were lost'],
+    ['pg', 'after connections were lost'],
+  ] as const)('by %s, %s, is named whatever number waits, and is used when it answers again', async (kind, when) => {
+    const lost = mailbox<void>()
+    const target =
+      kind === 'pg' ? pool(proxy.through(url), max) : sqlOf(proxy.through(url), max, () => lost.put(undefined))
+    if (target instanceof Pool) target.on('remove', () => lost.put(undefined))
+    const options = { patience: 1_500, connections: max, timer: systemRuntime().timer }
+    const isFirst = when === 'before the first connection'
+    const driver = isFirst ? postgresJsDriver(target as never, options) : await openDriver(target, options)
+    if (!isFirst) await takeAll(target)
+    proxy.freeze()
+    proxy.cut()
+    if (!isFirst) for (let n = 0; n < max; n++) await lost.next()
+    const failure = { code: 'DATABASE_UNREACHABLE', message: expect.stringContaining(String(proxy.port)) as string }
+    const failing: Promise<unknown>[] = [driver.transact(async () => {}), driver.script([text])]
+    for (let n = 0; n < max + 2; n++) failing.push(driver.call({ name: '', text, values: [] }))
+    for (const each of await Promise.allSettled(failing)) {
+      expect(each).toEqual({ status: 'rejected', reason: expect.objectContaining(failure) as unknown })
+    }
+    await proxy.pass()
+    await takeAll(target)
+    expect(await calls()).toEqual([])
+    expect(await driver.call({ name: '', text, values: [] })).toBe('sent')
+    expect(await calls()).toHaveLength(1)
   })
 })
 

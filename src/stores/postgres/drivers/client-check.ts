@@ -1,5 +1,6 @@
 // stores/postgres/drivers/client-check.ts: how the server finds out that a client is gone whose statement waits for somebody's lock: it
 // would not look before the lock is released, and hold all that the transaction has locked until then.
+import { isMillraceError } from '../../../job/errors.js'
 import type { Driver } from './driver.js'
 import { isServersWord } from '../errors.js'
 
@@ -15,7 +16,8 @@ export function clientCheck(call: Driver['call']): () => Promise<boolean> {
     try {
       known = (await call({ name: '', text, values: [] })) !== null
     } catch (error) {
-      if (!isServersWord(error)) return false // there was no answer: whoever asks next finds out
+      if (isMillraceError(error)) throw error // there is no connection to be had, for a transaction either
+      if (!isServersWord(error)) return false // there was no answer: the next call finds out
       known = false
     }
     return known

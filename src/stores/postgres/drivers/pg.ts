@@ -10,7 +10,7 @@ import { clientCheck, CLIENT_CHECK } from './client-check.js'
 import { quoted } from '../migrate.js'
 import { NoAnswer, inTime } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
-import { exhausted, isAnswer, unreachable } from './unreachable.js'
+import { connectable, exhausted, isAnswer, unreachable } from './unreachable.js'
 
 interface QueryResult {
   readonly rows: readonly (readonly unknown[])[]
@@ -97,10 +97,18 @@ class PgDriver implements Driver<PgClient> {
   /** Behind a pooler that mixes connections, a prepared statement is not where it was prepared. */
   #prepares = true
   #savepoints = 0
-  /** There has been a connection. */
-  #connected = false
   readonly #slots: TransactionSlots
   readonly #looks = clientCheck((call) => this.call(call))
+  readonly #connects = connectable(async () => {
+    const { Client, options } = this.#pool
+    const client = new Client(options)
+    client.on('error', () => {})
+    try {
+      await this.#within(client.connect())
+    } finally {
+      client.connection?.stream?.destroy()
+    }
+  })
 
   constructor(pool: PgPool, own: boolean, options: DriverOptions) {
     this.#pool = pool
@@ -257,26 +265,24 @@ class PgDriver implements Driver<PgClient> {
       })
     })
     try {
-      const client = await this.#within(connecting)
-      this.#connected = true
-      return client
+      return await this.#within(connecting)
     } catch (error) {
       const giveBack = (client: PgClient): void => {
         client.removeListener('error', fail)
         client.release()
       }
       connecting.then(giveBack).catch(() => {})
-      throw this.#unconnected(error)
+      throw await this.#unconnected(error)
     }
   }
 
   /** What it means that there was no connection: the pool was in use, or the server cannot be reached. */
-  #unconnected(error: unknown): unknown {
+  async #unconnected(error: unknown): Promise<unknown> {
     if (isAnswer(error)) return error
     const { options, totalCount, idleCount } = this.#pool
     const { max = 10 } = options as { max?: number }
-    // Before the first connection, those of the pool may all be waiting for the server.
-    const inUse = this.#connected && totalCount >= max && idleCount === 0 && isWait(error)
+    // Those of the pool may all be waiting for the server.
+    const inUse = totalCount >= max && idleCount === 0 && isWait(error) && (await this.#connects())
     return inUse ? exhausted(max, undefined, error) : unreachable(options, error)
   }
 

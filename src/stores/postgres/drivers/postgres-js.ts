@@ -9,7 +9,7 @@ import { clientCheck, CLIENT_CHECK } from './client-check.js'
 import { quoted } from '../migrate.js'
 import { NoAnswer, inTime } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
-import { exhausted, unreachable } from './unreachable.js'
+import { connectable, exhausted, isAnswer, unreachable } from './unreachable.js'
 
 /** How long to wait for a statement that was told to end, before it is told again. */
 const AGAIN: Millis = 100
@@ -26,31 +26,48 @@ export interface PostgresJsTransaction {
 export interface PostgresJs extends PostgresJsTransaction {
   /** What it was made with, parsed. */
   readonly options: object
+  /** Settings that the server has reported: none before the first connection. */
+  readonly parameters?: object
   begin<T>(options: string, work: (sql: PostgresJsTransaction) => Promise<T>): Promise<T>
   end(options: { timeout: number }): Promise<void>
 }
 
-/** Makes a client with the options of another: the one that `postgres` opens by itself to listen cannot be closed. */
+/**
+ * Makes a client with the options of another: the one that `postgres` opens by itself to listen cannot be closed. It does not ask
+ * for array types: nobody handles the error of that query, and a connection that is lost during it would end the process.
+ */
 async function another(sql: PostgresJs, options: object): Promise<PostgresJs> {
   const wanted = { name: 'postgres', neededBy: 'Listening beside your client of postgres.js' }
   const module = await importPackage(wanted, () => import('postgres'))
-  return (module as { default: (options: object) => PostgresJs }).default({ ...sql.options, ...options })
+  const make = (module as { default: (options: object) => PostgresJs }).default
+  return make({ ...sql.options, max: 1, max_lifetime: null, fetch_types: false, ...options })
 }
 
-/** Errors of a connection that was never made. */
-const NO_CONNECTION: ReadonlySet<unknown> = new Set([
-  ...['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH', 'ETIMEDOUT'],
-  ...['CONNECT_TIMEOUT', '53300', '57P03'],
-])
+/** What is used of a statement of postgres.js, which it sends by `handle` when it is first awaited. */
+interface LazyQuery {
+  executed?: boolean
+  handle?: () => unknown
+  reject?: (error: unknown) => void
+  /** The connection it was sent on; null before that. */
+  state?: unknown
+  cancel?: () => unknown
+  cancelled?: unknown
+  strings?: readonly string[]
+  args?: readonly unknown[]
+  options?: object
+}
 
-/** What a failed call means: where it has not been sent, it never will be, and nothing was written. */
-function unsent(sql: PostgresJs, query: object, error: unknown): unknown {
-  const { state, cancel } = query as { state?: unknown; cancel?: () => unknown }
-  if (NO_CONNECTION.has((error as { code?: unknown }).code)) return unreachable(sql.options, error)
-  if (!isInstance(error, NoAnswer) || state !== null || typeof cancel !== 'function') return error
-  cancel.call(query) // it stands in the queue of the client, and is taken out
-  const { max } = sql.options as { max: number }
-  return exhausted(max, undefined, error)
+/** Takes back a statement that has not been sent; returns whether that could be done. It is never sent then. */
+function withdraw(query: LazyQuery): boolean {
+  if (query.state !== null || typeof query.cancel !== 'function') return false
+  query.cancel() // removes it from the queue of the client
+  // A statement for which a connection is being opened is not in the queue. postgres.js never uses that connection unless it
+  // is sent, so one takes its place that does nothing.
+  query.strings = ['select 1']
+  query.args = []
+  query.options = { simple: true, prepare: false }
+  query.cancelled = null
+  return true
 }
 
 /** Connections by `postgres`. It finds lost connections and opens others by itself. */
@@ -60,12 +77,29 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   const slots = new TransactionSlots(max)
 
   const within = <T>(asked: Promise<T>): Promise<T> => inTime(asked, patience, timer)
+  const connects = connectable(async () => {
+    const own = await another(sql, { idle_timeout: 1, connect_timeout: patience / 1000, onclose: undefined })
+    try {
+      await within(own.unsafe('select 1'))
+    } finally {
+      void own.end({ timeout: 0 }).catch(() => {})
+    }
+  })
+
+  /** What it means that nothing could be sent: all connections were in use, or the server cannot be reached. */
+  const unsent = async (error: unknown): Promise<unknown> => {
+    if (isAnswer(error)) return error
+    const everConnected = Object.keys(sql.parameters ?? {}).length > 0
+    const inUse = isInstance(error, NoAnswer) && everConnected && (await connects())
+    return inUse ? exhausted(max, undefined, error) : unreachable(sql.options, error)
+  }
+
   const ask = async (on: PostgresJs, { text, values }: Call, prepare: boolean): Promise<string | null> => {
     const query = on.unsafe(text, values, { prepare })
-    const [row] = await within(query).catch((error: unknown) => {
-      throw unsent(on, query, error)
+    const rows = await within(query).catch(async (error: unknown) => {
+      throw withdraw(query as LazyQuery) ? await unsent(error) : error
     })
-    return row === undefined ? null : ((Object.values(row)[0] as string | null) ?? null)
+    return (Object.values(rows[0] ?? {})[0] as string | null | undefined) ?? null
   }
 
   const call: Driver['call'] = async (asked) => {
@@ -99,37 +133,57 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     }
   }
 
-  return {
-    name: 'postgres',
-    call,
-    async script(statements) {
-      await sql.begin('isolation level read committed', async (tx) => {
-        for (const statement of statements) await tx.unsafe(statement)
-      })
-    },
-    async transact(work) {
-      const also = (await looks()) ? `, ${CLIENT_CHECK}` : ''
-      const scope = new Scope()
-      const begin = <T>(run: (tx: PostgresJsTransaction) => Promise<T>): Promise<T> =>
+  /** Runs work in a transaction. One that has not begun in time is given up: it is rolled back should it begin later. */
+  const begin = async <T>(scope: Scope, work: (tx: PostgresJsTransaction) => Promise<T>): Promise<T> => {
+    const has = { begun: false, beenGivenUp: false }
+    let begun = (): void => {}
+    const beginning = new Promise<void>((resolve) => void (begun = resolve))
+    const whole = waitedFor(
+      (run: (tx: PostgresJsTransaction) => Promise<T>) =>
         sql.begin('isolation level read committed', run).catch((error: unknown) => {
           scope.lose(error) // also where the connection was lost while no statement was under way
           throw error
-        })
+        }),
+      () => scope.unknown !== undefined,
+      async (tx) => {
+        if (has.beenGivenUp) throw transactionOver()
+        has.begun = true
+        begun()
+        return work(tx)
+      },
+    )
+    try {
+      await within(Promise.race([beginning, whole]))
+    } catch (error) {
+      if (has.begun) throw error
+      has.beenGivenUp = true
+      throw await unsent(error)
+    }
+    return whole
+  }
+
+  return {
+    name: 'postgres',
+    call,
+    script: (statements) =>
+      begin(new Scope(), async (tx) => {
+        for (const statement of statements) await tx.unsafe(statement)
+      }),
+    async transact(work) {
+      const also = (await looks()) ? `, ${CLIENT_CHECK}` : ''
+      const scope = new Scope()
       const inside = (tx: PostgresJsTransaction): ReturnType<typeof work> => {
         const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
         backend.catch(() => {})
         return whileOpen(tx, scope, work, () => cancel(tx, backend))
       }
-      return slots.run(() => waitedFor(begin, () => scope.unknown !== undefined, inside))
+      return slots.run(() => begin(scope, inside))
     },
     savepoint: inSavepoint,
     async listen(channel: string, ear: NotificationListener): Promise<Listening> {
       let over = false
       const own = await another(sql, {
-        max: 1,
         idle_timeout: null,
-        max_lifetime: null,
-        fetch_types: false,
         onnotify: (_channel: string, payload: string) => ear.heard(payload),
         onclose: () => lose(new NoAnswer('The connection that listens was closed.')),
       })
@@ -244,13 +298,6 @@ function given(tx: PostgresJsTransaction, scope: Scope): PostgresJsTransaction {
     methods: { savepoint: (...args: readonly unknown[]) => inSavepoint(own, args.at(-1) as never) },
   })
   return own
-}
-
-/** What is used of a statement of postgres.js, which it sends by `handle` when it is first awaited. */
-interface LazyQuery {
-  executed?: boolean
-  handle?: () => unknown
-  reject?: (error: unknown) => void
 }
 
 /**

@@ -1,5 +1,5 @@
 // stores/postgres/drivers/unreachable.ts: why there was no connection. Whatever it was, nothing had been sent.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError, isMillraceError } from '../../../job/errors.js'
 import { describeError } from '../../../job/failure.js'
 import type { Millis } from '../../../job/job.js'
 import { stateOf } from '../errors.js'
@@ -18,6 +18,22 @@ const REFUSES: ReadonlySet<string> = new Set(['53300', '57P01', '57P02', '57P03'
 export function isAnswer(error: unknown): boolean {
   const state = stateOf(error)
   return state !== undefined && !REFUSES.has(state)
+}
+
+/**
+ * Finds out whether the server takes another connection, which tells a pool that is in use from a server that does not answer.
+ * Those who ask at once share the answer.
+ */
+export function connectable(connect: () => Promise<void>): () => Promise<boolean> {
+  let asking: Promise<boolean> | undefined
+  return () =>
+    (asking ??= connect()
+      .then(
+        () => true,
+        // It answers, though it refuses; or no connection could be tried, because there is no driver to make one with.
+        (error: unknown) => stateOf(error) !== undefined || isMillraceError(error),
+      )
+      .finally(() => void (asking = undefined)))
 }
 
 /** The error for a server that no connection could be made to. */
