@@ -1,5 +1,8 @@
 // What a transaction gave out writes nothing once the transaction is over: not by itself, and not in the next one on the same
 // connection.
+import { once } from 'node:events'
+import { connect } from 'node:net'
+import type { Socket } from 'node:net'
 import { Pool } from 'pg'
 import postgresJs from 'postgres'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
@@ -42,8 +45,9 @@ const clients = {
       (await (tx as Pool).query<Row>(text, values)).rows,
   },
   'postgres.js': {
-    open: (to: string, max: number): postgresJs.Sql => {
-      const sql = postgresJs(to, { max, onnotice: () => {}, backoff: () => 0 })
+    open: (to: string, max: number, onerror?: () => void): postgresJs.Sql => {
+      const options = { max, onnotice: () => {}, backoff: () => 0, fetch_types: false }
+      const sql = postgresJs(to, { ...options, ...(onerror !== undefined && { socket: socketTo(to, onerror) }) })
       onTestFinished(() => sql.end({ timeout: 0 }))
       return sql
     },
@@ -51,6 +55,16 @@ const clients = {
       ...(await (tx as postgresJs.TransactionSql).unsafe<Row[]>(text, values)),
     ],
   },
+}
+
+/** Makes sockets whose errors are noticed: before they are closed there is a moment in which postgres.js still uses them. */
+function socketTo(to: string, onerror: () => void): () => Promise<Socket> {
+  return async () => {
+    const { hostname, port } = new URL(to)
+    const socket = connect(Number(port), hostname)
+    await once(socket, 'connect')
+    return socket.on('error', () => onerror())
+  }
 }
 
 async function effects(test: string): Promise<string[]> {
@@ -66,7 +80,13 @@ it('a statement of postgres.js that is made in a transaction and awaited after i
   const late: Promise<unknown>[] = []
   const making = async (tx: postgresJs.TransactionSql, what: string): Promise<void> => {
     const made = [tx`insert into effects values ('lazy', ${what})`, tx.unsafe(INSERT, ['lazy', what])]
-    late.push(over.promise.then(() => Promise.allSettled(made)))
+    const forgotten = tx.unsafe(INSERT, ['lazy', what])
+    late.push(
+      over.promise.then(() => {
+        void forgotten.execute() // nobody waits for it
+        return Promise.allSettled(made)
+      }),
+    )
     await tx`select 1`
   }
   await queue.transaction(async (tx) => making(tx as never, 'committed'))
@@ -267,6 +287,88 @@ describe('on PostgreSQL by postgres.js, which opens a connection anew', () => {
     const call = (): Promise<string | null> => driver.call({ name: '', text: "select 'there'", values: [] })
     expect(await call().catch(call)).toBe('there') // the first may be told what the last one on the connection was
     expect(await effects('just lost')).toEqual([])
+  })
+
+  describe('in the moment between the error of a connection and its end', () => {
+    /** A driver on one connection, which is idle, and what makes it fail; resolves with what was done in that moment. */
+    const failing = async (): Promise<{ driver: Driver; meanwhile: <T>(work: () => Promise<T>) => Promise<T> }> => {
+      const proxy = await startProxy(Number(new URL(url).port))
+      onTestFinished(() => proxy.close())
+      let onerror = (): void => {}
+      const driver = postgresJsDriver(open(proxy.through(url), 1, () => onerror()) as never, {
+        patience: 5_000,
+        connections: 1,
+        timer: systemRuntime().timer,
+      })
+      await driver.transact(async () => {})
+      return {
+        driver,
+        meanwhile: <T>(work: () => Promise<T>) =>
+          new Promise<T>((resolve, reject) => {
+            onerror = () => {
+              onerror = () => {}
+              setTimeout(() => void there(driver, 'next').catch(() => {})) // opens the connection anew
+              queueMicrotask(() => void work().then(resolve, reject))
+            }
+            proxy.cut()
+          }),
+      }
+    }
+    const there = (driver: Driver, what: string): Promise<string | null> =>
+      driver.call({ name: '', text: `select '${what}'`, values: [] })
+
+    it('a transaction that begins runs nothing outside of one', async () => {
+      const { driver, meanwhile } = await failing()
+      const test = 'begun on a lost connection'
+      const transacting = meanwhile(() =>
+        driver.transact(async (tx) => {
+          await run(tx, `insert into effects values ('${test}', 'outside')`)
+          throw new Error('rolled back')
+        }),
+      )
+      await expect(transacting).rejects.toThrow()
+      expect(await there(driver, 'last')).toBe('last')
+      expect(await effects(test)).toEqual([])
+    })
+
+    it('transactions that begin, there and on the connection that is opened anew, do not share one', async () => {
+      const { driver, meanwhile } = await failing()
+      const test = 'shared'
+      const works = await meanwhile(async () => {
+        const first = driver.transact(async (tx) => {
+          await run(tx, `insert into effects values ('${test}', 'first')`)
+        })
+        first.catch(() => {})
+        await new Promise((go) => setTimeout(go, 0)) // the connection is closed by now
+        const second = driver.transact(async (tx) => {
+          await run(tx, `insert into effects values ('${test}', 'second')`)
+          throw new Error('rolled back')
+        })
+        return Promise.allSettled([first, second])
+      })
+      expect(works[1]).toMatchObject({ status: 'rejected' })
+      expect(await effects(test)).toEqual(works[0].status === 'fulfilled' ? ['first'] : [])
+    })
+
+    it('a call is not taken for one that answered nothing', async () => {
+      const { driver, meanwhile } = await failing()
+      const called = await meanwhile(() => there(driver, 'called').catch((error: unknown) => error))
+      if (called !== 'called') expect(called).toBeInstanceOf(Error)
+      expect(await there(driver, 'last')).toBe('last')
+    })
+
+    it('calls that follow on one that failed get the answers to themselves', async () => {
+      const { driver, meanwhile } = await failing()
+      const sleeping = driver.call({ name: '', text: 'select pg_sleep(20)::text', values: [] })
+      const answers = gate<unknown[]>()
+      sleeping.catch(() => {
+        const all = ['a', 'b', 'c'].map((each) => there(driver, each).catch(() => each))
+        void Promise.all(all).then(answers.open)
+      })
+      await meanwhile(async () => {})
+      expect(await answers.promise).toEqual(['a', 'b', 'c'])
+      expect(await there(driver, 'last')).toBe('last')
+    })
   })
 })
 

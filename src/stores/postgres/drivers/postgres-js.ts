@@ -94,11 +94,26 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     return inUse ? exhausted(max, undefined, error) : unreachable(sql.options, error)
   }
 
+  /**
+   * Resolves when the sockets that have just failed are closed. postgres.js still uses them between their error and their end.
+   * What it sends then never ends, or is taken for answered once the connection is opened anew, or gets the answers to other
+   * statements there; after such a BEGIN, statements run outside of any transaction.
+   */
+  let closing: Promise<void> | undefined
+  const noticeLoss = (): void => {
+    closing ??= new Promise<void>((closed) => {
+      setImmediate(() => setImmediate(closed)) // a socket is closed at the end of the turn of the event loop in which it failed
+    }).finally(() => void (closing = undefined))
+  }
+
   const ask = async (on: PostgresJs, { text, values }: Call, prepare: boolean): Promise<string | null> => {
+    if (closing !== undefined) await closing
     const query = on.unsafe(text, values, { prepare })
     const rows = await within(query).catch(async (error: unknown) => {
+      if (isLoss(error)) noticeLoss()
       throw withdraw(query as LazyQuery) ? await unsent(error) : error
     })
+    if (isLost(rows)) throw new NoAnswer('The connection was lost before PostgreSQL answered.')
     return (Object.values(rows[0] ?? {})[0] as string | null | undefined) ?? null
   }
 
@@ -125,7 +140,9 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       const [row] = await within(backend)
       const signal = { name: '', text: 'select pg_cancel_backend($1::text::int)::text', values: [String(row?.pid)] }
       for (let waited = 0; waited < patience; waited += AGAIN) {
-        await call(signal)
+        await call(signal).catch((error: unknown) => {
+          if (!isLoss(error)) throw error // where the connection for it was lost, the next has another
+        })
         if (await inTime(last, AGAIN, timer).catch(() => false)) return
       }
     } catch {
@@ -135,12 +152,15 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
 
   /** Runs work in a transaction. One that has not begun in time is given up: it is rolled back should it begin later. */
   const begin = async <T>(scope: Scope, work: (tx: PostgresJsTransaction) => Promise<T>): Promise<T> => {
+    await closing
+    await nextTurn() // sockets that had failed are closed now, also where nothing was under way on them
     const has = { begun: false, beenGivenUp: false }
     let begun = (): void => {}
     const beginning = new Promise<void>((resolve) => void (begun = resolve))
     const whole = waitedFor(
       (run: (tx: PostgresJsTransaction) => Promise<T>) =>
         sql.begin('isolation level read committed', run).catch((error: unknown) => {
+          if (isLoss(error)) noticeLoss()
           scope.lose(error) // also where the connection was lost while no statement was under way
           throw error
         }),
@@ -189,6 +209,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       })
       const end = (): Promise<void> => own.end({ timeout: 0 }).catch(() => {})
       const lose = (error: unknown): void => {
+        noticeLoss() // others may have been lost with it
         if (over) return
         over = true
         void end()
@@ -197,6 +218,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       try {
         await within(own.unsafe(`listen ${quoted(channel)}`))
       } catch (error) {
+        if (isLoss(error)) noticeLoss()
         over = true
         void end()
         throw error
@@ -218,6 +240,17 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     },
     close: async () => {},
   }
+}
+
+/** Resolves in the next turn of the event loop, before that looks for what has arrived. */
+function nextTurn(): Promise<void> {
+  return new Promise((begins) => void setTimeout(begins, 0))
+}
+
+/** Whether rows are no answer: a statement that postgres.js lost together with its connection may end like this. */
+function isLost(rows: readonly Row[]): boolean {
+  const { command } = rows as { command?: unknown }
+  return command === null
 }
 
 /**
@@ -317,6 +350,7 @@ function watched(value: unknown, scope: Scope): unknown {
     query.handle = () => {
       if (query.executed === true || !scope.isOver) return handle.call(query)
       query.executed = true
+      value.catch(() => {}) // one that nobody waits for must not end the process
       return query.reject?.(transactionOver())
     }
   }
