@@ -133,7 +133,7 @@ describe('the driver', () => {
   })
 
   test('may be a client of postgres.js, which two stores share, and which stays open when they close', async () => {
-    const sql = postgresJs(await sharedServer(), { max: 4, onnotice: () => {} })
+    const sql = postgresJs(await sharedServer(), { max: 4, onnotice: () => {}, fetch_types: false })
     onTestFinished(() => sql.end())
     const [one, two] = [opened(sql, { schema: newSchema() }), opened(sql, { schema: newSchema() })]
     await works(one)
@@ -148,7 +148,7 @@ describe('the driver', () => {
   test('of one store and that of another hear of each other', async () => {
     const url = await sharedServer()
     const schema = newSchema()
-    const sql = postgresJs(url, { max: 4, onnotice: () => {} })
+    const sql = postgresJs(url, { max: 4, onnotice: () => {}, fetch_types: false })
     onTestFinished(() => sql.end())
     const [one, two] = [opened(url, { schema }), opened(sql, { schema })]
     await works(one, two)
@@ -257,7 +257,7 @@ describe('the schema', () => {
   test('is told at once where a user’s connections begin transactions at another isolation level', async () => {
     const url = withSettings(await newDatabase(), '-c default_transaction_isolation=serializable')
     const pool = new Pool({ connectionString: url })
-    const sql = postgresJs(url, { onnotice: () => {} })
+    const sql = postgresJs(url, { onnotice: () => {}, fetch_types: false })
     onTestFinished(async () => void (await Promise.all([pool.end(), sql.end()])))
     for (const target of [pool, sql]) {
       expect(await refusal(opened(target).open())).toMatchObject({

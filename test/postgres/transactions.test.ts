@@ -31,7 +31,7 @@ beforeAll(async () => {
   url = await newDatabase()
   await run(url, 'create table own (n int)')
   pool = new Pool({ connectionString: url, max: 5 })
-  sql = postgresJs(url, { max: 5, onnotice: () => {} })
+  sql = postgresJs(url, { max: 5, onnotice: () => {}, fetch_types: false })
   kysely = new Kysely({ dialect: new PostgresDialect({ pool }) })
   const store = postgres(url)
   await store.open()

@@ -86,7 +86,7 @@ describe('the connection that listens', () => {
 
   test('is rebuilt by postgres.js as well', async () => {
     const url = await newDatabase()
-    const sql = postgresJs(url, { max: 4, onnotice: () => {}, backoff: () => 0 })
+    const sql = postgresJs(url, { max: 4, onnotice: () => {}, fetch_types: false, backoff: () => 0 })
     onTestFinished(() => sql.end({ timeout: 1 }))
     const { next } = await listener(sql)
     const producer = newQueue({ store: opened(url) })
@@ -144,7 +144,7 @@ describe('the connection that listens', () => {
   test.each(['pg', 'postgres.js'])('that is half open is given up and made anew with %s', async (which) => {
     const url = await newDatabase()
     const proxy = await startProxy(Number(new URL(url).port))
-    const sql = postgresJs(proxy.through(url), { max: 2, onnotice: () => {} })
+    const sql = postgresJs(proxy.through(url), { max: 2, onnotice: () => {}, fetch_types: false })
     onTestFinished(() => sql.end({ timeout: 0 }))
     const { timer } = systemRuntime()
     const driver = await openDriver(which === 'pg' ? proxy.through(url) : sql, { patience: 300, connections: 2, timer })

@@ -21,7 +21,7 @@ beforeAll(async () => {
   url = await newDatabase()
   pool = new Pool({ connectionString: url, max: 6 })
   pool.on('error', () => {})
-  sql = postgresJs(url, { max: 6, onnotice: () => {} })
+  sql = postgresJs(url, { max: 6, onnotice: () => {}, fetch_types: false })
   await pool.query('create table effects (queue text not null, what text not null)')
 })
 
@@ -42,7 +42,7 @@ const writings: Readonly<Record<string, Writing>> = {
 it('a statement of postgres.js that reaches the server late is ended as well', async () => {
   const proxy = await startProxy(Number(new URL(url).port))
   onTestFinished(() => proxy.close())
-  const own = postgresJs(proxy.through(url), { max: 2, onnotice: () => {} })
+  const own = postgresJs(proxy.through(url), { max: 2, onnotice: () => {}, fetch_types: false })
   onTestFinished(() => own.end({ timeout: 0 }))
   const driver = await openDriver(own, { patience: 20_000, connections: 2, timer: systemRuntime().timer })
   const theirs = await connected(url)

@@ -24,7 +24,7 @@ export function everywhere(): (kind: Kind) => Promise<Store> {
     if (kind === 'SQLite') return sqlite(file(`${++made}.db`))
     if (kind === 'SQLite in memory') return sqlite(':memory:')
     const url = await sharedServer()
-    sql ??= postgresJs(url, { onnotice: () => {} })
+    sql ??= postgresJs(url, { onnotice: () => {}, fetch_types: false })
     return postgres(kind === 'PostgreSQL' ? url : sql, { schema: newSchema() })
   }
   return async (kind) => {

@@ -62,7 +62,7 @@ function onPg(wrap: (client: { query: Pool['query'] }, run: Run) => unknown): Sc
 
 function onPostgresJs(): Scene {
   const test = Math.random().toString(36)
-  const sql = postgresJs(url, { max: 6, onnotice: () => {} })
+  const sql = postgresJs(url, { max: 6, onnotice: () => {}, fetch_types: false })
   onTestFinished(() => sql.end({ timeout: 0 }))
   return {
     store: closing(postgres(sql)),

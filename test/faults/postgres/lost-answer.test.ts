@@ -25,7 +25,8 @@ beforeEach(async () => {
 
 /** A queue whose few connections go through the proxy; `sending` hears of batches before they leave. */
 function opened(driver: string, sending: (batch: Batch) => void = () => {}): Queue {
-  const sql = driver === 'pg' ? undefined : postgresJs(proxy.through(url), { max: 2, onnotice: () => {} })
+  const sql =
+    driver === 'pg' ? undefined : postgresJs(proxy.through(url), { max: 2, onnotice: () => {}, fetch_types: false })
   if (sql !== undefined) onTestFinished(() => sql.end({ timeout: 0 }))
   const store = closing(postgres(sql ?? proxy.through(url), { connections: 2 }))
   const telling: Store = {
