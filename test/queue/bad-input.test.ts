@@ -191,6 +191,22 @@ describe('bad queues and workers', () => {
     expect(thrown(() => new Worker([], () => {}, { store }))).toMatchObject({ code: 'INVALID_OPTION' })
   })
 
+  it('an id that was not awaited, and other objects that say nothing, are no filter for all jobs', async () => {
+    const queue = newQueue()
+    await queue.add('n')
+    await queue.add('n', 1, { delay: 1000 })
+    for (const which of [Promise.resolve('id'), new Date(), new Map(), new Error('no')]) {
+      const wrong = { code: 'INVALID_OPTION', message: expect.stringContaining('Give a job id') as string }
+      await expect(queue.cancel(which as never)).rejects.toMatchObject(wrong)
+      await expect(queue.retry(which as never)).rejects.toMatchObject(wrong)
+      await expect(queue.promote(which as never)).rejects.toMatchObject(wrong)
+      await expect(queue.update(which as never, { priority: 1 })).rejects.toMatchObject(wrong)
+      await expect(queue.remove(which as never)).rejects.toMatchObject(wrong)
+    }
+    expect(await queue.counts()).toMatchObject({ waiting: 1, delayed: 1 })
+    expect(await queue.remove({})).toBe(2)
+  })
+
   it('bad filters, lists and updates are refused', async () => {
     const queue = newQueue()
     await expect(queue.cancel({ state: 'wating' as 'waiting' })).rejects.toMatchObject({ code: 'INVALID_OPTION' })

@@ -125,6 +125,12 @@ function list<T extends string>(value: T | readonly T[]): readonly T[] {
   return Array.isArray(value) ? (value as readonly T[]) : [value as T]
 }
 
+/** Whether it was written as `{ … }`, here or in another realm. */
+function isPlain(value: object): boolean {
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === null || Object.getPrototypeOf(prototype) === null
+}
+
 /**
  * Goes through all jobs that match, page by page, as long as they are in one of `states`. Those dealt with no longer
  * match, so that it can be repeated. Answers the sum of what `work` says.
@@ -136,8 +142,12 @@ export function* eachPage(
   states: readonly JobState[],
   work: (page: readonly JobRecord[]) => Steps<number>,
 ): Steps<number> {
-  if (typeof filter !== 'object' || filter === null) {
-    throw new MillraceError('INVALID_OPTION', "Give a job id, or a filter like { state: 'failed' }.")
+  // An object without fields means all jobs, so it must be meant as a filter: a promise, say, is an id that was not awaited.
+  if (typeof filter !== 'object' || filter === null || (!isPlain(filter) && Object.keys(filter).length === 0)) {
+    throw new MillraceError(
+      'INVALID_OPTION',
+      `Give a job id, or a filter like { state: 'failed' }, not ${quote(filter)}; {} matches all jobs.`,
+    )
   }
   refuseUnknown(filter, filterNames, 'the filter')
   for (const [field, value] of Object.entries(filter)) {
