@@ -123,6 +123,39 @@ describe.each(kinds)('on %s', (kind) => {
     expect(given).toEqual([['node', ['leaf!']]])
   })
 
+  test('a retry that is refused names the job to retry: the last of a chain, its queue if it is another, or that it was removed', async () => {
+    const { leaves, handlers } = tree()
+    const store = await make(kind)
+    const onward: Handlers<AnyJobs> = {
+      ...handlers,
+      first: (_job, ctx) =>
+        ctx.complete(async ({ continueWith }) => void (await continueWith('leaf', undefined, { id: 'second' }))),
+    }
+    const { queue, run } = stage(store, onward)
+    const etl = closing(new Queue('etl', { store, logger: false, defaults: { attempts: 1 } }))
+    const elsewhere = closing(new Worker(etl, onward, { logger: false, autorun: false }))
+    const first = await etl.add('first', undefined, { id: 'first' })
+    const node = await queue.add('node', undefined, { id: 'node', after: [first] })
+    const failed = failures(queue, 1)
+    run()
+    void elsewhere.run()
+    await failed
+    await expect(node.retry()).rejects.toMatchObject({
+      code: 'DEPENDENCY_FAILED',
+      message: expect.stringMatching(
+        /cannot start over: job first, which it waits for, went on with job second in queue 'etl', and that is failed\. Retry that one first\.$/,
+      ) as string,
+      details: { id: 'node', dependency: 'first', job: 'second', state: 'failed' },
+    })
+    await queue.chain('first').remove()
+    await etl.chain('first').remove()
+    await expect(node.retry()).rejects.toMatchObject({
+      message: expect.stringMatching(/job first, which it waits for, was removed\. Add both anew\.$/) as string,
+      details: { id: 'node', dependency: 'first', state: 'removed' },
+    })
+    expect(leaves.fail).toBe(true)
+  })
+
   test('a dependency that fails again fails the job again', async () => {
     const { given, handlers } = tree()
     const { queue, worker, run } = stage(await make(kind), handlers)

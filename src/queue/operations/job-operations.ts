@@ -206,10 +206,18 @@ export class JobOperations implements JobActions {
       if (decision.length === 0) return { done: false, record }
       const verdict: Verdict = yield* step(way.commit(decision))
       if (verdict.ok) return { done: true, record: yield* step(way.get(id)) }
-      refuseStart(verdict, record)
-      record = verdict.why === 'fence' ? yield* step(way.get(id)) : undefined
+      refuseDuplicate(verdict, record)
+      if (verdict.why === 'broken') record = yield* this.#blocked(record, verdict.id, way)
+      else record = verdict.why === 'fence' ? yield* step(way.get(id)) : undefined
     }
     throw notFound(id)
+  }
+
+  /** Says which job keeps another from starting over; the other, to be judged anew, where none does any more. */
+  *#blocked(record: JobRecord, chain: string, way: Session): Steps<JobRecord> {
+    const [last] = (yield* step(way.find({ chain, order: 'newest', limit: 1 }))).items
+    if (last !== undefined && (!isFinished(last.state) || last.state === 'completed')) return record
+    throw dependencyFailed(record, chain, last)
   }
 
   /**
@@ -333,20 +341,31 @@ function accept(
   })
 }
 
-/** Refuses to start a job over that cannot be, for a reason that stays. */
-function refuseStart(verdict: Refused, record: JobRecord): void {
-  if (verdict.why === 'broken') {
-    throw new MillraceError(
-      'DEPENDENCY_FAILED',
-      `Job ${record.id} cannot start over: job ${verdict.id}, which it waits for, failed or was cancelled or removed. Retry that one first; if it was removed, add both anew.`,
-      { details: { id: record.id, dependency: verdict.id } },
-    )
-  }
+/** Refuses to start a job over whose dedup key was taken meanwhile. */
+function refuseDuplicate(verdict: Refused, record: JobRecord): void {
   if (verdict.why !== 'duplicate') return
   throw new MillraceError(
     'DEDUP_TAKEN',
     `Job ${record.id} cannot start over: job ${verdict.id} holds its dedup key. Wait for that one or cancel it.`,
     { details: { id: record.id, holder: verdict.id } },
+  )
+}
+
+/** The error for a job that cannot start over, because of the last job of a chain that it waits for. */
+function dependencyFailed({ id, queue }: JobRecord, chain: string, last: JobRecord | undefined): MillraceError {
+  const where = last === undefined || last.queue === queue ? '' : ` in queue '${last.queue}'`
+  const how =
+    last === undefined
+      ? 'was removed. Add both anew.'
+      : last.id === chain
+        ? `is ${last.state}${where}. Retry that one first.`
+        : `went on with job ${last.id}${where}, and that is ${last.state}. Retry that one first.`
+  return new MillraceError(
+    'DEPENDENCY_FAILED',
+    `Job ${id} cannot start over: job ${chain}, which it waits for, ${how}`,
+    {
+      details: { id, dependency: chain, ...(last !== undefined && { job: last.id }), state: last?.state ?? 'removed' },
+    },
   )
 }
 

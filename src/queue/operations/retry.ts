@@ -14,7 +14,10 @@ import type { Place } from './by-filter.js'
 export interface RetryOptions {
   /** So many of them become due in a second, one after the other: the first at once, the others delayed. Default: all at once. */
   readonly rate?: number
-  /** Changes nothing, and answers how many would be started over. Default false. */
+  /**
+   * Changes nothing, and answers how many match. No more are started over; fewer, where a dependency stays failed or a dedup key
+   * is taken. Default false.
+   */
   readonly dryRun?: boolean
 }
 
