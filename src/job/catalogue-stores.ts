@@ -1,6 +1,6 @@
 // job/catalogue-stores.ts: the part of the catalogue that is about stores, transactions and databases.
 
-/** What the catalogue says about one code. */
+/** The catalogue's entry for one code. */
 export type ErrorEntry = {
   /** What the error means, in one sentence. */
   readonly summary: string
@@ -110,7 +110,7 @@ export const storeErrors = {
     remedy: 'Call `await store.open()` before the transaction begins.',
   },
 
-  // What a database can be: a file of SQLite, or a server.
+  // Databases: a SQLite file, or a server.
   MISSING_DRIVER: {
     summary:
       'An optional package (a driver of the database, or of telemetry) is not installed, or is and cannot be loaded; `details.installed` tells which.',

@@ -1,11 +1,11 @@
-// job/catalogue.ts: every code of an error, and what it says; docs/errors.md is generated from it.
+// job/catalogue.ts: every error code with its meaning and remedy; docs/errors.md is generated from it.
 
 import { storeErrors } from './catalogue-stores.js'
 import type { ErrorEntry } from './catalogue-stores.js'
 
 /** Every error Millrace raises or reports, by its stable code. A code is never renamed and never reused. */
 export const errorCatalogue = {
-  // What was asked for is malformed: nothing was sent to the store.
+  // The request is malformed: nothing was sent to the store.
   INVALID_NAME: {
     summary: 'A name is not a string, is empty, is too long, or holds control characters or lone surrogates.',
     remedy: 'Use a name of 1 to 255 printable characters.',
@@ -102,7 +102,7 @@ export const errorCatalogue = {
     remedy: "Register a function under that name in the worker's `backoff` option.",
   },
 
-  // The request is well formed, but does not fit what stands in the store.
+  // The request is well formed, but conflicts with the current state of the store.
   DUPLICATE_JOB: {
     summary: "A standing job holds the same deduplication key, and the mode is 'reject'.",
     remedy: 'Wait for the standing job, or use another deduplication mode to be given it instead.',
@@ -260,5 +260,5 @@ export const errorCatalogue = {
     remedy: 'Correct that function; what it threw is in `cause`.',
   },
 
-  // Proving a store.
+  // Conformance of a store.
 } as const satisfies Record<string, ErrorEntry>

@@ -15,10 +15,10 @@ import type {
   Time,
 } from './job.js'
 
-/** A moment: relative to the store's clock when the change lands, or the date that a user gave. */
+/** A moment: relative to the store's clock when the change is applied, or the date that a user gave. */
 export type When = { readonly in: Millis } | { readonly at: Time }
 
-/** A job before the store has given it a place, a fence and its times. */
+/** A job before the store has assigned its order, its fence and its times. */
 export interface NewJob {
   readonly id: string
   readonly kind: JobKind
@@ -27,8 +27,8 @@ export interface NewJob {
   readonly version: number
   readonly data: JsonText | undefined
   /**
-   * The state it enters; one with dependencies enters `waiting-children`, and leaves it at once if all have ended or there are
-   * none: into `delayed` where its time is still ahead by the store's clock, else into `waiting`.
+   * The state it enters. A job with dependencies enters `waiting-children`, and leaves it at once if all have ended or
+   * there are none: into `delayed` where its time is still ahead by the store's clock, else into `waiting`.
    */
   readonly state: 'waiting' | 'delayed' | 'waiting-children'
   readonly priority: number
@@ -47,9 +47,9 @@ export interface NewJob {
   readonly extras: Extras | undefined
 }
 
-/** A dependency of a new job, or one that a running job takes on: on the chain of the job named. */
+/** A dependency of a new job, or one that a running job adds: on the chain of the job named. */
 export interface NewEdge {
-  /** Any job of the chain; one that is neither stored nor inserted earlier in the group is refused as `missing`. */
+  /** Any job of the chain. A job that is neither stored nor inserted earlier in the group refuses it as `missing`. */
   readonly on: string
   readonly policy: EdgePolicy
 }
@@ -61,7 +61,7 @@ export interface Insert {
   readonly edges: readonly NewEdge[]
 }
 
-/** What a move writes besides the state. `undefined` leaves a field alone, `null` empties it. */
+/** What a move writes besides the state. `undefined` leaves a field unchanged, `null` empties it. */
 export interface MoveFields {
   readonly attempt?: number
   readonly stalls?: number
@@ -78,8 +78,8 @@ export interface MoveFields {
 }
 
 /**
- * Takes a job to another state (or to the same one with other fields), fenced; the fence goes up by one. One that enters
- * `waiting-children` with nothing pending goes straight on, as if its last dependency had just ended.
+ * Takes a job to another state (or to the same one with other fields), fenced; the fence goes up by one. A job that
+ * enters `waiting-children` with nothing pending leaves it at once, as if its last dependency had just ended.
  */
 export interface Move {
   readonly kind: 'move'
@@ -88,39 +88,40 @@ export interface Move {
   readonly fence: number
   readonly to: JobState | 'removed'
   /**
-   * Sent by the worker that holds the lease: refused as well once the lease has run out. A move that is not, of a job
-   * whose lease still runs, leaves a handler behind: it is told (`revoked`), and it counts against limits until its
-   * lease is given up or over. One that completes a job leaves it without a worker.
+   * Sent by the lease holder: also refused once the lease has expired. Any other move of a job whose lease still runs
+   * leaves a handler running: its worker gets a notice (`revoked`), and the lease counts against limits until it is
+   * given up or expires. Such a move that completes a job leaves it without a worker.
    */
   readonly held: boolean
-  /** Takes a job from a lease that has run out: refused if the lease was renewed meanwhile. */
+  /** Takes a job whose lease has expired: refused if the lease was renewed meanwhile. */
   readonly reaps?: true | undefined
-  /** Entering `waiting`: behind all others of its priority (`new`), or where it stood before (`old`). */
+  /** Entering `waiting`: behind all others of its priority (`new`), or with its former order (`old`). */
   readonly place: 'old' | 'new'
-  /** Why, announced just before the event of the state entered. */
+  /** The reason, announced just before the event of the state entered. */
   readonly why: 'retrying' | 'stalled' | 'stale' | undefined
-  /** Decides all broken edges of the job: they close, and `pending` drops by their number. */
+  /** Decides all broken edges of the job: they become closed, and `pending` drops by their number. */
   readonly closesBroken: boolean
   /**
-   * With `waiting-children`: further chains to wait for, after those that the job has waited for already. As with a new job,
-   * edges to chains that have ended are born so; a chain that it has an edge to gets no other.
+   * With `waiting-children`: further chains to wait for, after those that the job has already waited for. As with a new
+   * job, edges to chains that have ended are created as ended; a chain that the job already has an edge to gets no
+   * other.
    */
   readonly waitsFor?: readonly NewEdge[]
   /**
-   * With `waiting-children`, starting a finished job over: its edges that are broken or closed are opened again. Each takes the
-   * state that its chain has in this commit: `open` while a job of it is unfinished, `ended` if it ended well. An edge to a
-   * chain that still stands ended badly, or is gone, stays as it is if its policy is to ignore that; any other refuses the
-   * group as `broken`, before anything else of the move does but the fence.
+   * With `waiting-children`, when a finished job starts over: reopens its edges that are broken or closed. Each takes
+   * the state that its chain has in this commit: `open` while a job of it is unfinished, `ended` if it ended well. An
+   * edge to a chain that still counts as failed or cancelled, or is gone, stays as it is if its policy is to ignore
+   * that; any other refuses the group as `broken`. Of all checks of the move only the fence comes before this one.
    */
   readonly reopens?: true
   readonly set: MoveFields
 }
 
-/** What a note announces once it is durable: a type, and what goes with it. */
+/** An event that a note announces once it is durable. */
 export interface NoteEvent {
   /** What happened. */
   readonly type: 'phase' | 'webhook-delivered' | 'webhook-failed'
-  /** What the event says beside the job: an object as JSON. */
+  /** The event's data besides the job: an object as JSON. */
   readonly about: JsonText
 }
 
@@ -136,22 +137,23 @@ export interface Note {
   readonly data?: JsonText | null
   readonly logs?: readonly string[]
   readonly memo?: JsonText
-  /** Steps that have ended; one of the same name takes the place of the one before. */
+  /** Steps that have ended; a step replaces an earlier one of the same name. */
   readonly steps?: readonly StepResult[]
   /** Announced after the progress, in order. */
   readonly tells?: readonly NoteEvent[]
-  /** What goes with the event of its progress. */
+  /** Data for the event of its progress. */
   readonly about?: JsonText
 }
 
 /**
- * This chain has ended. Its open edges close; each dependent is counted down and, at zero, moves on in this very
- * commit; or, if the chain ended badly, is marked broken and due now, its fence going up (a dependent that has finished
- * is only marked, so that a retry finds it broken). Says nothing while a job of the chain is unfinished.
+ * Ends a chain. Its open edges end; each dependent is counted down and, at zero, leaves `waiting-children` in the same
+ * commit. If the chain failed or was cancelled, each dependent is instead marked broken and due now, and its fence goes
+ * up (a dependent that has finished is only marked, so that a retry finds it broken). Does nothing while a job of the
+ * chain is unfinished.
  *
- * Edges take along what the last job of the chain returned or failed with. If the chain ended well after it had ended badly
- * once, and was started over by hand, the edges that this left behind end well, too: a broken one counts down now, a
- * closed one has been counted.
+ * Edges take the result or the error of the chain's last job. A chain may end well after it had failed or was cancelled
+ * once, and was started over by hand. Then the edges that the first end left behind end well, too: a broken one counts
+ * down now, a closed one has been counted.
  */
 export interface Release {
   readonly kind: 'release'
@@ -159,7 +161,7 @@ export interface Release {
   readonly outcome: FinishedState
 }
 
-/** What a `Put` announces once it is durable. */
+/** An event that a `Put` announces once it is durable. */
 export interface CellEvent {
   readonly type: 'paused' | 'resumed' | 'worker-started' | 'worker-stopping' | 'worker-stopped'
   readonly queue: string
@@ -167,7 +169,7 @@ export interface CellEvent {
   readonly worker?: string
 }
 
-/** Writes a versioned cell; refused as `version` unless `version` is the one that stands (0: there is none). */
+/** Writes a versioned cell; refused as `version` unless `version` is the current one (0: there is none). */
 export interface Put {
   readonly kind: 'put'
   readonly key: string

@@ -1,4 +1,4 @@
-// job/cron.ts: cron expressions in a time zone: checked field by field, and the moment that comes next.
+// job/cron.ts: cron expressions in a time zone: checks them field by field, and finds the next moment.
 import { Cron, CronPattern } from 'croner'
 import { MillraceError } from './errors.js'
 import type { Time } from './job.js'
@@ -29,61 +29,61 @@ const nicknames: Readonly<Record<string, string>> = {
   '@hourly': '0 * * * *',
 }
 
-/** What was worked out before, by what it was worked out from; the oldest give way. */
-class Memo<T> {
-  readonly #known = new Map<string, T>()
-  readonly #most: number
+/** Caches computed values by their inputs; drops the oldest entries first. */
+class BoundedCache<T> {
+  readonly #entries = new Map<string, T>()
+  readonly #limit: number
 
-  constructor(most: number) {
-    this.#most = most
+  constructor(limit: number) {
+    this.#limit = limit
   }
 
   get(key: string, work: () => T): T {
-    const known = this.#known.get(key)
-    if (known !== undefined) return known
+    const cached = this.#entries.get(key)
+    if (cached !== undefined) return cached
     const found = work()
-    if (this.#known.size >= this.#most) this.#known.delete(this.#known.keys().next().value!)
-    this.#known.set(key, found)
+    if (this.#entries.size >= this.#limit) this.#entries.delete(this.#entries.keys().next().value!)
+    this.#entries.set(key, found)
     return found
   }
 }
 
 /**
- * Of things that never change, since to read an expression and to find its next moment take longer than all else that a due
- * schedule asks for, and many schedules share theirs. An expression that was read takes 80 KB, so few are kept.
+ * Caches of values that never change: parsing an expression and finding its next moment take longer than everything
+ * else that a due schedule needs, and many schedules share theirs. A parsed expression takes 80 KB, so few are kept.
  */
-const memos = {
-  checked: new Memo<string>(1000),
-  zones: new Memo<string>(1000),
-  read: new Memo<readonly Cron[]>(50),
-  next: new Memo<Time | undefined>(5000),
+const caches = {
+  checked: new BoundedCache<string>(1000),
+  zones: new BoundedCache<string>(1000),
+  read: new BoundedCache<readonly Cron[]>(50),
+  next: new BoundedCache<Time | undefined>(5000),
 }
 
-/** Refuses what a schedule says about its times; `field` is where it is wrong. */
+/** Throws for a bad schedule; `field` is the option that is wrong. */
 export function badSchedule(field: string, message: string, details: Readonly<Record<string, unknown>> = {}): never {
   throw new MillraceError('INVALID_SCHEDULE', message, { details: { field, ...details } })
 }
 
 /**
- * Reads an expression of five fields, or six with seconds first, and answers it with single spaces and nicknames spelled
- * out. What is wrong is refused with the field that is; what never comes, such as 30 February, as well.
+ * Parses an expression of five fields, or six with seconds first, and returns it with single spaces and nicknames
+ * expanded. Throws an error that names the wrong field; also for a date that never comes, such as 30 February.
  */
 export function checkCron(value: unknown, where: string): string {
   if (typeof value !== 'string') {
     return badSchedule('cron', `${where}: cron must be text like '0 9 * * 1-5', not ${quote(value)}.`)
   }
-  return memos.checked.get(value, () => readCron(value, where))
+  return caches.checked.get(value, () => readCron(value, where))
 }
 
 function readCron(value: string, where: string): string {
-  const known = value.trim().toLowerCase()
-  if (known.startsWith('@') && !Object.hasOwn(nicknames, known)) {
+  const nickname = value.trim().toLowerCase()
+  if (nickname.startsWith('@') && !Object.hasOwn(nicknames, nickname)) {
     const all = Object.keys(nicknames)
-    const near = nearest(known, all)
+    const near = nearest(nickname, all)
     const hint = near === undefined ? `it knows ${all.join(', ')}` : `did you mean '${near}'?`
     return badSchedule('cron', `${where}: cron ${quote(value)} is no nickname that is known; ${hint}`)
   }
-  const text = nicknames[known] ?? value.trim()
+  const text = nicknames[nickname] ?? value.trim()
   const parts = text.split(/\s+/)
   if (parts.length !== 5 && parts.length !== 6) {
     const count = text === '' ? 0 : parts.length
@@ -104,9 +104,9 @@ function readCron(value: string, where: string): string {
 }
 
 function checkField(part: string, at: number, parts: readonly string[], where: string): void {
-  const place = at + fields.length - parts.length
-  if (isReadable(fields.map((_, each) => (each === place ? part : '*')).join(' '))) return
-  const { name, takes } = fields[place]!
+  const index = at + fields.length - parts.length
+  if (isReadable(fields.map((_, each) => (each === index ? part : '*')).join(' '))) return
+  const { name, takes } = fields[index]!
   const step = part.includes('-') ? null : /(\d+)\/(\d+)/.exec(part)
   const hint = step === null ? '' : ` A step from ${step[1]} on is written ${step[1]}-59/${step[2]}.`
   badSchedule(
@@ -125,41 +125,41 @@ function isReadable(expression: string): boolean {
   }
 }
 
-/** The zone, if it is one of the time zone database that this process knows. */
+/** Returns the zone, if this process's time zone database has it. */
 export function checkZone(value: unknown, where: string): string {
   if (typeof value !== 'string' || value === '') {
     return badSchedule('tz', `${where}: tz must be a time zone such as 'Europe/Berlin', not ${quote(value)}.`)
   }
-  return memos.zones.get(value, () => readZone(value, where))
+  return caches.zones.get(value, () => readZone(value, where))
 }
 
 function readZone(value: string, where: string): string {
   try {
-    // Offsets are taken by some versions of Node and not by others, and know no daylight saving.
+    // Some versions of Node accept offsets and others do not, and offsets have no daylight saving.
     const { timeZone } = new Intl.DateTimeFormat('en', { timeZone: value }).resolvedOptions()
     if (!/^[+-]/.test(value) && timeZone !== '') return value
   } catch {
-    // Refused below.
+    // Throws below.
   }
   const near = nearest(value, Intl.supportedValuesOf('timeZone'))
   const hint = near === undefined ? "take one like 'Europe/Berlin' or 'UTC'." : `did you mean '${near}'?`
   return badSchedule('tz', `${where}: tz ${quote(value)} is no time zone that is known; ${hint}`, { given: value })
 }
 
-/** The first moment after another of an expression, in a zone, both of which were checked. */
+/** The first moment after another of an expression, in a zone; both were checked before. */
 export function nextByCron(expression: string, tz: string, after: Time): Time | undefined {
-  // Between two of the moments that it may name, all others are alike.
+  // All moments within one unit have the same next moment.
   const unit = expression.split(' ').length === 5 ? 60_000 : 1000
   const from = Math.floor(after / unit) * unit
   const key = `${tz} ${expression}`
-  return memos.next.get(`${key} ${from}`, () => {
+  return caches.next.get(`${key} ${from}`, () => {
     try {
-      const crons = memos.read.get(key, () => timesOfDay(expression).map((each) => cronOf(each, tz)))
+      const crons = caches.read.get(key, () => timesOfDay(expression).map((each) => cronOf(each, tz)))
       let first = Infinity
       for (const cron of crons) first = Math.min(first, cron.nextRun(new Date(from))?.getTime() ?? Infinity)
       return first === Infinity ? undefined : first
     } catch (cause) {
-      // It was checked where it was scheduled, by a process that knew more.
+      // It was checked where it was scheduled, by a process with a newer time zone database.
       const message = `This process cannot tell when '${expression}' comes in the time zone '${tz}'; update Node here.`
       throw new MillraceError('INVALID_SCHEDULE', message, { cause, details: { field: 'tz', given: tz } })
     }
@@ -170,13 +170,13 @@ function cronOf(expression: string, timezone: string): Cron {
   return new Cron(expression, { timezone, mode: '5-or-6-parts' })
 }
 
-/** The most times of day that are told apart; an expression with more is an interval. */
+/** The most fixed times of day; an expression with more counts as an interval. */
 const TIMES_OF_DAY = 24
 
 /**
- * A fixed time of day that does not exist on one day is made up for when the clock has jumped, and one that comes twice is
- * taken once; what runs at intervals follows the hours that there are. `30 2,14 * * *` means two times of day, and is
- * asked for as two expressions, because in one it would be taken for an interval.
+ * Splits an expression into its fixed times of day. A fixed time of day that does not exist on one day runs after the
+ * clock has jumped, and one that comes twice runs once; intervals follow the actual hours. `30 2,14 * * *` means two
+ * times of day, and becomes two expressions, because a single one would be treated as an interval.
  */
 function timesOfDay(expression: string): readonly string[] {
   const parts = expression.split(' ')

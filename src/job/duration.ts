@@ -1,4 +1,4 @@
-// job/duration.ts: durations as people write them, to whole milliseconds and back.
+// job/duration.ts: converts durations as people write them to whole milliseconds and back.
 
 import { MillraceError } from './errors.js'
 import { quote } from './quote.js'
@@ -30,8 +30,8 @@ const units: ReadonlyMap<string, Millis> = new Map([
 const uneven = /^(mo|mos|mon|months?|y|yrs?|years?)$/
 
 /**
- * Reads a duration as whole milliseconds; a fraction of one is rounded up. Units stand in descending order, each at
- * most once, and case does not matter; a leading 'in' is allowed. `field` names the value in the error.
+ * Reads a duration as whole milliseconds; a fraction of one is rounded up. Units are in descending order, each at most
+ * once, in any case; a leading 'in' is allowed. `field` names the value in the error.
  */
 export function parseDuration(value: Duration, field: string): Millis {
   if (typeof value !== 'number' && typeof value !== 'string') throw refusal(value, field, 'it is neither')
@@ -42,7 +42,7 @@ export function parseDuration(value: Duration, field: string): Millis {
   return wholeMillis(millis)
 }
 
-/** Rounds up, but not for the noise of binary fractions: '1.1h' is 3960000.0000000005 before it. */
+/** Rounds up, but ignores the noise of binary fractions: '1.1h' is 3960000.0000000005 before rounding. */
 function wholeMillis(millis: number): Millis {
   const rounded = Math.abs(Math.round(millis)) // abs: -0 is 0
   return Math.abs(millis - rounded) < 0.001 ? rounded : Math.ceil(millis)

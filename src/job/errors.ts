@@ -1,4 +1,4 @@
-// job/errors.ts: errors with a stable code, each of which is in the catalogue.
+// job/errors.ts: errors with a stable code; every code is in the catalogue.
 import type { errorCatalogue } from './catalogue.js'
 
 /** The stable code of an error; its meaning and remedy are in the catalogue. */
@@ -6,7 +6,7 @@ export type ErrorCode = keyof typeof errorCatalogue
 
 /** What may accompany the message of a MillraceError. */
 export type MillraceErrorOptions = {
-  /** What was caught, when this error stands for another. */
+  /** The error that caused this one. */
   readonly cause?: unknown
   /** Facts for programs: ids, fields, limits. */
   readonly details?: Readonly<Record<string, unknown>>
@@ -23,7 +23,7 @@ export class MillraceError extends Error {
   /** Facts for programs: ids, fields, limits. */
   readonly details: Readonly<Record<string, unknown>>
 
-  /** An error with its code and a message that says what happened, to which job, and what to do. */
+  /** An error with its code and a message: what happened, to which job, and what to do. */
   constructor(code: ErrorCode, message: string, options: MillraceErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause })
     this.code = code
@@ -31,7 +31,7 @@ export class MillraceError extends Error {
   }
 }
 
-/** A handler throws it to fail its job for good, whatever attempts are left. */
+/** Thrown by a handler to fail its job for good, whatever attempts are left. */
 export class UnrecoverableError extends Error {
   static {
     nameErrors(this.prototype, 'UnrecoverableError')
@@ -39,8 +39,8 @@ export class UnrecoverableError extends Error {
 }
 
 /**
- * Tells whether something caught is an error of Millrace, and of one code if that is given.
- * Judges by shape, so that it also holds across realms and across two copies of the package.
+ * Whether a caught value is an error of Millrace, and of one code if that is given. Checks the shape, so that it also
+ * works across realms and across two copies of the package.
  */
 export function isMillraceError<Code extends ErrorCode = ErrorCode>(
   error: unknown,
@@ -55,7 +55,7 @@ export function isMillraceError<Code extends ErrorCode = ErrorCode>(
   }
 }
 
-/** `instanceof` for what was thrown: false for a proxy that does not let itself be looked at, where `instanceof` throws. */
+/** `instanceof` for a thrown value: false for a revoked proxy, where `instanceof` throws. */
 export function isInstance<T>(value: unknown, type: abstract new (...args: never[]) => T): value is T {
   try {
     return value instanceof type
@@ -64,7 +64,7 @@ export function isInstance<T>(value: unknown, type: abstract new (...args: never
   }
 }
 
-/** Puts the name on the prototype, as the built-in errors do: stacks then begin with it, and it is no field of its own. */
+/** Sets the name on the prototype, as the built-in errors do: stacks then begin with it, and it is not an own field. */
 function nameErrors(prototype: Error, name: string): void {
   Object.defineProperty(prototype, 'name', { value: name, writable: true, configurable: true })
 }

@@ -1,70 +1,70 @@
-// job/failure.ts: an error as it is stored: plain, bounded, and always JSON.
+// job/failure.ts: errors as they are stored: plain data, limited in size, and always valid JSON.
 import { UnrecoverableError, isInstance } from './errors.js'
 import type { ErrorInfo } from './job.js'
 import { className } from './quote.js'
 
-/** Characters that are kept of the message and of the stack: of the error itself, and of each of its causes. */
-const OWN: Longest = { message: 10_000, stack: 20_000 }
-const OF_CAUSE: Longest = { message: 2_000, stack: 1_500 }
+/** The most characters kept of the message and of the stack: of the error itself, and of each of its causes. */
+const ERROR_LENGTHS: MaxLengths = { message: 10_000, stack: 20_000 }
+const CAUSE_LENGTHS: MaxLengths = { message: 2_000, stack: 1_500 }
 
-/** How deep causes are followed. */
-const DEEPEST = 5
+/** The deepest level of causes that is kept. */
+const MAX_DEPTH = 5
 
-/** Causes and summed up errors that are kept of one error, in all. With the bounds above, at most 33,000 characters. */
-const MOST_CAUSES = 8
+/** The most causes and aggregated errors kept of one error, in all. With the limits above, at most 33,000 characters. */
+const MAX_CAUSES = 8
 
-interface Longest {
+interface MaxLengths {
   readonly message: number
   readonly stack: number
 }
 
 /** Makes a storable description of anything that can be thrown, and of its causes. Never throws itself. */
 export function describeError(thrown: unknown): ErrorInfo {
-  return describe(thrown, OWN, { seen: new Set(), left: MOST_CAUSES }, 0)
+  return describe(thrown, ERROR_LENGTHS, { seen: new Set(), left: MAX_CAUSES }, 0)
 }
 
-/** `seen`: what stands above it, or beside it, since causes may be cycles. */
+/** `seen` holds the errors already described, because causes may form cycles. */
 function describe(
   thrown: unknown,
-  longest: Longest,
-  among: { seen: Set<unknown>; left: number },
+  max: MaxLengths,
+  visited: { seen: Set<unknown>; left: number },
   depth: number,
 ): ErrorInfo {
-  if (!wasError(thrown)) return { name: 'Error', message: clean(describeValue(thrown), longest.message) }
-  among.seen.add(thrown)
+  if (!isErrorLike(thrown)) return { name: 'Error', message: clean(describeValue(thrown), max.message) }
+  visited.seen.add(thrown)
   const [code, stack] = [fieldOf(thrown, 'code'), fieldOf(thrown, 'stack')]
   const info: ErrorInfo = {
     name: clean(textOf(fieldOf(thrown, 'name') || className(thrown) || 'Error'), 255),
-    message: clean(textOf(fieldOf(thrown, 'message')), longest.message),
+    message: clean(textOf(fieldOf(thrown, 'message')), max.message),
     ...(typeof code === 'string' && { code: clean(code, 255) }),
-    ...(typeof stack === 'string' && { stack: clean(stack, longest.stack) }),
+    ...(typeof stack === 'string' && { stack: clean(stack, max.stack) }),
   }
-  if (depth === DEEPEST) return info
+  if (depth === MAX_DEPTH) return info
   const below = (each: unknown): readonly ErrorInfo[] => {
-    if (each === undefined || each === null || among.seen.has(each) || among.left === 0) return []
-    among.left--
-    return [describe(each, OF_CAUSE, among, depth + 1)]
+    if (each === undefined || each === null || visited.seen.has(each) || visited.left === 0) return []
+    visited.left--
+    return [describe(each, CAUSE_LENGTHS, visited, depth + 1)]
   }
   const [cause] = below(fieldOf(thrown, 'cause'))
-  const errors = summedUp(thrown).flatMap(below)
+  const errors = aggregatedErrors(thrown).flatMap(below)
   return cause === undefined && errors.length === 0
     ? info
     : { ...info, ...(cause !== undefined && { cause }), ...(errors.length > 0 && { errors }) }
 }
 
-/** What an AggregateError stands for, whatever was thrown; and the errors of one that looks like it. */
-function summedUp(error: Error): readonly unknown[] {
+/** The errors of an AggregateError, whatever was thrown; of an error shaped like one, those that are errors. */
+function aggregatedErrors(error: Error): readonly unknown[] {
   try {
     const errors = fieldOf(error, 'errors')
     if (!Array.isArray(errors)) return []
-    const first = (errors as readonly unknown[]).slice(0, MOST_CAUSES)
-    return fieldOf(error, 'name') === 'AggregateError' ? first : first.filter(wasError)
+    const first = (errors as readonly unknown[]).slice(0, MAX_CAUSES)
+    return fieldOf(error, 'name') === 'AggregateError' ? first : first.filter(isErrorLike)
   } catch {
     return []
   }
 }
 
-/** A description without stacks, for those outside of the program; of its causes as well. */
+/** A description without stacks, for readers outside of the program; its causes have none either. */
 export function withoutStack({ stack: _stack, cause, errors, ...rest }: ErrorInfo): ErrorInfo {
   return {
     ...rest,
@@ -83,17 +83,20 @@ export function isError(value: unknown): value is Error {
   }
 }
 
-/** Whether something that was thrown is one, by its shape too: in another realm, nothing else tells an `AbortError` of the system. */
-function wasError(thrown: unknown): thrown is Error {
+/** Whether a thrown value is an error, or has the shape of one, as an `AbortError` of another realm has. */
+function isErrorLike(thrown: unknown): thrown is Error {
   if (isError(thrown)) return true
   if (typeof thrown !== 'object' || thrown === null) return false
   return typeof fieldOf(thrown, 'message') === 'string' && typeof fieldOf(thrown, 'stack') === 'string'
 }
 
-/** Whether a handler's error fails its job for good. By name too, since programs may hold two copies of a package. */
+/**
+ * Whether a handler's error fails its job for good. Checks the name too, because programs may load two copies of the
+ * package.
+ */
 export function isUnrecoverable(thrown: unknown): boolean {
   return (
-    isInstance(thrown, UnrecoverableError) || (wasError(thrown) && fieldOf(thrown, 'name') === 'UnrecoverableError')
+    isInstance(thrown, UnrecoverableError) || (isErrorLike(thrown) && fieldOf(thrown, 'name') === 'UnrecoverableError')
   )
 }
 
@@ -121,11 +124,11 @@ function textOf(value: unknown): string {
 }
 
 /** Clean text, cut to a length. */
-function clean(text: string, longest: number): string {
-  return cleanText(text.length > longest ? `${text.slice(0, longest)}…` : text)
+function clean(text: string, max: number): string {
+  return cleanText(text.length > max ? `${text.slice(0, max)}…` : text)
 }
 
-/** Text that every store takes: with U+FFFD in the place of NUL characters and of lone surrogates. */
+/** Text that every store accepts: with U+FFFD in place of NUL characters and of lone surrogates. */
 export function cleanText(text: string): string {
   return text.replaceAll('\0', '\u{fffd}').replaceAll(/\p{Surrogate}/gu, '\u{fffd}')
 }

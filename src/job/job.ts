@@ -1,4 +1,4 @@
-// job/job.ts: the job record, its states, and what lies beside it, as readonly data.
+// job/job.ts: the job record, its states, and the data stored beside it, as readonly data.
 import type { Backoff } from './retry.js'
 import type { JsonText } from './json.js'
 
@@ -25,22 +25,25 @@ export type JobState = (typeof jobStates)[number]
 /** The states that a job ends in. */
 export type FinishedState = 'completed' | 'failed' | 'cancelled'
 
-/** What a row is: work for a handler, a schedule that inserts such work when it is due, or a signal that a job waits for. */
+/**
+ * What a row is: work for a handler, a schedule that inserts such work when it is due, or a signal that a job waits
+ * for.
+ */
 export type JobKind = 'job' | 'schedule' | 'signal'
 
 /** A failure as it is stored: JSON, so that it reads the same from every process. */
 export interface ErrorInfo {
   /** The error's class name, `'Error'` when it has none. */
   readonly name: string
-  /** What the error said. */
+  /** The error's message. */
   readonly message: string
   /** The error's stable code, where it has one. */
   readonly code?: string
   /** The stack, where there was one. */
   readonly stack?: string
-  /** What caused it: the error's `cause`, where it had one. Causes are kept up to 5 deep. */
+  /** The error's `cause`, where it had one. Causes are kept up to 5 deep. */
   readonly cause?: ErrorInfo
-  /** What it sums up: the first of an AggregateError's `errors`. With all causes, at most 8. */
+  /** The first of an AggregateError's `errors`. With all causes, at most 8. */
   readonly errors?: readonly ErrorInfo[]
 }
 
@@ -54,7 +57,7 @@ export interface AttemptError extends ErrorInfo {
   readonly at: Time
 }
 
-/** How many failed attempts a record remembers; the oldest go first. */
+/** How many failed attempts a record keeps; the oldest are dropped first. */
 export const ERRORS_KEPT = 50
 
 /** How long a finished job is kept. */
@@ -63,17 +66,20 @@ export interface Keep {
   readonly staleAfter?: Millis
   /** Removed this long after it finished, 0 in the same commit; absent: never. */
   readonly deleteAfter?: Millis
-  /** Said by the retention of its queue: it then goes with its whole chain or flow, and never in the commit of its end. */
+  /**
+   * Set by the retention of its queue: the job is then removed with its whole chain or flow, and never in the commit
+   * that ends it.
+   */
   readonly byQueue?: true
 }
 
 /** How long a job is kept in each state it can end in; stamped on it when it is added. */
 export type KeepByState = { readonly [State in FinishedState]?: Keep }
 
-/** Where the end of a job is told, stamped on it when it is added. */
+/** Where to report the end of a job, stamped on it when it is added. */
 export interface Webhook {
   readonly url: string
-  /** The ends that are told. */
+  /** The states that are reported. */
   readonly on: readonly FinishedState[]
   /** Attempts to deliver, the first included. */
   readonly attempts: number
@@ -82,12 +88,12 @@ export interface Webhook {
   readonly timeout: Millis
 }
 
-/** What a job carries for those who run and end it: stamped on it when it is added, and never changed. */
+/** Data for the code that runs and ends a job: stamped on it when it is added, and never changed. */
 export interface Extras {
   /** The phases of its handler, in their order. */
   readonly phases?: readonly string[]
   readonly webhook?: Webhook
-  /** The trace it was added in, as W3C's `traceparent`. */
+  /** The trace in which it was added, as W3C's `traceparent`. */
   readonly trace?: string
 }
 
@@ -95,13 +101,13 @@ export interface Extras {
 export interface Dedup {
   /** The key together with its scope; see `dedupKey` in `queue/`. */
   readonly key: string
-  /** Holds the key for this long from the add, whatever becomes of the job; absent: until the job has finished. */
+  /** Holds the key for this long from the add, whatever the state of the job; absent: until the job has finished. */
   readonly window?: Millis
 }
 
 /**
- * A job as a store holds it. JSON values (`data`, `result`, `progress`) stay text here: they were guarded once, nobody
- * can change them by reference, and only who needs them pays for parsing.
+ * A job as a store holds it. JSON values (`data`, `result`, `progress`) stay text here: they were checked once, no code
+ * can change them by reference, and only code that needs them pays for parsing.
  */
 export interface JobRecord {
   readonly id: string
@@ -113,44 +119,53 @@ export interface JobRecord {
   readonly state: JobState
   /** Lower goes first. */
   readonly priority: number
-  /** Place within a priority, given by the store: FIFO counts up from 0, LIFO counts down; with a group, its turn (`stores/fair-order.ts`). */
+  /**
+   * Order within a priority, assigned by the store: FIFO counts up from 0, LIFO counts down; with a group, its turn
+   * (`stores/fair-order.ts`).
+   */
   readonly ord: number
-  /** Given by the store; goes up whenever the job is claimed, moved or cancelled; a change made for an older fence is refused. */
+  /**
+   * Assigned by the store; goes up whenever the job is claimed, moved or cancelled. A change decided on an older fence
+   * is refused.
+   */
   readonly fence: number
-  /** Attempts begun and not given back; 0 before the first claim. */
+  /** Attempts started and not given back; 0 before the first claim. */
   readonly attempt: number
   /** Attempts allowed, the first included; may be Infinity. */
   readonly attempts: number
   readonly backoff: Backoff | undefined
   readonly timeout: Millis | undefined
-  /** Who holds it, or held it when it finished; nobody, of a job that was completed by another hand than its holder's. */
+  /**
+   * The lease holder, or the last one of a finished job; undefined if a job was completed by another caller than its
+   * lease holder.
+   */
   readonly worker: string | undefined
   readonly runAt: Time | undefined
   readonly leaseUntil: Time | undefined
-  /** When a dependency failed or was cancelled and nobody has yet decided what that means. */
+  /** When a dependency failed or was cancelled, until upkeep has decided what follows. */
   readonly brokenAt: Time | undefined
   readonly staleAt: Time | undefined
   /** `staleAt` has passed and was announced. */
   readonly stale: boolean
   readonly deleteAt: Time | undefined
-  /** When it next wants attention; derived by `dueAt` in `lifecycle.ts` from the times above. */
+  /** When it is next due; derived by `dueAt` in `lifecycle.ts` from the times above. */
   readonly dueAt: Time | undefined
   /** The id of the first job of its chain. */
   readonly chainId: string
   readonly chainIndex: number
   readonly parentId: string | undefined
-  /** Whose job it is, among those who share the queue by turns. */
+  /** The group whose job it is; the groups of a queue take turns. */
   readonly group: string | undefined
-  /** Dependencies that have neither ended well nor been decided upon. */
+  /** Dependencies that have neither ended well nor been decided on. */
   readonly pending: number
-  /** How often its lease ran out. */
+  /** How often its lease expired. */
   readonly stalls: number
-  /** Leased before there was a free slot for it, and not known to have started. */
+  /** Prefetched: leased before there was a free slot for it, and not known to have started. */
   readonly ahead: boolean
   readonly dedup: Dedup | undefined
   readonly keep: KeepByState | undefined
   readonly extras: Extras | undefined
-  /** What was written down about its phases and deliveries: see `memo.ts`. Stores do not read it. */
+  /** State of its phases and deliveries: see `memo.ts`. Stores do not read it. */
   readonly memo: JsonText | undefined
   readonly progress: JsonText | undefined
   readonly result: JsonText | undefined
@@ -163,8 +178,8 @@ export interface JobRecord {
 }
 
 /**
- * A job without its payload: without what users and attempts put into it, of which there can be a megabyte and more. What
- * a rule about time needs of most jobs.
+ * A job without its payload: without what users and attempts put into it, which can be a megabyte and more. Enough for
+ * most rules about time.
  */
 export type JobHeader = Omit<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors'>
 
@@ -181,51 +196,57 @@ export type MovedJob = JobHeader & {
 export type FailurePolicy = 'fail' | 'ignore' | 'remove'
 
 /**
- * What an edge says of a failure: the policy and, with `-all`, that what is unfinished behind such edges is cancelled
+ * What an edge does on a failure: the policy and, with `-all`, that unfinished chains behind such edges are cancelled
  * before the failure of another one of them fails or removes the job.
  */
 export type EdgePolicy = FailurePolicy | `${FailurePolicy}-all`
 
-/** `open`: not ended. `ended`: ended well. `broken`: ended badly, undecided. `closed`: ended badly, and decided upon. */
+/**
+ * `open`: not ended. `ended`: ended well. `broken`: failed or cancelled, undecided. `closed`: failed or cancelled, and
+ * decided on.
+ */
 export type EdgeState = 'open' | 'ended' | 'broken' | 'closed'
 
-/** What a dependency failed with; its stack and its causes stay with it. */
+/** The error of a dependency; its stack and its causes stay with the failed job. */
 export type EdgeError = Pick<ErrorInfo, 'name' | 'message' | 'code'>
 
-/** One job's wait for one chain. */
+/** A dependency: one job waits for one chain. */
 export interface Edge {
   /** The job that waits. */
   readonly dependent: string
   /** The chain it waits for. */
   readonly chain: string
-  /** The name of the job that was to be waited for: of any job of the chain. */
+  /** The name of the job given as the dependency, which may be any job of the chain. */
   readonly name: string
   readonly policy: EdgePolicy
   readonly state: EdgeState
-  /** What the last job of the chain returned, of an edge that has ended; it stays when that job is removed. */
+  /** The result of the chain's last job, on an edge that has ended; it stays when that job is removed. */
   readonly result: JsonText | undefined
-  /** What it failed with, of an edge that is broken or closed; undefined where it was cancelled or removed. */
+  /**
+   * The error of the chain's last job, on an edge that is broken or closed; undefined where that job was cancelled or
+   * removed.
+   */
   readonly error: EdgeError | undefined
 }
 
-/** What a step of a handler came to, remembered for its later attempts. */
+/** The result of a handler's step, kept for later attempts. */
 export interface StepResult {
   readonly name: string
   readonly result: JsonText | undefined
 }
 
-/** How many lines of its log a job keeps; the oldest go first. */
+/** How many lines of its log a job keeps; the oldest are dropped first. */
 export const LOGS_KEPT = 1000
 
 /** One line that a handler logged. */
 export interface LogLine {
-  /** Its place in the log, from 1; lines that were dropped are counted. */
+  /** Its number in the log, from 1; dropped lines are counted. */
   readonly index: number
   /** When it was written, by the store's clock. */
   readonly at: Time
   /** The attempt that wrote it; the first is 1. */
   readonly attempt: number
-  /** What it said. */
+  /** The text. */
   readonly line: string
 }
 

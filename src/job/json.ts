@@ -1,4 +1,5 @@
-// job/json.ts: the guard before the store: a value round-trips through JSON exactly, or is refused by its place.
+// job/json.ts: checks that a value round-trips through JSON exactly; otherwise throws an error with the path of the
+// flaw.
 
 import { MillraceError } from './errors.js'
 import { className, quote } from './quote.js'
@@ -6,21 +7,25 @@ import { className, quote } from './quote.js'
 /** A value that JSON holds exactly. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
 
-/** What JSON carries, as types say it: keys that are undefined are absent. Interfaces are none of it, for they may be extended. */
-type Carried =
+/**
+ * What JSON can hold, as a type: undefined keys are absent. Interfaces are not part of it, because they may be
+ * extended.
+ */
+type JsonShape =
   | null
   | boolean
   | number
   | string
   | undefined
-  | readonly Exclude<Carried, undefined>[]
-  | { readonly [key: string]: Carried }
+  | readonly Exclude<JsonShape, undefined>[]
+  | { readonly [key: string]: JsonShape }
 
 /**
- * `T` where JSON carries it, and `never` in the places where it does not: dates, maps, functions, BigInts and the like. Optional keys,
- * interfaces, types of all JSON, `unknown` and `any` pass. Take a value as `T & Jsonable<T>` to check it where it is given.
+ * `T` where JSON can hold it, and `never` in the places where it cannot: dates, maps, functions, BigInts and the like.
+ * Optional keys, interfaces, types of all JSON, `unknown` and `any` pass. Declare a parameter as `T & Jsonable<T>` to
+ * check its argument.
  */
-export type Jsonable<T> = T extends Carried | void
+export type Jsonable<T> = T extends JsonShape | void
   ? T
   : T extends
         | ((...args: never[]) => unknown)
@@ -36,35 +41,36 @@ export type Jsonable<T> = T extends Carried | void
         ? { [Key in keyof T]: Jsonable<T[Key]> }
         : T
 
-/** Of a list, an undefined element has no place in JSON; a tuple may lack some of its own. */
+/** JSON has no undefined elements in a list; a tuple may have optional ones. */
 type Element<E> = unknown extends E ? E : Exclude<E, undefined>
 
-/** An interface, whose elements are looked at only where they are compared: a type may hold lists of itself. */
+/** An interface, because its elements are evaluated only where they are compared: a type may hold lists of itself. */
 interface JsonableList<E> extends ReadonlyArray<Jsonable<E>> {}
 
 /** A JSON value as text. */
 export type JsonText = string
 
-/** The most bytes of UTF-8 a value may take as JSON, unless a limit is given: 1 MiB. */
+/** The most bytes of UTF-8 that a value may take as JSON. Default 1 MiB. */
 export const DEFAULT_JSON_LIMIT = 1_048_576
 
 /** The deepest nesting of arrays and objects. */
 export const MAX_JSON_DEPTH = 500
 
-/** What is wrong with a value, and the keys that lead to it, innermost first. */
+/** What is wrong with a value, and the keys on the path to it, innermost first. */
 type Flaw = { readonly problem: string; readonly trail: (string | number)[] }
 
 /**
- * Answers the JSON text of a value, or undefined where the value is undefined (absent). Refuses with INVALID_DATA what
- * JSON would drop or change, and with DATA_TOO_LARGE what takes more than `limit` bytes. `field` begins the path in the
- * message, as in `data.items[3].when`. Keys of objects that are set to undefined are absent, and left out as JSON does: so are
- * optional fields in types. Symbol keys and names on arrays are left out as well: libraries hang their own notes there.
+ * Returns the JSON text of a value, or undefined where the value is undefined (absent). Throws INVALID_DATA for values
+ * that JSON would drop or change, and DATA_TOO_LARGE for more than `limit` bytes. `field` begins the path in the
+ * message, as in `data.items[3].when`. Object keys that are set to undefined count as absent and are left out, as JSON
+ * does and as optional fields in types suggest. Symbol keys and named properties of arrays are left out as well:
+ * libraries attach their own data there.
  */
 export function encodeJson(value: unknown, field: string, limit: number = DEFAULT_JSON_LIMIT): JsonText | undefined {
   if (value === undefined) return undefined
   check(value, field, limit, false)
   const text = JSON.stringify(value)
-  // JSON.stringify escapes NUL and lone surrogates as \uXXXX, so strings need a second look only where it has.
+  // JSON.stringify escapes NUL and lone surrogates as \uXXXX, so strings need a second check only where it did.
   if (text.includes('\\u')) check(value, field, limit, true)
   if (text.length * 3 > limit) {
     const bytes = new TextEncoder().encode(text).length
@@ -73,7 +79,7 @@ export function encodeJson(value: unknown, field: string, limit: number = DEFAUL
   return text
 }
 
-/** Reads a text that encodeJson wrote. */
+/** Parses a text that encodeJson wrote. */
 export function decodeJson(text: JsonText): Json {
   const value: Json = JSON.parse(text)
   return value
@@ -102,8 +108,8 @@ function tooLarge(field: string, limit: number, bytes: number, qualifier: string
 }
 
 /**
- * Walks a value and answers what is left of the budget of bytes (below zero: too large, at the least), or the first
- * flaw. Each value costs what it must take as JSON, with a comma; strings are read only if `strings` says so.
+ * Walks a value and returns what is left of the budget of bytes (below zero: too large), or the first flaw. Each value
+ * costs its minimum length as JSON, with a comma; strings are checked only if `strings` is true.
  */
 function inspect(value: unknown, depth: number, budget: number, strings: boolean): number | Flaw {
   if (typeof value === 'string') {
@@ -143,7 +149,7 @@ function inspectObject(object: object, depth: number, budget: number, strings: b
   if (!isPlain(object)) return flaw(classProblem(object))
   let left = budget
   for (const key in object) {
-    if (!Object.hasOwn(object, key)) continue // somebody extended Object.prototype; JSON leaves it out as well
+    if (!Object.hasOwn(object, key)) continue // Object.prototype was extended; JSON leaves such keys out as well
     const value = (object as Readonly<Record<string, unknown>>)[key]
     if (value === undefined) continue
     if (key === '__proto__') return flaw('is a key that plain assignment does not bring back: rename it', key)
@@ -165,7 +171,7 @@ function isPlain(value: object): boolean {
   return prototype === Object.prototype || prototype === null || isObjectPrototype(prototype)
 }
 
-/** The Object.prototype of another realm: JSON made in a vm context is as plain as ours. */
+/** The Object.prototype of another realm: objects made in a vm context are plain as well. */
 function isObjectPrototype(prototype: unknown): boolean {
   return (
     typeof prototype === 'object' &&
@@ -179,7 +185,7 @@ function flaw(problem: string, ...trail: string[]): Flaw {
   return { problem, trail }
 }
 
-/** NUL, which PostgreSQL cannot store, and lone surrogates, because of the `u` flag no others. */
+/** NUL, which PostgreSQL cannot store, and lone surrogates (with the `u` flag, only lone ones match). */
 const unsafeText = new RegExp('[\\0\\p{Cs}]', 'u')
 
 function textProblem(text: string): string {
@@ -212,7 +218,7 @@ function classProblem(value: object): string {
     : `is an instance of ${name}, and would come back as something else: send a plain object`
 }
 
-/** Finds, on the way to a flaw, a value that holds itself: what looked too deep is then a cycle. */
+/** Finds a value on the path to a flaw that contains itself: what looked too deep is then a cycle. */
 function cycleAlong(
   root: unknown,
   trail: readonly (string | number)[],

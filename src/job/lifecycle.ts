@@ -13,18 +13,21 @@ import type {
 } from './job.js'
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
-import { end, HELD, leave, move, NOTHING } from './moves.js'
+import { end, HELD, removeAndRelease, move, NOTHING } from './moves.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
 import type { PlainJob } from './retention.js'
 import { SCHEDULE, keepsRunsAway, rescheduled, firingOf, writeProgress } from './schedule.js'
 import type { RefusedRuns } from './schedule.js'
 import { SIGNAL, signalDue } from './signals.js'
-import { leaseRanOut } from './stalls.js'
+import { leaseExpired } from './stalls.js'
 
 /** How one attempt ended. */
 export type Outcome =
-  /** The handler returned. `also` is inserted (and dropped for that) with the settlement; a `continuation` carries the chain on. */
+  /**
+   * The handler returned. `also` is committed with the settlement: jobs to insert, and drops that make room for them. A
+   * `continuation` is the chain's next job.
+   */
   | {
       readonly kind: 'returned'
       readonly result: JsonText | undefined
@@ -33,39 +36,42 @@ export type Outcome =
     }
   /** The handler threw, or ran past its timeout. */
   | { readonly kind: 'threw'; readonly error: ErrorInfo; readonly retryable: boolean; readonly retryIn: Millis }
-  /** The handler asked to run again later, and then remembers these steps. */
+  /** The handler asked to run again later; these steps are kept for that attempt. */
   | {
       readonly kind: 'snoozed'
       readonly for: Millis | { readonly at: Time }
       readonly steps?: readonly StepResult[]
     }
-  /** The handler asked to run again when these have ended; `also` is inserted before. `signal`: it is one that it waits for. */
+  /**
+   * The handler asked to run again when these chains have ended; `also` is inserted before. `signal`: it waits for a
+   * signal.
+   */
   | {
       readonly kind: 'waits'
       readonly for: readonly NewEdge[]
       readonly also: readonly Change[]
       readonly signal?: true
     }
-  /** A shutdown ended it, or it was leased ahead and never started. */
+  /** A shutdown ended it, or the job was prefetched and never started. */
   | { readonly kind: 'interrupted' }
 
 /** An attempt that ended well. */
 export type Returned = Extract<Outcome, { kind: 'returned' }>
 
-/** A wish that the rules do not allow, with the reason for people. */
+/** A request that the rules deny, with a reason for people to read. */
 export interface Denied {
   readonly denied: string
 }
 
-/** What a wish comes to: changes (none, when it is so already), or a denial. */
+/** The decision on a request: changes (none if the job is already in that state), or a denial. */
 export type Decision = readonly Change[] | Denied
 
-/** Whether the rules denied a wish. */
+/** Whether the rules denied a request. */
 export function isDenied(decision: Decision): decision is Denied {
   return 'denied' in decision
 }
 
-/** What a new job is made of, besides what follows from the rules. */
+/** The input of a new job, without what follows from the rules. */
 export type JobSpec = Omit<NewJob, 'state' | 'chainId' | 'chainIndex'> & { readonly edges: readonly NewEdge[] }
 
 /** A job enters `waiting-children` with dependencies, `delayed` with a time to run at, and `waiting` otherwise. */
@@ -73,7 +79,7 @@ export function create(spec: JobSpec, chain?: { readonly id: string; readonly in
   const { edges } = spec
   return {
     kind: 'insert',
-    // Spelled out: this runs for every job added, and a spread costs more than all the rest of it.
+    // Spelled out: this runs for every job added, and a spread would cost more than everything else here.
     job: {
       id: spec.id,
       kind: spec.kind,
@@ -100,21 +106,27 @@ export function create(spec: JobSpec, chain?: { readonly id: string; readonly in
   }
 }
 
-/** A new job whose date may have come already: the store decides by its own clock whether it is delayed, as if dependencies had ended. */
+/**
+ * A new job whose date may have passed already: the store decides by its own clock whether it is delayed, as if its
+ * last dependency had just ended.
+ */
 export function perhapsDue(insert: Insert): Insert {
   return { ...insert, job: { ...insert.job, state: 'waiting-children' } }
 }
 
-/** Where a job goes whose last dependency has ended well: on, or into its delay if its date is still ahead. */
+/**
+ * The state that a job enters when its last dependency has ended well: `delayed` if its date is still ahead, else
+ * `waiting`.
+ */
 export function released(runAt: Time | undefined, now: Time): 'waiting' | 'delayed' {
   return runAt !== undefined && runAt > now ? 'delayed' : 'waiting'
 }
 
 /**
- * Gives a job that waits for no other a time to run at: it is delayed until then, or waits if that has come. Only the store
- * knows whether a date has: it decides as if the job's last dependency had just ended.
+ * Gives a job without open dependencies a time to run at: it is delayed until then, or waits if that time has come.
+ * Only the store knows whether a date has passed: it decides as if the job's last dependency had just ended.
  */
-function put(
+function delayUntil(
   job: JobRecord,
   how: Pick<Partial<Move>, 'held' | 'why'> & { readonly set: MoveFields & { readonly run: When } },
 ): Move {
@@ -123,7 +135,7 @@ function put(
   return run.in > 0 ? move(job, 'delayed', how) : move(job, 'waiting', { ...how, place: 'new' })
 }
 
-/** What a claim makes of a waiting job. */
+/** A waiting job as it is after a claim. */
 export function claimed(job: JobRecord, by: { worker: string; lease: Millis; ahead: boolean; now: Time }): JobRecord {
   const next = copyOf(job)
   next.state = 'active'
@@ -136,12 +148,12 @@ export function claimed(job: JobRecord, by: { worker: string; lease: Millis; ahe
   return next
 }
 
-/** Whether a waiting job may be leased before there is a slot for it: only one that a dead worker can cost nothing. */
+/** Whether a waiting job may be prefetched. Only one that loses nothing if the worker dies before it starts. */
 export function mayLeaseAhead(job: Pick<JobRecord, 'attempts' | 'stalls'>): boolean {
   return job.attempts > 1 && job.stalls === 0
 }
 
-/** When a job next wants attention, by its other times; undefined when nothing can happen to it by time alone. */
+/** When a job is next due, derived from its other times; undefined when nothing happens to it by time alone. */
 export function dueAt(job: JobRecord): Time | undefined {
   switch (job.state) {
     case 'delayed':
@@ -159,8 +171,8 @@ export function dueAt(job: JobRecord): Time | undefined {
 }
 
 /**
- * Decides what an outcome does to its job. The group is fenced: it lands only if nobody moved the job since it was
- * claimed, and then whole, so no job ends without its successors.
+ * Decides what an outcome does to its job. The group is fenced: it is applied only if the job was not moved since its
+ * claim, and then whole, so that no job ends without its follow-up jobs.
  */
 export function settle(job: JobRecord, outcome: Outcome): Change[] {
   switch (outcome.kind) {
@@ -174,26 +186,26 @@ export function settle(job: JobRecord, outcome: Outcome): Change[] {
     case 'threw':
       if (outcome.retryable && job.attempt < job.attempts) {
         const run = { in: outcome.retryIn }
-        return [put(job, { held: true, why: 'retrying', set: { run, error: outcome.error } })]
+        return [delayUntil(job, { held: true, why: 'retrying', set: { run, error: outcome.error } })]
       }
       return end(job, 'failed', { error: outcome.error }, HELD)
     case 'snoozed': {
       const run = typeof outcome.for === 'number' ? { in: outcome.for } : outcome.for
-      const snooze = put(job, { held: true, set: { run, attempt: job.attempt - 1 } })
+      const snooze = delayUntil(job, { held: true, set: { run, attempt: job.attempt - 1 } })
       return outcome.steps === undefined ? [snooze] : [note(job, { steps: outcome.steps }), snooze]
     }
     case 'waits': {
       const set = { attempt: job.attempt - 1 }
       return [...outcome.also, { ...move(job, 'waiting-children', { held: true, set }), waitsFor: outcome.for }]
     }
-    case 'interrupted': // our shutdown is not the job's fault: it gets the attempt back
+    case 'interrupted': // a shutdown is not the job's fault: the job gets the attempt back
       return [move(job, 'waiting', { held: true, set: { attempt: job.attempt - 1 } })]
   }
 }
 
 /**
- * Makes a new job the next of another's chain, and a child of the same parent. A run of a schedule is over when its chain is:
- * the key that keeps the next run away goes on with it.
+ * Makes a new job the next of another's chain, and a child of the same parent. A run of a schedule is over when its
+ * chain is: the next job takes over the dedup key that prevents the next run.
  */
 export function continueChain(job: JobRecord, { job: next, edges }: Insert): Insert {
   const { chainId, parentId } = job
@@ -202,13 +214,13 @@ export function continueChain(job: JobRecord, { job: next, edges }: Insert): Ins
 }
 
 /**
- * Ends any unfinished job well, though no handler of it returned: an approval, a callback. Whoever is running it learns
- * that it was completed elsewhere.
+ * Completes any unfinished job without a return of its handler: an approval, a callback. A worker that is running it
+ * learns that it was completed elsewhere.
  */
 export function complete(job: JobRecord, { result, also, continuation }: Returned): Decision {
   if (isFinished(job.state)) return { denied: `is ${job.state}; only an unfinished job can be completed` }
   if (job.kind === SCHEDULE) return NO_JOB
-  // Of its phases nothing is written: its handler may be writing of them at this moment. `phasesOf` goes by the worker.
+  // Writes nothing about its phases: its handler may be writing them at this moment. `phasesOf` goes by the worker.
   return end(job, 'completed', result === undefined ? NOTHING : { result }, {
     closesBroken: job.brokenAt !== undefined,
     chainGoesOn: continuation !== undefined,
@@ -217,16 +229,16 @@ export function complete(job: JobRecord, { result, also, continuation }: Returne
 }
 
 /**
- * Changes nothing, but is refused unless the job stands as it was seen (and is held, where a worker asks), and keeps
- * others from it until the transaction ends.
+ * Changes nothing, but is refused unless the job is unchanged since it was read (and its lease is held, for a call by a
+ * worker), and locks the job until the transaction ends.
  */
 export function lock(job: JobRecord, held: boolean): Note {
   return { kind: 'note', id: job.id, fence: job.fence, held }
 }
 
 /**
- * What time does to a job whose `dueAt` has come; its header is enough where `isPlain` says so. `edges` are its dependencies, needed where one of them broke; `owned` says
- * of a signal whether its job is in the store.
+ * Decides what happens to a job whose `dueAt` has come; its header is enough where `isPlain` returns true. `edges` are
+ * its dependencies, needed where one of them broke; `owned` is, for a signal, whether its job is in the store.
  */
 export function due(job: JobRecord | PlainJob, now: Time, edges: readonly Edge[] = [], owned = true): Change[] {
   if (job.dueAt === undefined || job.dueAt > now) return []
@@ -235,7 +247,7 @@ export function due(job: JobRecord | PlainJob, now: Time, edges: readonly Edge[]
     case 'delayed':
       return job.kind === SCHEDULE ? fireSchedule(job, now) : [move(job, 'waiting', { place: 'new' })]
     case 'active':
-      return leaseRanOut(job)
+      return leaseExpired(job)
     case 'waiting-children':
       return dependencyBroke(job, edges)
     case 'waiting':
@@ -246,9 +258,10 @@ export function due(job: JobRecord | PlainJob, now: Time, edges: readonly Edge[]
 }
 
 /**
- * What a due schedule does: its runs and its own next time, in one group, so that no time is lost or doubled whoever dies.
- * Its own move is the first, so that of many who come together all but one are refused by its fence. A group that the
- * store refuses for its runs is followed by one without those that were `refused`: nothing stops a schedule but its end.
+ * Fires a due schedule: inserts its runs and sets its next time, in one group, so that no time is lost or doubled by a
+ * crash. The schedule's own move is the first change, so that of several concurrent callers all but one are refused by
+ * its fence. If the store refuses the group because of its runs, the caller sends one without those that were
+ * `refused`: only its end stops a schedule.
  */
 export function fireSchedule(job: JobRecord, now: Time, refused?: RefusedRuns): Change[] {
   const { runs, next, progress } = firingOf(job, now, refused)
@@ -258,7 +271,7 @@ export function fireSchedule(job: JobRecord, now: Time, refused?: RefusedRuns): 
   return [move(job, 'delayed', { set: { run: { at: next }, result } }), ...inserts]
 }
 
-/** Makes a standing schedule what a new one says, for times to come; the same one changes nothing. */
+/** Changes an existing schedule to the new definition, for times to come; the same definition changes nothing. */
 export function reschedule(job: JobRecord, by: NewJob, now: Time): Decision {
   const changed = rescheduled(job, by.data, now)
   if (changed === undefined) return []
@@ -269,11 +282,11 @@ export function reschedule(job: JobRecord, by: NewJob, now: Time): Decision {
 
 function dependencyBroke(job: JobHeader, edges: readonly Edge[]): Change[] {
   const broken = edges.filter((edge) => edge.state === 'broken')
-  // What is cancelled first breaks its own edge, and with the last one the job is decided upon.
+  // Cancelling the unneeded chains breaks their own edges, and this is decided again with the last of them.
   if (broken.length === 0 || unneeded(edges).length > 0) return []
   if (broken.some((edge) => onFailure(edge.policy) === 'remove')) {
-    if (job.chainIndex === 0) return leave(job)
-    // It goes with its chain, which would seem to have ended well without it.
+    if (job.chainIndex === 0) return removeAndRelease(job)
+    // Removed together with its chain, which would otherwise seem to have ended well without it.
     return end(job, 'cancelled', { deleteIn: 0 }, { closesBroken: true })
   }
   const fatal = broken.find((edge) => onFailure(edge.policy) === 'fail')
@@ -286,12 +299,12 @@ function dependencyBroke(job: JobHeader, edges: readonly Edge[]): Change[] {
   return end(job, 'failed', { error }, { closesBroken: true })
 }
 
-/** What the failure of a dependency means. */
+/** What to do when the dependency fails. */
 function onFailure(policy: EdgePolicy): FailurePolicy {
   return (goesWithAll(policy) ? policy.slice(0, -'-all'.length) : policy) as FailurePolicy
 }
 
-/** Whether a job goes on without a dependency that ended badly. */
+/** Whether a job continues without a dependency that failed or was cancelled. */
 export function ignoresFailure(policy: EdgePolicy): boolean {
   return onFailure(policy) === 'ignore'
 }
@@ -300,7 +313,10 @@ function goesWithAll(policy: EdgePolicy): boolean {
   return policy.endsWith('-all')
 }
 
-/** The chains that are to be cancelled before a job is decided upon that fails, or is removed, with all behind its edges. */
+/**
+ * The chains to cancel before deciding on a job that fails, or is removed, together with everything behind its `-all`
+ * edges.
+ */
 export function unneeded(edges: readonly Edge[]): readonly string[] {
   const ends = edges.some(
     ({ state, policy }) => state === 'broken' && goesWithAll(policy) && onFailure(policy) !== 'ignore',
@@ -310,22 +326,22 @@ export function unneeded(edges: readonly Edge[]): readonly string[] {
     : []
 }
 
-/** Cancels any unfinished job, at once and once, for a reason if one is given. A finished one stays as it is. */
+/** Cancels any unfinished job, at once and only once, with the reason if one is given. A finished job stays as it is. */
 export function cancel(job: JobHeader, reason?: string): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
   const set = reason === undefined ? {} : { error: { name: CANCELLED_FOR, message: reason, code: 'JOB_CANCELLED' } }
   return isFinished(job.state) ? [] : end(job, 'cancelled', set, { closesBroken: job.brokenAt !== undefined })
 }
 
-/** The name of the error that holds why a job was cancelled. No handler fails with it. */
+/** The name of the error that holds the reason of a cancellation. No handler fails with it. */
 const CANCELLED_FOR = 'JobCancelled'
 
-/** Why a job was cancelled, by its error, where whoever cancelled it gave a reason. */
+/** The reason of a cancellation, read from the job's error, where the caller gave one. */
 export function cancelReason(error: ErrorInfo | null | undefined): string | undefined {
   return error?.name === CANCELLED_FOR ? error.message : undefined
 }
 
-/** Ends a job that has not begun, for a newer one of its group, which has no room for both. */
+/** Cancels a job that has not started, to make room in its group for a newer one. */
 export function drop(job: JobHeader): Change[] {
   return end(job, 'cancelled', { error: droppedFrom(job.group) }, { closesBroken: job.brokenAt !== undefined })
 }
@@ -340,8 +356,8 @@ export function droppedFrom(group: string | undefined): ErrorInfo {
 }
 
 /**
- * Starts a failed or cancelled job over, with all its attempts: at once, or after a while; but not before its dependencies
- * have ended, as they stand when it lands.
+ * Starts a failed or cancelled job over, with all its attempts: at once, or after a delay; but not before its
+ * dependencies have ended, in the state they have when this is applied.
  */
 export function retry(job: JobRecord, after: Millis = 0): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
@@ -361,14 +377,14 @@ export function promote(job: JobRecord): Decision {
   return [move(job, 'waiting', { place: 'new' })]
 }
 
-/** What can be changed of a job that was added. */
+/** What can be changed of an existing job. */
 export interface Edit {
   readonly data?: JsonText | null
   readonly priority?: number
   readonly run?: When
 }
 
-/** Changes a job before it runs. A running one takes new data for its next attempt, a failed one for its retry. */
+/** Changes a job before it runs. An active job uses new data in its next attempt, a failed one in its retry. */
 export function update(job: JobRecord, edit: Edit): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
   const onlyData = edit.priority === undefined && edit.run === undefined
@@ -385,17 +401,20 @@ export function update(job: JobRecord, edit: Edit): Decision {
   }
   const { run } = edit
   if (run === undefined || job.state === 'waiting-children') return [move(job, job.state, { set: edit })]
-  return [put(job, { set: { ...edit, run } })]
+  return [delayUntil(job, { set: { ...edit, run } })]
 }
 
-/** Removes a job whatever its state; whoever waits for it learns that it will not end well. */
+/** Removes a job in any state; the jobs that depend on it learn that it will not end well. */
 export function remove(job: JobHeader): Decision {
-  if (job.kind !== SCHEDULE || isFinished(job.state)) return leave(job)
-  // Its fence goes up first: upkeep that has looked at it must not move one of the same key that comes after it.
+  if (job.kind !== SCHEDULE || isFinished(job.state)) return removeAndRelease(job)
+  // The first move raises the fence: upkeep that has read this schedule must not move a later one of the same key.
   return [...end(job, 'cancelled', NOTHING), { ...move(job, 'removed'), fence: job.fence + 1 }]
 }
 
-/** Gives a standing job that has not started what a newer one with the same dedup key says; a started one stands. */
+/**
+ * Gives an existing job that has not started the data, priority and time of a newer one with the same dedup key; one
+ * that has started stays as it is.
+ */
 export function replace(standing: JobRecord, by: NewJob): Decision {
   if (standing.attempt > 0 || standing.state === 'active' || isFinished(standing.state)) return []
   const set = { data: by.data ?? null, priority: by.priority }
@@ -403,17 +422,17 @@ export function replace(standing: JobRecord, by: NewJob): Decision {
   if (standing.state === 'waiting-children') {
     return [move(standing, 'waiting-children', { set: { ...set, run: run ?? null } })]
   }
-  if (run !== undefined) return [put(standing, { set: { ...set, run } })]
+  if (run !== undefined) return [delayUntil(standing, { set: { ...set, run } })]
   const place = standing.state === 'delayed' ? 'new' : 'old'
   return [move(standing, 'waiting', { place, set: { ...set, run: null } })]
 }
 
-/** What a worker has to say about a job while it runs. */
+/** What a worker writes about a job while it runs. */
 export type NoteFields = Pick<Note, 'progress' | 'about' | 'logs' | 'memo' | 'steps' | 'tells'>
 
-/** What a worker writes about a job while it runs. */
-export function note(job: JobRecord, said: NoteFields): Note {
-  return { kind: 'note', id: job.id, fence: job.fence, held: true, ...said }
+/** The note that writes this, fenced by the worker's lease. */
+export function note(job: JobRecord, fields: NoteFields): Note {
+  return { kind: 'note', id: job.id, fence: job.fence, held: true, ...fields }
 }
 
 const NO_JOB: Denied = {

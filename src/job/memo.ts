@@ -1,70 +1,70 @@
-// job/memo.ts: what a job's memo says: how far its phases are, and what was delivered about its end.
+// job/memo.ts: a job's memo: the state of its phases, and the deliveries of its end to a webhook.
 import type { ErrorInfo, FinishedState, JobRecord, Time } from './job.js'
 import type { JsonText } from './json.js'
 
-/** How far a phase is. */
+/** The status of a phase. */
 export type PhaseStatus = 'pending' | 'active' | 'completed' | 'failed' | 'cancelled'
 
-/** What is known of a phase besides its name. */
+/** The state of a phase. */
 export interface PhaseState {
   readonly status: PhaseStatus
-  /** From 0 to 100; absent before it has told any. */
+  /** From 0 to 100; absent before its first report. */
   readonly progress?: number
-  /** What it returned, of one that is completed and returned something. */
+  /** The result of a completed phase that returned something. */
   readonly result?: JsonText
-  /** What it threw, of one that failed and has not begun again. */
+  /** The error of a failed phase that has not started again. */
   readonly error?: ErrorInfo
   /** Attempts of this phase that have failed. */
   readonly failures?: number
-  /** How often the job had stalled when it began; absent: never. */
+  /** How often the job had stalled when the phase started; absent: never. */
   readonly stalls?: number
 }
 
-/** One attempt to tell a webhook. */
+/** One attempt to deliver to a webhook. */
 export interface DeliveryEntry {
-  /** The same for all attempts of a delivery; sent along as `webhook-id`. */
+  /** The same for all attempts of a delivery; sent as `webhook-id`. */
   readonly id: string
   /** When it ended. */
   readonly at: Time
-  /** The end that was to be told. */
+  /** The state that was to be reported. */
   readonly event: FinishedState
-  /** Where it was to be told. */
+  /** The webhook's URL. */
   readonly url: string
   /** Which attempt of the delivery it was; the first is 1. */
   readonly attempt: number
-  /** The status of the answer, where there was one. */
+  /** The HTTP status of the response, where there was one. */
   readonly status?: number
-  /** Why it was not taken, where it was not. */
+  /** Why the webhook did not accept it, if it did not. */
   readonly error?: string
 }
 
-/** What was written down about a job. */
+/** The state of a job's phases and deliveries. */
 export interface Memo {
-  /** By their names, all of them in order, once the first has begun. */
+  /** All phases by name, in order, once the first has started. */
   readonly phases?: Readonly<Record<string, PhaseState>>
-  /** Deliveries of its end, the last of them. */
+  /** The last delivery attempts of its end. */
   readonly deliveries?: readonly DeliveryEntry[]
-  /** The end that has been told, by its `finishedAt`: it may have ended again since. */
+  /** The `finishedAt` of the end that has been delivered: the job may have ended again since. */
   readonly webhookSent?: Time
-  /** The end that could not be told, and is not tried any more. */
+  /** The `finishedAt` of the end whose delivery was given up. */
   readonly webhookGaveUp?: Time
-  /** Deliveries that were asked for by hand, until they have ended. */
+  /** Deliveries requested by hand that have not ended. */
   readonly redeliveries?: readonly Redelivery[]
 }
 
-/** A delivery that was asked for by hand. */
+/** A delivery requested by hand. */
 export interface Redelivery {
-  /** As it is in entries. */
+  /** The `id` of its `DeliveryEntry`s. */
   readonly id: string
-  /** When it was asked for, by the clock of the process that did. */
+  /** When it was requested, by the clock of the requesting process. */
   readonly at: Time
-  /** The end that it tells, by its `finishedAt`. */
+  /** The `finishedAt` of the end that it reports. */
   readonly of: Time | undefined
 }
 
 const NOTHING: Memo = Object.freeze({})
 
-/** What is written down about a job. */
+/** Reads the memo of a job. */
 export function memoOf({ memo }: Pick<JobRecord, 'memo'>): Memo {
   if (memo === undefined) return NOTHING
   const { phases, ...rest } = JSON.parse(memo) as WrittenMemo
@@ -73,10 +73,10 @@ export function memoOf({ memo }: Pick<JobRecord, 'memo'>): Memo {
   return { ...rest, phases: Object.fromEntries(states) as Memo['phases'] & {} }
 }
 
-/** A memo as a job holds it: short, since it is written with every phase, and rows that grow cost most. */
+/** Encodes a memo briefly: it is written with every phase, and rows that grow cost most. */
 export function writeMemo({ phases, ...rest }: Memo): JsonText {
   if (phases === undefined) return JSON.stringify(rest)
-  // Put together by hand: this runs several times for every job in phases.
+  // Concatenated by hand: this runs several times for every job with phases.
   let text = ''
   for (const name in phases) {
     const state = phases[name]!
@@ -87,7 +87,7 @@ export function writeMemo({ phases, ...rest }: Memo): JsonText {
   return `{"phases":{${text}}${others === '{}' ? '' : `,${others.slice(1, -1)}`}}`
 }
 
-/** What is known of a phase besides its status, each with a comma before it. */
+/** Encodes the fields of a phase besides its status, each with a comma before it. */
 function moreOf({ progress, result, error, failures, stalls }: PhaseState): string {
   let text = ''
   if (progress !== undefined) text += `,"progress":${JSON.stringify(progress)}`

@@ -1,4 +1,4 @@
-// job/moves.ts: the changes that the rules of `lifecycle.ts` are written in: a move, an end, a release.
+// job/moves.ts: the changes that the rules of `lifecycle.ts` return: a move, an end, a release.
 import type { Change, Move, MoveFields, Release } from './change.js'
 import type { FinishedState, JobHeader, JobState, Keep } from './job.js'
 import { isFinished } from './job.js'
@@ -16,10 +16,13 @@ interface EndOptions {
 /** The plain settlement, by far the most frequent. */
 export const HELD: EndOptions = { held: true }
 
-/** A job's end, its successors, the delivery to its webhook, the release of its dependents, and its removal if it is not to be kept. */
+/**
+ * Ends a job: its move, its follow-up jobs, the delivery to its webhook, the release of its dependents, and its removal
+ * if it is not kept.
+ */
 export function end(job: JobHeader, to: FinishedState, set: MoveFields, options: EndOptions = NO_OPTIONS): Change[] {
   const keep = kept(job.keep?.[to])
-  // The same as below, without its detours: this runs once for every job.
+  // Fast path with the result of the general code below: this runs once for every job.
   const delivery = job.extras === undefined ? undefined : deliveryOfEnd(job, to, set)
   if (keep === undefined && options === HELD && delivery === undefined)
     return [move(job, to, { held: true, set }), release(job, to)]
@@ -34,14 +37,15 @@ export function end(job: JobHeader, to: FinishedState, set: MoveFields, options:
   if (options.next !== undefined && options.next.length > 0) changes.push(...options.next)
   if (delivery !== undefined) changes.push(delivery)
   if (!options.chainGoesOn) changes.push(release(job, to))
-  // One whose end is still to be told waits for that; and the last of a chain for those before it, which upkeep looks for.
+  // A job whose end has yet to be delivered waits for that; and the last of a chain waits for the jobs before it, which
+  // upkeep checks.
   const goes = keep?.deleteAfter === 0 && keep.byQueue === undefined && delivery === undefined
   if (goes && (job.chainIndex === 0 || options.chainGoesOn === true))
     changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
   return changes
 }
 
-/** What says for how long; one to be kept for ever says nothing. */
+/** Returns the rule if it limits how long the job is kept; undefined for a job kept for ever. */
 function kept(keep: Keep | undefined): Keep | undefined {
   return keep === undefined || (keep.staleAfter === undefined && keep.deleteAfter === undefined) ? undefined : keep
 }
@@ -58,17 +62,17 @@ function keeping(set: MoveFields, keep: Keep): MoveFields {
   }
 }
 
-/** Takes a job away; whoever waits for it learns that it will not end well. */
-export function leave(job: JobHeader): Change[] {
+/** Removes a job; its dependents learn that it will not end well. */
+export function removeAndRelease(job: JobHeader): Change[] {
   return isFinished(job.state) ? [move(job, 'removed')] : [move(job, 'removed'), release(job, 'cancelled')]
 }
 
-/** Tells that the chain of a job has ended. */
+/** Ends the chain of a job. */
 function release(job: JobHeader, outcome: FinishedState): Release {
   return { kind: 'release', chain: job.chainId, outcome }
 }
 
-/** Takes a job to a state. */
+/** Moves a job to a state. */
 export function move(
   job: Pick<JobHeader, 'id' | 'fence'>,
   to: JobState | 'removed',
@@ -88,6 +92,6 @@ export function move(
   }
 }
 
-/** Nothing but the state. */
+/** Writes nothing but the state. */
 export const NOTHING: MoveFields = {}
 const NO_OPTIONS: EndOptions = {}

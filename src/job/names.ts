@@ -1,16 +1,16 @@
-// job/names.ts: what may be a name or an id, and what was probably meant by a misspelt one.
+// job/names.ts: checks names and ids, and suggests the intended one for a misspelt name.
 
 import { MillraceError } from './errors.js'
 import { quote } from './quote.js'
 
-/** The most characters (UTF-16 units) a name or an id may have. */
+/** The most characters (UTF-16 units) of a name or an id. */
 export const MAX_NAME_LENGTH = 255
 
 /** Control characters (C0, DEL, C1) and, because of the `u` flag, lone surrogates only. */
 const unprintable = /[\p{Cc}\p{Cs}]/u
 
 /**
- * Answers the value if it may be a name, and refuses it otherwise. `what` begins the message, as in 'queue name'; where
+ * Returns the value if it is a valid name, and throws otherwise. `what` begins the message, as in 'queue name'; where
  * it ends with 'id', as in 'job id', the code is INVALID_ID and otherwise INVALID_NAME.
  */
 export function checkName(value: unknown, what: string): string {
@@ -25,7 +25,7 @@ export function checkName(value: unknown, what: string): string {
   return value
 }
 
-/** What the names of Millrace's own queues and the ids of its own jobs begin with. */
+/** The prefix of the names of Millrace's own queues and the ids of its own jobs. */
 export const RESERVED = 'millrace:'
 
 /** Whether a queue or a job is one of Millrace's own. */
@@ -33,18 +33,18 @@ export function isReserved(name: string): boolean {
   return name.startsWith(RESERVED)
 }
 
-/** As `checkName`, for what a user may call a queue: some names are Millrace's own. */
+/** As `checkName`, for a queue name that a user chooses: some names are reserved for Millrace. */
 export function checkOwnName(value: unknown, what: string): string {
   return refuseReserved(checkName(value, what), what, [RESERVED])
 }
 
 /**
- * What the ids that Millrace derives begin with. A run of a schedule is told from others by its id alone: a job of a user's with
- * that id would take its place.
+ * The prefixes of ids that Millrace derives. A run of a schedule is identified by its id alone: a user's job with that
+ * id would prevent it.
  */
 export const RESERVED_IDS = [RESERVED, 'run:', 'schedule:'] as const
 
-/** As `checkName`, for what a user may give as the id of a new job: some ids are Millrace's own. */
+/** As `checkName`, for a job id that a user chooses: some ids are reserved for Millrace. */
 export function checkOwnId(value: unknown, what: string): string {
   return refuseReserved(checkName(value, what), what, RESERVED_IDS)
 }
@@ -64,7 +64,7 @@ function badName(value: unknown, what: string, reason: string): MillraceError {
   return new MillraceError(code, `${quote(value)} cannot be a ${what}: ${reason}`, { details: { what, value } })
 }
 
-/** The known name that was probably meant: a few slips of the finger away, whatever the case. */
+/** The known name that was probably intended: a few typing errors away, ignoring case. */
 export function nearest(name: string, known: readonly string[]): string | undefined {
   let best: string | undefined
   let least = Math.max(1, Math.floor(name.length / 3)) + 1
@@ -76,7 +76,7 @@ export function nearest(name: string, known: readonly string[]): string | undefi
   return best
 }
 
-/** How many insertions, deletions, substitutions and swaps of neighbours lead from one text to the other. */
+/** The edit distance: insertions, deletions, substitutions and swaps of neighbours between two texts. */
 function distance(from: string, to: string): number {
   let before: number[] = []
   let row = Array.from({ length: to.length + 1 }, (_, column) => column)
@@ -99,8 +99,8 @@ function distance(from: string, to: string): number {
 }
 
 /**
- * Refuses options that nobody reads, so that a misspelt one is not silently ignored. A key that is set to undefined
- * counts as absent. `where` ends the complaint: "unknown option 'x' in queue.add options".
+ * Throws for unknown options, so that a misspelt one is not silently ignored. A key that is set to undefined counts as
+ * absent. `where` ends the message: "unknown option 'x' in queue.add options".
  */
 export function refuseUnknown(options: object, known: readonly string[], where: string): void {
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {

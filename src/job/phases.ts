@@ -1,4 +1,4 @@
-// job/phases.ts: how far the phases of a job are: what its memo says of them, and what people see of that.
+// job/phases.ts: the phases of a job: their state in its memo, and how users see it.
 import { MillraceError } from './errors.js'
 import { withoutStack } from './failure.js'
 import type { ErrorInfo, JobRecord } from './job.js'
@@ -9,27 +9,27 @@ import { memoOf, writeMemo } from './memo.js'
 import type { PhaseState, PhaseStatus } from './memo.js'
 import { checkName } from './names.js'
 
-/** How far each phase is, all of them in their order. */
+/** The state of each phase, all of them in order. */
 export type Phases = Readonly<Record<string, PhaseState>>
 
-/** One phase of a job, as it was last seen. */
+/** One phase of a job, as it was when the job was read. */
 export interface JobPhase<Result = unknown> {
-  /** How far it is. In a job that has ended none is `pending` or `active`. */
+  /** Its status. In a job that has ended none is `pending` or `active`. */
   readonly status: PhaseStatus
   /** From 0 to 100. */
   readonly progress: number
-  /** What it returned, once completed; undefined where it returned nothing. */
+  /** Its result, once completed; undefined where it returned nothing. */
   readonly result?: Result
-  /** What it threw last, where it failed and has not begun again. */
+  /** Its last error, where it failed and has not started again. */
   readonly error?: ErrorInfo
 }
 
-/** The phases of a job by name: those declared, with what they return, or any. */
+/** The phases of a job by name: the declared ones with their results, or any. */
 export type JobPhases<Known = unknown> = unknown extends Known
   ? Readonly<Record<string, JobPhase>>
   : { readonly [Name in keyof Known]: JobPhase<Known[Name]> }
 
-/** Refuses names that cannot be those of phases. */
+/** Throws for names that phases cannot have. */
 export function checkPhaseNames(names: unknown, where: string): readonly string[] {
   if (!Array.isArray(names) || names.length === 0) {
     throw new MillraceError('INVALID_OPTION', `${where}: phases must be a list of names, one at the least.`)
@@ -48,9 +48,9 @@ export function checkPhaseNames(names: unknown, where: string): readonly string[
 }
 
 /**
- * How far the phases are when an attempt begins: those that have completed stay so, and all others begin anew. A phase
- * that an attempt was in when its worker died has failed once more. No phase has failed more often in this life of the
- * job than attempts were begun: a retry by hand starts counting over.
+ * The phases at the start of an attempt: completed ones stay so, and all others start over. A phase that an attempt was
+ * in when its worker died has failed once more. No phase has failed more often than attempts were started since the job
+ * last started over: a retry by hand resets the count.
  */
 export function resumed(job: Pick<JobRecord, 'memo' | 'attempt' | 'stalls'>, names: readonly string[]): Phases {
   const { phases = {} } = memoOf(job)
@@ -66,7 +66,7 @@ export function resumed(job: Pick<JobRecord, 'memo' | 'attempt' | 'stalls'>, nam
   )
 }
 
-/** A phase begins, in an attempt of a job that has stalled so often. */
+/** Starts a phase; `stalls` is how often the job has stalled. */
 export function begun(phases: Phases, name: string, stalls: number): Phases {
   const { failures } = phases[name]!
   if (failures === undefined && stalls === 0) return { ...phases, [name]: ACTIVE }
@@ -76,17 +76,17 @@ export function begun(phases: Phases, name: string, stalls: number): Phases {
   }
 }
 
-/** A phase tells how far it is. */
+/** Records the progress of a phase. */
 export function progressed(phases: Phases, name: string, progress: number): Phases {
   return { ...phases, [name]: { ...phases[name]!, progress } }
 }
 
-/** A phase has ended well. Of the last one nothing is written: its end and its result are those of the job. */
+/** Completes a phase. Not written for the last one: its end and its result are those of the job. */
 export function completed(phases: Phases, name: string, result: JsonText | undefined): Phases {
   return { ...phases, [name]: result === undefined ? COMPLETED : { status: 'completed', result } }
 }
 
-/** A phase has failed. */
+/** Fails a phase. */
 export function failed(phases: Phases, name: string, error: ErrorInfo): Phases {
   const { progress, failures = 0 } = phases[name]!
   return {
@@ -100,14 +100,14 @@ export function failed(phases: Phases, name: string, error: ErrorInfo): Phases {
   }
 }
 
-/** A phase has not ended well, and yet the job is completed. */
+/** Marks a phase as cancelled that did not complete although the job is completed. */
 export function cutOff(phases: Phases, name: string): Phases {
   return { ...phases, [name]: { ...phases[name]!, status: 'cancelled' } }
 }
 
 /**
- * The memo of a job that its worker completes without its last phase, which had begun and would seem to have completed with
- * it; undefined where there is nothing to write.
+ * The memo of a job that its worker completes without its last phase, which had started and would otherwise seem to
+ * have completed with the job; undefined where there is nothing to write.
  */
 export function leftOpen(job: Pick<JobRecord, 'memo'>): JsonText | undefined {
   const { phases, ...rest } = memoOf(job)
@@ -116,17 +116,17 @@ export function leftOpen(job: Pick<JobRecord, 'memo'>): JsonText | undefined {
   return writeMemo({ ...rest, phases: cutOff(phases!, last) })
 }
 
-/** How far a job is whose phase number `index` (from 0) of `count` is at `progress`. */
+/** The progress of a job, from 0 to 100, whose phase number `index` (from 0) of `count` is at `progress`. */
 export function overall(index: number, count: number, progress: number): number {
   return Math.round(((index + progress / 100) / count) * 100)
 }
 
-/** Whether a job has phases: declared ones, or ones that its handler has begun. */
+/** Whether a job has phases: declared ones, or ones that its handler has started. */
 export function hasPhases({ extras, memo }: JobRecord): boolean {
   return extras?.phases !== undefined || (memo !== undefined && memoOf({ memo }).phases !== undefined)
 }
 
-/** The phases of a job as people see them, in their order. */
+/** The phases of a job as users see them, in order. */
 export function phasesOf(job: JobRecord): Readonly<Record<string, JobPhase>> {
   const { phases } = memoOf(job)
   const names = phases === undefined ? (job.extras?.phases ?? []) : Object.keys(phases)
@@ -135,7 +135,7 @@ export function phasesOf(job: JobRecord): Readonly<Record<string, JobPhase>> {
   )
 }
 
-/** How far a job with phases is, from 0 to 100. */
+/** The progress of a job with phases, from 0 to 100. */
 export function overallOf(job: JobRecord): number {
   const phases = Object.values(phasesOf(job))
   const at = phases.findIndex(({ status }) => status !== 'completed')
@@ -143,8 +143,9 @@ export function overallOf(job: JobRecord): number {
 }
 
 /**
- * What the state of a job makes of that of a phase. Where a job ends by another hand than its handler's, nothing is written,
- * so nothing that its handler says at that moment can be lost: what had not completed then has ended with it.
+ * The state of a phase, adjusted to the state of its job. When something other than its handler ends a job, nothing
+ * about phases is written, so that no write of the handler at that moment can be lost: phases that had not completed
+ * then ended with the job.
  */
 function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
   const status = statusIn(job, phase.status, last)
@@ -160,7 +161,7 @@ function shown(job: JobRecord, phase: PhaseState, last: boolean): JobPhase {
 
 function statusIn({ state, worker }: JobRecord, status: PhaseStatus, last: boolean): PhaseStatus {
   if (status === 'completed') return status
-  // The end of the last phase is that of the job, if the worker that ran it completed the job.
+  // The last phase ends with the job, if the worker that ran it completed the job.
   if (last && status === 'active' && state === 'completed' && worker !== undefined) return 'completed'
   if (isFinished(state)) return state === 'failed' && status !== 'pending' ? 'failed' : 'cancelled'
   return status === 'active' && state !== 'active' ? 'pending' : status

@@ -1,19 +1,19 @@
-// job/quote.ts: how a value that was refused is quoted in the error's message.
+// job/quote.ts: quotes a rejected value in an error message.
 
-/** The longest quotation of a text. */
-const LONGEST = 60
+/** The most characters quoted of a text. */
+const MAX_LENGTH = 60
 
 /** Quotes a value for an error message, on one line and short: 'text', 42, null, an array, an instance of Date. Never throws. */
 export function quote(value: unknown): string {
   if (typeof value === 'string') {
-    const shown = value.length > LONGEST ? `${value.slice(0, LONGEST)}…` : value
+    const shown = value.length > MAX_LENGTH ? `${value.slice(0, MAX_LENGTH)}…` : value
     return `'${JSON.stringify(shown).slice(1, -1).replaceAll('\\"', '"')}'`
   }
   if (typeof value === 'bigint') return `${value}n`
   if (typeof value === 'function') return 'a function'
   if (typeof value === 'symbol') return 'a symbol'
   if (isArray(value)) return 'an array'
-  if (typeof value === 'object' && value !== null) return showObject(value)
+  if (typeof value === 'object' && value !== null) return quoteObject(value)
   return Object.is(value, -0) ? '-0' : String(value)
 }
 
@@ -26,7 +26,7 @@ function isArray(value: unknown): boolean {
   }
 }
 
-function showObject(value: object): string {
+function quoteObject(value: object): string {
   const name = className(value)
   return name === undefined || name === 'Object' ? 'an object' : `an instance of ${name}`
 }

@@ -1,12 +1,13 @@
-// job/record.ts: copying job records. Every one has all fields in the same order, so that all are of one shape.
+// job/record.ts: copies job records. Each has all fields in the same order, so that all have one shape in the
+// JavaScript engine.
 import type { JobHeader, JobRecord, MovedJob } from './job.js'
 
-/** A record that can be written to: one of the table's own, or one that nobody has been given yet. */
+/** A writable record: one of the store's own, or one that no caller has received yet. */
 export type Draft = { -readonly [Key in keyof JobRecord]: JobRecord[Key] }
 
 /**
- * A copy: to write to, or to hand out. Spelled out because it runs for every change: an object made by spreading has a
- * shape of its own, takes three times as long, and slows down everything that reads it.
+ * A copy: to write to, or to return. Spelled out because it runs for every change: an object made by spreading has a
+ * shape of its own, takes three times as long, and slows down all code that reads it.
  */
 export function copyOf(job: JobRecord): Draft {
   return {
@@ -53,7 +54,7 @@ export function copyOf(job: JobRecord): Draft {
   }
 }
 
-/** The header of a job, and nothing of its payload. */
+/** The header of a job, without its payload. */
 export function headerOf(job: JobRecord): JobHeader {
   const {
     data: _data,
@@ -67,13 +68,13 @@ export function headerOf(job: JobRecord): JobHeader {
   return header
 }
 
-/** What is told of a job that was moved. */
+/** What a refusal carries of a job that was moved: its header, and the error of a cancelled one. */
 export function movedJob(job: JobRecord): MovedJob {
   const { state, error } = job
   return state === 'cancelled' && error !== undefined ? { ...headerOf(job), error } : headerOf(job)
 }
 
-/** Writes over a record all that can change in the life of a job. */
+/** Overwrites all fields of a record that can change during the life of a job. */
 export function overwrite(target: Draft, job: JobRecord): void {
   target.data = job.data
   target.state = job.state

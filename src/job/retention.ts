@@ -1,105 +1,108 @@
-// job/retention.ts: when a finished job may go, and what it waits for before it does.
+// job/retention.ts: when a finished job may be removed, and what its removal waits for.
 import type { Change, Move } from './change.js'
 import type { FinishedState, JobHeader, JobRecord, Keep, KeepByState, Millis, Time } from './job.js'
 import { isFinished } from './job.js'
-import { leave, move } from './moves.js'
+import { removeAndRelease, move } from './moves.js'
 import { deliveryPending, redeliveryAsked } from './webhooks.js'
 
 const DAY: Millis = 86_400_000
 
-/** How long finished jobs are kept of which nobody said how long: 7 days, or 30 if they failed. */
+/** How long finished jobs are kept by default: 7 days, or 30 if they failed. */
 export const DEFAULT_KEEP: Readonly<Record<FinishedState, Keep>> = {
   completed: { deleteAfter: 7 * DAY, byQueue: true },
   failed: { deleteAfter: 30 * DAY, byQueue: true },
   cancelled: { deleteAfter: 7 * DAY, byQueue: true },
 }
 
-/** A delivery that is lost keeps its job no longer than this. */
-const DELIVERY_WAITS: Millis = DAY
+/** The longest time that an unfinished delivery keeps its job. */
+const MAX_DELIVERY_WAIT: Millis = DAY
 
-/** The least and the most that a removal is put off at a time. */
-const LEAST_PUT_OFF: Millis = 60_000
-const MOST_PUT_OFF: Millis = DAY
+/** The shortest and the longest time by which a removal is postponed at once. */
+const MIN_POSTPONE: Millis = 60_000
+const MAX_POSTPONE: Millis = DAY
 
 /**
- * The header of a job that time moves without a look at its payload. Only `isPlain` makes one of a header, so that a rule that needs
- * more does not compile without the record.
+ * The header of a job whose due rules need no payload. Only `isPlain` turns a header into one, so that a rule that
+ * needs more does not compile without the record.
  */
 export type PlainJob = JobHeader & { readonly kind: 'job' }
 
 /**
- * Whether time moves a job without a look at its payload. Schedules and signals hold what they are due for, and the memo
- * of a finished job with a webhook says whether its end has been delivered.
+ * Whether the due rules of a job need no payload. Schedules and signals hold in it what they are due for, and the memo
+ * of a finished job with a webhook shows whether its end has been delivered.
  */
 export function isPlain(job: JobHeader): job is PlainJob {
   return job.kind === 'job' && !(isFinished(job.state) && job.extras?.webhook !== undefined)
 }
 
-/** What says how long a finished job is kept: its own stamp, or else the rule of its queue. */
+/** The rule for how long a finished job is kept: its own stamp, or else the rule of its queue. */
 function keepOf(job: JobHeader, rule: KeepByState): Keep | undefined {
   return isFinished(job.state) ? (job.keep?.[job.state] ?? rule[job.state]) : undefined
 }
 
-/** When a finished job may go, by its own age; undefined: never, or it has not finished. */
+/** When a finished job may be removed, by its own age; undefined: never, or it has not finished. */
 function expiry(job: JobHeader, rule: KeepByState): Time | undefined {
   const deleteAfter = keepOf(job, rule)?.deleteAfter
   return deleteAfter === undefined || job.finishedAt === undefined ? undefined : job.finishedAt + deleteAfter
 }
 
-/** Whether a finished job is past the age at which it may go, and nobody has yet to tell of its end. */
+/** Whether a finished job is old enough to be removed, and its end needs no more delivery. */
 export function expired(job: JobRecord | PlainJob, rule: KeepByState, now: Time): boolean {
   const at = expiry(job, rule)
   return at !== undefined && at <= now && !awaitsDelivery(job, at, now)
 }
 
-/** Whether nobody has said of this job how long it is kept in the state it ended in. */
+/** Whether a finished job has no rule of its own for the state it ended in. */
 export function isUnstamped(job: JobHeader): boolean {
   return isFinished(job.state) && job.keep?.[job.state] === undefined && job.deleteAt === undefined
 }
 
-/** Whether a due job is to be removed by the retention of its queue, rather than by what was said of it alone. */
+/** Whether a due job is to be removed by the retention of its queue, rather than by a rule of its own. */
 export function isRetired(job: JobHeader, now: Time): boolean {
   return isByQueue(job) && job.deleteAt !== undefined && job.deleteAt <= now && !becomesStale(job, now)
 }
 
-/** Whether the retention of its queue says how long a finished job is kept. */
+/** Whether the retention of its queue defines how long a finished job is kept. */
 export function isByQueue(job: JobHeader): boolean {
   return isFinished(job.state) && job.keep?.[job.state]?.byQueue === true
 }
 
-/** Whether a finished job is to be marked as stale: that comes first, however late anybody looks. */
+/** Whether a finished job is to be marked as stale: that comes before its removal, however late upkeep runs. */
 function becomesStale(job: JobHeader, now: Time): boolean {
   return job.staleAt !== undefined && !job.stale && job.staleAt <= now
 }
 
-/** Whether the end of a job has yet to be told to its webhook, and that is not to be waited for in vain. */
+/** Whether the end of a job has yet to be delivered to its webhook, and the time to wait for that is not over. */
 function awaitsDelivery(job: JobRecord | PlainJob, since: Time, now: Time): boolean {
   if (!('memo' in job)) return false
-  return now < Math.max(since, redeliveryAsked(job) ?? since) + DELIVERY_WAITS && deliveryPending(job)
+  return now < Math.max(since, redeliveryAsked(job) ?? since) + MAX_DELIVERY_WAIT && deliveryPending(job)
 }
 
-/** What time does to a finished job that is due, by itself: it becomes stale, goes, or waits for its delivery. */
+/** Decides about a due finished job by itself: it becomes stale, is removed, or waits for its delivery. */
 export function retire(job: JobRecord | PlainJob, now: Time): Change[] {
   if (becomesStale(job, now) || job.deleteAt === undefined || job.deleteAt > now) {
     return [move(job, job.state, { why: 'stale', set: { stale: true } })]
   }
   const since = expiry(job, {}) ?? job.deleteAt
   if (!awaitsDelivery(job, since, now)) return [move(job, 'removed')]
-  return [putOff(job, Math.min(15 * LEAST_PUT_OFF, Math.max(1000, now - since)), now)] // soon at first, then less and less
+  return [putOff(job, Math.min(15 * MIN_POSTPONE, Math.max(1000, now - since)), now)] // soon at first, then at growing intervals
 }
 
-/** The last job of a chain, which may not go before those ahead of it, is looked at again: soon at first, then less and less. */
+/**
+ * Postpones the last job of a chain, which may not be removed before the jobs ahead of it: soon at first, then by
+ * growing intervals.
+ */
 export function putOffEnd(job: JobHeader, now: Time): Move {
   const age = now - (job.finishedAt ?? now)
-  return putOff(job, Math.min(MOST_PUT_OFF, Math.max(LEAST_PUT_OFF, age)), now)
+  return putOff(job, Math.min(MAX_POSTPONE, Math.max(MIN_POSTPONE, age)), now)
 }
 
-/** Jobs go together; a signal that never came goes with them. */
+/** Removes jobs together; with them a signal that was never sent. */
 export function retired(jobs: readonly JobHeader[]): Change[] {
-  return jobs.flatMap(leave)
+  return jobs.flatMap(removeAndRelease)
 }
 
-/** A finished job is looked at again later: what it was due for has to wait for others. */
+/** Postpones what a finished job is due for, because it has to wait for other jobs. */
 export function putOff(job: JobHeader, by: Millis, now: Time): Move {
   return move(job, job.state, {
     set: {
@@ -109,8 +112,8 @@ export function putOff(job: JobHeader, by: Millis, now: Time): Move {
   })
 }
 
-/** For how long a job is put off that may go only together with another. */
+/** By how long to postpone a job that may only be removed together with another. */
 export function waitFor(other: JobHeader, own: JobHeader, rule: KeepByState, now: Time): Millis {
   const at = expiry(other, rule) ?? now + (keepOf(own, rule)?.deleteAfter ?? 0)
-  return Math.min(MOST_PUT_OFF, Math.max(LEAST_PUT_OFF, at - now))
+  return Math.min(MAX_POSTPONE, Math.max(MIN_POSTPONE, at - now))
 }

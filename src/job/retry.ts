@@ -19,14 +19,14 @@ type BackoffOf<Time> =
   /** delay × attempt, at most `max`. */
   | {
       readonly type: 'linear'
-      /** The first wait, by which it grows. */
+      /** The first wait, and the amount by which it grows. */
       readonly delay: Time
       /** The longest wait. Default: no bound. */
       readonly max?: Time
       /** Spreads a wait d evenly over (1 - jitter)·d to d; 0 to 1. Default 0. */
       readonly jitter?: number
     }
-  /** delay × factor^(attempt - 1), at most `max`. The factor is 2 unless given. */
+  /** delay × factor^(attempt - 1), at most `max`. Default factor 2. */
   | {
       readonly type: 'exponential'
       /** The first wait. */
@@ -38,18 +38,18 @@ type BackoffOf<Time> =
       /** Spreads a wait d evenly over (1 - jitter)·d to d; 0 to 1. Default 0. */
       readonly jitter?: number
     }
-  /** What the function registered on the worker under this name answers; it is given `delay`. */
+  /** Calls the function registered on the worker under this name, and passes it `delay`. */
   | {
       readonly type: 'custom'
       /** The name of the function in the worker's `backoff`. */
       readonly name: string
-      /** What the function is given. Default: nothing. */
+      /** The `delay` passed to the function. Default: nothing. */
       readonly delay?: Time
     }
 
 /**
- * How long to wait between attempts, as a job carries it. A jitter of j (0 to 1, none unless given) spreads a delay d
- * evenly over (1 - j)·d to d.
+ * How long to wait between attempts, as a job stores it. A jitter of j (0 to 1, default 0) spreads a delay d evenly
+ * over (1 - j)·d to d.
  */
 export type Backoff = BackoffOf<Millis>
 
@@ -57,12 +57,12 @@ export type Backoff = BackoffOf<Millis>
 export type BackoffOptions = BackoffOf<Duration>
 
 /**
- * A backoff of the user's own, registered on the worker by name. `attempt` is 1 after the first failed attempt; `delay`
- * is the one the job's backoff carries, if any.
+ * A user's own backoff, registered on the worker by name. `attempt` is 1 after the first failed attempt; `delay` is
+ * that of the job's backoff, if any.
  */
 export type CustomBackoff = (attempt: number, error: unknown, delay?: Millis) => Duration
 
-/** What a job that names no backoff gets: exponential from 1 s, doubling to at most 5 minutes, with full jitter. */
+/** The backoff of a job that names none: exponential from 1 s, doubling to at most 5 minutes, with full jitter. */
 export const defaultBackoff: Backoff = { type: 'exponential', delay: 1_000, factor: 2, max: 300_000, jitter: 1 }
 
 const settings = {
@@ -72,7 +72,7 @@ const settings = {
   custom: ['type', 'name', 'delay'],
 } as const satisfies Record<Backoff['type'], readonly string[]>
 
-/** Reads a backoff that a user wrote; a plain duration is a fixed one. `field` names it in the errors. */
+/** Parses a user's backoff; a plain duration is a fixed one. `field` names it in the errors. */
 export function parseBackoff(input: BackoffOptions | Duration, field: string): Backoff {
   if (typeof input === 'number' || typeof input === 'string') {
     if (isType(input)) throw refusal(field, `is only a type: write { type: '${input}', … }`)
@@ -86,7 +86,7 @@ export function parseBackoff(input: BackoffOptions | Duration, field: string): B
   refuseUnknown(input, settings[type], field)
 
   if (input.type === 'custom') {
-    return dense({
+    return withoutUndefined({
       type: 'custom',
       name: checkName(input.name, 'backoff name'),
       delay: optional(input.delay, `${field}.delay`),
@@ -94,19 +94,19 @@ export function parseBackoff(input: BackoffOptions | Duration, field: string): B
   }
   const delay = parseDuration(input.delay, `${field}.delay`)
   const jitter = within(input.jitter, `${field}.jitter`, 0, 1)
-  if (input.type === 'fixed') return dense({ type: 'fixed', delay, jitter })
+  if (input.type === 'fixed') return withoutUndefined({ type: 'fixed', delay, jitter })
   const max = optional(input.max, `${field}.max`)
-  if (input.type === 'linear') return dense({ type: 'linear', delay, max, jitter })
+  if (input.type === 'linear') return withoutUndefined({ type: 'linear', delay, max, jitter })
   const factor = within(input.factor, `${field}.factor`, 1, Number.MAX_VALUE)
-  return dense({ type: 'exponential', delay, factor, max, jitter })
+  return withoutUndefined({ type: 'exponential', delay, factor, max, jitter })
 }
 
 function isType(value: unknown): value is Backoff['type'] {
   return typeof value === 'string' && Object.hasOwn(settings, value)
 }
 
-/** A backoff without the keys that are set to undefined: it is stored as JSON, where those have no place. */
-function dense(backoff: Backoff): Backoff {
+/** A backoff without the keys that are set to undefined: it is stored as JSON, which cannot hold them. */
+function withoutUndefined(backoff: Backoff): Backoff {
   const copy = { ...backoff }
   for (const [key, value] of Object.entries(backoff)) if (value === undefined) Reflect.deleteProperty(copy, key)
   return copy
@@ -134,8 +134,8 @@ function refusal(field: string, complaint: string): MillraceError {
 }
 
 /**
- * How long to wait after a failed attempt, in whole milliseconds. `attempt` is 1 for the first one; `random` answers
- * from 0 to 1, as Math.random does; `custom` holds the functions registered on the worker.
+ * How long to wait after a failed attempt, in whole milliseconds. `attempt` is 1 for the first one; `random` returns 0
+ * to 1, as Math.random does; `custom` holds the functions registered on the worker.
  */
 export function backoffDelay(
   backoff: Backoff | undefined,

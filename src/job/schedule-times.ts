@@ -1,4 +1,4 @@
-// job/schedule-times.ts: when a schedule runs: its options checked, the next moment, and which ones were missed. Pure.
+// job/schedule-times.ts: when a schedule runs: checks its options, finds its next moment and the missed ones. Pure.
 import { badSchedule, checkCron, checkZone, nextByCron } from './cron.js'
 import { parseDuration } from './duration.js'
 import type { Duration } from './duration.js'
@@ -6,27 +6,27 @@ import type { Millis, Time } from './job.js'
 import { nearest } from './names.js'
 import { quote } from './quote.js'
 
-/** What becomes of times that passed while nothing ran. */
+/** What to do about times that passed while no upkeep ran. */
 export type CatchUp = 'none' | 'one' | 'all'
 
 /** What becomes of a run whose predecessor has not finished. */
 export type Overlap = 'skip' | 'allow'
 
-/** What all schedules can say of their times. */
+/** Timing options of all schedules. */
 export interface TimingOptions {
   /** The first moment at which it may run: a date or milliseconds since 1970; `every` counts from it. Default: from now on. */
   readonly start?: Date | number
   /** The last moment at which it may run: a date or milliseconds since 1970. Default: none. */
   readonly end?: Date | number
-  /** How many runs it makes before it has ended. Default: no bound. */
+  /** How many runs it makes before it ends. Default: no limit. */
   readonly limit?: number
   /**
-   * Times that passed while nothing ran: `none` passes them over, `one` makes a single run, for the latest, and `all`
+   * Times that passed while no upkeep ran: `none` skips them, `one` makes a single run, for the latest, and `all` makes
    * one for each. Default `one`.
    */
   readonly catchUp?: CatchUp
   /**
-   * When the run before has not finished: `skip` makes none, `allow` makes it all the same. Default `skip`, and with
+   * When the previous run has not finished: `skip` makes no run, `allow` makes it anyway. Default `skip`, and with
    * `catchUp: 'all'`, whose runs would skip one another, `allow`.
    */
   readonly overlap?: Overlap
@@ -36,23 +36,23 @@ export interface TimingOptions {
 export interface CronOptions extends TimingOptions {
   /** Five fields, or six with seconds first: `0 9 * * 1-5`; or `@daily` and the like. */
   readonly cron: string
-  /** The zone whose clock is meant, such as `Europe/Berlin`. Default `UTC`. */
+  /** The time zone of the expression, such as `Europe/Berlin`. Default `UTC`. */
   readonly tz?: string
-  /** Goes without `cron`. Default: none. */
+  /** Not with `cron`. Default: none. */
   readonly every?: never
 }
 
-/** At equal distances. */
+/** At equal intervals. */
 export interface EveryOptions extends TimingOptions {
-  /** The distance, counted from `start`, or else from when it was first scheduled; it does not drift. */
+  /** The interval, counted from `start`, or else from when it was first scheduled; it does not drift. */
   readonly every: Duration
-  /** Goes without `every`. Default: none. */
+  /** Not with `every`. Default: none. */
   readonly cron?: never
-  /** Goes with `cron` alone. Default: none. */
+  /** Only with `cron`. Default: none. */
   readonly tz?: never
 }
 
-/** When something runs again and again: by `cron`, or `every` so often. */
+/** When something runs repeatedly: by `cron`, or at the interval `every`. */
 export type ScheduleTimes = CronOptions | EveryOptions
 
 /** The options of `ScheduleTimes`. */
@@ -73,7 +73,7 @@ export interface Timing {
   readonly cron?: string
   /** The zone of the expression. */
   readonly tz?: string
-  /** The distance, in milliseconds. */
+  /** The interval, in milliseconds. */
   readonly every?: Millis
   /** The first moment at which it may run. */
   readonly start?: Time
@@ -81,13 +81,13 @@ export interface Timing {
   readonly end?: Time
   /** How many runs it makes. */
   readonly limit?: number
-  /** What becomes of times that were missed. */
+  /** What to do about missed times. */
   readonly catchUp: CatchUp
   /** What becomes of a run whose predecessor has not finished. */
   readonly overlap: Overlap
 }
 
-/** Checks when something is to run again and again. The same options always come to the same text as JSON. */
+/** Checks the options of a schedule's times. Equal options always result in equal JSON text. */
 export function parseTimes(options: ScheduleTimes, where: string): Timing {
   const { cron, every, tz, limit, catchUp = 'one' } = options
   if ((cron === undefined) === (every === undefined)) {
@@ -109,7 +109,7 @@ export function parseTimes(options: ScheduleTimes, where: string): Timing {
   }
   return {
     ...(cron !== undefined && { cron: checkCron(cron, where), tz: checkZone(tz ?? 'UTC', where) }),
-    ...(every !== undefined && { every: distance(every, where) }),
+    ...(every !== undefined && { every: intervalOf(every, where) }),
     ...(start !== undefined && { start }),
     ...(end !== undefined && { end }),
     ...(limit !== undefined && { limit }),
@@ -118,7 +118,7 @@ export function parseTimes(options: ScheduleTimes, where: string): Timing {
   }
 }
 
-function distance(every: Duration, where: string): Millis {
+function intervalOf(every: Duration, where: string): Millis {
   const millis = parseDuration(every, `${where}: every`)
   return millis > 0 ? millis : badSchedule('every', `${where}: every must be longer than 0.`)
 }
@@ -146,7 +146,7 @@ function date(time: Time): string {
 
 /**
  * The first moment after another at which it runs. `anchor` is one of the moments of an `every` that has no `start`, or
- * the one from which the first is counted.
+ * the moment from which the first is counted.
  */
 export function nextTime(timing: Timing, after: Time, anchor: Time): Time | undefined {
   const { cron, tz = 'UTC', every, start, end } = timing
@@ -156,15 +156,15 @@ export function nextTime(timing: Timing, after: Time, anchor: Time): Time | unde
   else if (every !== undefined) {
     const origin = start ?? anchor
     next = origin + Math.max(0, Math.floor((from - origin) / every) + 1) * every
-    if (next > LAST) next = undefined
+    if (next > MAX_TIME) next = undefined
   }
   return next !== undefined && end !== undefined && next > end ? undefined : next
 }
 
-/** The last moment that a date can tell. */
-const LAST: Time = 8.64e15
+/** The last moment that a Date can hold. */
+const MAX_TIME: Time = 8.64e15
 
-/** The next few moments, the first of which is known. */
+/** The next few moments, starting with `first`. */
 export function timesFrom(timing: Timing, first: Time | undefined, count: number): readonly Time[] {
   const times: Time[] = []
   for (let each = first; each !== undefined && times.length < count; each = nextTime(timing, each, each)) {
@@ -173,7 +173,7 @@ export function timesFrom(timing: Timing, first: Time | undefined, count: number
   return times
 }
 
-/** The latest moment that has come, given one that has. Halving finds it, since there may be very many in between. */
+/** The latest moment that has passed, given an earlier one. A binary search, because there may be very many in between. */
 export function latestTime(timing: Timing, first: Time, now: Time): Time {
   let latest = first
   let next = nextTime(timing, latest, first)
@@ -194,10 +194,10 @@ export function latestTime(timing: Timing, first: Time, now: Time): Time {
   return latest
 }
 
-/** A time is missed when it is later than this, or than a quarter of the way to the next. */
+/** A time is missed when it is later than this, or than a quarter of the interval to the next. */
 const LATE: Millis = 60_000
 
-/** Whether a time that has come was missed: whoever looks after schedules would not have been so late. */
+/** Whether a time that has passed was missed: running upkeep would not have been so late. */
 export function isMissed(timing: Timing, time: Time, now: Time): boolean {
   const next = nextTime(timing, time, time)
   return now - time > Math.min(LATE, next === undefined ? LATE : (next - time) / 4)

@@ -1,4 +1,4 @@
-// job/schedule.ts: the row of a schedule: what it holds, and what it comes to when it is due. Pure.
+// job/schedule.ts: the row of a schedule: what it holds, and what happens when it is due. Pure.
 import type { NewJob } from './change.js'
 import { MillraceError } from './errors.js'
 import { isFinished } from './job.js'
@@ -7,26 +7,26 @@ import type { JsonText } from './json.js'
 import { isMissed, latestTime, nextTime } from './schedule-times.js'
 import type { Timing } from './schedule-times.js'
 
-/** The name that rows of schedules have. That of their runs is in what they hold, for it may change. */
+/** The kind and the name of schedule rows. The name of their runs is in their data, because it may change. */
 export const SCHEDULE = 'schedule'
 
-/** What every run of a schedule is made of, but for what depends on its time. */
+/** The fields of every run of a schedule, except those that depend on its time. */
 type RunPattern = Omit<
   NewJob,
   'id' | 'kind' | 'queue' | 'state' | 'run' | 'chainId' | 'chainIndex' | 'parentId' | 'dedup'
 >
 
-/** A run before it is a job. */
+/** A run that is not a job yet. */
 type RunSpec = Omit<NewJob, 'state' | 'chainId' | 'chainIndex'>
 
-/** What the data of a schedule's row says. */
+/** The data of a schedule's row. */
 export interface ScheduleSpec {
   readonly key: string
   readonly timing: Timing
   readonly run: RunPattern
 }
 
-/** What the result of a schedule's row says: how far it has come. */
+/** The result of a schedule's row: its progress. */
 export interface ScheduleProgress {
   /** Runs made. */
   readonly runs: number
@@ -36,14 +36,14 @@ export interface ScheduleProgress {
   readonly skipped?: { readonly at: Time; readonly why: string }
 }
 
-/** Ids whose parts cannot be confused: a queue's name is written so that it holds no colon. */
-function inQueue(queue: string): string {
+/** Escapes a queue's name so that it holds no colon, and the parts of an id stay unambiguous. */
+function escapeQueue(queue: string): string {
   return queue.replaceAll('%', '%25').replaceAll(':', '%3A')
 }
 
 /** The id of a schedule's row. */
 export function scheduleId(queue: string, key: string): string {
-  return `${SCHEDULE}:${inQueue(queue)}:${key}`
+  return `${SCHEDULE}:${escapeQueue(queue)}:${key}`
 }
 
 /** Whether an id is that of a schedule's row, which is no job. */
@@ -51,30 +51,30 @@ export function isScheduleId(id: string): boolean {
   return id.startsWith(`${SCHEDULE}:`)
 }
 
-/** The id of a run: of its queue, time and key, so that no time can be run twice. */
+/** The id of a run, made of its queue, time and key, so that no time can run twice. */
 export function runId(queue: string, key: string, time: Time): string {
-  return `run:${inQueue(queue)}:${new Date(time).toISOString()}:${key}`
+  return `run:${escapeQueue(queue)}:${new Date(time).toISOString()}:${key}`
 }
 
-/** Of four parts, unlike every key of a user's own. */
+/** The dedup key that prevents overlapping runs. It has four parts, unlike every key that a user can give. */
 function overlapKey(queue: string, key: string): string {
   return JSON.stringify([SCHEDULE, queue, key, 'overlap'])
 }
 
-/** Whether a job holds the key that keeps the next run of its schedule away. */
+/** Whether a job holds the dedup key that prevents the next run of its schedule. */
 export function keepsRunsAway({ dedup }: Pick<JobRecord, 'dedup'>): boolean {
   if (dedup?.key.startsWith(`["${SCHEDULE}",`) !== true) return false
   return (JSON.parse(dedup.key) as readonly unknown[]).length === 4
 }
 
-/** The text that a schedule's row holds: equal for equal schedules. */
+/** Encodes the data of a schedule's row: equal text for equal schedules. */
 export function writeSpec({ key, timing, run }: ScheduleSpec): JsonText {
-  // Infinity is no JSON, and the only number that is not.
+  // JSON has no Infinity, and no other number here needs this.
   const value = { key, timing, run: { ...run, attempts: run.attempts === Infinity ? null : run.attempts } }
   return JSON.stringify(value)
 }
 
-/** What a schedule's row says. */
+/** Parses the data of a schedule's row. */
 export function readSpec(row: JobRecord): ScheduleSpec {
   try {
     const { key, timing, run } = JSON.parse(row.data ?? '') as ScheduleSpec
@@ -88,7 +88,7 @@ export function readSpec(row: JobRecord): ScheduleSpec {
   }
 }
 
-/** What a schedule's row says, if it can be read: one that cannot is to be shown, replaced and removed all the same. */
+/** As `readSpec`, but undefined for data that cannot be read: such a row must still be shown, replaced and removed. */
 function readableSpec(row: JobRecord): ScheduleSpec | undefined {
   try {
     return readSpec(row)
@@ -97,24 +97,24 @@ function readableSpec(row: JobRecord): ScheduleSpec | undefined {
   }
 }
 
-/** How far a schedule has come. */
+/** Parses the progress of a schedule. */
 export function readProgress(row: JobRecord): ScheduleProgress {
   return row.result === undefined ? { runs: 0 } : (JSON.parse(row.result) as ScheduleProgress)
 }
 
-/** The text of how far a schedule has come. */
+/** Encodes the progress of a schedule. */
 export function writeProgress(progress: ScheduleProgress): JsonText {
   return JSON.stringify(progress)
 }
 
-/** What a due schedule comes to: the runs to make, its next time (none: it has ended), and how far it has come. */
+/** What a due schedule does: the runs to add, its next time (none: it has ended), and its progress. */
 export interface ScheduleFiring {
   readonly runs: readonly RunSpec[]
   readonly next: Time | undefined
   readonly progress: ScheduleProgress
 }
 
-/** Runs that a schedule refused for some of them: `taken` are ids that exist already; `all`, if none may be made. */
+/** Runs that the store refused: `taken` are ids that exist already; `all` is set if none may be added. */
 export interface RefusedRuns {
   readonly taken: ReadonlySet<string>
   readonly all: boolean
@@ -122,11 +122,11 @@ export interface RefusedRuns {
 }
 
 /** The most runs of one schedule in one commit. If there are more, it is due again at once. */
-const MOST = 100
+const MAX_RUNS = 100
 
 /**
- * Which runs a schedule makes whose time has come, and when it comes again; the same for everybody who asks for the same
- * row at the same moment. Where the store refused some of them, the schedule goes on without.
+ * The runs that a due schedule adds, and its next time; the same for all callers with the same row at the same moment.
+ * Where the store refused some runs, the schedule continues without them.
  */
 export function firingOf(row: JobRecord, now: Time, refused?: RefusedRuns): ScheduleFiring {
   const { key, timing, run } = readSpec(row)
@@ -136,7 +136,7 @@ export function firingOf(row: JobRecord, now: Time, refused?: RefusedRuns): Sche
   const times = timesDue(timing, first, now).slice(0, left)
   const made =
     refused?.all === true ? [] : times.filter((time) => refused?.taken.has(runId(row.queue, key, time)) !== true)
-  // What was refused for all of them would be refused for those that have come since, too.
+  // A reason to refuse all of them also applies to the times that have passed since.
   const passed = timing.catchUp !== 'all' || refused?.all === true || times.length === 0
   const next = nextTime(timing, passed ? Math.max(now, first) : times.at(-1)!, first)
   const runs = before.runs + made.length
@@ -153,7 +153,7 @@ export function firingOf(row: JobRecord, now: Time, refused?: RefusedRuns): Sche
   }
 }
 
-/** What becomes of a standing schedule that is given another text; undefined if it is the same. */
+/** The change of an existing schedule to new data; undefined if the data is the same. */
 export function rescheduled(
   row: JobRecord,
   data: JsonText | undefined,
@@ -161,18 +161,18 @@ export function rescheduled(
 ): { readonly next: Time | undefined; readonly progress: ScheduleProgress; readonly ended: boolean } | undefined {
   if (row.data === data) return undefined
   const { timing } = readSpec({ ...row, data })
-  const goesOn = !isFinished(row.state) // one that has ended begins anew
+  const goesOn = !isFinished(row.state) // one that has ended starts over
   const before = goesOn ? readableSpec(row)?.timing : undefined
   const progress = goesOn ? readProgress(row) : { runs: 0 }
-  // What was counted from one moment goes on to be counted from there.
+  // An unchanged interval keeps counting from the same moment.
   const anchor = before?.every !== undefined && before.every === timing.every ? (row.runAt ?? now) : now
   const ended = progress.runs >= (timing.limit ?? Infinity)
-  // A clock that is behind must not bring back what has been run.
+  // A clock that is behind must not repeat past runs.
   const after = Math.max(now, readProgress(row).last?.at ?? 0)
   return { next: nextTime(timing, after, anchor), progress, ended }
 }
 
-/** The row of a schedule as the handle on it shows it: with the name and the data of its runs, and no result. */
+/** The row of a schedule as its `Job` handle shows it: with the name and the data of its runs, and no result. */
 export function asJob(record: JobRecord): JobRecord {
   if (record.kind !== SCHEDULE) return record
   const run = readableSpec(record)?.run
@@ -181,19 +181,19 @@ export function asJob(record: JobRecord): JobRecord {
   return { ...record, name, version, data, result: undefined }
 }
 
-/** The time that a run was made for; undefined if the job is no run of a schedule. */
+/** The scheduled time of a run; undefined if the job is no run of a schedule. */
 export function timeOfRun({ id, queue, parentId }: Pick<JobRecord, 'id' | 'queue' | 'parentId'>): Time | undefined {
-  const before = `run:${inQueue(queue)}:`
+  const before = `run:${escapeQueue(queue)}:`
   if (parentId === undefined || !isScheduleId(parentId) || !id.startsWith(before)) return undefined
   const time = Date.parse(id.slice(before.length, id.indexOf('Z:', before.length) + 1))
   return Number.isNaN(time) ? undefined : time
 }
 
-/** The times for which runs are to be made. */
+/** The times to make runs for. */
 function timesDue(timing: Timing, first: Time, now: Time): readonly Time[] {
   if (timing.catchUp === 'all') {
-    // Runs that may not overlap would refuse one another if they came together.
-    const most = timing.overlap === 'skip' ? 1 : MOST
+    // Runs that may not overlap would refuse one another in one commit.
+    const most = timing.overlap === 'skip' ? 1 : MAX_RUNS
     const times: Time[] = []
     for (let time: Time | undefined = first; time !== undefined && time <= now && times.length < most;) {
       times.push(time)

@@ -1,28 +1,32 @@
-// job/signals.ts: the row of a signal, which a job waits for: what it holds, and what it comes to. Pure.
+// job/signals.ts: the row of a signal, which a job waits for: what it holds, and what happens when it is sent or due.
+// Pure.
 import type { Change, NewJob } from './change.js'
 import { isFinished } from './job.js'
 import type { ErrorInfo, JobRecord, Millis, Time } from './job.js'
 import type { JsonText } from './json.js'
-import { end, leave, move, NOTHING } from './moves.js'
+import { end, removeAndRelease, move, NOTHING } from './moves.js'
 
-/** The kind and the name of the rows of signals. What they are called is in what they hold, or names would pile up in the store. */
+/**
+ * The kind and the name of signal rows. The signal's own name is in their data, otherwise names would pile up in the
+ * store.
+ */
 export const SIGNAL = 'signal'
 
-/** What the ids of such rows begin with. */
+/** The prefix of the ids of signal rows. */
 export const SIGNAL_IDS = 'millrace:signal:'
 
 /**
- * How often a row without a date of its own is looked at: it stays for as long as its job is in the store, and is removed
- * when that is found to be gone.
+ * How often upkeep checks a row without a timeout: it stays while its job is in the store, and is removed when the job
+ * is gone.
  */
-const REVIEWED: Millis = 24 * 60 * 60 * 1000
+const REVIEW_INTERVAL: Millis = 24 * 60 * 60 * 1000
 
-/** What the data of a signal's row says. */
+/** The data of a signal's row. */
 export interface SignalSpec {
   readonly name: string
-  /** When its job was added: one that has the id of a removed job is another job. */
+  /** When its job was added: a later job with the id of a removed one is another job. */
   readonly born: Time
-  /** How long it is waited for; absent: for ever. */
+  /** How long the job waits for it; absent: for ever. */
   readonly timeout?: Millis
 }
 
@@ -31,19 +35,19 @@ export function isSignalId(id: string): boolean {
   return id.startsWith(SIGNAL_IDS)
 }
 
-/** What a signal's row says. */
+/** Parses the data of a signal's row. */
 export function readSignal({ data }: Pick<JobRecord, 'data'>): SignalSpec {
   return JSON.parse(data!) as SignalSpec
 }
 
-/** The row of a signal of a job, which nobody has sent yet. */
+/** The row of a job's signal that has not been sent yet. */
 export function signalSpec(
   job: Pick<JobRecord, 'id' | 'queue' | 'createdAt'>,
   id: string,
   name: string,
   timeout: Millis | undefined,
 ): Omit<NewJob, 'state' | 'chainId' | 'chainIndex'> & { readonly edges: readonly never[] } {
-  const reviewed = { deleteAfter: REVIEWED }
+  const reviewed = { deleteAfter: REVIEW_INTERVAL }
   return {
     id,
     kind: SIGNAL,
@@ -56,7 +60,7 @@ export function signalSpec(
     attempts: 1,
     backoff: undefined,
     timeout: undefined,
-    run: { in: timeout ?? REVIEWED },
+    run: { in: timeout ?? REVIEW_INTERVAL },
     parentId: job.id,
     group: undefined,
     dedup: undefined,
@@ -70,25 +74,25 @@ function writeSignal({ name, born }: SignalSpec, timeout: Millis | undefined): J
   return JSON.stringify({ name, born, ...(timeout !== undefined && { timeout }) })
 }
 
-/** Gives an open signal the time for which it is waited for from now on. */
+/** Sets the timeout of an open signal, counted from now. */
 export function expected(row: JobRecord, timeout: Millis): Change[] {
   const data = writeSignal(readSignal(row), timeout)
   return [move(row, 'delayed', { set: { data, run: { in: timeout } } })]
 }
 
-/** What was sent; nothing changes where it was sent before, or its time was over. */
+/** Sends a signal; changes nothing if it was sent before, or its timeout has passed. */
 export function signalled(row: JobRecord, data: JsonText | undefined): Change[] {
   return isFinished(row.state) ? [] : end(row, 'completed', data === undefined ? NOTHING : { result: data })
 }
 
-/** What time does to a signal; `owned`: its job is in the store. */
+/** Decides about a due signal; `owned`: its job is in the store. */
 export function signalDue(row: JobRecord, owned: boolean): Change[] {
   if (isFinished(row.state)) {
-    return owned ? [move(row, row.state, { set: { deleteIn: REVIEWED } })] : [move(row, 'removed')]
+    return owned ? [move(row, row.state, { set: { deleteIn: REVIEW_INTERVAL } })] : [move(row, 'removed')]
   }
-  if (!owned) return leave(row)
+  if (!owned) return removeAndRelease(row)
   const { name, timeout } = readSignal(row)
-  if (timeout === undefined) return [move(row, 'delayed', { set: { run: { in: REVIEWED } } })]
+  if (timeout === undefined) return [move(row, 'delayed', { set: { run: { in: REVIEW_INTERVAL } } })]
   const error: ErrorInfo = {
     name: 'MillraceError',
     code: 'SIGNAL_TIMEOUT',

@@ -1,4 +1,4 @@
-// job/webhooks.ts: the delivery of a job's end as a job of its own: what it is made of, and what is written down of it. Pure.
+// job/webhooks.ts: the delivery of a job's end to a webhook, as a job of its own, and its record in the memo. Pure.
 import type { Change, Insert, Move, MoveFields, Note, NoteEvent } from './change.js'
 import { withoutStack } from './failure.js'
 import type { ErrorInfo, FinishedState, JobHeader, JobRecord, KeepByState, Millis, Time } from './job.js'
@@ -9,17 +9,17 @@ import type { DeliveryEntry, Memo, Redelivery } from './memo.js'
 import { MAX_NAME_LENGTH } from './names.js'
 import type { Backoff } from './retry.js'
 
-/** The queue that deliveries are in; they are named after the queue of the job that has ended. */
+/** The queue of deliveries; a delivery is named after the queue of the job that has ended. */
 export const DELIVERIES = 'millrace:webhooks'
 
-/** Entries that the log of a job's deliveries keeps. */
+/** The most delivery attempts that a job's memo keeps. */
 const ENTRIES_KEPT = 20
 
-/** Characters that an entry keeps of what went wrong. */
+/** The most characters of an error that an entry keeps. */
 const LONGEST_ERROR = 300
 
-/** What is told of a job that has ended. */
-interface ToldJob {
+/** What a delivery reports of a job that has ended. */
+interface DeliveredJob {
   readonly id: string
   readonly queue: string
   readonly name: string
@@ -27,37 +27,40 @@ interface ToldJob {
   readonly chainId: string
   readonly parentId?: string
   readonly group?: string
-  /** What it returned, of one that completed and returned something. */
+  /** The result of a completed job that returned something. */
   readonly result?: unknown
-  /** What it failed with and what caused that, without stacks. */
+  /** Its error and the causes of that, without stacks. */
   readonly error?: ErrorInfo
 }
 
-/** What the data of a delivery says. */
+/** The data of a delivery. */
 export interface Delivery {
   readonly url: string
   readonly event: FinishedState
   /** Attempts to deliver, the first included. */
   readonly attempts: number
-  /** For one of them. */
+  /** The timeout of one attempt. */
   readonly timeout: Millis
   readonly backoff?: Backoff
-  /** When the job ended, of a delivery that was asked for by hand; otherwise it ended when the delivery was made. */
+  /** When the job ended, for a delivery requested by hand; otherwise the job ended when the delivery was added. */
   readonly at?: Time
-  readonly job: ToldJob
+  readonly job: DeliveredJob
 }
 
-/** Deliveries leave nothing behind: what is to be known of them is written down with the job. */
+/** Deliveries are removed when they end: their record is in the job's memo. */
 const KEEP: KeepByState = { completed: { deleteAfter: 0 }, failed: { deleteAfter: 0 }, cancelled: { deleteAfter: 0 } }
 
-/** The delivery that goes with the end of a job, if its end is one that is told. */
+/** The delivery that is added with the end of a job, if its webhook wants that end. */
 export function deliveryOfEnd(job: JobHeader, to: FinishedState, set: MoveFields): Insert | undefined {
   const { webhook } = job.extras ?? {}
   if (webhook === undefined || !webhook.on.includes(to)) return undefined
   return deliver(job, deliveryId(job), to, set.result, set.error ?? undefined)
 }
 
-/** Tells the end of a finished job once more; `id` is that of the delivery, and `asked` what is known of it outside. */
+/**
+ * Delivers the end of a finished job once more; `id` is that of the new job, and `asked` is the public record of the
+ * request.
+ */
 export function redeliver(
   job: JobRecord,
   id: string,
@@ -68,16 +71,17 @@ export function redeliver(
   const { webhookGaveUp: _, ...memo } = memoOf(job)
   const redeliveries = [...openRedeliveries(job), { ...asked, of: job.finishedAt }].slice(-ENTRIES_KEPT)
   const insert = deliver(job, id, job.state, job.result, job.error, job.finishedAt)
-  // The first holds the job fast: the delivery tells of what stands, or is not made. Until it has ended, the job stays.
+  // The first change is fenced: the delivery reports the current state, or is not added. Until it has ended, the job is
+  // kept.
   return [rewritten(job, { ...memo, redeliveries }), insert]
 }
 
-/** Deliveries of a job's last end that were asked for by hand and have not ended. */
+/** Deliveries of a job's last end that were requested by hand and have not ended. */
 function openRedeliveries(job: JobRecord): readonly Redelivery[] {
   return memoOf(job).redeliveries?.filter(({ of }) => of === job.finishedAt) ?? []
 }
 
-/** When it was last asked by hand for a delivery that has not ended. */
+/** When the last unfinished delivery was requested by hand. */
 export function redeliveryAsked(job: JobRecord): Time | undefined {
   return openRedeliveries(job).at(-1)?.at
 }
@@ -86,15 +90,18 @@ function noteOf({ id, fence }: JobRecord): Note {
   return { kind: 'note', id, fence, held: false }
 }
 
-/** Writes the memo of a finished job anew. The fence goes up: of two who have read the same memo, one has to look again. */
+/**
+ * Writes the memo of a finished job anew. The fence goes up: of two callers that have read the same memo, one has to
+ * read it again.
+ */
 function rewritten({ id, fence, state }: JobRecord, memo: Memo): Move {
   const set = { memo: writeMemo(memo) }
   return { kind: 'move', id, fence, to: state, held: false, place: 'old', why: undefined, closesBroken: false, set }
 }
 
 /**
- * One of its own for each end of each job. The times tell it from an earlier job of the same id, whose last delivery may
- * still be on its way.
+ * A distinct id for each end of each job. The times distinguish it from an earlier job of the same id, whose last
+ * delivery may still be in progress.
  */
 function deliveryId({ id, createdAt, startedAt = 0, fence }: JobHeader): string {
   const whole = `millrace:webhook:${createdAt}:${startedAt}:${fence}:${id}`
@@ -126,7 +133,7 @@ function deliver(
     timeout,
     ...(backoff !== undefined && { backoff }),
     ...(at !== undefined && { at }),
-    job: toldOf(job, event, result, error),
+    job: describeJob(job, event, result, error),
   }
   return {
     kind: 'insert',
@@ -140,7 +147,8 @@ function deliver(
       state: 'waiting',
       priority: 0,
       lifo: false,
-      // One more than are sent: if a worker dies in the last, somebody is left to say that it was the last.
+      // One more than the attempts that are sent: if a worker dies in the last, another attempt records that it was the
+      // last.
       attempts: attempts + 1,
       backoff: undefined,
       timeout: undefined,
@@ -157,12 +165,12 @@ function deliver(
   }
 }
 
-function toldOf(
+function describeJob(
   { id, queue, name, attempt, chainId, parentId, group }: JobHeader,
   event: FinishedState,
   result: JsonText | undefined,
   error: ErrorInfo | undefined,
-): ToldJob {
+): DeliveredJob {
   return {
     id,
     queue,
@@ -179,16 +187,16 @@ function toldOf(
 /** How one attempt to deliver ended. */
 export interface Delivered {
   readonly entry: DeliveryEntry
-  /** When the delivery was made. */
+  /** When the delivery was added. */
   readonly made: Time
-  /** `sent`: it was taken. `gave-up`: it will not be tried again. `again`: it will. */
+  /** `sent`: the webhook accepted it. `gave-up`: it will not be tried again. `again`: it will. */
   readonly came: 'sent' | 'gave-up' | 'again'
   readonly error?: ErrorInfo
 }
 
 /**
- * Writes down with a finished job how an attempt to tell its end went, and announces how it ended; undefined where the
- * job is no longer finished. Of an end that is no longer the job's last, it is only written down.
+ * Records in a finished job's memo how an attempt to deliver its end went, and announces how the delivery ended;
+ * undefined where the job is no longer finished. If the end is no longer the job's last, it is only recorded.
  */
 export function noteDelivery(job: JobRecord, { entry, made, came, error }: Delivered): readonly Change[] | undefined {
   if (!isFinished(job.state) || job.finishedAt === undefined) return undefined
@@ -215,17 +223,17 @@ function ending(
   if (came === 'sent') {
     return { type: 'webhook-delivered', about: JSON.stringify({ url, event, attempts, webhookSent: true }) }
   }
-  const told = withoutStack(error ?? { name: 'Error', message: '' })
-  return { type: 'webhook-failed', about: JSON.stringify({ url, event, attempts, error: told }) }
+  const described = withoutStack(error ?? { name: 'Error', message: '' })
+  return { type: 'webhook-failed', about: JSON.stringify({ url, event, attempts, error: described }) }
 }
 
-/** Whether the last end of a job has been told. */
+/** Whether the last end of a job has been delivered. */
 export function isSent(job: JobRecord): boolean {
   const { webhookSent } = memoOf(job)
   return webhookSent !== undefined && webhookSent === job.finishedAt
 }
 
-/** Whether the end of a job is still to be told, for the first time or again: neither was it taken, nor was it given up. */
+/** Whether the end of a job is still to be delivered, for the first time or again: it was neither accepted nor given up. */
 export function deliveryPending(job: JobRecord): boolean {
   if (isFinished(job.state) && redeliveryAsked(job) !== undefined) return true
   if (!isFinished(job.state) || job.extras?.webhook?.on.includes(job.state) !== true) return false
@@ -233,7 +241,7 @@ export function deliveryPending(job: JobRecord): boolean {
   return webhookSent !== job.finishedAt && webhookGaveUp !== job.finishedAt
 }
 
-/** Whether a delivery is written down as taken. */
+/** Whether a delivery is recorded as accepted. */
 export function wasTaken(job: JobRecord, id: string): boolean {
   return memoOf(job).deliveries?.some((entry) => entry.id === id && entry.error === undefined) === true
 }

@@ -2,10 +2,10 @@
 import type { Change, Insert, MoveFields, Note } from '../job/change.js'
 import type { Ask, Group, Renewal } from './store.js'
 
-/** Bytes of text in a batch at most, about; a single larger group travels alone. */
+/** Bytes of text that a batch holds at most, about; a single larger group is sent alone. */
 export const BATCH_BYTES = 8 * 2 ** 20
 
-/** What a group adds to a batch: its changes, but for releases, which find nobody waiting in most cases. */
+/** The number of changes that a group adds to a batch. Releases do not count: most of them find no dependents. */
 export function weightOf(group: Group): number {
   let weight = 0
   for (const { kind } of group) if (kind !== 'release') weight++
@@ -26,7 +26,7 @@ export function bytesOfRenewals(renewals: readonly Renewal[]): number {
   return bytes
 }
 
-/** About how many bytes an ask carries. */
+/** About how many bytes a claim carries. */
 export function bytesOfAsk(ask: Ask): number {
   return textIn(ask)
 }
@@ -46,7 +46,7 @@ function textInChange(change: Change): number {
   }
 }
 
-/** Spelled out, with what is rare counted by `textIn`: it runs once for every job that is added. */
+/** Spelled out, and only rare fields counted by `textIn`: it runs once for every job added. */
 function textInInsert({ job, edges }: Insert): number {
   let bytes = job.id.length + job.queue.length + job.name.length + job.chainId.length + (job.data?.length ?? 0)
   if (job.parentId !== undefined) bytes += job.parentId.length
@@ -71,7 +71,7 @@ function textInNote({ progress, data, memo, about, logs, steps, tells }: Note): 
   return bytes
 }
 
-/** The length of all text in a value of plain data, the names of its fields aside. */
+/** The length of all text in a value of plain data, without the names of its fields. */
 function textIn(value: unknown): number {
   if (typeof value === 'string') return value.length
   if (typeof value !== 'object' || value === null) return 0
@@ -80,7 +80,7 @@ function textIn(value: unknown): number {
   return bytes
 }
 
-/** Groups that go one after the other, in portions that are not too large to be sent at once; one portion at least. */
+/** Splits groups into portions small enough to send at once, in order; at least one portion. */
 export function portionsOf(groups: readonly Group[], most = BATCH_BYTES): readonly (readonly Group[])[] {
   let portion: Group[] = []
   let bytes = 0

@@ -1,47 +1,47 @@
-// store/batcher.ts: concurrent calls → one batch. What is asked for while a batch is in flight forms the next.
+// store/batcher.ts: group commit. Concurrent calls leave as one batch; calls made while it is in flight form the next.
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { outside } from './transaction-context.js'
-import { UNSENT_TRIED, isFinal, isTooLarge, saysNothingLanded, saysNothingSent, unavailable } from './commit-errors.js'
+import { UNSENT_RETRY_TIME, isFinal, isTooLarge, isNotApplied, isNotSent, unavailable } from './commit-errors.js'
 import { Outage } from './outage.js'
 import type { Runtime, Stop } from './runtime.js'
 import type { Ask, Batch, Group, Receipt, Renewal, Store, Verdict } from './store.js'
 import { BATCH_BYTES, bytesOf, bytesOfAsk, bytesOfRenewals, weightOf } from './batch-size.js'
 
-/** How a lane behaves. */
+/** Options of a batcher. */
 export interface BatcherOptions {
-  /** Changes a batch holds at most; a single larger group travels alone. Default 500. */
+  /** Changes that a batch holds at most; a single larger group is sent alone. Default 500. */
   readonly size?: number
-  /** Whether a full batch follows at once, without a turn of the event loop between: where the store works elsewhere. Default false. */
+  /** Send a full batch at once, without a turn of the event loop: for stores outside of this process. Default false. */
   readonly eager?: boolean
-  /** Bytes of text that a batch holds at most, about; a single larger group travels alone. Default 8 MiB. */
+  /** Bytes of text that a batch holds at most, about; a single larger group is sent alone. Default 8 MiB. */
   readonly bytes?: number
-  /** Batches after which another writer's name is taken. Default: one for all. */
+  /** Batches after which the writer changes its name. Default: never. */
   readonly tenure?: number
-  /** How often a batch without an answer is sent again before its callers are told. Default 5. */
+  /** How often a batch without an answer is sent again before its callers get the error. Default 5. */
   readonly replays?: number
-  /** How often a group refused as busy is sent again before its caller is told. Default 40, about ten seconds. */
+  /** How often a group refused as busy is sent again before its caller gets the error. Default 40, about 10 s. */
   readonly busyTries?: number
-  /** Told of a caller that threw, which none may. Default: thrown once more, where nobody catches it. */
+  /** Called when a caller's callback throws, which none may. Default: throws the error again as an uncaught one. */
   readonly broken?: (error: unknown) => void
-  /** Told of batches that are sent again, together with other lanes to the same store. Default: one of its own. */
+  /** Gets the failures of batches that are sent again; batchers of one store share it. Default: one of its own. */
   readonly outage?: Outage
 }
 
-/** Told what became of a group. */
+/** Callbacks for the outcome of a group. */
 export interface Caller {
   landed(verdict: Verdict): void
   failed(error: unknown): void
 }
 
-/** The part of a store that a lane needs. */
+/** The part of a store that a batcher needs. */
 export type Committer = Pick<Store, 'name' | 'commit'>
 
-/** A group, or how to make it: one that is made late can still take in what happens before its batch leaves. */
+/** A group, or a function that makes it: a group made late can include what happens until its batch leaves. */
 export type GroupSource = Group | (() => Group)
 
-interface Waiting {
-  /** Made once: what is sent again, or has to wait for the next batch, goes as it is. */
+interface PendingGroup {
+  /** Made once: a group that is sent again, or waits for the next batch, stays the same. */
   group: GroupSource
   readonly caller: Caller
   readonly number: number
@@ -50,74 +50,74 @@ interface Waiting {
   busy: number
 }
 
-/** What came of an ask. */
+/** The result of a claim. */
 export interface Answer {
   /** The jobs claimed. */
   readonly jobs: readonly JobRecord[]
-  /** How long until a rate lets more through that held some back; absent where none did. */
+  /** How long until a rate that held jobs back lets more through; absent where none did. */
   readonly again?: Millis
 }
 
-interface Waiter<Request, Answer> {
+interface PendingCall<Request, Answer> {
   readonly request: Request
   resolve(answer: Answer): void
   reject(error: unknown): void
 }
 
-/** An ask that waits for its answer. */
-interface Asking extends Waiter<Ask, Answer> {
+/** A claim that waits for its result. */
+interface PendingClaim extends PendingCall<Ask, Answer> {
   readonly unanswered: Unanswered | undefined
 }
 
 /**
- * Hears that the store gave no answer to an ask, which may have claimed jobs all the same; answers the pause before it is
- * sent again. Where the leases that it may have given are `over`, undefined gives it up.
+ * Called when a claim, which may have taken jobs, got no answer; returns the pause before it is sent again. Once the
+ * leases that it may have given are `over`, undefined gives the claim up.
  */
 export type Unanswered = (error: unknown, over: boolean) => Millis | undefined
 
-/** Asks whose batch got no answer, and that is sent again, before any other. */
-interface Owed {
+/** Claims whose batch got no answer. It is sent again before any other batch. */
+interface LostClaims {
   readonly batch: Batch
-  readonly asks: readonly Asking[]
-  /** When the first lease that it may have given is over, by this process's clock. */
+  readonly asks: readonly PendingClaim[]
+  /** When the first lease that it may have given expires, by this process's clock. */
   readonly until: Millis
   stop: Stop
 }
 
-/** What one batch is made of. */
+/** The contents of one batch. */
 interface Load {
-  readonly taken: readonly Waiting[]
+  readonly taken: readonly PendingGroup[]
   readonly groups: readonly Group[]
-  readonly renewals: readonly Waiter<readonly Renewal[], readonly Verdict[]>[]
-  readonly asks: readonly Asking[]
+  readonly renewals: readonly PendingCall<readonly Renewal[], readonly Verdict[]>[]
+  readonly asks: readonly PendingClaim[]
 }
 
-/** One stream of batches to a store, under one writer's name at a time, and never two at a time. */
+/** One stream of batches to a store, under one writer's name at a time. At most one batch is in flight. */
 export class Batcher {
   readonly #store: Committer
   readonly #runtime: Runtime
   readonly #name: string
   readonly #options: Required<BatcherOptions>
-  /** Whose batches are sent now, how many names there were before, and the number of the last batch under this one. */
+  /** The writer's current name, how many names it had before, and the number of the last batch under this one. */
   #writer: string
-  #before = 0
+  #renames = 0
   #seq = 0
-  /** The last batch was answered. */
-  #sure = true
-  /** When it was first sent. */
+  /** Whether the last batch was answered. */
+  #lastAnswered = true
+  /** When the last batch was first sent. */
   #sentAt: Millis = 0
-  #groups: (Waiting | undefined)[] = []
-  /** Groups before this place have left, and nothing of them is held here: what a batch drops must be able to die young. */
+  #groups: (PendingGroup | undefined)[] = []
+  /** Groups before this index have left, and their slots are cleared so that they can be garbage-collected early. */
   #head = 0
-  #renewals: Waiter<readonly Renewal[], readonly Verdict[]>[] = []
-  #asks: Asking[] = []
-  #owed: Owed | undefined
+  #renewals: PendingCall<readonly Renewal[], readonly Verdict[]>[] = []
+  #asks: PendingClaim[] = []
+  #lostClaims: LostClaims | undefined
   #inFlight = false
   #scheduled = false
-  /** Groups so far, and those of them that are still to be answered. */
+  /** Groups submitted so far, and those of them without an answer. */
   #submitted = 0
   #unanswered = 0
-  /** Those who wait for all groups up to one. */
+  /** Callers of `flushed`, each waiting for all groups up to a number. */
   #flushes: { readonly upTo: number; left: number; readonly done: () => void }[] = []
   #trip: Millis = 0
 
@@ -143,12 +143,12 @@ export class Batcher {
     }
   }
 
-  /** How long the store has lately taken to answer a batch. */
+  /** Recent round-trip time: how long the store takes to answer a batch, as a moving average. */
   get trip(): Millis {
     return this.#trip
   }
 
-  /** Sends a group with the next batch; the caller hears of it when it is durable or refused. */
+  /** Sends a group with the next batch. The callbacks run when it is durable, refused or failed. */
   submit(group: GroupSource, caller: Caller): void {
     this.#submit(group, caller, this.#options.busyTries)
   }
@@ -159,20 +159,19 @@ export class Batcher {
     this.#schedule()
   }
 
-  /** As `submit`, for those who wait. Rejects only if the outcome is not known. */
+  /** As `submit`, with a promise. Rejects if the group cannot be made or the store gives no verdict on it. */
   commit(group: GroupSource): Promise<Verdict> {
     return new Promise((landed, failed) => this.submit(group, { landed, failed }))
   }
 
-  /** As `commit`, but for those who can come back later: a group whose row a transaction holds is refused as `busy` at once. */
+  /** As `commit`, but a group whose row a transaction holds is refused as `busy` at once: the caller tries again. */
   tryCommit(group: GroupSource): Promise<Verdict> {
     return new Promise((landed, failed) => this.#submit(group, { landed, failed }, 0))
   }
 
   /**
-   * Asks for jobs, answered after everything else in the batch. Without an answer the jobs that it may have claimed would be
-   * nobody's until their leases are over: with `unanswered`, it is sent again until then at least, and rejects when that
-   * gives it up.
+   * Claims jobs, after all else in the batch. If the answer is lost, no worker knows of the claimed jobs until their
+   * leases expire. With `unanswered`, the claim is sent again until then at least, and rejects when that gives it up.
    */
   ask(request: Ask, unanswered?: Unanswered): Promise<Answer> {
     return new Promise((resolve, reject) => {
@@ -189,7 +188,7 @@ export class Batcher {
     })
   }
 
-  /** Resolves when every group submitted until now has been answered, whatever comes in meanwhile. */
+  /** Resolves when every group submitted until now has been answered, regardless of later ones. */
   flushed(): Promise<void> {
     if (this.#unanswered === 0) return Promise.resolve()
     return new Promise((done) => this.#flushes.push({ upTo: this.#submitted, left: this.#unanswered, done }))
@@ -202,7 +201,7 @@ export class Batcher {
   #schedule(): void {
     if (this.#inFlight || this.#scheduled) return
     this.#scheduled = true
-    // A batch is for all who wait for it, so it is not inside the transaction of the one whose call began it.
+    // A batch serves many callers, so it does not run inside the transaction of the call that scheduled it.
     outside(() =>
       this.#runtime.defer(() => {
         this.#scheduled = false
@@ -212,38 +211,38 @@ export class Batcher {
   }
 
   async #send(): Promise<void> {
-    this.#inFlight = true // before groups are made, which may ask for more and must not start a batch beside this one
-    const away = this.#owed === undefined ? undefined : await this.#recall(this.#owed)
-    const load = this.#load()
-    if (away !== undefined) this.#reject(load, away.error)
-    if (away !== undefined || load.groups.length + load.renewals.length + load.asks.length === 0) return this.#rest()
+    this.#inFlight = true // before groups are made: that may submit more, and must not start a second batch
+    const down = this.#lostClaims === undefined ? undefined : await this.#resendClaims(this.#lostClaims)
+    const load = this.#takeLoad()
+    if (down !== undefined) this.#reject(load, down.error)
+    if (down !== undefined || load.groups.length + load.renewals.length + load.asks.length === 0) return this.#finish()
     let receipt: Receipt
     try {
       receipt = await this.#deliver(this.#number(load))
     } catch (error) {
-      await this.#refused(load, error)
-      return this.#rest()
+      await this.#handleRejection(load, error)
+      return this.#finish()
     }
     this.#inFlight = false
     if (this.#isFull()) {
-      // The next one leaves first: those who are answered may have much to do, and the store nothing.
+      // The next batch leaves first: callbacks may take long, and the store would be idle meanwhile.
       void this.#send()
       this.#runtime.defer(() => this.#answer(receipt, load))
       return
     }
     this.#answer(receipt, load)
-    this.#goOn()
+    this.#continue()
   }
 
-  /** Nothing is in flight any more. */
-  #rest(): void {
+  /** Ends a batch: nothing is in flight any more. */
+  #finish(): void {
     this.#inFlight = false
-    this.#goOn()
+    this.#continue()
   }
 
   /** Makes a batch of a load, under the next number. */
   #number({ groups, renewals, asks }: Load): Batch {
-    if (this.#seq >= this.#options.tenure && this.#sure) this.#rename()
+    if (this.#seq >= this.#options.tenure && this.#lastAnswered) this.#rename()
     this.#sentAt = this.#runtime.elapsed()
     return {
       writer: this.#writer,
@@ -255,17 +254,17 @@ export class Batcher {
   }
 
   /**
-   * The store did not take a load. One that is too large goes in halves, one after the other and each under a number of its
-   * own, so that a late original cannot land beside them; a single group that is too large fails its caller.
+   * The store rejected a load. A load that is too large is sent in halves, one after the other and under new numbers,
+   * so that a late original cannot be applied beside them; a single group that is too large fails its caller.
    */
-  async #refused(load: Load, error: unknown): Promise<void> {
+  async #handleRejection(load: Load, error: unknown): Promise<void> {
     const halves = isTooLarge(error) ? halvesOf(load) : undefined
     if (halves === undefined) {
-      const owed =
+      const resend =
         isMillraceError(error, 'STORE_UNAVAILABLE') && load.asks.some((each) => each.unanswered !== undefined)
-      if (owed) this.#owe(load.asks, error)
+      if (resend) this.#keepClaims(load.asks, error)
       return this.#reject(
-        owed ? { ...load, asks: load.asks.filter((each) => each.unanswered === undefined) } : load,
+        resend ? { ...load, asks: load.asks.filter((each) => each.unanswered === undefined) } : load,
         error,
       )
     }
@@ -273,49 +272,54 @@ export class Batcher {
       try {
         this.#answer(await this.#deliver(this.#number(half)), half)
       } catch (thrown) {
-        await this.#refused(half, thrown)
+        await this.#handleRejection(half, thrown)
       }
     }
   }
 
   /**
-   * The last batch got no answer, and its asks may have claimed jobs. It will be sent again under its number, without its
-   * groups, whose callers are told that their outcome is not known: they must not land any more.
+   * The last batch got no answer, and its claims may have taken jobs. It will be sent again under its number, but
+   * without its groups: their callers learn that the outcome is unknown, so they must not be applied any more.
    */
-  #owe(asks: readonly Asking[], error: unknown): void {
+  #keepClaims(asks: readonly PendingClaim[], error: unknown): void {
     const leases = asks.flatMap(({ request }) => request.handles.map(({ lease }) => lease))
     const batch = { writer: this.#writer, seq: this.#seq, groups: [], renewals: [] }
     const until = this.#sentAt + Math.min(...leases)
-    this.#owed = { batch: { ...batch, asks: asks.map(({ request }) => request) }, asks, until, stop: () => {} }
-    this.#waitFor(this.#owed, error)
+    this.#lostClaims = {
+      batch: { ...batch, asks: asks.map(({ request }) => request) },
+      asks,
+      until,
+      stop: () => {},
+    }
+    this.#waitToResend(this.#lostClaims, error)
   }
 
-  /** Sends what is owed again, after a while; or gives it up, if the leases that it may have given are over and nobody wants it. */
-  #waitFor(owed: Owed, error: unknown): void {
-    const over = this.#runtime.elapsed() >= owed.until
-    const pauses = owed.asks.map(({ unanswered }) => unanswered?.(error, over) ?? Infinity)
+  /** Sends the claims again after a pause; or gives them up, if their leases have expired and no caller wants them. */
+  #waitToResend(claims: LostClaims, error: unknown): void {
+    const over = this.#runtime.elapsed() >= claims.until
+    const pauses = claims.asks.map(({ unanswered }) => unanswered?.(error, over) ?? Infinity)
     const pause = Math.min(...pauses)
-    if (over && pause === Infinity) return this.#forget(owed, error)
-    owed.stop = this.#runtime.timer(pause, () => this.#schedule())
+    if (over && pause === Infinity) return this.#giveUp(claims, error)
+    claims.stop = this.#runtime.timer(pause, () => this.#schedule())
   }
 
-  #forget({ asks }: Owed, error: unknown): void {
-    this.#owed = undefined
+  #giveUp({ asks }: LostClaims, error: unknown): void {
+    this.#lostClaims = undefined
     for (const each of asks) each.reject(error)
   }
 
-  /** Sends what is owed once more; answers the error, if the store is still away. */
-  async #recall(owed: Owed): Promise<{ readonly error: unknown } | undefined> {
-    owed.stop()
+  /** Sends the unanswered claims once more; returns the error if the store is still unavailable. */
+  async #resendClaims(claims: LostClaims): Promise<{ readonly error: unknown } | undefined> {
+    claims.stop()
     try {
-      const receipt = await this.#deliver(owed.batch)
-      this.#owed = undefined
-      this.#answer(receipt, { taken: [], groups: [], renewals: [], asks: owed.asks })
+      const receipt = await this.#deliver(claims.batch)
+      this.#lostClaims = undefined
+      this.#answer(receipt, { taken: [], groups: [], renewals: [], asks: claims.asks })
       return undefined
     } catch (error) {
       const isOver = isFinal(error)
-      if (isOver) this.#forget(owed, error)
-      else this.#waitFor(owed, error)
+      if (isOver) this.#giveUp(claims, error)
+      else this.#waitToResend(claims, error)
       return isOver ? undefined : { error }
     }
   }
@@ -327,43 +331,43 @@ export class Batcher {
   }
 
   /**
-   * Goes on under another name. Never after a batch that nobody knows of: the next one under the same name sees to it that
-   * it cannot land any more.
+   * Changes the writer's name. Never after a batch without an answer: only the next batch under the same name makes
+   * sure that it cannot be applied any more.
    */
   #rename(): void {
-    this.#writer = `${this.#name}.${++this.#before}`
+    this.#writer = `${this.#name}.${++this.#renames}`
     this.#seq = 0
   }
 
-  /** Whether there is no use in waiting for more. */
+  /** Whether the next batch is full already, so that waiting for more is of no use. */
   #isFull(): boolean {
     return this.#options.eager && !this.#scheduled && this.#groups.length - this.#head >= this.#options.size
   }
 
-  #goOn(): void {
+  #continue(): void {
     if (this.#hasWork()) this.#schedule()
   }
 
-  /** All renewals and asks, and as many groups as fit, in the order in which they came; one whose making fails is left out. */
-  #load(): Load {
+  /** Takes all renewals and claims, and the groups that fit, in order; leaves out a group whose function throws. */
+  #takeLoad(): Load {
     const renewals = this.#renewals
     const asks = this.#asks
     this.#renewals = []
     this.#asks = []
-    const taken: Waiting[] = []
+    const taken: PendingGroup[] = []
     const groups: Group[] = []
     let changes = 0
     let bytes = 0
     for (const { request } of renewals) bytes += bytesOfRenewals(request)
     for (const { request } of asks) bytes += bytesOfAsk(request)
     for (; this.#head < this.#groups.length; this.#head++) {
-      const waiting = this.#groups[this.#head]!
+      const pending = this.#groups[this.#head]!
       let group: Group
       try {
-        group = waiting.group = typeof waiting.group === 'function' ? waiting.group() : waiting.group
+        group = pending.group = typeof pending.group === 'function' ? pending.group() : pending.group
       } catch (error) {
         this.#groups[this.#head] = undefined
-        this.#fail(waiting, error)
+        this.#fail(pending, error)
         continue
       }
       const weight = weightOf(group)
@@ -375,7 +379,7 @@ export class Batcher {
       this.#groups[this.#head] = undefined
       changes += weight
       bytes += length
-      taken.push(waiting)
+      taken.push(pending)
       groups.push(group)
     }
     this.#groups = []
@@ -383,17 +387,17 @@ export class Batcher {
     return { taken, groups, renewals, asks }
   }
 
-  /** Forgets the groups that have left, now and then. */
+  /** Drops the cleared slots now and then. */
   #compact(): void {
     if (this.#head < this.#options.size * 4 || this.#head < this.#groups.length / 2) return
     this.#groups = this.#groups.slice(this.#head)
     this.#head = 0
   }
 
-  /** Sends a batch until there is an answer: the store applies a number once, so sending again is safe. */
+  /** Sends a batch until the store answers: the store applies a number once, so a replay is safe. */
   async #deliver(batch: Batch): Promise<Receipt> {
     let unsure = false
-    const began = this.#runtime.elapsed()
+    const startedAt = this.#runtime.elapsed()
     for (let tries = 0; ; tries++) {
       const sent = this.#runtime.elapsed()
       try {
@@ -401,17 +405,17 @@ export class Batcher {
         this.#options.outage.answered(sent)
         const took = this.#runtime.elapsed() - sent
         this.#trip = this.#trip === 0 ? took : (3 * this.#trip + took) / 4
-        this.#sure = true
+        this.#lastAnswered = true
         return receipt
       } catch (error) {
-        this.#sure = false
-        // One that says that nothing landed speaks for its own try alone.
-        if (saysNothingLanded(error)) {
+        this.#lastAnswered = false
+        // An error that says that nothing was applied is only about its own try.
+        if (isNotApplied(error)) {
           throw unsure && !isFinal(error) ? unavailable(this.#store, error) : error
         }
-        const unsent = saysNothingSent(error)
+        const unsent = isNotSent(error)
         unsure ||= !unsent
-        if (tries >= this.#options.replays || (unsent && this.#runtime.elapsed() - began >= UNSENT_TRIED)) {
+        if (tries >= this.#options.replays || (unsent && this.#runtime.elapsed() - startedAt >= UNSENT_RETRY_TIME)) {
           throw unsure ? unavailable(this.#store, error) : error
         }
         this.#options.outage.failed(error, this.#runtime.elapsed())
@@ -423,8 +427,8 @@ export class Batcher {
   #answer(receipt: Receipt, { taken, renewals, asks }: Load): void {
     for (let at = 0; at < taken.length; at++) {
       const verdict = receipt.groups[at]!
-      if (!verdict.ok && verdict.why === 'busy' && taken[at]!.tries > 0) this.#park(taken[at]!)
-      else this.#land(taken[at]!, verdict)
+      if (!verdict.ok && verdict.why === 'busy' && taken[at]!.tries > 0) this.#retryBusy(taken[at]!)
+      else this.#settle(taken[at]!, verdict)
     }
     let from = 0
     for (const each of renewals) each.resolve(receipt.renewals.slice(from, (from += each.request.length)))
@@ -433,7 +437,7 @@ export class Batcher {
     for (let at = 0; at < asks.length; at++) asks[at]!.resolve({ jobs: receipt.asks[at]!, ...wait })
   }
 
-  #answeredOne({ number }: Waiting): void {
+  #countAnswered({ number }: PendingGroup): void {
     this.#unanswered--
     if (this.#flushes.length === 0) return
     for (const flush of this.#flushes) if (number <= flush.upTo) flush.left--
@@ -441,29 +445,29 @@ export class Batcher {
     this.#flushes = this.#flushes.filter((flush) => flush.left > 0)
   }
 
-  #land(waiting: Waiting, verdict: Verdict): void {
-    this.#answeredOne(waiting)
+  #settle(pending: PendingGroup, verdict: Verdict): void {
+    this.#countAnswered(pending)
     try {
-      waiting.caller.landed(verdict)
+      pending.caller.landed(verdict)
     } catch (error) {
       this.#options.broken(error)
     }
   }
 
-  #fail(waiting: Waiting, error: unknown): void {
-    this.#answeredOne(waiting)
+  #fail(pending: PendingGroup, error: unknown): void {
+    this.#countAnswered(pending)
     try {
-      waiting.caller.failed(error)
+      pending.caller.failed(error)
     } catch (thrown) {
       this.#options.broken(thrown)
     }
   }
 
-  /** A group whose row is locked by somebody's transaction is sent again by itself, with growing pauses. */
-  #park(waiting: Waiting): void {
-    if (++waiting.busy > waiting.tries) {
+  /** Sends a group whose row a transaction holds again later, with growing pauses. */
+  #retryBusy(pending: PendingGroup): void {
+    if (++pending.busy > pending.tries) {
       this.#fail(
-        waiting,
+        pending,
         new MillraceError(
           'STORE_BUSY',
           'A row stayed locked by an open transaction; end that transaction and try again.',
@@ -471,8 +475,8 @@ export class Batcher {
       )
       return
     }
-    void this.#pause(Math.min(5 * 2 ** waiting.busy, 250)).then(() => {
-      this.#groups.push(waiting)
+    void this.#pause(Math.min(5 * 2 ** pending.busy, 250)).then(() => {
+      this.#groups.push(pending)
       this.#schedule()
     })
   }
@@ -484,7 +488,7 @@ export class Batcher {
   }
 }
 
-/** A load as two that go one after the other; undefined where it cannot be parted. */
+/** Splits a load into two that are sent one after the other; undefined where it cannot be split. */
 function halvesOf({ taken, groups, renewals, asks }: Load): readonly [Load, Load] | undefined {
   const rest = renewals.length + asks.length > 0
   if (groups.length === 0 || (groups.length === 1 && !rest)) return undefined

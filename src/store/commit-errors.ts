@@ -1,12 +1,13 @@
-// store/commit-errors.ts: what the errors of a commit say about the batch: whether it can have landed, and whether to send it again.
+// store/commit-errors.ts: what the error of a commit shows about its batch: whether it may have been applied, and
+// whether to send it again.
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { ErrorCode } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { Millis } from '../job/job.js'
 import type { Store } from './store.js'
 
-/** Errors by which a store says that a batch did not land and will not for now, so that it is no use to send it again. */
-const nothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+/** Errors of batches that were not applied, and would not be if they were sent again now. */
+const notApplied: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'STORE_CLOSED',
   'WRITER_BEHIND',
   'DATA_TOO_LARGE',
@@ -30,42 +31,42 @@ const nothingLanded: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'POOL_TOO_SMALL',
 ])
 
-/** Whether an error says that the batch did not land: for its own try alone. */
-export function saysNothingLanded(error: unknown): error is MillraceError {
-  return isMillraceError(error) && nothingLanded.has(error.code)
+/** Whether an error shows that the batch was not applied. Holds only for the try that failed with it. */
+export function isNotApplied(error: unknown): error is MillraceError {
+  return isMillraceError(error) && notApplied.has(error.code)
 }
 
-/** Errors by which a store says that a try did not reach it: nothing landed by it, and another one may. */
-const nothingSent: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['DATABASE_UNREACHABLE', 'POOL_EXHAUSTED'])
+/** Errors of tries that did not reach the store: nothing was applied, and another try may succeed. */
+const notSent: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['DATABASE_UNREACHABLE', 'POOL_EXHAUSTED'])
 
 /** How long a batch that does not reach the store is sent again. */
-export const UNSENT_TRIED: Millis = 2_000
+export const UNSENT_RETRY_TIME: Millis = 2_000
 
-/** Whether an error says that the batch was not even sent: for its own try alone. */
-export function saysNothingSent(error: unknown): boolean {
-  return isMillraceError(error) && nothingSent.has(error.code)
+/** Whether an error shows that the batch was not even sent. Holds only for the try that failed with it. */
+export function isNotSent(error: unknown): boolean {
+  return isMillraceError(error) && notSent.has(error.code)
 }
 
 /**
- * Whether an error is told as it is, whatever came before: the store is closed, or has moved on; or the batch is too large,
- * which it was each time that it was sent.
+ * Whether an error is reported unchanged, whatever earlier tries failed with: the store is closed, or has a later batch
+ * of the writer; or the batch is too large, as it was on each try.
  */
 export function isFinal(error: unknown): error is MillraceError {
   if (!isMillraceError(error)) return false
   return error.code === 'STORE_CLOSED' || error.code === 'WRITER_BEHIND' || error.code === 'DATA_TOO_LARGE'
 }
 
-/** Whether less may land where all of it does not: too many bytes, or more locks than the server has room for. */
+/** Whether a smaller batch may be applied: this one had too many bytes, or needed more locks than the server has. */
 export function isTooLarge(error: unknown): boolean {
   return isMillraceError(error, 'DATA_TOO_LARGE') || isMillraceError(error, 'TRANSACTION_TOO_LARGE')
 }
 
 /** The error for a store that did not answer. */
 export function unavailable(store: Pick<Store, 'name'>, cause: unknown): MillraceError {
-  const said = describeError(cause).message
+  const reason = describeError(cause).message
   return new MillraceError(
     'STORE_UNAVAILABLE',
-    `The ${store.name} store did not answer (${said}); whether a write landed is not known.`,
+    `The ${store.name} store did not answer (${reason}); whether a write landed is not known.`,
     { cause },
   )
 }

@@ -1,4 +1,4 @@
-// store/connection.ts: what queues and workers of one process share on a store: its lanes and its opening.
+// store/connection.ts: what queues and workers of one process share on a store: its batchers, and opening it once.
 import { Batcher } from './batcher.js'
 import type { Committer } from './batcher.js'
 import type { Time } from '../job/job.js'
@@ -10,31 +10,34 @@ import { systemRuntime } from './runtime.js'
 import type { Runtime } from './runtime.js'
 import type { Store } from './store.js'
 
-/** One process's end of a store. */
+/** A store as the queues and workers of one process use it. */
 export interface Connection {
   readonly store: Store
   readonly runtime: Runtime
   /** Adds, settlements and notes. */
   readonly main: Batcher
-  /** Asks: with the rest, so that one round trip does both; by themselves where a store works on several batches at once. */
+  /**
+   * Claims: in the batches of `main`, so that one round trip does both; in their own where a store works on batches in
+   * parallel.
+   */
   readonly asks: Batcher
-  /** Renewals and signs of life, so that a slow batch never costs a lease. */
+  /** Lease renewals and worker heartbeats, so that a slow batch never costs a lease. */
   readonly renewals: Batcher
-  /** Tells that the store has failed where nobody else is told, because what was sent is sent again. */
+  /** Reports store failures that no caller sees, because the batch is retried. */
   readonly outage: Outage
-  /** ReadBatcher by id, together with others of the same turn. */
+  /** Reads by id, batched with others of the same turn of the event loop. */
   readonly reads: ReadBatcher
-  /** How those who wait for jobs look at them. */
+  /** Reads of jobs that callers wait for, in bounded portions. */
   readonly looks: Looks
-  /** Which of the users' own transactions were committed. */
+  /** Finds out which user transactions were committed. */
   readonly outcomes: TransactionOutcomes
-  /** Resolves when the store is open; opens it the first time. */
+  /** Resolves when the store is open; the first call opens it. */
   ready(): Promise<void>
 }
 
 /**
- * The connections of this process, by store. A memo keyed by identity rather than state: whoever holds the same store
- * shares the same lanes, which is what lets calls of queues and workers leave as one batch.
+ * The connections of this process, by store. A memo keyed by identity rather than state: callers with the same store
+ * share the same batchers, so that calls of queues and workers leave as one batch.
  */
 const connections = new WeakMap<Store, Connection>()
 
@@ -58,9 +61,9 @@ function create(store: Store): Connection {
     })
     return opening
   }
-  // A batch waits for the store to be open; after that, nothing stands between a lane and the store.
+  // A batch waits for the store to be open; after that, batches go to the store directly.
   let opened = false
-  const gate: Committer = {
+  const committer: Committer = {
     name: store.name,
     commit: async (batch) => {
       if (!opened) {
@@ -73,13 +76,17 @@ function create(store: Store): Connection {
   const outage = new Outage(store)
   const { portion, tenure, parallel: eager = false } = store.can
   const shared = { outage, ...(tenure !== undefined && { tenure }) }
-  const main = new Batcher(gate, runtime, writer, { ...shared, eager, ...(portion !== undefined && { size: portion }) })
+  const main = new Batcher(committer, runtime, writer, {
+    ...shared,
+    eager,
+    ...(portion !== undefined && { size: portion }),
+  })
   return {
     store,
     runtime,
     main,
-    asks: eager ? new Batcher(gate, runtime, `${writer}/asks`, shared) : main,
-    renewals: new Batcher(gate, runtime, `${writer}/renewals`, shared),
+    asks: eager ? new Batcher(committer, runtime, `${writer}/asks`, shared) : main,
+    renewals: new Batcher(committer, runtime, `${writer}/renewals`, shared),
     outage,
     reads: new ReadBatcher(store, runtime),
     looks: new Looks(store, runtime),
@@ -89,8 +96,9 @@ function create(store: Store): Connection {
 }
 
 /**
- * The store's time, by which entries of workers are judged: the clock of this process may differ from it. Inside a transaction
- * of a synchronous driver the store cannot be asked beside it, and lives by this machine's clock anyway.
+ * The store's time, by which worker entries are judged: the clock of this process may differ from it. Inside a
+ * transaction of a synchronous driver the store cannot be called beside it, but such a store uses this machine's clock
+ * anyway.
  */
 export async function storeTime({ store, runtime, ready }: Connection, within: boolean): Promise<Time> {
   if (within && store.can.synchronous === true) return runtime.now()

@@ -1,4 +1,4 @@
-// store/ids.ts: UUIDv7 in strictly increasing order, whatever the clock does.
+// store/ids.ts: UUIDv7 in strictly increasing order, even when the clock steps back.
 
 /** Random bytes are drawn this many at a time: one large draw costs little more than a small one. */
 const BLOCK = 4_096
@@ -10,17 +10,20 @@ const hexDigits = Array.from('0123456789abcdef', (digit) => digit.charCodeAt(0))
 /**
  * Makes a source of UUIDv7 (RFC 9562): 48 bits of time, a 12-bit counter, 62 random bits. Each id is greater than the
  * one before it: within a millisecond the counter goes up, and when it is full, or the clock steps back, the time of
- * the ids runs ahead of the clock. `now` answers milliseconds since 1970; `randomBits` fills its argument.
+ * the ids runs ahead of the clock. `now` returns milliseconds since 1970; `randomBits` fills its argument.
  */
 export function createIds(now: () => number, randomBits: (target: Uint8Array) => void): () => string {
   const random = new Uint8Array(BLOCK)
   let used = BLOCK
   let time = -1
   let counter = 0
-  // The id is kept as character codes and made into text in one go, twice as fast as joining pieces.
+  // The id is kept as character codes and converted to text in one call, twice as fast as joining pieces.
   const id = Array.from('00000000-0000-7000-8000-000000000000', (character) => character.charCodeAt(0))
 
-  /** Begins a millisecond with a random count in the lower half, so that generators seldom meet and have room. */
+  /**
+   * Begins a millisecond with a random count in the lower half, so that generators seldom collide and the counter has
+   * room.
+   */
   const begin = (millis: number, count: number): void => {
     time = millis
     counter = count
@@ -28,9 +31,9 @@ export function createIds(now: () => number, randomBits: (target: Uint8Array) =>
     for (let i = 0; i < 12; i++) id[i < 8 ? i : i + 1] = digits.charCodeAt(i)
   }
 
-  const writeByte = (place: number, byte: number): void => {
-    id[place] = hexDigits[byte >> 4]!
-    id[place + 1] = hexDigits[byte & 0x0f]!
+  const writeByte = (index: number, byte: number): void => {
+    id[index] = hexDigits[byte >> 4]!
+    id[index + 1] = hexDigits[byte & 0x0f]!
   }
 
   return () => {

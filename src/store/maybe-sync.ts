@@ -1,13 +1,13 @@
-// store/maybe-sync.ts: work in steps that goes on at once where an answer is there already. A synchronous transaction is over
-// before the first turn of the event loop, so what is done within it must not wait for one.
+// store/maybe-sync.ts: work in steps that continues at once where a result is already available. A synchronous
+// transaction ends before the first turn of the event loop, so work inside it must not wait for one.
 
-/** Answers that were there when their promises were made. */
-const answers = new WeakMap<Promise<unknown>, { readonly value: unknown }>()
+/** Results that were available when their promises were created. */
+const results = new WeakMap<Promise<unknown>, { readonly value: unknown }>()
 
-/** A promise whose answer is there already. */
+/** A promise whose result is already available. */
 export function answered<T>(value: T): Promise<T> {
   const promise = Promise.resolve(value)
-  answers.set(promise, { value })
+  results.set(promise, { value })
   return promise
 }
 
@@ -19,13 +19,13 @@ export function* step<T>(promise: Promise<T>): Steps<T> {
   return (yield promise) as T
 }
 
-/** Runs work, without waiting as long as the answers are there. */
+/** Runs work, without waiting as long as results are available. */
 export function stepwise<T>(work: Steps<T>): Promise<T> {
   try {
     let next = work.next()
     while (next.done !== true) {
-      const known = answers.get(next.value)
-      if (known === undefined) return goOn(work, next.value)
+      const known = results.get(next.value)
+      if (known === undefined) return continueAsync(work, next.value)
       next = work.next(known.value)
     }
     return answered(next.value)
@@ -34,14 +34,14 @@ export function stepwise<T>(work: Steps<T>): Promise<T> {
   }
 }
 
-async function goOn<T>(work: Steps<T>, first: Promise<unknown>): Promise<T> {
+async function continueAsync<T>(work: Steps<T>, first: Promise<unknown>): Promise<T> {
   let waited = first
   for (;;) {
     let next: IteratorResult<Promise<unknown>, T>
     try {
       next = work.next(await waited)
     } catch (error) {
-      // Either the promise was rejected, which the work may deal with, or the work has thrown and is over.
+      // Either the promise was rejected, which the work may handle, or the work has thrown and is over.
       next = work.throw(error)
     }
     if (next.done === true) return next.value

@@ -1,27 +1,27 @@
-// store/outage.ts: tells that a store has failed, once for all that is sent again until it answers.
+// store/outage.ts: reports that a store has failed, once for all batches that are sent again until it answers.
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { Millis } from '../job/job.js'
 import type { Stop } from './runtime.js'
 
-/** Whether a store answers, as far as its lanes have found out. */
+/** Whether a store answers, as far as its batchers know. */
 export class Outage {
   readonly #store: { readonly name: string }
   readonly #listeners = new Set<(error: MillraceError) => void>()
-  /** Since when it fails, by this process's clock. */
+  /** Since when the store fails, by this process's clock. */
   #since: Millis | undefined
 
   constructor(store: { readonly name: string }) {
     this.#store = store
   }
 
-  /** Called when one begins, and when jobs could not be read. */
+  /** Calls the listener when an outage begins, and when jobs could not be read. */
   on(listener: (error: MillraceError) => void): Stop {
     this.#listeners.add(listener)
     return () => void this.#listeners.delete(listener)
   }
 
-  /** A batch got no answer, and will be sent again. */
+  /** Records that a batch got no answer and will be sent again. */
   failed(error: unknown, now: Millis): void {
     if (this.#since !== undefined) return
     this.#since = now
@@ -31,7 +31,7 @@ export class Outage {
     )
   }
 
-  /** Jobs that callers wait for could not be read, and are read again. */
+  /** Reports that jobs that callers wait for could not be read, and will be read again. */
   unread(error: unknown): void {
     this.#report(
       `The ${this.#store.name} store failed to read jobs (${describeError(error).message}). They are read again.`,
@@ -39,7 +39,7 @@ export class Outage {
     )
   }
 
-  /** A batch has its answer; one that was sent before the store failed says nothing about now. */
+  /** Records an answer. The answer to a batch sent before the store failed does not end the outage. */
   answered(sent: Millis): void {
     if (this.#since !== undefined && sent >= this.#since) this.#since = undefined
   }

@@ -1,21 +1,22 @@
-// store/packages.ts: optional packages, imported when first used, with an error that says what to do if one cannot be.
+// store/packages.ts: imports optional packages when they are first used, with a helpful error if one cannot be
+// imported.
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 
 /** An optional package. */
 export interface OptionalPackage {
   readonly name: string
-  /** What needs it, at the beginning of the error's sentence. */
+  /** What needs it, as the beginning of the error message. */
   readonly neededBy: string
-  /** What to install: its name, with a version if any one will not do. */
+  /** What to install: its name, with a version if not every version works. */
   readonly install?: string
-  /** What could be done instead. */
+  /** An alternative, as the end of the error message. */
   readonly instead?: string
 }
 
 /**
- * Imports an optional package. `load` is `() => import('the-name')`, with the name as a literal: a bundler finds it, and a
- * package that is not installed fails here, in the program, and not in the bundler.
+ * Imports an optional package. `load` is `() => import('the-name')`, with the name as a literal: a bundler finds it,
+ * and a package that is not installed fails here, in the program, and not in the bundler.
  */
 export async function importPackage(wanted: OptionalPackage, load: () => Promise<unknown>): Promise<unknown> {
   try {
@@ -25,7 +26,7 @@ export async function importPackage(wanted: OptionalPackage, load: () => Promise
   }
 }
 
-/** The error for a package that is not installed, or that is and cannot be loaded: the ways out differ. */
+/** The error for a package that is not installed, or that is installed but cannot be loaded: the remedies differ. */
 export function cannotLoad(
   { name, neededBy, install = name, instead = '' }: OptionalPackage,
   cause: unknown,
@@ -38,10 +39,10 @@ export function cannotLoad(
   return new MillraceError('MISSING_DRIVER', `${message}${instead}`, { cause, details: { package: name, installed } })
 }
 
-/** Whether an import failed because there is no such package, and not because of what is in it. */
+/** Whether an import failed because there is no such package, and not because of its contents. */
 function isNotFound(name: string, error: unknown): boolean {
   if (!(error instanceof Error)) return false
-  if (error.message.startsWith(`Could not resolve "${name}"`)) return true // what Vite puts in the place of an optional peer
+  if (error.message.startsWith(`Could not resolve "${name}"`)) return true // Vite's stub for an optional peer
   const { code } = error as { code?: unknown }
   return (code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND') && error.message.includes(`'${name}'`)
 }

@@ -1,38 +1,41 @@
-// store/processes.ts: which process this is, and whether another one on the same machine is known to be gone.
+// store/processes.ts: identifies this process, and checks whether another one on the same machine is gone.
 import { readFileSync, readlinkSync } from 'node:fs'
 
-/** A process as no other one ever was or will be: a pid alone is given out again. */
+/** Identifies a process for all time: the system reuses a pid alone. */
 export interface Origin {
-  /** The boot of the machine that it runs on. */
+  /** The boot id of its machine. */
   readonly boot: string
-  /** Where its pid means something. */
+  /** The namespaces of its pid and of its start time. */
   readonly namespace: string
-  /** Its number there, which is given out again once it is gone. */
+  /** Its pid in that namespace, which the system reuses once the process is gone. */
   readonly pid: number
-  /** When it began, in the kernel's own count. */
+  /** When it started, in the kernel's clock ticks. */
   readonly start: string
 }
 
-/** What can be told of the processes of this machine. */
+/** What is known of the processes of this machine. */
 export interface Processes {
-  /** This process; undefined where that cannot be told. */
+  /** This process; undefined where it cannot be identified. */
   self(): Origin | undefined
-  /** Whether that process is known to be gone. False where it cannot be told: on another machine, in another container. */
+  /**
+   * Whether that process is known to be gone. False where that cannot be known: on another machine, in another
+   * container.
+   */
   gone(origin: Origin): boolean
 }
 
-/** Where the start of a process stands in its `stat`, counted after its name, and its state before that. */
+/** Positions in a process's `stat`, counted after its name: its state, and its start time. */
 const STATE = 0
 const START = 19
 
-/** The processes as Linux tells of them. Elsewhere, nothing is known. */
+/** Reads the processes from Linux's procfs. On other systems nothing is known. */
 export function procfs(root = '/proc'): Processes {
   let known: Origin | undefined
   const self = (): Origin | undefined => {
     try {
       known ??= readSelf(root)
     } catch {
-      // No such files, or none that may be read: nothing is known.
+      // The files do not exist or cannot be read: nothing is known.
     }
     return known
   }
@@ -46,7 +49,7 @@ export function procfs(root = '/proc'): Processes {
         const stat = readStat(root, pid)
         return stat.start !== start || 'ZX'.includes(stat.state)
       } catch {
-        return !exists(pid) // those of other users may be hidden
+        return !exists(pid) // processes of other users may be hidden
       }
     },
   }
@@ -63,7 +66,7 @@ function readSelf(root: string): Origin | undefined {
   }
 }
 
-/** Starts are counted by the clock of a namespace, where the kernel has such. */
+/** The time namespace, whose clock start times are counted by, where the kernel has one. */
 function timeOf(root: string): string {
   try {
     return readlinkSync(`${root}/self/ns/time`)
@@ -74,7 +77,7 @@ function timeOf(root: string): string {
 
 function readStat(root: string, pid: number): { readonly state: string; readonly start: string } {
   const text = readFileSync(`${root}/${pid}/stat`, 'utf8')
-  // The name stands in brackets and may hold anything, brackets too.
+  // The name is in brackets and may contain anything, brackets too.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
   const [state, start] = [fields[STATE], fields[START]]
   if (state === undefined || start === undefined) throw new Error(`${root}/${pid}/stat cannot be read.`)

@@ -1,4 +1,4 @@
-// store/read-batcher.ts: reads by id that are asked for in one turn of the event loop leave as one call, as writes do.
+// store/read-batcher.ts: reads by id made in one turn of the event loop leave as one call, as writes do.
 import type { JobRecord } from '../job/job.js'
 import { outside } from './transaction-context.js'
 import { readDetails } from './read-pages.js'
@@ -9,10 +9,10 @@ import type { Details, DetailsPart, DetailsQuery, Store } from './store.js'
 /** Ids in one call at most. */
 const MOST = 500
 
-/** The parts of details that are never cut within a job. */
+/** The parts of details that a store never cuts within a job. */
 const LIGHT: ReadonlySet<DetailsPart> = new Set<DetailsPart>(['edges', 'dependents', 'kin'])
 
-interface Waiting<Found> {
+interface PendingRead<Found> {
   readonly id: string
   resolve(found: Found): void
   reject(error: unknown): void
@@ -20,15 +20,15 @@ interface Waiting<Found> {
 
 /** The reads of one process on a store. */
 export class ReadBatcher {
-  readonly #jobs: Gathering<JobRecord | undefined>
-  readonly #details = new Map<string, Gathering<Details>>()
+  readonly #jobs: PendingReads<JobRecord | undefined>
+  readonly #details = new Map<string, PendingReads<Details>>()
   readonly #store: Pick<Store, 'get' | 'details'>
   readonly #runtime: Pick<Runtime, 'defer'>
 
   constructor(store: Pick<Store, 'get' | 'details'>, runtime: Pick<Runtime, 'defer'>) {
     this.#store = store
     this.#runtime = runtime
-    this.#jobs = new Gathering(runtime, (ids) => store.get(ids))
+    this.#jobs = new PendingReads(runtime, (ids) => store.get(ids))
   }
 
   /** The job of this id. */
@@ -36,30 +36,30 @@ export class ReadBatcher {
     return this.#jobs.read(id)
   }
 
-  /** What lies beside jobs; together with others, where it is of one job and light. */
+  /** Reads details of jobs; batched, where the query is for one job and for light parts only. */
   details(query: DetailsQuery): Promise<Details> {
     const { jobs, parts, ...rest } = query
     const alone = jobs?.length !== 1 || parts === undefined || Object.keys(rest).length > 0
     if (alone || parts.includes('outcomes') || !parts.every((part) => LIGHT.has(part)))
       return this.#store.details(query)
     const key = parts.join()
-    let gathering = this.#details.get(key)
-    if (gathering === undefined) {
-      gathering = new Gathering(this.#runtime, async (ids) => {
+    let reads = this.#details.get(key)
+    if (reads === undefined) {
+      reads = new PendingReads(this.#runtime, async (ids) => {
         const found = await stepwise(readDetails(this.#store, { jobs: ids, parts }))
         return found.map((each) => ({ jobs: [each], cells: [] }))
       })
-      this.#details.set(key, gathering)
+      this.#details.set(key, reads)
     }
-    return gathering.read(jobs[0]!)
+    return reads.read(jobs[0]!)
   }
 }
 
-/** Gathers the ids asked for in one turn. */
-class Gathering<Found> {
+/** Collects the ids requested in one turn of the event loop. */
+class PendingReads<Found> {
   readonly #runtime: Pick<Runtime, 'defer'>
   readonly #read: (ids: readonly string[]) => Promise<readonly Found[]>
-  #waiting: Waiting<Found>[] = []
+  #pending: PendingRead<Found>[] = []
 
   constructor(runtime: Pick<Runtime, 'defer'>, read: (ids: readonly string[]) => Promise<readonly Found[]>) {
     this.#runtime = runtime
@@ -68,20 +68,20 @@ class Gathering<Found> {
 
   read(id: string): Promise<Found> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ id, resolve, reject })
-      if (this.#waiting.length > 1) return
-      // It is for all who ask in this turn, so it is not inside the transaction of the first of them.
+      this.#pending.push({ id, resolve, reject })
+      if (this.#pending.length > 1) return
+      // The read serves all callers of this turn, so it does not run inside the transaction of the first of them.
       outside(() => this.#runtime.defer(() => this.#send()))
     })
   }
 
   #send(): void {
-    const waiting = this.#waiting
-    this.#waiting = []
-    for (let from = 0; from < waiting.length; from += MOST) void this.#answer(waiting.slice(from, from + MOST))
+    const pending = this.#pending
+    this.#pending = []
+    for (let from = 0; from < pending.length; from += MOST) void this.#readSome(pending.slice(from, from + MOST))
   }
 
-  async #answer(some: readonly Waiting<Found>[]): Promise<void> {
+  async #readSome(some: readonly PendingRead<Found>[]): Promise<void> {
     const ids = [...new Set(some.map(({ id }) => id))]
     try {
       const found = await this.#read(ids)

@@ -1,10 +1,10 @@
-// store/read-pages.ts: how much one read returns, and how to read what does not fit into one.
+// store/read-pages.ts: how much one read returns, and how to read the rest.
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { step } from './maybe-sync.js'
 import type { Steps } from './maybe-sync.js'
 import type { Cell, Details, DetailsQuery, JobDetails } from './store.js'
 
-/** Bytes of text in one answer, about: what a page of jobs, or of what lies beside them, holds at most. */
+/** Bytes of text in one answer, about: the most that a page of jobs, or of details, holds. */
 export const READ_BYTES = 8 * 2 ** 20
 
 /** The fields of a job that may be large; a header has none of them. */
@@ -18,7 +18,7 @@ export function bytesOfRecord({ data, memo, progress, result, error, errors = []
   return bytes
 }
 
-/** With its causes, and the errors that it sums up. */
+/** Counts its causes and aggregated errors as well. */
 function bytesOfError({ message, stack, cause, errors }: ErrorInfo): number {
   let bytes = lengthOf(message) + lengthOf(stack)
   if (cause !== undefined) bytes += bytesOfError(cause)
@@ -30,26 +30,26 @@ function lengthOf(text: string | undefined): number {
   return text === undefined ? 0 : text.length
 }
 
-/** Something that answers for details: a store, or a session on one. */
-interface Detailed {
+/** A source of details: a store, or a session on one. */
+interface DetailsSource {
   details(query: DetailsQuery): Promise<Details>
 }
 
-/** What lies beside some jobs, in the order asked for: read in as many answers as it takes, each bounded in bytes. */
-export function* readDetails(from: Detailed, query: DetailsQuery): Steps<readonly JobDetails[]> {
+/** The details of some jobs, in the order requested: read in as many answers as needed, each limited in bytes. */
+export function* readDetails(from: DetailsSource, query: DetailsQuery): Steps<readonly JobDetails[]> {
   const all: JobDetails[] = []
   let left = query.jobs ?? []
   while (left.length > 0) {
     const { jobs } = yield* step(from.details({ ...query, jobs: left }))
-    for (const each of jobs) all.push(each.more === undefined ? each : yield* readOn(from, query, each))
+    for (const each of jobs) all.push(each.more === undefined ? each : yield* readRest(from, query, each))
     left = left.slice(jobs.length)
   }
   return all
 }
 
-/** All cells whose keys begin so, and those named: read in as many answers as it takes, each bounded in bytes. */
+/** All cells whose keys begin with a prefix, and those named: read in as many answers as needed, each limited in bytes. */
 export function* readCells(
-  from: Detailed,
+  from: DetailsSource,
   under: string,
   query: Pick<DetailsQuery, 'cells' | 'bytes'> = {},
 ): Steps<readonly Cell[]> {
@@ -65,8 +65,8 @@ export function* readCells(
   }
 }
 
-/** The rest of the lists of one job that were cut. */
-function* readOn(from: Detailed, query: DetailsQuery, cut: JobDetails): Steps<JobDetails> {
+/** Reads the rest of the lists of one job that were cut. */
+function* readRest(from: DetailsSource, query: DetailsQuery, cut: JobDetails): Steps<JobDetails> {
   const { edges, logs, steps } = { edges: [...cut.edges], logs: [...cut.logs], steps: [...cut.steps] }
   const limit = query.logs?.limit ?? Infinity
   for (let more = cut.more; more !== undefined;) {
@@ -99,7 +99,7 @@ function* readOn(from: Detailed, query: DetailsQuery, cut: JobDetails): Steps<Jo
   return { ...rest, edges, logs, steps }
 }
 
-/** Whether a list goes on from where it did before, or from further back: whoever reads on would never come to its end. */
+/** Whether a list continues at the same position or an earlier one: reading on would never end. */
 function isBehind(before: Exclude<JobDetails['more'], undefined>, now: JobDetails['more']): boolean {
   return (['edges', 'logs', 'steps'] as const).some((list) => {
     const [last, next] = [before[list], now?.[list]]

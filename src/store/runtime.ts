@@ -1,4 +1,4 @@
-// store/runtime.ts: what the code takes from the world: time, waiting, chance and ids. A simulator gives its own.
+// store/runtime.ts: time, timers, randomness and ids, injected so that the simulator can control them.
 import { randomFillSync } from 'node:crypto'
 import type { Millis, Time } from '../job/job.js'
 import { createIds } from './ids.js'
@@ -8,21 +8,21 @@ import type { Processes } from './processes.js'
 /** Stops a timer or a subscription; calling it again does nothing. */
 export type Stop = () => void
 
-/** The world as the code sees it. */
+/** Everything the code takes from its environment. */
 export interface Runtime {
   /** The time of day. */
   now(): Time
-  /** A clock that never steps back, for measuring how long something took. */
+  /** A clock that never steps back, for measuring durations. */
   elapsed(): Millis
-  /** Runs `work` soon, after what is running now and what was already waiting. */
+  /** Runs `work` soon, after the running code and everything already queued. */
   defer(work: () => void): void
-  /** Runs `work` once after `delay`, which may exceed what the platform's timers can hold. */
+  /** Runs `work` once after `delay`, which may exceed the longest timer of the platform. */
   timer(delay: Millis, work: () => void): Stop
   /** A number in [0, 1). */
   random(): number
   /** A new id, greater than all ids before it. */
   id(): string
-  /** The processes of this machine, so that workers are known to be dead. Default: nothing is known, and leases decide. */
+  /** The processes of this machine, to detect dead workers. Default: nothing is known, and leases decide. */
   readonly processes?: Processes
 }
 
@@ -37,7 +37,7 @@ function timer(delay: Millis, work: () => void): Stop {
   return () => clearTimeout(handle)
 }
 
-/** The real world. Each call makes one with ids of its own. */
+/** The real environment. Each call returns one with its own ids. */
 export function systemRuntime(): Runtime {
   return {
     now: () => Date.now(),

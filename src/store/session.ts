@@ -1,4 +1,4 @@
-// store/session.ts: the way that a call takes to the store: with the next batch, or within a transaction.
+// store/session.ts: where a call goes: into the next batch, or into a transaction.
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import { commitWithin, joinedTransaction, openingTransaction, refuseWithout } from './transaction-context.js'
@@ -9,9 +9,9 @@ import type { Steps } from './maybe-sync.js'
 import { portionsOf } from './batch-size.js'
 import type { Details, DetailsQuery, Group, Page, Query, QueueTally, Tx, Verdict } from './store.js'
 
-/** A way to the store. Within a synchronous transaction its answers are there at once; see store/maybe-sync.ts. */
+/** Where a call goes. In a synchronous transaction its results are available at once; see store/maybe-sync.ts. */
 export interface Session {
-  /** Whether it leads into a transaction, of which nothing is durable yet. */
+  /** Whether it is in a transaction, of which nothing is durable yet. */
   readonly within: boolean
   commit(group: Group): Promise<Verdict>
   /** Several groups, each with a verdict of its own. */
@@ -23,7 +23,10 @@ export interface Session {
   tally(queue?: string): Promise<readonly QueueTally[]>
 }
 
-/** Finds the way for a call: into the transaction given, or the one that the calling code is inside of, or with a batch. */
+/**
+ * Returns a function that finds the session of a call: in the transaction given, or in the one that the calling code is
+ * inside of, or with a batch.
+ */
 export function sessionFor(connection: Connection): (tx?: Tx) => Session {
   const { store } = connection
   const outside = batched(connection)
@@ -35,7 +38,7 @@ export function sessionFor(connection: Connection): (tx?: Tx) => Session {
     }
     if (open !== undefined) return within(connection, open.tx, open)
     const opening = openingTransaction(store)
-    return opening === undefined ? outside : afterwards(opening, find)
+    return opening === undefined ? outside : deferred(opening, find)
   }
   return find
 }
@@ -63,79 +66,82 @@ function batched({ store, main, reads, ready }: Connection): Session {
     },
     tally: async (queue) => {
       await ready()
-      return store.tally(some(queue))
+      return store.tally(listOf(queue))
     },
   }
 }
 
-/** The way that there will be. */
-function afterwards(opening: Promise<void>, then: () => Session): Session {
-  const when = async <T>(call: (way: Session) => Promise<T>): Promise<T> => {
+/** The session of a call made while a transaction is being opened: each call waits for that, then finds its session. */
+function deferred(opening: Promise<void>, then: () => Session): Session {
+  const when = async <T>(call: (session: Session) => Promise<T>): Promise<T> => {
     await opening
     return call(then())
   }
   return {
     within: true,
-    commit: (group) => when((way) => way.commit(group)),
-    commitAll: (groups) => when((way) => way.commitAll(groups)),
-    get: (id) => when((way) => way.get(id)),
-    getAll: (ids) => when((way) => way.getAll(ids)),
-    find: (query) => when((way) => way.find(query)),
-    details: (query) => when((way) => way.details(query)),
-    tally: (queue) => when((way) => way.tally(queue)),
+    commit: (group) => when((session) => session.commit(group)),
+    commitAll: (groups) => when((session) => session.commitAll(groups)),
+    get: (id) => when((session) => session.get(id)),
+    getAll: (ids) => when((session) => session.getAll(ids)),
+    find: (query) => when((session) => session.find(query)),
+    details: (query) => when((session) => session.details(query)),
+    tally: (queue) => when((session) => session.tally(queue)),
   }
 }
 
 function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction): Session {
-  /** Asks the store; whoever ends the transaction waits for the answer. */
-  const ask = <T>(call: () => Promise<T>): Promise<T> => {
+  /** Calls the store; the end of the transaction waits for the answer. */
+  const callStore = <T>(call: () => Promise<T>): Promise<T> => {
     open?.refuseEnded()
     return open === undefined ? call() : open.during(call())
   }
   const sendAll = function* (groups: readonly Group[]): Steps<Verdict[]> {
     const verdicts: Verdict[] = []
     for (const portion of portionsOf(groups)) {
-      verdicts.push(...(yield* step(ask(() => commitWithin(store, tx, portion)))).groups)
+      verdicts.push(...(yield* step(callStore(() => commitWithin(store, tx, portion)))).groups)
     }
     return verdicts
   }
   const commitAll = function* (groups: readonly Group[]): Steps<readonly Verdict[]> {
     open?.refuseOwn(groups)
-    // Or it would belong to a savepoint of somebody else.
+    // Otherwise the groups would become part of another call's savepoint.
     for (let nested = open?.busy; nested !== undefined; nested = open?.busy) yield* step(nested)
     const verdicts = yield* sendAll(groups)
     for (let tries = 1; ; tries++) {
-      const busy = verdicts.flatMap((verdict, at) => (!verdict.ok && verdict.why === 'busy' ? [at] : []))
+      const busy = verdicts.flatMap((verdict, index) => (!verdict.ok && verdict.why === 'busy' ? [index] : []))
       if (busy.length === 0) return verdicts
       if (tries === BUSY_TRIES) refuseBusy(verdicts[busy[0]!]!)
       yield* step(new Promise<void>((resolve) => void runtime.timer(BUSY_PAUSE, resolve)))
-      const again = yield* sendAll(busy.map((at) => groups[at]!))
-      for (const [at, verdict] of again.entries()) verdicts[busy[at]!] = verdict
+      const again = yield* sendAll(busy.map((index) => groups[index]!))
+      for (const [index, verdict] of again.entries()) verdicts[busy[index]!] = verdict
     }
   }
   const commit = function* (group: Group): Steps<Verdict> {
     return (yield* commitAll([group]))[0]!
   }
   const get = function* (id: string): Steps<JobRecord | undefined> {
-    return (yield* step(ask(() => store.get([id], tx))))[0]
+    return (yield* step(callStore(() => store.get([id], tx))))[0]
   }
   return {
     within: true,
     commit: (group) => stepwise(commit(group)),
     commitAll: (groups) => stepwise(commitAll(groups)),
     get: (id) => stepwise(get(id)),
-    getAll: (ids) => ask(() => store.get(ids, tx)),
-    find: (query) => ask(() => store.find(query, tx)),
-    details: (query) => ask(() => store.details(query, tx)),
-    tally: (queue) => ask(() => store.tally(some(queue), tx)),
+    getAll: (ids) => callStore(() => store.get(ids, tx)),
+    find: (query) => callStore(() => store.find(query, tx)),
+    details: (query) => callStore(() => store.details(query, tx)),
+    tally: (queue) => callStore(() => store.tally(listOf(queue), tx)),
   }
 }
 
-/** How often, and how long apart, a group is sent that meets a row which somebody else's commit holds for a moment. */
+/** How often, and how many milliseconds apart, a group is sent while another commit holds one of its rows for a moment. */
 const BUSY_TRIES = 25
 const BUSY_PAUSE = 20
 
-/** It is held for longer than a moment, by an open transaction: only the owner of this one can go on, by ending it. */
+/**
+ * Throws for a row that an open transaction holds for longer: only the owner of this transaction can resolve that, by
+ * ending it.
+ */
 function refuseBusy(verdict: Verdict): void {
   if (verdict.ok || verdict.why !== 'busy') return
   throw new MillraceError(
@@ -145,7 +151,7 @@ function refuseBusy(verdict: Verdict): void {
   )
 }
 
-/** The queue asked for; undefined: all. */
-function some(queue: string | undefined): readonly string[] | undefined {
+/** The queue requested; undefined: all. */
+function listOf(queue: string | undefined): readonly string[] | undefined {
   return queue === undefined ? undefined : [queue]
 }

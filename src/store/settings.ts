@@ -1,4 +1,5 @@
-// store/settings.ts: the cells that stores read themselves (pauses, limits) and the registry of workers.
+// store/settings.ts: the cells that stores read themselves (pauses, limits), those of retention, and the worker
+// registry.
 import type { KeepByState } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import type { Origin } from './processes.js'
@@ -26,69 +27,72 @@ export interface PauseCell {
   readonly names: readonly string[]
 }
 
-/** So many claims in any stretch of so many milliseconds. */
+/** At most `max` claims in any stretch of `per` milliseconds. */
 export interface Rate {
   readonly max: number
   readonly per: number
 }
 
-/** What bounds some of a queue's jobs. Counted by leases and by claims, in the claim's own transaction. */
+/** Limits on some of a queue's jobs. Counted by leases and by claims, in the claim's own transaction. */
 export interface Bound {
-  /** Leases at a time; absent: no bound. */
+  /** Leases at a time; absent: no limit. */
   readonly concurrency?: number
-  /** Claims in a stretch of time; absent: no bound. */
+  /** Claims in a stretch of time; absent: no limit. */
   readonly rate?: Rate
 }
 
-/** What bounds one group, or each. */
+/** Limits on one group, or on each. */
 export interface GroupBound extends Bound {
   /** Unfinished, unclaimed jobs; an insert past it is refused as `full`. */
   readonly backlog?: number
-  /** What whoever adds to a group at its bound does: gives up, or drops the oldest. The store does not look at it. */
+  /** What the caller does when it adds to a group at its limit: fail, or drop the oldest job. Stores do not read it. */
   readonly whenFull?: 'reject' | 'drop-oldest'
 }
 
-/** What bounds a queue. All bounds hold together. */
+/** Limits on a queue. All of them apply together. */
 export interface LimitCell extends Bound {
   /** By name. */
   readonly names?: Readonly<Record<string, Bound>>
   /** Each group by itself. */
   readonly group?: GroupBound
-  /** Single groups: what is said here goes before what `group` says. `weight`: turns for each one of others; absent: 1. */
+  /** Single groups: these limits override those of `group`. `weight`: turns for each turn of another group; absent: 1. */
   readonly groups?: Readonly<Record<string, GroupBound & { readonly weight?: number }>>
   /** Unfinished, unclaimed jobs in the queue; an insert past it is refused as `full`. */
   readonly backlog?: number
-  /** Who set `concurrency`: a worker's option is only a seed, and never overrides what was set on the queue. */
+  /** What set `concurrency`: a worker's option is only an initial value, and never overrides what was set on the queue. */
   readonly by: 'worker' | 'queue'
 }
 
-/** How long finished jobs of a queue are kept, for those that do not say, and who carries it out. Stores do not look at it. */
+/**
+ * How long finished jobs of a queue are kept, where the jobs do not define it, and which processes apply it. Stores do
+ * not read it.
+ */
 export interface RetentionCell {
-  /** Somebody is to be called: only processes that know whom carry it out. */
+  /** The retention has callbacks: only processes that have registered them apply it. */
   readonly callbacks?: boolean
   /** Absent: the default. */
   readonly keep?: KeepByState
 }
 
-/** A worker as others see it. */
+/** A worker's entry in the registry. */
 export interface WorkerCell {
   readonly id: string
   readonly host: string
   readonly pid: number
-  /** Its process, where that can be told: whoever is on the same machine can see whether it is gone. */
+  /** Its process, where it can be identified: others on the same machine can check whether it is gone. */
   readonly origin?: Origin
   readonly queues: readonly string[]
   /** The names it handles; `undefined`: all. */
   readonly names: readonly string[] | undefined
-  /** The versions it knows of the names that have any. */
+  /** The versions that it handles, of the names that have any. */
   readonly versions: Readonly<Record<string, readonly number[]>>
   readonly state: 'running' | 'paused' | 'stopping'
-  /** It is seen at least this often, in milliseconds, while it lives. */
+  /** Its heartbeat interval in milliseconds: a live worker writes its entry at least this often. */
   readonly every: number
   readonly startedAt: number
 }
 
-/** What a cell says; nothing, where it is not there or is not an object, for a commit must not fail over a setting. */
+/** The contents of a cell; empty, where it is missing or not an object, because a commit must not fail over a setting. */
 export function readCell<T>(value: JsonText | undefined): Partial<T> {
   if (value === undefined) return {}
   try {

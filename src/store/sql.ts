@@ -1,15 +1,15 @@
-// store/sql.ts: how any transaction on an SQL database can be given to Millrace.
+// store/sql.ts: how to pass any transaction on an SQL database to Millrace.
 
-/** A row, by the names of its columns. */
+/** A row, by column names. */
 export type SqlRow = Readonly<Record<string, unknown>>
 
-/** A transaction of Prisma, as `prisma.$transaction(async (tx) => …)` gives it. */
+/** A Prisma transaction, as `prisma.$transaction(async (tx) => …)` passes it. */
 export interface PrismaTransaction {
-  /** Runs one statement and gives its rows. */
+  /** Runs one statement and returns its rows. */
   $queryRawUnsafe(query: string, ...values: never[]): PromiseLike<unknown>
 }
 
-/** A transaction of Prisma under the name that all others have; undefined for anything else. */
+/** Adapts a Prisma transaction to `SqlTransaction`; undefined for anything else. */
 export function prismaIn(tx: object): SqlTransaction | undefined {
   const { $queryRawUnsafe: query } = tx as { $queryRawUnsafe?: unknown }
   if (typeof query !== 'function') return undefined
@@ -18,14 +18,14 @@ export function prismaIn(tx: object): SqlTransaction | undefined {
 }
 
 /**
- * A transaction of any library, as Millrace can use it. `execute` runs one statement within the transaction and gives its
- * rows, none for a statement that answers no rows:
+ * A transaction of any library, as Millrace can use it. `execute` runs one statement in the transaction and returns its rows,
+ * an empty list for a statement that returns none:
  *
  * ```ts
  * const tx = { execute: async (sql, params) => (await client.run(sql, params)).rows }
  * ```
  */
 export interface SqlTransaction {
-  /** Runs one statement; its parameters are given in the style of the database: `?` in SQLite, `$1` in PostgreSQL. */
+  /** Runs one statement; parameters are in the style of the database: `?` in SQLite, `$1` in PostgreSQL. */
   execute(sql: string, params: readonly unknown[]): Promise<readonly SqlRow[]> | readonly SqlRow[]
 }

@@ -1,62 +1,62 @@
-// store/transaction-context.ts: the transaction that the code running now is inside of. Calls to the same store join it.
+// store/transaction-context.ts: the transaction that the running code is inside of. Calls to the same store join it.
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { MillraceError } from '../job/errors.js'
 import type { Time } from '../job/job.js'
 import type { Group, Store, Tx, Verdict } from './store.js'
 
-/** A job of an add by which it can be seen that the transaction of the add was committed. */
+/** A job of an add that shows, if it is found later, that the add's transaction was committed. */
 export interface Evidence {
   readonly id: string
   readonly queue: string
-  /** When it was added: another one of the same id proves nothing. */
+  /** When it was added: another job of the same id proves nothing. */
   readonly createdAt: Time
-  /** Whether it stood already. */
+  /** Whether it existed already. */
   readonly duplicate: boolean
   /** How many jobs the report is about. */
   readonly jobs: number
 }
 
-/** Holds reports until a transaction was committed. */
+/** Holds reports back until a transaction is committed. */
 export interface AfterCommit {
   /** Reports once it has been committed; never if it is rolled back. */
   afterCommit(report: () => void, evidence?: Evidence): void
 }
 
-/** A transaction that calls of the code inside it join. */
+/** An open transaction, joined by calls of the code inside it. */
 export class OpenTransaction implements AfterCommit {
   readonly store: Store
   readonly tx: Tx
-  /** The one that was open where this one was made: on another store, or the one that this is a savepoint of. */
+  /** The transaction that was open where this one was created: on another store, or the one that this is a savepoint of. */
   readonly outer: OpenTransaction | undefined
-  /** The job that it will settle by itself, which nothing else may move inside of it. */
+  /** The job that the transaction itself settles at its end; nothing else may move that job inside it. */
   settles: string | undefined
   #ended = false
-  /** The savepoints inside it, one after the other: two that overlap would end each other. */
+  /** The open savepoint inside it. Savepoints run one after the other: two that overlap would end each other. */
   #nested: Promise<unknown> | undefined
-  /** Calls that were made in it and have no answer yet. */
+  /** Calls made in it that have no result yet. */
   readonly #calls = new Set<Promise<unknown>>()
-  readonly #told: (readonly [report: () => void, evidence: Evidence | undefined])[] = []
-  /** Finds out whether it was committed, where it is the user's to end. */
+  readonly #reports: (readonly [report: () => void, evidence: Evidence | undefined])[] = []
+  /** Finds out whether it was committed, where the user ends it. */
   readonly #outcomes: AfterCommit | undefined
 
   constructor(store: Store, tx: Tx, outcomes?: AfterCommit) {
     this.store = store
     this.tx = tx
     this.#outcomes = outcomes
-    this.outer = places.getStore()?.open
+    this.outer = positions.getStore()?.open
   }
 
-  /** Whether it has ended: calls that come later are refused. */
+  /** Whether it has ended: later calls are refused. */
   get ended(): boolean {
     return this.#ended
   }
 
-  /** It is about to be committed or rolled back: nothing joins it any more. */
+  /** Marks it as about to be committed or rolled back: no call joins it any more. */
   end(): void {
     this.#ended = true
   }
 
-  /** Refuses what comes when it has ended. */
+  /** Throws if it has ended. */
   refuseEnded(): void {
     if (!this.#ended) return
     throw new MillraceError(
@@ -65,7 +65,7 @@ export class OpenTransaction implements AfterCommit {
     )
   }
 
-  /** Refuses groups that would move the job which this transaction, or one around it, settles by itself. */
+  /** Throws if a group would move the job that this transaction, or one enclosing it, settles itself. */
   refuseOwn(groups: readonly Group[], on = this.store): void {
     const id = this.store === on ? this.settles : undefined
     if (id !== undefined && groups.some((group) => group.some((each) => each.kind === 'move' && each.id === id))) {
@@ -78,7 +78,7 @@ export class OpenTransaction implements AfterCommit {
     this.outer?.refuseOwn(groups, on)
   }
 
-  /** Keeps count of a call made in it. */
+  /** Tracks a call made in it until it is answered. */
   during<T>(call: Promise<T>): Promise<T> {
     this.#calls.add(call)
     const over = (): void => void this.#calls.delete(call)
@@ -87,57 +87,60 @@ export class OpenTransaction implements AfterCommit {
   }
 
   /**
-   * Nothing joins it any more, and what has joined it, whether or not anybody waits for that, has its answer: sent after
-   * the end, it would run outside of any transaction, or within the next one on the same connection.
+   * Lets no further call join, and waits for the answers to all calls that have joined, awaited or not: sent after the
+   * end, a call would run outside of any transaction, or in the next one on the same connection.
    */
   async over(): Promise<void> {
     this.end()
     if (this.#calls.size > 0) await Promise.allSettled(this.#calls)
   }
 
-  /** Tells once it has been committed; never if it is rolled back. */
+  /** Reports once it has been committed; never if it is rolled back. */
   afterCommit(report: () => void, evidence?: Evidence): void {
-    if (this.#outcomes === undefined) this.#told.push([report, evidence])
+    if (this.#outcomes === undefined) this.#reports.push([report, evidence])
     else this.#outcomes.afterCommit(report, evidence)
   }
 
-  /** It was committed. What a savepoint has to tell waits for the transaction around it. */
+  /** Runs its reports after its commit. The reports of a savepoint wait for the transaction enclosing it. */
   committed(): void {
-    const around = this.outer?.store === this.store && !this.outer.ended ? this.outer : undefined
-    for (const [report, evidence] of this.#told.splice(0)) {
-      if (around === undefined) report()
-      else around.afterCommit(report, evidence)
+    const enclosing = this.outer?.store === this.store && !this.outer.ended ? this.outer : undefined
+    for (const [report, evidence] of this.#reports.splice(0)) {
+      if (enclosing === undefined) report()
+      else enclosing.afterCommit(report, evidence)
     }
   }
 
-  /** Resolves when no savepoint is open inside it; undefined where none is: what is written now would belong to it. */
+  /**
+   * Resolves when no savepoint is open inside it; undefined where none is. A write made meanwhile would become part of
+   * the savepoint.
+   */
   get busy(): Promise<unknown> | undefined {
     return this.#nested
   }
 
-  /** Sends groups within it. Where the driver is synchronous, they are written before this returns. */
+  /** Sends groups in it. Where the driver is synchronous, they are written before this returns. */
   async commit(groups: readonly Group[]): Promise<readonly Verdict[]> {
     while (this.#nested !== undefined) await this.#nested
     this.refuseEnded()
     return (await this.during(commitWithin(this.store, this.tx, groups))).groups
   }
 
-  /** Sends its last group, when all that has joined it is over. */
+  /** Sends its last group, when all calls that joined it have been answered. */
   async conclude(last: Group): Promise<Verdict> {
     await this.over()
     while (this.#nested !== undefined) await this.#nested
     return (await commitWithin(this.store, this.tx, [last])).groups[0]!
   }
 
-  /** Runs work in a savepoint of it, after those that are open. */
+  /** Runs work in a savepoint of it, after the savepoints that are open. */
   async nest<T>(work: (tx: Tx) => Promise<T>): Promise<T> {
     while (this.#nested !== undefined) await this.#nested
     this.refuseEnded()
-    const answer = this.store.transact!(work, this.tx)
-    const over = answer.then(ignore, ignore)
+    const result = this.store.transact!(work, this.tx)
+    const over = result.then(ignore, ignore)
     this.#nested = over
     try {
-      return await answer
+      return await result
     } finally {
       this.#nested = undefined
     }
@@ -146,47 +149,51 @@ export class OpenTransaction implements AfterCommit {
 
 const ignore = (): void => {}
 
-/** Sends groups within a transaction of the user's. */
+/** Sends groups in a user transaction. */
 export function commitWithin(store: Store, tx: Tx, groups: readonly Group[]): ReturnType<Store['commit']> {
   return store.commit({ writer: '', seq: 0, groups, renewals: [], asks: [] }, tx)
 }
 
-/** Where an attempt or a call keeps the transaction that it has open, if any. */
+/** Holds the open transaction, if any, of an attempt or a call. */
 export interface TransactionPosition {
   open: OpenTransaction | undefined
-  /** One is being opened: calls to its store wait until it is, or they would wait for its end. */
+  /** A transaction is being opened: calls to its store wait until it is open, otherwise they would wait for its end. */
   opening?: { readonly store: Store; readonly until: Promise<void> } | undefined
 }
 
-const places = new AsyncLocalStorage<TransactionPosition | undefined>()
+const positions = new AsyncLocalStorage<TransactionPosition | undefined>()
 
 /** The open transaction on this store that the code running now is inside of. */
 export function openTransaction(store: Store): OpenTransaction | undefined {
-  for (let open = places.getStore()?.open; open !== undefined; open = open.outer) {
+  for (let open = positions.getStore()?.open; open !== undefined; open = open.outer) {
     if (open.store === store && !open.ended) return open
   }
   return undefined
 }
 
 /**
- * The transaction on this store that a call made now joins: the one that the calling code is inside of, if the call names
- * none or that one. Refused where it has ended, or is about to: nobody could say whether what is written should stand.
+ * The transaction on this store that a call made now joins: the one that the calling code is inside of, if the call
+ * names none or that one. Throws if that transaction has ended, or is about to: it would be unknown whether the write
+ * counts.
  */
 export function joinedTransaction(store: Store, named?: Tx): OpenTransaction | undefined {
-  let open = places.getStore()?.open
+  let open = positions.getStore()?.open
   while (open !== undefined && open.store !== store) open = open.outer
   if (named !== undefined && open?.tx !== named) return undefined
   open?.refuseEnded()
   return open
 }
 
-/** Resolves when the transaction on this store that the code running now is about to be inside of is open, or is not to be. */
+/** Resolves when the transaction on this store that the running code is opening is open, or could not be opened. */
 export function openingTransaction(store: Store): Promise<void> | undefined {
-  const opening = places.getStore()?.opening
+  const opening = positions.getStore()?.opening
   return opening?.store === store ? opening.until : undefined
 }
 
-/** Refuses, inside a transaction on this store, a call that would wait for what itself waits for the transaction's end. */
+/**
+ * Throws, inside a transaction on this store, for a call that would wait for something that happens only after the
+ * transaction's end.
+ */
 export function refuseInside(store: Store, call: string): void {
   if (openTransaction(store) === undefined) return
   throw new MillraceError(
@@ -195,35 +202,35 @@ export function refuseInside(store: Store, call: string): void {
   )
 }
 
-/** Runs work inside a place. */
-export function runInside<T>(place: TransactionPosition, work: () => T): T {
-  return places.run(place, work)
+/** Runs work at a transaction position. */
+export function runInside<T>(position: TransactionPosition, work: () => T): T {
+  return positions.run(position, work)
 }
 
 /**
- * The code running now, and all that follows from it, is inside a place from here on. Whoever called that code goes back
- * to where it was with `leaveTo`.
+ * Puts the running code, and everything it starts, at a transaction position from here on. The caller of that code
+ * restores its own with `leaveTo`.
  */
-export function enter(place: TransactionPosition): void {
-  places.enterWith(place)
+export function enter(position: TransactionPosition): void {
+  positions.enterWith(position)
 }
 
-/** The place that the code running now is inside of. */
+/** The transaction position of the running code. */
 export function placeNow(): TransactionPosition | undefined {
-  return places.getStore()
+  return positions.getStore()
 }
 
-/** Goes back to a place that `placeNow` gave. */
-export function leaveTo(place: TransactionPosition | undefined): void {
-  if (places.getStore() !== place) places.enterWith(place)
+/** Restores a transaction position that `placeNow` returned. */
+export function leaveTo(position: TransactionPosition | undefined): void {
+  if (positions.getStore() !== position) positions.enterWith(position)
 }
 
-/** Runs work outside of any place: what loops and timers do is nobody's, whoever happened to wake them. */
+/** Runs work outside of any transaction: loops and timers belong to no caller, whichever call happened to wake them. */
 export function outside<T>(work: () => T): T {
-  return places.getStore() === undefined ? work() : places.run(undefined, work)
+  return positions.getStore() === undefined ? work() : positions.run(undefined, work)
 }
 
-/** Refuses a transaction where there can be none. */
+/** Throws if the store has no transactions. */
 export function refuseWithout(store: Store): void {
   if (store.can.transactions) return
   throw new MillraceError(

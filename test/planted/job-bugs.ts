@@ -20,8 +20,8 @@ export const jobBugs: readonly Bug[] = [
     title: 'a snooze costs an attempt',
     guarantee: 'crash',
     file: 'src/job/lifecycle.ts',
-    find: 'const snooze = put(job, { held: true, set: { run, attempt: job.attempt - 1 } })',
-    replace: 'const snooze = put(job, { held: true, set: { run } })',
+    find: 'const snooze = delayUntil(job, { held: true, set: { run, attempt: job.attempt - 1 } })',
+    replace: 'const snooze = delayUntil(job, { held: true, set: { run } })',
     shown: {
       file: 'test/job/lifecycle.test.ts',
       title: 'is one that was snoozed: delayed, with the attempt given back',
@@ -161,8 +161,8 @@ export const jobBugs: readonly Bug[] = [
     title: 'runs of two times get the same id',
     guarantee: 'schedule',
     file: 'src/job/schedule.ts',
-    find: 'return `run:${inQueue(queue)}:${new Date(time).toISOString()}:${key}`',
-    replace: 'return `run:${inQueue(queue)}:${new Date(0 * time).toISOString()}:${key}`',
+    find: 'return `run:${escapeQueue(queue)}:${new Date(time).toISOString()}:${key}`',
+    replace: 'return `run:${escapeQueue(queue)}:${new Date(0 * time).toISOString()}:${key}`',
     unit: ['test/queue/schedules.test.ts'],
   },
   {

@@ -187,7 +187,7 @@ export const storeBugs: readonly Bug[] = [
     guarantee: 'acknowledged',
     file: 'src/store/batcher.ts',
     find: 'for (const each of taken) this.#fail(each, error)',
-    replace: 'for (const each of taken) this.#land(each, { ok: true, inserted: [] })',
+    replace: 'for (const each of taken) this.#settle(each, { ok: true, inserted: [] })',
   },
   {
     title: 'a batch that is sent again gets another number',
@@ -207,7 +207,7 @@ export const storeBugs: readonly Bug[] = [
     title: 'a busy group is dropped',
     guarantee: 'acknowledged',
     file: 'src/store/batcher.ts',
-    find: 'this.#groups.push(waiting)\n      this.#schedule()',
+    find: 'this.#groups.push(pending)\n      this.#schedule()',
     replace: 'this.#schedule()',
     shown: { file: 'test/store/batcher.test.ts', title: 'sent again as it is, if it was refused as busy' },
   },
@@ -215,7 +215,7 @@ export const storeBugs: readonly Bug[] = [
     title: 'another writer follows a batch that has no answer',
     guarantee: 'once',
     file: 'src/store/batcher.ts',
-    find: 'if (this.#seq >= this.#options.tenure && this.#sure) this.#rename()',
+    find: 'if (this.#seq >= this.#options.tenure && this.#lastAnswered) this.#rename()',
     replace: 'if (this.#seq >= this.#options.tenure) this.#rename()',
   },
 ]
