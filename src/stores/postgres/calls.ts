@@ -1,24 +1,24 @@
-// stores/postgres/calls.ts: statements that call the functions of the schema.
+// stores/postgres/calls.ts: builds the statements that call the SQL functions of the schema.
 import type { Call, Value } from './drivers/driver.js'
 import { quoted } from './migrate.js'
 
-/** Writer and number, origin, queue and lane, the queue's name, what jobs alike share, their ids and data, the time. */
-const added = [
+/** Writer and sequence number, origin, queue and lane, queue name, the shared values of the jobs, ids, data, time. */
+const addParameters = [
   ...['text', 'bigint', 'text', 'int', 'int', 'text'],
   ...['bigint', 'boolean', 'bigint', 'text', 'text', 'text', 'bigint'],
 ]
 
-/** The same with groups; the newest never goes first. */
-const shared = [
+/** The same for jobs with groups, which have no last-in-first-out order. */
+const addSharedParameters = [
   ...['text', 'bigint', 'text', 'int', 'int', 'text'],
   ...['bigint', 'bigint', 'text', 'text', 'text', 'text', 'bigint'],
 ]
 
-/** What each function takes. */
-const takes = {
-  add_one_v1: added,
-  add_shared_v1: shared,
-  add_v2: added,
+/** The parameter types of each function. */
+const parameterTypes = {
+  add_one_v1: addParameters,
+  add_shared_v1: addSharedParameters,
+  add_v2: addParameters,
   claim_v2: [
     'text',
     'bigint',
@@ -53,15 +53,15 @@ const takes = {
   watch_v2: ['text', 'bigint', 'bigint', 'int', 'bigint', 'bigint'],
 } as const satisfies Record<string, readonly string[]>
 
-/** A function of the schema. */
-export type FunctionName = keyof typeof takes
+/** The name of an SQL function of the schema. */
+export type FunctionName = keyof typeof parameterTypes
 
-/** The statements that call functions, by schema: they are the same every time. */
+/** The statement of each function and schema: its text never changes, so it is built once. */
 const statements = new Map<string, Pick<Call, 'name' | 'text'>>()
 
 /**
- * Calls a function with values in order. They travel as text whatever they are: of a parameter that is JSON, some drivers
- * would make JSON once more. The name holds the schema, since stores may share a pool, and with it prepared statements.
+ * Returns the call of a function with its arguments in order. All arguments are sent as text, because some drivers encode a
+ * JSON parameter a second time. The name contains the schema, because stores may share a pool and its prepared statements.
  */
 export function callOf(schema: string, name: FunctionName, values: readonly Value[]): Call {
   return {
@@ -72,10 +72,12 @@ export function callOf(schema: string, name: FunctionName, values: readonly Valu
 
 function statementOf(schema: string, name: FunctionName): Pick<Call, 'name' | 'text'> {
   const key = `${name}:${schema}`
-  const known = statements.get(key)
-  if (known !== undefined) return known
-  const places = takes[name].map((type, at) => (type === 'text' ? `$${at + 1}` : `$${at + 1}::text::${type}`))
-  const made = { name: key, text: `select ${quoted(schema)}.${name}(${places.join(', ')})::text` }
-  statements.set(key, made)
-  return made
+  const cached = statements.get(key)
+  if (cached !== undefined) return cached
+  const parameters = parameterTypes[name].map((type, at) =>
+    type === 'text' ? `$${at + 1}` : `$${at + 1}::text::${type}`,
+  )
+  const statement = { name: key, text: `select ${quoted(schema)}.${name}(${parameters.join(', ')})::text` }
+  statements.set(key, statement)
+  return statement
 }

@@ -1,80 +1,85 @@
-// stores/postgres/claim-cursors.ts: where lanes have been emptied by this process, so that claims need not pass over what is gone.
+// stores/postgres/claim-cursors.ts: remembers how far this process has emptied each lane, so that claims skip dead rows.
 import type { Ask } from '../../store/store.js'
 import type { RecordRow } from './rows.js'
 
-/** Jobs claimed from a lane, one after the other, from which on it pays. */
-const MANY = 1_000
+/** A lane's cursor is used once this many jobs have been claimed from it: before that it does not pay. */
+const MIN_JOBS = 1_000
 
-/** Claims after which the whole lane is read again, whatever is known. */
-const CLAIMS = 50
+/** After this many claims, one claim reads the lane from its head again. */
+const MAX_CLAIMS = 50
 
-interface Floor {
+/** A position in a lane: no job waits before it. */
+interface Cursor {
   priority: number
   ord: number
-  /** Jobs claimed, and claims made, since the lane was last read from its beginning. */
+  /** Jobs claimed from the lane since the cursor was created. */
   jobs: number
+  /** Claims since the lane was last read from its head. */
   claims: number
 }
 
 /**
- * While somebody keeps an old transaction open, PostgreSQL cannot clear away what lies at the head of a lane, and every
- * claim would pass over all of it. A claim may begin behind the last one instead: nothing waits below, unless it was
- * placed there since, which commits tell.
+ * While any old transaction is open, vacuum cannot remove the dead rows at the head of a lane, and every claim would scan
+ * all of them. A claim starts at the cursor of the last one instead: no job waits before it, unless a commit has placed one
+ * there since. Answers and notifications report such placements.
  */
 export class ClaimCursors {
-  readonly #floors = new Map<number, Floor>()
+  readonly #cursors = new Map<number, Cursor>()
 
-  /** The floors of all lanes, for an ask; none where none pays. */
+  /** The cursors to send with a claim, by lane; `undefined` if there are none. */
   of({ want, ahead }: Ask): object | undefined {
     if (want + ahead <= 0) return undefined
-    let floors: Record<string, readonly [number, number]> | undefined
-    for (const [lane, floor] of this.#floors) {
-      if (floor.jobs < MANY) continue
-      if (floor.claims >= CLAIMS) {
-        floor.claims = 0
+    let cursors: Record<string, readonly [number, number]> | undefined
+    for (const [lane, cursor] of this.#cursors) {
+      if (cursor.jobs < MIN_JOBS) continue
+      if (cursor.claims >= MAX_CLAIMS) {
+        cursor.claims = 0
         continue
       }
-      floors ??= {}
-      floors[lane] = [floor.priority, floor.ord]
+      cursors ??= {}
+      cursors[lane] = [cursor.priority, cursor.ord]
     }
-    return floors
+    return cursors
   }
 
-  /** Jobs were claimed: the lanes are known to be empty up to the last of each, if there were enough; but those in which groups were passed over. */
+  /**
+   * Moves the cursor of each lane to the last job claimed from it. A claim that got fewer jobs than it wanted drops all
+   * cursors. `gated` are lanes in which the claim skipped groups, so that jobs still wait before the last one claimed.
+   */
   claimed({ want, ahead }: Ask, rows: readonly RecordRow[], gated: readonly number[] = []): void {
     if (rows.length < want + ahead) return this.drop()
     for (const row of rows) {
-      if (typeof row[0] === 'string') this.#raise(row[1] as number, row[7] as number, row[8] as number)
-      else this.#raise(row[0] as number, row[2] as number, row[3] as number)
+      if (typeof row[0] === 'string') this.#advance(row[1] as number, row[7] as number, row[8] as number)
+      else this.#advance(row[0] as number, row[2] as number, row[3] as number)
     }
-    for (const lane of gated) this.#floors.delete(lane)
-    for (const floor of this.#floors.values()) floor.claims++
+    for (const lane of gated) this.#cursors.delete(lane)
+    for (const cursor of this.#cursors.values()) cursor.claims++
   }
 
-  /** Jobs were placed in lanes. */
+  /** Drops the cursors that jobs have been placed before. */
   placed(places: readonly (readonly [lane: number, priority: number, ord: number])[]): void {
     for (const [lane, priority, ord] of places) {
-      const floor = this.#floors.get(lane)
-      if (floor === undefined) continue
-      if (priority < floor.priority || (priority === floor.priority && ord < floor.ord)) this.#floors.delete(lane)
+      const cursor = this.#cursors.get(lane)
+      if (cursor === undefined) continue
+      if (priority < cursor.priority || (priority === cursor.priority && ord < cursor.ord)) this.#cursors.delete(lane)
     }
   }
 
-  /** Nobody knows what was placed where. */
+  /** Drops all cursors, for when placements may have been missed. */
   drop(): void {
-    this.#floors.clear()
+    this.#cursors.clear()
   }
 
-  #raise(lane: number, priority: number, ord: number): void {
-    const floor = this.#floors.get(lane)
-    if (floor === undefined) {
-      this.#floors.set(lane, { priority, ord, jobs: 1, claims: 0 })
+  #advance(lane: number, priority: number, ord: number): void {
+    const cursor = this.#cursors.get(lane)
+    if (cursor === undefined) {
+      this.#cursors.set(lane, { priority, ord, jobs: 1, claims: 0 })
       return
     }
-    floor.jobs++
-    if (priority > floor.priority || (priority === floor.priority && ord > floor.ord)) {
-      floor.priority = priority
-      floor.ord = ord
+    cursor.jobs++
+    if (priority > cursor.priority || (priority === cursor.priority && ord > cursor.ord)) {
+      cursor.priority = priority
+      cursor.ord = ord
     }
   }
 }

@@ -1,4 +1,4 @@
-// stores/postgres/decode.ts: what the function `commit_v1` answers, as a receipt.
+// stores/postgres/decode.ts: decodes the answer of `commit_v1` and of the fast paths into a receipt.
 import type { Insert } from '../../job/change.js'
 import type { EdgeState, JobRecord } from '../../job/job.js'
 import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../store/store.js'
@@ -6,92 +6,95 @@ import { movedJob } from '../../job/record.js'
 import { createRecord, givenOrder } from '../apply.js'
 import type { Settings } from '../job-settings.js'
 import { LANDED } from '../verdicts.js'
-import { claimedOf, claimsOf, parted, recordOf } from './rows.js'
+import { claimedOf, claimsOf, recordOf, splitAnswer } from './rows.js'
 import type { Lane, RecordRow } from './rows.js'
 
-/** Groups that have more to say than that they landed. */
+/** The verdict of groups that did more than land. */
 type GroupAnswer =
-  /** Each inserted one job: their groups, places, and the fence they began at. */
+  /** Groups that inserted one job each: the indexes of the groups, the orders of the jobs, and their first fence. */
   | readonly ['i', readonly number[], readonly number[], number]
-  /** All of them inserted one job each: how many, where each block of places begins, whether the newest goes first, and the fence. */
+  /** All groups inserted one job each: count, first number of each block of orders, 1 for lifo, fence. */
   | readonly ['I', number, readonly number[], 0 | 1, number]
-  /** All of them inserted one job each, with a group: their places, and the fence. */
+  /** All groups inserted one job each, in a shared lane: the orders of the jobs, and the fence. */
   | readonly ['S', readonly number[], number]
-  /** One group, and place, fence and edges of each job that it inserted. */
+  /** The index of one group, and order, fence and edge states of each job that it inserted. */
   | readonly ['g', number, readonly (readonly [number, number, string])[]]
-  /** One group, and the jobs that it inserted; or, where the answer is givenOrder again, their ids. */
+  /** The index of one group, and the jobs that it inserted; their ids, if the answer is a replay. */
   | readonly ['R', number, readonly RecordRow[] | readonly string[]]
-  /** One group that was refused: why, over what, and what stands there (1: that job, to be read; or another, by its id). */
+  /**
+   * The index of a refused group, the reason, the id or key that refused it, and what exists under it: a row, or 1 for the
+   * job of that id, or a text for the id of another job. The last two are read again.
+   */
   | readonly ['x', number, Why, string, RecordRow | Cell | string | 1 | null]
 
-/** An answer. */
-export interface Answer {
-  /** It was givenOrder before. */
+/** The answer to a batch. */
+export interface CommitAnswer {
+  /** The batch was applied before: this is a replay. */
   readonly again?: true
   readonly now: number
   readonly groups: readonly GroupAnswer[]
   readonly renewals: readonly (readonly [number, Why, string, RecordRow | 1 | null])[]
   readonly asks: readonly (readonly RecordRow[])[]
-  /** Which commit claimed the jobs, where the answer is givenOrder again. */
+  /** In a replay: the number of the commit that claimed the jobs. */
   readonly claim?: number | null
-  /** When to ask again, because of a rate. */
+  /** When to claim again, because of a rate. */
   readonly later?: number
-  /** When the jobs of each ask were claimed, where that was later: a queue's row was waited for. */
+  /** When the jobs of each ask were claimed, if later than `now`: the claim waited for the lock on a queue's row. */
   readonly begun?: readonly number[]
-  /** Lanes of which some was passed over, because groups are bounded. */
+  /** Lanes in which the claim skipped groups that are at their limit. */
   readonly gated?: readonly number[]
-  /** How many events were recorded. */
+  /** The number of recorded events. */
   readonly events: number
   readonly work: Notice['work']
   readonly due: Notice['due']
   readonly revoked: Notice['revoked']
-  /** Where jobs were placed in lanes: lane, priority, place. */
+  /** Where jobs were placed in lanes: lane, priority, order. */
   readonly places: readonly (readonly [number, number, number])[]
 }
 
-/** The answer in a text. */
-export function answerOf(text: string): Answer {
-  const [json, rows] = parted(text)
-  const answer = JSON.parse(json) as Answer
+/** Parses the text of an answer. */
+export function answerOf(text: string): CommitAnswer {
+  const [json, rows] = splitAnswer(text)
+  const answer = JSON.parse(json) as CommitAnswer
   if (rows === undefined) return answer.asks === undefined ? { ...answer, asks: [] } : answer
   const [claims] = answer.asks as unknown as [Parameters<typeof claimsOf>[0]]
   return { ...answer, asks: [claimsOf(claims, rows)] }
 }
 
-/** What reading an answer needs to know. */
-export interface Reader {
+/** What decoding an answer needs. */
+export interface DecodeContext {
   readonly settings: Settings
   lane(id: number): Lane
 }
 
-/** Places in a block: the step of the sequence that they come from. */
+/** Order numbers in a block: the increment of the sequence that they come from. */
 const BLOCK = 1_024
 
 const edgeStates: Readonly<Record<string, EdgeState>> = { o: 'open', e: 'ended', b: 'broken' }
 
-/** Makes the receipt; `standing` are jobs that the answer names and does not hold. */
+/** Makes the receipt of a batch; `current` are the jobs that the answer names without their records. */
 export function receiptOf(
   batch: Batch,
-  answer: Answer,
-  reader: Reader,
-  standing?: ReadonlyMap<string, JobRecord>,
+  answer: CommitAnswer,
+  context: DecodeContext,
+  current?: ReadonlyMap<string, JobRecord>,
 ): Receipt {
   const { now } = answer
   const groups: Verdict[] = Array.from(batch.groups, () => LANDED)
-  // One that is sent again for its claims alone has none of the groups that it had.
+  // A batch that is replayed for its claims alone has no groups, while its stored answer has.
   for (const each of groups.length === 0 ? [] : answer.groups) {
     if (each[0] === 'i') {
-      const [, places, ords, fence] = each
-      for (const [at, n] of places.entries()) {
+      const [, indexes, ords, fence] = each
+      for (const [at, n] of indexes.entries()) {
         const { job } = batch.groups[n]![0] as Insert
         groups[n] = { ok: true, inserted: [createRecord(job, undefined, givenOrder(ords[at]!), fence, now)] }
       }
     } else if (each[0] === 'I') {
-      const [, count, blocks, newest, fence] = each
+      const [, count, blocks, lifo, fence] = each
       for (let n = 0; n < count; n++) {
         const { job } = batch.groups[n]![0] as Insert
-        const place = blocks[Math.floor(n / BLOCK)]! + (n % BLOCK)
-        const ord = newest === 1 ? -1 - place : place
+        const number = blocks[Math.floor(n / BLOCK)]! + (n % BLOCK)
+        const ord = lifo === 1 ? -1 - number : number
         groups[n] = { ok: true, inserted: [createRecord(job, undefined, givenOrder(ord), fence, now)] }
       }
     } else if (each[0] === 'S') {
@@ -99,17 +102,17 @@ export function receiptOf(
         const { job } = batch.groups[n]![0] as Insert
         groups[n] = { ok: true, inserted: [createRecord(job, undefined, givenOrder(ord), each[2], now)] }
       }
-    } else if (each[0] === 'x') groups[each[1]] = refused(each[2], each[3], each[4], reader, standing)
-    else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, now, reader, standing) }
+    } else if (each[0] === 'x') groups[each[1]] = refused(each[2], each[3], each[4], context, current)
+    else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, now, context, current) }
   }
   const renewals: Verdict[] = batch.renewals.map(() => LANDED)
   const notRenewed = renewals.length === 0 ? [] : answer.renewals
-  for (const [n, why, id, job] of notRenewed) renewals[n] = refused(why, id, job, reader, standing)
+  for (const [n, why, id, job] of notRenewed) renewals[n] = refused(why, id, job, context, current)
   const asks = answer.asks.map((rows, at) =>
     rows.map((row) => {
-      if (typeof row[0] === 'string') return recordOf(row, reader.settings)
-      const began = answer.begun?.[at] ?? now
-      return claimedOf(row, reader.lane(row[0] as number), batch.asks[at]!.worker, began, reader.settings)
+      if (typeof row[0] === 'string') return recordOf(row, context.settings)
+      const claimedAt = answer.begun?.[at] ?? now
+      return claimedOf(row, context.lane(row[0] as number), batch.asks[at]!.worker, claimedAt, context.settings)
     }),
   )
   const { later } = answer
@@ -128,8 +131,8 @@ function insertedOf(
   batch: Batch,
   each: Extract<GroupAnswer, readonly ['g' | 'R', ...unknown[]]>,
   now: number,
-  { settings }: Reader,
-  standing: ReadonlyMap<string, JobRecord> | undefined,
+  { settings }: DecodeContext,
+  current: ReadonlyMap<string, JobRecord> | undefined,
 ): readonly JobRecord[] {
   const inserts = batch.groups[each[1]]!.filter((change) => change.kind === 'insert')
   if (each[0] === 'g') {
@@ -141,7 +144,7 @@ function insertedOf(
   }
   return each[2].flatMap((row) => {
     if (typeof row !== 'string') return [recordOf(row, settings)]
-    const job = standing?.get(row)
+    const job = current?.get(row)
     return job === undefined ? [] : [job]
   })
 }
@@ -149,20 +152,20 @@ function insertedOf(
 function refused(
   why: Why,
   id: string,
-  stands: RecordRow | Cell | string | 1 | null,
-  { settings }: Reader,
-  standing: ReadonlyMap<string, JobRecord> | undefined,
+  existing: RecordRow | Cell | string | 1 | null,
+  { settings }: DecodeContext,
+  current: ReadonlyMap<string, JobRecord> | undefined,
 ): Refused {
-  if (stands === null) return { ok: false, why, id }
-  if (why === 'version') return { ok: false, why, id, cell: stands as Cell }
-  const read = stands === 1 ? id : typeof stands === 'string' ? stands : undefined
-  const job = read === undefined ? recordOf(stands as RecordRow, settings) : standing?.get(read)
+  if (existing === null) return { ok: false, why, id }
+  if (why === 'version') return { ok: false, why, id, cell: existing as Cell }
+  const jobId = existing === 1 ? id : typeof existing === 'string' ? existing : undefined
+  const job = jobId === undefined ? recordOf(existing as RecordRow, settings) : current?.get(jobId)
   if (job === undefined) return { ok: false, why, id }
   return why === 'fence' ? { ok: false, why, id, job: movedJob(job) } : { ok: false, why, id, job }
 }
 
-/** The ids of jobs that an answer speaks of and does not hold: it was givenOrder before, or holds as much as it may. */
-function wantedBy({ groups, renewals }: Answer): readonly string[] {
+/** The ids of jobs that an answer names without their records: it is a replay, or the answer holds as much as it may. */
+function idsToRead({ groups, renewals }: CommitAnswer): readonly string[] {
   const ids = new Set<string>()
   for (const each of groups) {
     if (each[0] === 'x' && each[4] === 1) ids.add(each[3])
@@ -173,61 +176,66 @@ function wantedBy({ groups, renewals }: Answer): readonly string[] {
   return [...ids]
 }
 
-/** Those jobs, as they stand now. */
-export async function standingFor(
-  answer: Answer,
+/** Reads the jobs that an answer names without their records. */
+export async function currentJobs(
+  answer: CommitAnswer,
   get: (ids: readonly string[]) => Promise<readonly (JobRecord | undefined)[]>,
 ): Promise<ReadonlyMap<string, JobRecord>> {
-  const ids = wantedBy(answer)
-  const standing = new Map<string, JobRecord>()
-  for (const job of ids.length === 0 ? [] : await get(ids)) if (job !== undefined) standing.set(job.id, job)
-  return standing
+  const ids = idsToRead(answer)
+  const current = new Map<string, JobRecord>()
+  for (const job of ids.length === 0 ? [] : await get(ids)) if (job !== undefined) current.set(job.id, job)
+  return current
 }
 
-/** What a notification tells. */
-type Told = Pick<Answer, 'events' | 'work' | 'due' | 'revoked' | 'places'> & {
-  /** The process that tells it; empty for a transaction. */
+/** The payload of a notification. */
+type Notification = Pick<CommitAnswer, 'events' | 'work' | 'due' | 'revoked' | 'places'> & {
+  /** The process that committed; empty for a user transaction. */
   readonly from: string
-  /** There was more than fits. */
+  /** The notice did not fit into a notification. */
   readonly much?: true
 }
 
-/** What is in a notification; nothing, if it was not sent by a commit. */
-export function toldIn(payload: string): Told | undefined {
-  let told: Partial<Told> | null
+/** Parses the payload of a notification; `undefined` if no commit sent it. */
+export function notificationOf(payload: string): Notification | undefined {
+  let parsed: Partial<Notification> | null
   try {
-    told = JSON.parse(payload) as Partial<Told> | null
+    parsed = JSON.parse(payload) as Partial<Notification> | null
   } catch {
     return undefined
   }
-  if (typeof told?.from !== 'string' || typeof told.events !== 'number') return undefined
-  const { from, events, work, due, revoked, places } = told
+  if (typeof parsed?.from !== 'string' || typeof parsed.events !== 'number') return undefined
+  const { from, events, work, due, revoked, places } = parsed
   const lists = [work, due, revoked, places]
   return lists.every(Array.isArray)
-    ? (told as Told)
+    ? (parsed as Notification)
     : { from, events, much: true, work: [], due: [], revoked: [], places: [] }
 }
 
-/** What a receipt that is givenOrder again reads anew. */
+/** What a replay reads again. */
 interface ReplaySource {
   get(ids: readonly string[]): Promise<readonly (JobRecord | undefined)[]>
-  /** The jobs that one commit claimed and that are still held, with who holds them. */
+  /** The jobs that one commit claimed and that are still leased, with their lease holders. */
   claimed(number: number): Promise<readonly (readonly [worker: string, row: RecordRow])[]>
 }
 
-/** The answer to a batch that was applied before: what it does not hold is read again. */
-export async function replayOf(batch: Batch, answer: Answer, reader: Reader, source: ReplaySource): Promise<Receipt> {
-  const asksAlone = batch.groups.length + batch.renewals.length === 0
-  const standing = asksAlone ? undefined : await standingFor(answer, (ids) => source.get(ids))
+/** Makes the receipt of a batch that was applied before: reads again the jobs that the stored answer does not hold. */
+export async function replayOf(
+  batch: Batch,
+  answer: CommitAnswer,
+  context: DecodeContext,
+  source: ReplaySource,
+): Promise<Receipt> {
+  const claimsAlone = batch.groups.length + batch.renewals.length === 0
+  const current = claimsAlone ? undefined : await currentJobs(answer, (ids) => source.get(ids))
   const claimed = new Map<string, JobRecord[]>()
   if (typeof answer.claim === 'number') {
     for (const [worker, row] of await source.claimed(answer.claim)) {
       const jobs = claimed.get(worker) ?? []
-      jobs.push(recordOf(row, reader.settings))
+      jobs.push(recordOf(row, context.settings))
       claimed.set(worker, jobs)
     }
   }
-  const receipt = receiptOf(batch, { ...answer, asks: [] }, reader, standing)
+  const receipt = receiptOf(batch, { ...answer, asks: [] }, context, current)
   const asks = batch.asks.map(({ worker }) => {
     const jobs = claimed.get(worker) ?? []
     claimed.delete(worker)

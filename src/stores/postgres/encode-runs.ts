@@ -1,29 +1,29 @@
-// stores/postgres/encode-runs.ts: groups of which many are alike, as one step of `commit_v1` takes them: moves, and notes by holders.
+// stores/postgres/encode-runs.ts: encodes many similar groups as one step of `commit_v1`: moves, and notes by lease holders.
 import type { Change, Move, MoveFields, Note } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { Group } from '../../store/store.js'
 import { UNIT } from './rows.js'
 
 /**
- * What becomes of a job, as `sql/moves.ts` reads it: completed, failed or cancelled (in capitals: and then removed);
- * delayed, or delayed for another attempt (`r`); waiting where it stood, or behind all others (`n`); removed, of which
- * those that wait for it are told (`G`), or not (`g`).
+ * What a move does to a job, as `functions/move-many.ts` reads it: completed, failed or cancelled (`c`, `f`, `x`; in
+ * capitals: and then removed); delayed (`d`), or delayed for another attempt (`r`); waiting with its old order (`w`), or
+ * behind all others (`n`); removed with a release of its dependents (`G`), or without (`g`).
  */
 type Verb = 'c' | 'f' | 'x' | 'C' | 'F' | 'X' | 'd' | 'r' | 'w' | 'n' | 'g' | 'G'
 
-/** Who moves a job: its holder, or somebody else; or it is removed. */
+/** Who moves a job: its lease holder (`held`) or another caller (`hand`); `gone` if the move removes it. */
 type By = 'held' | 'hand' | 'gone'
 
-/** A group that is one move, and what follows from it alone. */
+/** A group of one move with its release and removal. */
 interface PlainMove {
   readonly move: Move
   readonly verb: Verb
   readonly by: By
-  /** What its holder said just before. */
+  /** The note that the lease holder wrote in the same group. */
   readonly note: Note | undefined
 }
 
-/** Moves of jobs, all of them by holders, by somebody else, or removals. */
+/** Moves of jobs that all have the same `by`. */
 export interface MoveRun {
   readonly k: 'm'
   readonly by: By
@@ -32,18 +32,18 @@ export interface MoveRun {
   readonly f: number[]
   readonly v: Verb[]
   readonly set: MoveFields[]
-  readonly w: (More | null)[]
+  readonly w: (NoteExtras | null)[]
 }
 
-/** What a note says besides: a memo, what goes with its progress, and what is told. */
-interface More {
+/** The optional parts of a note: progress, memo, `about`, and events. */
+interface NoteExtras {
   readonly p?: string
   readonly m?: string
   readonly a?: string
   readonly t?: readonly (readonly [type: string, about: string])[]
 }
 
-/** Progress, memos and log lines of jobs, by their holders. */
+/** Progress, memos and log lines of jobs, written by their lease holders. */
 export interface NoteRun {
   readonly k: 'n'
   readonly n: number[]
@@ -51,7 +51,7 @@ export interface NoteRun {
   readonly f: number[]
   readonly p: (string | null)[]
   readonly l: (readonly string[])[]
-  readonly w: (More | null)[]
+  readonly w: (NoteExtras | null)[]
 }
 
 export function moveRun(by: By): MoveRun {
@@ -64,7 +64,7 @@ export function addMove(run: MoveRun, { move, verb, note }: PlainMove, n: number
   run.f.push(move.fence)
   run.v.push(verb)
   run.set.push(move.set)
-  run.w.push(note === undefined ? null : moreOf(note, true))
+  run.w.push(note === undefined ? null : extrasOf(note, true))
 }
 
 export function noteRun(): NoteRun {
@@ -78,37 +78,37 @@ export function addNote(run: NoteRun, note: Note, n: number): void {
   run.f.push(fence)
   run.p.push(progress ?? null)
   run.l.push(logs ?? [])
-  run.w.push(moreOf(note, false))
+  run.w.push(extrasOf(note, false))
 }
 
-/** What a note says besides, and its progress where there is no other place for it. */
-function moreOf({ progress, memo, about, tells }: Note, whole: boolean): More | null {
-  if ((memo ?? about ?? tells ?? (whole ? progress : undefined)) === undefined) return null
+/** The optional parts of a note, with its progress for a move, which has no field of its own for that. */
+function extrasOf({ progress, memo, about, tells }: Note, withProgress: boolean): NoteExtras | null {
+  if ((memo ?? about ?? tells ?? (withProgress ? progress : undefined)) === undefined) return null
   return {
-    ...(whole && progress !== undefined && { p: progress }),
+    ...(withProgress && progress !== undefined && { p: progress }),
     ...(memo !== undefined && { m: memo }),
     ...(about !== undefined && { a: about }),
     ...(tells !== undefined && { t: tells.map((each) => [each.type, each.about] as const) }),
   }
 }
 
-/** The note that a group is, if its holder wrote it. */
+/** The note of a group that is one note by the lease holder and fits into a run. */
 export function plainNote(group: Group): Note | undefined {
   const [note] = group
   if (group.length !== 1 || note?.kind !== 'note' || !note.held || note.data !== undefined) return undefined
-  if (note.steps !== undefined) return undefined // written the long way
+  if (note.steps !== undefined) return undefined // not part of a run
   if ((note.progress ?? note.memo) !== undefined) return note
   return note.tells !== undefined || note.logs === undefined || note.logs.length === 0 ? undefined : note
 }
 
-/** The move that a group is, if it does no more than one of the verbs says. */
+/** The move of a group, if one of the verbs describes all that the group does. */
 export function plainMove(group: Group): PlainMove | undefined {
   const [note, ...rest] = group
   if (note?.kind !== 'note') return onlyMove(group)
   if (!note.held || note.data !== undefined || note.steps !== undefined || note.logs !== undefined) return undefined
   const move = onlyMove(rest)
-  const together = move?.by === 'held' && move.move.id === note.id && move.move.fence === note.fence
-  return together ? { ...move, note } : undefined
+  const sameLease = move?.by === 'held' && move.move.id === note.id && move.move.fence === note.fence
+  return sameLease ? { ...move, note } : undefined
 }
 
 function onlyMove(group: Group): PlainMove | undefined {
@@ -117,18 +117,18 @@ function onlyMove(group: Group): PlainMove | undefined {
   if (!isPlain(move.set)) return undefined
   const verb =
     move.to === 'removed'
-      ? removed(move, release, group.length)
+      ? removalVerb(move, release, group.length)
       : isFinished(move.to)
-        ? ended(move, release, removal, group.length)
-        : goingOn(move, group.length)
+        ? endVerb(move, release, removal, group.length)
+        : otherVerb(move, group.length)
   if (verb === undefined) return undefined
   return { move, verb, by: move.to === 'removed' ? 'gone' : move.held ? 'held' : 'hand', note: undefined }
 }
 
-const ends: Partial<Record<Move['to'], Verb>> = { completed: 'c', failed: 'f', cancelled: 'x' }
-const removals: Partial<Record<Move['to'], Verb>> = { completed: 'C', failed: 'F', cancelled: 'X' }
+const endVerbs: Partial<Record<Move['to'], Verb>> = { completed: 'c', failed: 'f', cancelled: 'x' }
+const endAndRemoveVerbs: Partial<Record<Move['to'], Verb>> = { completed: 'C', failed: 'F', cancelled: 'X' }
 
-function ended(
+function endVerb(
   move: Move,
   release: Change | undefined,
   removal: Change | undefined,
@@ -137,13 +137,13 @@ function ended(
   const { set } = move
   if (move.why !== undefined || set.run !== undefined || set.attempt !== undefined) return undefined
   if (release?.kind !== 'release' || release.chain !== move.id || release.outcome !== move.to) return undefined
-  if (changes === 2) return ends[move.to]
-  const follows =
+  if (changes === 2) return endVerbs[move.to]
+  const removesIt =
     changes === 3 && isRemoval(removal) && removal.id === move.id && removal.fence === move.fence + 1 && !removal.held
-  return follows ? removals[move.to] : undefined
+  return removesIt ? endAndRemoveVerbs[move.to] : undefined
 }
 
-function goingOn({ to, why, held, place, set }: Move, changes: number): Verb | undefined {
+function otherVerb({ to, why, held, place, set }: Move, changes: number): Verb | undefined {
   if (changes !== 1 || set.result !== undefined || set.staleIn !== undefined || set.deleteIn !== undefined)
     return undefined
   if (to === 'delayed' && set.run !== undefined) {
@@ -154,14 +154,14 @@ function goingOn({ to, why, held, place, set }: Move, changes: number): Verb | u
   return held ? undefined : 'n'
 }
 
-function removed(move: Move, release: Change | undefined, changes: number): Verb | undefined {
+function removalVerb(move: Move, release: Change | undefined, changes: number): Verb | undefined {
   if (!isRemoval(move) || move.held) return undefined
   if (changes === 1) return 'g'
   if (changes !== 2 || release?.kind !== 'release' || release.chain !== move.id) return undefined
   return release.outcome === 'cancelled' ? 'G' : undefined
 }
 
-/** Whether a change is a removal, and nothing but. */
+/** Whether a change is a removal that sets no fields. */
 function isRemoval(change: Change | undefined): change is Move {
   if (change?.kind !== 'move' || change.to !== 'removed' || change.why !== undefined) return false
   if (change.closesBroken || change.reaps) return false
@@ -169,16 +169,16 @@ function isRemoval(change: Change | undefined): change is Move {
   return true
 }
 
-/** Whether a move sets no more than there is room for in a run. */
+/** Whether a move sets only fields that a run can hold. */
 function isPlain(set: MoveFields): boolean {
   for (const field in set) {
     const value = set[field as keyof MoveFields]
-    if (value !== undefined && (value === null || !fields.has(field))) return false
+    if (value !== undefined && (value === null || !runFields.has(field))) return false
   }
   return set.run === undefined || (set.run !== null && 'in' in set.run)
 }
 
-const fields: ReadonlySet<string> = new Set<keyof MoveFields>([
+const runFields: ReadonlySet<string> = new Set<keyof MoveFields>([
   'result',
   'error',
   'attempt',
@@ -188,13 +188,13 @@ const fields: ReadonlySet<string> = new Set<keyof MoveFields>([
 ])
 
 /**
- * A run as `commit_v1` takes it: where there are many, their ids travel as one text, and so does whatever else they have.
- * Completions by holders, by far the most frequent, have no more than a result, and what their holder said just before.
+ * Encodes a run for `commit_v1`: ids are joined into one text, and so are the values of each other field. Completions by lease
+ * holders, by far the most frequent moves, have their own short form with the result and the holder's note.
  */
 export function packed(run: MoveRun | NoteRun): object {
   const { n, id, f } = run
   const [first, last] = [n[0]!, n.at(-1)!]
-  const whose = {
+  const targets = {
     n: last - first === n.length - 1 ? first : n,
     id: id.join(UNIT),
     f: f.every((fence) => fence === f[0]) ? f[0] : f.join(','),
@@ -202,49 +202,49 @@ export function packed(run: MoveRun | NoteRun): object {
   if (run.k === 'n') {
     return {
       k: 'n',
-      ...whose,
-      ...listed('r', run.p, UNIT),
+      ...targets,
+      ...joined('r', run.p, UNIT),
       ...(run.l.some(({ length }) => length > 0) && { l: run.l }),
-      ...(run.w.some((more) => more !== null) && { w: run.w }),
+      ...(run.w.some((extras) => extras !== null) && { w: run.w }),
     }
   }
   const { by, v, set } = run
-  const result = listed(
+  const result = joined(
     'r',
     set.map((each) => each.result ?? null),
     UNIT,
   )
-  const noted = run.w.some((more) => more !== null)
+  const hasNotes = run.w.some((extras) => extras !== null)
   const plain = by === 'held' && v.every((verb, at) => verb === 'c' && isOnlyResult(set[at]!))
-  if (plain) return { k: 'c', ...whose, ...result, ...(noted && { w: run.w }) }
+  if (plain) return { k: 'c', ...targets, ...result, ...(hasNotes && { w: run.w }) }
   return {
     k: 'm',
-    ...whose,
+    ...targets,
     v: v.join(''),
     ...(by !== 'held' && { [by]: true }),
-    ...(noted && { w: run.w }),
+    ...(hasNotes && { w: run.w }),
     ...result,
-    ...listed(
+    ...joined(
       'e',
       set.map(({ error }) => (error ? JSON.stringify(error) : null)),
       UNIT,
     ),
-    ...listed(
+    ...joined(
       'at',
       set.map(({ attempt }) => attempt),
       ',',
     ),
-    ...listed(
+    ...joined(
       'ri',
       set.map(({ run: when }) => (when && 'in' in when ? Math.floor(when.in) : null)),
       ',',
     ),
-    ...listed(
+    ...joined(
       'si',
       set.map(({ staleIn }) => staleIn),
       ',',
     ),
-    ...listed(
+    ...joined(
       'di',
       set.map(({ deleteIn }) => deleteIn),
       ',',
@@ -252,8 +252,8 @@ export function packed(run: MoveRun | NoteRun): object {
   }
 }
 
-/** Values in one text, if there are any: empty for those that have none. */
-function listed(name: string, values: readonly (string | number | null | undefined)[], between: string): object {
+/** A field with all values joined into one text, empty for absent ones; no field if all are absent. */
+function joined(name: string, values: readonly (string | number | null | undefined)[], between: string): object {
   return values.some((value) => value != null) ? { [name]: values.map((value) => value ?? '').join(between) } : {}
 }
 

@@ -1,4 +1,4 @@
-// stores/postgres/encode.ts: a batch as the function `commit_v1` takes it: groups alike in runs, the rest one by one.
+// stores/postgres/encode.ts: encodes a batch for `commit_v1`: similar groups as runs, the others one by one.
 import type { Change, Insert, MoveFields, NewJob, When } from '../../job/change.js'
 import type { Time } from '../../job/job.js'
 import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
@@ -7,17 +7,17 @@ import { isAlike, settingsOf } from '../job-settings.js'
 import { addMove, addNote, moveRun, noteRun, packed, plainMove, plainNote } from './encode-runs.js'
 import type { MoveRun, NoteRun } from './encode-runs.js'
 
-/** The numbers of a lane and of its queue. */
-export interface LaneNumbers {
+/** The ids of a lane and of its queue. */
+export interface LaneRef {
   readonly lane: number
   readonly queue: number
 }
 
-/** What says in which lane a job stands. */
-export type Named = Pick<NewJob, 'queue' | 'name' | 'version' | 'group'>
+/** The fields of a job that decide its lane. */
+export type LaneFields = Pick<NewJob, 'queue' | 'name' | 'version' | 'group'>
 
-/** Whether two jobs stand in one lane. */
-export function isSameLane(a: Named, b: Named): boolean {
+/** Whether two jobs belong to the same lane. */
+export function isSameLane(a: LaneFields, b: LaneFields): boolean {
   return (
     a.name === b.name &&
     a.queue === b.queue &&
@@ -26,10 +26,10 @@ export function isSameLane(a: Named, b: Named): boolean {
   )
 }
 
-/** Finds the numbers of lanes; one that somebody's open transaction is making has none yet. */
-export type LaneFinder = (job: Named) => LaneNumbers | undefined
+/** Finds the ids of a job's lane; `undefined` while an open transaction is creating the lane. */
+export type LaneFinder = (job: LaneFields) => LaneRef | undefined
 
-/** New jobs that differ in no more than id, data and time; in their groups and dedup keys (`d`), if they have any. */
+/** New jobs that differ only in id, data, run time and group; a run of kind `d` holds jobs with dedup keys. */
 interface NewRun {
   readonly k: 'i' | 'd'
   readonly q: number
@@ -45,7 +45,7 @@ interface NewRun {
   readonly ra?: number[]
   readonly ri?: number[]
   readonly g?: string[]
-  /** What they say of their keys, and which have the key of one before them in the run (1). */
+  /** The dedup options of each job, and 1 for a job whose key an earlier job of the run has. */
   readonly dd?: string[]
   readonly u?: (0 | 1)[]
   guard?: true
@@ -55,38 +55,38 @@ interface OneGroup {
   readonly k: 'g'
   readonly n: number
   readonly x: readonly object[]
-  /** It may be refused after some of it was written. */
+  /** It may be refused after some of its changes were written. */
   readonly t?: true
-  /** What it inserts may be touched by the rest of it. */
+  /** Its other changes may touch the jobs that it inserts. */
   readonly w?: true
-  /** It is a flow: jobs that wait for nothing but each other. */
+  /** It is a flow: jobs that depend only on each other. */
   readonly f?: true
-  /** Some of its ids may be somebody else's. */
+  /** Another process may be inserting some of its ids. */
   readonly guard?: true
 }
 
-/** A group whose lane has no number yet: it is told to try again. */
-interface Busy {
+/** A group whose lane has no id yet: it is refused as `busy`. */
+interface BusyGroup {
   readonly k: 'b'
   readonly n: number
   readonly id: string
 }
 
-export type Step = NewRun | MoveRun | NoteRun | OneGroup | Busy
+export type Step = NewRun | MoveRun | NoteRun | OneGroup | BusyGroup
 
-/** Whether an id is one that nobody else can be adding at the same time. */
-type Own = (id: string) => boolean
+/** Whether this process generated an id, so that no other process can be inserting it at the same time. */
+type IsOwnId = (id: string) => boolean
 
-/** The steps that groups come to. */
-export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): readonly Step[] {
+/** Encodes groups as steps, in order. */
+export function stepsOf(groups: readonly Group[], lanes: LaneFinder, isOwnId: IsOwnId): readonly Step[] {
   const steps: Step[] = []
   let ids = new Set<string>()
   let keys = new Set<string>()
   let first: NewJob | undefined
   for (const [n, group] of groups.entries()) {
-    const homeless = group.find((change) => change.kind === 'insert' && lanes(change.job) === undefined)
-    if (homeless?.kind === 'insert') {
-      steps.push({ k: 'b', n, id: homeless.job.id })
+    const withoutLane = group.find((change) => change.kind === 'insert' && lanes(change.job) === undefined)
+    if (withoutLane?.kind === 'insert') {
+      steps.push({ k: 'b', n, id: withoutLane.job.id })
       continue
     }
     const last = steps.at(-1)
@@ -97,7 +97,7 @@ export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): 
         (run?.k !== 'i' && run?.k !== 'd') ||
         first === undefined ||
         !isAlike(first, job) ||
-        kindOf(first.run) !== kindOf(job.run) ||
+        runKindOf(first.run) !== runKindOf(job.run) ||
         (first.group === undefined) !== (job.group === undefined) ||
         (first.dedup === undefined) !== (job.dedup === undefined) ||
         ids.has(job.id)
@@ -107,7 +107,7 @@ export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): 
         keys = new Set()
         first = job
       }
-      extend(run, job, n, own)
+      addInsert(run, job, n, isOwnId)
       ids.add(job.id)
       if (job.dedup !== undefined) {
         run.dd!.push(JSON.stringify(job.dedup))
@@ -131,7 +131,7 @@ export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): 
     }
     const note = plainNote(group)
     if (note === undefined) {
-      steps.push(oneGroup(group, n, lanes, own))
+      steps.push(oneGroup(group, n, lanes, isOwnId))
       continue
     }
     let run = last
@@ -145,7 +145,7 @@ export function stepsOf(groups: readonly Group[], lanes: LaneFinder, own: Own): 
   return steps
 }
 
-/** The one job that a group adds, if there is nothing special about it, but maybe a dedup key. */
+/** The job of a group that inserts one plain job: no edges, parent or chain; it may have a dedup key. */
 function plainInsert(group: Group): NewJob | undefined {
   const [change] = group
   if (group.length !== 1 || change?.kind !== 'insert') return undefined
@@ -160,11 +160,11 @@ function plainInsert(group: Group): NewJob | undefined {
   return plain ? job : undefined
 }
 
-function kindOf(when: When | undefined): 'at' | 'in' | undefined {
+function runKindOf(when: When | undefined): 'at' | 'in' | undefined {
   return when === undefined ? undefined : 'at' in when ? 'at' : 'in'
 }
 
-function newRun(job: NewJob, { lane, queue }: LaneNumbers): NewRun {
+function newRun(job: NewJob, { lane, queue }: LaneRef): NewRun {
   const { priority: p, lifo, run, dedup } = job
   return {
     k: dedup === undefined ? 'i' : 'd',
@@ -173,7 +173,7 @@ function newRun(job: NewJob, { lane, queue }: LaneNumbers): NewRun {
     l: lane,
     p,
     lifo,
-    at: bounded(job.attempts),
+    at: attemptsOf(job),
     s: settingsOf(job),
     n: [],
     id: [],
@@ -184,39 +184,39 @@ function newRun(job: NewJob, { lane, queue }: LaneNumbers): NewRun {
   }
 }
 
-function extend(run: NewRun, { id, data, run: when, group }: NewJob, n: number, own: Own): void {
+function addInsert(run: NewRun, { id, data, run: when, group }: NewJob, n: number, isOwnId: IsOwnId): void {
   run.n.push(n)
   run.id.push(id)
   run.d.push(data ?? null)
   if (group !== undefined) run.g!.push(group)
   if (when !== undefined && 'at' in when) run.ra!.push(Math.floor(when.at))
   else if (when !== undefined) run.ri!.push(Math.floor(when.in))
-  if (!own(id)) run.guard = true
+  if (!isOwnId(id)) run.guard = true
 }
 
-function oneGroup(group: Group, n: number, lanes: LaneFinder, own: Own): OneGroup {
+function oneGroup(group: Group, n: number, lanes: LaneFinder, isOwnId: IsOwnId): OneGroup {
   const inserts = group.filter((change) => change.kind === 'insert').length
-  const names = flowOf(group)
+  const names = flowNames(group)
   return {
     k: 'g',
     n,
     x: group.map((change) => changeOf(change, lanes, names)),
     ...(names !== undefined && { f: true as const }),
-    ...(names !== undefined && [...names.keys()].some((id) => !own(id)) && { guard: true as const }),
+    ...(names !== undefined && [...names.keys()].some((id) => !isOwnId(id)) && { guard: true as const }),
     ...(mayRollBack(group) && { t: true as const }),
     ...(inserts > 0 && inserts < group.length && { w: true as const }),
   }
 }
 
-/** The names of new jobs by their ids, if each is new to the group, plain, and waits for none but those before it. */
-function flowOf(group: Group): ReadonlyMap<string, string> | undefined {
+/** For a flow: the names of its jobs by id. A flow inserts plain jobs, each once, that depend only on jobs before them. */
+function flowNames(group: Group): ReadonlyMap<string, string> | undefined {
   if (group.length < 2) return undefined
   const names = new Map<string, string>()
   for (const change of group) {
     if (change.kind !== 'insert') return undefined
     const { job, edges } = change
-    const alone = job.chainId === job.id && job.chainIndex === 0
-    const plain = job.kind === 'job' && job.dedup === undefined && job.group === undefined && alone
+    const startsChain = job.chainId === job.id && job.chainIndex === 0
+    const plain = job.kind === 'job' && job.dedup === undefined && job.group === undefined && startsChain
     if (!plain || names.has(job.id) || (edges.length === 0 && job.state === 'waiting-children')) return undefined
     const waitsFor = new Set(edges.map(({ on }) => on))
     if (waitsFor.size < edges.length || edges.some(({ on }) => !names.has(on))) return undefined
@@ -277,7 +277,7 @@ function insertOf({ job, edges }: Insert, lanes: LaneFinder, names?: ReadonlyMap
     state: job.state,
     p: job.priority,
     lifo: job.lifo,
-    at: bounded(job.attempts),
+    at: attemptsOf(job),
     s: settingsOf(job),
     ...whenOf(job.run),
     chain: job.chainId === job.id ? null : job.chainId,
@@ -290,7 +290,7 @@ function insertOf({ job, edges }: Insert, lanes: LaneFinder, names?: ReadonlyMap
   }
 }
 
-/** What a move writes: `null` empties a field. */
+/** The fields that a move writes; `null` clears a field. */
 function fieldsOf(set: MoveFields): object {
   return {
     attempt: set.attempt,
@@ -312,35 +312,35 @@ function whenOf(when: When | undefined): { ra?: number; ri?: number } {
   return 'at' in when ? { ra: Math.floor(when.at) } : { ri: Math.floor(when.in) }
 }
 
-function bounded(attempts: number): number | null {
+function attemptsOf({ attempts }: NewJob): number | null {
   return attempts === Infinity ? null : attempts
 }
 
-/** Renewals in rounds, in each of which a job is there once at most, each with its number. */
+/** Renewals with their indexes, split into rounds that contain each job at most once. */
 function renewalsOf(renewals: readonly Renewal[]): readonly (readonly unknown[])[] {
   const rounds: unknown[][] = []
-  const seen = new Map<string, number>()
+  const roundsOf = new Map<string, number>()
   for (const [n, { id, fence, lease, started }] of renewals.entries()) {
-    const round = seen.get(id) ?? 0
-    seen.set(id, round + 1)
+    const round = roundsOf.get(id) ?? 0
+    roundsOf.set(id, round + 1)
     ;(rounds[round] ??= []).push([n, id, fence, Math.floor(lease), started])
   }
   return rounds
 }
 
-/** An ask, with the places below which nothing is known to wait. */
-function askOf({ worker, queues, handles, want, ahead }: Ask, floors: object | undefined): object {
+/** Encodes a claim with its cursors (see claim-cursors.ts). */
+function askOf({ worker, queues, handles, want, ahead }: Ask, cursors: object | undefined): object {
   return {
     worker,
     queues,
     handles: handles.map(({ name, versions, lease }) => [name ?? null, versions ?? null, lease]),
     want,
     ahead,
-    ...(floors !== undefined && { floors }),
+    ...(cursors !== undefined && { floors: cursors }),
   }
 }
 
-/** The lanes that a batch adds jobs to. */
+/** Jobs of a batch that name the lanes it adds to; a lane may appear more than once. */
 export function newLanes(batch: Pick<Batch, 'groups'>): readonly NewJob[] {
   const jobs: NewJob[] = []
   let recent: NewJob | undefined
@@ -354,37 +354,43 @@ export function newLanes(batch: Pick<Batch, 'groups'>): readonly NewJob[] {
   return jobs
 }
 
-/** The numbers of the lanes that a batch adds jobs to, each once, as far as they are known. */
+/** The ids of the lanes that a batch adds jobs to and of their queues, each lane once; lanes without an id are left out. */
 export function lanesUsed(batch: Pick<Batch, 'groups'>, find: LaneFinder): readonly (readonly [number, number])[] {
   const used = new Map<number, number>()
   for (const job of newLanes(batch)) {
-    const numbers = find(job)
-    if (numbers !== undefined) used.set(numbers.lane, numbers.queue)
+    const ref = find(job)
+    if (ref !== undefined) used.set(ref.lane, ref.queue)
   }
   return [...used]
 }
 
-/** The steps that a batch comes to, the lanes it adds to, and the time where it is not the server's. */
+/** The encoded groups of a batch. */
 export interface Body {
   readonly s: readonly Step[]
-  /** The lanes that it adds to. */
+  /** The lanes that the batch adds to. */
   readonly lanes: readonly (readonly [lane: number, queue: number])[]
+  /** The time, if it is not the server's. */
   readonly now?: Time
 }
 
-/** A body as `commit_v1` takes it. */
+/** Encodes a body for `commit_v1`. */
 export function written({ s, ...rest }: Body): object {
   return { ...rest, brief: true, s: s.map((step) => (step.k === 'm' || step.k === 'n' ? packed(step) : step)) }
 }
 
-/** A batch as `commit_v1` takes it. */
-export function textOf(batch: Batch, body: Body, origin: string, floors: { of(ask: Ask): object | undefined }): string {
+/** Encodes a batch for `commit_v1`. */
+export function textOf(
+  batch: Batch,
+  body: Body,
+  origin: string,
+  cursors: { of(ask: Ask): object | undefined },
+): string {
   return JSON.stringify({
     ...written(body),
     w: batch.writer,
     q: batch.seq,
     o: origin,
     r: renewalsOf(batch.renewals),
-    a: batch.asks.map((ask) => askOf(ask, floors.of(ask))),
+    a: batch.asks.map((ask) => askOf(ask, cursors.of(ask))),
   })
 }

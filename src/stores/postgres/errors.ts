@@ -1,60 +1,63 @@
-// stores/postgres/errors.ts: what the server's errors mean, and how a user is told.
+// stores/postgres/errors.ts: classifies the server's errors and converts them to errors of the catalogue.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { Batch, Group } from '../../store/store.js'
 import { bytesOf } from '../../store/batch-size.js'
 import { wrongLevel } from './drivers/isolation.js'
 
-/** A code of the server's; Prisma's own look alike but for their first digit, and some of Node's (EPIPE) but for having none. */
-const serversCode = /^(?!P[1-9])(?=.*\d)[0-9A-Z]{5}$/
+/**
+ * An SQLSTATE of the server. Prisma's own codes have the same form and differ in the first digit; some of Node's (EPIPE)
+ * have no digit.
+ */
+const sqlState = /^(?!P[1-9])(?=.*\d)[0-9A-Z]{5}$/
 
-/** The server's own code for an error, where it gave one. */
+/** The SQLSTATE of an error, if the server gave one. */
 export function stateOf(error: unknown, depth = 0): string | undefined {
-  if (typeof error !== 'object' || error === null || depth > DEEPEST) return undefined
+  if (typeof error !== 'object' || error === null || depth > MAX_DEPTH) return undefined
   try {
     const { code, originalCode, cause, meta } = error as Record<'code' | 'originalCode' | 'cause' | 'meta', unknown>
-    for (const each of [code, originalCode]) if (typeof each === 'string' && serversCode.test(each)) return each
-    // Prisma and others wrap it.
+    for (const each of [code, originalCode]) if (typeof each === 'string' && sqlState.test(each)) return each
+    // Prisma and others wrap the server's error.
     const { driverAdapterError } = (meta ?? {}) as { driverAdapterError?: unknown }
     return stateOf(meta, depth + 1) ?? stateOf(driverAdapterError, depth + 1) ?? stateOf(cause, depth + 1)
   } catch {
-    return undefined // thrown by a user, and not to be looked at
+    return undefined // an object that a user threw, whose properties cannot be read
   }
 }
 
-/** Causes that are followed in search of the server's code: they may be a cycle. */
-const DEEPEST = 5
+/** How many causes `stateOf` follows: they may form a cycle. */
+const MAX_DEPTH = 5
 
-/** Whether the server itself has answered with an error, so that the connection is sound. */
+/** Whether the server itself returned the error, so that the connection still works. */
 export function isServersWord(error: unknown): boolean {
   const { code, severity } = error as { code?: unknown; severity?: unknown }
   return typeof code === 'string' && code.length === 5 && /\d/.test(code) && severity !== 'FATAL'
 }
 
-/** Whether a prepared statement was not where it was prepared: a pooler mixes connections. */
+/** Whether a prepared statement was not found on its connection, because a pooler mixes connections. */
 export function isUnpreparable(error: unknown): boolean {
   const state = stateOf(error)
   return state === '26000' || state === '42P05' || state === '08P01'
 }
 
-/** The code for a lane that the process remembers and the server does not have. */
+/** The SQLSTATE for a lane id that this process has cached and the server does not have. */
 export const LANE_LOST = 'MR007'
 
-/** Whether a schema, table or function is not there. */
+/** Whether a schema, table or function does not exist. */
 export function isMissing(error: unknown): boolean {
   const state = stateOf(error)
   return state === '3F000' || state === '42P01' || state === '42883'
 }
 
-/** Whether the same call may succeed in a moment: a lock was waited for too long, or two waited for each other. */
+/** Whether the same call may succeed when retried: lock timeout, deadlock, or serialization failure. */
 export function isPassing(error: unknown): boolean {
   const state = stateOf(error)
   return state === '55P03' || state === '40P01' || state === '40001'
 }
 
-const said = (error: unknown): string => describeError(error).message
+const messageOf = (error: unknown): string => describeError(error).message
 
-/** How a user is told; errors that say nothing about what landed stay as they are. */
+/** Converts an error of the server to one of the catalogue; returns it unchanged if the write may have been applied. */
 export function toStoreError(error: unknown, schema: string): unknown {
   if (isMillraceError(error)) return error
   const fail = (code: ConstructorParameters<typeof MillraceError>[0], message: string): MillraceError =>
@@ -63,62 +66,62 @@ export function toStoreError(error: unknown, schema: string): unknown {
     case '25006':
       return fail(
         'DATABASE_NOT_WRITABLE',
-        `PostgreSQL is read-only just now (${said(error)}). Nothing was written; connect to the primary, or let it accept writes again.`,
+        `PostgreSQL is read-only just now (${messageOf(error)}). Nothing was written; connect to the primary, or let it accept writes again.`,
       )
     case '42501':
     case '28000':
     case '28P01':
       return fail(
         'DATABASE_FORBIDDEN',
-        `PostgreSQL does not allow it (${said(error)}). Nothing was written; check the user, its password, and its rights on schema '${schema}'.`,
+        `PostgreSQL does not allow it (${messageOf(error)}). Nothing was written; check the user, its password, and its rights on schema '${schema}'.`,
       )
     case '3D000':
-      return fail('DATABASE_MISSING', `${said(error)}: create the database first; Millrace makes only its schema.`)
+      return fail('DATABASE_MISSING', `${messageOf(error)}: create the database first; Millrace makes only its schema.`)
     case '3F000':
     case '42P01':
     case '42883':
       return fail(
         'SCHEMA_MISSING',
-        `Schema '${schema}' is not there, or not as this version of Millrace needs it (${said(error)}). Run the SQL of migrationSql(), or leave 'migrate' on.`,
+        `Schema '${schema}' is not there, or not as this version of Millrace needs it (${messageOf(error)}). Run the SQL of migrationSql(), or leave 'migrate' on.`,
       )
     case '53100':
       return fail(
         'DATABASE_FULL',
-        `The disk of PostgreSQL is full (${said(error)}). Nothing was written; free some space.`,
+        `The disk of PostgreSQL is full (${messageOf(error)}). Nothing was written; free some space.`,
       )
     case '53200':
       return fail(
         'TRANSACTION_TOO_LARGE',
-        `PostgreSQL has no room left for the locks of this transaction (${said(error)}): every id and dedup key of your own takes one. Nothing was written; roll it back and add fewer at once, or raise max_locks_per_transaction.`,
+        `PostgreSQL has no room left for the locks of this transaction (${messageOf(error)}): every id and dedup key of your own takes one. Nothing was written; roll it back and add fewer at once, or raise max_locks_per_transaction.`,
       )
     case '54000':
       return tooLarge(error)
     case '40001':
       return fail(
         'TRANSACTION_STALE',
-        `Others have written since this transaction began, so that PostgreSQL cannot go on with it (${said(error)}). Nothing was written; roll it back and run it again, or begin it at read committed.`,
+        `Others have written since this transaction began, so that PostgreSQL cannot go on with it (${messageOf(error)}). Nothing was written; roll it back and run it again, or begin it at read committed.`,
       )
     case '55P03':
     case '40P01':
       return fail(
         'DATABASE_LOCKED',
-        `Somebody's open transaction holds what this write needs (${said(error)}). Nothing was written; end that transaction, and try again.`,
+        `Somebody's open transaction holds what this write needs (${messageOf(error)}). Nothing was written; end that transaction, and try again.`,
       )
     case 'MR003':
       return wrongLevel(levelIn(error), error)
     case 'XX000':
-      return said(error).startsWith('invalid memory alloc request size') ? tooLarge(error) : error
+      return messageOf(error).startsWith('invalid memory alloc request size') ? tooLarge(error) : error
     default:
       return error
   }
 }
 
 function tooLarge(cause: unknown): MillraceError {
-  const message = `PostgreSQL takes no more than 256 MiB at once (${said(cause)}). Nothing was written; keep the bulk elsewhere and send a reference to it.`
+  const message = `PostgreSQL takes no more than 256 MiB at once (${messageOf(cause)}). Nothing was written; keep the bulk elsewhere and send a reference to it.`
   return new MillraceError('DATA_TOO_LARGE', message, { cause })
 }
 
-/** Makes a text to be sent. One that is longer than a string can be is refused, rather than sent again and again. */
+/** Encodes a text to send. Throws `DATA_TOO_LARGE` if it exceeds the length of a string, so that no one retries it. */
 export function encoded<T>(make: () => T): T {
   try {
     return make()
@@ -127,23 +130,23 @@ export function encoded<T>(make: () => T): T {
   }
 }
 
-/** Bytes that PostgreSQL holds in one value of JSON, which is how a batch is sent. */
-const LARGEST = 2 ** 28
+/** The largest JSON value of PostgreSQL, in bytes; a batch is sent as one. */
+const MAX_BYTES = 2 ** 28
 
-/** Refuses groups that are certain to be too large, before the server has spent its time on reading them. */
-export function refuseTooLarge(groups: readonly Group[], most: number = LARGEST): void {
+/** Throws for groups that are certainly too large, before the server spends time on parsing them. */
+export function refuseTooLarge(groups: readonly Group[], most: number = MAX_BYTES): void {
   let bytes = 0
   for (const group of groups) bytes += bytesOf(group)
   if (bytes >= most) throw tooLarge(new Error(`a batch of ${bytes} bytes`))
 }
 
-/** The level of isolation that a function of the schema has found and cannot work at. */
+/** The isolation level that an SQL function has rejected. */
 export function levelIn(error: unknown): string {
-  return said(error).replace('isolation ', '')
+  return messageOf(error).replace('isolation ', '')
 }
 
-/** How a writer is told that a later batch of its has been applied. */
-export function behind({ writer, seq }: Batch, cause: unknown): MillraceError {
+/** The error for a batch that arrives after a later batch of its writer was applied. */
+export function writerBehind({ writer, seq }: Batch, cause: unknown): MillraceError {
   const { detail } = cause as { detail?: string }
   const last = Number(detail)
   const message = `Writer ${writer} sent batch ${seq} after batch ${last} was applied; it was not applied.`

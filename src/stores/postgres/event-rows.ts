@@ -1,33 +1,33 @@
-// stores/postgres/event-rows.ts: events as commits have written them: those alike together, the others one by one.
+// stores/postgres/event-rows.ts: decodes stored events: similar events are stored together, the others one by one.
 import type { StoreEvent, StoreEventType } from '../../store/store.js'
 import { draft, storedEvent } from '../event-drafts.js'
 import type { EventDraft } from '../event-drafts.js'
 import type { EventPage } from '../event-pages.js'
 import { FILE, GROUP, ROW, UNIT } from './rows.js'
 
-/** What many events have in common; `of` are queues and names by the numbers of lanes. */
-interface Crowd {
+/** What the events stored together have in common; `of` holds queue and name by lane id. */
+interface EventRun {
   readonly many: StoreEventType
   readonly at: number
   readonly worker?: string
   readonly of: Readonly<Record<string, readonly [queue: string, name: string]>>
 }
 
-/** What precedes the events of a page: `since` is the number it begins after, `ends` are those of the last event of each commit. */
+/** The header of a page: the page starts after number `since`; `ends` has the number of each commit's last event. */
 interface Head extends Omit<EventPage, 'events'> {
   readonly since: number
   readonly ends: readonly number[]
 }
 
-/** What `events_v3` answers. */
+/** Decodes the answer of `events_v3`. */
 export function pageOf(text: string): EventPage {
   const [head, ...bodies] = text.split(FILE)
   const { last, gap, more, since, ends } = JSON.parse(head!) as Head
   const events: StoreEvent[] = []
   for (const [at, body] of bodies.entries()) {
-    const told = eventsIn(body)
-    const first = ends[at]! - told.length + 1
-    for (const [n, event] of told.entries()) {
+    const drafts = eventsIn(body)
+    const first = ends[at]! - drafts.length + 1
+    for (const [n, event] of drafts.entries()) {
       if (first + n <= since) continue
       event.cursor = String(first + n)
       events.push(event)
@@ -37,30 +37,30 @@ export function pageOf(text: string): EventPage {
 }
 
 function eventsIn(body: string): EventDraft[] {
-  if (body.startsWith('[')) return (JSON.parse(body) as StoreEvent[]).map(storedEvent) // of a version before
+  if (body.startsWith('[')) return (JSON.parse(body) as StoreEvent[]).map(storedEvent) // written by an earlier version
   return body.split(ROW).flatMap((part) => {
-    return part.startsWith('{"many":') ? crowdIn(part) : [storedEvent(JSON.parse(part) as StoreEvent)]
+    return part.startsWith('{"many":') ? runIn(part) : [storedEvent(JSON.parse(part) as StoreEvent)]
   })
 }
 
-/** The events of a crowd, as `crowd` in sql/quick.ts writes them. */
-function crowdIn(part: string): EventDraft[] {
+/** Decodes events stored together, as `crowd` in functions/fast-parts.ts writes them. */
+function runIn(part: string): EventDraft[] {
   const [head, ids, lane, attempts, results, chains] = part.split(GROUP) as [string, ...string[]]
-  const { many, at, worker, of } = JSON.parse(head) as Crowd
+  const { many, at, worker, of } = JSON.parse(head) as EventRun
   const each = (text: string | undefined, separator: string): readonly string[] => {
     return text === undefined || text === '' ? [] : text.split(separator)
   }
   const lanes = each(lane, ',')
-  const tries = each(attempts, ',')
-  const came = each(results, UNIT)
-  const within = each(chains, UNIT)
+  const attemptOf = each(attempts, ',')
+  const resultOf = each(results, UNIT)
+  const chainOf = each(chains, UNIT)
   return each(ids, UNIT).map((id, n) => {
     const [queue, name] = of[lanes[n] ?? lanes[0]!]!
     const event = draft(many, { id, queue, name }, at)
     event.worker = worker
-    if (tries[n] !== undefined) event.attempt = +tries[n]
-    event.result = came[n] || undefined
-    event.chain = within[n] || undefined
+    if (attemptOf[n] !== undefined) event.attempt = +attemptOf[n]
+    event.result = resultOf[n] || undefined
+    event.chain = chainOf[n] || undefined
     return event
   })
 }

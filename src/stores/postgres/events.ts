@@ -1,4 +1,4 @@
-// stores/postgres/events.ts: who is told what after a commit, through this process or another on the same database.
+// stores/postgres/events.ts: delivers notices of commits, by any process on the database, to listeners.
 import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, WatchOptions } from '../../store/store.js'
@@ -9,82 +9,82 @@ import { ReadLoop } from '../read-loop.js'
 import type { Waits } from '../read-loop.js'
 import { Resuming } from '../resume.js'
 
-/** How often to look whether commits under way have ended, at first and at most; and how often before others are let go on. */
-const LOOK_SOON: Millis = 5
-const LOOK_LATE: Millis = 250
-const LOOKS = 10
+/** The first and longest delay between checks whether commits under way have ended, and the number of checks. */
+const FIRST_CHECK: Millis = 5
+const CHECK_EVERY: Millis = 250
+const CHECKS = 10
 
-/** Where the stream is. */
+/** The answer to an announcement: `event` is the last event of the stream. */
 export interface Announced {
   readonly event: number
-  /** Commits under way may not know that somebody watches here. */
+  /** Commits under way may not know that this process watches. */
   readonly fresh: boolean
-  /** Nobody else watched events: what such commits do not record is recorded for nobody. */
+  /** No other process watched events, so that events that such commits do not record are lost for all. */
   readonly first: boolean
 }
 
-/** What the feed asks the database. */
+/** What the feed reads from and writes to the database. */
 export interface FeedSource {
-  /** Records who watches here. */
+  /** Records for how long this process watches, and for how long it watches events. */
   announce(present: Millis, events: Millis): Promise<Announced>
-  /** The commits under way, or those of a list that still are; and the last event then. */
+  /** The commits under way, or those of a list that still are, and the last event at that time. */
   underWay(among?: readonly string[]): Promise<{ readonly event: number; readonly commits: readonly string[] }>
   /** A page of the events after a number. */
   events(after: number): Promise<EventPage>
-  /** Records that events are missing before here, for all who read or resume. */
+  /** Records a gap at the current position, for all who read or resume. */
   skip(): Promise<void>
-  /** Commits that did not know of the watchers here have ended late: whatever they had to tell besides events is lost. */
+  /** Commits that did not know of the watchers here have ended late: their hints are lost. */
   overdue(): void
 }
 
 /** The watchers of one process. */
 export class EventFeed {
   readonly #source: FeedSource
-  readonly #pauses: Waits
+  readonly #waits: Waits
   readonly #listeners = new Listeners()
   readonly #resuming: Resuming
   readonly #reading: ReadLoop
-  /** The last event that was told here. */
+  /** The last event that was delivered here. */
   #position: number | undefined
   #announcing: Promise<void> | undefined
-  /** Commits that were under way when watching began have not been waited for yet. */
-  #owed: Pick<Announced, 'first'> | undefined
+  /** Set until the commits that were under way when watching began have been waited for. */
+  #unsettled: Pick<Announced, 'first'> | undefined
 
-  constructor(source: FeedSource, pauses: Waits) {
+  constructor(source: FeedSource, waits: Waits) {
     this.#source = source
-    this.#pauses = pauses
+    this.#waits = waits
     const pages = { page: (after: number) => source.events(after), position: () => this.#position }
-    this.#resuming = new Resuming(this.#listeners, pages, pauses)
-    this.#reading = new ReadLoop(() => this.#read(), pauses)
+    this.#resuming = new Resuming(this.#listeners, pages, waits)
+    this.#reading = new ReadLoop(() => this.#read(), waits)
   }
 
-  /** Whether anybody watches here. */
+  /** Whether this process has watchers. */
   get watched(): boolean {
     return this.#listeners.any
   }
 
-  /** Whether the others have to be told who watches here before the next commit. */
+  /** Whether a new watcher must be announced before the next commit. */
   get isNew(): boolean {
     return this.#listeners.anyNew
   }
 
-  /** Begins to tell a listener about commits. */
+  /** Adds a listener for notices of commits; `left` is called when it stops. */
   watch(options: WatchOptions, listener: (notice: Notice) => void, left: () => void): Stop {
     return this.#listeners.add(options, listener, left)
   }
 
-  /** Lets all of them go. */
+  /** Removes all listeners. */
   close(): void {
     this.#listeners.clear()
     this.#position = undefined
   }
 
-  /** Resolves when the others know of everybody who watches here; all who wait for that wait for one call. */
+  /** Resolves when every watcher here is announced; concurrent callers share one call. */
   async known(): Promise<void> {
     while (this.isNew) await (this.#announcing ?? this.announce())
   }
 
-  /** Tells the others who watches here, and finds out where new watchers begin; one at a time. */
+  /** Announces the watchers of this process, and sets the position at which new watchers begin; one call at a time. */
   async announce(): Promise<void> {
     while (this.#announcing !== undefined) await this.#announcing.catch(() => {})
     this.#announcing = this.#announce()
@@ -98,9 +98,9 @@ export class EventFeed {
   async #announce(): Promise<void> {
     const fresh = this.#listeners.fresh()
     const events = this.#listeners.anyEvents
-    const said = await this.#source.announce(this.watched ? PRESENT_FOR : 0, events ? PRESENT_FOR + LINGER : 0)
-    if (said.fresh) this.#owed = { first: said.first || this.#owed?.first === true }
-    const event = this.#owed === undefined ? said.event : await this.#settled(this.#owed, fresh)
+    const announced = await this.#source.announce(this.watched ? PRESENT_FOR : 0, events ? PRESENT_FOR + LINGER : 0)
+    if (announced.fresh) this.#unsettled = { first: announced.first || this.#unsettled?.first === true }
+    const event = this.#unsettled === undefined ? announced.event : await this.#settle(this.#unsettled, fresh)
     if (!events) this.#position = undefined
     else this.#position ??= event
     for (const watcher of fresh) {
@@ -111,25 +111,27 @@ export class EventFeed {
   }
 
   /**
-   * Waits for the commits that were under way when watching began: they looked who watches before that, and may record
-   * nothing. Those that take too long are waited for in the background, and then there is a gap. Returns the last event.
+   * Waits for the commits that were under way when watching began: they read the list of watchers before that, and may
+   * record no events. Commits that take too long are waited for in the background, and a gap is reported when they end.
+   * Returns the last event.
    */
-  async #settled({ first }: Pick<Announced, 'first'>, fresh: readonly Watcher[]): Promise<number> {
+  async #settle({ first }: Pick<Announced, 'first'>, fresh: readonly Watcher[]): Promise<number> {
     let { event, commits } = await this.#source.underWay()
-    for (let looks = 0; commits.length > 0 && looks < LOOKS; looks++) {
-      await this.#pauses.pause(Math.min(LOOK_LATE, LOOK_SOON * 2 ** looks))
+    for (let checks = 0; commits.length > 0 && checks < CHECKS; checks++) {
+      await this.#waits.pause(Math.min(CHECK_EVERY, FIRST_CHECK * 2 ** checks))
       ;({ event, commits } = await this.#source.underWay(commits))
     }
-    this.#owed = undefined
-    if (commits.length > 0) void this.#outlast(commits, first, fresh)
+    this.#unsettled = undefined
+    if (commits.length > 0) void this.#awaitLate(commits, first, fresh)
     return event
   }
 
-  async #outlast(under: readonly string[], first: boolean, fresh: readonly Watcher[]): Promise<void> {
-    let commits = under
+  /** Waits for late commits to end, then reports a gap: to all if this process was the first to watch, else to `fresh`. */
+  async #awaitLate(late: readonly string[], first: boolean, fresh: readonly Watcher[]): Promise<void> {
+    let commits = late
     for (let skipped = false, failures = 0; commits.length > 0 || !skipped;) {
-      await this.#pauses.pause(LOOK_LATE)
-      if (this.#pauses.closed) return
+      await this.#waits.pause(CHECK_EVERY)
+      if (this.#waits.closed) return
       try {
         if (commits.length > 0) ({ commits } = await this.#source.underWay(commits))
         else {
@@ -138,11 +140,11 @@ export class EventFeed {
         }
         failures = 0
       } catch {
-        await this.#pauses.backoff(failures++)
+        await this.#waits.backoff(failures++)
       }
     }
     if (!first) {
-      // The others have been told everything: it is a gap for those alone who began meanwhile.
+      // Other watchers had everything recorded for them: only those that began meanwhile have a gap.
       for (const watcher of fresh) {
         if (watcher.events) this.#listeners.call(watcher, { ...NO_HINTS, events: NO_EVENTS, gap: true })
       }
@@ -150,24 +152,24 @@ export class EventFeed {
     this.#source.overdue()
   }
 
-  /** Tells what a commit through this process had to tell, soon. */
+  /** Publishes the hints of a commit, and reads its events soon. */
   publish(hints: Hints, events: number): void {
     if (!this.watched) return
     if (anyHints(hints)) this.#listeners.tell(hints, NO_EVENTS, false)
     if (events > 0) this.look()
   }
 
-  /** Reads the events that have come to light, and passes them on; soon. */
+  /** Reads and delivers new events soon. */
   look(): void {
     if (this.#position !== undefined) this.#reading.want()
   }
 
-  /** Reads and tells a page; answers whether there is more. */
+  /** Reads and delivers a page; returns whether there is more. */
   async #read(): Promise<boolean> {
     const after = this.#position
     if (after === undefined) return false
     const { events, gap, last, more } = await this.#source.events(after)
-    if (this.#position !== after) return true // everybody left, and somebody came
+    if (this.#position !== after) return true // all watchers left, and a new one came
     this.#position = last
     if (events.length > 0 || gap) this.#listeners.tell(NO_HINTS, events, gap)
     return more

@@ -1,51 +1,51 @@
-// stores/postgres/listener.ts: the one connection on which this process hears of others' commits; rebuilt when it is lost.
+// stores/postgres/listener.ts: the connection that receives notifications of commits; reconnects when it is lost.
 import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Call, Driver, Listening } from './drivers/driver.js'
 
-/** How often to find out whether anything is still heard. */
-const BEAT: Millis = 5_000
+/** How often to check that notifications still arrive. */
+const CHECK_EVERY: Millis = 5_000
 
-/** How long to wait for one's own word to come back, before it is believed that none ever does: behind some poolers. */
-const ECHO: Millis = 2_000
+/** How long to wait for an echo before assuming that no notifications arrive, as behind some poolers. */
+const ECHO_TIMEOUT: Millis = 2_000
 
-/** Finds out whether anybody is still there. */
+/** Checks that the server still answers on this connection. */
 const PROBE: Call = { name: '', text: "select 'listening'", values: [] }
 
-/** How long to wait before the next connection is tried, at first and at most. */
-const SOON: Millis = 100
-const LATE: Millis = 5_000
+/** The first and the longest delay before the next attempt to connect. */
+const FIRST_RETRY: Millis = 100
+const MAX_RETRY: Millis = 5_000
 
-/** How often to look where nothing is heard. */
-const POLL: Millis = 1_000
+/** How often to poll while notifications may not arrive. */
+const POLL_EVERY: Millis = 1_000
 
-/** What the wire tells the store. */
+/** What the connection reports to the store. */
 export interface ListenEvents {
-  /** Another process has told something. */
+  /** A notification arrived. */
   heard(payload: string): void
-  /** Something may have been told that was not heard. */
+  /** Notifications may have been missed. */
   look(): void
-  /** The same, for the last time: from now on everything is heard. */
+  /** The same, for the last time: from now on all notifications arrive. */
   missed(): void
 }
 
-/** Listens for as long as it is open. */
+/** Listens until it is closed. */
 export class ListenConnection {
   readonly #driver: Driver
   readonly #channel: string
   readonly #runtime: Runtime
   readonly #events: ListenEvents
-  /** Resolves when it listens, or has found that it cannot for now. */
+  /** Resolves when it listens, or when the first attempt to connect has failed. */
   readonly ready: Promise<void>
   #listening: Listening | undefined
   #closed = false
   #tries = 0
-  /** Whether something may have been told that was not heard, since it began. */
-  #doubt = false
-  /** The word that should come back just now, and whom to tell whether it has. */
-  #echo: { readonly word: string; readonly settle: (heard: boolean) => void } | undefined
-  /** The last word, on its way through another connection; never rejects. */
-  #said: Promise<unknown> = Promise.resolve()
+  /** Whether notifications may have been missed since the last echo arrived. */
+  #mayHaveMissed = false
+  /** The echo that is awaited. */
+  #echo: { readonly payload: string; readonly settle: (arrived: boolean) => void } | undefined
+  /** The last call that sends an echo, on another connection; never rejects. */
+  #sending: Promise<unknown> = Promise.resolve()
   #stopTimer: Stop | undefined
   #stopPolling: Stop | undefined
 
@@ -64,93 +64,93 @@ export class ListenConnection {
     this.#stopTimer?.()
     this.#stopPolling?.()
     this.#echo?.settle(false)
-    await Promise.all([this.#listening?.close(), this.#said])
+    await Promise.all([this.#listening?.close(), this.#sending])
   }
 
   async #connect(): Promise<void> {
     try {
       const listening = await this.#driver.listen(this.#channel, {
-        heard: (payload) => this.#hear(payload),
+        heard: (payload) => this.#receive(payload),
         lost: () => this.#lose(),
       })
       if (this.#closed) return await listening.close()
       this.#listening = listening
       this.#tries = 0
-      void this.#beat(listening) // not waited for: all connections of a user's pool may be taken, by who waits for this one
+      void this.#check(listening) // not awaited: callers that wait for `ready` may occupy all connections of a user's pool
     } catch {
       this.#lose()
     }
   }
 
   /**
-   * Says something through another connection, to hear it on this one: so that a wire that carries nothing is noticed,
-   * whatever the reason. Said on this one it might come back where nothing else does, as a pooler passes on what its
-   * backend tells while something is asked, and only then. So nothing is asked here while a word is waited for.
+   * Sends an echo through another connection and waits for it on this one, to detect a connection that receives nothing,
+   * whatever the reason. An echo sent on this connection could arrive where nothing else does, since some poolers forward
+   * notifications only while a query runs. For the same reason no query runs here while an echo is awaited.
    */
-  async #beat(listening: Listening): Promise<void> {
+  async #check(listening: Listening): Promise<void> {
     const gone = (): boolean => this.#closed || this.#listening !== listening
     if (gone()) return
-    const word = `echo ${this.#runtime.id()}`
-    const echo = this.#await(word)
-    const call: Call = { name: '', text: 'select pg_notify($1, $2)::text', values: [this.#channel, word] }
-    this.#said = this.#driver.call(call).catch(() => {}) // then it does not come back, either
-    const heard = await echo
+    const payload = `echo ${this.#runtime.id()}`
+    const echo = this.#awaitEcho(payload)
+    const call: Call = { name: '', text: 'select pg_notify($1, $2)::text', values: [this.#channel, payload] }
+    this.#sending = this.#driver.call(call).catch(() => {}) // then the echo does not arrive, either
+    const arrived = await echo
     if (gone()) return
-    if (heard) this.#trust()
+    if (arrived) this.#trust()
     else {
-      this.#doubt = true
+      this.#mayHaveMissed = true
       this.#poll()
-      await listening.call(PROBE).catch(() => {}) // it is lost by that, or the server said no
+      await listening.call(PROBE).catch(() => {}) // a broken connection reports `lost`; an error of the server does not matter
     }
-    await this.#said // it has an end, and so no more than one waits for a connection
+    await this.#sending // so that at most one call waits for a connection of the pool; the call has a timeout
     if (gone()) return
     this.#stopTimer?.()
-    this.#stopTimer = this.#runtime.timer(BEAT, () => void this.#beat(listening))
+    this.#stopTimer = this.#runtime.timer(CHECK_EVERY, () => void this.#check(listening))
   }
 
-  /** Whether a word comes back in time. */
-  #await(word: string): Promise<boolean> {
+  /** Whether an echo arrives in time. */
+  #awaitEcho(payload: string): Promise<boolean> {
     return new Promise((resolve) => {
-      const stop = this.#runtime.timer(ECHO, () => this.#echo?.settle(false))
-      const settle = (heard: boolean): void => {
+      const stop = this.#runtime.timer(ECHO_TIMEOUT, () => this.#echo?.settle(false))
+      const settle = (arrived: boolean): void => {
         stop()
         this.#echo = undefined
-        resolve(heard)
+        resolve(arrived)
       }
-      this.#echo = { word, settle }
+      this.#echo = { payload, settle }
     })
   }
 
-  #hear(payload: string): void {
+  #receive(payload: string): void {
     if (!payload.startsWith('echo ')) this.#events.heard(payload)
-    else if (payload === this.#echo?.word) this.#echo.settle(true)
+    else if (payload === this.#echo?.payload) this.#echo.settle(true)
   }
 
-  /** From now on everything is heard. */
+  /** Stops polling: notifications arrive. */
   #trust(): void {
     this.#stopPolling?.()
     this.#stopPolling = undefined
-    if (!this.#doubt) return
-    this.#doubt = false
-    this.#events.missed() // whatever was told between the last look and now
+    if (!this.#mayHaveMissed) return
+    this.#mayHaveMissed = false
+    this.#events.missed() // for commits between the last poll and now
   }
 
   #lose(): void {
     if (this.#closed) return
     this.#listening = undefined
-    this.#doubt = true
+    this.#mayHaveMissed = true
     this.#stopTimer?.()
     this.#echo?.settle(false)
     this.#poll()
-    const delay = Math.min(LATE, SOON * 2 ** this.#tries++) * (0.5 + this.#runtime.random() / 2)
+    const delay = Math.min(MAX_RETRY, FIRST_RETRY * 2 ** this.#tries++) * (0.5 + this.#runtime.random() / 2)
     this.#stopTimer = this.#runtime.timer(delay, () => void this.#connect())
   }
 
-  /** Looks now and then, as long as nothing can be heard. */
+  /** Polls until notifications arrive. */
   #poll(): void {
     if (this.#stopPolling !== undefined || this.#closed) return
     const again = (): void => {
-      this.#stopPolling = this.#runtime.timer(POLL, () => {
+      this.#stopPolling = this.#runtime.timer(POLL_EVERY, () => {
         this.#events.look()
         again()
       })

@@ -1,4 +1,4 @@
-// stores/postgres/migrate.ts: creates the schema, or leads an older one here, one process at a time.
+// stores/postgres/migrate.ts: creates the schema, or migrates an older one to this version, one process at a time.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Driver } from './drivers/driver.js'
@@ -6,22 +6,22 @@ import { isMissing, isPassing } from './errors.js'
 import { functions } from './functions/all.js'
 import { OLDEST, schema as tables, steps, VERSION } from './schema.js'
 
-/** How long a step waits for somebody's lock, and lets others pass between; and how often it tries: for about a minute. */
-const WAIT: Millis = 1_000
+/** The lock timeout of a try, which is also the pause after it, and the number of tries: about a minute in all. */
+const LOCK_TIMEOUT: Millis = 1_000
 const TRIES = 30
 
-/** A name as SQL writes it. */
+/** Quotes an SQL identifier. */
 export function quoted(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }
 
-/** The channel on which commits are told. */
+/** The channel on which commits send notifications. */
 export function channelOf(schema: string): string {
   return `millrace:${schema}`
 }
 
-/** Puts the name of the schema into SQL: as an identifier, inside texts, and as a channel. */
-function named(sql: string, schema: string): string {
+/** Replaces the placeholders of the schema name in SQL: as an identifier, inside string literals, and as a channel. */
+function withSchema(sql: string, schema: string): string {
   return sql
     .replaceAll("'{S}", `'${quoted(schema).replaceAll("'", "''")}`)
     .replaceAll('{S}', quoted(schema))
@@ -29,49 +29,53 @@ function named(sql: string, schema: string): string {
 }
 
 /**
- * The SQL that creates the schema, or leads one of version `from` to this version, for those whose programs may not do so
- * themselves: run it in one transaction as the owner, then open the store with `migrate: false`.
+ * The SQL that creates the schema, or migrates one of version `from` to this version, for applications whose database role
+ * may not do that: run it in one transaction as the owner, then open the store with `migrate: false`.
+ * Defaults: schema `'millrace'`; `from` 0, which creates it.
  */
 export function migrationSql(options: { readonly schema?: string; readonly from?: number } = {}): string {
   const { schema = 'millrace', from = 0 } = options
-  if (from === 0) return named(tables + functions, schema)
+  if (from === 0) return withSchema(tables + functions, schema)
   const wanted = steps.filter((step) => step.from >= from).map(({ sql }) => sql)
-  return named(`${wanted.join('')}${functions}update {S}.meta set version = ${VERSION}, oldest = ${OLDEST};\n`, schema)
+  return withSchema(
+    `${wanted.join('')}${functions}update {S}.meta set version = ${VERSION}, oldest = ${OLDEST};\n`,
+    schema,
+  )
 }
 
-/** What stands in the database. */
-export interface Standing {
+/** The row of `meta`. */
+export interface SchemaInfo {
   readonly version: number
   readonly oldest: number
-  /** The name of this store among all. */
+  /** A unique id of this schema. */
   readonly id: string
 }
 
-async function standing(driver: Driver, schema: string): Promise<Standing | undefined> {
+async function readInfo(driver: Driver, schema: string): Promise<SchemaInfo | undefined> {
   try {
     const text = await driver.call({
       name: '',
       text: `select json_build_object('version', version, 'oldest', oldest, 'id', id)::text from ${quoted(schema)}.meta`,
       values: [],
     })
-    return text === null ? undefined : (JSON.parse(text) as Standing)
+    return text === null ? undefined : (JSON.parse(text) as SchemaInfo)
   } catch (error) {
     if (isMissing(error)) return undefined
     throw error
   }
 }
 
-/** Makes sure that the schema is there and of this version; answers what stands there. */
+/** Checks that the schema exists in this version, after migrating it if `migrate` is set; returns its row of `meta`. */
 export async function prepare(
   driver: Driver,
   schema: string,
   migrate: boolean,
   pause: (delay: Millis) => Promise<void>,
-): Promise<Standing> {
-  let found = await standing(driver, schema)
+): Promise<SchemaInfo> {
+  let found = await readInfo(driver, schema)
   if ((found === undefined || found.version < VERSION) && migrate) {
-    await lead(driver, schema, pause)
-    found = await standing(driver, schema)
+    await runMigration(driver, schema, pause)
+    found = await readInfo(driver, schema)
   }
   if (found === undefined) {
     throw new MillraceError(
@@ -95,17 +99,17 @@ export async function prepare(
 }
 
 /**
- * Makes the schema, or leads it here. Whoever comes second finds the work done: it is looked at again once the lock is had.
- * Behind somebody's open transaction it does not wait long, since all others would have to wait behind it: it lets them pass, and tries again.
+ * Creates or migrates the schema. The version is read again under the lock, so that a second process finds the work done.
+ * The lock timeout is short, because all other transactions queue behind a waiting migration: it gives way, and tries again.
  */
-async function lead(driver: Driver, schema: string, pause: (delay: Millis) => Promise<void>): Promise<void> {
+async function runMigration(driver: Driver, schema: string, pause: (delay: Millis) => Promise<void>): Promise<void> {
   const lock = `select pg_advisory_xact_lock(hashtextextended('millrace:migrate:' || ${literal(schema)}, 0))`
   for (let tries = 1; ; tries++) {
     try {
-      return await driver.script([`set local lock_timeout = '${WAIT}ms'`, lock, guarded(schema)])
+      return await driver.script([`set local lock_timeout = '${LOCK_TIMEOUT}ms'`, lock, guarded(schema)])
     } catch (error) {
       if (!isPassing(error) || tries >= TRIES) throw error
-      await pause(WAIT)
+      await pause(LOCK_TIMEOUT)
     }
   }
 }
@@ -114,9 +118,9 @@ function literal(text: string): string {
   return `'${text.replaceAll("'", "''")}'`
 }
 
-/** The migration, run only where it is still wanted. */
+/** The migration as a block that runs only the steps that the schema still needs. */
 function guarded(schema: string): string {
-  const whole = migrationSql({ schema })
+  const creation = migrationSql({ schema })
   const cases = Array.from(
     { length: VERSION - 1 },
     (_, at) => `elsif found = ${at + 1} then execute ${literal(migrationSql({ schema, from: at + 1 }))};`,
@@ -127,7 +131,7 @@ begin
   if to_regclass(${literal(`${quoted(schema)}.meta`)}) is not null then
     execute ${literal(`select version from ${quoted(schema)}.meta`)} into found;
   end if;
-  if found is null then execute ${literal(whole)};
+  if found is null then execute ${literal(creation)};
   ${cases.join('\n  ')}
   end if;
 end $migrate$`

@@ -1,4 +1,4 @@
-// stores/postgres/options.ts: what can be said about a PostgreSQL store, checked.
+// stores/postgres/options.ts: options of a PostgreSQL store, and their check.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
@@ -8,24 +8,24 @@ import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
 import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'
 
-/** Settings of a PostgreSQL store. */
+/** Options of a PostgreSQL store. */
 export interface PostgresOptions {
-  /** The schema that holds everything of the store. Default `'millrace'`. */
+  /** The database schema that holds the tables and functions of the store. Default `'millrace'`. */
   readonly schema?: string
   /**
-   * Whether `open` creates the schema, or leads an older one to this version. Without it, a schema that is missing or too
-   * old is an error, and `migrationSql()` gives what its owner has to run. Default true.
+   * Whether `open` creates the schema, or migrates an older one to this version. If false, a schema that is missing or too
+   * old is an error, and `migrationSql()` returns the SQL that its owner has to run. Default true.
    */
   readonly migrate?: boolean
-  /** How long an answer of the server may take before the connection is given up. Default 10 s. */
+  /** How long the server may take to answer before the connection is closed. Default 10 s. */
   readonly patience?: Duration
-  /** Connections at most, where the store is given a URL; one more listens. Default 10. */
+  /** The maximum number of connections, if the store is given a URL; one more listens for notifications. Default 10. */
   readonly connections?: number
-  /** How many events are kept for watchers that resume. Default 10,000. */
+  /** The number of events to keep for listeners that resume. Default 10,000. */
   readonly ring?: number
-  /** How many bytes these events may have; the oldest go first. Default 64 MiB. */
+  /** The maximum size of these events in bytes; the oldest are dropped first. Default 64 MiB. */
   readonly ringBytes?: number
-  /** The world it lives in. Default: the system's. */
+  /** Time, timers, randomness and ids. Default: the system's. */
   readonly runtime?: Runtime
   /** For tests: a clock in place of the server's. Default: the server's. */
   readonly clock?: () => Time
@@ -33,13 +33,13 @@ export interface PostgresOptions {
 
 /** A `Pool` of the package `pg`. */
 export interface PgPoolLike<Client> {
-  /** Gives a connection. */
+  /** Returns a connection. */
   connect(): Promise<Client>
-  /** How many connections it has: what tells a pool from a client. */
+  /** The number of connections; only a pool has it, a client does not. */
   readonly totalCount: number
 }
 
-/** What a pool gives. That of `pg` can also be given a callback, which hides the promise from a plain look at `connect`. */
+/** The client type of a pool. `connect` of `pg` has a callback overload, which hides the promise from a simple `infer`. */
 export type ClientOf<Pool> = Pool extends { connect(): Promise<infer Client> }
   ? unknown extends Client
     ? Pool extends { connect: { (): Promise<infer Promised>; (callback: never): void } }
@@ -58,7 +58,7 @@ export interface PostgresJsLike {
   listen: unknown
 }
 
-/** The same, with what holds where nothing is said. */
+/** The options with their defaults. */
 export interface CheckedOptions {
   readonly schema: string
   readonly migrate: boolean
@@ -70,7 +70,7 @@ export interface CheckedOptions {
   readonly clock: (() => Time) | undefined
 }
 
-/** Refuses what no store could go by. */
+/** Checks the options and applies the defaults; throws `INVALID_OPTION`. */
 export function checkOptions(options: PostgresOptions): CheckedOptions {
   const names = ['schema', 'migrate', 'patience', 'connections', 'ring', 'ringBytes', 'runtime', 'clock']
   refuseUnknown(options, names, 'postgres options')
@@ -90,6 +90,6 @@ export function checkOptions(options: PostgresOptions): CheckedOptions {
     )
   }
   const { migrate = true, clock } = options
-  const waits = parseDuration(patience, 'postgres: patience')
-  return { schema, migrate, patience: waits, connections, ring, ringBytes, runtime, clock }
+  const timeout = parseDuration(patience, 'postgres: patience')
+  return { schema, migrate, patience: timeout, connections, ring, ringBytes, runtime, clock }
 }

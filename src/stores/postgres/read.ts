@@ -1,4 +1,4 @@
-// stores/postgres/read.ts: what the reading functions of the schema answer, as the port says it.
+// stores/postgres/read.ts: encodes queries for the SQL functions that read, and decodes their answers.
 import { jobStates } from '../../job/job.js'
 import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
@@ -9,34 +9,34 @@ import type { Value } from './drivers/driver.js'
 import { recordOf, seqOf } from './rows.js'
 import type { RecordRow } from './rows.js'
 
-/** Jobs in a page, unless the query says otherwise. */
-const PAGE = 100
+/** The default number of jobs in a page. */
+const PAGE_JOBS = 100
 
-/** How the first of some jobs are asked for: one alone has no bound. */
-export function someOf(ids: readonly string[]): readonly ['get_v1' | 'get_v2', readonly Value[]] {
-  const asked = JSON.stringify(ids)
-  return ids.length <= 1 ? ['get_v1', [asked]] : ['get_v2', [asked, READ_BYTES]]
+/** The function and arguments that read the first of some jobs; a single job may be of any size. */
+export function getCall(ids: readonly string[]): readonly ['get_v1' | 'get_v2', readonly Value[]] {
+  const json = JSON.stringify(ids)
+  return ids.length <= 1 ? ['get_v1', [json]] : ['get_v2', [json, READ_BYTES]]
 }
 
-/** A query as `find_v2` takes it. */
-export function asked(query: Query): string {
-  return JSON.stringify({ ...query, limit: query.limit ?? PAGE, bytes: query.bytes ?? READ_BYTES })
+/** Encodes a query for `find_v2`. */
+export function findText(query: Query): string {
+  return JSON.stringify({ ...query, limit: query.limit ?? PAGE_JOBS, bytes: query.bytes ?? READ_BYTES })
 }
 
-/** What `find_v2` answers. */
+/** The answer of `find_v2`. */
 export interface PageAnswer {
   readonly rows: readonly RecordRow[]
   readonly more: boolean
 }
 
-/** One page of the jobs that match. Its cursor is the number of its last job. */
+/** Decodes a page of jobs. Its cursor is the sequence number of its last job. */
 export function pageOf({ rows, more }: PageAnswer, settings: Settings): Page<JobRecord> {
   const items = rows.map((row) => recordOf(row, settings))
   return more && rows.length > 0 ? { items, cursor: String(seqOf(rows.at(-1)!)) } : { items }
 }
 
-/** A query as `details_v2` takes it. */
-export function detailsAsked({ cellsUnder, bytes = READ_BYTES, ...query }: DetailsQuery): string {
+/** Encodes a query for `details_v2`. */
+export function detailsText({ cellsUnder, bytes = READ_BYTES, ...query }: DetailsQuery): string {
   return JSON.stringify({ ...query, under: cellsUnder, bytes })
 }
 
@@ -51,7 +51,7 @@ type EdgeRow = readonly [
   place: number,
 ]
 
-/** What `details_v2` answers. */
+/** The answer of `details_v2`. */
 export interface DetailsAnswer {
   readonly jobs: readonly {
     readonly id: string
@@ -76,7 +76,7 @@ const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow)
   error: error === null ? undefined : (JSON.parse(error) as Edge['error']),
 })
 
-/** What lies beside jobs. */
+/** Decodes the details of jobs. */
 export function detailsOf({ jobs, cells, moreCells }: DetailsAnswer): Details {
   return {
     jobs: jobs.map(({ id, edges, dependents, logs, steps, kin, more }) => ({
@@ -93,7 +93,7 @@ export function detailsOf({ jobs, cells, moreCells }: DetailsAnswer): Details {
   }
 }
 
-/** What `tally_v1` answers for a queue. */
+/** The answer of `tally_v1` for a queue. */
 export interface TallyAnswer {
   readonly queue: string
   readonly names: readonly (readonly [name: string, what: string, n: number])[]
@@ -103,7 +103,7 @@ export interface TallyAnswer {
 
 const states: ReadonlySet<string> = new Set(jobStates)
 
-/** The counts of queues that have ever held a job. */
+/** Decodes the counts of queues; leaves out queues that never held a job. */
 export function talliesOf(answers: readonly TallyAnswer[]): readonly QueueTally[] {
   return answers.flatMap(({ queue, names: counted, orphans, life }) => {
     const names: Record<string, Partial<Record<JobState, number>>> = Object.create(null)
@@ -121,14 +121,14 @@ export function talliesOf(answers: readonly TallyAnswer[]): readonly QueueTally[
   })
 }
 
-/** What `due_v2` answers. */
+/** The answer of `due_v2`. */
 export interface DueAnswer {
   readonly now: number
   readonly jobs: readonly RecordRow[]
   readonly next: number | null
 }
 
-/** What wants attention. */
+/** Decodes the jobs that are due. */
 export function dueOf({ now, jobs: rows, next }: DueAnswer, settings: Settings): Due {
   const jobs = rows.map((row) => headerOf(recordOf(row, settings)))
   return next === null ? { now, jobs } : { now, jobs, next }

@@ -1,9 +1,9 @@
-// stores/postgres/rows.ts: job records as the functions of the schema write them, in arrays.
+// stores/postgres/rows.ts: decodes job records from the arrays that the SQL functions return.
 import type { AttemptError, Dedup, ErrorInfo, JobKind, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
 import type { Settings } from '../job-settings.js'
 
-/** The queue, name and version that jobs share. Its number never changes. */
+/** The queue, name and version that jobs share. The id of a lane never changes. */
 export interface Lane {
   readonly id: number
   readonly queue: string
@@ -11,28 +11,27 @@ export interface Lane {
   readonly version: number
 }
 
-/** Between values in a text; no id and no JSON holds it. */
+/** Separates values in a text; no id and no JSON contains it. */
 export const UNIT = '\u001F'
-/** Between rows in a text. */
+/** Separates rows in a text. */
 export const ROW = '\u001E'
-/** Between an answer and its rows. */
+/** Separates an answer from its rows. */
 export const GROUP = '\u001D'
-
-/** Between what commits told. */
+/** Separates the events of different commits. */
 export const FILE = '\u001C'
 
-type Cell = string | number | boolean | null | readonly string[]
+type Column = string | number | boolean | null | readonly string[]
 
-/** A whole record, in the order of `v1_record`. */
-export type RecordRow = readonly Cell[]
+/** The columns of a record, in the order of `v1_record`. */
+export type RecordRow = readonly Column[]
 
 const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
 
-const time = (value: Cell | undefined): number | undefined => (value === null ? undefined : (value as number))
-const text = (value: Cell | undefined): string | undefined => (value === null ? undefined : (value as string))
-const parsed = (value: Cell | undefined): unknown => (value === null ? undefined : JSON.parse(value as string))
+const time = (value: Column | undefined): number | undefined => (value === null ? undefined : (value as number))
+const text = (value: Column | undefined): string | undefined => (value === null ? undefined : (value as string))
+const parsed = (value: Column | undefined): unknown => (value === null ? undefined : JSON.parse(value as string))
 
-/** The record in a row of `v1_record`. */
+/** Decodes a row of `v1_record`. */
 export function recordOf(row: RecordRow, settings: Settings): Draft {
   const id = row[0] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[27] as string | null)
@@ -81,39 +80,40 @@ export function recordOf(row: RecordRow, settings: Settings): Draft {
   }
 }
 
-/** The place of a record in the order of insertion. */
+/** The sequence number of a record, in the order of insertion. */
 export function seqOf(row: RecordRow): number {
   return row[36] as number
 }
 
-/** What `claim_v2` answers to an ask, before the rows of its jobs. */
+/** The head of the answer of `claim_v2`, before the rows of its jobs. */
 interface Claims {
-  /** How many of them were to start at once. */
+  /** How many of the jobs are for free slots; the rest are prefetched. */
   readonly first: number
-  /** The lanes that were asked for, and when leases end in each. */
+  /** The lanes that were claimed from, and when leases expire in each. */
   readonly lanes: readonly number[]
   readonly until: readonly number[]
-  /** Whole records of those that something had happened to before. */
+  /** The full records of jobs that had changed before they were claimed. */
   readonly whole: readonly RecordRow[]
 }
 
-/** An answer that is followed by the rows of jobs, in JSON and as rows; or else the JSON alone. */
-export function parted(text: string): readonly [json: string, rows?: string] {
+/** Splits an answer into its JSON and the rows of jobs that follow it, if any. */
+export function splitAnswer(text: string): readonly [json: string, rows?: string] {
   const end = text.lastIndexOf(GROUP)
   return end < 0 ? [text] : [text.slice(0, end), text.slice(end + 1)]
 }
 
 /**
- * The jobs that `claim_v2` answers with: rows as `v1_claimed` writes them, of those that nothing had happened to before they
- * were claimed, and whole ones. Each has lane, id, priority, place, fence, attempt, attempts, time of creation, data, settings, dedup;
- * its group, if it has one or a parent; and its parent, if it has one.
+ * The jobs that `claim_v2` returns: rows as `v1_claimed` writes them for jobs that had not changed before the claim, full
+ * records for the others. Each row of the text has lane, id, priority, order, fence, attempt, attempts, creation time, data,
+ * settings, dedup; the group, if the job has one or a parent; and the parent, if it has one.
  */
 export function claimsOf({ first, lanes, until, whole }: Claims, rows: string): readonly RecordRow[] {
   if (rows === '') return []
   const records = whole.length === 0 ? undefined : new Map(whole.map((row) => [row[0] as string, row]))
   return rows.split(ROW).map((text, at) => {
-    const [lane, id, priority, ord, fence, attempt, attempts, created, data, settings, dedup, ...of] = text.split(UNIT)
-    const [group, parent] = of
+    const [lane, id, priority, ord, fence, attempt, attempts, created, data, settings, dedup, ...rest] =
+      text.split(UNIT)
+    const [group, parent] = rest
     const record = records?.get(id!)
     if (record !== undefined) return record
     return [
@@ -136,7 +136,7 @@ export function claimsOf({ first, lanes, until, whole }: Claims, rows: string): 
   })
 }
 
-/** The record in a row of `v1_claimed`, of a job that nothing had happened to before it was claimed. */
+/** Decodes a row of `v1_claimed`, of a job that had not changed before it was claimed. */
 export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: number, settings: Settings): Draft {
   const id = row[1] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[11] as string | null)

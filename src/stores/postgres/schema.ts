@@ -1,12 +1,12 @@
-// stores/postgres/schema.ts: the whole schema as it is today. `{S}` stands for its name.
+// stores/postgres/schema.ts: the tables of the current version, and the migrations to it. `{S}` stands for the schema name.
 
-/** The version of `schema`; up by one with every step. */
+/** The version of `schema`; each migration step raises it by one. */
 export const VERSION = 4
 
-/** The oldest version of the library that can work with it. */
+/** The oldest schema version whose library can still use this schema. */
 export const OLDEST = 1
 
-/** What groups and rates need besides. */
+/** The tables for fair order between groups, and for rates. */
 const shared = `-- The turn that each queue has come to: the highest place claimed from a shared lane of it, or one lower, for nobody waits to write it.
 create table {S}.turn (
   queue    int not null,
@@ -27,8 +27,8 @@ create table {S}.rate (
 `
 
 /**
- * Waiting jobs in the order in which they are claimed: without a group, by turns, and by group; and lists of each group. What
- * they have in common is said differently in each, so that a statement reads the one that it was written for.
+ * Indexes of waiting jobs in claim order: without a group, by turn, and by group; and an index that lists each group. Their
+ * conditions overlap but are written differently, so that the planner uses the index that a statement was written for.
  */
 const ready = `create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' and kind = 'job' and grp is null;
 create index job_turn on {S}.job (lane, priority, ord, seq) where grp is not null and state = 'waiting' and kind = 'job';
@@ -55,10 +55,11 @@ const view = `create or replace view {S}.jobs as
 `
 
 /**
- * Everything Millrace keeps in a database, in a schema of its own. Times are milliseconds since 1970. JSON is text: it
- * reads back exactly as it was written. Names compare by their bytes, whatever the database's language.
+ * Everything that Millrace stores, in a schema of its own. Times are milliseconds since 1970. JSON is stored as text, so that
+ * it reads back exactly as it was written. Names compare by bytes (collation "C"), whatever the database's locale.
  *
- * No table but `job` has an index that an update touches, so that what is written again and again stays in its page. `job` is vacuumed early, since every step of a job's life leaves an old row behind.
+ * Of the tables with frequent updates, only `job` has indexes on columns that change, so that updates of the others are HOT
+ * and stay in their page. `job` is vacuumed early, since every change of a job leaves a dead row.
  */
 export const schema = `
 -- It may be there already, made for a role that can make none.
@@ -245,8 +246,8 @@ insert into {S}.meta (version, oldest) values (${VERSION}, ${OLDEST});
 select nextval('{S}.fence');
 `
 
-/** Grants on new tables to all who may write what writers write. */
-function granted(tables: string): string {
+/** SQL that grants access to new tables to every role that may update the table `writer`. */
+function grants(tables: string): string {
   return `do $$
 declare
   r record;
@@ -259,10 +260,12 @@ end $$;
 `
 }
 
-/** What leads from one version to the next, the oldest first; the functions of this version come after them. */
+/** The migration steps between versions, the oldest first; the functions of this version are created after them. */
 export const steps: readonly { readonly from: number; readonly sql: string }[] = [
   {
-    from: 1, // counts had a table of their own; chains and children were not in order, and jobs not listed by name; jobs had other columns first, and still do; there were no groups; edges told neither what they were to nor what it came to
+    // Version 1 had counts in a table of their own, no order of chains and children, no list of jobs by name, and no groups. Its
+    // edges had no name, result or error. Its jobs had the columns in another order, and migrated tables still do.
+    from: 1,
     sql: `
 alter table {S}.writer add column counts jsonb not null default '{}';
 alter sequence {S}.place increment 1024;
@@ -280,7 +283,7 @@ alter table {S}.orphan add column grp text collate "C";
 alter table {S}.job add column grp text collate "C";
 drop index {S}.job_ready;
 ${ready}${view}${shared}-- Whoever may write what writers write may write these, too.
-${granted('{S}.turn, {S}.rate')}alter table {S}.edge add column name text not null default '', add column result text, add column error text;
+${grants('{S}.turn, {S}.rate')}alter table {S}.edge add column name text not null default '', add column result text, add column error text;
 drop index {S}.edge_open;
 alter table {S}.edge set (fillfactor = 60);
 update {S}.edge e set
@@ -295,14 +298,16 @@ update {S}.edge e set
 `,
   },
   {
-    from: 2, // there were no phases, steps and deliveries
+    // Version 2 had no phases, steps and deliveries.
+    from: 2,
     sql: `
 alter table {S}.job add column memo text;
 ${stepTable}-- As above.
-${granted('{S}.step')}`,
+${grants('{S}.step')}`,
   },
   {
-    from: 3, // as version 4, but for the functions, which come after every step; events were not counted in bytes; leases whose job was taken away did not tell who held them
+    // Version 3 had other functions, did not count events in bytes, and did not record the holders of revoked leases.
+    from: 3,
     sql: `
 alter table {S}.meta add column bytes bigint not null default 0;
 alter table {S}.event add column start bigint;

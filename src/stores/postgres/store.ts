@@ -1,4 +1,4 @@
-// stores/postgres/store.ts: the store in PostgreSQL. A commit is one call of a function in the database.
+// stores/postgres/store.ts: the PostgreSQL store. A commit is one call of an SQL function.
 import { MillraceError, isInstance } from '../../job/errors.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { unavailable } from '../../store/commit-errors.js'
@@ -13,24 +13,33 @@ import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './drivers/open.js'
 import type { Driver, Value } from './drivers/driver.js'
-import { LANE_LOST, behind, encoded, isMissing, isPassing, refuseTooLarge, stateOf, toStoreError } from './errors.js'
+import {
+  LANE_LOST,
+  encoded,
+  isMissing,
+  isPassing,
+  refuseTooLarge,
+  stateOf,
+  toStoreError,
+  writerBehind,
+} from './errors.js'
 import { pageOf as eventsOf } from './event-rows.js'
 import { EventFeed } from './events.js'
 import type { Announced, FeedSource } from './events.js'
 import { ClaimCursors } from './claim-cursors.js'
 import { LaneIds } from './lane-ids.js'
 import { channelOf, prepare } from './migrate.js'
-import type { Standing } from './migrate.js'
+import type { SchemaInfo } from './migrate.js'
 import { checkOptions } from './options.js'
 import type { CheckedOptions, ClientOf, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
 import { inTime, NoAnswer } from './drivers/timeout.js'
 import { OwnIds } from './own-ids.js'
 import { lanesUsed, newLanes, stepsOf, textOf, written } from './encode.js'
 import type { Body, LaneFinder } from './encode.js'
-import { asked, detailsAsked, detailsOf, dueOf, pageOf, someOf, talliesOf } from './read.js'
+import { findText, detailsText, detailsOf, dueOf, pageOf, getCall, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, PageAnswer, TallyAnswer } from './read.js'
-import { answerOf, receiptOf, replayOf, standingFor, toldIn } from './decode.js'
-import type { Answer } from './decode.js'
+import { answerOf, currentJobs, notificationOf, receiptOf, replayOf } from './decode.js'
+import type { CommitAnswer } from './decode.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
 import { toTransactionError, Transactions } from './transactions.js'
@@ -41,35 +50,35 @@ import { ListenConnection } from './listener.js'
 /** Writers whose receipts are kept as they are. */
 const KEPT = 10
 
-/** Changes in a batch, and jobs claimed with it beyond free slots: from here on, little is won with more. */
+/** The limit of changes in a batch, and of jobs prefetched with it: larger batches gain little. */
 const PORTION = 1_000
 
-/** Batches under one writer's name: while a transaction is open anywhere, each leaves an old version of the writer's row behind. */
+/** Batches of one writer: while any transaction is open in the database, each leaves a dead version of the writer's row. */
 const TENURE = 1_000
 
-/** How often what was left behind is tidied up by a process. */
+/** How often each process deletes what is no longer needed. */
 const TIDY_EVERY: Millis = 30_000
 
-/** How often a batch is sent again at once when somebody's lock, or a deadlock, was in its way. */
+/** How often a batch is sent at once before a lock timeout, a deadlock or a lost lane is reported. */
 const TRIES = 3
 
-/** What an open store has. */
+/** The driver and schema of an open store. */
 interface Opened {
   readonly driver: Driver
-  readonly standing: Standing
+  readonly schemaInfo: SchemaInfo
 }
 
 /**
- * A store in PostgreSQL 14 or later, for any number of machines. It takes a URL (with the package `pg` installed), a
- * `Pool` of `pg`, or a client of `postgres`, and keeps everything in a schema of its own.
+ * A store in PostgreSQL 14 or later, for any number of machines. It takes a URL (which needs the package `pg`), a `Pool` of
+ * `pg`, or a client of `postgres`, and keeps everything in a schema of its own.
  */
 export function postgres(url: string, options?: PostgresOptions): Store<PgTransaction, PostgresTransaction>
-/** The same, on a `Pool` of `pg`; `queue.transaction` gives its clients. */
+/** The same, on a `Pool` of `pg`; `queue.transaction` passes one of its clients. */
 export function postgres<Pool extends PgPoolLike<unknown>>(
   pool: Pool,
   options?: PostgresOptions,
 ): Store<ClientOf<Pool>, PostgresTransaction>
-/** The same, on a client of `postgres`; `queue.transaction` gives its transactions. */
+/** The same, on a client of `postgres`; `queue.transaction` passes one of its transactions. */
 export function postgres(sql: PostgresJsLike, options?: PostgresOptions): Store<PostgresJsSql, PostgresTransaction>
 /** The same, on any of these. */
 export function postgres(
@@ -88,13 +97,13 @@ class PostgresStore implements Store {
   readonly #schema: string
   readonly #options: CheckedOptions
   readonly #id: string
-  readonly #pauses: Waits
+  readonly #waits: Waits
   readonly #feed: EventFeed
   readonly #lanes: LaneIds
   readonly #settings = new Settings()
-  readonly #floors = new ClaimCursors()
-  readonly #minted = new OwnIds()
-  readonly #ways: FastPaths
+  readonly #claimCursors = new ClaimCursors()
+  readonly #ownIds = new OwnIds()
+  readonly #fastPaths: FastPaths
   readonly #transactions: Transactions
   /** For batches that are sent again at once, while the server has the answers to all. */
   readonly #receipts = new KeptReceipts(KEPT)
@@ -102,7 +111,7 @@ class PostgresStore implements Store {
   #opened: Opened | undefined
   #closed = false
   #closing: Promise<void> | undefined
-  #wire: ListenConnection | undefined
+  #listener: ListenConnection | undefined
   #stops: Stop[] = []
 
   constructor(target: unknown, options: PostgresOptions) {
@@ -112,17 +121,17 @@ class PostgresStore implements Store {
     this.#target = target
     this.#options = checked
     this.#schema = checked.schema
-    this.runtime = { ...runtime, id: () => this.#minted.keep(runtime.id()) }
+    this.runtime = { ...runtime, id: () => this.#ownIds.keep(runtime.id()) }
     this.#id = runtime.id()
-    this.#ways = new FastPaths(this.#id, (ask) => this.#floors.of(ask))
+    this.#fastPaths = new FastPaths(this.#id, (ask) => this.#claimCursors.of(ask))
     this.#transactions = new Transactions(() => runtime.id())
-    this.#pauses = new Waits(runtime)
-    this.#feed = new EventFeed(this.#feedSource(), this.#pauses)
+    this.#waits = new Waits(runtime)
+    this.#feed = new EventFeed(this.#feedSource(), this.#waits)
     this.#lanes = new LaneIds({
       make: async (lanes) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), 'false']))!),
       look: async (lanes, tx) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), null], tx))!),
       pause: (delay) => new Promise((resolve) => void runtime.timer(delay, resolve)),
-      names: (ids) => this.#ask('lane_v1', [JSON.stringify(ids.map(String))]),
+      names: (ids) => this.#query('lane_v1', [JSON.stringify(ids.map(String))]),
     })
   }
 
@@ -133,11 +142,11 @@ class PostgresStore implements Store {
   async commit(batch: Batch, tx?: Tx): Promise<Receipt> {
     if (tx !== undefined) return this.#commitWithin(batch, tx)
     if (this.#opened === undefined) await this.#open()
-    const kept = this.#receipts.of(batch)
-    if (kept !== undefined) return kept
+    const known = this.#receipts.of(batch)
+    if (known !== undefined) return known
     if (this.#feed.isNew) await this.#feed.known()
     await this.#lanes.know(newLanes(batch))
-    // Before it is sent: what comes to light while it is under way may not be in its answer.
+    // Before the batch is sent: hints that arrive during the call may be for jobs that its claims did not see.
     for (const { queues } of batch.asks) for (const queue of queues) this.#lanes.queues.add(queue)
     const answer = await this.#send(batch)
     const receipt = answer.again === true ? await this.#replayed(batch, answer) : await this.#receipt(batch, answer)
@@ -149,26 +158,26 @@ class PostgresStore implements Store {
     const found: (JobRecord | undefined)[] = []
     do {
       const left = ids.slice(found.length)
-      const rows = await this.#ask<readonly (RecordRow | null)[]>(...someOf(left), tx)
+      const rows = await this.#query<readonly (RecordRow | null)[]>(...getCall(left), tx)
       for (const row of rows) found.push(row === null ? undefined : recordOf(row, this.#settings))
     } while (found.length < ids.length)
     return found
   }
 
   find: Store['find'] = async (query, tx) => {
-    return pageOf(await this.#ask<PageAnswer>('find_v2', [asked(query)], tx), this.#settings)
+    return pageOf(await this.#query<PageAnswer>('find_v2', [findText(query)], tx), this.#settings)
   }
 
   details: Store['details'] = async ({ revokedFrom, ...query }, tx) => {
-    const found = detailsOf(await this.#ask<DetailsAnswer>('details_v2', [detailsAsked(query)], tx))
+    const found = detailsOf(await this.#query<DetailsAnswer>('details_v2', [detailsText(query)], tx))
     if (revokedFrom === undefined) return found
     const workers = JSON.stringify(revokedFrom)
-    return { ...found, revoked: await this.#ask<readonly RevokedLease[]>('revoked_v1', [workers], tx) }
+    return { ...found, revoked: await this.#query<readonly RevokedLease[]>('revoked_v1', [workers], tx) }
   }
 
   tally: Store['tally'] = async (queues, tx) => {
     const names = queues === undefined ? null : JSON.stringify(queues)
-    return talliesOf(await this.#ask<readonly TallyAnswer[]>('tally_v1', [names], tx))
+    return talliesOf(await this.#query<readonly TallyAnswer[]>('tally_v1', [names], tx))
   }
 
   due: Store['due'] = async (query) => {
@@ -186,7 +195,7 @@ class PostgresStore implements Store {
   async transact<T>(work: (tx: Tx) => Promise<T>, within?: Tx): Promise<T> {
     const { driver } = this.#opened ?? (await this.#open())
     if (within === undefined) return driver.transact(work)
-    await this.#call('get_v1', ['[]'], within) // refused at once if it is none, or has ended
+    await this.#call('get_v1', ['[]'], within) // throws at once if `within` is not a transaction, or has ended
     return driver.savepoint(within, work)
   }
 
@@ -195,15 +204,15 @@ class PostgresStore implements Store {
   }
 
   async #close(): Promise<void> {
-    const watched = this.#feed.watched || this.#wire !== undefined
+    const watched = this.#feed.watched || this.#listener !== undefined
     this.#closed = true
     this.#feed.close()
-    this.#pauses.close()
+    this.#waits.close()
     for (const stop of this.#stops) stop()
     const opened = await this.#opening?.catch(() => undefined)
-    await this.#wire?.close()
+    await this.#listener?.close()
     if (opened === undefined) return
-    if (watched) await this.#presence(opened.driver, 0, 0).catch(() => {}) // the others will find out by themselves
+    if (watched) await this.#presence(opened.driver, 0, 0).catch(() => {}) // the entry of this process expires by itself
     this.#opened = undefined
     await opened.driver.close().catch(() => {})
   }
@@ -219,7 +228,7 @@ class PostgresStore implements Store {
   async #open(): Promise<Opened> {
     this.#check()
     this.#opening ??= this.#openNow().catch((error: unknown) => {
-      this.#opening = undefined // so that the next call tries again
+      this.#opening = undefined // so that the next call retries
       throw toStoreError(error, this.#schema)
     })
     const opened = await this.#opening
@@ -231,7 +240,7 @@ class PostgresStore implements Store {
     const { patience, connections } = this.#options
     const driver = await openDriver(this.#target, { patience, connections, timer: this.runtime.timer })
     try {
-      const opened = { driver, standing: await this.#prepare(driver, this.#options.migrate) }
+      const opened = { driver, schemaInfo: await this.#prepare(driver, this.#options.migrate) }
       if (!this.#closed) this.#opened = opened
       this.#every(TIDY_EVERY, () => this.#tidy())
       return opened
@@ -241,7 +250,7 @@ class PostgresStore implements Store {
     }
   }
 
-  /** Does something now and then, whatever becomes of it. */
+  /** Runs work at an interval until the store is closed; ignores its errors. */
   #every(delay: Millis, work: () => Promise<unknown>): void {
     const at = this.#stops.length
     const arm = (): void => {
@@ -255,7 +264,7 @@ class PostgresStore implements Store {
     arm()
   }
 
-  /** Adds up and forgets, a portion at a time, until there is no more. */
+  /** Sums up old counts and deletes old rows, in portions, until there are no more. */
   async #tidy(): Promise<void> {
     const { ring, ringBytes } = this.#options
     while (!this.#closed && (await this.#call('tidy_v3', [this.#now(), ring, ringBytes])) === 'true');
@@ -267,48 +276,48 @@ class PostgresStore implements Store {
 
   /** Calls a function of the schema. */
   async #call(name: FunctionName, values: readonly Value[], tx?: Tx): Promise<string | null> {
-    const { driver, standing } = this.#opened ?? (await this.#open())
+    const { driver, schemaInfo } = this.#opened ?? (await this.#open())
     this.#check()
     const call = callOf(this.#schema, name, values)
     try {
       if (tx === undefined) return await driver.call(call)
-      const asked = this.#transactions.call(tx, call, { schema: this.#schema, id: standing.id })
-      return await inTime(asked, this.#options.patience, this.runtime.timer)
+      const answer = this.#transactions.call(tx, call, { schema: this.#schema, id: schemaInfo.id })
+      return await inTime(answer, this.#options.patience, this.runtime.timer)
     } catch (error) {
       if (isInstance(error, NoAnswer) && tx !== undefined) throw unavailable(this, error)
       if (tx !== undefined) throw toStoreError(toTransactionError(error, this.#schema), this.#schema)
       if (!isMissing(error)) throw toStoreError(error, this.#schema)
-      await this.#prepare(driver, false) // which says what stands there now
+      await this.#prepare(driver, false) // throws if the schema is missing or of another version
     }
-    // Everything is there: another version was being led to this one, and what was under way then was undone.
+    // The schema is complete: another process was migrating it, and the failed call was rolled back. Retry once.
     return driver.call(call).catch((error: unknown) => {
       throw toStoreError(error, this.#schema)
     })
   }
 
-  #prepare(driver: Driver, migrate: boolean): Promise<Standing> {
+  #prepare(driver: Driver, migrate: boolean): Promise<SchemaInfo> {
     return prepare(driver, this.#schema, migrate, (delay) => new Promise((go) => void this.runtime.timer(delay, go)))
   }
 
-  async #ask<T>(name: FunctionName, values: readonly Value[], tx?: Tx): Promise<T> {
-    // Whoever watches and then reads is told of all that comes after what was read.
+  async #query<T>(name: FunctionName, values: readonly Value[], tx?: Tx): Promise<T> {
+    // Announce watchers first: a caller that watches and then reads gets notices of everything after the read.
     if (tx === undefined && this.#feed.isNew) await this.#feed.known()
     return JSON.parse((await this.#call(name, values, tx))!) as T
   }
 
-  /** Sends a batch; where a lock was in its way for too long, or two waited for each other, again. */
-  async #send(batch: Batch): Promise<Answer> {
+  /** Sends a batch; retries it after a lock timeout, a deadlock or a lost lane. */
+  async #send(batch: Batch): Promise<CommitAnswer> {
     let body = this.#bodyOf(batch)
     for (let tries = 1; ; tries++) {
       try {
-        const short = await this.#ways.go(batch, body, (way) => this.#call(way.name, way.values))
-        const long = (): string => encoded(() => textOf(batch, body, this.#id, this.#floors))
-        const text = short ?? (await this.#call('commit_v1', [long()]))
-        this.#ways.answered(batch)
+        const fast = await this.#fastPaths.send(batch, body, ({ name, values }) => this.#call(name, values))
+        const encode = (): string => encoded(() => textOf(batch, body, this.#id, this.#claimCursors))
+        const text = fast ?? (await this.#call('commit_v1', [encode()]))
+        this.#fastPaths.answered(batch)
         return answerOf(text!)
       } catch (error) {
         const { cause } = error as { cause?: unknown }
-        if (stateOf(cause ?? error) === 'MR004') throw behind(batch, cause ?? error)
+        if (stateOf(cause ?? error) === 'MR004') throw writerBehind(batch, cause ?? error)
         if (tries >= TRIES) throw error
         if (stateOf(cause ?? error) === LANE_LOST) {
           this.#forgetLanes()
@@ -323,24 +332,24 @@ class PostgresStore implements Store {
     refuseTooLarge(batch.groups)
     const now = this.#now()
     return {
-      s: stepsOf(batch.groups, lanes, this.#minted.take),
+      s: stepsOf(batch.groups, lanes, this.#ownIds.take),
       lanes: lanesUsed(batch, lanes),
       ...(now !== null && { now }),
     }
   }
 
-  /** LaneIds that this process remembers are not there any more, as after a failover that has lost the last commits. */
+  /** Clears what is cached about lanes, because some no longer exist: a failover has lost the last commits. */
   #forgetLanes(): void {
     this.#lanes.forget()
-    this.#floors.drop()
+    this.#claimCursors.drop()
   }
 
-  /** Sends groups within a user's transaction. What they have to tell comes back once that has been committed. */
+  /** Commits groups in a user transaction. Their notice arrives as a notification once the transaction is committed. */
   async #commitWithin(batch: Batch, tx: Tx): Promise<Receipt> {
-    const { standing } = this.#opened ?? (await this.#open())
+    const { schemaInfo } = this.#opened ?? (await this.#open())
     if (this.#feed.isNew) await this.#feed.known()
     const lanes = await this.#lanes.within(tx, newLanes(batch))
-    const body = { ...written(this.#bodyOf(batch, lanes)), tx: true, store: standing.id, o: '', r: [], a: [] }
+    const body = { ...written(this.#bodyOf(batch, lanes)), tx: true, store: schemaInfo.id, o: '', r: [], a: [] }
     const text = await this.#call('commit_v1', [encoded(() => JSON.stringify(body))], tx).catch((error: unknown) => {
       if (stateOf(error) === LANE_LOST) this.#forgetLanes()
       throw error
@@ -348,26 +357,26 @@ class PostgresStore implements Store {
     return this.#receipt(batch, answerOf(text!), tx)
   }
 
-  async #receipt(batch: Batch, answer: Answer, tx?: Tx): Promise<Receipt> {
+  async #receipt(batch: Batch, answer: CommitAnswer, tx?: Tx): Promise<Receipt> {
     const lanes = new Set<number>()
     for (const rows of answer.asks) {
       for (const row of rows) if (typeof row[0] === 'number') lanes.add(row[0])
     }
     await this.#lanes.recognise(lanes)
     if (tx === undefined) {
-      this.#floors.placed(answer.places)
-      for (const [at, ask] of batch.asks.entries()) this.#floors.claimed(ask, answer.asks[at]!, answer.gated)
+      this.#claimCursors.placed(answer.places)
+      for (const [at, ask] of batch.asks.entries()) this.#claimCursors.claimed(ask, answer.asks[at]!, answer.gated)
       this.#feed.publish(answer, answer.events)
     }
-    const standing = await standingFor(answer, (ids) => this.get(ids, tx))
-    return receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane }, standing)
+    const current = await currentJobs(answer, (ids) => this.get(ids, tx))
+    return receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane }, current)
   }
 
-  #replayed(batch: Batch, answer: Answer): Promise<Receipt> {
+  #replayed(batch: Batch, answer: CommitAnswer): Promise<Receipt> {
     const reader = { settings: this.#settings, lane: this.#lanes.lane }
     return replayOf(batch, answer, reader, {
       get: (ids) => this.get(ids),
-      claimed: (number) => this.#ask('claimed_v1', [number]),
+      claimed: (number) => this.#query('claimed_v1', [number]),
     })
   }
 
@@ -397,47 +406,50 @@ class PostgresStore implements Store {
     return JSON.parse((await driver.call(call))!) as Announced
   }
 
-  /** Tells the other processes that somebody watches here. */
+  /** Announces this process as a watcher; retries until that succeeds. */
   async #announce(): Promise<void> {
     try {
       await this.#feed.known()
     } catch {
-      // Whoever uses the store hears of it there; a commit announces before anything else.
+      // Calls of the store report the error; a commit announces watchers before anything else.
       if (!this.#closed && this.#feed.isNew) this.#stops.push(this.runtime.timer(1_000, () => void this.#announce()))
     }
   }
 
-  /** Listens, from when this resolves on. */
+  /** Starts to listen for notifications; resolves when the connection is ready. */
   async #listen(driver: Driver): Promise<void> {
-    if (this.#wire !== undefined || this.#closed) return this.#wire?.ready
-    this.#wire = new ListenConnection(driver, channelOf(this.#schema), this.runtime, {
-      heard: (payload) => this.#hear(payload),
+    if (this.#listener !== undefined || this.#closed) return this.#listener?.ready
+    this.#listener = new ListenConnection(driver, channelOf(this.#schema), this.runtime, {
+      heard: (payload) => this.#receive(payload),
       look: () => this.#look({}),
-      missed: () => this.#look({ missed: true }), // not at every look: it has all leases renewed
+      missed: () => this.#look({ missed: true }), // not at every poll: `missed` makes workers renew all leases
     })
     this.#every(PRESENT_EVERY, async () => {
       if (this.#feed.watched) await this.#feed.announce()
     })
-    await this.#wire.ready
+    await this.#listener.ready
   }
 
-  /** Something may have been told that was not heard. */
+  /** Notifications may have been missed: wakes all queues that this process uses, and reads events. */
   #look(what: Pick<Notice, 'missed'>): void {
     if (!this.#feed.watched) return
-    this.#floors.drop()
+    this.#claimCursors.drop()
     this.#feed.publish({ work: [...this.#lanes.queues], due: [], revoked: [], ...what }, 1)
   }
 
-  /** Another process, or a transaction, has told something. */
-  #hear(payload: string): void {
-    const told = toldIn(payload)
-    if (told === undefined || told.from === this.#id) return // one's own, or somebody else's word on this channel
-    if (told.much === true) return this.#look({ missed: true }) // it did not fit
-    this.#floors.placed(told.places)
-    this.#feed.publish({ work: told.work, due: told.due, revoked: told.revoked }, told.events)
+  /** Handles a notification of another process or of a user transaction. */
+  #receive(payload: string): void {
+    const notification = notificationOf(payload)
+    if (notification === undefined || notification.from === this.#id) return // from this process, or not from Millrace
+    if (notification.much === true) return this.#look({ missed: true }) // the notice did not fit
+    this.#claimCursors.placed(notification.places)
+    this.#feed.publish(
+      { work: notification.work, due: notification.due, revoked: notification.revoked },
+      notification.events,
+    )
   }
 
-  /** A watcher has left; with the last one, so does this process. */
+  /** A watcher has left; after the last one, this process is announced as not watching. */
   #left(): void {
     if (this.#feed.watched || this.#closed || this.#opened === undefined) return
     this.#feed.announce().catch(() => {})

@@ -1,4 +1,4 @@
-// stores/postgres/transactions.ts: whatever a user has as a transaction, as something that can be asked.
+// stores/postgres/transactions.ts: runs calls in user transactions of any supported driver or library.
 import { MillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import { prismaIn } from '../../store/sql.js'
@@ -10,13 +10,13 @@ import { quoted } from './migrate.js'
 
 /** A client of `pg` in a transaction. */
 export interface PgTransaction {
-  /** Runs a statement, and answers its rows. */
+  /** Runs a statement, and returns its rows. */
   query(text: string, values?: unknown[]): Promise<{ readonly rows: Record<string, unknown>[] }>
 }
 
-/** A transaction of `postgres`, as `sql.begin` gives it. */
+/** A transaction of `postgres`, as `sql.begin` passes it to its callback. */
 export interface PostgresJsSql {
-  /** Runs a statement, and answers its rows. */
+  /** Runs a statement, and returns its rows. */
   unsafe(text: string, values?: never[]): PromiseLike<readonly Record<string, unknown>[]>
   /** Begins a savepoint. */
   savepoint: unknown
@@ -32,13 +32,13 @@ export interface DrizzleTransaction {
 
 /** A transaction of Kysely on PostgreSQL. */
 export interface KyselyTransaction {
-  /** Only a transaction of Kysely says so. */
+  /** True for a transaction, false for a `Kysely` itself. */
   readonly isTransaction: boolean
   /** Runs a statement. */
   executeQuery(query: never): Promise<{ readonly rows: readonly unknown[] }>
 }
 
-/** Whatever can be given as `tx` to a queue on PostgreSQL. */
+/** The types that a queue on PostgreSQL accepts as `tx`. */
 export type PostgresTransaction =
   | PgTransaction
   | PostgresJsSql
@@ -49,77 +49,81 @@ export type PostgresTransaction =
 
 type Fields = Readonly<Record<string, unknown>>
 
-const TAKES =
+const ACCEPTED =
   "a client of 'pg' in a transaction, the sql of postgres.js's begin(), a transaction of Drizzle, Kysely or Prisma, or an object with execute(sql, params)"
 
-/** A store, by its schema and its id there. */
-interface Whose {
+/** The schema of a store, and its id in `meta`. */
+interface StoreIdentity {
   readonly schema: string
   readonly id: string
 }
 
-/** Asks within a user's transaction. */
-export type Asker = (call: Call) => Promise<string | null>
+/** Runs a call in a user transaction. */
+type CallInTransaction = (call: Call) => Promise<string | null>
 
-/** What a call answers that found itself in no transaction, or on another database. */
-const NOWHERE = '!'
-const ELSEWHERE = '?'
+/** The answers of a call that was made in no transaction, or on another database. */
+const NO_TRANSACTION = '!'
+const OTHER_DATABASE = '?'
 
 /**
- * The users' transactions. A mark is set in each that lasts as long as it does, so that a call made after it has ended, on
- * a connection that commits each statement by itself, finds no mark and does nothing.
+ * Calls in user transactions. Each transaction gets a mark, a setting that ends with it. A call made after the transaction has
+ * ended would run in autocommit mode; it finds no mark, and does nothing.
  */
 export class Transactions {
   readonly #marks = new WeakMap<object, string>()
-  /** The call under way in each: drivers want one at a time. */
-  readonly #turns = new WeakMap<object, Promise<unknown>>()
+  /** The last call of each transaction: drivers expect one at a time. */
+  readonly #calls = new WeakMap<object, Promise<unknown>>()
   readonly #id: () => string
 
-  /** `id` makes the marks. */
+  /** `id` generates the marks. */
   constructor(id: () => string) {
     this.#id = id
   }
 
   /**
-   * Calls a function within a transaction; refuses what is none, what has ended, and what is on another database than the
-   * store.
+   * Runs a call in a transaction. Throws if `tx` is not a transaction, has ended, or is on another database than the store.
    */
-  async call(tx: unknown, call: Call, store: Whose): Promise<string | null> {
-    const ask = askerOf(tx)
-    const before = this.#turns.get(tx as object)
-    const work = (): Promise<string | null> => this.#call(tx as object, ask, call, store)
-    const turn = before === undefined ? work() : before.then(work, work)
-    this.#turns.set(tx as object, turn)
-    return turn
+  async call(tx: unknown, call: Call, store: StoreIdentity): Promise<string | null> {
+    const run = callerFor(tx)
+    const previous = this.#calls.get(tx as object)
+    const work = (): Promise<string | null> => this.#call(tx as object, run, call, store)
+    const current = previous === undefined ? work() : previous.then(work, work)
+    this.#calls.set(tx as object, current)
+    return current
   }
 
-  async #call(tx: object, ask: Asker, { name, text, values }: Call, { schema, id }: Whose): Promise<string | null> {
-    const marked = async (mark: string): Promise<string | null> => {
-      const place = values.length + 1
-      const there = `exists (select 1 from ${quoted(schema)}.meta where id = $${place + 1}::text::uuid)`
-      const within = `select case when current_setting('millrace.tx', true) = $${place} then
-        (select case when ${there} then (${text}) else '${ELSEWHERE}' end) else '${NOWHERE}' end`
-      const answer = await ask({ name, text: within, values: [...values, mark, id] })
-      if (answer === ELSEWHERE) throw otherDatabase(schema)
+  async #call(
+    tx: object,
+    run: CallInTransaction,
+    { name, text, values }: Call,
+    { schema, id }: StoreIdentity,
+  ): Promise<string | null> {
+    const callIfMarked = async (mark: string): Promise<string | null> => {
+      const parameter = values.length + 1
+      const sameDatabase = `exists (select 1 from ${quoted(schema)}.meta where id = $${parameter + 1}::text::uuid)`
+      const guarded = `select case when current_setting('millrace.tx', true) = $${parameter} then
+        (select case when ${sameDatabase} then (${text}) else '${OTHER_DATABASE}' end) else '${NO_TRANSACTION}' end`
+      const answer = await run({ name, text: guarded, values: [...values, mark, id] })
+      if (answer === OTHER_DATABASE) throw otherDatabase(schema)
       return answer
     }
     const known = this.#marks.get(tx)
     if (known !== undefined) {
-      const answer = await marked(known)
-      if (answer !== NOWHERE) return answer
+      const answer = await callIfMarked(known)
+      if (answer !== NO_TRANSACTION) return answer
     }
-    // One that stands stays: the same transaction may be given wrapped in one object after the other.
-    const marking = `select set_config('millrace.tx', coalesce(nullif(current_setting('millrace.tx', true), ''), $1), true)`
-    const mark = (await ask({ name: '', text: marking, values: [this.#id()] }))!
+    // Keeps a mark that is already set: a caller may pass the same transaction in a new wrapper object each time.
+    const setMark = `select set_config('millrace.tx', coalesce(nullif(current_setting('millrace.tx', true), ''), $1), true)`
+    const mark = (await run({ name: '', text: setMark, values: [this.#id()] }))!
     this.#marks.set(tx, mark)
-    const answer = await marked(mark)
-    if (answer !== NOWHERE) return answer
+    const answer = await callIfMarked(mark)
+    if (answer !== NO_TRANSACTION) return answer
     throw ended()
   }
 }
 
-/** How to ask within a user's transaction; refuses what is none. */
-function askerOf(tx: unknown): Asker {
+/** Returns how to run calls in a user transaction; throws if `tx` is not one. */
+function callerFor(tx: unknown): CallInTransaction {
   const isObject = (typeof tx === 'object' && tx !== null) || typeof tx === 'function'
   if (!isObject) throw wrongKind(tx === null ? 'null' : `a value of type ${typeof tx}`)
   const fields = tx as Fields
@@ -128,23 +132,24 @@ function askerOf(tx: unknown): Asker {
     if (typeof fields.unsafe !== 'function') throw wrongKind('a function')
     if (typeof fields.savepoint !== 'function') throw wrongKind("postgres.js's sql itself; give it what begin() gives")
     const { unsafe } = fields as { unsafe: (text: string, values: unknown) => Promise<readonly Fields[]> }
-    return async ({ text, values }) => first(await unsafe.call(tx, text, values))
+    return async ({ text, values }) => firstValue(await unsafe.call(tx, text, values))
   }
   const prisma = prismaIn(tx)
-  if (prisma !== undefined) return askerOf(prisma)
+  if (prisma !== undefined) return callerFor(prisma)
   if (typeof fields.execute === 'function' && typeof fields.transaction === 'function' && 'session' in fields) {
     if (typeof fields.rollback !== 'function') throw wrongKind('a Drizzle that is in no transaction')
     const { client } = fields.session as { client?: unknown }
     if (client === undefined)
       throw wrongKind("a transaction of Drizzle whose driver it does not know; pass the driver's own")
-    return askerOf(client)
+    return callerFor(client)
   }
   if (typeof fields.executeQuery === 'function') {
     if (fields.isTransaction !== true) throw wrongKind('a Kysely that is in no transaction')
-    return async ({ text, values }) => first((await kysely(tx as KyselyTransaction, text, values)).rows as Fields[])
+    return async ({ text, values }) =>
+      firstValue((await runInKysely(tx as KyselyTransaction, text, values)).rows as Fields[])
   }
   if (typeof fields.query === 'function') {
-    const { query } = fields as { query: (asked: object) => Promise<{ rows: readonly (readonly unknown[])[] }> }
+    const { query } = fields as { query: (config: object) => Promise<{ rows: readonly (readonly unknown[])[] }> }
     return async ({ text, values }) => {
       const { rows } = await query.call(tx, { text, values, rowMode: 'array' })
       return (rows[0]?.[0] as string | null | undefined) ?? null
@@ -155,14 +160,14 @@ function askerOf(tx: unknown): Asker {
     return async ({ text, values }) => {
       const rows: unknown = await execute.call(tx, text, values)
       if (!Array.isArray(rows)) throw wrongKind('an object whose execute() did not answer an array of rows')
-      return first(rows as Fields[])
+      return firstValue(rows as Fields[])
     }
   }
   throw wrongKind('something else')
 }
 
-/** Asks Kysely by a query that is compiled already. */
-function kysely(
+/** Runs SQL in Kysely as a query that is already compiled. */
+function runInKysely(
   tx: KyselyTransaction,
   sql: string,
   parameters: readonly unknown[],
@@ -171,20 +176,20 @@ function kysely(
   return tx.executeQuery({ sql, parameters, query, queryId: { queryId: 'millrace' } } as never)
 }
 
-function first(rows: readonly Fields[]): string | null {
+function firstValue(rows: readonly Fields[]): string | null {
   const [row] = rows
   return row === undefined ? null : ((Object.values(row)[0] as string | null | undefined) ?? null)
 }
 
 function wrongKind(got: string): MillraceError {
-  return new MillraceError('INVALID_TRANSACTION', `tx must be ${TAKES}; it was given ${got}.`)
+  return new MillraceError('INVALID_TRANSACTION', `tx must be ${ACCEPTED}; it was given ${got}.`)
 }
 
-/** What an error within a user's transaction means. */
+/** Converts an error in a user transaction to one of the catalogue. */
 export function toTransactionError(error: unknown, schema: string): unknown {
   const state = stateOf(error)
   if (state === undefined) {
-    // Kysely and Prisma know by themselves.
+    // Kysely and Prisma throw errors of their own when a transaction has ended.
     const { code, message } = describeError(error)
     if (code === 'P2028' || message.startsWith('Transaction is already ')) return ended(error)
   }
