@@ -1,11 +1,11 @@
-// upkeep/due-records.ts: reads the payloads of due jobs whose rule needs them, a few at a time.
+// upkeep/due-records.ts: reads the records of due jobs whose rule needs the payload, a few at a time.
 import type { JobHeader, JobRecord } from '../job/job.js'
 import type { Store } from '../store/store.js'
 
-/** Jobs read at a time: all of them are in memory at once, and each may hold megabytes. */
+/** Jobs read at a time. All of them are in memory at once, and each may hold megabytes. */
 const PORTION = 50
 
-/** The records of some ids, a portion at a time, in order; those that are gone are left out. */
+/** The records of some ids, a portion at a time, in order; without those that do not exist. */
 export async function* recordsOf(
   store: Pick<Store, 'get'>,
   ids: readonly string[],
@@ -16,7 +16,7 @@ export async function* recordsOf(
   }
 }
 
-/** The records of due jobs; one that was moved since is left out, for it is no longer what was due. */
+/** The records of due jobs, without those that were moved since. */
 export async function* dueRecords(
   store: Pick<Store, 'get'>,
   jobs: readonly JobHeader[],

@@ -1,4 +1,4 @@
-// upkeep/recovery.ts: deals with the jobs of workers that are known to be dead, rather than wait for their leases.
+// upkeep/recovery.ts: recovers the jobs of dead workers before their leases expire.
 import type { JobRecord } from '../job/job.js'
 import { orphaned } from '../job/stalls.js'
 import type { Recovery } from '../job/stalls.js'
@@ -8,28 +8,28 @@ import type { Connection } from '../store/connection.js'
 import { REVOKED_LISTED } from '../store/store.js'
 import type { Cell } from '../store/store.js'
 
-/** Who recovers, and how. */
+/** Options of a recovery. */
 export interface RecoveryOptions {
   readonly connection: Connection
-  /** The queues and jobs that it may decide about. */
+  /** The queues and jobs that it may recover. */
   readonly queues: readonly string[]
   handles(job: JobRecord): boolean
   readonly recovery: Recovery
-  /** Whether it should leave off. */
+  /** Whether to stop. */
   stopped(): boolean
 }
 
 const PAGE = 500
 
 /**
- * Retries or fails the jobs of the dead among some workers. Any number of these may run at once: every change is fenced,
- * and a worker that lives is never taken for dead. Entries of which nothing is left to be done are cleared away.
+ * Retries or fails the jobs of the dead workers among the entries. Any number of these may run at once: every change is
+ * fenced, and a live worker is never mistaken for a dead one. Removes the entries of which nothing is left to recover.
  */
 export async function recover(cells: readonly Cell[], options: RecoveryOptions): Promise<void> {
   const { connection, queues, stopped } = options
   const dead = deadAmong(cells, options)
   if (dead.size === 0) return
-  /** The dead of whom jobs remain that others are to decide about. */
+  /** The dead workers with jobs left that other workers have to recover. */
   const unsettled = new Set<string>()
   for (const queue of queues.filter((each) => [...dead.values()].some((worker) => worker.queues.includes(each)))) {
     let cursor: string | undefined
@@ -48,7 +48,7 @@ export async function recover(cells: readonly Cell[], options: RecoveryOptions):
       cursor = page.cursor
     } while (cursor !== undefined)
   }
-  await giveUp([...dead.keys()], options)
+  await endRevokedLeases([...dead.keys()], options)
   const settled = [...dead].filter(
     ([id, worker]) => !unsettled.has(id) && worker.queues.every((queue) => queues.includes(queue)),
   )
@@ -59,8 +59,11 @@ export async function recover(cells: readonly Cell[], options: RecoveryOptions):
   )
 }
 
-/** Ends the leases of the dead whose jobs somebody has moved: their handlers are gone, and no recovery sees those jobs. */
-async function giveUp(workers: readonly string[], { connection, stopped }: RecoveryOptions): Promise<void> {
+/**
+ * Ends the leases of dead workers whose jobs were moved meanwhile: their handlers are gone, and `recover` does not find
+ * those jobs.
+ */
+async function endRevokedLeases(workers: readonly string[], { connection, stopped }: RecoveryOptions): Promise<void> {
   for (;;) {
     if (stopped()) return
     const { revoked = [] } = await connection.store.details({ revokedFrom: workers })
@@ -72,7 +75,7 @@ async function giveUp(workers: readonly string[], { connection, stopped }: Recov
   }
 }
 
-/** What is known of a dead worker. */
+/** A dead worker. */
 type Dead = Pick<WorkerCell, 'queues'> & Pick<Cell, 'key' | 'version'>
 
 function deadAmong(cells: readonly Cell[], { connection, queues }: RecoveryOptions): ReadonlyMap<string, Dead> {
@@ -87,14 +90,14 @@ function deadAmong(cells: readonly Cell[], { connection, queues }: RecoveryOptio
   return dead
 }
 
-/** Takes jobs from the dead; answers those that could not be taken and are theirs still. */
+/** Recovers jobs of dead workers; returns those that could not be moved and still belong to them. */
 async function takeOver(
   jobs: readonly JobRecord[],
   { connection, recovery }: RecoveryOptions,
 ): Promise<readonly JobRecord[]> {
   const verdicts = await Promise.all(jobs.map((job) => connection.main.tryCommit(orphaned(job, recovery))))
   const taken = jobs.filter((_, at) => verdicts[at]!.ok)
-  // Their handlers are gone: they must not count against limits until their leases are over.
+  // Their handlers are gone, so they must not count against limits until their leases expire.
   if (taken.length > 0) {
     await connection.renewals.renew(taken.map(({ id, fence }) => ({ id, fence, lease: 0, started: false })))
   }

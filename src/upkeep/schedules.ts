@@ -1,4 +1,4 @@
-// upkeep/schedules.ts: carries out what due schedules come to, whatever the store has against their runs.
+// upkeep/schedules.ts: fires due schedules, and moves them on even if the store refuses their runs.
 import type { Change } from '../job/change.js'
 import type { JobRecord, Time } from '../job/job.js'
 import { fireSchedule } from '../job/lifecycle.js'
@@ -7,24 +7,24 @@ import type { OverflowSession } from '../queue/settings/overflow.js'
 import { stepwise } from '../store/maybe-sync.js'
 import type { Refused } from '../store/store.js'
 
-/** What came of a due schedule: whether it was moved on from here, and to when. */
-export interface FiredSchedule {
+/** The result of a due row: whether it was moved here, and when it is due again. */
+export interface DueResult {
   readonly landed: boolean
   readonly next?: Time | undefined
-  /** The job, where a user's transaction holds what it needs. */
+  /** The job's id, if a user transaction has a row locked that it needs. */
   readonly busy?: string
 }
 
 /**
- * Makes the runs of a due schedule and moves it on. If its runs are refused (the one before has not finished, the queue is
- * full, somebody took the id), it goes on without them; if somebody else was faster, there is nothing to do.
+ * Adds the runs of a due schedule and moves it on. If the store refuses the runs (the one before has not finished, the
+ * queue is full, the id is taken), moves it on without them. If another process was faster, does nothing.
  */
-export async function fireDueSchedule(job: JobRecord, now: Time, way: OverflowSession): Promise<FiredSchedule> {
+export async function fireDueSchedule(job: JobRecord, now: Time, session: OverflowSession): Promise<DueResult> {
   const taken = new Set<string>()
   let group = fireSchedule(job, now)
   for (;;) {
-    const said = await way.commit(group)
-    const verdict = !said.ok && said.why === 'full' ? await stepwise(withOverflow(way, group, said)) : said
+    const first = await session.commit(group)
+    const verdict = !first.ok && first.why === 'full' ? await stepwise(withOverflow(session, group, first)) : first
     if (verdict.ok) return { landed: true, next: nextOf(group) }
     const inserts = group.filter((change) => change.kind === 'insert')
     if (inserts.length === 0 || isAboutSchedule(verdict))
@@ -36,7 +36,7 @@ export async function fireDueSchedule(job: JobRecord, now: Time, way: OverflowSe
   }
 }
 
-/** Somebody else has moved or removed the schedule, or holds it for longer than a moment. */
+/** Another process has moved or removed the schedule, or has it locked for longer than a moment. */
 function isAboutSchedule({ why }: Refused): boolean {
   return why === 'fence' || why === 'missing' || why === 'busy'
 }

@@ -1,4 +1,4 @@
-// upkeep/siblings.ts: cancels what nobody needs any more, before its parent is decided upon.
+// upkeep/siblings.ts: cancels jobs that are not needed any more, before their parent is handled.
 import { isFinished, jobStates } from '../job/job.js'
 import type { Edge, JobHeader, JobRecord } from '../job/job.js'
 import { cancel, isDenied, unneeded } from '../job/lifecycle.js'
@@ -7,14 +7,14 @@ import type { Connection } from '../store/connection.js'
 import type { Page, Query, Store } from '../store/store.js'
 import { recordsOf } from './due-records.js'
 
-/** Jobs cancelled for one parent at a time: others are due as well. */
+/** The most jobs cancelled for one parent at a time, because others are due as well. */
 const PORTION = 200
 
 const unfinished = jobStates.filter((state) => !isFinished(state))
 
 /**
- * Cancels some of the unfinished jobs behind edges whose job is to fail with all of them, with their own children before
- * them; answers how many. The parent stays due until there are none, whoever dies in between.
+ * Cancels some of the unfinished jobs behind edges whose job fails together with all of them (`cancelSiblings`), their
+ * own children first. Returns how many. The parent stays due until there are none left, even after a crash in between.
  */
 export async function cancelUnneeded({ store, main }: Connection, edges: readonly Edge[]): Promise<number> {
   const chains = unneeded(edges).slice(0, PORTION)
@@ -34,7 +34,7 @@ export async function cancelUnneeded({ store, main }: Connection, edges: readonl
   return verdicts.filter(({ ok }) => ok).length
 }
 
-/** Puts a job behind all of its unfinished children, and theirs; answers whether all of them had room. */
+/** Appends a job after all of its unfinished children, and theirs; returns whether all of them fit. */
 async function withChildren(store: Store, job: JobHeader, into: JobHeader[]): Promise<boolean> {
   if (into.length >= PORTION) return false
   if (job.state === 'waiting-children') {
@@ -47,7 +47,7 @@ async function withChildren(store: Store, job: JobHeader, into: JobHeader[]): Pr
   return true
 }
 
-/** Unfinished jobs of a chain or a parent, a portion of them at least, and whether those are all. */
+/** Unfinished jobs of a chain or a parent, at least a portion of them, and whether those are all. */
 async function unfinishedOf(
   store: Store,
   of: Pick<Query, 'chain' | 'parent'>,

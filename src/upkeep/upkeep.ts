@@ -1,4 +1,4 @@
-// upkeep/upkeep.ts: the due loop: delays that ended, leases that ran out, dependencies that broke, jobs to be removed.
+// upkeep/upkeep.ts: the due loop: ended delays, expired leases, broken dependencies, schedules, jobs to be removed.
 import { isFinished } from '../job/job.js'
 import type { JobHeader, JobRecord, Millis, Time } from '../job/job.js'
 import { isMillraceError } from '../job/errors.js'
@@ -16,46 +16,49 @@ import { dueRecords } from './due-records.js'
 import { Retention } from './retention/retention.js'
 import type { Retired } from './retention/retention.js'
 import { fireDueSchedule } from './schedules.js'
-import type { FiredSchedule } from './schedules.js'
+import type { DueResult } from './schedules.js'
 import { cancelUnneeded } from './siblings.js'
 import { ownedSignals } from './signals.js'
 import { Sweep } from './retention/sweep.js'
 
-/** What upkeep needs to know of its host. */
+/** What upkeep needs of its host. */
 export interface UpkeepOptions {
   readonly connection: Connection
   readonly queues: readonly string[]
-  /** It looks at least this often. */
+  /** The longest time between two passes. */
   readonly every: Millis
-  /** How long living workers take to renew; reaping is held back that long after an outage. */
+  /** How long live workers take to renew. Reaping is postponed by that after an outage. */
   readonly renewEvery: Millis
-  /** Waits between tries while the store fails. */
+  /** The wait between tries while the store fails. */
   readonly reconnect: Backoff
-  /** Who is to be called when finished jobs of the first queue grow old. */
+  /** Called when finished jobs of the first queue become stale or are removed. */
   readonly callbacks: Callbacks | undefined
-  /** The jobs that the host is running: never touched from here. */
+  /** The jobs that the host is running; upkeep never touches them. */
   running(): readonly string[]
-  /** Whether a job that the host does not run may have been claimed for it by a commit whose answer it still waits for. */
+  /** Whether a job that the host does not run may have been claimed for it by a commit that is still unanswered. */
   mayBeClaimed(job: JobHeader): boolean
-  /** How many others do the same: the more, the wider the jitter. */
+  /** How many other workers do the same: the more there are, the wider the jitter. */
   others(): number
-  /** Told when the store failed. */
+  /** The store failed. */
   failed(error: unknown): void
 }
 
 const PAGE = 500
-/** Where a page was due and nothing landed, others were faster, or the store is behind: no reason to spin. */
-const NOTHING_LANDED: Millis = 1000
+/**
+ * The wait after a pass that found due jobs and applied nothing: other processes were faster, or the store is behind.
+ * Prevents a busy loop.
+ */
+const NO_PROGRESS_WAIT: Millis = 1000
 
 interface CarriedOut {
-  readonly carried: readonly FiredSchedule[]
-  /** What nobody needs any more. */
+  readonly carried: readonly DueResult[]
+  /** How many jobs were cancelled because they are not needed any more. */
   readonly cancelled: number
-  /** What became of finished jobs. */
+  /** The result for finished jobs. */
   readonly retired: Retired
 }
 
-/** Carries out what time asks for. Any number of these may run at once: every change is fenced. */
+/** Handles everything that is due. Any number of these may run at once: every change is fenced. */
 export class Upkeep {
   readonly #options: UpkeepOptions
   #timer: Stop | undefined
@@ -63,15 +66,15 @@ export class Upkeep {
   #at: Millis = Infinity
   #working: Promise<void> | undefined
   #stopped = false
-  /** A timer fired while a pass was under way. */
+  /** A timer fired during a pass. */
   #again = false
   #failures = 0
-  #troubled = false
+  #hadOutage = false
   #holdUntil: Millis = 0
-  /** The store's clock less this process's. */
+  /** The store's clock minus this process's. */
   #skew: Millis = 0
-  /** Schedules that cannot be read here, as they were when that was told. */
-  readonly #unread = new Map<string, number>()
+  /** Schedules that this version cannot read, with their fence when that was reported. */
+  readonly #unreadable = new Map<string, number>()
   readonly #retention: Retention
   readonly #sweep: Sweep
   #unregister: Stop | undefined
@@ -85,7 +88,7 @@ export class Upkeep {
     this.#sweep = new Sweep({ connection, queues, retention, now, others, failed })
   }
 
-  /** Looks now, and from then on whenever something is due. */
+  /** Runs a pass now, and from then on whenever something is due. */
   start(): void {
     const { callbacks, queues } = this.#options
     if (callbacks !== undefined) this.#unregister = this.#retention.register(queues[0]!, callbacks)
@@ -93,18 +96,18 @@ export class Upkeep {
     this.#sweep.start()
   }
 
-  /** Something will be due then, by the store's clock. */
+  /** Something will be due at that time, by the store's clock. */
   expect(at: Time): void {
     const { now } = this.#options.connection.runtime
     this.#schedule(at - now() - this.#skew + this.#jitter())
   }
 
-  /** The store failed somewhere else in this process: leases may have run out that nobody could renew. */
-  trouble(): void {
-    this.#troubled = true
+  /** The store failed elsewhere in this process: leases may have expired because they could not be renewed. */
+  outage(): void {
+    this.#hadOutage = true
   }
 
-  /** Stops looking; resolves when nothing is under way, and all that were called have ended. */
+  /** Stops; resolves when no pass and no callback is in progress. */
   async stop(): Promise<void> {
     this.#stopped = true
     this.#timer?.()
@@ -124,11 +127,11 @@ export class Upkeep {
     this.#at = at
     this.#timer = runtime.timer(wait, () => {
       this.#timer = undefined
-      // A timer that is very late means that this process slept: others may be about to renew.
-      if (runtime.elapsed() - at > this.#options.renewEvery) this.#troubled = true
+      // A timer that is very late means that this process was suspended: other workers may be about to renew.
+      if (runtime.elapsed() - at > this.#options.renewEvery) this.#hadOutage = true
       this.#at = Infinity
       if (this.#working === undefined) this.#working = this.#work().finally(() => (this.#working = undefined))
-      else this.#again = true // what it was for may not have been there when the pass under way looked
+      else this.#again = true // what it was for may not have been there when the current pass read the store
     })
   }
 
@@ -140,47 +143,49 @@ export class Upkeep {
       this.#schedule((this.#again ? 0 : Math.min(every, wait)) + this.#jitter())
       this.#again = false
     } catch (error) {
-      this.#troubled = true
+      this.#hadOutage = true
       this.#schedule(backoffDelay(reconnect, ++this.#failures, connection.runtime.random))
       if (!this.#stopped) failed(error)
     }
   }
 
-  /** Deals with all that is due now; answers how long to wait. */
+  /** Handles all that is due now; returns how long to wait. */
   async #pass(): Promise<Millis> {
     const { connection, queues, running } = this.#options
-    const heldBack: string[] = []
+    const skipped: string[] = []
     let busy = false
     while (!this.#stopped) {
-      const seen = await connection.store.due({ queues, except: [...running(), ...heldBack], limit: PAGE })
-      this.#skew = seen.now - connection.runtime.now()
+      const found = await connection.store.due({ queues, except: [...running(), ...skipped], limit: PAGE })
+      this.#skew = found.now - connection.runtime.now()
       const holding = this.#hold()
-      const { carried, cancelled, retired } = await this.#carryOut(seen, holding > 0)
+      const { carried, cancelled, retired } = await this.#carryOut(found, holding > 0)
       const landed = carried.filter((each) => each.landed).length + retired.landed
-      // Leases that are not to be reaped yet must not keep what stands behind them from its turn.
-      // So must those that others are to remove, and those that a user's transaction holds: the next pass looks at them again.
+      // Leases that may not be reaped yet must not keep the jobs behind them from their turn. The same goes for jobs
+      // that other processes remove, and for those that a user transaction has locked. The next pass reads them again.
       const locked = [...carried.flatMap((each) => each.busy ?? []), ...retired.busy]
-      const spared = seen.jobs.filter((job) => this.#isSpared(job, holding > 0)).map((job) => job.id)
+      const spared = found.jobs.filter((job) => this.#isSpared(job, holding > 0)).map((job) => job.id)
       const held = [...spared, ...retired.held, ...locked]
       busy ||= locked.length > 0 || (holding === 0 && spared.length > 0)
-      heldBack.push(...held)
-      if (seen.jobs.length === PAGE && landed + held.length > 0) continue
-      if (cancelled > 0) continue // what they were cancelled for can be decided upon
-      // When a schedule comes again is known from here, whether or not anybody tells.
-      const known = carried.reduce((first, { next: at = Infinity }) => Math.min(first, at), seen.next ?? Infinity)
-      const next = known - seen.now
-      if (holding > 0) return Math.min(next, holding, busy ? NOTHING_LANDED : Infinity)
-      return busy || (seen.jobs.length > 0 && landed === 0) ? Math.min(next, NOTHING_LANDED) : next
+      skipped.push(...held)
+      if (found.jobs.length === PAGE && landed + held.length > 0) continue
+      if (cancelled > 0) continue // the parents they were cancelled for can be handled now
+      // The next time of a schedule is known here, so it does not depend on a notice.
+      const known = carried.reduce((first, { next: at = Infinity }) => Math.min(first, at), found.next ?? Infinity)
+      const next = known - found.now
+      if (holding > 0) return Math.min(next, holding, busy ? NO_PROGRESS_WAIT : Infinity)
+      return busy || (found.jobs.length > 0 && landed === 0) ? Math.min(next, NO_PROGRESS_WAIT) : next
     }
     return Infinity
   }
 
-  /** How much longer leases are not to be reaped: one renewal interval after trouble, so that the living renew first. */
+  /**
+   * How much longer leases may not be reaped: one renewal interval after an outage, so that live workers renew first.
+   */
   #hold(): Millis {
     const { connection, renewEvery } = this.#options
     const now = connection.runtime.elapsed()
-    if (this.#troubled) {
-      this.#troubled = false
+    if (this.#hadOutage) {
+      this.#hadOutage = false
       this.#holdUntil = now + renewEvery
     }
     return Math.max(0, this.#holdUntil - now)
@@ -198,7 +203,7 @@ export class Upkeep {
     const edges = new Map(details.map((each) => [each.id, each.edges]))
     let cancelled = 0
     for (const each of details) cancelled += await cancelUnneeded(this.#options.connection, each.edges)
-    // One that began to run here while we looked is left alone as well.
+    // Skips jobs that started to run here while the store was read.
     const running = new Set(this.#options.running())
     const own = jobs.filter((job) => !running.has(job.id) && !this.#isSpared(job, holding))
     const carrying = own
@@ -219,23 +224,23 @@ export class Upkeep {
     return { carried: [...carried, ...rows], cancelled, retired }
   }
 
-  async #carry(id: string, group: Group): Promise<FiredSchedule> {
+  async #carry(id: string, group: Group): Promise<DueResult> {
     if (group.length === 0) return { landed: false }
     const verdict = await this.#options.connection.main.tryCommit(group)
     return verdict.ok || verdict.why !== 'busy' ? { landed: verdict.ok } : { landed: false, busy: id }
   }
 
-  /** Schedules and signals: what they are due for is in their payloads. */
-  async #carryRows(rows: readonly JobHeader[], now: Time): Promise<readonly FiredSchedule[]> {
+  /** Handles schedules and signals, whose rules need their payloads. */
+  async #carryRows(rows: readonly JobHeader[], now: Time): Promise<readonly DueResult[]> {
     const { store } = this.#options.connection
-    const carried: FiredSchedule[] = []
+    const carried: DueResult[] = []
     for await (const records of dueRecords(store, rows)) {
       const owned = await ownedSignals(store, records)
       carried.push(
         ...(await Promise.all(
           records.map((row) =>
             row.kind === 'schedule'
-              ? this.#round(row, now)
+              ? this.#fire(row, now)
               : this.#carry(row.id, due(row, now, undefined, owned.has(row.id))),
           ),
         )),
@@ -244,8 +249,8 @@ export class Upkeep {
     return carried
   }
 
-  /** A schedule that cannot be read here, as one of a later version, is told of once and left to others. */
-  async #round(job: JobRecord, now: Time): Promise<FiredSchedule> {
+  /** Fires a schedule. One that this version cannot read is reported once and left to other processes. */
+  async #fire(job: JobRecord, now: Time): Promise<DueResult> {
     const { main, store } = this.#options.connection
     try {
       return await fireDueSchedule(job, now, {
@@ -254,8 +259,8 @@ export class Upkeep {
       })
     } catch (error) {
       if (!isMillraceError(error, 'INVALID_SCHEDULE')) throw error
-      if (this.#unread.get(job.id) !== job.fence) this.#options.failed(error)
-      this.#unread.set(job.id, job.fence)
+      if (this.#unreadable.get(job.id) !== job.fence) this.#options.failed(error)
+      this.#unreadable.set(job.id, job.fence)
       return { landed: false }
     }
   }

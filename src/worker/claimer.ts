@@ -1,4 +1,4 @@
-// worker/claimer.ts: asks for jobs: one ask for all free slots, when there is reason to think that there are any.
+// worker/claimer.ts: claims jobs: one claim for all free slots, when there may be work.
 import type { JobRecord, Millis } from '../job/job.js'
 import { backoffDelay } from '../job/retry.js'
 import type { Connection } from '../store/connection.js'
@@ -9,71 +9,79 @@ import { GroupRound } from './group-round.js'
 import { Prefetch } from './slots.js'
 import type { Slots } from './slots.js'
 
-/** A claim without an answer is sent again at least so often, in intervals of renewal: for as long as one, reaping is held back after an outage. */
+/**
+ * A claim without an answer is sent again at least this often, as a share of the renewal interval. After an outage, upkeep
+ * postpones reaping for one such interval.
+ */
 const RESENT_WITHIN = 1 / 2
 
-/** What the intake needs of its worker. */
+/** What the claimer needs of its worker. */
 export interface ClaimerHost {
   readonly id: string
   readonly queues: readonly string[]
   readonly connection: Connection
   readonly settings: Settings
   readonly slots: Slots
-  /** Whether it takes no more jobs for good. */
+  /** Whether the worker is closing and claims no more jobs. */
   closing(): boolean
-  /** Whether what the last jobs came to is still to be written. */
-  behind(): boolean
-  /** Jobs were claimed; `asked` is when, by this process's clock. Of names that ran dry, the store has no more (undefined: of any). */
-  claimed(jobs: readonly JobRecord[], asked: Millis, ranDry: readonly (string | undefined)[]): void
+  /** Whether too many settlements are unacknowledged to claim further jobs. */
+  backpressure(): boolean
+  /**
+   * Jobs were claimed. `sentAt` is when the claim was sent, by this process's clock. For the names in `ranDry`, the
+   * store has no more jobs (undefined: of any name).
+   */
+  claimed(jobs: readonly JobRecord[], sentAt: Millis, ranDry: readonly (string | undefined)[]): void
   /** The store failed. */
   failed(error: unknown): void
-  /** The store has answered all that was asked for. */
-  answered(): void
-  /** An answer came late: much of the leases may be over. */
-  late(): void
+  /** The store has responded to all claims. */
+  responded(): void
+  /** A claim's receipt arrived late: much of the leases may have passed. */
+  claimedLate(): void
 }
 
-/** What is asked for at once: jobs of one name, or of any that is handled. */
-interface Wish {
+/** One claim: for jobs of one name, or of any handled name. */
+interface ClaimRequest {
   readonly name: string | undefined
   readonly handles: readonly Handled[]
   readonly want: number
   readonly ahead: number
 }
 
-/** Woken by a push, by a slot that ended, or by the poll under them. */
+/** Woken by a hint, by a slot that is free again, or by its poll timer. */
 export class Claimer {
   readonly #host: ClaimerHost
-  readonly pace: Prefetch
-  /** The shortest lease that is asked for. */
-  readonly #shortest: Millis
+  readonly prefetch: Prefetch
+  /** The shortest lease that is requested. */
+  readonly #shortestLease: Millis
   #open = false
-  #asking: Promise<void> | undefined
-  /** Something happened while we asked: ask again. */
+  #claiming: Promise<void> | undefined
+  /** Something happened during the claim in flight: claim again after it. */
   #again = false
-  /** The last ask came back short, and nothing was heard since: asking again would be for nothing. */
+  /** The last claim returned too few jobs, and there was no hint since: another claim would find nothing. */
   #dry = false
-  /** The last ask was not met in full. */
+  /** The last claim returned fewer jobs than requested, prefetch included. */
   #short = false
   #failures = 0
-  /** The error that the ask under way got instead of an answer, so far: it is sent again. */
-  #unanswered: unknown
-  /** Lets go of whoever waits for an answer. */
-  #leave: () => void = () => {}
-  #retry: Stop | undefined
-  #poll: Stop | undefined
-  /** A round may be leased ahead, so that whoever comes meanwhile does not wait for many turns of others. */
-  readonly #rounds = new GroupRound()
-  /** Until a rate lets more through. */
-  #rate: Stop | undefined
+  /** The error of the claim in flight, which is being retried. */
+  #claimError: unknown
+  /** Ends the wait of `stop()` for the claim in flight. */
+  #endStop: () => void = () => {}
+  #retryTimer: Stop | undefined
+  #pollTimer: Stop | undefined
+  /**
+   * Bounds the prefetch by a round of all groups, so that the jobs of a new group do not wait for many turns of others.
+   */
+  readonly #groupRound = new GroupRound()
+  /** Fires when a rate limit allows more claims. */
+  #rateTimer: Stop | undefined
 
   constructor(host: ClaimerHost) {
     this.#host = host
-    this.#shortest = Math.min(...host.settings.handles.map(({ lease }) => lease))
-    this.pace = new Prefetch(host.connection.runtime.elapsed)
+    this.#shortestLease = Math.min(...host.settings.handles.map(({ lease }) => lease))
+    this.prefetch = new Prefetch(host.connection.runtime.elapsed)
   }
 
-  /** Begins to ask. */
+  /** Starts to claim. */
   start(): void {
     if (this.#open) return
     this.#open = true
@@ -82,20 +90,20 @@ export class Claimer {
     this.wake()
   }
 
-  /** Stops asking; resolves when no answer is outstanding any more, but for one that the store owes since it failed. */
+  /** Stops claiming. Resolves when no claim is in flight, apart from one that failed and is being retried. */
   async stop(): Promise<void> {
     this.#open = false
-    this.#poll?.()
-    this.#retry?.()
-    this.#rate?.()
-    this.#poll = this.#retry = this.#rate = undefined
-    if (this.#unanswered !== undefined) return
-    await Promise.race([this.#asking, new Promise<void>((resolve) => (this.#leave = resolve))])
+    this.#pollTimer?.()
+    this.#retryTimer?.()
+    this.#rateTimer?.()
+    this.#pollTimer = this.#retryTimer = this.#rateTimer = undefined
+    if (this.#claimError !== undefined) return
+    await Promise.race([this.#claiming, new Promise<void>((resolve) => (this.#endStop = resolve))])
   }
 
-  /** Whether jobs may have been claimed for this worker of which it does not know yet. */
-  get asking(): boolean {
-    return this.#asking !== undefined
+  /** Whether a claim is in flight, so that jobs may be leased to this worker that it does not know of yet. */
+  get isClaiming(): boolean {
+    return this.#claiming !== undefined
   }
 
   /** There may be new work. */
@@ -105,140 +113,143 @@ export class Claimer {
     this.slotFree()
   }
 
-  /** There may be room for more. */
+  /** There may be a free slot. */
   slotFree(): void {
-    if (!this.#open || this.#retry !== undefined) return
-    if (this.#asking !== undefined) {
+    if (!this.#open || this.#retryTimer !== undefined) return
+    if (this.#claiming !== undefined) {
       this.#again = true
       return
     }
-    if (this.#host.behind()) return
-    const wishes = this.#wishes()
-    if (wishes.length === 0) return
-    this.#asking = this.#ask(wishes).finally(() => {
-      this.#asking = undefined
+    if (this.#host.backpressure()) return
+    const requests = this.#requests()
+    if (requests.length === 0) return
+    this.#claiming = this.#claim(requests).finally(() => {
+      this.#claiming = undefined
       if (!this.#again && !this.#hasRoom()) return
       this.#again = false
       this.slotFree()
     })
   }
 
-  /** Jobs that go together leave slots free that were asked for, and room in batches. */
+  /** After a claim, slots may still be free because jobs joined batches, and batches may have space left. */
   #hasRoom(): boolean {
     const { slots } = this.#host
     return slots.gathering.length > 0 || (!this.#dry && slots.free > 0)
   }
 
   /**
-   * One wish for all free slots. Where only batches of one name are run, it is for as many as fit; else a job for each slot,
-   * and then more for batches that have found one, by their names, so that no more is leased than there are slots for.
+   * One claim for all free slots. If the worker runs batches of only one name, it is for as many jobs as fit in them.
+   * Otherwise it is for one job per slot, plus a claim by name for each batch that has a slot, so that no more jobs are
+   * leased than there are slots for.
    */
-  #wishes(): readonly Wish[] {
+  #requests(): readonly ClaimRequest[] {
     const { slots, settings } = this.#host
-    const { handles, only } = settings
+    const { handles, onlyBatchSize } = settings
     const { gathering } = slots
-    const wishes: Wish[] = []
+    const requests: ClaimRequest[] = []
     if (!this.#dry) {
-      const room = only === undefined ? 0 : gathering.reduce((sum, batch) => sum + batch.room, 0)
-      const want = slots.free * (only ?? 1) + room
+      const room = onlyBatchSize === undefined ? 0 : gathering.reduce((sum, batch) => sum + batch.room, 0)
+      const want = slots.free * (onlyBatchSize ?? 1) + room
       const ahead = this.#ahead()
-      if (want + ahead > 0) wishes.push({ name: undefined, handles, want, ahead })
+      if (want + ahead > 0) requests.push({ name: undefined, handles, want, ahead })
     }
-    if (only !== undefined) return wishes
+    if (onlyBatchSize !== undefined) return requests
     for (const { name, room } of gathering) {
       const handled = handles.find((each) => each.name === name) ?? { ...handles[0]!, name }
-      wishes.push({ name, handles: [handled], want: room, ahead: 0 })
+      requests.push({ name, handles: [handled], want: room, ahead: 0 })
     }
-    return wishes
+    return requests
   }
 
-  /** Asked for in portions of at least half of what is to be held, so that asks stay few. */
+  /** How many jobs to prefetch. At least half of the target at a time, so that claims are few. */
   #ahead(): number {
     const { slots, connection } = this.#host
     const { portion = Infinity, parallel } = connection.store.can
     const { ahead } = slots
-    // Where asks go beside the rest, there is another portion under way at any moment.
-    const most = Math.min(this.pace.target(connection.asks.trip), parallel === true ? 2 * portion : portion)
-    const target = Math.min(most, this.#rounds.size)
-    // Others' free slots come first: nothing is leased ahead once the queue has run short.
+    // Where the store commits claims in parallel, another portion can be in flight at any moment.
+    const most = Math.min(this.prefetch.target(connection.asks.trip), parallel === true ? 2 * portion : portion)
+    const target = Math.min(most, this.#groupRound.size)
+    // Other workers' free slots have priority: no prefetch once the queue has run short.
     return this.#short || ahead > target / 2 ? 0 : Math.min(target - ahead, portion)
   }
 
-  async #ask(wishes: readonly Wish[]): Promise<void> {
+  async #claim(requests: readonly ClaimRequest[]): Promise<void> {
     const { connection, id, queues, settings, claimed, failed } = this.#host
-    const asked = connection.runtime.elapsed()
-    const answers = await Promise.allSettled(
-      wishes.map(({ handles, want, ahead }) =>
+    const sentAt = connection.runtime.elapsed()
+    const results = await Promise.allSettled(
+      requests.map(({ handles, want, ahead }) =>
         connection.asks.ask({ worker: id, queues, handles, want, ahead }, (error, over) =>
-          this.#heardNothing(error, over),
+          this.#retryClaim(error, over),
         ),
       ),
     )
-    const late = this.#unanswered !== undefined
-    this.#unanswered = undefined
+    const late = this.#claimError !== undefined
+    this.#claimError = undefined
     const jobs: JobRecord[] = []
     const ranDry: (string | undefined)[] = []
     let failure: PromiseRejectedResult | undefined
     let wait: Millis | undefined
-    for (const [at, { name, want, ahead }] of wishes.entries()) {
-      const answer = answers[at]!
-      if (answer.status === 'rejected') {
-        failure = answer
-        ranDry.push(undefined) // batches go with what they have
+    for (const [at, { name, want, ahead }] of requests.entries()) {
+      const result = results[at]!
+      if (result.status === 'rejected') {
+        failure = result
+        ranDry.push(undefined) // batches start with the jobs they have
         continue
       }
-      const { jobs: given, again } = answer.value
-      jobs.push(...given)
+      const { jobs: found, again } = result.value
+      jobs.push(...found)
       if (again !== undefined) wait = Math.min(wait ?? Infinity, again)
-      if (given.length < want + ahead) ranDry.push(name)
+      if (found.length < want + ahead) ranDry.push(name)
       if (name !== undefined) continue
-      this.#rounds.claimed(given)
-      this.#short = given.length < want + ahead
-      this.#dry = given.length < want && !this.#again
+      this.#groupRound.claimed(found)
+      this.#short = found.length < want + ahead
+      this.#dry = found.length < want && !this.#again
     }
     if (failure === undefined) {
       this.#failures = 0
-      this.#host.answered()
-    } else this.#later(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
+      this.#host.responded()
+    } else this.#retryIn(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
     this.#wakeIn(wait)
-    if (jobs.length > 0 && connection.runtime.elapsed() >= asked + this.#shortest) await this.#claimedLate(jobs, ranDry)
-    else {
-      claimed(jobs, asked, ranDry)
-      if (late && jobs.length > 0) this.#host.late()
+    if (jobs.length > 0 && connection.runtime.elapsed() >= sentAt + this.#shortestLease) {
+      await this.#renewLateClaims(jobs, ranDry)
+    } else {
+      claimed(jobs, sentAt, ranDry)
+      if (late && jobs.length > 0) this.#host.claimedLate()
     }
     if (failure !== undefined) failed(failure.reason)
   }
 
-  /** The answer came when the leases were over: takes in those jobs that can still be renewed, for nobody has reaped them. */
-  async #claimedLate(jobs: readonly JobRecord[], ranDry: readonly (string | undefined)[]): Promise<void> {
+  /** The receipt arrived after the leases expired: keeps the jobs that can still be renewed, because nobody reaped them. */
+  async #renewLateClaims(jobs: readonly JobRecord[], ranDry: readonly (string | undefined)[]): Promise<void> {
     const { connection, settings, claimed, failed } = this.#host
-    const sent = connection.runtime.elapsed()
+    const sentAt = connection.runtime.elapsed()
     const renewals = jobs.map((job) => {
       return { id: job.id, fence: job.fence, lease: settings.handlerOf(job)!.lease, started: false }
     })
     try {
       const verdicts = await connection.renewals.renew(renewals)
       const ours = jobs.filter((_, at) => verdicts[at]!.ok)
-      claimed(ours, sent, ranDry)
+      claimed(ours, sentAt, ranDry)
     } catch (error) {
-      claimed([], sent, ranDry)
+      claimed([], sentAt, ranDry)
       failed(error)
     }
   }
 
   /**
-   * The store gave no answer, and jobs may have been claimed: the ask is sent again, often enough to be there before anybody
-   * reaps them when the store is back. A worker that closes gives it up when the leases are over.
+   * A claim failed. It may have been applied, so it is retried, often enough to arrive before the jobs are reaped when the
+   * store is back. A worker that is closing gives it up when its leases have expired (`over`). Returns the wait before the
+   * next try.
    */
-  #heardNothing(error: unknown, over: boolean): Millis | undefined {
+  #retryClaim(error: unknown, over: boolean): Millis | undefined {
     if (over && this.#host.closing()) return undefined
     const { connection, settings, claimed, failed } = this.#host
-    if (error !== this.#unanswered) {
-      this.#unanswered = error
+    if (error !== this.#claimError) {
+      this.#claimError = error
       this.#failures++
-      claimed([], 0, [undefined]) // batches go with what they have
+      claimed([], 0, [undefined]) // batches start with the jobs they have
       failed(error)
-      this.#leave()
+      this.#endStop()
     }
     return Math.min(
       backoffDelay(settings.reconnect, this.#failures, connection.runtime.random),
@@ -246,28 +257,28 @@ export class Claimer {
     )
   }
 
-  /** A rate held something back: it will be asked for when there is some of it again. */
+  /** A rate limit held jobs back: claims again when it allows more. */
   #wakeIn(delay: Millis | undefined): void {
-    this.#rate?.()
-    this.#rate = undefined
+    this.#rateTimer?.()
+    this.#rateTimer = undefined
     if (delay === undefined || !this.#open) return
-    this.#rate = this.#host.connection.runtime.timer(delay, () => {
-      this.#rate = undefined
+    this.#rateTimer = this.#host.connection.runtime.timer(delay, () => {
+      this.#rateTimer = undefined
       this.wake()
     })
   }
 
-  #later(delay: Millis): void {
+  #retryIn(delay: Millis): void {
     if (!this.#open) return
-    this.#retry = this.#host.connection.runtime.timer(delay, () => {
-      this.#retry = undefined
+    this.#retryTimer = this.#host.connection.runtime.timer(delay, () => {
+      this.#retryTimer = undefined
       this.wake()
     })
   }
 
   #armPoll(): void {
     const { connection, settings } = this.#host
-    this.#poll = connection.runtime.timer(settings.pollEvery, () => {
+    this.#pollTimer = connection.runtime.timer(settings.pollEvery, () => {
       this.#armPoll()
       this.wake()
     })

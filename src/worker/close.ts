@@ -1,4 +1,4 @@
-// worker/close.ts: how a worker ends: stop taking, wait, abort, wait once more, wait for deliveries, let go.
+// worker/close.ts: closes a worker: stop claiming, wait, abort, wait again, drain deliveries, release everything.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
 import { MillraceError, isMillraceError } from '../job/errors.js'
@@ -9,7 +9,7 @@ import type { Runtime } from '../store/runtime.js'
 import type { Settlements } from './settlements.js'
 import type { Slots } from './slots.js'
 
-/** How long to be patient. */
+/** How long closing waits. */
 export interface CloseOptions {
   /** How long running handlers may take before their signals abort. Default 30 s. */
   readonly timeout?: Duration
@@ -18,24 +18,24 @@ export interface CloseOptions {
 }
 
 /** What closing needs of the worker. */
-export interface Closing {
+export interface ClosingWorker {
   readonly runtime: Runtime
   readonly slots: Slots
   readonly settlements: Settlements
-  stopTaking(): Promise<void>
-  /** What it sends to webhooks, if it does. */
+  stopClaiming(): Promise<void>
+  /** Its webhook deliveries, if it sends any. */
   deliveries(): Deliveries | undefined
   stopped(): Promise<void>
 }
 
 /** `CloseOptions` in milliseconds. */
-export interface Patience {
+export interface CloseTimeouts {
   readonly timeout: Millis
   readonly grace: Millis
 }
 
-/** Reads what was said about closing, before anything is closed. */
-export function parseClose(options: CloseOptions, where: string): Patience {
+/** Checks the options of a close, before anything is closed. */
+export function parseClose(options: CloseOptions, where: string): CloseTimeouts {
   refuseUnknown(options, ['timeout', 'grace'], where)
   return {
     timeout: parseDuration(options.timeout ?? 30_000, `${where}: timeout`),
@@ -43,12 +43,12 @@ export function parseClose(options: CloseOptions, where: string): Patience {
   }
 }
 
-/** Ends a worker. Everything is let go of before it rejects. */
-export async function closeWorker({ timeout, grace }: Patience, worker: Closing): Promise<void> {
+/** Closes a worker. Rejects only after everything is released. */
+export async function closeWorker({ timeout, grace }: CloseTimeouts, worker: ClosingWorker): Promise<void> {
   const { runtime, slots, settlements } = worker
   const began = runtime.elapsed()
-  // The last answer may be waiting for a transaction of the very handlers that are waited for.
-  const stoppedTaking = within(runtime, grace, worker.stopTaking())
+  // Not awaited yet: the last claim may be waiting for a transaction of the very handlers that are awaited below.
+  const stoppedClaiming = within(runtime, grace, worker.stopClaiming())
   const inTime = await within(runtime, timeout, slots.whenIdle())
   let left = 0
   if (!inTime) {
@@ -57,12 +57,12 @@ export async function closeWorker({ timeout, grace }: Patience, worker: Closing)
     left = slots.running.length
     for (const attempt of [...slots.running]) if (attempt.isHeldByItself) attempt.abandon()
   }
-  await stoppedTaking
+  await stoppedClaiming
   const settled = await within(runtime, grace, settlements.idle())
   settlements.giveUp()
-  // What the last jobs came to is durable now, and so are the deliveries that go with it.
-  const patience = Math.max(grace, timeout - (runtime.elapsed() - began))
-  const undelivered = await drain(worker.deliveries(), { timeout: patience, grace })
+  // The last settlements are durable now, and so are the deliveries that they add.
+  const drainTimeout = Math.max(grace, timeout - (runtime.elapsed() - began))
+  const undelivered = await drain(worker.deliveries(), { timeout: drainTimeout, grace })
   await within(runtime, grace, worker.stopped())
   if (inTime && settled && undelivered === undefined) return
   if (inTime && settled) throw undelivered
@@ -83,22 +83,22 @@ export async function closeWorker({ timeout, grace }: Patience, worker: Closing)
   )
 }
 
-/** Waits for deliveries under way; answers the error if that took too long. */
-async function drain(deliveries: Deliveries | undefined, patience: Patience): Promise<unknown> {
+/** Waits for deliveries in flight; returns the error if that took too long. */
+async function drain(deliveries: Deliveries | undefined, timeouts: CloseTimeouts): Promise<unknown> {
   try {
-    await deliveries?.close(patience)
+    await deliveries?.close(timeouts)
     return undefined
   } catch (error) {
     if (!isMillraceError(error, 'SHUTDOWN_TIMEOUT')) return error
     return new MillraceError(
       'SHUTDOWN_TIMEOUT',
-      `Deliveries to webhooks were still under way after ${patience.timeout} ms and were broken off; whoever sends them next begins anew.`,
-      { details: { timeout: patience.timeout, left: 0 } },
+      `Deliveries to webhooks were still under way after ${timeouts.timeout} ms and were broken off; whoever sends them next begins anew.`,
+      { details: { timeout: timeouts.timeout, left: 0 } },
     )
   }
 }
 
-/** Whether something ends in time. */
+/** Whether a promise resolves in time. */
 async function within(runtime: Runtime, limit: Millis, work: Promise<void>): Promise<boolean> {
   let stop = (): void => {}
   const late = new Promise<boolean>((resolve) => {

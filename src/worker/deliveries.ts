@@ -1,11 +1,11 @@
-// worker/deliveries.ts: what a worker has sent to webhooks beside its jobs, if its queue says how.
+// worker/deliveries.ts: starts the webhook deliveries of a worker's queue, if that has webhooks.
 import type { Emitter, Logger } from '../queue/events/events.js'
 import type { Deliveries, Webhooks } from '../queue/settings/webhook.js'
 import type { Store } from '../store/store.js'
 import type { Settings } from './options.js'
 
-/** Whose deliveries are sent. */
-export interface DeliveringHost {
+/** What deliveries need of their worker. */
+export interface DeliveryHost {
   readonly queue: string
   readonly store: Store
   readonly settings: Settings
@@ -13,8 +13,8 @@ export interface DeliveringHost {
   readonly emitter: Emitter
 }
 
-/** Starts to send them. */
-export function startDelivering(webhooks: Webhooks, host: DeliveringHost): Deliveries {
+/** Starts to send the deliveries of a queue. */
+export function startDeliveries(webhooks: Webhooks, host: DeliveryHost): Deliveries {
   const { queue, store, settings, logger, emitter } = host
   const { handles, upkeepEvery, pollEvery, reconnect } = settings
   return webhooks.deliver({

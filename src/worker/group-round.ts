@@ -1,17 +1,17 @@
-// worker/group-round.ts: how many jobs a round of all groups holds, by those that were claimed.
+// worker/group-round.ts: estimates how many jobs one round of all groups holds, from the jobs claimed.
 import type { JobRecord } from '../job/job.js'
 
 /**
- * Follows whose jobs come, one after the other. Groups take turns, so that a round is over when one of them comes again. As long
- * as none has, it may hold more.
+ * Follows the groups of claimed jobs. Groups take turns, so a round is over when a group appears again. Until one has,
+ * the round may hold more.
  */
 export class GroupRound {
   readonly #seen = new Set<string>()
-  /** Jobs without a group in between. */
+  /** Jobs without a group, in the current round. */
   #others = 0
   #last = 0
 
-  /** About as many jobs as a round holds; no bound where jobs have no groups. */
+  /** About how many jobs a round holds; Infinity if jobs have no groups. */
   size = Infinity
 
   /** Jobs were claimed, in this order. */

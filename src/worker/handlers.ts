@@ -1,4 +1,4 @@
-// worker/handlers.ts: what a handler is, typed by the jobs declared: of one job, of many, in phases, alone or by name.
+// worker/handlers.ts: the types of handlers, derived from the declared jobs: single, batch, in phases, by name.
 import type { Duration } from '../job/duration.js'
 import type { BackoffOptions } from '../job/retry.js'
 import type {
@@ -18,37 +18,37 @@ import type { BatchHandler, BatchHandlerOptions, BatchOptions } from './batches/
 import type { JobContext } from './attempt/context.js'
 import type { AnyPhases, Exactly, FreePhases, Phases } from './phases/types.js'
 
-/** A job as its handler sees it: with what the `input` schema made of its data. */
+/** A job as its handler sees it: with its data as parsed by the `input` schema. */
 export type HandledJob<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
   ? Job<DataOf<Jobs[Name]>, OwnResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>, PhasesOf<Jobs[Name]>>
   : never
 
-/** What the handler of a declared job is given beside it. */
+/** The context of the handler of a declared job. */
 export interface ContextOf<
   Jobs extends JobDefinitions,
   Name extends NameOf<Jobs> = NameOf<Jobs>,
   S extends Store = Store,
 > extends JobContext<S, Jobs, ContinuationOf<Jobs, Name>, DependenciesOf<Jobs, Name>> {}
 
-/** Runs a job: returns its result, or throws. `Ctx` is what it is given beside the job, `Extra` what middleware adds. */
+/** Runs a job: returns its result, or throws. `Ctx` is its context, `Extra` what middleware adds to it. */
 export type Handler<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> = (
   job: AJob,
   ctx: Ctx & Extra,
 ) => Return | Promise<Return>
 
-/** A handler with settings for its name alone. */
+/** A handler with options for its job name. */
 export interface HandlerOptions<AJob extends Job = Job, Return = unknown, Extra = unknown, Ctx = JobContext> {
   /** Runs a job: returns its result, or throws. */
   readonly run: Handler<AJob, Return, Extra, Ctx>
-  /** The lease of this name's jobs. Default: the worker's. */
+  /** The lease of jobs with this name. Default: the worker's. */
   readonly lease?: Duration
-  /** How long it may run, for jobs that do not say. Default: no bound. */
+  /** How long it may run, unless the job has its own timeout. Default: no limit. */
   readonly timeout?: Duration
-  /** The wait before the next attempt, for jobs that do not say. Default: exponential from 1 s, full jitter. */
+  /** The wait before the next attempt, unless the job has its own. Default: exponential from 1 s, full jitter. */
   readonly backoff?: BackoffOptions | Duration
 }
 
-/** A handler in phases, alone or with settings for its name. */
+/** A handler in phases, alone or with options for its job name. */
 type Phased<Of> =
   | Of
   | (Omit<HandlerOptions, 'run'> & {
@@ -56,7 +56,9 @@ type Phased<Of> =
       readonly run: Of
     })
 
-/** As `HandlerOf`, for a handler in phases: `PhasesHandlerOf<typeof jobs, 'encode'>`. Its names are exactly those declared. */
+/**
+ * Like `HandlerOf`, for a handler in phases: `PhasesHandlerOf<typeof jobs, 'encode'>`. Has exactly the declared names.
+ */
 export type PhasesHandlerOf<
   Jobs extends JobDefinitions,
   Name extends NameOf<Jobs> = NameOf<Jobs>,
@@ -74,8 +76,9 @@ export type PhasesHandlerOf<
       >
 
 /**
- * The handler of one declared job, for those written apart from their worker: `HandlerOf<typeof jobs, 'send-email'>`.
- * `Extra` is what middleware adds to the context; default: nothing. `S` is the store, which says what transactions are.
+ * The handler of one declared job, for handlers that are written apart from their worker: `HandlerOf<typeof jobs,
+ * 'send-email'>`. `Extra` is what middleware adds to the context; default: nothing. `S` is the store, which determines
+ * the type of transactions.
  */
 export type HandlerOf<
   Jobs extends JobDefinitions,
@@ -84,14 +87,14 @@ export type HandlerOf<
   S extends Store = Store,
 > = Handler<HandledJob<Jobs, Name>, HandlerReturnOf<Jobs[Name]>, Extra, ContextOf<Jobs, Name, S>>
 
-/** As `HandlerOf`, for a handler of batches: `BatchHandlerOf<typeof jobs, 'send-email'>`. */
+/** Like `HandlerOf`, for a handler of batches: `BatchHandlerOf<typeof jobs, 'send-email'>`. */
 export type BatchHandlerOf<
   Jobs extends JobDefinitions,
   Name extends NameOf<Jobs> = NameOf<Jobs>,
   Extra = unknown,
 > = BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>
 
-/** A handler that is a function: of one job, or of many where the worker's `batch` says so. */
+/** A handler that is a function: of one job, or of many if the worker has `batch`. */
 type Run<AJob extends Job, Return, Extra, Ctx, Batching> = [Batching] extends [BatchOptions]
   ? BatchHandler<AJob, Return, Extra>
   : Handler<AJob, Return, Extra, Ctx>
@@ -121,8 +124,8 @@ export type Handlers<
     }
 
 /**
- * One handler for all jobs of a worker. An interface of the jobs, and not `Handler` of the union of their handles: that union
- * is made only where such a handler is given, and not again for each handler by name.
+ * One handler for all jobs of a worker. An interface over the jobs, and not `Handler` over the union of their handles:
+ * TypeScript computes that union only where such a handler is given, and not again for each handler by name.
  */
 interface AnyHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra, S extends Store> {
   (
@@ -131,14 +134,14 @@ interface AnyHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Ext
   ): HandlerReturnOf<Jobs[Name]> | Promise<HandlerReturnOf<Jobs[Name]>>
 }
 
-/** As `AnyHandler`, where the worker's `batch` says so. */
+/** Like `AnyHandler`, if the worker has `batch`. */
 interface AnyBatchHandler<Name extends NameOf<Jobs>, Jobs extends JobDefinitions, Extra> {
   (
     ...args: Parameters<BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>>
   ): ReturnType<BatchHandler<HandledJob<Jobs, Name>, ReturnOf<Jobs[Name]>, Extra>>
 }
 
-/** What a worker runs: one handler for all its jobs, or handlers by name. Names go first, to be read in errors. */
+/** What a worker runs: one handler for all jobs, or handlers by name. Names come first, for readable type errors. */
 export type Handling<
   Name extends NameOf<Jobs>,
   Jobs extends JobDefinitions,

@@ -1,16 +1,19 @@
-// worker/indexed-set.ts: a set whose members know their place in it.
+// worker/indexed-set.ts: a set whose items store their own index in it.
 
-/** A set of objects, each of which keeps its place in the field named: cheaper than hashing for what comes and goes by the thousand. */
+/**
+ * A set of objects that each store their index in the named field. Cheaper than hashing for items that are added and
+ * deleted by the thousand.
+ */
 export class IndexedSet<Field extends string, Item extends Record<Field, number>> {
   readonly #field: Field
   readonly #items: Item[] = []
 
-  /** `field` is -1 in an item that is in no bag. */
+  /** `field` is -1 in an item that is not in the set. */
   constructor(field: Field) {
     this.#field = field
   }
 
-  /** How many there are. */
+  /** How many items there are. */
   get size(): number {
     return this.#items.length
   }
@@ -20,13 +23,13 @@ export class IndexedSet<Field extends string, Item extends Record<Field, number>
     return this.#items
   }
 
-  /** Puts in an item that is in no bag. */
+  /** Adds an item that is not in the set. */
   add(item: Item): void {
     ;(item as Record<Field, number>)[this.#field] = this.#items.length
     this.#items.push(item)
   }
 
-  /** Takes out an item; does nothing if it is not in here. */
+  /** Deletes an item; does nothing if it is not in the set. */
   delete(item: Item): void {
     const at = item[this.#field]
     if (this.#items[at] !== item) return
@@ -38,7 +41,7 @@ export class IndexedSet<Field extends string, Item extends Record<Field, number>
     ;(item as Record<Field, number>)[this.#field] = -1
   }
 
-  /** Takes out everything. */
+  /** Deletes all items. */
   clear(): void {
     for (const item of this.#items.splice(0)) (item as Record<Field, number>)[this.#field] = -1
   }

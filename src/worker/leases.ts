@@ -1,22 +1,22 @@
-// worker/leases.ts: one timer that renews all leases of a worker in one batch, and notices when it comes too late.
+// worker/leases.ts: renews all leases of a worker in one batch on one timer, and detects when the timer is late.
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { cancelReason } from '../job/lifecycle.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Renewal, Store, Verdict } from '../store/store.js'
-import type { Why } from './attempt/context.js'
+import type { LostReason } from './attempt/context.js'
 
 /** A job that is leased here. */
 export interface Leased {
   readonly record: JobRecord
   readonly handler: { readonly lease: Millis }
   readonly started: boolean
-  /** When its lease is over, by this process's clock. */
+  /** When its lease expires, by this process's clock. */
   leaseEnds: Millis
-  /** Somebody's transaction held the job when its lease was last to be renewed. */
+  /** At the last renewal, another transaction had the job locked. */
   busy: boolean
-  /** Whether its own transaction holds the job, so that its lease cannot be renewed. */
+  /** Whether the attempt's own transaction has the job locked, so that its lease cannot be renewed. */
   readonly isHeldByItself: boolean
 }
 
@@ -24,20 +24,20 @@ export interface Leased {
 export interface LeaseHost {
   readonly connection: Connection
   readonly renewEvery: Millis
-  /** The shortest lease that is given here. */
+  /** The shortest lease of this worker's handlers. */
   readonly shortest: Millis
   /** Everything that is leased here: running, waiting for a slot, or being settled. */
   held(): Iterable<Leased>
-  /** This one is no longer ours. */
-  lost(attempt: Leased, ...why: Why): void
+  /** The lease is lost. */
+  lost(attempt: Leased, ...why: LostReason): void
   /** The store failed. */
   failed(error: unknown): void
-  /** Runs with every tick: the worker's sign of life. */
+  /** Called on every tick; the worker sends its heartbeat. */
   tick(): void
 }
 
-/** Why a job that does not carry our fence any more was taken away. */
-export function reasonOf(verdict: Verdict): Why {
+/** Why the lease is lost, by the verdict on a change with our fence. */
+export function reasonOf(verdict: Verdict): LostReason {
   if (verdict.ok) return ['lease-lost']
   if (verdict.why === 'missing') return ['removed']
   switch (verdict.job?.state) {
@@ -52,24 +52,24 @@ export function reasonOf(verdict: Verdict): Why {
 }
 
 /**
- * The leases held in this process, by store. An open transaction keeps some stores from renewing any of them, so that
- * the one that ends first says how long a transaction may take.
+ * The leases held in this process, by store. An open transaction keeps some stores from renewing any of them, so the
+ * lease that expires first bounds how long a transaction may take.
  */
-const inThisProcess = new WeakMap<Store, Set<Leases>>()
+const leasesByStore = new WeakMap<Store, Set<Leases>>()
 
-/** A transaction is ended when less than this part of a lease is left. */
-const LAST_PART = 1 / 5
+/** A transaction is rolled back when less than this fraction of a lease is left. */
+const LAST_FRACTION = 1 / 5
 
-/** Keeps a worker's leases alive. */
+/** Renews a worker's leases. */
 export class Leases {
   readonly #host: LeaseHost
   #timer: Stop | undefined
-  #soon: Stop | undefined
+  #retryTimer: Stop | undefined
   #stopped = false
   #inFlight = false
-  /** Leases may have been taken away since the renewal in flight was sent. */
-  #suspect = false
-  /** The last renewal got no answer. */
+  /** Leases may have been revoked since the renewal in flight was sent. */
+  #checkAgain = false
+  /** The last renewal failed. */
   #failed = false
 
   constructor(host: LeaseHost) {
@@ -85,38 +85,41 @@ export class Leases {
     this.#stopped = true
     this.#peers().delete(this)
     this.#timer?.()
-    this.#soon?.()
+    this.#retryTimer?.()
   }
 
   /**
-   * When the transaction of an attempt must end, by this process's clock, for no lease of this process to be lost over it.
-   * A job that somebody else's transaction holds is not lost over this one.
+   * When the transaction of an attempt must end, by this process's clock, so that it costs no lease of this process.
+   * Jobs that another transaction has locked do not count: their leases do not depend on this one.
    */
   mustEnd(own: Leased): Millis {
-    let soonest = own.leaseEnds - own.handler.lease * LAST_PART
-    if (this.#host.connection.store.can.parallel === true) return soonest // renewals of the others go on beside it
+    let soonest = own.leaseEnds - own.handler.lease * LAST_FRACTION
+    if (this.#host.connection.store.can.parallel === true) return soonest // other renewals continue in parallel
     for (const peer of this.#peers()) {
       for (const { leaseEnds, handler, busy } of peer.#host.held()) {
         if (busy) continue
-        const end = leaseEnds - handler.lease * LAST_PART
+        const end = leaseEnds - handler.lease * LAST_FRACTION
         if (end < soonest) soonest = end
       }
     }
     return soonest
   }
 
-  /** How long, at least, no lease can come so near its end: most transactions are over by then. */
+  /**
+   * A lower bound on the time until any lease comes that near its end. Most transactions end sooner, so this spares
+   * them the exact computation.
+   */
   spare(own: Leased): Millis {
     const { runtime, store } = this.#host.connection
-    let least = own.leaseEnds - own.handler.lease * LAST_PART - runtime.elapsed()
+    let least = own.leaseEnds - own.handler.lease * LAST_FRACTION - runtime.elapsed()
     if (store.can.parallel === true) return Math.max(1, least)
     for (const { shortest, renewEvery } of Array.from(this.#peers(), (peer) => peer.#host)) {
-      least = Math.min(least, renewEvery, shortest * (1 - LAST_PART) - renewEvery)
+      least = Math.min(least, renewEvery, shortest * (1 - LAST_FRACTION) - renewEvery)
     }
     return Math.max(1, least)
   }
 
-  /** Renews one lease now; resolves when that is answered, however. */
+  /** Renews one lease now; resolves when the renewal has succeeded or failed. */
   async renew(attempt: Leased): Promise<void> {
     const { connection } = this.#host
     const sent = connection.runtime.elapsed()
@@ -128,20 +131,22 @@ export class Leases {
     }
   }
 
-  /** Leases may have been taken away without a word: finds out at once, by renewing all of them. */
+  /** Leases may have been revoked without a notice: finds out now, by renewing all of them. */
   check(): void {
-    if (this.#inFlight) this.#suspect = true
+    if (this.#inFlight) this.#checkAgain = true
     else void this.#renew()
   }
 
   #peers(): Set<Leases> {
     const { store } = this.#host.connection
-    let peers = inThisProcess.get(store)
-    if (peers === undefined) inThisProcess.set(store, (peers = new Set()))
+    let peers = leasesByStore.get(store)
+    if (peers === undefined) leasesByStore.set(store, (peers = new Set()))
     return peers
   }
 
-  /** Whether somebody's transaction held the job, so that nothing was found out. */
+  /**
+   * Applies the verdict on a renewal. Returns whether another transaction had the job locked, so that nothing is known.
+   */
   #renewed(attempt: Leased, verdict: Verdict, sent: Millis): boolean {
     attempt.busy = !verdict.ok && verdict.why === 'busy'
     if (verdict.ok) attempt.leaseEnds = Math.max(attempt.leaseEnds, sent + attempt.handler.lease)
@@ -150,10 +155,10 @@ export class Leases {
   }
 
   /**
-   * Whether a lease is over through our own doing: this process slept, or a handler blocked its event loop, so that no
-   * renewal was even sent. While the store does not answer, or a transaction holds the job, that is not for us to say.
+   * Whether a lease expired because this process was suspended or a handler blocked its event loop, so that no renewal
+   * was even sent. False while the store fails or a transaction has the job locked: then the store decides.
    */
-  overslept(attempt: Leased): boolean {
+  missedRenewal(attempt: Leased): boolean {
     if (this.#inFlight || this.#failed || attempt.busy) return false
     return this.#host.connection.runtime.elapsed() >= attempt.leaseEnds
   }
@@ -180,11 +185,11 @@ export class Leases {
     })
   }
 
-  /** Somebody's transaction held a job: it may end long before the next tick. */
-  #tryAgain(): void {
-    if (this.#stopped || this.#soon !== undefined) return
-    this.#soon = this.#host.connection.runtime.timer(this.#host.renewEvery / 4, () => {
-      this.#soon = undefined
+  /** Another transaction had a job locked. It may end long before the next tick. */
+  #retrySoon(): void {
+    if (this.#stopped || this.#retryTimer !== undefined) return
+    this.#retryTimer = this.#host.connection.runtime.timer(this.#host.renewEvery / 4, () => {
+      this.#retryTimer = undefined
       void this.#renew()
     })
   }
@@ -193,10 +198,10 @@ export class Leases {
     const { connection, lost, failed } = this.#host
     const attempts: Leased[] = []
     for (const attempt of [...this.#host.held()]) {
-      if (this.overslept(attempt)) lost(attempt, 'lease-lost')
+      if (this.missedRenewal(attempt)) lost(attempt, 'lease-lost')
       else if (!attempt.isHeldByItself) attempts.push(attempt)
     }
-    if (this.#inFlight) return // the next tick takes them all
+    if (this.#inFlight) return // the next tick renews all of them
     if (attempts.length === 0) {
       this.#failed = false
       return
@@ -210,14 +215,14 @@ export class Leases {
       attempts.forEach((attempt, at) => {
         if (this.#renewed(attempt, verdicts[at]!, sent)) busy = true
       })
-      if (busy) this.#tryAgain()
+      if (busy) this.#retrySoon()
     } catch (error) {
       this.#failed = true
       failed(error)
     } finally {
       this.#inFlight = false
-      const again = this.#suspect && !this.#stopped
-      this.#suspect = false
+      const again = this.#checkAgain && !this.#stopped
+      this.#checkAgain = false
       if (again) void this.#renew()
     }
   }

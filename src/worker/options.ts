@@ -1,4 +1,4 @@
-// worker/options.ts: what a worker can be told, checked and with its defaults filled in.
+// worker/options.ts: the options of a worker: their types, checks and defaults.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
@@ -24,54 +24,67 @@ import type { Handler, HandlerOptions } from './handlers.js'
 import { asDeclared, phasesIn } from './phases/types.js'
 import type { ParsedPhases } from './phases/types.js'
 
-/** What can be said about a worker. */
+/** Options of a worker. */
 export interface WorkerOptions<
   Jobs extends JobDefinitions = JobDefinitions,
   Wraps extends readonly Middleware[] = readonly Middleware[],
   S extends Store = Store,
   Batching extends BatchOptions | undefined = undefined,
 > {
-  /** Where the jobs live; needed where the worker is given names instead of a queue. Default: the queue's. */
+  /** The store of the jobs. Required if the worker is constructed with queue names. Default: the queue's. */
   readonly store?: S
   /** The declared jobs. Default: the queue's, or any. */
   readonly jobs?: Jobs
-  /** Jobs, or batches of them, at a time in this worker. Default 1. */
+  /** How many jobs, or batches of jobs, this worker runs at a time. Default 1. */
   readonly concurrency?: number
-  /** Jobs at a time in each of its queues, over all workers. A seed: what is set on the queue goes before. Default: no bound. */
+  /**
+   * How many jobs of each of its queues run at a time, over all workers. Only a seed: a limit set on the queue has
+   * precedence. Default: no limit.
+   */
   readonly maxGlobalConcurrency?: number
-  /** How long a claimed job is this worker's without a sign of life. Default 30 s. */
+  /** How long a claimed job belongs to this worker without a renewal. Default 30 s. */
   readonly lease?: Duration
   /** How often leases are renewed. Default: a third of the shortest lease. */
   readonly renewEvery?: Duration
-  /** How often, at least, it looks for delays that ended and leases that ran out. Default: the shortest lease, 30 s at most. */
+  /**
+   * The longest time between two checks for ended delays and expired leases. Default: the shortest lease, 30 s at most.
+   */
   readonly upkeepEvery?: Duration
-  /** How often it asks for jobs although nobody told it of any. Default 5 s. */
+  /** How often it claims jobs even without a hint that there are any. Default 5 s. */
   readonly pollEvery?: Duration
-  /** Once a handler has run past its timeout and its signal was aborted, it is given up after this long. Default 60 s. */
+  /**
+   * How long a handler may run on after its timeout has aborted its signal, before its slot is given up. Default 60 s.
+   */
   readonly abandonAfter?: Duration
   /**
-   * What becomes, when this worker starts, of jobs that it handles and whose worker is known to be dead, rather than when
-   * their leases are over: `retry` puts them back in line, at the cost of the attempt; `fail` fails them with `WORKER_DIED`.
-   * Default `retry`.
+   * What this worker does, when it starts, with jobs that it handles and that belong to dead workers, instead of
+   * waiting for their leases to expire: `retry` puts them back in the queue, and the attempt counts; `fail` fails them
+   * with `WORKER_DIED`. Default `retry`.
    */
   readonly recovery?: Recovery
-  /** Handlers that are functions get many jobs in one call, and answer for each: `(jobs, ctx) => results`. Default: one job a call. */
+  /**
+   * Handlers that are functions get many jobs in one call and return a result for each: `(jobs, ctx) => results`.
+   * Default: one job per call.
+   */
   readonly batch?: Batching
   /** Backoff strategies by name, for `backoff: { type: 'custom', name }`. Default: none. */
   readonly backoff?: Readonly<Record<string, CustomBackoff>>
-  /** Whether a failure is worth another attempt. Default: every one but `UnrecoverableError`. */
+  /** Decides whether to retry after an error. Default: retry all but `UnrecoverableError`. */
   readonly retryable?: (error: unknown, job: Job) => 'retry' | 'fatal'
   /** The wait between tries while the store fails. Default: exponential from 100 ms, half jitter, at most 10 s. */
   readonly reconnect?: BackoffOptions | Duration
-  /** The most bytes that the data of a job may take as JSON that a handler adds. For a worker made by names of queues; one made on a queue has the queue's. Default 1 MiB. */
+  /**
+   * The most bytes of JSON that the data of a job added by a handler may take. Only for a worker constructed with queue
+   * names; one constructed with a queue uses the queue's. Default 1 MiB.
+   */
   readonly maxDataBytes?: number
-  /** Wraps each run, the first outermost. Default: none. */
+  /** Wraps each run; the first is the outermost. Default: none. */
   readonly middleware?: Wraps
-  /** Start at once; otherwise call `run()`. Default true. */
+  /** Start at once; if false, call `run()`. Default true. */
   readonly autorun?: boolean
-  /** Where warnings and errors go that nobody listens for; `false` for nowhere. Default: the console. */
+  /** Logs warnings and errors that have no listener; `false` for no log. Default: the console. */
   readonly logger?: Logger | false
-  /** Who measures what is run, made by `telemetry()`. Default: nobody. */
+  /** Measures what is run, made by `telemetry()`. Default: none. */
   readonly telemetry?: Telemetry
 }
 
@@ -97,7 +110,7 @@ const optionNames = [
   'telemetry',
 ] as const satisfies readonly (keyof WorkerOptions)[]
 
-/** A handler with its settings in the rules' terms. */
+/** A handler with its options parsed. */
 export interface ParsedHandler {
   readonly run: Handler
   readonly lease: Millis
@@ -105,13 +118,13 @@ export interface ParsedHandler {
   readonly backoff: Backoff | undefined
   /** The phases that it runs in; undefined: it is one function. */
   readonly phases: ParsedPhases | undefined
-  /** How it runs many jobs in one call; undefined: one a call. */
-  readonly many: ParsedBatch | undefined
-  /** It has been seen to use transactions. */
+  /** How it runs many jobs in one call; undefined: one job per call. */
+  readonly batching: ParsedBatch | undefined
+  /** Set once it has used a transaction. */
   transacts: boolean
 }
 
-/** A worker's settings. */
+/** A worker's options, parsed. */
 export interface Settings {
   readonly concurrency: number
   readonly maxGlobalConcurrency: number | undefined
@@ -123,20 +136,20 @@ export interface Settings {
   readonly custom: Readonly<Record<string, CustomBackoff>>
   readonly retryable: ((error: unknown, job: Job) => 'retry' | 'fatal') | undefined
   readonly reconnect: Backoff
-  /** Of what is added to queues that it knows by name alone. */
+  /** The limit for jobs added to queues of which the worker knows only the name. */
   readonly maxDataBytes: number
   readonly handles: readonly Handled[]
-  /** The size of its batches, where it handles one name alone and that in batches. */
-  readonly only: number | undefined
-  /** Names handled; undefined: all. */
+  /** The size of its batches, if it handles only one name, and that in batches. */
+  readonly onlyBatchSize: number | undefined
+  /** The handled names; undefined: all. */
   readonly names: readonly string[] | undefined
-  /** The handler of a job; every job that was claimed has one. */
+  /** The handler of a job. Every claimed job has one. */
   handlerOf(job: JobRecord): ParsedHandler | undefined
 }
 
 const defaultReconnect: Backoff = { type: 'exponential', delay: 100, max: 10_000, jitter: 0.5 }
 
-/** Checks everything that was said, and fills in the rest. */
+/** Checks the options and fills in the defaults. */
 export function parseWorker(
   handlers: unknown,
   options: WorkerOptions<JobDefinitions, readonly Middleware[], Store, BatchOptions | undefined>,
@@ -185,7 +198,8 @@ export function parseWorker(
       ...[...parsed.byName].map(([name, each]) => handled(name, each.lease, jobs)),
       ...(parsed.any === undefined ? [] : [{ name: undefined, lease: parsed.any.lease }]),
     ],
-    only: parsed.byName.size === 1 && parsed.any === undefined ? [...parsed.byName.values()][0]!.many?.size : undefined,
+    onlyBatchSize:
+      parsed.byName.size === 1 && parsed.any === undefined ? [...parsed.byName.values()][0]!.batching?.size : undefined,
     names: parsed.any === undefined ? [...parsed.byName.keys()] : undefined,
     handlerOf: (job) => parsed.byName.get(job.name) ?? parsed.any,
   }
@@ -201,7 +215,7 @@ interface ParsedHandlers {
   readonly any: ParsedHandler | undefined
 }
 
-/** What handlers are given that say nothing of their own. */
+/** Settings for handlers that do not set their own. */
 interface HandlerDefaults {
   readonly lease: Millis
   readonly batch: Omit<ParsedBatch, 'run'> | undefined
@@ -210,7 +224,7 @@ interface HandlerDefaults {
 function parseHandlers(handlers: unknown, defaults: HandlerDefaults, jobs: JobDefinitions | undefined): ParsedHandlers {
   const phases = phasesIn(handlers)
   if (typeof handlers === 'function' || phases !== undefined) {
-    const any = { ...parseFunction(handlers, defaults), ...(phases !== undefined && { phases, many: undefined }) }
+    const any = { ...parseFunction(handlers, defaults), ...(phases !== undefined && { phases, batching: undefined }) }
     // With declared jobs, one function handles exactly those.
     if (jobs === undefined) return { byName: new Map(), any }
     const each = (name: string): ParsedHandler => {
@@ -235,11 +249,11 @@ function parseHandlers(handlers: unknown, defaults: HandlerDefaults, jobs: JobDe
 }
 
 function parseFunction(handler: unknown, { lease, batch }: HandlerDefaults): ParsedHandler {
-  const many = batch === undefined ? undefined : { ...batch, run: handler as BatchHandler }
-  return { ...PLAIN, run: handler as Handler, lease, many, transacts: false }
+  const batching = batch === undefined ? undefined : { ...batch, run: handler as BatchHandler }
+  return { ...NO_OPTIONS, run: handler as Handler, lease, batching, transacts: false }
 }
 
-const PLAIN = { timeout: undefined, backoff: undefined, phases: undefined }
+const NO_OPTIONS = { timeout: undefined, backoff: undefined, phases: undefined }
 
 function parseHandler(
   name: string,
@@ -258,14 +272,14 @@ function parseHandler(
   }
   const own = phasesIn(handler)
   const phases = asDeclared(name, own ?? phasesIn((handler as HandlerOptions | null)?.run), jobs?.[name]?.phases)
-  if (own !== undefined) return { ...parseFunction(handler, defaults), phases, many: undefined }
+  if (own !== undefined) return { ...parseFunction(handler, defaults), phases, batching: undefined }
   if (typeof handler === 'function') return parseFunction(handler, defaults)
   const options = handler as (HandlerOptions & { readonly runBatch?: undefined }) | BatchHandlerOptions | null
-  const many = typeof options?.runBatch === 'function'
+  const isBatch = typeof options?.runBatch === 'function'
   if (
     typeof options !== 'object' ||
     options === null ||
-    (many ? 'run' in options : phases === undefined && !isRun(options))
+    (isBatch ? 'run' in options : phases === undefined && !isRun(options))
   ) {
     throw new MillraceError(
       'INVALID_HANDLER',
@@ -274,17 +288,17 @@ function parseHandler(
   }
   refuseUnknown(
     options,
-    [...(many ? ['runBatch', 'batch'] : ['run']), 'lease', 'timeout', 'backoff'],
+    [...(isBatch ? ['runBatch', 'batch'] : ['run']), 'lease', 'timeout', 'backoff'],
     `the handler of '${name}'`,
   )
   const { lease, timeout, backoff } = options
   return {
-    run: many ? onlyInBatches : (options as HandlerOptions).run,
+    run: isBatch ? onlyInBatches : (options as HandlerOptions).run,
     lease: lease === undefined ? defaults.lease : atLeast(lease, 10, `the lease of '${name}'`),
     timeout: timeout === undefined ? undefined : atLeast(timeout, 1, `the timeout of '${name}'`),
     backoff: backoff === undefined ? undefined : parseBackoff(backoff, `the backoff of '${name}'`),
     phases,
-    many: many ? parseMany(name, options, defaults) : undefined,
+    batching: isBatch ? parseBatching(name, options, defaults) : undefined,
     transacts: false,
   }
 }
@@ -293,13 +307,13 @@ function isRun(options: object): boolean {
   return typeof (options as { run?: unknown }).run === 'function'
 }
 
-function parseMany(name: string, { runBatch, batch }: BatchHandlerOptions, defaults: HandlerDefaults): ParsedBatch {
-  const how = batch === undefined ? defaults.batch : parseBatch(batch, `new Worker: the batch of '${name}'`)
-  if (how !== undefined) return { ...how, run: runBatch }
+function parseBatching(name: string, { runBatch, batch }: BatchHandlerOptions, defaults: HandlerDefaults): ParsedBatch {
+  const gathering = batch === undefined ? defaults.batch : parseBatch(batch, `new Worker: the batch of '${name}'`)
+  if (gathering !== undefined) return { ...gathering, run: runBatch }
   throw bad(`say how large the batches of '${name}' may be: { runBatch, batch: { size: 100 } }`)
 }
 
-/** What is never called: a batch calls its own. */
+/** Never called: a batch calls its own function. */
 const onlyInBatches: Handler = () => {
   throw new MillraceError('INVALID_HANDLER', 'This handler takes many jobs in one call.')
 }

@@ -1,4 +1,4 @@
-// worker/registry.ts: a worker's entry in the registry: it says that it lives, and sees who else does.
+// worker/registry.ts: a worker's entry in the registry: its heartbeat, and how many other workers are alive.
 import type { CellEvent } from '../job/change.js'
 import { WORKERS, cellKey } from '../store/settings.js'
 import type { WorkerCell } from '../store/settings.js'
@@ -8,82 +8,91 @@ import { stepwise } from '../store/maybe-sync.js'
 import type { Cell, Verdict } from '../store/store.js'
 import { liveWorkers } from '../queue/explain.js'
 
-/** Entries of workers not seen for this many of their intervals are cleared away. */
-const FORGOTTEN = 60
+/** Removes the entries of workers without a heartbeat for this many of their intervals. */
+const EXPIRED_INTERVALS = 60
 
 type State = WorkerCell['state']
 
-/** Keeps one worker's entry. A store that fails only makes it look dead for a while. */
+/** Maintains one worker's entry. If the store fails, the worker only appears dead for a while. */
 export class Registration {
   readonly #connection: Connection
   readonly #self: Omit<WorkerCell, 'state'>
-  readonly #told: (type: CellEvent['type']) => void
+  readonly #published: (type: CellEvent['type']) => void
   #version = 0
   #state: State = 'running'
   #others = 0
-  /** Signs of life until the next look around. */
-  #untilLook = 0
+  /** Heartbeats until the registry is read again. */
+  #beatsUntilRefresh = 0
   #writing: Promise<void> | undefined
-  /** What is to be announced with the next write that lands. */
-  #untold: CellEvent['type'][] = []
-  /** The last write got no answer. */
+  /** Events to publish with the next write. */
+  #unpublished: CellEvent['type'][] = []
+  /** The last write failed: it may or may not have been applied. */
   #unsure = false
-  /** It has stopped: whoever comes later must not bring it back. */
+  /** The worker has stopped: a later heartbeat must not recreate its entry. */
   #stopped = false
 
-  /** `told` hears of each announcement once it is durable. */
-  constructor(connection: Connection, self: Omit<WorkerCell, 'state'>, told: (type: CellEvent['type']) => void) {
+  /** `published` is called for each event once it is durable. */
+  constructor(connection: Connection, self: Omit<WorkerCell, 'state'>, published: (type: CellEvent['type']) => void) {
     this.#connection = connection
     this.#self = self
-    this.#told = told
+    this.#published = published
   }
 
-  /** How many other live workers share one of its queues, as far as is known. */
+  /** How many other live workers share one of its queues, by the last read. */
   get others(): number {
     return this.#others
   }
 
-  /** Announces a state, by the lane of signs of life unless another is given. What cannot be written now goes with the next sign of life. */
-  announce(state: State | 'stopped', type?: CellEvent['type'], lane = this.#connection.renewals): Promise<void> {
+  /**
+   * Writes a state and publishes an event, through the batcher of renewals unless another is given. If the write fails,
+   * the next heartbeat repeats it.
+   */
+  announce(state: State | 'stopped', type?: CellEvent['type'], batcher = this.#connection.renewals): Promise<void> {
     if (this.#stopped) return Promise.resolve()
     if (state === 'stopped') this.#stopped = true
     else this.#state = state
-    if (type !== undefined) this.#untold.push(type)
-    return this.#write(this.#stopped ? undefined : this.#state, lane)
+    if (type !== undefined) this.#unpublished.push(type)
+    return this.#write(this.#stopped ? undefined : this.#state, batcher)
   }
 
   /**
-   * A sign of life, and now and then a look around: the more workers there are, the less often, so that all of them together
-   * read each entry about once an interval.
+   * Writes a heartbeat, and sometimes reads the registry. The more workers there are, the less often each one reads, so
+   * that all of them together read each entry about once an interval.
    */
-  async beat(): Promise<void> {
+  async heartbeat(): Promise<void> {
     if (this.#stopped) return
     await this.#write(this.#state)
-    if (--this.#untilLook <= 0) await this.look()
+    if (--this.#beatsUntilRefresh <= 0) await this.refresh()
   }
 
-  /** Sees who else is there, or was; answers their entries. Called after a sign of life. */
-  async look(): Promise<readonly Cell[]> {
+  /**
+   * Reads the entries of all workers, counts the live ones and removes expired entries. Returns the entries. Call it
+   * after a heartbeat.
+   */
+  async refresh(): Promise<readonly Cell[]> {
     const { store, runtime } = this.#connection
     const cells = await stepwise(readCells(store, WORKERS))
-    // By the store's clock, which this process's may differ from: its own entry was written just now.
+    // The store's clock, which may differ from this process's: the own entry was written just now.
     const now = cells.find(({ key }) => key === cellKey.worker(this.#self.id))?.at ?? runtime.now()
     this.#others = liveWorkers(cells, now).filter(
       (worker) => worker.id !== this.#self.id && worker.queues.some((queue) => this.#self.queues.includes(queue)),
     ).length
-    this.#untilLook = (1 + this.#others) * (0.5 + runtime.random())
-    const forgotten = cells.filter(({ value, at }) => now - at > FORGOTTEN * (JSON.parse(value) as WorkerCell).every)
+    this.#beatsUntilRefresh = (1 + this.#others) * (0.5 + runtime.random())
+    const expired = cells.filter(
+      ({ value, at }) => now - at > EXPIRED_INTERVALS * (JSON.parse(value) as WorkerCell).every,
+    )
     await Promise.all(
-      forgotten.map(({ key, version }) =>
+      expired.map(({ key, version }) =>
         this.#connection.renewals.commit([{ kind: 'put', key, value: undefined, version, events: [] }]),
       ),
     )
     return cells
   }
 
-  /** One write at a time, so that each knows the version it follows; the first leaves at once. */
-  #write(state: State | undefined, lane = this.#connection.renewals): Promise<void> {
-    const done = this.#writing === undefined ? this.#put(state, lane) : this.#writing.then(() => this.#put(state, lane))
+  /** Writes one at a time, because each write needs the version of the one before. The first is sent at once. */
+  #write(state: State | undefined, batcher = this.#connection.renewals): Promise<void> {
+    const done =
+      this.#writing === undefined ? this.#put(state, batcher) : this.#writing.then(() => this.#put(state, batcher))
     const writing: Promise<void> = done.then(
       () => this.#written(writing),
       () => this.#written(writing),
@@ -96,26 +105,26 @@ export class Registration {
     if (this.#writing === writing) this.#writing = undefined
   }
 
-  async #put(state: State | undefined, lane: Connection['renewals']): Promise<void> {
+  async #put(state: State | undefined, batcher: Connection['renewals']): Promise<void> {
     const key = cellKey.worker(this.#self.id)
     const value = state === undefined ? undefined : JSON.stringify({ ...this.#self, state })
-    const types = [...this.#untold]
+    const types = [...this.#unpublished]
     const events = types.flatMap((type) => this.#self.queues.map((queue) => ({ type, queue, worker: this.#self.id })))
     for (;;) {
       let verdict: Verdict
       try {
-        verdict = await lane.commit([{ kind: 'put', key, value, version: this.#version, events }])
+        verdict = await batcher.commit([{ kind: 'put', key, value, version: this.#version, events }])
       } catch (error) {
         this.#unsure = true
         throw error
       }
-      const landedUnheard = !verdict.ok && this.#unsure && verdict.cell?.value === value
+      const appliedUnacknowledged = !verdict.ok && this.#unsure && verdict.cell?.value === value
       this.#unsure = false
-      if (verdict.ok || landedUnheard) break
-      this.#version = verdict.cell?.version ?? 0 // cleared away by others
+      if (verdict.ok || appliedUnacknowledged) break
+      this.#version = verdict.cell?.version ?? 0 // another worker removed the entry
     }
     this.#version = value === undefined ? 0 : this.#version + 1
-    this.#untold = this.#untold.slice(types.length)
-    for (const type of types) this.#told(type)
+    this.#unpublished = this.#unpublished.slice(types.length)
+    for (const type of types) this.#published(type)
   }
 }

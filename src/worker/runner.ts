@@ -1,4 +1,4 @@
-// worker/runner.ts: the jobs that a worker holds: waiting for a slot, running, and on their way back to the store.
+// worker/runner.ts: the jobs that a worker holds: waiting for a slot, running, or being settled.
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { JobRecord, Millis } from '../job/job.js'
@@ -15,15 +15,15 @@ import type { Revoked, StoreEvent, StoreEventType, Verdict } from '../store/stor
 import { Attempt } from './attempt/attempt.js'
 import type { AttemptHost } from './attempt/attempt-host.js'
 import { IndexedSet } from './indexed-set.js'
-import type { Middleware, Why } from './attempt/context.js'
+import type { Middleware, LostReason } from './attempt/context.js'
 import type { Claimer } from './claimer.js'
 import type { Leases } from './leases.js'
-import type { NoteOutcome } from './attempt/pending-notes.js'
+import type { PublishedNote } from './attempt/pending-notes.js'
 import type { Settings } from './options.js'
 import { Settlements } from './settlements.js'
 import { Slots } from './slots.js'
 
-/** What the floor needs of its worker. */
+/** What the runner needs of its worker. */
 export interface RunnerHost {
   readonly id: string
   readonly connection: Connection
@@ -31,51 +31,51 @@ export interface RunnerHost {
   readonly jobs: JobDefinitions | undefined
   readonly middleware: readonly Middleware[]
   readonly emitter: Emitter
-  /** What adds to its queue with the queue's own defaults, if it was given one. */
+  /** Adds jobs to the worker's queue with the queue's defaults; undefined for a worker constructed with queue names. */
   readonly adder: Adder | undefined
-  /** The queue object in this process, which tells of lost leases as well. */
+  /** The emitter of the queue object in this process, which emits lost leases as well. */
   readonly queueEmitter: Emitter | undefined
-  /** Who measures what is run. */
+  /** Measures what is run. */
   readonly telemetry: Telemetry | undefined
   leases(): Leases
-  intake(): Claimer
-  /** Whether the worker takes jobs at all. */
-  takes(): boolean
+  claimer(): Claimer
+  /** Whether the worker is claiming jobs. */
+  isClaiming(): boolean
   /** The store failed. */
   failed(error: unknown): void
 }
 
-/** A job leased ahead that still has no slot after this long is handed back. */
-const AHEAD_TOO_LONG: Millis = 500
+/** A prefetched job that still has no slot after this long is returned. */
+const MAX_PREFETCH_WAIT: Millis = 500
 
-/** How long an attempt waits for an earlier one of its job to end. */
-const OLD_HANDLER_PATIENCE: Millis = 1000
+/** How long a new attempt waits for an older handler of its job to end. */
+const OLD_HANDLER_WAIT: Millis = 1000
 
-/** Where a worker's jobs are while they are its own. */
+/** Holds a worker's jobs from their claim until they are settled, and connects slots, settlements and leases. */
 export class Runner {
   readonly slots: Slots
   readonly settlements: Settlements
   readonly #host: RunnerHost
-  readonly #desk: JobOperations
+  readonly #operations: JobOperations
   readonly #attempts: AttemptHost<Attempt>
   readonly #held = new IndexedSet<'heldAt', Attempt>('heldAt')
-  /** Attempts at jobs of which an older handler is running here: they wait for a while for it to end. */
-  readonly #successors = new Map<string, { readonly attempt: Attempt; readonly stop: Stop }>()
-  /** What adds to queues that the worker knows by name alone. */
+  /** Attempts at jobs of which an older handler is still running here. They wait for it to end, for a limited time. */
+  readonly #waitingForHandler = new Map<string, { readonly attempt: Attempt; readonly stop: Stop }>()
+  /** Adders for queues of which the worker knows only the name. */
   readonly #adders = new Map<string, Adder>()
-  #aheadTimer: Stop | undefined
+  #prefetchTimer: Stop | undefined
 
   constructor(host: RunnerHost) {
     const { connection, settings, emitter } = host
     this.#host = host
-    this.#desk = new JobOperations(connection, host.jobs, host.adder?.maxBytes ?? settings.maxDataBytes)
+    this.#operations = new JobOperations(connection, host.jobs, host.adder?.maxBytes ?? settings.maxDataBytes)
     this.slots = new Slots(settings.concurrency, {
       runtime: connection.runtime,
       abandonAfter: settings.abandonAfter,
       mayStart: (attempt) => this.#mayStart(attempt),
-      vacated: (id) => this.#handlerEnded(id),
+      handlerEnded: (id) => this.#handlerEnded(id),
       gathered: () => this.#fill(),
-      over: (_batch, left) => {
+      callEnded: (_batch, left) => {
         this.slots.releaseBatch(left)
         this.#next()
       },
@@ -85,16 +85,16 @@ export class Runner {
       connection,
       leases: () => host.leases(),
       emit: (event) => emitter.emit(event),
-      wants: (type) => emitter.has(type),
+      hasListeners: (type) => emitter.has(type),
       settled: (attempt) => this.#held.delete(attempt),
       lost: (attempt, ...why) => this.lost(attempt, ...why),
       failed: (error) => host.failed(error),
-      caughtUp: () => host.intake().slotFree(),
+      caughtUp: () => host.claimer().slotFree(),
     })
     this.#attempts = this.#attemptHost()
   }
 
-  /** The attempts whose leases are this worker's to renew. */
+  /** The attempts whose leases this worker renews. */
   held(): Iterable<Attempt> {
     return this.#held.items
   }
@@ -104,22 +104,24 @@ export class Runner {
     return this.#held.items.map((attempt) => attempt.record.id)
   }
 
-  /** Takes in claimed jobs; `asked` is when they were asked for. Of names that ran dry, the store has no more. */
-  claimed(records: readonly JobRecord[], asked: Millis, ranDry: readonly (string | undefined)[]): void {
+  /**
+   * Accepts claimed jobs. `sentAt` is when the claim was sent. For the names in `ranDry`, the store has no more jobs.
+   */
+  claimed(records: readonly JobRecord[], sentAt: Millis, ranDry: readonly (string | undefined)[]): void {
     const running = this.#runningAmong(records)
     for (const record of records) {
       const handler = this.#host.settings.handlerOf(record)!
-      const attempt = new Attempt(this.#attempts, record, handler, asked + handler.lease)
+      const attempt = new Attempt(this.#attempts, record, handler, sentAt + handler.lease)
       this.#held.add(attempt)
       if (running?.has(record.id) === true) this.#waitForOldHandler(attempt)
       else this.slots.push(attempt)
     }
     for (const name of ranDry) this.slots.ranDry(true, name)
-    if (this.#host.takes()) this.#fill(true)
-    else this.handBack()
+    if (this.#host.isClaiming()) this.#fill(true)
+    else this.returnUnstarted()
   }
 
-  /** Which of the jobs just claimed have a handler running here, whether or not it knows that it has lost them. */
+  /** Which of the claimed jobs still have a handler running here, even one that knows that its lease is lost. */
   #runningAmong(records: readonly JobRecord[]): ReadonlySet<string> | undefined {
     const { running } = this.slots
     if (records.length === 0 || running.length === 0) return undefined
@@ -132,57 +134,58 @@ export class Runner {
   }
 
   /**
-   * A handler of ours that lost this very job has not ended yet. Never two copies by our own doing: the new attempt waits
-   * for the old one to end, and if that takes long, goes back for the length of a lease, so that others can have it.
+   * An older handler that lost this job is still running here, and this worker never runs two copies of a job. The new
+   * attempt waits for the old handler. If that takes too long, the job is snoozed for the length of a lease, so that
+   * other workers can claim it.
    */
   #waitForOldHandler(attempt: Attempt): void {
     const { id } = attempt.record
-    const stop = this.#host.connection.runtime.timer(OLD_HANDLER_PATIENCE, () => {
-      this.#successors.delete(id)
+    const stop = this.#host.connection.runtime.timer(OLD_HANDLER_WAIT, () => {
+      this.#waitingForHandler.delete(id)
       if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'snoozed', for: attempt.handler.lease })
     })
-    this.#successors.set(id, { attempt, stop })
+    this.#waitingForHandler.set(id, { attempt, stop })
   }
 
-  /** A handler has ended, or was given up: a newer attempt at its job may begin. */
+  /** A handler has ended, or was abandoned: a newer attempt at its job may start. */
   #handlerEnded(id: string): void {
-    if (this.#successors.size === 0) return
-    const next = this.#successors.get(id)
-    this.#successors.delete(id)
+    if (this.#waitingForHandler.size === 0) return
+    const next = this.#waitingForHandler.get(id)
+    this.#waitingForHandler.delete(id)
     next?.stop()
     if (next !== undefined && next.attempt.lost === undefined) this.slots.push(next.attempt)
   }
 
-  /** Gives back what was leased and has not started. */
-  handBack(): void {
-    this.#aheadTimer?.()
-    this.#aheadTimer = undefined
-    for (const { attempt, stop } of this.#successors.values()) {
+  /** Returns leased jobs that have not started. */
+  returnUnstarted(): void {
+    this.#prefetchTimer?.()
+    this.#prefetchTimer = undefined
+    for (const { attempt, stop } of this.#waitingForHandler.values()) {
       stop()
       this.#return(attempt)
     }
-    this.#successors.clear()
+    this.#waitingForHandler.clear()
     for (const attempt of this.slots.takeGathering()) this.#return(attempt)
-    this.#handBackAhead()
+    this.#returnPrefetched()
   }
 
-  /** Gives back what was leased ahead. */
-  #handBackAhead(): void {
-    for (const attempt of this.slots.takeAhead()) this.#return(attempt)
+  /** Returns prefetched jobs. */
+  #returnPrefetched(): void {
+    for (const attempt of this.slots.takePrefetched()) this.#return(attempt)
   }
 
   #return(attempt: Attempt): void {
     if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'interrupted' })
   }
 
-  /** A lease was taken away, by push. */
+  /** The store notified us of a revoked lease. */
   revoked({ id, fence, reason, cancelReason }: Revoked): void {
     const attempt = this.#held.items.find(({ record }) => record.id === id && record.fence === fence)
     if (attempt !== undefined) this.lost(attempt, reason, cancelReason)
   }
 
-  /** The job is somebody else's now. Its handler keeps its slot until it has ended. */
-  lost(attempt: Attempt, ...[reason, cancelReason]: Why): void {
+  /** The lease is lost. The handler keeps its slot until it has ended. */
+  lost(attempt: Attempt, ...[reason, cancelReason]: LostReason): void {
     if (attempt.lost !== undefined) return
     attempt.lose(reason, cancelReason)
     attempt.tracing?.lost(reason)
@@ -195,16 +198,16 @@ export class Runner {
     queueEmitter?.emit(event)
   }
 
-  /** Lets go of everything; what still runs is left to its lease. */
+  /** Drops everything. Jobs whose handlers still run are left to their leases. */
   clear(): void {
-    this.#aheadTimer?.()
-    for (const { stop } of this.#successors.values()) stop()
+    this.#prefetchTimer?.()
+    for (const { stop } of this.#waitingForHandler.values()) stop()
     for (const attempt of [...this.slots.running]) attempt.abandon()
     this.#held.clear()
-    this.#desk.close()
+    this.#operations.close()
   }
 
-  /** The answer to an ask may come so late that its leases are over, and the jobs somebody else's. */
+  /** A claim's receipt may arrive so late that its leases have expired and other workers hold the jobs. */
   #mayStart(attempt: Attempt): boolean {
     const { connection, emitter, id: worker } = this.#host
     if (connection.runtime.elapsed() >= attempt.leaseEnds) this.lost(attempt, 'lease-lost')
@@ -217,35 +220,35 @@ export class Runner {
   }
 
   #fill(mayHaveMore = false): void {
-    if (!this.#host.takes()) return // what has not started goes back
+    if (!this.#host.isClaiming()) return // what has not started is returned
     this.slots.fill(mayHaveMore)
-    if (this.slots.ahead > 0 && this.#aheadTimer === undefined) this.#watchAhead(this.slots.first)
+    if (this.slots.ahead > 0 && this.#prefetchTimer === undefined) this.#watchPrefetch(this.slots.first)
   }
 
-  /** Handlers that became slow must not keep jobs from other workers that were leased while they were fast. */
-  #watchAhead(first: Attempt | undefined): void {
-    this.#aheadTimer = this.#host.connection.runtime.timer(AHEAD_TOO_LONG, () => {
-      this.#aheadTimer = undefined
+  /** Returns prefetched jobs when handlers slow down, so that other workers can take them. */
+  #watchPrefetch(first: Attempt | undefined): void {
+    this.#prefetchTimer = this.#host.connection.runtime.timer(MAX_PREFETCH_WAIT, () => {
+      this.#prefetchTimer = undefined
       if (this.slots.ahead === 0) return
-      if (this.slots.first !== first) return this.#watchAhead(this.slots.first)
-      this.#host.intake().pace.reset()
-      this.#handBackAhead()
+      if (this.slots.first !== first) return this.#watchPrefetch(this.slots.first)
+      this.#host.claimer().prefetch.reset()
+      this.#returnPrefetched()
     })
   }
 
   #ended(attempt: Attempt, outcome: Outcome): void {
     attempt.tracing?.handled()
     this.slots.release(attempt)
-    this.#host.intake().pace.ended()
+    this.#host.claimer().prefetch.ended()
     this.settlements.send(attempt, outcome)
     this.#next()
   }
 
-  /** As `#ended`, where the settlement is in already. */
+  /** Like `#ended`, where the settlement is committed already. */
   #committed(attempt: Attempt, outcome: Outcome): void {
     attempt.tracing?.handled()
     this.slots.release(attempt)
-    this.#host.intake().pace.ended()
+    this.#host.claimer().prefetch.ended()
     this.settlements.landed(attempt, outcome)
     this.#next()
   }
@@ -253,12 +256,12 @@ export class Runner {
   #endedLost(attempt: Attempt): void {
     attempt.tracing?.handled()
     this.slots.release(attempt)
-    this.settlements.letGo(attempt)
+    this.settlements.releaseLease(attempt)
     this.#next()
   }
 
-  /** It was no longer ours, and its handler does not end: it goes on counting against limits until its lease is over. */
-  #givenUp(attempt: Attempt): void {
+  /** The lease is lost and the handler does not end. The job counts against limits until its lease expires. */
+  #abandoned(attempt: Attempt): void {
     attempt.tracing?.handled()
     this.slots.release(attempt)
     this.#next()
@@ -266,13 +269,13 @@ export class Runner {
 
   #next(): void {
     this.#fill()
-    this.#host.intake().slotFree()
+    this.#host.claimer().slotFree()
   }
 
   #attemptHost(): AttemptHost<Attempt> {
     const { settings, middleware, jobs, emitter, telemetry } = this.#host
     return {
-      desk: this.#desk,
+      operations: this.#operations,
       telemetry,
       settings,
       middleware,
@@ -286,23 +289,23 @@ export class Runner {
       stuck: (attempt, outcome) => {
         emitter.error(stuck(attempt.record), attempt.record)
         if (attempt.lost === undefined) this.#ended(attempt, outcome)
-        else this.#givenUp(attempt)
+        else this.#abandoned(attempt)
       },
-      noted: (attempt, said, verdict) => this.#noted(attempt, said, verdict),
-      misbehaved: ({ record }, what, cause) => {
+      noted: (attempt, note, verdict) => this.#noted(attempt, note, verdict),
+      callbackFailed: ({ record }, what, cause) => {
         const message = `${what} failed for job ${record.id}: ${describeError(cause).message}`
         emitter.error(new MillraceError('CALLBACK_FAILED', message, { cause }), record)
       },
     }
   }
 
-  /** The queue's own, with its defaults; one without any where the worker was given names of queues. */
+  /** The queue's own adder, with its defaults; for a worker constructed with queue names, one without defaults. */
   #adder(queue: string): Adder {
     const own = this.#host.adder
     if (own !== undefined) return own
     let adder = this.#adders.get(queue)
     if (adder === undefined) {
-      adder = new Adder(queue, this.#desk, this.#host.jobs, {}, undefined)
+      adder = new Adder(queue, this.#operations, this.#host.jobs, {}, undefined)
       const { telemetry } = this.#host
       if (telemetry !== undefined) adder.trace = () => telemetry.trace()
       this.#adders.set(queue, adder)
@@ -310,15 +313,15 @@ export class Runner {
     return adder
   }
 
-  #noted(attempt: Attempt, { progress, about, tells }: NoteOutcome, verdict: Verdict): void {
+  #noted(attempt: Attempt, { progress, about, tells }: PublishedNote, verdict: Verdict): void {
     const { emitter, connection } = this.#host
     if (!verdict.ok) return
     const at = connection.runtime.now()
-    const tell = (type: StoreEventType, said: Partial<StoreEvent>): void => {
-      if (emitter.has(type)) emitter.emit(publicEvent({ ...draft(attempt.record), type, at, ...said }))
+    const publish = (type: StoreEventType, fields: Partial<StoreEvent>): void => {
+      if (emitter.has(type)) emitter.emit(publicEvent({ ...draft(attempt.record), type, at, ...fields }))
     }
-    if (progress !== undefined) tell('progress', { progress, ...(about !== undefined && { about }) })
-    for (const each of tells ?? []) tell(each.type, { about: each.about })
+    if (progress !== undefined) publish('progress', { progress, ...(about !== undefined && { about }) })
+    for (const each of tells ?? []) publish(each.type, { about: each.about })
   }
 }
 

@@ -1,9 +1,9 @@
-// worker/seed-limits.ts: seeds a queue's concurrency from a worker's option.
+// worker/seed-limits.ts: seeds the concurrency limit of queues from a worker's option.
 import { cellKey } from '../store/settings.js'
 import type { LimitCell } from '../store/settings.js'
 import type { Connection } from '../store/connection.js'
 
-/** Writes the bound unless somebody set one on the queue; of several workers, the last to start has the word. */
+/** Writes the limit unless one was set on the queue. Of several workers, the last to start wins. */
 export async function seedLimits(
   connection: Connection,
   queues: readonly string[],

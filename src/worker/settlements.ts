@@ -1,4 +1,4 @@
-// worker/settlements.ts: sends what attempts came to, and tells of it once it is durable.
+// worker/settlements.ts: writes the outcomes of attempts, and reports them once they are durable.
 import { isMillraceError } from '../job/errors.js'
 import type { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
@@ -12,7 +12,7 @@ import type { Connection } from '../store/connection.js'
 import type { Verdict } from '../store/store.js'
 import type { Attempt } from './attempt/attempt.js'
 import { cannotWait } from './attempt/children.js'
-import type { Why } from './attempt/context.js'
+import type { LostReason } from './attempt/context.js'
 import { reasonOf } from './leases.js'
 import type { Leases } from './leases.js'
 import { withLastNote } from './phases/run.js'
@@ -22,164 +22,173 @@ export interface SettlementHost {
   readonly connection: Connection
   leases(): Leases
   emit(event: QueueEvent): void
-  /** Whether anybody listens. */
-  wants(type: EventType): boolean
-  /** It is durable: the lease is no longer ours to hold. */
+  /** Whether the type has listeners. */
+  hasListeners(type: EventType): boolean
+  /** The settlement is durable, so the worker no longer renews the lease. */
   settled(attempt: Attempt): void
-  lost(attempt: Attempt, ...why: Why): void
+  lost(attempt: Attempt, ...why: LostReason): void
   failed(error: unknown): void
-  /** Few enough are on their way now to take in more jobs. */
+  /** Backpressure has ended: the worker may claim again. */
   caughtUp(): void
 }
 
-/** More settlements than this on their way (or than a batch holds, or two where claims go beside them), and no further jobs are taken: claims must not outrun what they come to. */
-const MANY = 500
+/**
+ * Backpressure: stop claiming while more settlements than this are unacknowledged. The bound is higher where a batch
+ * holds more: one batch, or two where the store commits claims in parallel.
+ */
+const MAX_UNACKNOWLEDGED = 500
 
-/** Backpressure in bytes: no further jobs are claimed while unacknowledged results take more than this. */
-const MANY_BYTES = 64 * 2 ** 20
+/** Backpressure in bytes: stop claiming while unacknowledged results take more than this. */
+const MAX_UNACKNOWLEDGED_BYTES = 64 * 2 ** 20
 
-/** The wait before a settlement whose answer never came is sent again. */
-const AGAIN: Millis = 250
+/** The wait before an unacknowledged settlement is sent again. */
+const RETRY_DELAY: Millis = 250
 
-/** Outcomes on their way to the store. */
+/** Settlements that the store has not acknowledged yet. */
 export class Settlements {
   readonly #host: SettlementHost
-  readonly #many: number
+  readonly #limit: number
   #open = 0
-  /** About how many bytes the results take that are on their way. */
+  /** About how many bytes the unacknowledged results take. */
   #bytes = 0
-  #given = false
-  /** The error told last. */
-  #told: unknown
+  #gaveUp = false
+  /** The last error that was reported. */
+  #lastReported: unknown
   #idle: (() => void)[] = []
 
   constructor(host: SettlementHost) {
     this.#host = host
     const { portion = 0, parallel } = host.connection.store.can
-    this.#many = Math.max(MANY, parallel === true ? 2 * portion : portion)
+    this.#limit = Math.max(MAX_UNACKNOWLEDGED, parallel === true ? 2 * portion : portion)
   }
 
-  /** Sends an outcome, unless the job was lost through our own sleep. */
+  /** Sends an outcome, unless the lease expired because this process was suspended or blocked. */
   send(attempt: Attempt, outcome: Outcome): void {
-    if (this.#host.leases().overslept(attempt)) {
+    if (this.#host.leases().missedRenewal(attempt)) {
       this.#host.lost(attempt, 'lease-lost')
       return
     }
     this.#open++
-    attempt.weight = outcome.kind === 'returned' ? (outcome.result?.length ?? 0) : 0
-    this.#bytes += attempt.weight
-    attempt.lastWords = attempt.takeLastWords()
+    attempt.resultBytes = outcome.kind === 'returned' ? (outcome.result?.length ?? 0) : 0
+    this.#bytes += attempt.resultBytes
+    attempt.lastNote = attempt.takeLastNote()
     this.#submit(attempt, outcome)
   }
 
-  /** The handler of a job that was taken away has ended: it no longer counts against limits. */
-  letGo(attempt: Attempt): void {
+  /** The handler of a revoked job has ended: ends the lease, so that the job no longer counts against limits. */
+  releaseLease(attempt: Attempt): void {
     const { id, fence } = attempt.record
     this.#open++
     this.#host.connection.renewals.renew([{ id, fence, lease: 0, started: true }]).then(
       () => this.#close(),
-      () => this.#close(), // its lease ends by itself
+      () => this.#close(), // the lease expires by itself
     )
   }
 
-  /** Resolves when everything sent has been answered. */
+  /** Resolves when the store has acknowledged everything that was sent. */
   idle(): Promise<void> {
     return this.#open === 0 ? Promise.resolve() : new Promise((resolve) => this.#idle.push(resolve))
   }
 
-  /** Stops trying: what is not durable now is left to its lease. */
+  /** Stops retrying. Jobs whose settlement is not durable by now run again when their leases expire. */
   giveUp(): void {
-    this.#given = true
+    this.#gaveUp = true
   }
 
-  /** Whether so many are on their way that no further jobs should be taken. */
-  get behind(): boolean {
-    return this.#open > this.#many || this.#bytes > MANY_BYTES
+  /** Whether too many settlements are unacknowledged to claim further jobs. */
+  get backpressure(): boolean {
+    return this.#open > this.#limit || this.#bytes > MAX_UNACKNOWLEDGED_BYTES
   }
 
   #close(attempt?: Attempt): void {
-    const wasBehind = this.behind
+    const wasBlocked = this.backpressure
     this.#open--
-    this.#bytes -= attempt?.weight ?? 0
-    if (wasBehind && !this.behind) this.#host.caughtUp()
+    this.#bytes -= attempt?.resultBytes ?? 0
+    if (wasBlocked && !this.backpressure) this.#host.caughtUp()
     if (this.#open === 0) for (const done of this.#idle.splice(0)) done()
   }
 
   #submit(attempt: Attempt, outcome: Outcome): void {
     const settlement = settle(attempt.record, outcome)
-    this.#host.connection.main.submit(withLastNote(attempt, outcome, settlement), new Sent(this, attempt, outcome))
+    this.#host.connection.main.submit(
+      withLastNote(attempt, outcome, settlement),
+      new SentSettlement(this, attempt, outcome),
+    )
   }
 
-  /** No answer came: it may have landed, or not. */
-  unanswered(attempt: Attempt, outcome: Outcome, error: unknown): void {
+  /** The store sent no receipt: the settlement may or may not have been applied. */
+  unacknowledged(attempt: Attempt, outcome: Outcome, error: unknown): void {
     if (isMillraceError(error, 'DATA_TOO_LARGE')) return this.#tooLarge(attempt, outcome, error)
     attempt.unsure = true
-    if (error !== this.#told) this.#host.failed((this.#told = error)) // once for all that left in one batch
-    this.#again(attempt, outcome, error)
+    if (error !== this.#lastReported) this.#host.failed((this.#lastReported = error)) // once for a whole batch
+    this.#retry(attempt, outcome, error)
   }
 
-  /** It was committed in the attempt's own transaction. */
+  /** The settlement is durable: reports it. Called directly where it was committed in the attempt's own transaction. */
   landed(attempt: Attempt, outcome: Outcome): void {
     this.#host.settled(attempt)
-    attempt.lastWords?.told({ ok: true, inserted: [] })
-    const parting = attempt.phases?.parting(outcome)
-    if (parting !== undefined) attempt.told(parting)
-    this.#tell(attempt, outcome)
+    attempt.lastNote?.landed({ ok: true, inserted: [] })
+    const finalEntry = attempt.phases?.finalEntry(outcome)
+    if (finalEntry !== undefined) attempt.publishNote(finalEntry)
+    this.#report(attempt, outcome)
   }
 
-  /** The store has judged it. */
-  answered(attempt: Attempt, outcome: Outcome, verdict: Verdict): void {
-    const landed = verdict.ok ? outcome : landedUnheard(attempt, outcome, verdict)
+  /** Handles the store's verdict on a settlement. */
+  acknowledged(attempt: Attempt, outcome: Outcome, verdict: Verdict): void {
+    const landed = verdict.ok ? outcome : appliedUnacknowledged(attempt, outcome, verdict)
     if (landed !== undefined) {
       this.landed(attempt, landed)
       this.#close(attempt)
       return
     }
     if (verdict.ok) return
-    const { successors, record } = attempt
+    const { followUps, record } = attempt
     if (outcome.kind === 'waits' && outcome.signal === true && verdict.why === 'duplicate') {
-      // It came in the meantime: the handler finds it when it runs again.
+      // The signal arrived in the meantime: the handler finds it when it runs again.
       this.#submit(attempt, (attempt.outcome = { kind: 'snoozed', for: 0 }))
       return
     }
-    const brings = outcome.kind === 'returned' || outcome.kind === 'waits'
-    if (brings && successors !== undefined && isAboutOthers(verdict, record.id)) {
-      void this.#sortOut(attempt, outcome, successors, verdict)
+    const addsJobs = outcome.kind === 'returned' || outcome.kind === 'waits'
+    if (addsJobs && followUps !== undefined && isAboutOthers(verdict, record.id)) {
+      void this.#resolveFollowUps(attempt, outcome, followUps, verdict)
       return
     }
     const stillOurs = verdict.job?.fence === attempt.record.fence && verdict.job.state === 'active'
-    if (stillOurs && attempt.lost === undefined && !this.#host.leases().overslept(attempt)) {
-      // The lease ran out while the store was away, and nobody has reaped it: renew it, then settle.
+    if (stillOurs && attempt.lost === undefined && !this.#host.leases().missedRenewal(attempt)) {
+      // The lease expired while the store was unavailable, and no upkeep has reaped the job: renew the lease, then
+      // settle.
       void this.#renewFirst(attempt, outcome)
       return
     }
-    attempt.lastWords?.told(verdict)
+    attempt.lastNote?.landed(verdict)
     this.#host.lost(attempt, ...reasonOf(verdict))
     this.#close(attempt)
   }
 
-  /** One of the jobs to be added with it stands already, or cannot be added. */
-  async #sortOut(
+  /**
+   * A job to be added with the settlement exists already, or cannot be added: finds out which, and settles accordingly.
+   */
+  async #resolveFollowUps(
     attempt: Attempt,
     outcome: Extract<Outcome, { kind: 'returned' | 'waits' }>,
-    successors: FollowUps,
+    followUps: FollowUps,
     verdict: Verdict & { ok: false },
   ): Promise<void> {
     const { main, store } = this.#host.connection
-    const wasDropped = successors.drops(verdict)
+    const wasDropped = followUps.drops(verdict)
     try {
-      const failed = await successors.sortOut((tried) => settle(attempt.record, tried), {
+      const failed = await followUps.sortOut((tried) => settle(attempt.record, tried), {
         commit: (group) => main.commit(group),
         details: (query) => store.details(query),
       })
-      // It has landed before, or the job was taken away.
-      if (failed !== undefined && 'moved' in failed) return this.answered(attempt, outcome, failed.moved)
+      // The settlement was applied before, or the job was revoked.
+      if (failed !== undefined && 'moved' in failed) return this.acknowledged(attempt, outcome, failed.moved)
       if (failed !== undefined) attempt.outcome = attempt.failedWith(failed.error)
-      else if (outcome.kind === 'returned') attempt.outcome = successors.with(outcome.result)
+      else if (outcome.kind === 'returned') attempt.outcome = followUps.with(outcome.result)
       else if (verdict.why === 'missing' && !wasDropped)
         attempt.outcome = attempt.failedWith(cannotWait(attempt.record, verdict))
       else {
-        // Those that stand already may wait for it.
+        // A job that exists already may wait for this one.
         const cycle = await attempt.children.refuseCycle().catch(asCycle)
         attempt.outcome = cycle === undefined ? attempt.children.outcome() : attempt.failedWith(cycle)
       }
@@ -187,18 +196,18 @@ export class Settlements {
     } catch (error) {
       if (isMillraceError(error, 'DATA_TOO_LARGE')) return this.#tooLarge(attempt, outcome, error)
       this.#host.failed(error)
-      this.#again(attempt, outcome, error)
+      this.#retry(attempt, outcome, error)
     }
   }
 
   /**
-   * The store refuses a settlement for its size, and would the next time as well. What the handler said last is dropped
-   * first; if the rest is still too large, the job fails for good, in the end without a word about its phases.
+   * The store rejects a settlement for its size, and would again. Drops the handler's last note first. If the rest is
+   * still too large, the job fails permanently, and without the state of its phases if need be.
    */
   #tooLarge(attempt: Attempt, outcome: Outcome, error: MillraceError): void {
-    if (attempt.lastWords !== undefined) {
-      attempt.lastWords.failed(error)
-      attempt.lastWords = undefined
+    if (attempt.lastNote !== undefined) {
+      attempt.lastNote.failed(error)
+      attempt.lastNote = undefined
       this.#host.failed(error)
       return this.#submit(attempt, outcome)
     }
@@ -223,39 +232,39 @@ export class Settlements {
         this.#submit(attempt, outcome)
         return
       }
-      attempt.lastWords?.told(verdict!)
+      attempt.lastNote?.landed(verdict!)
       this.#host.lost(attempt, ...reasonOf(verdict!))
       this.#close(attempt)
     } catch (error) {
       this.#host.failed(error)
-      this.#again(attempt, outcome, error)
+      this.#retry(attempt, outcome, error)
     }
   }
 
-  #again(attempt: Attempt, outcome: Outcome, error: unknown): void {
-    if (this.#given || attempt.lost !== undefined) return this.#drop(attempt, error)
-    this.#host.connection.runtime.timer(AGAIN, () => {
-      if (this.#given || attempt.lost !== undefined) this.#drop(attempt, error)
+  #retry(attempt: Attempt, outcome: Outcome, error: unknown): void {
+    if (this.#gaveUp || attempt.lost !== undefined) return this.#drop(attempt, error)
+    this.#host.connection.runtime.timer(RETRY_DELAY, () => {
+      if (this.#gaveUp || attempt.lost !== undefined) this.#drop(attempt, error)
       else this.#submit(attempt, outcome)
     })
   }
 
-  /** It is not sent again; nobody waits for ever to hear of what went with it. */
+  /** The settlement is not sent again. Rejects the last note, so that no caller waits for it for ever. */
   #drop(attempt: Attempt, error: unknown): void {
-    attempt.lastWords?.failed(attempt.lost === undefined ? error : attempt.notOurs())
+    attempt.lastNote?.failed(attempt.lost === undefined ? error : attempt.lostError())
     this.#close(attempt)
   }
 
-  #tell(attempt: Attempt, outcome: Outcome): void {
+  #report(attempt: Attempt, outcome: Outcome): void {
     const { record } = attempt
     const { id, name, queue, attempt: number } = record
     const base = { id, name, queue, attempt: number }
     const at = (): number => this.#host.connection.runtime.now()
-    if (outcome.kind === 'returned' && this.#host.wants('completed')) {
+    if (outcome.kind === 'returned' && this.#host.hasListeners('completed')) {
       const result = outcome.result === undefined ? undefined : decodeJson(outcome.result)
       this.#host.emit({ type: 'completed', ...base, at: at(), result })
     }
-    if (outcome.kind !== 'threw') return attempt.tracing?.ended({ outcome: told[outcome.kind] })
+    if (outcome.kind !== 'threw') return attempt.tracing?.ended({ outcome: outcomeNames[outcome.kind] })
     const { error } = outcome
     const retrying = settle(record, outcome).some((change) => change.kind === 'move' && change.why === 'retrying')
     attempt.tracing?.ended({ outcome: retrying ? 'retrying' : 'failed', error })
@@ -264,16 +273,16 @@ export class Settlements {
   }
 }
 
-/** What outcomes other than failures are called where they are measured. */
-const told = {
+/** The names that telemetry uses for outcomes other than failures. */
+const outcomeNames = {
   returned: 'completed',
   snoozed: 'snoozed',
   waits: 'waiting-children',
   interrupted: 'interrupted',
 } as const
 
-/** A settlement on its way. A class, since there is one for every job, and closures cost more. */
-class Sent implements Caller {
+/** A settlement in flight. A class and not closures, because there is one for every job and closures cost more. */
+class SentSettlement implements Caller {
   readonly #settlements: Settlements
   readonly #attempt: Attempt
   readonly #outcome: Outcome
@@ -285,40 +294,44 @@ class Sent implements Caller {
   }
 
   landed(verdict: Verdict): void {
-    this.#settlements.answered(this.#attempt, this.#outcome, verdict)
+    this.#settlements.acknowledged(this.#attempt, this.#outcome, verdict)
   }
 
   failed(error: unknown): void {
-    this.#settlements.unanswered(this.#attempt, this.#outcome, error)
+    this.#settlements.unacknowledged(this.#attempt, this.#outcome, error)
   }
 }
 
-/** Whether a settlement was refused over a job that was to be added with it, or to be dropped for one. */
+/** Whether a settlement was refused because of a job that it was to add, or to drop to make room for one. */
 function isAboutOthers(verdict: Verdict & { ok: false }, id: string): boolean {
   const { why } = verdict
   return why === 'duplicate' || why === 'full' || ((why === 'missing' || why === 'fence') && verdict.id !== id)
 }
 
-/** The error, if it tells of a cycle and not of the store. */
+/** The error, if it is about a cycle and not about the store. */
 function asCycle(error: unknown): MillraceError {
   if (isMillraceError(error, 'WAIT_CYCLE')) return error
   throw error
 }
 
 /**
- * What landed of a settlement whose answer was lost, if anything: then the job has finished one fence on, by this very
- * worker. It may be what was committed in the attempt's transaction before.
+ * The outcome that was applied although its receipt was lost, if any. Then the job has finished, its fence is one
+ * higher, and its worker is this one. The outcome may also be the one committed earlier in the attempt's transaction.
  */
-function landedUnheard(attempt: Attempt, outcome: Outcome, verdict: Verdict & { ok: false }): Outcome | undefined {
-  const { record, unsure, perhaps } = attempt
+function appliedUnacknowledged(
+  attempt: Attempt,
+  outcome: Outcome,
+  verdict: Verdict & { ok: false },
+): Outcome | undefined {
+  const { record, unsure, maybeCommitted } = attempt
   const { job } = verdict
-  if (verdict.why === 'missing' && verdict.id === record.id && perhaps !== undefined) {
-    return settle(record, perhaps).some((change) => change.kind === 'move' && change.to === 'removed')
-      ? perhaps
+  if (verdict.why === 'missing' && verdict.id === record.id && maybeCommitted !== undefined) {
+    return settle(record, maybeCommitted).some((change) => change.kind === 'move' && change.to === 'removed')
+      ? maybeCommitted
       : undefined
   }
   if (!unsure || job?.id !== record.id) return undefined
   if (job.fence !== record.fence + 1 || job.worker !== record.worker) return undefined
-  if (job.state === 'completed') return outcome.kind === 'returned' ? outcome : perhaps
+  if (job.state === 'completed') return outcome.kind === 'returned' ? outcome : maybeCommitted
   return outcome.kind === 'threw' && job.state === 'failed' ? outcome : undefined
 }

@@ -1,19 +1,19 @@
-// worker/shutdown.ts: how a program ends: workers first, then queues, then stores.
+// worker/shutdown.ts: closes the parts of a program in order: workers first, then queues, then stores.
 import { MillraceError } from '../job/errors.js'
 import { Queue } from '../queue/queue.js'
 import { parseClose } from './close.js'
 import type { CloseOptions } from './close.js'
 import { Worker } from './worker.js'
 
-/** Whatever can be closed: workers, queues, stores. */
+/** Anything that can be closed: workers, queues, stores. */
 export interface Closable {
-  /** Lets go of everything it holds. */
+  /** Releases everything it holds. */
   close(options?: CloseOptions): Promise<void>
 }
 
 /**
- * Closes workers, then queues, then everything else (stores), all of a kind at once. All are closed even if one of them
- * fails, and the first error is thrown when they are.
+ * Closes workers, then queues, then everything else (stores), all of a kind at once. Closes all of them even if one
+ * fails, then throws the first error.
  *
  * ```ts
  * process.once('SIGTERM', () => void shutdown([worker, queue, store], { timeout: '30s' }))
@@ -26,7 +26,7 @@ export async function shutdown(parts: readonly Closable[], options: CloseOptions
   }
   const errors: unknown[] = []
   for (const kind of [0, 1, 2]) {
-    // All of a kind at once: no worker goes on taking jobs while another waits for its own.
+    // All of a kind at once, so that no worker claims jobs while another waits for its own.
     const closing = (parts as readonly Closable[])
       .filter((part) => rank(part) === kind)
       .map((part) => part.close(options))

@@ -1,43 +1,43 @@
-// worker/slots.ts: the attempts of a worker: those running, those leased ahead, and how many of these to hold.
+// worker/slots.ts: the attempts of a worker that run or are prefetched, and how many to prefetch.
 import type { Millis } from '../job/job.js'
 import type { Attempt } from './attempt/attempt.js'
 import { IndexedSet } from './indexed-set.js'
 import { Batch } from './batches/run.js'
 import type { BatchHost } from './batches/run.js'
 
-/** What is leased ahead should start within about this long. */
-const AHEAD: Millis = 100
-/** How many round trips to the store it should last for: one under way, and one for the ask after it. */
-const TRIPS = 3
-/** The most that is ever leased ahead. */
-const MOST_AHEAD = 4000
+/** Prefetched jobs should start within about this long. */
+const START_WITHIN: Millis = 100
+/** How many round trips to the store the prefetched jobs should last for: the one in flight, and the claim after it. */
+const ROUND_TRIPS = 3
+/** The most jobs that are ever prefetched. */
+const MAX_PREFETCH = 4000
 
 /** What slots need of their worker. */
 export interface SlotHost extends BatchHost {
-  /** Asked just before a handler is called; an attempt that may not is dropped. */
+  /** Called just before a handler starts; if false, the attempt is dropped. */
   mayStart(attempt: Attempt): boolean
-  /** The handler of a job has ended, or was given up. */
-  vacated(id: string): void
+  /** The handler of a job has ended, or was abandoned. */
+  handlerEnded(id: string): void
 }
 
-/** What takes a slot: a job, or a batch of them. */
+/** What takes a slot: a job, or a batch of jobs. */
 type Unit = Attempt | Batch
 
-/** Runs at most so many attempts or batches at a time; the others wait their turn here. */
+/** Runs a bounded number of attempts or batches at a time; the others wait here in order. */
 export class Slots {
   readonly #concurrency: number
   readonly #host: SlotHost
   readonly #running = new IndexedSet<'runningAt', Attempt>('runningAt')
-  /** Slots taken: by attempts, and by batches from when they gather in one. */
+  /** Slots in use. A batch uses its slot from the moment it gathers jobs there. */
   #taken = 0
   #queue: (Unit | undefined)[] = []
   #head = 0
-  /** Jobs in the queue beyond one for each unit. */
-  #more = 0
-  /** The batch of each name that still takes in jobs. */
+  /** Jobs in the queue beyond the first of each unit. */
+  #extra = 0
+  /** The batch of each name that still accepts jobs. */
   readonly #open = new Map<string, Batch>()
   /** Batches that have a slot and have not started. */
-  readonly #seated = new Set<Batch>()
+  readonly #inSlot = new Set<Batch>()
   #starting = false
   #idle: (() => void)[] = []
 
@@ -53,51 +53,52 @@ export class Slots {
 
   /** Attempts that wait for a slot. */
   get ahead(): number {
-    return this.#queue.length - this.#head + this.#more
+    return this.#queue.length - this.#head + this.#extra
   }
 
-  /** Slots that nothing is waiting for. */
+  /** Slots that no attempt waits for. */
   get free(): number {
     return Math.max(0, this.#concurrency - this.#taken - this.#queue.length + this.#head)
   }
 
-  /** Batches that have a slot, gather jobs, and may find some in the store. */
+  /** Batches that have a slot and space for more jobs, of which the store may have some. */
   get gathering(): readonly Batch[] {
-    return this.#seated.size === 0 ? NONE : [...this.#seated].filter((batch) => batch.room > 0 && !batch.dry)
+    return this.#inSlot.size === 0 ? NONE : [...this.#inSlot].filter((batch) => batch.room > 0 && !batch.dry)
   }
 
-  /** Takes in claimed jobs, in the order in which they should start. */
+  /** Accepts claimed jobs, in the order in which they should start. */
   push(attempt: Attempt): void {
-    const { many } = attempt.handler
-    if (many === undefined) {
+    const { batching } = attempt.handler
+    if (batching === undefined) {
       this.#queue.push(attempt)
       return
     }
     const { name } = attempt.record
     let batch = this.#open.get(name)
     if (batch === undefined) {
-      this.#open.set(name, (batch = new Batch(name, many, this.#host)))
+      this.#open.set(name, (batch = new Batch(name, batching, this.#host)))
       this.#queue.push(batch)
-    } else if (!this.#seated.has(batch)) this.#more++
+    } else if (!this.#inSlot.has(batch)) this.#extra++
     batch.add(attempt)
     if (batch.room === 0) this.#open.delete(name)
   }
 
-  /** The store has no more jobs of this name, or of any; or it may have some again. */
+  /** Records whether the store has run dry of jobs of this name, or of any name if undefined. */
   ranDry(dry: boolean, name?: string): void {
     for (const batch of this.#open.values()) if (name === undefined || name === batch.name) batch.dry = dry
   }
 
   /**
-   * Starts what there are slots for. A handler that ends at once makes room for the next without a call inside a call.
-   * Batches that find a slot go with what they have, unless the store `mayHaveMore` for them.
+   * Starts what fits into free slots. A loop and not recursion, so that a handler that ends at once lets the next one
+   * start without a nested call. A batch that gets a slot starts with the jobs it has, unless the store `mayHaveMore`
+   * for it.
    */
   fill(mayHaveMore = false): void {
     if (this.#starting) return
     this.#starting = true
     try {
       this.#startWhatFits(mayHaveMore)
-      for (const batch of this.#seated) if (batch.isReady) this.#startBatch(batch)
+      for (const batch of this.#inSlot) if (batch.isReady) this.#startBatch(batch)
     } finally {
       this.#starting = false
     }
@@ -107,8 +108,8 @@ export class Slots {
   #startWhatFits(mayHaveMore: boolean): void {
     while (this.#taken < this.#concurrency && this.#head < this.#queue.length) {
       const unit = this.#queue[this.#head]!
-      this.#queue[this.#head++] = undefined // so that it can die young
-      if (unit instanceof Batch) this.#seat(unit, mayHaveMore)
+      this.#queue[this.#head++] = undefined // so that it can be garbage-collected early
+      if (unit instanceof Batch) this.#giveSlot(unit, mayHaveMore)
       else if (this.#host.mayStart(unit)) {
         this.#taken++
         this.#running.add(unit)
@@ -117,10 +118,10 @@ export class Slots {
     }
   }
 
-  #seat(batch: Batch, mayHaveMore: boolean): void {
+  #giveSlot(batch: Batch, mayHaveMore: boolean): void {
     this.#taken++
-    this.#more -= batch.attempts.length - 1
-    this.#seated.add(batch)
+    this.#extra -= batch.attempts.length - 1
+    this.#inSlot.add(batch)
     if (!mayHaveMore) batch.dry = true
     if (batch.isReady) this.#startBatch(batch)
   }
@@ -135,50 +136,52 @@ export class Slots {
 
   #close(batch: Batch): void {
     batch.stop()
-    this.#seated.delete(batch)
+    this.#inSlot.delete(batch)
     if (this.#open.get(batch.name) === batch) this.#open.delete(batch.name)
   }
 
-  /** Forgets those that have started, which a queue that is never empty would otherwise hold for ever. */
+  /** Drops the started entries, which a queue that is never empty would otherwise keep for ever. */
   #compact(): void {
     if (this.#head < this.#queue.length && (this.#head < 64 || this.#head < this.#queue.length / 2)) return
     this.#queue = this.#queue.slice(this.#head)
     this.#head = 0
   }
 
-  /** A job has ended, and with it its handler, unless that goes on for others; or it was given up. */
+  /**
+   * A job has ended or was abandoned. Frees its slot, unless it is a job of a batch whose handler continues for others.
+   */
   release(attempt: Attempt): void {
     if (attempt.batch === undefined) this.#taken--
     else if (!attempt.batch.ended(attempt)) return
-    this.#vacate(attempt)
+    this.#endHandler(attempt)
   }
 
-  /** The call of a batch has ended, and these jobs had ended before. */
+  /** The call of a batch has ended; `left` are its jobs that had ended before. */
   releaseBatch(left: readonly Attempt[]): void {
     this.#taken--
-    for (const attempt of left) this.#vacate(attempt)
+    for (const attempt of left) this.#endHandler(attempt)
   }
 
-  #vacate(attempt: Attempt): void {
-    this.#host.vacated(attempt.record.id)
+  #endHandler(attempt: Attempt): void {
+    this.#host.handlerEnded(attempt.record.id)
     this.#running.delete(attempt)
     if (this.#running.size === 0) for (const done of this.#idle.splice(0)) done()
   }
 
-  /** Takes out all that have no slot. */
-  takeAhead(): readonly Attempt[] {
+  /** Removes and returns all attempts without a slot. */
+  takePrefetched(): readonly Attempt[] {
     const waiting = this.#queue.slice(this.#head) as readonly Unit[]
     this.#queue = []
     this.#head = 0
-    this.#more = 0
+    this.#extra = 0
     return waiting.flatMap((unit) => this.#unpack(unit))
   }
 
-  /** Takes out all that gather. */
+  /** Removes and returns the attempts of all batches that are gathering. */
   takeGathering(): readonly Attempt[] {
-    const seated = [...this.#seated]
-    this.#taken -= seated.length
-    return seated.flatMap((batch) => this.#unpack(batch))
+    const inSlot = [...this.#inSlot]
+    this.#taken -= inSlot.length
+    return inSlot.flatMap((batch) => this.#unpack(batch))
   }
 
   #unpack(unit: Unit): readonly Attempt[] {
@@ -187,7 +190,7 @@ export class Slots {
     return unit.attempts
   }
 
-  /** The one that has waited longest for a slot. */
+  /** The attempt that has waited longest for a slot. */
   get first(): Attempt | undefined {
     const unit = this.#queue[this.#head]
     return unit instanceof Batch ? unit.attempts[0] : unit
@@ -201,12 +204,12 @@ export class Slots {
 
 const NONE: readonly Batch[] = []
 
-/** Measures how fast jobs end here, to size what is leased ahead. */
+/** Measures how fast jobs end here, to decide how many to prefetch. */
 export class Prefetch {
   readonly #elapsed: () => Millis
   #ended = 0
   #since: Millis
-  /** Jobs a millisecond. */
+  /** Jobs per millisecond. */
   #rate = 0
 
   constructor(elapsed: () => Millis) {
@@ -214,12 +217,12 @@ export class Prefetch {
     this.#since = elapsed()
   }
 
-  /** A job has ended. */
+  /** Counts a job that has ended. */
   ended(): void {
     this.#ended++
   }
 
-  /** How many jobs to hold: as many as will start while the store, by its last trips, is asked for more. */
+  /** How many jobs to prefetch: as many as start during the next claim. `trip` is how long recent claims took. */
   target(trip: Millis): number {
     const now = this.#elapsed()
     const span = now - this.#since
@@ -231,10 +234,10 @@ export class Prefetch {
     } else if (this.#ended === 0) {
       this.#since = now
     }
-    return Math.min(MOST_AHEAD, Math.floor(this.#rate * Math.min(AHEAD, TRIPS * trip)))
+    return Math.min(MAX_PREFETCH, Math.floor(this.#rate * Math.min(START_WITHIN, ROUND_TRIPS * trip)))
   }
 
-  /** Forgets what was measured: jobs have become slower than that. */
+  /** Discards the measurements: jobs have become slower. */
   reset(): void {
     this.#rate = 0
     this.#ended = 0

@@ -1,4 +1,4 @@
-// worker/source.ts: where a worker takes its jobs from, and what it says of itself there.
+// worker/source.ts: parses a worker's queue, store and middleware, and builds its registry entry.
 import { hostname } from 'node:os'
 import { MillraceError } from '../job/errors.js'
 import { checkOwnName } from '../job/names.js'
@@ -11,14 +11,14 @@ import type { Middleware } from './attempt/context.js'
 import type { Settings } from './options.js'
 import type { Registration } from './registry.js'
 
-/** Where jobs come from. */
+/** The queues that a worker claims from, and their store. */
 interface Source<Jobs extends JobDefinitions, S extends Store> {
   readonly queue: Queue<Jobs, S> | undefined
   readonly queues: readonly string[]
   readonly store: Store
 }
 
-/** Reads the first argument of a worker: a queue, or names of queues in a store. */
+/** Parses the first argument of a worker: a queue, or names of queues in a store. */
 export function sourceOf<Jobs extends JobDefinitions, S extends Store>(
   source: Queue<Jobs, S> | string | readonly string[],
   options: { readonly store?: Store | undefined; readonly maxDataBytes?: number | undefined },
@@ -45,8 +45,8 @@ export function sourceOf<Jobs extends JobDefinitions, S extends Store>(
   return { queue, queues, store }
 }
 
-/** What a worker says of itself in the registry. */
-export function registered(
+/** The entry of a worker in the registry. */
+export function registryEntry(
   id: string,
   queues: readonly string[],
   settings: Settings,
@@ -77,8 +77,8 @@ function namesOf(source: string | readonly string[]): readonly string[] {
   return [...new Set(names.map((name) => checkOwnName(name, 'queue name')))]
 }
 
-/** Middleware in a list of its own. */
-export function middlewareIn(given: readonly Middleware[] = []): Middleware[] {
+/** Checks a list of middleware and copies it. */
+export function parseMiddleware(given: readonly Middleware[] = []): Middleware[] {
   if (!Array.isArray(given)) {
     throw new MillraceError('INVALID_OPTION', `new Worker: middleware must be a list, not ${quote(given)}.`)
   }
@@ -86,7 +86,7 @@ export function middlewareIn(given: readonly Middleware[] = []): Middleware[] {
   return [...(given as readonly Middleware[])]
 }
 
-/** Refuses what is no middleware. */
+/** Throws unless the value is a middleware. */
 export function checkMiddleware(wrap: unknown): void {
   if (typeof wrap === 'function') return
   throw new MillraceError('INVALID_OPTION', 'A middleware must be a function (job, ctx, next) => next({}).')

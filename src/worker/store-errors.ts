@@ -1,9 +1,9 @@
-// worker/store-errors.ts: which errors of a store stay until somebody sees to them, so that a worker says them once and not for ever.
+// worker/store-errors.ts: which store errors persist until they are fixed, so that a worker reports each of them once.
 import { isMillraceError } from '../job/errors.js'
 import type { ErrorCode, MillraceError } from '../job/errors.js'
 
-/** Nothing this process does makes them go away: it has to be made anew, with another package or path. */
-const forGood: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+/** This process cannot recover from them: it must be restarted, with another package or path. */
+const permanent: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'STORE_CLOSED',
   'MISSING_DRIVER',
   'DATABASE_IS_DIRECTORY',
@@ -15,8 +15,8 @@ const forGood: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'POOL_TOO_SMALL',
 ])
 
-/** They stay until somebody has changed the database, or what is around it; then work goes on. */
-const untilMended: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+/** They last until the database or its environment is fixed; then work continues. */
+const untilFixed: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'DATABASE_PATH_MISSING',
   'DATABASE_NOT_WRITABLE',
   'DATABASE_FULL',
@@ -28,26 +28,26 @@ const untilMended: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'SCHEMA_TOO_NEW',
 ])
 
-/** Whether there is no use in trying again. */
-export function isForGood(error: unknown): error is MillraceError {
-  return isMillraceError(error) && forGood.has(error.code)
+/** Whether retrying is pointless. */
+export function isPermanent(error: unknown): error is MillraceError {
+  return isMillraceError(error) && permanent.has(error.code)
 }
 
-/** What a worker has said of its store since that last answered. */
+/** The store errors that a worker has reported since the store last responded. */
 export class StoreErrors {
-  #said: string | undefined
+  #lastReported: string | undefined
 
-  /** Whether an error is to be said: one that stays is, if it is not the one that was said last. */
-  isNews(error: unknown): boolean {
-    if (!isMillraceError(error) || !(forGood.has(error.code) || untilMended.has(error.code))) return true
-    const told = `${error.code}: ${error.message}`
-    if (told === this.#said) return false
-    this.#said = told
+  /** Whether to report an error: always, except for a persistent error that was the last one reported. */
+  isNew(error: unknown): boolean {
+    if (!isMillraceError(error) || !(permanent.has(error.code) || untilFixed.has(error.code))) return true
+    const text = `${error.code}: ${error.message}`
+    if (text === this.#lastReported) return false
+    this.#lastReported = text
     return true
   }
 
-  /** The store has answered: what is wrong from now on is new. */
-  over(): void {
-    this.#said = undefined
+  /** The store has responded: report the next error even if it is the same. */
+  responded(): void {
+    this.#lastReported = undefined
   }
 }

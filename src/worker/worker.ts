@@ -1,4 +1,4 @@
-// worker/worker.ts: the consumer's side: claims jobs, runs their handlers, and sends what they come to.
+// worker/worker.ts: the public consumer: claims jobs, runs their handlers and settles them.
 import type { CellEvent } from '../job/change.js'
 import { MillraceError, isInstance, isMillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
@@ -22,7 +22,7 @@ import { Upkeep } from '../upkeep/upkeep.js'
 import type { Attempt } from './attempt/attempt.js'
 import type { BatchOptions } from './batches/types.js'
 import type { ExtrasOf, Middleware } from './attempt/context.js'
-import { startDelivering } from './deliveries.js'
+import { startDeliveries } from './deliveries.js'
 import { Runner } from './runner.js'
 import type { Handling } from './handlers.js'
 import { Claimer } from './claimer.js'
@@ -31,12 +31,12 @@ import { seedLimits } from './seed-limits.js'
 import { parseWorker } from './options.js'
 import type { Settings, WorkerOptions } from './options.js'
 import { Registration } from './registry.js'
-import { checkMiddleware, middlewareIn, registered, sourceOf } from './source.js'
-import { StoreErrors, isForGood } from './store-errors.js'
+import { checkMiddleware, parseMiddleware, registryEntry, sourceOf } from './source.js'
+import { StoreErrors, isPermanent } from './store-errors.js'
 import { closeWorker, parseClose } from './close.js'
-import type { CloseOptions, Patience } from './close.js'
+import type { CloseOptions, CloseTimeouts } from './close.js'
 
-/** What a worker tells of itself and of the jobs it runs; for everything else there is `queue.on`. */
+/** The events that a worker emits: its own, and those of the jobs it runs. `queue.on` has all the others. */
 const workerEvents = [
   'active',
   'progress',
@@ -63,38 +63,39 @@ export class Worker<
   S extends Store = Store,
   const Batching extends BatchOptions | undefined = undefined,
 > {
-  /** Its name in leases and in the registry. */
+  /** Identifies this worker in leases and in the registry. */
   readonly id: string
-  /** The queues it takes jobs from. */
+  /** The queues it claims jobs from. */
   readonly queues: readonly string[]
   readonly #connection: Connection
   readonly #settings: Settings
   readonly #emitter: Emitter
-  readonly #floor: Runner
-  readonly #intake: Claimer
+  readonly #runner: Runner
+  readonly #claimer: Claimer
   readonly #leases: Leases
   readonly #upkeep: Upkeep
-  readonly #presence: Registration
+  readonly #registration: Registration
   readonly #retention: QueueRetention | undefined
   readonly #middleware: Middleware[]
-  readonly #deliver: () => Deliveries | undefined
+  readonly #startDeliveries: () => Deliveries | undefined
   #state: State = 'new'
   #starting: Promise<void> | undefined
-  /** The loops run: claims, renewals, upkeep. */
+  /** The loops are running: claims, renewals, upkeep. */
   #started = false
   #closing: Promise<void> | undefined
   #unwatch: Stop | undefined
-  /** Sends the deliveries of its queue. */
+  /** Sends the webhook deliveries of its queue. */
   #deliveries: Deliveries | undefined
-  /** Ends the pause between two tries to start. */
+  /** Ends the wait between two attempts to start. */
   #interrupt: Stop | undefined
   #recovering: Promise<void> | undefined
-  readonly #trouble = new StoreErrors()
+  readonly #storeErrors = new StoreErrors()
 
-  /** Takes jobs of a queue, or of queues by name with `options.store`; runs one handler for all, or handlers by name. */
+  /** Claims jobs of a queue, or of queues by name with `options.store`. Takes one handler, or handlers by name. */
   constructor(
     source: Queue<Jobs, S> | string | readonly string[],
-    // An indexed access, so that `Jobs` is not inferred from handlers: each of them would be compared with all names.
+    // An indexed access keeps TypeScript from inferring `Jobs` from the handlers, which would compare each handler with
+    // all names.
     handlers: [Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>, S, Batching>][Jobs extends unknown ? 0 : never],
     options: WorkerOptions<Jobs, Wraps, S, Batching> = {},
   ) {
@@ -102,7 +103,7 @@ export class Worker<
     this.queues = queues
     const jobs: JobDefinitions | undefined = options.jobs ?? queue?.jobs
     this.#settings = parseWorker(handlers, options, jobs)
-    this.#middleware = middlewareIn(options.middleware)
+    this.#middleware = parseMiddleware(options.middleware)
     this.#connection = connect(store)
     const { runtime } = this.#connection
     this.id = runtime.id()
@@ -115,13 +116,13 @@ export class Worker<
       logger: options.logger,
       emitter: this.#emitter,
     }
-    this.#deliver = () => (queue?.webhooks === undefined ? undefined : startDelivering(queue.webhooks, host))
-    this.#presence = new Registration(
+    this.#startDeliveries = () => (queue?.webhooks === undefined ? undefined : startDeliveries(queue.webhooks, host))
+    this.#registration = new Registration(
       this.#connection,
-      registered(this.id, this.queues, this.#settings, runtime),
-      (type) => this.#tell(type),
+      registryEntry(this.id, this.queues, this.#settings, runtime),
+      (type) => this.#emitForQueues(type),
     )
-    this.#floor = new Runner({
+    this.#runner = new Runner({
       id: this.id,
       connection: this.#connection,
       settings: this.#settings,
@@ -132,18 +133,18 @@ export class Worker<
       queueEmitter: queue?.emitter,
       telemetry: options.telemetry,
       leases: () => this.#leases,
-      intake: () => this.#intake,
-      takes: () => this.#state === 'running',
+      claimer: () => this.#claimer,
+      isClaiming: () => this.#state === 'running',
       failed: (error) => this.#failed(error),
     })
     this.#leases = new Leases({
       connection: this.#connection,
       renewEvery: this.#settings.renewEvery,
       shortest: Math.min(...this.#settings.handles.map(({ lease }) => lease)),
-      held: () => this.#floor.held(),
-      lost: (attempt: Attempt, ...why) => this.#floor.lost(attempt, ...why),
+      held: () => this.#runner.held(),
+      lost: (attempt: Attempt, ...why) => this.#runner.lost(attempt, ...why),
       failed: (error) => this.#failed(error),
-      tick: () => void this.#presence.beat().catch((error: unknown) => this.#failed(error)),
+      tick: () => void this.#registration.heartbeat().catch((error: unknown) => this.#failed(error)),
     })
     this.#retention = queue?.retention
     this.#upkeep = new Upkeep({
@@ -153,31 +154,31 @@ export class Worker<
       renewEvery: this.#settings.renewEvery,
       reconnect: this.#settings.reconnect,
       callbacks: queue?.retention?.callbacks,
-      running: () => this.#floor.ids(),
-      mayBeClaimed: (job) => job.worker === this.id && this.#intake.asking,
-      others: () => this.#presence.others,
+      running: () => this.#runner.ids(),
+      mayBeClaimed: (job) => job.worker === this.id && this.#claimer.isClaiming,
+      others: () => this.#registration.others,
       failed: (error) => this.#failed(error),
     })
-    this.#intake = new Claimer({
+    this.#claimer = new Claimer({
       id: this.id,
       queues: this.queues,
       connection: this.#connection,
       settings: this.#settings,
-      slots: this.#floor.slots,
+      slots: this.#runner.slots,
       closing: () => this.#isClosing(),
-      behind: () => this.#floor.settlements.behind,
-      claimed: (records, asked, ranDry) => this.#floor.claimed(records, asked, ranDry),
-      answered: () => this.#trouble.over(),
-      late: () => this.#leases.check(),
+      backpressure: () => this.#runner.settlements.backpressure,
+      claimed: (records, sentAt, ranDry) => this.#runner.claimed(records, sentAt, ranDry),
+      responded: () => this.#storeErrors.responded(),
+      claimedLate: () => this.#leases.check(),
       failed: (error) => this.#failed(error),
     })
-    // It lives longer than a transaction that it may have been made in.
+    // Outside, because the worker outlives a transaction that it may be constructed in.
     if (options.autorun ?? true) outside(() => runtime.defer(() => this.#autorun()))
   }
 
   /**
-   * Starts to take jobs; resolves when it is registered. Called by itself unless `autorun` is false. A store that does not answer
-   * is tried again; rejects where that is no use, such as `MISSING_DRIVER`.
+   * Starts to claim jobs; resolves when the worker is registered. The constructor calls it unless `autorun` is false.
+   * Retries while the store does not respond; rejects with an error that no retry can fix, such as `MISSING_DRIVER`.
    */
   run(): Promise<void> {
     if (this.#state === 'closing' || this.#state === 'closed') {
@@ -192,62 +193,62 @@ export class Worker<
     return this.#starting
   }
 
-  /** Takes no further jobs until `resume()`; what runs goes on. */
+  /** Stops claiming jobs until `resume()`. Running handlers continue. */
   pause(): void {
     if (this.#state !== 'running' && this.#state !== 'new') return
     this.#state = 'paused'
-    void this.#intake.stop().then(() => this.#floor.handBack())
+    void this.#claimer.stop().then(() => this.#runner.returnUnstarted())
     if (this.#started) this.#announce('paused')
   }
 
-  /** Takes jobs again after `pause()`. */
+  /** Claims jobs again after `pause()`. */
   resume(): void {
     if (this.#state !== 'paused') return
     this.#state = 'running'
     if (!this.#started) return
     outside(() => {
       this.#announce('running')
-      this.#intake.start()
+      this.#claimer.start()
     })
   }
 
-  /** Adds a middleware inside those there are; jobs that start from now on pass through it. */
+  /** Adds a middleware inside the existing ones. It applies to jobs that start from now on. */
   use(wrap: Middleware): this {
     checkMiddleware(wrap)
     this.#middleware.push(wrap)
     return this
   }
 
-  /** Hears this worker's own events. Answers how to stop. */
+  /** Subscribes to this worker's own events. Returns a function that unsubscribes. */
   on<Type extends WorkerEventType>(type: Type, listener: NoInfer<(event: EventOf<Type, Jobs>) => unknown>): Stop {
     checkListener(type, listener, workerEvents)
     return this.#emitter.on(type, listener as unknown as Listener<Type>)
   }
 
-  /** How many jobs are running: each job of a batch counts. */
+  /** How many jobs are running. Each job of a batch counts. */
   get active(): number {
-    return this.#floor.slots.running.length
+    return this.#runner.slots.running.length
   }
 
   /**
-   * Takes no further jobs, waits for those running, then aborts them and waits once more; hands back those that ended
-   * without a result; waits for deliveries to webhooks under way; and only then rejects with `SHUTDOWN_TIMEOUT` if the first wait was too short. A handler that
-   * ignores its signal is left alone: its lease runs out by itself.
+   * Stops claiming, waits for running handlers, then aborts their signals and waits again. Returns jobs whose handlers
+   * ended without a result to the queue, and waits for webhook deliveries in flight. Then, if the first wait was too
+   * short, rejects with `SHUTDOWN_TIMEOUT`. A handler that ignores its signal keeps running, and its lease expires.
    */
   close(options: CloseOptions = {}): Promise<void> {
-    let patience: Patience
+    let timeouts: CloseTimeouts
     try {
       refuseInside(this.#connection.store, 'worker.close()')
-      patience = parseClose(options, 'close')
+      timeouts = parseClose(options, 'close')
     } catch (error) {
       return Promise.reject(error)
     }
     this.#closing ??= outside(() =>
-      closeWorker(patience, {
+      closeWorker(timeouts, {
         runtime: this.#connection.runtime,
-        slots: this.#floor.slots,
-        settlements: this.#floor.settlements,
-        stopTaking: () => this.#stopTaking(),
+        slots: this.#runner.slots,
+        settlements: this.#runner.settlements,
+        stopClaiming: () => this.#stopClaiming(),
         deliveries: () => this.#deliveries,
         stopped: () => this.#stopped(),
       }),
@@ -266,8 +267,8 @@ export class Worker<
         await this.#prepare()
         break
       } catch (error) {
-        if (isForGood(error)) {
-          this.#starting = undefined // so that it can be tried again once that is mended
+        if (isPermanent(error)) {
+          this.#starting = undefined // so that run() can be called again once the cause is fixed
           throw error
         }
         this.#failed(error)
@@ -276,29 +277,32 @@ export class Worker<
     }
     if (this.#isClosing()) return
     this.#started = true
-    const unwatch = this.#connection.store.watch({}, (notice) => outside(() => this.#heard(notice)))
-    const unheard = this.#connection.outage.on((error) => this.#emitter.error(error))
+    const unwatch = this.#connection.store.watch({}, (notice) => outside(() => this.#onNotice(notice)))
+    const unsubscribe = this.#connection.outage.on((error) => this.#emitter.error(error))
     this.#unwatch = () => {
       unwatch()
-      unheard()
+      unsubscribe()
     }
     this.#leases.start()
     this.#upkeep.start()
-    // In front of the first ask, in the same lane: the start is announced before any job is active, and of a worker that dies
-    // in the next moment others must know whose job it was.
+    // Sent through the batcher of the first claim, ahead of it. So the store publishes the start before any job is
+    // active, and if this worker dies right after, other workers know whose job it was.
     const state = this.#state === 'paused' ? 'paused' : 'running'
-    const registered = this.#presence.announce(state, 'worker-started', this.#connection.asks)
-    if (this.#state === 'running') this.#intake.start()
-    this.#deliveries = this.#deliver()
+    const announced = this.#registration.announce(state, 'worker-started', this.#connection.asks)
+    if (this.#state === 'running') this.#claimer.start()
+    this.#deliveries = this.#startDeliveries()
     try {
-      await registered
-      this.#recovering = this.#recover(await this.#presence.look())
+      await announced
+      this.#recovering = this.#recover(await this.#registration.refresh())
     } catch (error) {
-      this.#failed(error) // the next sign of life makes up for it
+      this.#failed(error) // the next heartbeat writes it again
     }
   }
 
-  /** Deals with the jobs of the dead, beside all else. What cannot be done now is done when their leases are over. */
+  /**
+   * Recovers the jobs of dead workers, concurrently with everything else. Jobs that it cannot recover now are recovered
+   * when their leases expire.
+   */
   #recover(cells: readonly Cell[]): Promise<void> {
     const { recovery, handlerOf } = this.#settings
     const { queues } = this
@@ -308,7 +312,7 @@ export class Worker<
     return recovering.catch((error: unknown) => this.#failed(error))
   }
 
-  /** What must be so before the first claim. */
+  /** Everything that must be done before the first claim. */
   async #prepare(): Promise<void> {
     await this.#connection.ready()
     const { maxGlobalConcurrency } = this.#settings
@@ -331,48 +335,48 @@ export class Worker<
     return this.#state === 'closing' || this.#state === 'closed'
   }
 
-  #heard(notice: Notice): void {
-    for (const each of notice.revoked) if (each.worker === this.id) this.#floor.revoked(each)
+  #onNotice(notice: Notice): void {
+    for (const each of notice.revoked) if (each.worker === this.id) this.#runner.revoked(each)
     if (notice.missed === true) this.#leases.check()
     for (const { queue, at } of notice.due) if (this.queues.includes(queue)) this.#upkeep.expect(at)
-    if (notice.work.some((queue) => this.queues.includes(queue))) this.#intake.wake()
+    if (notice.work.some((queue) => this.queues.includes(queue))) this.#claimer.wake()
   }
 
   #failed(error: unknown): void {
     if (this.#state === 'closed') return
     if (isMillraceError(error, 'STORE_CLOSED')) return this.#storeClosed(error)
-    this.#upkeep.trouble()
-    if (!this.#trouble.isNews(error)) return
+    this.#upkeep.outage()
+    if (!this.#storeErrors.isNew(error)) return
     this.#emitter.error(isInstance(error, MillraceError) ? error : unavailable(this.#connection.store, error))
   }
 
-  /** There is nothing left to work for, and trying again would never end. */
-  #storeClosed(said: MillraceError): void {
+  /** A closed store never opens again, so the worker closes instead of retrying for ever. */
+  #storeClosed(error: MillraceError): void {
     if (this.#isClosing()) return
-    this.#emitter.error(said)
+    this.#emitter.error(error)
     void this.close({ timeout: 0, grace: 0 }).catch(() => {})
   }
 
   #announce(state: 'running' | 'paused'): void {
-    void this.#presence.announce(state).catch((error: unknown) => this.#failed(error))
+    void this.#registration.announce(state).catch((error: unknown) => this.#failed(error))
   }
 
-  #tell(type: CellEvent['type']): void {
+  #emitForQueues(type: CellEvent['type']): void {
     if (type === 'paused' || type === 'resumed') return
     const at = this.#connection.runtime.now()
     for (const queue of this.queues) this.#emitter.emit({ type, id: '', name: '', queue, at, worker: this.id })
   }
 
-  async #stopTaking(): Promise<void> {
+  async #stopClaiming(): Promise<void> {
     const started = this.#starting
     this.#state = 'closing'
     this.#interrupt?.()
-    const stopped = this.#intake.stop()
+    const stopped = this.#claimer.stop()
     await started?.catch(() => {})
     await stopped
-    this.#floor.handBack()
+    this.#runner.returnUnstarted()
     if (!this.#started) return
-    void this.#presence.announce('stopping', 'worker-stopping').catch(() => {})
+    void this.#registration.announce('stopping', 'worker-stopping').catch(() => {})
   }
 
   async #stopped(): Promise<void> {
@@ -381,9 +385,9 @@ export class Worker<
     await this.#upkeep.stop()
     await this.#recovering
     if (this.#started) {
-      await this.#presence.announce('stopped', 'worker-stopped').catch(() => {})
+      await this.#registration.announce('stopped', 'worker-stopped').catch(() => {})
     }
     this.#state = 'closed'
-    this.#floor.clear()
+    this.#runner.clear()
   }
 }

@@ -1,4 +1,4 @@
-// upkeep/retention/families.ts: the jobs that are kept or removed together: a chain, the children of its jobs, and theirs.
+// upkeep/retention/families.ts: finds the jobs that are removed together: a chain, its children, and theirs.
 import type { JobHeader, JobRecord } from '../../job/job.js'
 import { readDetails } from '../../store/read-pages.js'
 import { stepwise } from '../../store/maybe-sync.js'
@@ -8,36 +8,36 @@ import { recordsOf } from '../due-records.js'
 /** Jobs read at a time. */
 const PAGE = 500
 
-/** All jobs of a family, parents before children; or one of them that is not to go yet. */
+/** All jobs of a family, parents before children; or one of them that may not be removed yet. */
 export type Family = { readonly members: readonly (JobHeader | JobRecord)[] } | { readonly stays: JobHeader }
 
-/** Those of some jobs that belong to others, by their ids; the rest stand alone. */
-export async function kinOf(
+/** The ids of those jobs that belong to a family; the others stand alone. */
+export async function linksOf(
   store: Store,
   jobs: readonly JobHeader[],
 ): Promise<{
-  readonly kin: ReadonlySet<string>
-  /** Somebody waits for them. */
+  readonly linked: ReadonlySet<string>
+  /** Those that another job waits for. */
   readonly awaited: ReadonlySet<string>
 }> {
-  const details = await lookAt(store, jobs)
+  const details = await readLinks(store, jobs)
   const parents = [...new Set(jobs.flatMap(({ parentId }) => parentId ?? []))]
   const living = new Set<string>()
   for await (const found of recordsOf(store, parents)) {
     for (const each of found) if (isParent(each)) living.add(each.id)
   }
-  const kin = new Set(details.filter((each) => each.kin).map(({ id }) => id))
-  for (const { id, parentId } of jobs) if (parentId !== undefined && living.has(parentId)) kin.add(id)
+  const linked = new Set(details.filter((each) => each.kin).map(({ id }) => id))
+  for (const { id, parentId } of jobs) if (parentId !== undefined && living.has(parentId)) linked.add(id)
   const awaited = details.filter(({ dependents }) => dependents.some(({ state }) => state === 'open'))
-  return { kin, awaited: new Set(awaited.map(({ id }) => id)) }
+  return { linked, awaited: new Set(awaited.map(({ id }) => id)) }
 }
 
-/** Who waits for some jobs, and whether they have relatives: nothing else of what lies beside them is read. */
-function lookAt(store: Store, jobs: readonly JobHeader[]): Promise<readonly JobDetails[]> {
+/** Reads the dependents of jobs and whether they have relatives, and nothing else of their details. */
+function readLinks(store: Store, jobs: readonly JobHeader[]): Promise<readonly JobDetails[]> {
   return stepwise(readDetails(store, { jobs: jobs.map(({ id }) => id), parts: ['dependents', 'kin'] }))
 }
 
-/** The uppermost job that a job is a child of, or itself. Runs of a schedule are no family of it. */
+/** The topmost ancestor of a job, or itself. A schedule is not the parent of its runs here. */
 export async function topOf(store: Store, job: JobHeader): Promise<JobHeader> {
   let top = job
   while (top.parentId !== undefined) {
@@ -48,7 +48,7 @@ export async function topOf(store: Store, job: JobHeader): Promise<JobHeader> {
   return top
 }
 
-/** Reads a family from its uppermost job on, as long as each may go; `keep` says what is kept of each in memory. */
+/** Reads a family from its topmost job down, as long as each may be removed. `keep` trims each job for memory. */
 export async function familyOf(
   store: Store,
   top: JobHeader,
@@ -68,14 +68,14 @@ export async function familyOf(
     } while (cursor !== undefined)
     return undefined
   }
-  // What is youngest tells soonest that a chain is to stay.
+  // Checks the youngest job first: it is the most likely one that must stay.
   const [last] = (await store.find({ chain: top.chainId, order: 'newest', limit: 1 })).items
   if (last !== undefined && !(await mayGo(last))) return { stays: last }
   const stays = await read({ chain: top.chainId })
   if (stays !== undefined) return { stays }
-  // What a child is continued with is a child of the same parent: chains need no further look.
+  // The continuation of a child is a child of the same parent, so chains need no further read.
   for (let from = 0; from < members.length; from += PAGE) {
-    for (const { id, kin, dependents } of await lookAt(store, members.slice(from, from + PAGE))) {
+    for (const { id, kin, dependents } of await readLinks(store, members.slice(from, from + PAGE))) {
       if (dependents.some(({ state }) => state === 'open')) return { stays: members.find((each) => each.id === id)! }
       const child = kin ? await read({ parent: id }) : undefined
       if (child !== undefined) return { stays: child }

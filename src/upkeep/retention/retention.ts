@@ -1,4 +1,4 @@
-// upkeep/retention/retention.ts: carries out what is said about finished jobs: marks them, removes them, and calls who is to be told.
+// upkeep/retention/retention.ts: marks finished jobs stale, removes them, and runs the callbacks for that.
 import { isFinished } from '../../job/job.js'
 import type { JobHeader, JobRecord, KeepByState, Millis, Time } from '../../job/job.js'
 import { due } from '../../job/lifecycle.js'
@@ -22,120 +22,123 @@ import type { RetentionCell } from '../../store/settings.js'
 import type { Connection } from '../../store/connection.js'
 import { stepwise } from '../../store/maybe-sync.js'
 import type { Group } from '../../store/store.js'
-import { familyOf, kinOf, topOf } from './families.js'
+import { familyOf, linksOf, topOf } from './families.js'
 import type { Family } from './families.js'
 import { dueRecords } from '../due-records.js'
 
-/** Callbacks under way at a time: jobs are not marked or removed faster than somebody is told. */
-const MOST_CALLS = 100
-/** Jobs of one family removed in one commit. */
-const MOST_TOGETHER = 1000
-/** How long those who know whom to call are left to it, if they are few; and for how long the rest are put off. */
-const PATIENCE: Millis = 60_000
-const FEW = 100
-const LEFT_ALONE: Millis = 600_000
-/** How long it is waited for calls to end, and how long not again; what has no room is then put off, by turns. */
-const CALLS_END: Millis = 250
-const CALLS_ARE_SLOW: Millis = 1_000
-const TURN: Millis = 60_000
-const IN_A_TURN = 2_000
-/** How long a job is put off that somebody waits for. */
-const AWAITED: Millis = 3_600_000
+/** The most callbacks in progress at a time. Jobs are not marked or removed faster than callbacks end. */
+const MAX_CALLBACKS = 100
+/** The most jobs of one family that are removed in one commit. */
+const MAX_REMOVED_TOGETHER = 1000
+/** How long a few due jobs are left to the processes that have their callbacks; and how long the rest are postponed. */
+const LEAVE_TO_OTHERS: Millis = 60_000
+const FEW_JOBS = 100
+const POSTPONE_OTHERS: Millis = 600_000
+/**
+ * How long to wait for callbacks to end, and how long not to wait again after that was in vain. Jobs that find no free
+ * callback are then postponed in turns.
+ */
+const CALLBACK_WAIT: Millis = 250
+const SLOW_CALLBACKS: Millis = 1_000
+const TURN_LENGTH: Millis = 60_000
+const JOBS_PER_TURN = 2_000
+/** How long a job is postponed that another job waits for. */
+const POSTPONE_AWAITED: Millis = 3_600_000
 
-/** Who is to be called in this process, by connection and queue: a family may lie in several queues. */
-const registers = new WeakMap<Connection, Map<string, readonly Callbacks[]>>()
+/** The callbacks of this process, by connection and queue: the jobs of a family may be in several queues. */
+const callbackRegistry = new WeakMap<Connection, Map<string, readonly Callbacks[]>>()
 
-type Whom = ReadonlyMap<string, Callbacks>
+type CallbacksByQueue = ReadonlyMap<string, Callbacks>
 
-/** A finished job with as much of it as the rules need: all of it, where somebody is to be called with it. */
-type Known = JobRecord | PlainJob
+/** A finished job with as much of it as the rules need: all of it, if a callback gets it. */
+type FinishedJob = JobRecord | PlainJob
 
-/** What came of due jobs. */
+/** The result of handling due jobs. */
 export interface Retired {
   readonly landed: number
-  /** Not dealt with here for now. */
+  /** Not handled here for now. */
   readonly held: readonly string[]
-  /** A user's transaction holds what they need. */
+  /** A user transaction has a row locked that they need. */
   readonly busy: readonly string[]
 }
 
 /** Carries out the retention of a worker's queues. */
 export class Retention {
   readonly #connection: Connection
-  readonly #register: Map<string, readonly Callbacks[]>
-  readonly #calling = new Set<Promise<void>>()
-  /** Until then, calls are known to take their time, by the runtime's own clock. */
+  readonly #registry: Map<string, readonly Callbacks[]>
+  readonly #running = new Set<Promise<void>>()
+  /** Until then, callbacks are known to be slow, by the runtime's own clock. */
   #slowUntil: Millis = 0
-  /** How many were put off since there was room for all. */
-  #putOff = 0
+  /** How many jobs were postponed since all of them last found a free callback. */
+  #postponed = 0
 
   constructor(connection: Connection) {
     this.#connection = connection
-    this.#register = registers.get(connection) ?? new Map()
-    registers.set(connection, this.#register)
+    this.#registry = callbackRegistry.get(connection) ?? new Map()
+    callbackRegistry.set(connection, this.#registry)
   }
 
-  /** Says whom to call for a queue from here; answers how to take it back. */
+  /** Registers the callbacks of a queue in this process; returns a function that removes them. */
   register(queue: string, callbacks: Callbacks): () => void {
-    this.#register.set(queue, [...(this.#register.get(queue) ?? []), callbacks])
+    this.#registry.set(queue, [...(this.#registry.get(queue) ?? []), callbacks])
     return () => {
-      const left = this.#register.get(queue)!.filter((each) => each !== callbacks)
-      if (left.length > 0) this.#register.set(queue, left)
-      else this.#register.delete(queue)
+      const left = this.#registry.get(queue)!.filter((each) => each !== callbacks)
+      if (left.length > 0) this.#registry.set(queue, left)
+      else this.#registry.delete(queue)
     }
   }
 
-  /** Whom to call now; whoever goes meanwhile is still called for what was begun. */
-  #whom(): Whom {
-    return new Map([...this.#register].map(([queue, all]) => [queue, all.at(-1)!]))
+  /** The current callbacks. A snapshot: callbacks removed meanwhile still get the jobs that were begun. */
+  #currentCallbacks(): CallbacksByQueue {
+    return new Map([...this.#registry].map(([queue, all]) => [queue, all.at(-1)!]))
   }
 
-  /** Resolves when no call is under way. */
+  /** Resolves when no callback is in progress. */
   async idle(): Promise<void> {
-    while (this.#calling.size > 0) await Promise.all(this.#calling)
+    while (this.#running.size > 0) await Promise.all(this.#running)
   }
 
-  /** Resolves when there is room for another call. */
-  async #room(): Promise<void> {
-    while (this.#calling.size >= MOST_CALLS) await Promise.race(this.#calling)
+  /** Resolves when another callback may start. */
+  async #callbackFree(): Promise<void> {
+    while (this.#running.size >= MAX_CALLBACKS) await Promise.race(this.#running)
   }
 
-  /** What holds for unstamped jobs of a queue; undefined where others carry it out. */
+  /** The rule for jobs of a queue that carry none; undefined if other processes carry it out. */
   async rule(queue: string): Promise<KeepByState | undefined> {
     const cell = (await this.#cells([queue])).get(queue)!
-    return isOurs({ queue }, cell, this.#whom()) ? (cell.keep ?? DEFAULT_KEEP) : undefined
+    return isOurs({ queue }, cell, this.#currentCallbacks()) ? (cell.keep ?? DEFAULT_KEEP) : undefined
   }
 
-  /** Deals with finished jobs that are due. */
+  /** Handles finished jobs that are due. */
   async carryOut(jobs: readonly JobHeader[], now: Time): Promise<Retired> {
     if (jobs.length === 0) return NOTHING
-    const whom = this.#whom()
+    const callbacks = this.#currentCallbacks()
     const isOwn = (job: JobHeader): boolean => job.deleteAt !== undefined && job.deleteAt <= now && !isByQueue(job)
     const own = jobs.filter(isOwn)
     const byQueue = own.length === 0 ? jobs : jobs.filter((job) => !isOwn(job))
     const cells: Cells = byQueue.length === 0 ? new Map() : await this.#cells(byQueue.map(({ queue }) => queue))
-    const ours = byQueue.filter((job) => isOurs(job, cells.get(job.queue)!, whom))
+    const ours = byQueue.filter((job) => isOurs(job, cells.get(job.queue)!, callbacks))
     const others = ours.length === byQueue.length ? [] : byQueue.filter((job) => !ours.includes(job))
-    const held = others.length <= FEW ? others.filter((job) => now - job.dueAt! < PATIENCE) : []
+    const held = others.length <= FEW_JOBS ? others.filter((job) => now - job.dueAt! < LEAVE_TO_OTHERS) : []
     const left = held.length === 0 ? others : others.filter((job) => !held.includes(job))
     const busy = new Set<string>()
-    const removal: Removal = { cells, whom, stamped: true, busy }
+    const removal: Removal = { cells, callbacks, stamped: true, busy }
     const { store } = this.#connection
     const later = own.filter(({ chainIndex }) => chainIndex > 0)
-    const kin = later.length === 0 ? NO_KIN : (await kinOf(store, later)).kin
-    const goes = async (job: Known): Promise<number> => {
-      const stays = kin.has(job.id) && (await stepwise(endsChain(store, job)))
+    const linked = later.length === 0 ? NONE_LINKED : (await linksOf(store, later)).linked
+    const removeOwn = async (job: FinishedJob): Promise<number> => {
+      const stays = linked.has(job.id) && (await stepwise(endsChain(store, job)))
       return (await this.#try(job, stays ? [putOffEnd(job, now)] : due(job, now), busy)) ? 1 : 0
     }
     const landed = await Promise.all([
-      this.#each(own, async (some) => sum(await Promise.all(some.map(goes)))),
-      ...left.map(async (job) => ((await this.#try(job, [putOff(job, LEFT_ALONE, now)], busy)) ? 1 : 0)),
+      this.#each(own, async (some) => sum(await Promise.all(some.map(removeOwn)))),
+      ...left.map(async (job) => ((await this.#try(job, [putOff(job, POSTPONE_OTHERS, now)], busy)) ? 1 : 0)),
       this.#each(
-        ours.filter(({ queue }) => !whom.has(queue)),
+        ours.filter(({ queue }) => !callbacks.has(queue)),
         (some) => this.#retire(some, now, removal),
       ),
       this.#retireCalling(
-        ours.filter(({ queue }) => whom.has(queue)),
+        ours.filter(({ queue }) => callbacks.has(queue)),
         now,
         removal,
       ),
@@ -143,15 +146,18 @@ export class Retention {
     return { landed: sum(landed), held: held.map(({ id }) => id), busy: [...busy] }
   }
 
-  /** Whether a group of a job landed; where a user's transaction holds what it needs, the job is left for later. */
+  /**
+   * Commits a group for a job; returns whether it was applied. If a user transaction has a row locked that it needs,
+   * the job is left for later.
+   */
   async #try(job: JobHeader, group: Group, busy: Set<string>): Promise<boolean> {
     const verdict = await this.#connection.main.tryCommit(group)
     if (!verdict.ok && verdict.why === 'busy') busy.add(job.id)
     return verdict.ok
   }
 
-  /** Works on all jobs of which the header is enough, then on the others, as they are read; answers the sum. */
-  async #each(jobs: readonly JobHeader[], work: (some: readonly Known[]) => Promise<number>): Promise<number> {
+  /** Handles first all jobs of which the header is enough, then the others as they are read. Returns the sum. */
+  async #each(jobs: readonly JobHeader[], work: (some: readonly FinishedJob[]) => Promise<number>): Promise<number> {
     const plain = jobs.filter(isPlain)
     let landed = plain.length === 0 ? 0 : await work(plain)
     if (plain.length === jobs.length) return landed
@@ -161,129 +167,142 @@ export class Retention {
   }
 
   /** Marks or removes jobs that are due. */
-  async #retire(jobs: readonly Known[], now: Time, removal: Removal): Promise<number> {
+  async #retire(jobs: readonly FinishedJob[], now: Time, removal: Removal): Promise<number> {
     const marked = jobs
       .filter((job) => !isRetired(job, now))
       .map(async (job) => {
         const ok = await this.#try(job, due(job, now), removal.busy)
-        return this.#told(ok, removal.whom, 'onStale', [{ ...job, stale: true, fence: job.fence + 1 }])
+        return this.#runCallbacks(ok, removal.callbacks, 'onStale', [{ ...job, stale: true, fence: job.fence + 1 }])
       })
     const going = jobs.filter((job) => isRetired(job, now))
-    const [removed, told] = await Promise.all([this.#remove(going, now, removal), Promise.all(marked)])
-    return removed + told.filter(Boolean).length
+    const [removed, wasMarked] = await Promise.all([this.#remove(going, now, removal), Promise.all(marked)])
+    return removed + wasMarked.filter(Boolean).length
   }
 
-  /** As many as there is room for; the rest come again by turns, so that they are not in the way of all else that is due. */
+  /** Handles as many jobs as callbacks may run for. Postpones the rest in turns, so that other due jobs get theirs. */
   async #retireCalling(jobs: readonly JobHeader[], now: Time, removal: Removal): Promise<number> {
     let landed = 0
     let at = 0
-    while (at < jobs.length && (this.#calling.size < MOST_CALLS || (await this.#roomSoon()))) {
-      const portion = jobs.slice(at, at + MOST_CALLS - this.#calling.size)
+    while (at < jobs.length && (this.#running.size < MAX_CALLBACKS || (await this.#callbackFreeSoon()))) {
+      const portion = jobs.slice(at, at + MAX_CALLBACKS - this.#running.size)
       at += portion.length
       for await (const records of dueRecords(this.#connection.store, portion)) {
         landed += await this.#retire(records, now, removal)
       }
     }
-    if (at === jobs.length) this.#putOff = 0
+    if (at === jobs.length) this.#postponed = 0
     const late = jobs.slice(at).map(async (job) => {
-      const turn = 1 + Math.floor(this.#putOff++ / IN_A_TURN)
-      return this.#try(job, [putOff(job, turn * TURN, now)], removal.busy)
+      const turn = 1 + Math.floor(this.#postponed++ / JOBS_PER_TURN)
+      return this.#try(job, [putOff(job, turn * TURN_LENGTH, now)], removal.busy)
     })
     return landed + (await Promise.all(late)).filter(Boolean).length
   }
 
-  /** Whether calls end within a moment. */
-  async #roomSoon(): Promise<boolean> {
+  /** Whether callbacks end within a moment. */
+  async #callbackFreeSoon(): Promise<boolean> {
     const { runtime } = this.#connection
     if (runtime.elapsed() < this.#slowUntil) return false
     let stop = (): void => {}
-    const late = new Promise<void>((resolve) => (stop = runtime.timer(CALLS_END, resolve)))
-    await Promise.race([late, this.#room()])
+    const late = new Promise<void>((resolve) => (stop = runtime.timer(CALLBACK_WAIT, resolve)))
+    await Promise.race([late, this.#callbackFree()])
     stop()
-    if (this.#calling.size < MOST_CALLS) return true
-    this.#slowUntil = runtime.elapsed() + CALLS_ARE_SLOW
+    if (this.#running.size < MAX_CALLBACKS) return true
+    this.#slowUntil = runtime.elapsed() + SLOW_CALLBACKS
     return false
   }
 
-  /** Removes jobs that nobody stamped and that are past their age, no faster than somebody is told. */
-  async take(jobs: readonly JobRecord[], now: Time, stopped: () => boolean): Promise<void> {
+  /** Removes jobs that carry no retention rule and are past their age, no faster than callbacks end. */
+  async removeUnstamped(jobs: readonly JobRecord[], now: Time, stopped: () => boolean): Promise<void> {
     for (let from = 0; from < jobs.length && !stopped();) {
-      const whom = this.#whom()
-      const called = whom.has(jobs[from]!.queue)
-      if (called) await this.#room()
-      const portion = jobs.slice(from, called ? from + MOST_CALLS - this.#calling.size : undefined)
+      const callbacks = this.#currentCallbacks()
+      const called = callbacks.has(jobs[from]!.queue)
+      if (called) await this.#callbackFree()
+      const portion = jobs.slice(from, called ? from + MAX_CALLBACKS - this.#running.size : undefined)
       from += portion.length
       const cells = await this.#cells(portion.map(({ queue }) => queue))
-      await this.#remove(portion, now, { cells, whom, stamped: false, busy: new Set() })
+      await this.#remove(portion, now, { cells, callbacks, stamped: false, busy: new Set() })
     }
   }
 
-  /** Removes jobs, each with its family; those that have to wait for others are put off if they are due. */
-  async #remove(jobs: readonly Known[], now: Time, { cells, whom, stamped, busy }: Removal): Promise<number> {
+  /** Removes jobs, each with its family. Due jobs that have to wait for others are postponed. */
+  async #remove(
+    jobs: readonly FinishedJob[],
+    now: Time,
+    { cells, callbacks, stamped, busy }: Removal,
+  ): Promise<number> {
     if (jobs.length === 0) return 0
     const { store } = this.#connection
-    const { kin, awaited } = await kinOf(store, jobs)
+    const { linked, awaited } = await linksOf(store, jobs)
     const families = new Map<string, Family>()
     const tops = new Map<string, JobHeader>()
-    const keep = (job: JobRecord): JobHeader | JobRecord => (whom.has(job.queue) ? job : headerOf(job))
+    const keep = (job: JobRecord): JobHeader | JobRecord => (callbacks.has(job.queue) ? job : headerOf(job))
     const mayGo = async (job: JobRecord): Promise<boolean> => {
       if (!cells.has(job.queue)) for (const [queue, cell] of await this.#cells([job.queue])) cells.set(queue, cell)
       const cell = cells.get(job.queue)!
-      // What is no job, such as a signal, goes with those it was for.
-      return isOurs(job, cell, whom) && (job.kind !== 'job' || expired(job, ruleOf(cell), now))
+      // Rows that are not jobs, such as signals, are removed with the jobs they belong to.
+      return isOurs(job, cell, callbacks) && (job.kind !== 'job' || expired(job, ruleOf(cell), now))
     }
     const delay = async (job: JobHeader, by: Millis): Promise<boolean> =>
       stamped && (await this.#try(job, [putOff(job, by, now)], busy))
     const alone: Promise<boolean>[] = []
-    const under = (way: Promise<boolean>): void => {
-      way.catch(() => {}) // it is waited for at the end, and may fail before
-      alone.push(way)
+    const track = (work: Promise<boolean>): void => {
+      work.catch(() => {}) // it is awaited at the end, and may fail before that
+      alone.push(work)
     }
     let landed = 0
     for (const job of jobs) {
-      if (awaited.has(job.id)) under(delay(job, AWAITED))
-      else if (!kin.has(job.id)) {
+      if (awaited.has(job.id)) track(delay(job, POSTPONE_AWAITED))
+      else if (!linked.has(job.id)) {
         const group = stamped ? due(job, now) : retired([job])
-        const goes = group.some((each) => each.kind === 'move' && each.to === 'removed')
-        under(this.#try(job, group, busy).then((ok) => (goes ? this.#told(ok, whom, 'onDelete', [job]) : ok)))
+        const isRemoved = group.some((each) => each.kind === 'move' && each.to === 'removed')
+        track(
+          this.#try(job, group, busy).then((ok) =>
+            isRemoved ? this.#runCallbacks(ok, callbacks, 'onDelete', [job]) : ok,
+          ),
+        )
       } else {
         const top = tops.get(job.parentId ?? '') ?? (await topOf(store, job))
-        if (job.parentId !== undefined && top.id !== job.id) tops.set(job.parentId, top) // runs of a schedule are their own
+        if (job.parentId !== undefined && top.id !== job.id) tops.set(job.parentId, top) // runs of a schedule are no family
         const family = families.get(top.chainId) ?? (await familyOf(store, top, mayGo, keep))
         const known = families.has(top.chainId)
         families.set(top.chainId, family)
-        if ('stays' in family) under(delay(job, waitFor(family.stays, job, ruleOf(cells.get(job.queue)!), now)))
-        else if (known || (await this.#removeFamily(job, family.members, whom, busy))) landed++
+        if ('stays' in family) track(delay(job, waitFor(family.stays, job, ruleOf(cells.get(job.queue)!), now)))
+        else if (known || (await this.#removeFamily(job, family.members, callbacks, busy))) landed++
       }
     }
     return landed + (await Promise.all(alone)).filter(Boolean).length
   }
 
-  /** Children before parents, so that whoever dies in between leaves nothing that is not found again. */
+  /** Children before parents, so that a crash in between leaves nothing that is not found again. */
   async #removeFamily(
     of: JobHeader,
     members: readonly (JobHeader | JobRecord)[],
-    whom: Whom,
+    callbacks: CallbacksByQueue,
     busy: Set<string>,
   ): Promise<boolean> {
-    for (let to = members.length; to > 0; to -= MOST_TOGETHER) {
-      const together = members.slice(Math.max(0, to - MOST_TOGETHER), to).toReversed()
+    for (let to = members.length; to > 0; to -= MAX_REMOVED_TOGETHER) {
+      const together = members.slice(Math.max(0, to - MAX_REMOVED_TOGETHER), to).toReversed()
       const ok = await this.#try(of, retired(together), busy)
-      if (!this.#told(ok, whom, 'onDelete', together)) return false // one of them began anew
+      if (!this.#runCallbacks(ok, callbacks, 'onDelete', together)) return false // one of them has started again
     }
     return true
   }
 
-  /** Calls whoever is to be told, if what there is to tell has landed. */
-  #told(landed: boolean, whom: Whom, which: keyof Callbacks, jobs: readonly (JobHeader | JobRecord)[]): boolean {
+  /** Runs the callbacks for jobs whose change was applied; returns whether it was. */
+  #runCallbacks(
+    landed: boolean,
+    callbacks: CallbacksByQueue,
+    which: keyof Callbacks,
+    jobs: readonly (JobHeader | JobRecord)[],
+  ): boolean {
     if (!landed) return false
     for (const job of jobs) {
-      // Of a queue with callbacks, whole records were read.
+      // Whole records were read for a queue with callbacks.
       if (job.kind !== 'job' || !isFinished(job.state) || !('data' in job)) continue
-      const called = whom.get(job.queue)?.[which]?.(job)
+      const called = callbacks.get(job.queue)?.[which]?.(job)
       if (called === undefined) continue
-      const over = called.then(() => void this.#calling.delete(over))
-      this.#calling.add(over)
+      const over = called.then(() => void this.#running.delete(over))
+      this.#running.add(over)
     }
     return true
   }
@@ -300,10 +319,10 @@ type Cells = Map<string, Partial<RetentionCell>>
 
 interface Removal {
   readonly cells: Cells
-  readonly whom: Whom
-  /** They are due by a stamp of their own. */
+  readonly callbacks: CallbacksByQueue
+  /** They carry a retention rule, and so are due by themselves. */
   readonly stamped: boolean
-  /** Those of them that are held by a user's transaction. */
+  /** Those that need a row that a user transaction has locked. */
   readonly busy: Set<string>
 }
 
@@ -311,12 +330,16 @@ function sum(numbers: readonly number[]): number {
   return numbers.reduce((total, each) => total + each, 0)
 }
 
-const NO_KIN: ReadonlySet<string> = new Set()
+const NONE_LINKED: ReadonlySet<string> = new Set()
 const NOTHING: Retired = { landed: 0, held: [], busy: [] }
 
-/** Where somebody is to be called, only those who know whom carry it out. */
-function isOurs({ queue }: { readonly queue: string }, cell: Partial<RetentionCell>, whom: Whom): boolean {
-  return cell.callbacks !== true || whom.has(queue)
+/** If a queue has callbacks, only the processes that have them carry out its retention. */
+function isOurs(
+  { queue }: { readonly queue: string },
+  cell: Partial<RetentionCell>,
+  callbacks: CallbacksByQueue,
+): boolean {
+  return cell.callbacks !== true || callbacks.has(queue)
 }
 
 function ruleOf(cell: Partial<RetentionCell>): KeepByState {

@@ -1,4 +1,4 @@
-// upkeep/retention/sweep.ts: finds finished jobs of which nobody said how long they are kept, and has them removed when they are old.
+// upkeep/retention/sweep.ts: finds and removes old finished jobs that carry no retention rule.
 import type { FinishedState, JobRecord, KeepByState, Millis, Time } from '../../job/job.js'
 import { expired, isUnstamped } from '../../job/retention.js'
 import type { Connection } from '../../store/connection.js'
@@ -6,15 +6,15 @@ import type { Stop } from '../../store/runtime.js'
 import type { Page } from '../../store/store.js'
 import type { Retention } from './retention.js'
 
-/** Jobs looked at in one read, and removed with it. */
+/** Jobs read, and removed, at a time. */
 const PAGE = 500
-/** The least and the most between two looks. The more workers there are, the less often each looks. */
-const LEAST: Millis = 60_000
-const MOST: Millis = 600_000
+/** The shortest and the longest time between two sweeps. The more workers there are, the less often each one sweeps. */
+const MIN_INTERVAL: Millis = 60_000
+const MAX_INTERVAL: Millis = 600_000
 
 const states: readonly FinishedState[] = ['completed', 'failed', 'cancelled']
 
-/** What a sweep needs to know of its host. */
+/** What a sweep needs of its host. */
 export interface SweepOptions {
   readonly connection: Connection
   readonly queues: readonly string[]
@@ -26,9 +26,9 @@ export interface SweepOptions {
 }
 
 /**
- * Looks at the oldest finished jobs now and then. Jobs are found in the order in which they were added, and none has
- * finished before it was added: the first one too young ends the look. So it costs what there is to remove, and nothing
- * while jobs are added, run and end.
+ * Reads the oldest finished jobs from time to time. The store returns jobs in the order in which they were added, and
+ * no job finishes before it is added, so the first one that is too young ends the sweep. The cost is proportional to
+ * the jobs removed, and jobs pay nothing when they are added, run or settled.
  */
 export class Sweep {
   readonly #options: SweepOptions
@@ -40,12 +40,12 @@ export class Sweep {
     this.#options = options
   }
 
-  /** Looks for the first time after a while, so that those who come and go do not. */
+  /** Schedules the first sweep after a while, so that short-lived workers never sweep. */
   start(): void {
     this.#schedule(0)
   }
 
-  /** Looks no more; resolves when nothing is under way. */
+  /** Stops sweeping; resolves when no sweep is in progress. */
   async stop(): Promise<void> {
     this.#stopped = true
     this.#timer?.()
@@ -56,34 +56,35 @@ export class Sweep {
   #schedule(wait: Millis): void {
     if (this.#stopped) return
     const { connection, others } = this.#options
-    const least = Math.min(MOST, LEAST * (1 + others())) * (0.75 + connection.runtime.random() / 2)
-    this.#timer = connection.runtime.timer(Math.min(MOST, Math.max(least, wait)), () => {
-      this.#working = this.#work().finally(() => (this.#working = undefined))
+    const least = Math.min(MAX_INTERVAL, MIN_INTERVAL * (1 + others())) * (0.75 + connection.runtime.random() / 2)
+    this.#timer = connection.runtime.timer(Math.min(MAX_INTERVAL, Math.max(least, wait)), () => {
+      this.#working = this.#sweep().finally(() => (this.#working = undefined))
     })
   }
 
-  async #work(): Promise<void> {
+  async #sweep(): Promise<void> {
     let next = Infinity
     try {
-      for (const queue of this.#options.queues) next = Math.min(next, await this.#queue(queue))
+      for (const queue of this.#options.queues) next = Math.min(next, await this.#sweepQueue(queue))
     } catch (error) {
       if (!this.#stopped) this.#options.failed(error)
     }
     this.#schedule(next - this.#options.now())
   }
 
-  /** Answers when the next one may be old enough. */
-  async #queue(queue: string): Promise<Time> {
+  /** Returns when the next job may be old enough. */
+  async #sweepQueue(queue: string): Promise<Time> {
     const rule = await this.#options.retention.rule(queue)
     let next = Infinity
     for (const state of states) {
       const age = rule?.[state]?.deleteAfter
-      if (rule !== undefined && age !== undefined) next = Math.min(next, await this.#state(queue, state, age, rule))
+      if (rule !== undefined && age !== undefined)
+        next = Math.min(next, await this.#sweepState(queue, state, age, rule))
     }
     return next
   }
 
-  async #state(queue: string, state: FinishedState, age: Millis, rule: KeepByState): Promise<Time> {
+  async #sweepState(queue: string, state: FinishedState, age: Millis, rule: KeepByState): Promise<Time> {
     const { connection, retention } = this.#options
     const now = this.#options.now()
     const query = { queue, states: [state], kind: 'job', order: 'oldest' } as const
@@ -93,7 +94,7 @@ export class Sweep {
       const from = cursor === undefined ? {} : { cursor }
       const page: Page<JobRecord> = await connection.store.find({ ...query, limit: PAGE, ...from })
       const old = page.items.filter((job) => isUnstamped(job) && expired(job, rule, now))
-      if (old.length > 0) await retention.take(old, now, () => this.#stopped)
+      if (old.length > 0) await retention.removeUnstamped(old, now, () => this.#stopped)
       cursor = page.cursor
       const last = page.items.at(-1)
       if (cursor === undefined || last === undefined) return now + age

@@ -1,4 +1,4 @@
-// worker/attempt/attempt.ts: one run of one job: its handler, its signal, and how it ended.
+// worker/attempt/attempt.ts: one run of a job's handler: its signal, its timeout, and its outcome.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
@@ -19,79 +19,79 @@ import { leaveTo, placeNow, runInside } from '../../store/transaction-context.js
 import type { Stop } from '../../store/runtime.js'
 import { notInBatch } from '../batches/types.js'
 import { notAwaited } from './unawaited.js'
-import type { AttemptHost, Joined } from './attempt-host.js'
+import type { AttemptHost, AttemptBatch } from './attempt-host.js'
 import { notCommitted } from './transaction/complete-given.js'
-import { Children, dependenciesOf, refuseVainWait, returned } from './children.js'
+import { Children, dependenciesOf, refuseEndlessWait, returned } from './children.js'
 import type { WaitOptions } from './children.js'
 import { Context, Snoozed, abortFor, wrap } from './context.js'
 import type { AbortReason, JobContext, JobSignal } from './context.js'
 import { failure, isThenable, leaseLost, notStored, tookTooLong, worthRetrying } from './failure.js'
-import type { Failing } from './failure.js'
+import type { FailureContext } from './failure.js'
 import { sentBack, updateRunning } from './self-update.js'
 import type { Postponed } from './self-update.js'
-import { isTakenAsIs, judge, received } from './payload.js'
-import type { LastNote, NoteOutcome } from './pending-notes.js'
+import { isUnchanged, validateResult, jobForHandler } from './payload.js'
+import type { LastNote, PublishedNote } from './pending-notes.js'
 import type { ParsedHandler } from '../options.js'
 import { EarlyExit } from './early-exit.js'
 import { PhaseRun } from '../phases/run.js'
 import { ProgressWriter } from './progress-writer.js'
-import { settleWithin } from './transaction/settle.js'
+import { settleInTransaction } from './transaction/settle.js'
 import { DurableSteps } from './steps.js'
 import { AttemptTransactions } from './transaction/attempt-transactions.js'
 
-/** A claimed job in this worker, from its claim until its outcome is durable. */
+/** A claimed job in this worker, from its claim until its settlement is durable. */
 export class Attempt {
   readonly record: JobRecord
   readonly handler: ParsedHandler
-  /** When its lease is over, by this process's clock; moved on by renewals. */
+  /** When its lease expires, by this process's clock. Renewals extend it. */
   leaseEnds: Millis
   started = false
-  /** Its place among those held, for `Bag`. */
+  /** Its index among the held attempts, for `IndexedSet`. */
   heldAt = -1
-  /** Its place among those running, for `Bag`. */
+  /** Its index among the running attempts, for `IndexedSet`. */
   runningAt = -1
-  /** Why it is no longer this worker's. */
+  /** Why the lease is lost. */
   lost: AbortReason | undefined
-  /** Why its handler was told to stop. */
+  /** Why the handler was aborted. */
   reason: AbortReason | undefined
-  /** The batch that it is run in. */
-  batch: Joined<Attempt> | undefined
-  /** What it came to, once it ended. */
+  /** The batch that it runs in. */
+  batch: AttemptBatch<Attempt> | undefined
+  /** Its outcome, once it has ended. */
   outcome: Outcome | undefined
-  /** About how many bytes its result takes, while that is on its way. */
-  weight = 0
-  /** A settlement was sent whose answer never came. */
+  /** About how many bytes its result takes, while its settlement is unacknowledged. */
+  resultBytes = 0
+  /** A settlement was sent and never acknowledged: it may or may not have been applied. */
   unsure = false
-  /** What goes with its settlement. */
-  lastWords: LastNote | undefined
-  /** The part of the handler before its first `await` is over. */
-  later = false
-  /** Somebody's transaction held the job when its lease was last to be renewed. */
+  /** The handler's last note, which is committed with the settlement. */
+  lastNote: LastNote | undefined
+  /** The handler has returned from its synchronous part, up to its first `await`. */
+  pastFirstAwait = false
+  /** At the last renewal, another transaction had the job locked. */
   busy = false
-  /** Its run of phases, if its handler has any and was called. */
+  /** Its run of phases, if the handler has phases and was called. */
   phases: PhaseRun | undefined
-  /** How it is measured, where somebody does. */
+  /** Its telemetry, if any. */
   tracing: Processing | undefined
-  /** What may have been committed in its transaction, whose answer never came. */
-  perhaps: Returned | undefined
-  /** When it is to run again once its handler has returned. */
+  /** The outcome of a transaction whose commit was never acknowledged: it may or may not have been applied. */
+  maybeCommitted: Returned | undefined
+  /** When to run again after the handler has returned. */
   postponed: Postponed | undefined
 
   readonly #host: AttemptHost<Attempt>
   #abort: AbortController | undefined
-  /** Why it was cancelled, where that was given. */
+  /** The reason given to `cancel`, if any. */
   #cancelReason: string | undefined
   #timers: Stop[] | undefined
   #snooze: Millis | undefined
-  /** What was to leave the handler was thrown in a function that it does not await. */
+  /** An early exit was thrown in a function that the handler does not await. */
   #uncaught: MillraceError | undefined
-  /** What the schema said of the payload, if it refused it: it will not become valid by trying again. */
-  #refused: MillraceError | undefined
+  /** The schema's error, if it refused the payload. A retry would not make the payload valid. */
+  #refusedPayload: MillraceError | undefined
   #done = false
-  /** What ended it before its time: its timeout, or that of its transaction. */
-  #overdue: MillraceError | undefined
-  #transacting: AttemptTransactions | undefined
-  #saying: ProgressWriter | undefined
+  /** The error of a timeout, of the handler or of its transaction. */
+  #timeoutError: MillraceError | undefined
+  #transactions: AttemptTransactions | undefined
+  #progressWriter: ProgressWriter | undefined
   #children: Children | undefined
   #steps: DurableSteps | undefined
 
@@ -102,14 +102,14 @@ export class Attempt {
     this.leaseEnds = leaseEnds
   }
 
-  /** The handler has ended, or was given up. */
+  /** The handler has ended, or was abandoned. */
   get done(): boolean {
     return this.#done
   }
 
   /** Its transactions, if it has begun any. */
   get transactions(): AttemptTransactions | undefined {
-    return this.#transacting
+    return this.#transactions
   }
 
   /** Whether the handler is running now. */
@@ -117,21 +117,23 @@ export class Attempt {
     return this.started && !this.#done
   }
 
-  /** Whether its own transaction holds the job, so that its lease cannot be renewed. */
+  /** Whether its own transaction has the job locked, so that its lease cannot be renewed. */
   get isHeldByItself(): boolean {
-    return this.#transacting?.isOpen === true
+    return this.#transactions?.isOpen === true
   }
 
-  /** Calls the handler. What it comes to is told to the host, never thrown. */
+  /** Calls the handler. Reports its outcome to the host and never throws. */
   start(): void {
     this.started = true
     this.tracing = this.#host.telemetry?.process(this.record)
     this.#armTimeout()
     const before = placeNow()
-    if (before !== undefined) leaveTo(undefined) // whoever woke us, this handler is inside nothing yet
+    if (before !== undefined) leaveTo(undefined) // this handler is in no transaction yet, even if its caller is
     try {
-      // Handlers that are known to use transactions are inside from the start, so that all that is called can join.
-      const result = this.handler.transacts ? runInside(this.transacting().place, () => this.#call()) : this.#call()
+      // Handlers that are known to use transactions enter the context at the start, so that all their calls can join.
+      const result = this.handler.transacts
+        ? runInside(this.useTransactions().position, () => this.#call())
+        : this.#call()
       leaveTo(before)
       if (!isThenable(result)) return this.#returned(result)
       result.then(
@@ -145,14 +147,14 @@ export class Attempt {
   }
 
   #call(): unknown {
-    return this.tracing === undefined ? this.#called() : this.tracing.run(() => this.#called())
+    return this.tracing === undefined ? this.#callHandler() : this.tracing.run(() => this.#callHandler())
   }
 
-  #called(): unknown {
+  #callHandler(): unknown {
     const definition = this.#host.definitionOf(this.record.name)
-    return isTakenAsIs(definition) && this.#host.middleware.length === 0
-      ? this.#run(new Job(this.#host.desk, this.record, { running: this }), new Context(this))
-      : this.#prepared(definition)
+    return isUnchanged(definition) && this.#host.middleware.length === 0
+      ? this.#run(new Job(this.#host.operations, this.record, { running: this }), new Context(this))
+      : this.#callPrepared(definition)
   }
 
   #run(job: Job, ctx: JobContext): unknown {
@@ -161,11 +163,11 @@ export class Attempt {
       if (phases !== undefined) return (this.phases = new PhaseRun(this, phases)).run(job, ctx)
       return this.batch === undefined ? this.handler.run(job, ctx) : this.batch.join(this, job, ctx)
     } finally {
-      this.later = true
+      this.pastFirstAwait = true
     }
   }
 
-  /** Tells the handler to stop. Only the first reason counts. */
+  /** Aborts the handler. Only the first reason counts. */
   abort(reason: AbortReason, cancelReason?: string): void {
     if (this.reason !== undefined || this.#done) return
     this.reason = reason
@@ -174,26 +176,26 @@ export class Attempt {
     this.batch?.aborted(this, reason)
   }
 
-  /** The job is no longer this worker's: the handler is told, and whatever it comes to is not sent. */
+  /** The lease is lost: aborts the handler; its outcome will not be sent. */
   lose(reason: AbortReason, cancelReason?: string): void {
     this.lost ??= reason
     this.abort(reason, cancelReason)
-    if (!this.#done) this.#transacting?.cut(this.notOurs())
+    if (!this.#done) this.#transactions?.abort(this.lostError())
   }
 
-  /** Lets go of a handler that does not end: its timers stop, and whatever it comes to is nobody's business. */
+  /** Abandons a handler that does not end: stops its timers, and ignores its outcome. */
   abandon(): void {
-    if (!this.#done) this.#transacting?.cut(this.notOurs())
+    if (!this.#done) this.#transactions?.abort(this.lostError())
     this.#finish()
   }
 
-  async #prepared(definition: JobDefinition | undefined): Promise<unknown> {
-    const job = await received(this.#host.desk, this.record, definition, this)
-    if (job instanceof MillraceError) throw (this.#refused = job)
+  async #callPrepared(definition: JobDefinition | undefined): Promise<unknown> {
+    const job = await jobForHandler(this.#host.operations, this.record, definition, this)
+    if (job instanceof MillraceError) throw (this.#refusedPayload = job)
     return wrap(this.#host.middleware, job, new Context(this), (ctx) => this.#run(job, ctx))
   }
 
-  /** Made when first asked for: most handlers of short jobs never look at it. */
+  /** Created on first use, because most short handlers never read it. */
   signal(): JobSignal {
     if (this.#abort === undefined) {
       this.#abort = new AbortController()
@@ -206,27 +208,27 @@ export class Attempt {
     throw this.postpone(duration)
   }
 
-  /** Whatever its handler comes to, it is to run again after that time. */
+  /** Runs the job again after that time, whatever the outcome of its handler. */
   postpone(duration: Duration): Snoozed {
     this.#snooze = parseDuration(duration, 'ctx.snooze')
     return new Snoozed('The job is snoozed.', () => this.uncaught('ctx.snooze'))
   }
 
-  /** What a call threw to leave the handler was caught by nobody: the handler does not await the function that it is in. */
+  /** Nothing caught the early exit of a call: the handler does not await the function that made it. */
   uncaught(call: string): void {
     const error = notAwaited(call, 'was called in a function that the handler does not await')
-    if (this.#done) this.#host.misbehaved(this, call, error)
+    if (this.#done) this.#host.callbackFailed(this, call, error)
     else this.#uncaught ??= error
   }
 
   /** `job.update` by its own handler. */
   update(_id: string, changes: UpdateOptions): Promise<Done> {
-    return updateRunning(this, this.#host.desk, changes)
+    return updateRunning(this, this.#host.operations, changes)
   }
 
-  /** What its handler does once for the job. */
+  /** The durable steps of its handler. */
   get steps(): DurableSteps {
-    return (this.#steps ??= new DurableSteps(this, this.#host.desk))
+    return (this.#steps ??= new DurableSteps(this, this.#host.operations))
   }
 
   get children(): Children {
@@ -236,54 +238,54 @@ export class Attempt {
   }
 
   add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
-    if (this.#transacting?.given !== undefined)
+    if (this.#transactions?.userSettlement !== undefined)
       return Promise.reject(outOfOrder('ctx.add was called after ctx.complete({ tx })'))
-    return this.children.add(this.#transacting?.planning, name, data, options)
+    return this.children.add(this.#transactions?.planning, name, data, options)
   }
 
   waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never {
-    return this.children.waitFor(children, options, this.#transacting?.successors !== undefined)
+    return this.children.waitFor(children, options, this.#transactions?.followUps !== undefined)
   }
 
   dependencies(options?: PageOptions): Promise<readonly Ended[] | DependencyPage> {
-    return dependenciesOf(this.#host.desk, this.record, this.#host.definitionOf(this.record.name), options)
+    return dependenciesOf(this.#host.operations, this.record, this.#host.definitionOf(this.record.name), options)
   }
 
-  /** What its handler says. */
-  get saying(): ProgressWriter {
-    return (this.#saying ??= new ProgressWriter(this, this.#host))
+  /** Writes the notes of its handler. */
+  get progressWriter(): ProgressWriter {
+    return (this.#progressWriter ??= new ProgressWriter(this, this.#host))
   }
 
-  /** What was said last and has not left yet. */
-  takeLastWords(): LastNote | undefined {
-    return this.#saying?.takeLast()
+  /** Removes and returns the note that has not been sent yet. */
+  takeLastNote(): LastNote | undefined {
+    return this.#progressWriter?.takeLast()
   }
 
-  /** Tells of what landed with its settlement. */
-  told(said: NoteOutcome): void {
-    this.#host.noted(this, said, { ok: true, inserted: [] })
+  /** Publishes a note that was committed with the settlement. */
+  publishNote(note: PublishedNote): void {
+    this.#host.noted(this, note, { ok: true, inserted: [] })
   }
 
-  /** Whether jobs were added that leave with its settlement. */
+  /** Whether jobs were added that are to be committed with its settlement. */
   get adds(): boolean {
     const own = this.#children?.own
     return own !== undefined && (own.isBusy || own.also.length > 0)
   }
 
-  /** Whether its handler asked to run again, and has only to end. */
-  get leaves(): boolean {
+  /** Whether the handler has asked to run again, and only has to end. */
+  get endsEarly(): boolean {
     return this.#snooze !== undefined || this.#children?.waits === true || this.#steps?.outcome !== undefined
   }
 
-  /** Fails with this after that time. */
+  /** Fails the attempt with this error after that time. */
   arm(timeout: Millis, error: () => MillraceError): Stop {
-    const stop = this.#host.desk.connection.runtime.timer(timeout, () => this.stop(error()))
+    const stop = this.#host.operations.connection.runtime.timer(timeout, () => this.stop(error()))
     this.#timers = [...(this.#timers ?? []), stop]
     return stop
   }
 
-  /** The error for what comes when the job is no longer this worker's, or its handler has ended. */
-  notOurs(): MillraceError {
+  /** The error of a call made after the lease is lost, or after the handler has ended. */
+  lostError(): MillraceError {
     const ended = this.lost === undefined && this.#done
     return leaseLost(this.record, ended ? 'its handler had ended; await what it says' : (this.lost ?? 'lease-lost'))
   }
@@ -293,18 +295,21 @@ export class Attempt {
     if (timeout !== undefined) this.arm(timeout, () => tookTooLong(timeout))
   }
 
-  /** It took too long: it is told to stop, fails with this unless it was stopping, and is given up if it goes on. */
+  /**
+   * The attempt took too long: aborts it, fails it with this error unless it was aborted before, and abandons it if it
+   * still does not end.
+   */
   stop(error: MillraceError): void {
-    if (this.#done || this.#overdue !== undefined) return
-    if (this.reason === undefined || error.code === 'TRANSACTION_TOO_LONG') this.#overdue = error
+    if (this.#done || this.#timeoutError !== undefined) return
+    if (this.reason === undefined || error.code === 'TRANSACTION_TOO_LONG') this.#timeoutError = error
     const giveUp = (): void => {
       if (this.#done) return
       this.#finish()
-      this.#transacting?.cut(error)
-      this.#host.stuck(this, failure(this.#failing, error, true))
+      this.#transactions?.abort(error)
+      this.#host.stuck(this, failure(this.#failureContext, error, true))
     }
     this.#finishTimers()
-    this.#timers = [this.#host.desk.connection.runtime.timer(this.#host.settings.abandonAfter, giveUp)]
+    this.#timers = [this.#host.operations.connection.runtime.timer(this.#host.settings.abandonAfter, giveUp)]
     this.abort('timeout')
   }
 
@@ -318,31 +323,31 @@ export class Attempt {
   }
 
   #returned(value: unknown): void {
-    if (this.#done || this.#steps?.delay(() => this.#returned(value)) === true) return
-    const unheard = this.#steps?.unheard
-    if (unheard !== undefined) return this.#threw(unheard.error)
+    if (this.#done || this.#steps?.waitForSteps(() => this.#returned(value)) === true) return
+    const unawaited = this.#steps?.unawaitedFailure
+    if (unawaited !== undefined) return this.#threw(unawaited.error)
     if (this.#uncaught !== undefined) return this.#threw(this.#uncaught)
-    if (this.lost !== undefined || this.#overdue !== undefined || this.leaves) return this.#threw(undefined)
+    if (this.lost !== undefined || this.#timeoutError !== undefined || this.endsEarly) return this.#threw(undefined)
     if (this.postponed !== undefined) return this.#end({ kind: 'snoozed', for: this.postponed })
-    const [work, children] = [this.#transacting, this.#children]
-    const busy = children?.own.isBusy === true ? children.own.close() : work?.isBusy ? work.settledDown() : undefined
-    if (busy === undefined) return this.#judge(value === undefined ? work?.value : value)
-    // It did not wait for what it called: that belongs to it all the same.
+    const [work, children] = [this.#transactions, this.#children]
+    const busy = children?.own.isBusy === true ? children.own.close() : work?.isBusy ? work.callsSettled() : undefined
+    if (busy === undefined) return this.#validate(value === undefined ? work?.value : value)
+    // The handler did not await its own calls: they are part of it all the same.
     busy.then(
       () => this.#returned(value),
       (error: unknown) => this.#threw(error),
     )
   }
 
-  /** Holds a result against its schema. */
-  #judge(value: unknown): void {
+  /** Validates a result against its schema. */
+  #validate(value: unknown): void {
     const schema = this.#host.definitionOf(this.record.name)?.output
     if (schema === undefined) return this.#completed(value)
     const passed = (each: unknown): void => void (this.#done || this.#completed(each))
-    judge(schema, value, passed, (error) => {
+    validateResult(schema, value, passed, (error) => {
       if (this.#done) return
-      // One that goes on with its chain may leave the result to the next.
-      if (value === undefined && this.#transacting?.successors?.goesOn === true) this.#completed(undefined)
+      // A job that continues its chain may leave the result to the next job.
+      if (value === undefined && this.#transactions?.followUps?.goesOn === true) this.#completed(undefined)
       else this.#failed(error, false)
     })
   }
@@ -354,12 +359,12 @@ export class Attempt {
     } catch (error) {
       return this.#failed(notStored('The handler', error), false)
     }
-    const work = this.#transacting
-    this.#end(returned(result, work?.isOpen === true ? work.successors : this.successors))
+    const work = this.#transactions
+    this.#end(returned(result, work?.isOpen === true ? work.followUps : this.followUps))
   }
 
   #threw(thrown: unknown): void {
-    if (this.#done || this.#steps?.delay(() => this.#threw(thrown)) === true) return
+    if (this.#done || this.#steps?.waitForSteps(() => this.#threw(thrown)) === true) return
     if (this.lost !== undefined) {
       this.#finish()
       return this.#host.endedLost(this)
@@ -370,85 +375,101 @@ export class Attempt {
       if (this.#children?.waits === true) return this.#wait(this.#children)
       if (this.#snooze !== undefined) return this.#end({ kind: 'snoozed', for: this.#snooze })
     }
-    if (this.#overdue !== undefined) return this.#failed(this.#overdue, true)
+    if (this.#timeoutError !== undefined) return this.#failed(this.#timeoutError, true)
     if (this.reason === 'shutdown') return this.#end({ kind: 'interrupted' })
     if (this.#uncaught !== undefined && (error === this.#uncaught || isInstance(error, EarlyExit))) {
-      return this.#failed(this.#uncaught, false) // it would be the same the next time
+      return this.#failed(this.#uncaught, false) // a retry would only repeat it
     }
-    // Not `===` alone: `throw undefined` is no refusal.
-    const refused = (this.#refused !== undefined && error === this.#refused) || this.#steps?.refused(error) === true
-    this.#failed(error, !refused && worthRetrying(this.#failing, error))
+    // Not `===` alone: `throw undefined` is not a refusal.
+    const refused =
+      (this.#refusedPayload !== undefined && error === this.#refusedPayload) || this.#steps?.isFatal(error) === true
+    this.#failed(error, !refused && worthRetrying(this.#failureContext, error))
   }
 
   #wait(children: Children): void {
-    refuseVainWait(this.#host.desk, this.record, children).then(
+    refuseEndlessWait(this.#host.operations, this.record, children).then(
       () => !this.#done && this.#end(children.outcome()),
-      (error: unknown) => !this.#done && this.#failed(error, worthRetrying(this.#failing, error)),
+      (error: unknown) => !this.#done && this.#failed(error, worthRetrying(this.#failureContext, error)),
     )
   }
 
   #failed(error: unknown, retryable: boolean): void {
-    this.#end(failure(this.#failing, error, retryable))
+    this.#end(failure(this.#failureContext, error, retryable))
   }
 
   #end(ended: Outcome): void {
     this.#finish()
-    const work = this.#transacting
-    const outcome = (this.outcome = work?.given === undefined ? ended : this.#endedGiven(ended, work.given))
+    const work = this.#transactions
+    const outcome = (this.outcome =
+      work?.userSettlement === undefined ? ended : this.#endedInUserTransaction(ended, work.userSettlement))
     if (work === undefined || (outcome.kind === 'returned' && !work.isOpen)) return this.#host.ended(this, outcome)
-    if (outcome.kind === 'returned') void settleWithin(this, this.#host, work, outcome, this.#children?.own.also ?? [])
+    if (outcome.kind === 'returned')
+      void settleInTransaction(this, this.#host, work, outcome, this.#children?.own.also ?? [])
     else void work.rollBack(new Error('The handler failed.')).then(() => this.#host.ended(this, outcome))
   }
 
   /**
-   * It was settled in a transaction of the user's, of which nobody says whether it was committed. If it was, what is sent now is
-   * refused by its fence, and that settlement is taken to stand.
+   * The job was settled in a user transaction, and whether that was committed is unknown. If it was, the fence refuses
+   * what is sent now, and the settlement of that transaction counts.
    */
-  #endedGiven(ended: Outcome, given: Returned): Outcome {
+  #endedInUserTransaction(ended: Outcome, settled: Returned): Outcome {
     this.unsure = true
-    this.perhaps = given
+    this.maybeCommitted = settled
     return ended.kind === 'returned' ? this.failedWith(notCommitted(this.record)) : ended
   }
 
-  /** A result as it is stored; rejects where its schema refuses it. */
+  /** Encodes a result for the store; rejects if its schema refuses it. */
   async stored(value: unknown): Promise<JsonText | undefined> {
     const schema = this.#host.definitionOf(this.record.name)?.output
     const taken =
-      schema === undefined ? value : await new Promise<unknown>((pass, refuse) => judge(schema, value, pass, refuse))
+      schema === undefined
+        ? value
+        : await new Promise<unknown>((pass, refuse) => validateResult(schema, value, pass, refuse))
     return taken === undefined ? undefined : encodeJson(taken, 'result')
   }
 
-  /** What a failure comes to, which is found only when the handler has returned. What is too large stays too large. */
+  /**
+   * The outcome of a failure that is found only after the handler has returned. Data that is too large stays too large,
+   * so that is not retried.
+   */
   failedWith(error: unknown): Outcome {
-    const worth = !isMillraceError(error, 'DATA_TOO_LARGE') && worthRetrying(this.#failing, error)
-    return failure(this.#failing, error, worth)
+    const worth = !isMillraceError(error, 'DATA_TOO_LARGE') && worthRetrying(this.#failureContext, error)
+    return failure(this.#failureContext, error, worth)
   }
 
-  /** What `ctx.add` and the callback of `ctx.complete` asked for. */
-  get successors(): FollowUps | undefined {
-    const done = this.#transacting?.successors
-    return this.#children === undefined ? done : this.#children.and(done)
+  /** The jobs that `ctx.add` and the callback of `ctx.complete` added. */
+  get followUps(): FollowUps | undefined {
+    const done = this.#transactions?.followUps
+    return this.#children === undefined ? done : this.#children.combined(done)
   }
 
-  /** Made when first asked for, as the signal. */
-  transacting(): AttemptTransactions {
+  /** Created on first use. */
+  useTransactions(): AttemptTransactions {
     if (this.batch !== undefined) throw notInBatch()
     if (this.postponed !== undefined) throw sentBack()
-    if (this.#transacting === undefined) {
-      this.#transacting = new AttemptTransactions(this, this.#host)
-      if (this.#host.desk.connection.store.can.transactions) this.handler.transacts = true
+    if (this.#transactions === undefined) {
+      this.#transactions = new AttemptTransactions(this, this.#host)
+      if (this.#host.operations.connection.store.can.transactions) this.handler.transacts = true
     }
-    return this.#transacting
+    return this.#transactions
   }
 
-  /** Resolves when all that was said until now is durable or refused; undefined where nothing is under way. */
-  get quiet(): Promise<void> | undefined {
-    return this.#saying?.quiet
+  /** Resolves when all notes so far are durable or refused; undefined if none is pending. */
+  get notesSettled(): Promise<void> | undefined {
+    return this.#progressWriter?.notesSettled
   }
 
-  get #failing(): Failing {
-    const { desk, settings } = this.#host
-    const misbehaved: Failing['misbehaved'] = (what, cause) => this.#host.misbehaved(this, what, cause)
-    return { record: this.record, handler: this.handler, desk, settings, phase: this.phases?.failing, misbehaved }
+  get #failureContext(): FailureContext {
+    const { operations, settings } = this.#host
+    const callbackFailed: FailureContext['callbackFailed'] = (what, cause) =>
+      this.#host.callbackFailed(this, what, cause)
+    return {
+      record: this.record,
+      handler: this.handler,
+      operations,
+      settings,
+      phase: this.phases?.phaseFailure,
+      callbackFailed,
+    }
   }
 }

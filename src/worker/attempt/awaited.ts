@@ -1,29 +1,29 @@
-// worker/attempt/awaited.ts: promises of calls by handlers, which may not wait for them.
+// worker/attempt/awaited.ts: promises that detect whether the handler awaits them.
 
-/** A promise that tells when somebody waits for it. Those who do not are not brought down by it. */
+/** A promise that calls back when it is awaited. One that is not awaited causes no unhandled rejection. */
 export class AwaitedPromise<T> extends Promise<T> {
-  /** What `then` and the like make are promises like any other. */
+  /** `then` and the like return ordinary promises. */
   static override get [Symbol.species](): PromiseConstructor {
     return Promise
   }
 
-  readonly #heard: () => void
+  readonly #onAwait: () => void
   readonly #follows: boolean
   #ending = false
 
-  /** `follows`: with `.then(f)` alone nobody waits yet, but may for what that gives. */
+  /** `follows`: a `.then(f)` alone does not count as awaiting; awaiting its result does. */
   constructor(
     work: (resolve: (value: T) => void, reject: (error: unknown) => void) => void,
-    heard: () => void,
+    onAwait: () => void,
     follows: boolean,
   ) {
     super(work)
-    this.#heard = heard
+    this.#onAwait = onAwait
     this.#follows = follows
     super.then(undefined, () => {})
   }
 
-  // oxlint-disable-next-line unicorn/no-thenable -- it is a promise, and hears who waits for it
+  // oxlint-disable-next-line unicorn/no-thenable -- it is a promise, and detects who awaits it
   override then<A = T, B = never>(
     done?: ((value: T) => A | PromiseLike<A>) | null,
     failed?: ((reason: unknown) => B | PromiseLike<B>) | null,
@@ -31,7 +31,7 @@ export class AwaitedPromise<T> extends Promise<T> {
     const next = super.then(done, failed)
     if (this.#ending) return next
     if (!this.#follows || typeof failed === 'function') {
-      this.#heard()
+      this.#onAwait()
       return next
     }
     return this.#followed(next)
@@ -39,13 +39,13 @@ export class AwaitedPromise<T> extends Promise<T> {
 
   override finally(then?: (() => void) | null): Promise<T> {
     if (!this.#follows) return super.finally(then)
-    this.#ending = true // it calls `then` with both, though nobody waits for it
+    this.#ending = true // it calls `then` with both callbacks, although nothing awaits the result yet
     const next = super.finally(then)
     this.#ending = false
     return this.#followed(next)
   }
 
   #followed<A>(next: Promise<A>): Promise<A> {
-    return new AwaitedPromise<A>((resolve, reject) => void next.then(resolve, reject), this.#heard, true)
+    return new AwaitedPromise<A>((resolve, reject) => void next.then(resolve, reject), this.#onAwait, true)
   }
 }

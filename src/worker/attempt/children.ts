@@ -1,4 +1,4 @@
-// worker/attempt/children.ts: the jobs that a handler adds beside its settlement, and the wait for them: `ctx.add`, `ctx.waitFor`.
+// worker/attempt/children.ts: the jobs that a handler adds, and its wait for them: `ctx.add`, `ctx.waitFor`.
 import type { NewEdge } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
 import type { FailurePolicy, JobRecord } from '../../job/job.js'
@@ -24,13 +24,13 @@ import { EarlyExit } from './early-exit.js'
 
 /** How a job waits for its children. */
 export interface WaitOptions {
-  /** What the failure of one of them means for the job, where it does not say itself. Default `fail`. */
+  /** What the failure of a child means for the job, unless the child has its own `onFailure`. Default `fail`. */
   readonly onFailure?: FailurePolicy
-  /** Cancel those that are unfinished before the failure of another fails or removes the job. Default false. */
+  /** Cancel the unfinished children before the failure of another fails or removes the job. Default false. */
   readonly cancelSiblings?: boolean
 }
 
-/** Thrown by `ctx.waitFor` to leave the handler. */
+/** Thrown by `ctx.waitFor` to end the run. */
 class Waiting extends EarlyExit {
   override readonly name = 'Waiting'
 }
@@ -38,7 +38,7 @@ class Waiting extends EarlyExit {
 /** The outcome of an attempt that waits. */
 type Waits = Extract<Outcome, { kind: 'waits' }>
 
-/** What one attempt adds, and waits for. */
+/** The jobs that one attempt adds and waits for. */
 export class Children {
   readonly #record: JobRecord
   readonly #own: FollowUps
@@ -47,7 +47,7 @@ export class Children {
   #edges: readonly NewEdge[] | undefined
   #all: FollowUps | undefined
 
-  /** `uncaught` is called where what `ctx.waitFor` threw was caught by nobody. */
+  /** `uncaught` is called if nothing caught what `ctx.waitFor` threw. */
   constructor(record: JobRecord, adder: Adder, uncaught: (call: string) => void) {
     this.#record = record
     this.#uncaught = uncaught
@@ -55,20 +55,20 @@ export class Children {
     this.#own = new FollowUps(adder, record, undefined)
   }
 
-  /** Those added with `ctx.add`, outside of `ctx.complete`. */
+  /** The jobs added with `ctx.add`, outside of `ctx.complete`. */
   get own(): FollowUps {
     return this.#own
   }
 
-  /** Those and what the callback of `ctx.complete` asked for, as one settlement. */
-  and(done: FollowUps | undefined): FollowUps {
+  /** The same, combined with the jobs that the callback of `ctx.complete` added, as one settlement. */
+  combined(done: FollowUps | undefined): FollowUps {
     return done === undefined ? this.#own : (this.#all ??= this.#own.and(done))
   }
 
-  /** `ctx.add`: with the callback of `ctx.complete` that is running, or else with whatever this attempt comes to. */
+  /** `ctx.add`: joins the callback of `ctx.complete` that is running, or else the settlement of this attempt. */
   add(inside: FollowUps | undefined, name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
     const added = (inside ?? this.#own).planning().add(name, data, options ?? NO_OPTIONS)
-    added.catch(() => {}) // the attempt fails with it, whether or not the handler waits
+    added.catch(() => {}) // the attempt fails with the error, whether or not the handler awaits the call
     return added
   }
 
@@ -107,7 +107,7 @@ export class Children {
     return this.#edges !== undefined
   }
 
-  /** Refuses to wait for what waits for the job. */
+  /** Throws if one of the jobs to wait for waits for this job. */
   refuseCycle(known?: JobDetails): Promise<void> {
     return this.#adder.refuseCycle('ctx.waitFor', this.#record, this.outcome().for, this.#own.also, known)
   }
@@ -119,11 +119,18 @@ export class Children {
   }
 }
 
-/** Refuses a wait for one that waits for the job, or for nothing but what the job has waited for already: its handler would run again for ever. */
-export async function refuseVainWait(desk: JobOperations, { id }: JobRecord, children: Children): Promise<void> {
+/**
+ * Throws if a job to wait for waits for this job, or if this job has waited for all of them already: its handler would
+ * run again for ever.
+ */
+export async function refuseEndlessWait(
+  operations: JobOperations,
+  { id }: JobRecord,
+  children: Children,
+): Promise<void> {
   await children.own.close()
   const { for: edges } = children.outcome()
-  const { jobs } = await desk.way().details({ jobs: [id], parts: ['edges', 'dependents', 'kin'] })
+  const { jobs } = await operations.way().details({ jobs: [id], parts: ['edges', 'dependents', 'kin'] })
   const known = new Map((jobs[0]?.edges ?? []).map((edge) => [edge.chain, edge.state]))
   await children.refuseCycle(jobs[0])
   const isOver = (chain: string): boolean => known.has(chain) && known.get(chain) !== 'open'
@@ -135,25 +142,25 @@ export async function refuseVainWait(desk: JobOperations, { id }: JobRecord, chi
   )
 }
 
-/** What those that a job waited for came to, in order: all of it, or a page. */
+/** The outcomes of the jobs that a job waited for, in order: all of them, or a page. */
 export async function dependenciesOf(
-  desk: JobOperations,
+  operations: JobOperations,
   record: JobRecord,
   definition: JobDefinition | undefined,
   options: PageOptions = {},
 ): Promise<readonly Ended[] | DependencyPage> {
   const { id, name } = record
   const page = pageIn(options, 'ctx.dependencies')
-  if (page !== undefined) return dependencyPage(desk, record, definition, page)
-  const [found] = await stepwise(readDetails(desk.way(), { jobs: [id], parts: ['edges', 'outcomes'] }))
+  if (page !== undefined) return dependencyPage(operations, record, definition, page)
+  const [found] = await stepwise(readDetails(operations.way(), { jobs: [id], parts: ['edges', 'outcomes'] }))
   const ended = (found?.edges ?? []).filter((edge) => !isOfSignal(edge)).map(endedOf)
   refuseWrongAfter(name, definition, namesOf(ended), 'ctx.dependencies')
   return ended
 }
 
-/** A page of them. One that holds nothing but signals is passed over. */
+/** A page of the outcomes. A page that holds only signals is skipped. */
 async function dependencyPage(
-  desk: JobOperations,
+  operations: JobOperations,
   { id, name }: JobRecord,
   definition: JobDefinition | undefined,
   page: PageOptions,
@@ -163,7 +170,7 @@ async function dependencyPage(
   let after = cursor === undefined ? undefined : Number(cursor)
   do {
     const edges = { limit, ...(after !== undefined && { after }) }
-    const { jobs } = await desk.way().details({ jobs: [id], parts: ['edges', 'outcomes'], edges })
+    const { jobs } = await operations.way().details({ jobs: [id], parts: ['edges', 'outcomes'], edges })
     for (const edge of jobs[0]?.edges ?? []) if (!isOfSignal(edge)) ended.push(endedOf(edge))
     after = jobs[0]?.more?.edges
   } while (ended.length === 0 && after !== undefined)
@@ -176,14 +183,14 @@ function namesOf(ended: readonly Ended[]): readonly string[] {
   return ended.map(({ name }) => name)
 }
 
-/** The outcome of a handler that returned, with what was asked for. */
-export function returned(result: Returned['result'], successors: FollowUps | undefined): Returned {
-  return successors === undefined ? { kind: 'returned', result, also: NOTHING } : successors.with(result)
+/** The outcome of a handler that returned, with the jobs that it added. */
+export function returned(result: Returned['result'], followUps: FollowUps | undefined): Returned {
+  return followUps === undefined ? { kind: 'returned', result, also: NOTHING } : followUps.with(result)
 }
 
 const NOTHING: readonly never[] = []
 
-/** What a wait fails with that was refused though all its children could be added. */
+/** The error of a wait that was refused although all its children could be added. */
 export function cannotWait({ id }: JobRecord, verdict: Verdict & { ok: false }): MillraceError {
   return new MillraceError(
     'DEPENDENCY_MISSING',

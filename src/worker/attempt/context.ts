@@ -1,4 +1,4 @@
-// worker/attempt/context.ts: what a handler is given beside its job.
+// worker/attempt/context.ts: the context of a handler, `ctx`, and middleware that wraps handlers.
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
 import { cleanText } from '../../job/failure.js'
@@ -21,18 +21,18 @@ import type { NoteEntry } from './pending-notes.js'
 /** Why a running handler should stop. */
 export type AbortReason = 'cancelled' | 'lease-lost' | 'completed-elsewhere' | 'removed' | 'timeout' | 'shutdown'
 
-/** Why a job was taken from its worker; of one that was cancelled, with the reason that was given. */
-export type Why = readonly [reason: AbortReason, cancelReason?: string | undefined]
+/** Why a lease is lost; with the reason given to `cancel`, if the job was cancelled with one. */
+export type LostReason = readonly [reason: AbortReason, cancelReason?: string | undefined]
 
-/** What a handler's signal aborts with. */
+/** The abort reason of a handler's signal. */
 export class JobAbort extends Error {
   override readonly name = 'AbortError'
   /** Why the handler should stop. */
   readonly reason: AbortReason
-  /** The reason that was given to `cancel`, of a job that was cancelled for one. */
+  /** The reason given to `cancel`, if the job was cancelled with one. */
   readonly cancelReason: string | undefined
 
-  /** What a signal aborts with, for tests of handlers. */
+  /** The abort reason of a signal; public for tests of handlers. */
   constructor(reason: AbortReason, message: string, cancelReason?: string) {
     super(message)
     this.reason = reason
@@ -49,7 +49,7 @@ const messages: Readonly<Record<AbortReason, string>> = {
   shutdown: 'The worker is shutting down.',
 }
 
-/** What a signal aborts with for a reason. */
+/** The error that a signal aborts with. */
 export function abortFor(reason: AbortReason, cancelReason?: string): JobAbort {
   if (cancelReason === undefined) return new JobAbort(reason, messages[reason])
   return new JobAbort(reason, `The job was cancelled: ${cancelReason}`, cancelReason)
@@ -62,28 +62,28 @@ export interface JobSignal extends AbortSignal {
 }
 
 /**
- * How `ctx.prepare` and `ctx.complete` belong together.
+ * How the transactions of `ctx.prepare` and `ctx.complete` relate.
  *
- * - `atomic`: both run in one transaction, which holds the job from the first on.
- * - `staged`: each runs in a transaction of its own; between them, the lease is renewed, and nothing is held.
+ * - `atomic`: both run in one transaction, which locks the job from the first on.
+ * - `staged`: each runs in its own transaction. Between them, the lease is renewed and nothing is locked.
  */
 export type Mode = 'atomic' | 'staged'
 
-/** How `ctx.prepare` runs. */
+/** Options of `ctx.prepare`. */
 export interface PrepareOptions {
   /** One transaction with `ctx.complete`, or two. */
   readonly mode: Mode
 }
 
-/** How long a signal is waited for. */
+/** Options of `ctx.waitForSignal`. */
 export interface SignalOptions {
-  /** Give up after this long, with `SIGNAL_TIMEOUT`. Counted from the first wait for it. Default: no bound. */
+  /** Give up after this long, with `SIGNAL_TIMEOUT`. Counted from the first wait for the signal. Default: no limit. */
   readonly timeout?: Duration
 }
 
 /**
- * What a handler is given beside its job. `S` says what its transactions are, `Jobs` what may be added, `Next` what its chain
- * may go on with, and `Waited` what those that it waited for came to.
+ * What a handler gets besides its job. `S` determines the type of its transactions, `Jobs` the jobs it may add, `Next`
+ * the jobs its chain may continue with, and `Waited` the outcomes of the jobs it waited for.
  */
 export interface JobContext<
   S extends Store = Store,
@@ -91,61 +91,63 @@ export interface JobContext<
   Next extends NameOf<Jobs> = NameOf<Jobs>,
   Waited extends readonly Ended[] = readonly Ended[],
 > {
-  /** Aborts when the handler should stop; `signal.reason?.reason` says why. */
+  /** Aborts when the handler should stop; `signal.reason?.reason` is why. */
   readonly signal: JobSignal
   /**
-   * Tells how far the job is: any JSON. Resolves when it is durable; calls within one batch leave as one. While a
-   * transaction of the handler is open it is written there, and lands with it.
+   * Reports the progress of the job: any JSON. Resolves when it is durable. Calls made while a batch is in flight are
+   * merged into one write. While a transaction of the handler is open, it is written and committed there.
    */
   progress<T>(value: T & Jsonable<T>): Promise<void>
-  /** Writes a line to the job's log. Resolves when it is durable, or written in the transaction that is open. */
+  /** Writes a line to the job's log. Resolves when it is durable, or written in the open transaction. */
   log(line: string): Promise<void>
   /**
-   * Runs the callback in a transaction before the work itself, to read what it needs. Only before `ctx.complete`, and to
-   * be taken from `ctx` before the handler's first `await`. What the callback throws undoes what it wrote.
+   * Runs the callback in a transaction before the work itself, to read what that needs. Call it before `ctx.complete`,
+   * and read it from `ctx` before the handler's first `await`. If the callback throws, its writes are rolled back.
    */
   prepare<T>(options: PrepareOptions, work: (inside: Inside<S>) => T | Promise<T>): Promise<T>
   /**
-   * Runs the callback in the transaction in which the job will settle, when the handler has returned: what it writes, the
-   * jobs it adds and the settlement are there together or not at all. An error undoes all of it, also one that the handler
-   * throws afterwards. Without `ctx.prepare`: called before the handler's first `await` it is `atomic`, else `staged`.
-   * The job's result is what the handler returns, or else what the callback did.
+   * Runs the callback in the transaction that settles the job once the handler has returned: its writes, the jobs it
+   * adds and the settlement are committed together or not at all. An error rolls back all of it, even if the handler
+   * throws it later. Without `ctx.prepare`, it is `atomic` if called before the handler's first `await`, else `staged`.
+   * The job's result is what the handler returns, or else what the callback returned.
    */
   complete<T>(work: (inside: NoInfer<Completing<S, Jobs, Next>>) => T | Promise<T>): Promise<T>
   /**
-   * The same in a transaction that you have open, of Prisma, Drizzle or any other library, and that you end: the job is locked
-   * there first, and its settlement is the last statement when this resolves. Its result is what the callback returns. Commit
-   * right after it, before the handler returns; if you roll back, nothing has happened, and the attempt fails.
+   * The same in a transaction that you have opened, with Prisma, Drizzle or any other library, and that you end. It
+   * locks the job there first, and when it resolves, the settlement is the last statement. The job's result is what the
+   * callback returns. Commit right after it, before the handler returns. If you roll back, nothing has happened, and
+   * the attempt fails.
    */
   complete<T, Taken extends TakenBy<S>>(
     options: { readonly tx: Taken },
     work: (inside: NoInfer<{ readonly tx: Taken } & Planning<Jobs, Next>>) => T | Promise<T>,
   ): Promise<T>
   /**
-   * Adds a child to the same queue, in the commit in which this attempt settles or begins to wait: it is there if, and only
-   * if, that is. An attempt that fails adds nothing. Inside the callback of `ctx.complete` it is the same as its `add`.
+   * Adds a child to the same queue, in the commit in which this attempt settles or begins to wait: it exists if and
+   * only if that is committed. An attempt that fails adds nothing. Inside the callback of `ctx.complete` it is the same
+   * as its `add`.
    */
   add<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputFor<Jobs, Name>>): Promise<Planned>
   /**
-   * Ends this run here, gives the attempt and the slot back, and runs the handler again from its start when all of these
-   * have ended: children added with `ctx.add`, or any other jobs. Then `ctx.dependencies()` tells what they came to. Never
-   * returns.
+   * Ends this run here and frees the slot; the attempt does not count. The handler runs again from its start when all
+   * of these jobs have ended: children added with `ctx.add`, or any other jobs. Then `ctx.dependencies()` returns their
+   * outcomes. Never returns.
    */
   waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
   /** A page of what those that this job waited for came to, in order: at most `limit` of them, or 8 MiB of results, about. */
   dependencies(options: PageWish): Promise<DependencyPage<Waited[number]>>
   /**
-   * All of what those that this job waited for came to, in order: `after`, the children of a flow, and those of `ctx.waitFor`. Each
-   * has `id`, `name` and `status`, and a `result` or an `error`; failed and cancelled ones are among them where they were
-   * ignored.
+   * The outcomes of all jobs that this job waited for, in order: `after`, the children of a flow, and those of
+   * `ctx.waitFor`. Each has `id`, `name` and `status`, and a `result` or an `error`. Failed and cancelled ones are
+   * included if their failure was ignored.
    */
   dependencies(): Promise<Waited>
-  /** Ends this run here, gives the attempt back, and runs the job again after that time. Never returns. */
+  /** Ends this run here and runs the job again after that time; the attempt does not count. Never returns. */
   snooze(duration: Duration): never
   /**
-   * Does something once for the job, however often its handler runs: what `fn` came to is remembered across retries, crashes
-   * and retries by hand, and given again under the same name. Resolves when that is durable. What `fn` throws is not
-   * remembered. A result that is no JSON, or too large, fails the job for good.
+   * Does something once for the job, however often its handler runs. The result of `fn` is kept across retries, crashes
+   * and manual retries, and returned again under the same name. Resolves when the result is durable. An error of `fn`
+   * is not kept. A result that is not JSON, or too large, fails the job permanently.
    */
   step<T>(name: string, fn: () => (T & Jsonable<T>) | Promise<T & Jsonable<T>>): Promise<T>
   /** The same, for a union that is returned at once: of that, the compiler would infer one member above. */
@@ -154,26 +156,27 @@ export interface JobContext<
     fn: (() => T | Promise<T>) & (() => NoInfer<Jsonable<T>> | Promise<NoInfer<Jsonable<T>>>),
   ): Promise<T>
   /**
-   * Ends this run here, gives the attempt and the slot back, and runs the handler again from its start after that time; then it
-   * passes, as it does in all later runs. `promote` ends it early. Await it.
+   * Ends this run here and frees the slot; the attempt does not count. The handler runs again from its start after that
+   * time, and then this call returns at once, as in all later runs. `promote` ends the sleep early. Await it.
    */
   sleep(name: string, duration: Duration): Promise<void>
   /**
-   * What `queue.signal(id, name, data)` sent to this job, before or after this call. Until it has come, ends this run here, gives
-   * the attempt and the slot back, and runs the handler again from its start when it comes. Rejects with `SIGNAL_TIMEOUT` where
-   * it did not come within `timeout`. One signal of a name for a job. Await it.
+   * The data that `queue.signal(id, name, data)` sent to this job, before or after this call. If it has not arrived,
+   * ends this run here and frees the slot; the attempt does not count. The handler runs again from its start when the
+   * signal arrives. Rejects with `SIGNAL_TIMEOUT` if it does not arrive within `timeout`. A job gets one signal of each
+   * name. Await it.
    */
   waitForSignal<T = unknown>(name: string, options?: SignalOptions): Promise<T>
 }
 
-/** Thrown by `ctx.snooze` to leave the handler. */
+/** Thrown by `ctx.snooze` to end the run. */
 export class Snoozed extends EarlyExit {
   override readonly name = 'Snoozed'
 }
 
 /**
- * Wraps each run of a handler; the first is the outermost. What is given to `next` is added to the context of all that
- * come after it. It may change the result, but a failure it swallows completes the job.
+ * Wraps each run of a handler; the first is the outermost. What it passes to `next` is added to the context of
+ * everything inside it. It may change the result, but if it swallows an error, the job completes.
  */
 export type Middleware<Extra extends object | void = object | void> = (
   job: Job,
@@ -186,7 +189,7 @@ export function middleware<Extra extends object | void = object | void>(run: Mid
   return run
 }
 
-/** What a list of middleware adds to the context, all together. */
+/** What a list of middleware adds to the context, combined. */
 export type ExtrasOf<Wraps extends readonly Middleware[]> = Wraps extends readonly [
   Middleware<infer First>,
   ...infer Rest extends readonly Middleware[],
@@ -194,7 +197,7 @@ export type ExtrasOf<Wraps extends readonly Middleware[]> = Wraps extends readon
   ? (void extends First ? unknown : First) & ExtrasOf<Rest>
   : unknown
 
-/** Runs a handler inside of all middleware, from one on. */
+/** Runs a handler inside of all middleware, from index `at` on. */
 export async function wrap(
   middlewares: readonly Middleware[],
   job: Job,
@@ -213,11 +216,11 @@ export async function wrap(
     return wrap(middlewares, job, ctx, run, at + 1)
   }
   const value = await around(job, ctx, (extra) => calls.track('next()', false, next(extra)))
-  await calls.ended // what it did not wait for belongs to it all the same
+  await calls.ended // calls that it did not await are part of it all the same
   return value
 }
 
-/** Adds what a middleware gave to the context. */
+/** Adds what a middleware passed to `next` to the context. */
 function extend(ctx: JobContext, extra: object | void): void {
   if (typeof extra !== 'object' || extra === null) return
   for (const key of Object.keys(extra)) {
@@ -234,10 +237,10 @@ const reserved: ReadonlySet<string> = new Set(
   ),
 )
 
-/** What a context asks of its attempt. */
-export interface Attempting {
+/** What a context needs of its attempt. */
+export interface ContextHost {
   signal(): JobSignal
-  readonly saying: { say(what: () => NoteEntry): Promise<void> }
+  readonly progressWriter: { write(makeEntry: () => NoteEntry): Promise<void> }
   snooze(duration: Duration): never
   readonly steps: {
     step(name: string, fn: () => unknown): Promise<unknown>
@@ -247,19 +250,19 @@ export interface Attempting {
   add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned>
   waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
   dependencies(options?: PageOptions): Promise<readonly Ended[] | DependencyPage>
-  transacting(): {
+  useTransactions(): {
     access(): void
     prepare(options: PrepareOptions, work: (inside: never) => unknown): Promise<unknown>
     complete(work: (inside: never) => unknown): Promise<unknown>
-    completeGiven(options: InTransaction, work: (inside: never) => unknown): Promise<unknown>
+    completeInUserTransaction(options: InTransaction, work: (inside: never) => unknown): Promise<unknown>
   }
 }
 
 /** The context of one attempt. */
 export class Context implements JobContext {
-  readonly #attempt: Attempting
+  readonly #attempt: ContextHost
 
-  constructor(attempt: Attempting) {
+  constructor(attempt: ContextHost) {
     this.#attempt = attempt
   }
 
@@ -269,12 +272,13 @@ export class Context implements JobContext {
 
   // Getters, so that `({ progress, log }) => …` works and handlers that use neither pay nothing.
   get progress() {
-    return (value: unknown): Promise<void> => this.say(() => ({ progress: encodeJson(value ?? null, 'progress') }))
+    return (value: unknown): Promise<void> =>
+      this.writeNote(() => ({ progress: encodeJson(value ?? null, 'progress') }))
   }
 
   get log() {
     return (line: string): Promise<void> =>
-      this.say(() => {
+      this.writeNote(() => {
         const text = cleanText(String(line))
         encodeJson(text, 'log line')
         return { logs: [text] }
@@ -282,20 +286,20 @@ export class Context implements JobContext {
   }
 
   get prepare() {
-    const transacting = this.#attempt.transacting()
-    transacting.access()
+    const transactions = this.#attempt.useTransactions()
+    transactions.access()
     return <T>(options: PrepareOptions, work: (inside: Inside<Store>) => T | Promise<T>): Promise<T> =>
-      transacting.prepare(options, work) as Promise<T>
+      transactions.prepare(options, work) as Promise<T>
   }
 
   get complete(): JobContext['complete'] {
     const attempt = this.#attempt
     const complete = (first: unknown, ...rest: readonly unknown[]): Promise<never> => {
-      const transacting = attempt.transacting()
+      const transactions = attempt.useTransactions()
       const done =
         rest.length === 0
-          ? transacting.complete(first as () => unknown)
-          : transacting.completeGiven(first as InTransaction, rest[0] as () => unknown)
+          ? transactions.complete(first as () => unknown)
+          : transactions.completeInUserTransaction(first as InTransaction, rest[0] as () => unknown)
       return done as Promise<never>
     }
     return complete
@@ -332,7 +336,7 @@ export class Context implements JobContext {
       this.#attempt.steps.waitForSignal(name, options) as Promise<T>
   }
 
-  protected say(what: () => NoteEntry): Promise<void> {
-    return this.#attempt.saying.say(what)
+  protected writeNote(makeEntry: () => NoteEntry): Promise<void> {
+    return this.#attempt.progressWriter.write(makeEntry)
   }
 }

@@ -1,18 +1,19 @@
-// worker/attempt/early-exit.ts: the errors that end a run of a handler early, and what becomes of one that nobody catches.
+// worker/attempt/early-exit.ts: the errors that end a handler's run early, and the guard for uncaught ones.
 import { isInstance } from '../../job/errors.js'
 
-/** Marks the guard, and what it looks for: also those of another copy of this package in the same process. */
+/** Marks the guard and the errors it handles, including those of another copy of this package in the same process. */
 const UNCAUGHT = Symbol.for('millrace.uncaught')
 
 /**
- * Thrown by the calls that leave a handler: `ctx.sleep`, `ctx.waitForSignal`, `ctx.waitFor`, `ctx.snooze`. In an async function
- * that the handler does not await, nobody catches it, and Node would end the process: the attempt is told instead.
+ * Thrown by the calls that end a run: `ctx.sleep`, `ctx.waitForSignal`, `ctx.waitFor`, `ctx.snooze`. In an async
+ * function that the handler does not await, nothing catches it, and Node would end the process. The guard reports it to
+ * the attempt instead.
  */
 export class EarlyExit extends Error {
   override readonly name: string = 'Leaving'
   readonly [UNCAUGHT]: () => void
 
-  /** `uncaught` is called where nobody has caught it. */
+  /** `uncaught` is called if nothing has caught it. */
   constructor(message: string, uncaught: () => void) {
     super(`${message} Where nobody catches this, a promise was not awaited.`)
     this[UNCAUGHT] = uncaught
@@ -21,21 +22,21 @@ export class EarlyExit extends Error {
 }
 
 /**
- * Listens for rejections that nobody handles. A listener of its own keeps Node from its default, so that is asked for again
- * where the rejection is somebody else's, and nobody else listens.
+ * Listens for unhandled rejections. Having a listener disables Node's default, so it restores the default for a
+ * rejection that is not an early exit, if there is no other listener.
  */
 const onRejection = Object.assign(
   (reason: unknown): void => {
     if (isUncaught(reason)) return reason[UNCAUGHT]()
-    if (process.listenerCount('unhandledRejection') > 1) return // theirs to deal with
+    if (process.listenerCount('unhandledRejection') > 1) return // other listeners handle it
     process.off('unhandledRejection', onRejection)
     void Promise.reject(reason)
-    setImmediate(guard).unref() // where the default is not to end the process
+    setImmediate(guard).unref() // where the default does not end the process
   },
   { [UNCAUGHT]: true },
 )
 
-/** Puts the guard there; one is enough for a process. */
+/** Installs the guard; a process needs only one. */
 function guard(): void {
   if (process.listeners('unhandledRejection').some((each) => UNCAUGHT in each)) return
   process.on('unhandledRejection', onRejection)

@@ -1,4 +1,4 @@
-// worker/attempt/pending-notes.ts: what a handler says while it runs, gathered into one note a batch.
+// worker/attempt/pending-notes.ts: merges a handler's progress, log lines and steps into one note per batch.
 import type { Note, NoteEvent } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord, Millis, StepResult } from '../../job/job.js'
@@ -10,181 +10,184 @@ import type { Batcher } from '../../store/batcher.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { Verdict } from '../../store/store.js'
 
-/** What a handler says; its memo is made when the note leaves. */
+/** What one call adds to a note. Its memo is encoded when the note is sent. */
 export type NoteEntry = Omit<NoteFields, 'memo'> & { readonly memo?: () => JsonText }
 
-/** What others are told of a note. */
-export type NoteOutcome = Pick<NoteFields, 'progress' | 'about' | 'tells'>
+/** The part of a note that is published as events. */
+export type PublishedNote = Pick<NoteFields, 'progress' | 'about' | 'tells'>
 
-/** What was said since the last note left. It grows in place: a copy for each line would make many of them quadratic. */
-type Gathered = { -readonly [Field in keyof NoteEntry]: NoteEntry[Field] } & {
+/** The entries since the last note was sent. Grows in place: copying it for each line would be quadratic. */
+type MergedEntry = { -readonly [Field in keyof NoteEntry]: NoteEntry[Field] } & {
   logs?: string[]
   steps?: StepResult[]
   tells?: NoteEvent[]
 }
 
-/** What may wait to be written. */
+/** How much may wait to be written. */
 export interface NoteBounds {
-  /** Bytes of log lines of one attempt, those under way included; a line past it is refused. */
+  /** Bytes of log lines of one attempt, those in flight included; a line beyond that is refused. */
   readonly logs: number
-  /** Bytes of steps in one note, of which the first is always taken; further ones wait for the next note. */
+  /** Bytes of steps in one note. The first is always accepted; further ones wait for the next note. */
   readonly steps: number
 }
 
 const BOUNDS: NoteBounds = { logs: 4 * 2 ** 20, steps: 4 * 2 ** 20 }
 
-/** What a line takes beside its text, so that very many empty ones are bounded, too. */
-const LINE = 32
+/** What a line counts in addition to its text, so that the number of empty lines is bounded, too. */
+const LINE_OVERHEAD = 32
 
 interface OpenNote {
-  readonly said: Gathered
+  readonly entry: MergedEntry
   /** About how many bytes of log lines and of steps it holds. */
   logs: number
   steps: number
-  readonly written: Promise<void>
-  /** It is in the lane, before any settlement. */
+  readonly done: Promise<void>
+  /** It was submitted to the batcher, ahead of any settlement. */
   sent: boolean
-  /** The verdict of the settlement that took it along. */
-  taken: Promise<Verdict> | undefined
+  /** The verdict of the settlement that includes it. */
+  settlement: Promise<Verdict> | undefined
 }
 
-/** What a handler said just before it ended. */
+/** The note that was not sent before the handler ended; it is committed with the settlement. */
 export interface LastNote {
-  readonly said: NoteEntry
-  told(verdict: Verdict): void
-  /** What it was to go with is not sent any more. */
+  readonly entry: NoteEntry
+  landed(verdict: Verdict): void
+  /** The settlement is not sent any more. */
   failed(error: unknown): void
 }
 
 /**
- * The notes of one attempt. One is under way at a time, so that none that had to be sent again can overtake a newer one;
- * what is said meanwhile goes with the next.
+ * The notes of one attempt. Only one is in flight at a time, so that a retried note never overwrites a newer one.
+ * Entries made in the meantime go into the next.
  */
 export class PendingNotes {
   readonly #record: JobRecord
-  readonly #lane: Pick<Batcher, 'submit'>
-  readonly #noted: (said: NoteOutcome, verdict: Verdict) => void
+  readonly #batcher: Pick<Batcher, 'submit'>
+  readonly #noted: (entry: PublishedNote, verdict: Verdict) => void
   readonly #refused: () => MillraceError
   readonly #bounds: NoteBounds
   #open: OpenNote | undefined
-  /** About how many bytes of log lines are not answered yet. */
+  /** About how many bytes of log lines are unacknowledged. */
   #logs = 0
-  #before: Promise<void> = Promise.resolve()
-  #underWay = 0
+  #previous: Promise<void> = Promise.resolve()
+  #pending = 0
 
-  /** `noted` hears what became of each note; `refused` makes the error for one that was. */
+  /** `noted` is called with the verdict on each note; `refused` makes the error of a refused one. */
   constructor(
     record: JobRecord,
-    lane: Pick<Batcher, 'submit'>,
-    noted: (said: NoteOutcome, verdict: Verdict) => void,
+    batcher: Pick<Batcher, 'submit'>,
+    noted: (entry: PublishedNote, verdict: Verdict) => void,
     refused: () => MillraceError,
     bounds: NoteBounds = BOUNDS,
   ) {
     this.#record = record
-    this.#lane = lane
+    this.#batcher = batcher
     this.#noted = noted
     this.#refused = refused
     this.#bounds = bounds
   }
 
-  /** Resolves when all of them have been answered; undefined where none is under way. */
-  get quiet(): Promise<void> | undefined {
-    return this.#underWay === 0 ? undefined : this.#before
+  /** Resolves when all notes so far are acknowledged; undefined if none is pending. */
+  get notesSettled(): Promise<void> | undefined {
+    return this.#pending === 0 ? undefined : this.#previous
   }
 
   /**
-   * Adds to the note that leaves next; resolves when that is durable. A handler that waits for its log lines never has too many
-   * of them pending; those of one that does not are refused while too many are.
+   * Adds to the next note; resolves when that is durable. Log lines are refused while too many are pending, which never
+   * happens to a handler that awaits them.
    */
-  add(said: NoteEntry): Promise<void> {
-    const logs = said.logs?.reduce((sum, line) => sum + line.length + LINE, 0) ?? 0
+  add(entry: NoteEntry): Promise<void> {
+    const logs = entry.logs?.reduce((sum, line) => sum + line.length + LINE_OVERHEAD, 0) ?? 0
     if (this.#logs + logs > this.#bounds.logs && this.#logs > 0) {
-      return Promise.reject(overflow(this.#record, this.#bounds.logs))
+      return Promise.reject(logOverflow(this.#record, this.#bounds.logs))
     }
-    const steps = said.steps?.reduce((sum, { result }) => sum + (result?.length ?? 0), 0) ?? 0
+    const steps = entry.steps?.reduce((sum, { result }) => sum + (result?.length ?? 0), 0) ?? 0
     const before = this.#open
     if (before !== undefined && before.steps > 0 && before.steps + steps > this.#bounds.steps) {
-      return this.#before.then(() => this.add(said))
+      return this.#previous.then(() => this.add(entry))
     }
     const open = (this.#open ??= this.#begin())
-    gather(open.said, said)
+    merge(open.entry, entry)
     open.logs += logs
     open.steps += steps
     this.#logs += logs
-    return open.written
+    return open.done
   }
 
-  /** Takes out what has not left yet: it goes with the settlement, or it would be overtaken by it. */
+  /**
+   * Removes and returns the note that has not been sent: it is committed with the settlement, which would otherwise
+   * overtake it.
+   */
   takeLast(): LastNote | undefined {
     const open = this.#open
     if (open === undefined || open.sent) return undefined
     this.#open = undefined
-    let [told, failed]: [LastNote['told'], LastNote['failed']] = [() => {}, () => {}]
-    open.taken = new Promise((resolve, reject) => ([told, failed] = [resolve, reject]))
-    open.taken.catch(() => {}) // those who await the note hear of it
+    let [landed, failed]: [LastNote['landed'], LastNote['failed']] = [() => {}, () => {}]
+    open.settlement = new Promise((resolve, reject) => ([landed, failed] = [resolve, reject]))
+    open.settlement.catch(() => {}) // callers that await the note get the error
     return {
-      said: open.said,
-      told: (verdict) => {
-        this.#noted(open.said, verdict)
-        told(verdict)
+      entry: open.entry,
+      landed: (verdict) => {
+        this.#noted(open.entry, verdict)
+        landed(verdict)
       },
       failed,
     }
   }
 
   #begin(): OpenNote {
-    const written = this.#before.then(() => this.#send(open))
-    const open: OpenNote = { said: {}, logs: 0, steps: 0, written, sent: false, taken: undefined }
-    this.#underWay++
-    const answered = (): void => {
-      this.#underWay--
+    const done = this.#previous.then(() => this.#send(open))
+    const open: OpenNote = { entry: {}, logs: 0, steps: 0, done, sent: false, settlement: undefined }
+    this.#pending++
+    const acknowledged = (): void => {
+      this.#pending--
       this.#logs -= open.logs
     }
-    this.#before = written.then(answered, answered) // those who await it hear of it; nobody has to
+    this.#previous = done.then(acknowledged, acknowledged) // callers that await it get the error
     return open
   }
 
   async #send(open: OpenNote): Promise<void> {
     open.sent = true
-    const verdict = await (open.taken ?? this.#commit(open))
+    const verdict = await (open.settlement ?? this.#commit(open))
     if (!verdict.ok) throw this.#refused()
   }
 
-  /** What became of it is told at once: a settlement may land with it, and is told of after it. */
+  /** Calls `noted` as soon as the verdict is there, because a settlement in the same batch is reported after it. */
   #commit(open: OpenNote): Promise<Verdict> {
     return new Promise((resolve, failed) => {
       const landed = (verdict: Verdict): void => {
-        this.#noted(open.said, verdict)
+        this.#noted(open.entry, verdict)
         resolve(verdict)
       }
-      this.#lane.submit(() => this.#leave(open), { landed, failed })
+      this.#batcher.submit(() => this.#seal(open), { landed, failed })
     })
   }
 
-  /** Made when its batch leaves: what is said from now on is for the next. */
-  #leave(open: OpenNote): readonly Note[] {
+  /** Called when the batch is sent: entries made from now on go into the next note. */
+  #seal(open: OpenNote): readonly Note[] {
     if (this.#open === open) this.#open = undefined
-    return [written(this.#record, open.said)]
+    return [noteOf(this.#record, open.entry)]
   }
 }
 
-/** What was said as a note. */
-export function written(record: JobRecord, said: NoteEntry): Note {
-  const { memo } = said
-  return note(record, memo === undefined ? (said as NoteFields) : { ...said, memo: memo() })
+/** Makes a note of an entry. */
+export function noteOf(record: JobRecord, entry: NoteEntry): Note {
+  const { memo } = entry
+  return note(record, memo === undefined ? (entry as NoteFields) : { ...entry, memo: memo() })
 }
 
-/** Two notes as one. */
-export function together(before: NoteEntry, after: NoteEntry): NoteEntry {
-  const both: Gathered = {}
-  gather(both, before)
-  gather(both, after)
+/** Merges two entries. */
+export function mergeEntries(before: NoteEntry, after: NoteEntry): NoteEntry {
+  const both: MergedEntry = {}
+  merge(both, before)
+  merge(both, after)
   return both
 }
 
-/** Adds to what was said before: of what says where a job is the last counts, and nothing else is lost. */
-function gather(into: Gathered, { logs, steps, tells, ...last }: NoteEntry): void {
-  if (last.progress !== undefined) delete into.about // that of another progress
+/** Merges an entry into another. Of progress and memo the last counts; everything else is kept. */
+function merge(into: MergedEntry, { logs, steps, tells, ...last }: NoteEntry): void {
+  if (last.progress !== undefined) delete into.about // it belongs to the older progress
   Object.assign(into, last)
   if (logs !== undefined) append((into.logs ??= []), logs)
   if (steps !== undefined) append((into.steps ??= []), steps)
@@ -195,7 +198,7 @@ function append<T>(to: T[], more: readonly T[]): void {
   for (const each of more) to.push(each)
 }
 
-function overflow({ id, name }: JobRecord, most: number): MillraceError {
+function logOverflow({ id, name }: JobRecord, most: number): MillraceError {
   return new MillraceError(
     'LOG_OVERFLOW',
     `A log line of job ${id} ('${name}') was dropped: more than ${most} bytes of its lines wait to be written. Await ctx.log.`,
@@ -203,21 +206,21 @@ function overflow({ id, name }: JobRecord, most: number): MillraceError {
   )
 }
 
-/** How often a note is tried again whose job somebody else's transaction holds, and the wait between. */
+/** How often, and with what wait, a note is retried whose job another transaction has locked. */
 const LOCKED_TRIES = 50
-const LOCKED_AGAIN: Millis = 20
+const LOCKED_WAIT: Millis = 20
 
 /** Writes a note in an open transaction. */
 export async function commitNote(
   open: OpenTransaction,
   runtime: Runtime,
   record: JobRecord,
-  said: NoteEntry,
+  entry: NoteEntry,
 ): Promise<Verdict> {
-  const change = written(record, said)
+  const change = noteOf(record, entry)
   for (let tries = 1; ; tries++) {
     const [verdict] = await open.commit([[change]])
     if (verdict!.ok || verdict!.why !== 'busy' || tries === LOCKED_TRIES) return verdict!
-    await new Promise<void>((resolve) => void runtime.timer(LOCKED_AGAIN, resolve))
+    await new Promise<void>((resolve) => void runtime.timer(LOCKED_WAIT, resolve))
   }
 }

@@ -1,4 +1,4 @@
-// worker/attempt/progress-writer.ts: how what a handler says gets to the store: with the next batch, or in the transaction that is open.
+// worker/attempt/progress-writer.ts: writes the notes of a handler: with the next batch, or in the open transaction.
 import { isMillraceError } from '../../job/errors.js'
 import type { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
@@ -8,98 +8,98 @@ import type { OpenTransaction } from '../../store/transaction-context.js'
 import type { Verdict } from '../../store/store.js'
 import { AwaitedPromise } from './awaited.js'
 import { PendingNotes, commitNote } from './pending-notes.js'
-import type { LastNote, NoteEntry, NoteOutcome } from './pending-notes.js'
+import type { LastNote, NoteEntry, PublishedNote } from './pending-notes.js'
 
-/** The attempt that says something. */
-interface Speaker {
+/** The attempt whose notes are written. */
+interface NotingAttempt {
   readonly record: JobRecord
-  /** Why it is no longer this worker's. */
+  /** Why the lease is lost. */
   readonly lost: unknown
   readonly done: boolean
   readonly transactions:
     | { readonly opening: Promise<void> | undefined; readonly joined: OpenTransaction | undefined }
     | undefined
-  notOurs(): MillraceError
+  lostError(): MillraceError
 }
 
-/** What is needed of its worker. */
-interface SayingHost<Attempt> {
-  readonly desk: JobOperations
-  noted(attempt: Attempt, said: NoteOutcome, verdict: Verdict): void
-  misbehaved(attempt: Attempt, what: string, cause: unknown): void
+/** What the writer needs of its worker. */
+interface ProgressWriterHost<Attempt> {
+  readonly operations: JobOperations
+  noted(attempt: Attempt, note: PublishedNote, verdict: Verdict): void
+  callbackFailed(attempt: Attempt, what: string, cause: unknown): void
 }
 
-/** What one attempt says. Made when its handler first says something. */
-export class ProgressWriter<Attempt extends Speaker = Speaker> {
+/** Writes the notes of one attempt. Created when its handler writes the first. */
+export class ProgressWriter<Attempt extends NotingAttempt = NotingAttempt> {
   readonly #attempt: Attempt
-  readonly #host: SayingHost<Attempt>
+  readonly #host: ProgressWriterHost<Attempt>
   readonly #notes: PendingNotes
   #overflowed = false
 
-  constructor(attempt: Attempt, host: SayingHost<Attempt>) {
+  constructor(attempt: Attempt, host: ProgressWriterHost<Attempt>) {
     this.#attempt = attempt
     this.#host = host
-    const noted = (said: NoteOutcome, verdict: Verdict): void => host.noted(attempt, said, verdict)
-    this.#notes = new PendingNotes(attempt.record, host.desk.connection.main, noted, () => attempt.notOurs())
+    const noted = (entry: PublishedNote, verdict: Verdict): void => host.noted(attempt, entry, verdict)
+    this.#notes = new PendingNotes(attempt.record, host.operations.connection.main, noted, () => attempt.lostError())
   }
 
-  /** Writes what a handler says. Those who await it hear of a failure; those who do not are not brought down by it. */
-  say(what: () => NoteEntry): Promise<void> {
-    let said: NoteEntry
+  /** Writes an entry. A caller that awaits it gets the error; one that does not causes no unhandled rejection. */
+  write(makeEntry: () => NoteEntry): Promise<void> {
+    let entry: NoteEntry
     try {
-      said = what()
+      entry = makeEntry()
     } catch (error) {
-      return this.#mistake(error)
+      return this.#reject(error)
     }
-    const noted = this.note(said)
-    noted.catch((error: unknown) => this.#dropped(error))
+    const noted = this.note(entry)
+    noted.catch((error: unknown) => this.#reportOverflow(error))
     return noted
   }
 
-  /** Whoever does not wait for log lines learns once that some were dropped. */
-  #dropped(error: unknown): void {
+  /** Reports once that log lines were dropped, for handlers that do not await them. */
+  #reportOverflow(error: unknown): void {
     if (this.#overflowed || !isMillraceError(error, 'LOG_OVERFLOW')) return
     this.#overflowed = true
-    this.#host.misbehaved(this.#attempt, 'ctx.log', error)
+    this.#host.callbackFailed(this.#attempt, 'ctx.log', error)
   }
 
-  /** What cannot be written is told to the host, if nobody waits to hear of it. */
-  #mistake(error: unknown): Promise<void> {
-    let heard = false
+  /** Rejects with an error, and reports it to the host if the handler does not await the call. */
+  #reject(error: unknown): Promise<void> {
+    let awaited = false
     const refused = new AwaitedPromise<void>(
       (_resolve, reject) => reject(error),
-      () => void (heard = true),
+      () => void (awaited = true),
       false,
     )
-    this.#host.desk.connection.runtime.defer(() => {
-      if (!heard) this.#host.misbehaved(this.#attempt, 'ctx.progress or ctx.log', error)
+    this.#host.operations.connection.runtime.defer(() => {
+      if (!awaited) this.#host.callbackFailed(this.#attempt, 'ctx.progress or ctx.log', error)
     })
     return refused
   }
 
-  /** Adds to what leaves with the next batch; resolves when it is durable. */
-  note(said: NoteEntry): Promise<void> {
+  /** Adds to the next note, or writes in the open transaction. Resolves when it is durable, or written there. */
+  note(entry: NoteEntry): Promise<void> {
     const { lost, done, transactions: work } = this.#attempt
-    if (lost !== undefined || done) return Promise.reject(this.#attempt.notOurs())
-    if (work?.opening !== undefined) return work.opening.then(() => this.note(said))
-    const open = work === undefined ? joinedTransaction(this.#host.desk.connection.store) : work.joined
-    return open === undefined ? this.#notes.add(said) : this.#noteWithin(open, said)
+    if (lost !== undefined || done) return Promise.reject(this.#attempt.lostError())
+    if (work?.opening !== undefined) return work.opening.then(() => this.note(entry))
+    const open = work === undefined ? joinedTransaction(this.#host.operations.connection.store) : work.joined
+    return open === undefined ? this.#notes.add(entry) : this.#noteInTransaction(open, entry)
   }
 
-  /** What was said last and has not left yet. */
+  /** Removes and returns the note that has not been sent yet. */
   takeLast(): LastNote | undefined {
     return this.#notes.takeLast()
   }
 
-  /** Resolves when all that was said until now is durable or refused; undefined where nothing is under way. */
-  get quiet(): Promise<void> | undefined {
-    return this.#notes.quiet
+  /** Resolves when all notes so far are durable or refused; undefined if none is pending. */
+  get notesSettled(): Promise<void> | undefined {
+    return this.#notes.notesSettled
   }
 
-  /** What is said in a transaction lands with it, and is told of when it has. */
-  async #noteWithin(open: OpenTransaction, said: NoteEntry): Promise<void> {
-    const verdict = await commitNote(open, this.#host.desk.connection.runtime, this.#attempt.record, said)
-    if (!verdict.ok) throw this.#attempt.notOurs()
-    open.afterCommit(() => this.#host.noted(this.#attempt, said, verdict))
+  /** Writes a note in the open transaction; publishes it when that is committed. */
+  async #noteInTransaction(open: OpenTransaction, entry: NoteEntry): Promise<void> {
+    const verdict = await commitNote(open, this.#host.operations.connection.runtime, this.#attempt.record, entry)
+    if (!verdict.ok) throw this.#attempt.lostError()
+    open.afterCommit(() => this.#host.noted(this.#attempt, entry, verdict))
   }
 }

@@ -1,4 +1,4 @@
-// worker/attempt/steps.ts: what a handler does once for its job, however often it runs: `ctx.step`, `ctx.sleep`, `ctx.waitForSignal`.
+// worker/attempt/steps.ts: steps that survive retries: `ctx.step`, `ctx.sleep`, `ctx.waitForSignal`.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
@@ -23,93 +23,98 @@ import type { SignalOptions } from './context.js'
 import { checkCallback, notStored } from './failure.js'
 import { EarlyExit } from './early-exit.js'
 
-/** The attempt whose handler takes the steps. */
-interface Stepping {
+/** The attempt whose handler runs the steps. */
+interface StepAttempt {
   readonly record: JobRecord
-  /** Why it is no longer this worker's. */
+  /** Why the lease is lost. */
   readonly lost: unknown
   readonly batch: unknown
   readonly transactions:
-    | { readonly isOpen: boolean; readonly opening: unknown; readonly successors: unknown }
+    | { readonly isOpen: boolean; readonly opening: unknown; readonly followUps: unknown }
     | undefined
-  readonly saying: { note(said: Pick<NoteFields, 'steps'>): Promise<void> }
-  /** The handler has ended, or was given up. */
+  readonly progressWriter: { note(entry: Pick<NoteFields, 'steps'>): Promise<void> }
+  /** The handler has ended, or was abandoned. */
   readonly done: boolean
-  notOurs(): MillraceError
-  /** What a call threw to leave the handler was caught by nobody. */
+  lostError(): MillraceError
+  /** Nothing caught the early exit of a call. */
   uncaught(call: string): void
 }
 
-/** What is remembered of earlier runs, and what this one has added. */
-interface Memory {
+/** The steps and signals of earlier runs, and the steps that this run has added. */
+interface StepHistory {
   readonly steps: Map<string, JsonText | undefined>
   readonly edges: ReadonlyMap<string, Edge>
 }
 
-/** The steps of one attempt. Made when its handler takes the first. */
+/** The steps of one attempt. Created when its handler runs the first. */
 export class DurableSteps {
-  readonly #attempt: Stepping
-  readonly #desk: JobOperations
-  #memory: Promise<Memory> | undefined
-  /** Steps that are being taken, by name: who asks for one of them waits for the same. */
+  readonly #attempt: StepAttempt
+  readonly #operations: JobOperations
+  #history: Promise<StepHistory> | undefined
+  /** Steps that are running, by name. Concurrent calls of one step share its promise. */
   readonly #running = new Map<string, Promise<JsonText | undefined>>()
-  /** UnawaitedCalls that the handler may not have waited for. */
+  /** Calls that the handler may not have awaited. */
   readonly #calls = new UnawaitedCalls()
   #outcome: Outcome | undefined
-  /** What would be the same the next time: results that cannot be remembered, calls that are not awaited. */
-  readonly #refused = new Set<unknown>()
+  /** Errors that a retry would only repeat: results that cannot be stored, calls that are not awaited. */
+  readonly #fatal = new Set<unknown>()
 
-  constructor(attempt: Stepping, desk: JobOperations) {
+  constructor(attempt: StepAttempt, operations: JobOperations) {
     this.#attempt = attempt
-    this.#desk = desk
+    this.#operations = operations
   }
 
-  /** What the run comes to, whatever its handler does: it sleeps, or waits. */
+  /** The outcome of this run whatever its handler does from now on: it sleeps, or waits. */
   get outcome(): Outcome | undefined {
     return this.#outcome
   }
 
-  /** Whether a handler that has ended did not wait for all steps: they are taken to their end first, so that none is taken again. */
-  delay(then: () => void): boolean {
-    this.#calls.cut()
-    const { underWay } = this.#calls
-    if (underWay === undefined || this.#attempt.lost !== undefined) return false
-    void underWay.then(then)
+  /**
+   * The handler has ended: if it did not await all its steps, waits for them and then calls back, so that no step runs
+   * twice. Returns whether it waits.
+   */
+  waitForSteps(then: () => void): boolean {
+    this.#calls.close()
+    const { runningSteps } = this.#calls
+    if (runningSteps === undefined || this.#attempt.lost !== undefined) return false
+    void runningSteps.then(then)
     return true
   }
 
-  /** What a handler fails with that returned without waiting for what it called. */
-  get unheard(): { readonly error: unknown } | undefined {
+  /** The error of a handler that returned without awaiting all its calls. */
+  get unawaitedFailure(): { readonly error: unknown } | undefined {
     const pending = this.#outcome === undefined ? this.#calls.pending : undefined
-    return this.#mistaken(this.#calls.unheard ?? pending)
+    return this.#markFatal(this.#calls.unawaitedFailure ?? pending)
   }
 
-  /** What a handler that threw fails with: what it threw, unless it was left by what nobody waited for. */
+  /**
+   * The error of a handler that threw: what it threw, unless that was an early exit of a call that it did not await.
+   */
   thrown(error: unknown): unknown {
-    const { unheard } = this.#calls
-    if (unheard === undefined) return error
+    const { unawaitedFailure } = this.#calls
+    if (unawaitedFailure === undefined) return error
     this.#outcome = undefined
-    return isInstance(error, EarlyExit) ? this.#mistaken(unheard).error : error
+    return isInstance(error, EarlyExit) ? this.#markFatal(unawaitedFailure).error : error
   }
 
-  /** A phase has returned: its steps are taken to their end, and it fails like a handler that did not wait. */
-  async over(): Promise<void> {
-    await this.#calls.underWay
-    const { unheard } = this
-    if (unheard === undefined) return
-    this.#calls.cut()
-    throw unheard.error
+  /** A phase has returned: waits for its steps, and throws if it did not await all its calls. */
+  async finish(): Promise<void> {
+    await this.#calls.runningSteps
+    const { unawaitedFailure } = this
+    if (unawaitedFailure === undefined) return
+    this.#calls.close()
+    throw unawaitedFailure.error
   }
 
-  /** A call that was not awaited will not be the next time either. */
-  #mistaken<U extends { readonly error: unknown } | undefined>(unheard: U): U {
-    if (isMillraceError(unheard?.error, 'NOT_AWAITED')) this.#refused.add(unheard.error)
-    return unheard
+  /** Marks a missing `await` as an error that a retry would only repeat. */
+  #markFatal<U extends { readonly error: unknown } | undefined>(unawaitedFailure: U): U {
+    if (isMillraceError(unawaitedFailure?.error, 'NOT_AWAITED')) this.#fatal.add(unawaitedFailure.error)
+    return unawaitedFailure
   }
 
-  /** Whether an error is about what would be the same the next time. */
-  refused(error: unknown): boolean {
-    return this.#refused.has(error)
+  /** Whether a retry would only repeat an error. */
+  isFatal(error: unknown): boolean {
+    return this.#fatal.has(error)
   }
 
   step(name: string, run: () => unknown): Promise<unknown> {
@@ -127,7 +132,7 @@ export class DurableSteps {
       const key = `sleep:${checkName(name, 'sleep name')}`
       const time = parseDuration(duration, 'ctx.sleep')
       const { steps } = await this.#load()
-      if (!steps.has(key)) this.#leave(call, { kind: 'snoozed', for: time, steps: [{ name: key, result: undefined }] })
+      if (!steps.has(key)) this.#endRun(call, { kind: 'snoozed', for: time, steps: [{ name: key, result: undefined }] })
     })
   }
 
@@ -140,34 +145,34 @@ export class DurableSteps {
       const { edges } = await this.#load()
       const id = signalId(this.#attempt.record, name)
       const edge = edges.get(id)
-      if (edge !== undefined && edge.state !== 'open') return taken(name, edge.state === 'ended', edge)
+      if (edge !== undefined && edge.state !== 'open') return signalData(name, edge.state === 'ended', edge)
       const row = await this.#expected(id, edge === undefined ? time : undefined)
-      if (row !== undefined && isFinished(row.state)) return taken(name, row.state === 'completed', row)
+      if (row !== undefined && isFinished(row.state)) return signalData(name, row.state === 'completed', row)
       const also = row === undefined ? [signalRow(this.#attempt.record, name, time)] : []
-      return this.#leave(call, { kind: 'waits', for: [{ on: id, policy: 'ignore' }], also, signal: true })
+      return this.#endRun(call, { kind: 'waits', for: [{ on: id, policy: 'ignore' }], also, signal: true })
     })
   }
 
-  /** Takes a step, once for all who ask for it at the same time, and remembers what it came to. */
-  #once(key: string, name: string, run: () => unknown, steps: Memory['steps']): Promise<JsonText | undefined> {
-    const under = this.#running.get(key)
-    if (under !== undefined) return under
-    const taking = async (): Promise<JsonText | undefined> => {
+  /** Runs a step, once for all concurrent calls, and stores its result. */
+  #once(key: string, name: string, run: () => unknown, steps: StepHistory['steps']): Promise<JsonText | undefined> {
+    const running = this.#running.get(key)
+    if (running !== undefined) return running
+    const runStep = async (): Promise<JsonText | undefined> => {
       try {
         const value = await run()
         const result = this.#encode(name, value)
-        await this.#attempt.saying.note({ steps: [{ name: key, result }] })
+        await this.#attempt.progressWriter.note({ steps: [{ name: key, result }] })
         steps.set(key, result)
         return result
       } finally {
         this.#running.delete(key)
       }
     }
-    if (this.#attempt.lost !== undefined || this.#attempt.done) throw this.#attempt.notOurs()
-    if (this.#outcome !== undefined) this.#leave(`ctx.step(${quote(name)})`, this.#outcome)
-    const taken = taking()
-    this.#running.set(key, taken)
-    return taken
+    if (this.#attempt.lost !== undefined || this.#attempt.done) throw this.#attempt.lostError()
+    if (this.#outcome !== undefined) this.#endRun(`ctx.step(${quote(name)})`, this.#outcome)
+    const started = runStep()
+    this.#running.set(key, started)
+    return started
   }
 
   #encode(name: string, value: unknown): JsonText | undefined {
@@ -175,44 +180,44 @@ export class DurableSteps {
       return value === undefined ? undefined : encodeJson(value, 'result')
     } catch (cause) {
       const error = notStored(`Step '${name}'`, cause)
-      this.#refused.add(error)
+      this.#fatal.add(error)
       throw error
     }
   }
 
-  /** The signal's row, if there is one; one that stands without a wait for it is given the time of this one. */
+  /** The signal's row, if any. A row that was created before the first wait for it gets this timeout. */
   async #expected(id: string, time: Millis | undefined): Promise<JobRecord | undefined> {
-    const way = this.#desk.way()
-    let row = await way.get(id)
+    const session = this.#operations.way()
+    let row = await session.get(id)
     if (time === undefined) return row
     while (row !== undefined && !isFinished(row.state)) {
-      const verdict = await way.commit(expected(row, time))
+      const verdict = await session.commit(expected(row, time))
       if (verdict.ok) break
-      row = verdict.why === 'fence' ? await way.get(id) : undefined
+      row = verdict.why === 'fence' ? await session.get(id) : undefined
     }
     return row
   }
 
-  /** Ends this run; only the first that asks for it is heard. */
-  #leave(call: string, outcome: Outcome): never {
-    if (!this.#calls.isCut) this.#outcome ??= outcome
+  /** Ends this run; only the first call that does so determines the outcome. */
+  #endRun(call: string, outcome: Outcome): never {
+    if (!this.#calls.isClosed) this.#outcome ??= outcome
     throw new EarlyExit('The handler has been left: the job sleeps, or waits for a signal, and runs again.', () =>
       this.#attempt.uncaught(call),
     )
   }
 
-  #load(): Promise<Memory> {
-    this.#memory ??= this.#read().catch((error: unknown) => {
-      this.#memory = undefined
+  #load(): Promise<StepHistory> {
+    this.#history ??= this.#read().catch((error: unknown) => {
+      this.#history = undefined
       throw error
     })
-    return this.#memory
+    return this.#history
   }
 
-  async #read(): Promise<Memory> {
+  async #read(): Promise<StepHistory> {
     const [found] = await this.#details(['steps', 'edges'])
     const { steps = [], edges = [] } = found ?? {}
-    // Results of dependencies may be many and large, and only what signals brought is needed here.
+    // Results of dependencies may be many and large, and only those of signals are needed here.
     const signalled = edges.some((edge) => isOfSignal(edge) && edge.state !== 'open')
     const ended = signalled ? (await this.#details(['edges', 'outcomes']))[0]?.edges.filter(isOfSignal) : undefined
     return {
@@ -222,26 +227,26 @@ export class DurableSteps {
   }
 
   #details(parts: readonly DetailsPart[]): Promise<readonly JobDetails[]> {
-    return stepwise(readDetails(this.#desk.way(), { jobs: [this.#attempt.record.id], parts }))
+    return stepwise(readDetails(this.#operations.way(), { jobs: [this.#attempt.record.id], parts }))
   }
 
-  #track<T>(call: string, leaves: boolean, name: string, work: (called: string) => Promise<T>): Promise<T> {
+  #track<T>(call: string, endsRun: boolean, name: string, work: (called: string) => Promise<T>): Promise<T> {
     const called = `${call}(${quote(name)})`
     return this.#calls.track(
       called,
-      leaves,
+      endsRun,
       this.#allowed(call).then(() => work(called)),
     )
   }
 
-  /** Refused where what is remembered would be undone with something else. */
+  /** Throws where a rollback would undo what the call stores. */
   async #allowed(call: string): Promise<void> {
     const { batch, transactions } = this.#attempt
     if (batch !== undefined) throw notInBatch(call)
-    if (transactions?.successors !== undefined) {
+    if (transactions?.followUps !== undefined) {
       throw outOfOrder(`${call} was called inside or after ctx.complete; take steps before it`)
     }
-    const { store } = this.#desk.connection
+    const { store } = this.#operations.connection
     if (transactions?.isOpen === true || transactions?.opening !== undefined || openTransaction(store) !== undefined) {
       throw new MillraceError(
         'IN_TRANSACTION',
@@ -251,8 +256,8 @@ export class DurableSteps {
   }
 }
 
-/** What was sent; or the error of a wait that was over before. */
-function taken(
+/** The data that was sent; throws if the wait has timed out. */
+function signalData(
   name: string,
   sent: boolean,
   { result, error }: { readonly result: JsonText | undefined; readonly error: EdgeError | undefined },

@@ -1,107 +1,107 @@
-// worker/attempt/unawaited.ts: the calls of a handler that leave it, or are taken to their end: which of them nobody waits for.
+// worker/attempt/unawaited.ts: tracks the calls of a handler, to find those that it does not await.
 import { MillraceError, isInstance } from '../../job/errors.js'
 import { AwaitedPromise } from './awaited.js'
 import { EarlyExit } from './early-exit.js'
 
-/** One of them. */
+/** A tracked call. */
 interface Call {
   readonly what: string
-  /** Whether it can leave the handler: a sleep, or a wait. */
-  readonly leaves: boolean
+  /** Whether it can end the run: a sleep, or a wait. */
+  readonly endsRun: boolean
   readonly done: Promise<unknown>
   over: boolean
   /** What it rejected with. */
   failed: { readonly error: unknown } | undefined
-  heard: boolean
+  awaited: boolean
 }
 
 /** The calls of one attempt. */
 export class UnawaitedCalls {
   readonly #open = new Set<Call>()
-  #cut = false
+  #closed = false
 
-  /** The handler has ended: what could have left it does not any more. */
-  get isCut(): boolean {
-    return this.#cut
+  /** The handler has ended, so its calls can no longer end the run. */
+  get isClosed(): boolean {
+    return this.#closed
   }
 
-  /** Ends what has not left the handler until now: it will never settle, so that nothing that comes after it is run. */
-  cut(): void {
-    this.#cut = true
+  /** The handler has ended. A pending call that could end the run never settles, so that no code after it runs. */
+  close(): void {
+    this.#closed = true
   }
 
-  /** Keeps a call until it is over and somebody has waited for it. Those who do not wait are not brought down by it. */
-  track<T>(what: string, leaves: boolean, done: Promise<T>): Promise<T> {
-    const call: Call = { what, leaves, done, over: false, failed: undefined, heard: false }
+  /** Tracks a call until it has ended and was awaited. A call that is not awaited causes no unhandled rejection. */
+  track<T>(what: string, endsRun: boolean, done: Promise<T>): Promise<T> {
+    const call: Call = { what, endsRun, done, over: false, failed: undefined, awaited: false }
     this.#open.add(call)
     const over = (failed: Call['failed']): void => {
       call.over = true
       call.failed = failed
-      if (call.heard) this.#open.delete(call)
+      if (call.awaited) this.#open.delete(call)
     }
     done.then(
       () => over(undefined),
       (error: unknown) => over({ error }),
     )
-    const heard = (): void => {
-      call.heard = true
+    const onAwait = (): void => {
+      call.awaited = true
       if (call.over) this.#open.delete(call)
     }
-    const isGone = (): boolean => leaves && this.#cut
+    const isGone = (): boolean => endsRun && this.#closed
     return new AwaitedPromise(
       (resolve, reject) =>
         void done.then(
           (value) => isGone() || resolve(value),
           (error: unknown) => isGone() || reject(error),
         ),
-      heard,
-      leaves,
+      onAwait,
+      endsRun,
     )
   }
 
-  /** Resolves when the steps under way have ended; undefined where there are none. */
-  get underWay(): Promise<unknown> | undefined {
-    const steps = [...this.#open].filter(({ leaves, over }) => !leaves && !over)
+  /** Resolves when the running steps have ended; undefined if there are none. */
+  get runningSteps(): Promise<unknown> | undefined {
+    const steps = [...this.#open].filter(({ endsRun, over }) => !endsRun && !over)
     return steps.length === 0 ? undefined : Promise.allSettled(steps.map(({ done }) => done))
   }
 
-  /** Whether one is under way, or has failed without anybody knowing. */
+  /** Whether a call is pending, or has failed without being awaited. */
   get isBusy(): boolean {
-    return this.unheard !== undefined || [...this.#open].some(({ over }) => !over)
+    return this.unawaitedFailure !== undefined || [...this.#open].some(({ over }) => !over)
   }
 
-  /** Resolves when all have ended; rejects with what one failed with meanwhile, or before without anybody knowing. */
+  /** Resolves when all calls have ended. Rejects if one of them fails, or has failed without being awaited. */
   async settled(): Promise<void> {
     await Promise.all([...this.#open].filter(({ over }) => !over).map(({ done }) => done))
-    if (this.unheard !== undefined) throw this.unheard.error
+    if (this.unawaitedFailure !== undefined) throw this.unawaitedFailure.error
   }
 
-  /** Resolves when those that nobody waits for have ended; rejects with what one of them failed with. Undefined where there are none. */
+  /** Resolves when the unawaited calls have ended, rejects if one of them fails; undefined if there are none. */
   get ended(): Promise<unknown> | undefined {
-    const unheard = [...this.#open].filter(({ heard }) => !heard)
-    return unheard.length === 0 ? undefined : Promise.all(unheard.map(({ done }) => done))
+    const unawaited = [...this.#open].filter(({ awaited }) => !awaited)
+    return unawaited.length === 0 ? undefined : Promise.all(unawaited.map(({ done }) => done))
   }
 
-  /** What a handler that did not wait for a call is to fail with: what that failed with, or that it was not awaited. */
-  get unheard(): { readonly error: unknown } | undefined {
-    for (const { what, leaves, heard, failed } of this.#open) {
-      if (heard) continue
+  /** The error of a handler that did not await a call: that of the call, or that it was not awaited. */
+  get unawaitedFailure(): { readonly error: unknown } | undefined {
+    for (const { what, endsRun, awaited, failed } of this.#open) {
+      if (awaited) continue
       if (failed !== undefined && !isInstance(failed.error, EarlyExit)) return failed
-      if (leaves) return { error: notAwaited(what, 'was not awaited') }
+      if (endsRun) return { error: notAwaited(what, 'was not awaited') }
     }
     return undefined
   }
 
-  /** The error for what could still leave a handler that has returned. */
+  /** The error of a handler that has returned while a call could still end the run. */
   get pending(): { readonly error: MillraceError } | undefined {
-    for (const { what, leaves, over } of this.#open) {
-      if (leaves && !over) return { error: notAwaited(what, 'was still pending when the handler returned') }
+    for (const { what, endsRun, over } of this.#open) {
+      if (endsRun && !over) return { error: notAwaited(what, 'was still pending when the handler returned') }
     }
     return undefined
   }
 }
 
-/** The error of a job whose handler did not wait for a call that leaves it. */
+/** The error of a handler that did not await a call that ends the run. */
 export function notAwaited(what: string, how: string): MillraceError {
   return new MillraceError(
     'NOT_AWAITED',

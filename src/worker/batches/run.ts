@@ -1,4 +1,4 @@
-// worker/batches/run.ts: one call of a handler for many jobs: who takes part, the call itself, and what each job gets of it.
+// worker/batches/run.ts: one call of a handler for many jobs: gathering them, the call itself, and the result of each.
 import { MillraceError } from '../../job/errors.js'
 import type { Duration } from '../../job/duration.js'
 import { describeError, isError } from '../../job/failure.js'
@@ -17,11 +17,11 @@ import { isThenable } from '../attempt/failure.js'
 export interface BatchHost {
   readonly runtime: Runtime
   readonly abandonAfter: Millis
-  /** It has gathered for long enough. */
+  /** A batch has gathered for long enough. */
   gathered(): void
-  /** Its call has ended, or there was none; these jobs have ended before it. */
-  over(batch: Batch, left: readonly Attempt[]): void
-  /** All of its jobs have ended long ago, and its call does not. */
+  /** The call has ended, or there was none. `left` are jobs that ended before the call did. */
+  callEnded(batch: Batch, left: readonly Attempt[]): void
+  /** All jobs have ended long ago, but the call has not. */
   stuck(batch: Batch): void
 }
 
@@ -35,28 +35,28 @@ interface Member {
   reject(error: unknown): void
 }
 
-/** Jobs of one name that go together, from the first that is gathered until the end of their handler's call. */
+/** Jobs of one name that run together, from the first one gathered until the end of their handler's call. */
 export class Batch {
   readonly name: string
   readonly size: number
   readonly wait: Millis
-  /** The store was asked for more, and had none. */
+  /** The store has no more jobs for it. */
   dry = false
   readonly #run: BatchHandler
   readonly #host: BatchHost
-  /** In the order of their claims. */
+  /** In claim order. */
   #attempts: Attempt[] = []
-  #late = false
+  #waitOver = false
   #timer: Stop | undefined
   /** Started, and neither ready for the call nor ended. */
   readonly #awaited = new Set<Attempt>()
   readonly #ready = new Map<Attempt, Member>()
-  /** The call is under way. */
+  /** The call in progress. */
   #call: Call | undefined
-  /** Jobs in the call that are worth going on for. */
-  #live = 0
-  /** Jobs in the call that have ended before it. */
-  readonly #left = new Set<Attempt>()
+  /** How many jobs in the call have not been aborted. */
+  #unaborted = 0
+  /** Jobs in the call that ended before it. */
+  readonly #endedEarly = new Set<Attempt>()
 
   constructor(name: string, { size, wait, run }: ParsedBatch, host: BatchHost) {
     this.name = name
@@ -71,32 +71,34 @@ export class Batch {
     return this.#attempts
   }
 
-  /** How many more it may take in. */
+  /** How many more jobs fit. */
   get room(): number {
     return this.size - this.#attempts.length
   }
 
-  /** Whether there is nothing left to wait for but a slot. */
+  /** Whether the batch can start as soon as it has a slot. */
   get isReady(): boolean {
-    return this.room <= 0 || (this.wait === 0 ? this.dry : this.#late)
+    return this.room <= 0 || (this.wait === 0 ? this.dry : this.#waitOver)
   }
 
-  /** Takes in a job. Gathering ends some time after the first. */
+  /** Adds a job. Gathering ends `wait` after the first. */
   add(attempt: Attempt): void {
     this.#attempts.push(attempt)
     if (this.wait === 0 || this.#attempts.length > 1) return
     this.#timer = this.#host.runtime.timer(this.wait, () => {
-      this.#late = true
+      this.#waitOver = true
       this.#host.gathered()
     })
   }
 
-  /** Gathers no more. */
+  /** Stops gathering. */
   stop(): void {
     this.#timer?.()
   }
 
-  /** Starts those that may: each is prepared by itself, and is then ready for the call or ends before it. */
+  /**
+   * Starts the attempts that may start. Each is prepared separately, and then is ready for the call or ends before it.
+   */
   start(attempts: Attempt[]): void {
     this.stop()
     this.#attempts = attempts
@@ -107,54 +109,54 @@ export class Batch {
     for (const attempt of attempts) attempt.start()
   }
 
-  /** A job is ready for the call; the answer is what that comes to for this one. */
+  /** A job is ready for the call; resolves to its own result. */
   join(attempt: Attempt, job: Job, ctx: JobContext): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.#ready.set(attempt, { attempt, job, ctx, own: undefined, resolve, reject })
-      this.#arrived(attempt)
+      this.#prepared(attempt)
     })
   }
 
-  /** A job has ended. Answers whether its handler has, too: if not, it counts as running until the call is over. */
+  /** A job has ended. Returns whether its handler has, too; if not, the job counts as running until the call ends. */
   ended(attempt: Attempt): boolean {
     if (this.#call === undefined || !this.#ready.has(attempt)) {
-      this.#arrived(attempt)
+      this.#prepared(attempt)
       return true
     }
-    this.#left.add(attempt)
-    if (this.#left.size === this.#ready.size) this.#awaitEnd()
+    this.#endedEarly.add(attempt)
+    if (this.#endedEarly.size === this.#ready.size) this.#abandonLater()
     return false
   }
 
-  /** A job was told to stop. If its time is over, it fails at once: the call goes on for the others. */
+  /** A job was aborted. One that timed out fails at once, while the call continues for the others. */
   aborted(attempt: Attempt, reason: AbortReason): void {
     const member = this.#ready.get(attempt)
     if (this.#call === undefined || member === undefined) return
     if (reason === 'timeout') member.reject(undefined)
-    if (--this.#live === 0) this.#call.abort(reason)
+    if (--this.#unaborted === 0) this.#call.abort(reason)
   }
 
-  #arrived(attempt: Attempt): void {
+  #prepared(attempt: Attempt): void {
     if (!this.#awaited.delete(attempt) || this.#awaited.size > 0) return
     for (const { attempt: each, reject } of this.#ready.values()) {
       if (each.reason === undefined) continue
       this.#ready.delete(each)
-      reject(undefined) // it was told to stop before the call: it has nothing to do with it
+      reject(undefined) // aborted before the call, so it takes no part in it
     }
     if (this.#ready.size > 0) outside(() => this.#begin())
-    else this.#host.over(this, [])
+    else this.#host.callEnded(this, [])
   }
 
   #begin(): void {
     const members = this.#attempts.flatMap((each) => this.#ready.get(each) ?? [])
     const jobs = members.map(({ job }) => job)
-    this.#live = members.length
+    this.#unaborted = members.length
     this.#call = new Call(members)
-    let answer: unknown
+    let result: unknown
     try {
-      answer = this.#run(jobs, this.#call)
-      if (isThenable(answer)) {
-        answer.then(
+      result = this.#run(jobs, this.#call)
+      if (isThenable(result)) {
+        result.then(
           (results) => this.#returned(members, results),
           (error: unknown) => this.#threw(members, error),
         )
@@ -163,7 +165,7 @@ export class Batch {
     } catch (error) {
       return this.#threw(members, error)
     }
-    this.#returned(members, answer)
+    this.#returned(members, result)
   }
 
   #returned(members: readonly Member[], results: unknown): void {
@@ -175,31 +177,31 @@ export class Batch {
       if (isError(result)) reject(result)
       else resolve(result)
     }
-    this.#over()
+    this.#callEnded()
   }
 
   #threw(members: readonly Member[], error: unknown): void {
     for (const { reject } of members) reject(error)
-    this.#over()
+    this.#callEnded()
   }
 
-  /** Nobody waits for the call any more. */
-  #awaitEnd(): void {
+  /** All jobs have ended: gives up the call if it does not end. */
+  #abandonLater(): void {
     this.#timer = this.#host.runtime.timer(this.#host.abandonAfter, () => {
       this.#host.stuck(this)
-      this.#over()
+      this.#callEnded()
     })
   }
 
-  #over(): void {
+  #callEnded(): void {
     if (this.#call === undefined) return // it was given up before
     this.stop()
     this.#call = undefined
-    this.#host.over(this, [...this.#left])
+    this.#host.callEnded(this, [...this.#endedEarly])
   }
 }
 
-/** A job's own context in a batch, where one cannot leave the handler for it alone. */
+/** The context of one job in a batch, where `snooze` cannot end the handler for that job alone. */
 class MemberContext extends Context {
   readonly #member: Attempt
 
@@ -214,7 +216,7 @@ class MemberContext extends Context {
   }
 }
 
-/** What the handler is given beside its jobs. */
+/** The context of a call. */
 class Call implements BatchContext {
   readonly #members: ReadonlyMap<Job, Member>
   #abort: AbortController | undefined
@@ -236,14 +238,14 @@ class Call implements BatchContext {
   get of() {
     return (job: Job): BatchedContext => {
       const member = this.#members.get(job)
-      if (member !== undefined) return ownOf(member)
+      if (member !== undefined) return contextOf(member)
       throw new MillraceError('INVALID_OPTION', 'ctx.of(job): give one of the very jobs that the handler was given.')
     }
   }
 
   get each() {
     return <Result>(work: (job: Job, ctx: BatchedContext) => Result | Promise<Result>) =>
-      Promise.all(Array.from(this.#members.values(), (member) => settled(work, member.job, ownOf(member))))
+      Promise.all(Array.from(this.#members.values(), (member) => resultOf(work, member.job, contextOf(member))))
   }
 
   get snooze() {
@@ -270,12 +272,12 @@ class Call implements BatchContext {
   }
 }
 
-/** A job's own context, with what middleware has added to it. Made when first asked for. */
-function ownOf(member: Member): BatchedContext {
+/** The context of one job, with what middleware has added to it. Created on first use. */
+function contextOf(member: Member): BatchedContext {
   return (member.own ??= Object.assign(new MemberContext(member.attempt), member.ctx) as unknown as BatchedContext)
 }
 
-async function settled<Result>(
+async function resultOf<Result>(
   work: (job: Job, ctx: BatchedContext) => Result | Promise<Result>,
   job: Job,
   ctx: BatchedContext,

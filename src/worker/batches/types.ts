@@ -1,4 +1,4 @@
-// worker/batches/types.ts: what a handler of many jobs at once is given, and what can be said about its batches.
+// worker/batches/types.ts: handlers of many jobs at once: their context, their types, and the options of batches.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
@@ -13,53 +13,53 @@ import type { JobContext, JobSignal } from '../attempt/context.js'
 export interface BatchOptions {
   /** The most jobs in a call, from 1 to 10,000. */
   readonly size: number
-  /** How long to gather, from its first job on, before a smaller batch goes. Default 0: it goes with what there is. */
+  /** How long to gather, from the first job on, before a smaller batch starts. Default 0: starts with what there is. */
   readonly wait?: Duration
 }
 
-/** What belongs to one job of a batch: as `JobContext`, without transactions. */
+/** The context of one job of a batch: like `JobContext`, without transactions. */
 export interface BatchedContext extends Pick<JobContext, 'signal' | 'progress' | 'log'> {
   /**
-   * Gives this job's attempt back and runs it again after that time, whatever the call comes to. Answers an error to put
-   * in its place.
+   * Runs this job again after that time, whatever the result of the call; the attempt does not count. Returns an error
+   * to put in the place of its result.
    */
   snooze(duration: Duration): Error
 }
 
-/** What a handler is given beside its jobs. `Extra` is what middleware added to the context of each. */
+/** The context of a call. `Extra` is what middleware added to the context of each job. */
 export interface BatchContext<AJob extends Job = Job, Extra = unknown> {
-  /** Aborts when no job of the batch is worth going on for: each was cancelled, lost or timed out, or the worker closes. */
+  /** Aborts when every job of the batch was cancelled, lost or timed out, or when the worker closes. */
   readonly signal: JobSignal
-  /** What belongs to one of the jobs: its own signal, its progress, its log. */
+  /** The context of one of the jobs: its own signal, progress and log. */
   of(job: AJob): BatchedContext & Extra
-  /** Does something for each job, all at once, and answers what it came to, errors in their places: `return ctx.each(…)`. */
+  /** Runs a function for all jobs at once; returns the results, errors in their places: `return ctx.each(…)`. */
   each<Result>(
     work: (job: AJob, ctx: BatchedContext & Extra) => Result | Promise<Result>,
   ): Promise<(Awaited<Result> | Error)[]>
-  /** Ends this call here, gives all attempts back, and runs the jobs again after that time. Never returns. */
+  /** Ends this call here and runs the jobs again after that time; the attempts do not count. Never returns. */
   snooze(duration: Duration): never
 }
 
 /**
- * Runs many jobs of one name: answers a result, or an `Error`, in the place of each. What it throws fails all of them, each
- * by its own rules of retrying.
+ * Runs many jobs of one name: returns a result, or an `Error`, in the place of each. If it throws, all of them fail,
+ * each by its own retry rules.
  */
 export type BatchHandler<AJob extends Job = Job, Return = unknown, Extra = unknown> = (
   jobs: readonly AJob[],
   ctx: BatchContext<AJob, Extra>,
 ) => readonly (Return | Error)[] | Promise<readonly (Return | Error)[]>
 
-/** A handler of batches with settings for its name alone. */
+/** A handler of batches with options for its job name. */
 export interface BatchHandlerOptions<AJob extends Job = Job, Return = unknown, Extra = unknown> {
-  /** Runs many jobs in one call: answers a result, or an `Error`, in the place of each. */
+  /** Runs many jobs in one call: returns a result, or an `Error`, in the place of each. */
   readonly runBatch: BatchHandler<AJob, Return, Extra>
   /** How its jobs are gathered. Default: the worker's `batch`. */
   readonly batch?: BatchOptions
-  /** The lease of this name's jobs. Default: the worker's. */
+  /** The lease of jobs with this name. Default: the worker's. */
   readonly lease?: Duration
-  /** How long each of its jobs may run, for those that do not say. Default: no bound. */
+  /** How long each job may run, unless it has its own timeout. Default: no limit. */
   readonly timeout?: Duration
-  /** The wait before a job's next attempt, for jobs that do not say. Default: exponential from 1 s, full jitter. */
+  /** The wait before the next attempt, unless the job has its own. Default: exponential from 1 s, full jitter. */
   readonly backoff?: BackoffOptions | Duration
 }
 
@@ -70,10 +70,10 @@ export interface ParsedBatch {
   readonly wait: Millis
 }
 
-/** More jobs than this in one call only hold up everybody else. */
+/** The largest batch. More jobs in one call only delay all others. */
 const LARGEST = 10_000
 
-/** Checks what was said about batches. */
+/** Checks the options of batches. */
 export function parseBatch(options: BatchOptions, where: string): Omit<ParsedBatch, 'run'> {
   if (typeof options !== 'object' || options === null) {
     throw new MillraceError('INVALID_OPTION', `${where} must be { size, wait }, not ${quote(options)}.`)
@@ -89,7 +89,7 @@ export function parseBatch(options: BatchOptions, where: string): Omit<ParsedBat
   return { size, wait: parseDuration(wait, `${where}: wait`) }
 }
 
-/** The error for what a batch has none of. */
+/** The error of a call that batches do not have. */
 export function notInBatch(call?: string): MillraceError {
   return new MillraceError(
     'NOT_IN_BATCH',

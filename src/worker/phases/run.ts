@@ -1,4 +1,4 @@
-// worker/phases/run.ts: one attempt at a job in phases: from the first that has not completed to the last.
+// worker/phases/run.ts: one attempt at a job in phases: runs them from the first that has not completed to the last.
 import type { NoteEvent } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
 import type { ErrorInfo, JobRecord, Millis } from '../../job/job.js'
@@ -16,49 +16,49 @@ import { outOfOrder } from '../../queue/flows/follow-ups.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Group } from '../../store/store.js'
 import { Context, abortFor } from '../attempt/context.js'
-import type { AbortReason, Attempting, JobContext } from '../attempt/context.js'
-import type { PhaseFailing } from '../attempt/failure.js'
+import type { AbortReason, ContextHost, JobContext } from '../attempt/context.js'
+import type { PhaseFailure } from '../attempt/failure.js'
 import { notStored, tookTooLong } from '../attempt/failure.js'
-import { together, written } from '../attempt/pending-notes.js'
+import { mergeEntries, noteOf } from '../attempt/pending-notes.js'
 import type { LastNote, NoteEntry } from '../attempt/pending-notes.js'
 import type { ParsedPhases } from './types.js'
 
-/** The attempt that runs them. */
-interface Phased extends Attempting {
+/** The attempt that runs the phases. */
+interface PhasedAttempt extends ContextHost {
   readonly record: JobRecord
-  /** Why its handler was told to stop. */
+  /** Why its handler was aborted. */
   readonly reason: AbortReason | undefined
-  readonly saying: Attempting['saying'] & { note(said: NoteEntry): Promise<void> }
-  readonly steps: Attempting['steps'] & { over(): Promise<void> }
-  /** Whether jobs were added that leave with its settlement. */
+  readonly progressWriter: ContextHost['progressWriter'] & { note(entry: NoteEntry): Promise<void> }
+  readonly steps: ContextHost['steps'] & { finish(): Promise<void> }
+  /** Whether jobs were added that are to be committed with its settlement. */
   readonly adds: boolean
-  /** Whether its handler asked to run again, and has only to end. */
-  readonly leaves: boolean
-  /** When it is to run again once its handler has returned. */
+  /** Whether the handler has asked to run again, and only has to end. */
+  readonly endsEarly: boolean
+  /** When to run again after the handler has returned. */
   readonly postponed: unknown
-  /** Fails with this after that time. */
+  /** Fails the attempt with this error after that time. */
   arm(timeout: Millis, error: () => MillraceError): Stop
 }
 
 /** One attempt at a job in phases. */
 export class PhaseRun {
-  readonly #attempt: Phased
+  readonly #attempt: PhasedAttempt
   readonly #plan: ParsedPhases
   readonly #names: readonly string[]
   readonly #rest: Memo
   #phases: Phases
   /** The phase that has begun and not ended. */
-  #now: string | undefined
+  #current: string | undefined
   /** The last phase has returned. */
-  #over = false
-  /** That the first phase has begun is on its way. */
-  #starting: Promise<void> | undefined
-  /** What its progress waits for. */
-  #waits: Promise<void> | undefined
-  /** An error that would be the same the next time. */
+  #lastReturned = false
+  /** The note that the first phase has begun, while it is in flight. */
+  #startNote: Promise<void> | undefined
+  /** The same, if a progress call waits for it. */
+  #awaitedStart: Promise<void> | undefined
+  /** An error that a retry would only repeat. */
   #fatal: unknown
 
-  constructor(attempt: Phased, plan: ParsedPhases) {
+  constructor(attempt: PhasedAttempt, plan: ParsedPhases) {
     const { record } = attempt
     this.#attempt = attempt
     this.#plan = plan
@@ -67,7 +67,10 @@ export class PhaseRun {
     this.#phases = resumed(record, this.#names)
   }
 
-  /** Runs all that have not completed. The first is called at once, so that it can do what must be done before an `await`. */
+  /**
+   * Runs all phases that have not completed. Calls the first one at once, so that it can make the calls that must come
+   * before the first `await`.
+   */
   async run(job: Job, ctx: JobContext): Promise<unknown> {
     const names = this.#names
     const last = names.at(-1)!
@@ -76,40 +79,41 @@ export class PhaseRun {
       if (this.#phases[name]!.status === 'completed') continue
       const isFirst = tells.length === 0
       tells.push(this.#begin(name))
-      const noted = this.#attempt.saying.note({ memo: this.#memo, tells })
-      // Where tries are counted, this one must be known before it begins.
+      const noted = this.#attempt.progressWriter.note({ memo: this.#memo, tells })
+      // If tries are counted, this one must be durable before it begins.
       if (isFirst && this.#plan.phases[name]!.attempts === undefined) this.#start(noted)
       else await noted
       this.#refuseExhausted(name)
       const value = await this.#call(at, name, job, ctx)
-      if (name === last || this.#attempt.leaves) return value // what asked to run again is not over
+      if (name === last || this.#attempt.endsEarly) return value // a phase that asked to run again has not completed
       tells = [this.#end(name, value)]
-      this.#now = undefined
+      this.#current = undefined
       if (this.#attempt.reason !== undefined || this.#attempt.postponed !== undefined) break
     }
-    if (tells.length > 0) await this.#attempt.saying.note({ memo: this.#memo, tells })
+    if (tells.length > 0) await this.#attempt.progressWriter.note({ memo: this.#memo, tells })
     if (this.#attempt.reason !== undefined) throw abortFor(this.#attempt.reason)
     return this.result(last)
   }
 
-  /** What goes with the settlement: how the phase ended that ran last. */
-  parting(outcome: Outcome): NoteEntry | undefined {
-    const name = this.#now
+  /** The note to commit with the settlement: how the last phase that ran ended. */
+  finalEntry(outcome: Outcome): NoteEntry | undefined {
+    const name = this.#current
     if (name === undefined) return undefined
-    // That the last phase has completed is told by the state of the job, and need not be written once more.
-    if (outcome.kind === 'returned' && this.#over) return { tells: [told(name, 'completed', outcome.result)] }
+    // The state of the job implies that the last phase has completed, so the memo is not written again.
+    if (outcome.kind === 'returned' && this.#lastReturned)
+      return { tells: [phaseEvent(name, 'completed', outcome.result)] }
     if (outcome.kind === 'returned') {
       const phases = cutOff(this.#phases, name)
       return { memo: () => this.#write(phases) }
     }
     if (outcome.kind !== 'threw') return undefined
     const phases = failed(this.#phases, name, outcome.error)
-    return { memo: () => this.#write(phases), tells: [told(name, 'failed', undefined, phases[name]!.error)] }
+    return { memo: () => this.#write(phases), tells: [phaseEvent(name, 'failed', undefined, phases[name]!.error)] }
   }
 
-  /** What the phase that is running has to say about a failure. */
-  get failing(): PhaseFailing | undefined {
-    const name = this.#now
+  /** How the phase that is running may be retried. */
+  get phaseFailure(): PhaseFailure | undefined {
+    const name = this.#current
     if (name === undefined) return undefined
     const { attempts = Infinity, backoff } = this.#plan.phases[name]!
     const failures = (this.#phases[name]!.failures ?? 0) + 1
@@ -120,15 +124,15 @@ export class PhaseRun {
     }
   }
 
-  /** `ctx.progress` of a phase. That it has begun is told before; until then, the phase does not end. */
-  progress(at: number, percent: number, say: (what: () => NoteEntry) => Promise<void>): Promise<void> {
-    const waits = isPercent(percent) && this.#now === this.#names[at]
-    const told = waits ? this.#starting : undefined
-    if (told === undefined) return say(() => this.#progress(at, percent))
-    this.#waits = told
-    const said = told.then(() => say(() => this.#progress(at, percent)))
-    said.catch(() => {}) // those who await it hear of it
-    return said
+  /** `ctx.progress` of a phase. Waits until the start of the phase is durable; the phase does not end before that. */
+  progress(at: number, percent: number, write: (makeEntry: () => NoteEntry) => Promise<void>): Promise<void> {
+    const isCurrent = isPercent(percent) && this.#current === this.#names[at]
+    const started = isCurrent ? this.#startNote : undefined
+    if (started === undefined) return write(() => this.#progress(at, percent))
+    this.#awaitedStart = started
+    const done = started.then(() => write(() => this.#progress(at, percent)))
+    done.catch(() => {}) // callers that await it get the error
+    return done
   }
 
   #progress(at: number, percent: number): NoteEntry {
@@ -139,7 +143,7 @@ export class PhaseRun {
         `ctx.progress in phase '${name}': it must be a number from 0 to 100, not ${quote(percent)}.`,
       )
     }
-    if (this.#now !== name) throw outOfOrder(`ctx.progress was called after phase '${name}' had ended`)
+    if (this.#current !== name) throw outOfOrder(`ctx.progress was called after phase '${name}' had ended`)
     this.#phases = progressed(this.#phases, name, percent)
     return {
       progress: String(overall(at, this.#names.length, percent)),
@@ -163,7 +167,7 @@ export class PhaseRun {
     return Object.fromEntries(done.map((name) => [name, this.result(name)]))
   }
 
-  /** Refuses what belongs to the settlement in a phase that is not the last. */
+  /** Throws if a call that belongs to the settlement is made in a phase that is not the last. */
   refuseEarly(at: number, call: string): void {
     if (at === this.#names.length - 1) return
     throw outOfOrder(
@@ -172,14 +176,14 @@ export class PhaseRun {
   }
 
   #begin(name: string): NoteEvent {
-    this.#now = name
+    this.#current = name
     this.#phases = begun(this.#phases, name, this.#attempt.record.stalls)
-    return told(name, 'active')
+    return phaseEvent(name, 'active')
   }
 
   #start(noted: Promise<void>): void {
-    const over = (): void => void (this.#starting = undefined)
-    this.#starting = noted
+    const over = (): void => void (this.#startNote = undefined)
+    this.#startNote = noted
     noted.then(over, over)
   }
 
@@ -197,30 +201,30 @@ export class PhaseRun {
       throw (this.#fatal = notStored(`Phase '${name}'`, error))
     }
     this.#phases = completed(this.#phases, name, result)
-    return told(name, 'completed', result)
+    return phaseEvent(name, 'completed', result)
   }
 
   async #call(at: number, name: string, job: Job, ctx: JobContext): Promise<unknown> {
     const { run, timeout } = this.#plan.phases[name]!
     if (this.#attempt.reason !== undefined) throw abortFor(this.#attempt.reason)
-    // What middleware has added to the context is on it as properties of its own.
+    // Own properties of the context are what middleware has added to it.
     const own = Object.assign(new PhaseContext(this.#attempt, this, at), ctx)
     const stop = timeout === undefined ? undefined : this.#attempt.arm(timeout, () => tookTooLong(timeout, name))
     try {
       const value = await run(job, own as never)
-      if (this.#waits !== undefined) await this.#waits
-      await this.#attempt.steps.over()
-      this.#over = at === this.#names.length - 1
+      if (this.#awaitedStart !== undefined) await this.#awaitedStart
+      await this.#attempt.steps.finish()
+      this.#lastReturned = at === this.#names.length - 1
       return value
     } catch (error) {
-      await this.#waits?.catch(() => {}) // what it said before is not lost
+      await this.#awaitedStart?.catch(() => {}) // its progress so far is not lost
       throw error
     } finally {
       stop?.()
     }
   }
 
-  /** A phase that its worker died in may have no try left. */
+  /** Throws if a phase has no try left, because its worker died in the last one. */
   #refuseExhausted(name: string): void {
     const { attempts } = this.#plan.phases[name]!
     const { failures = 0 } = this.#phases[name]!
@@ -231,7 +235,7 @@ export class PhaseRun {
     ))
   }
 
-  /** Made when a note leaves: the results in it may be large, and are not written for every call of `ctx.progress`. */
+  /** Encoded only when the note is sent, and not for every `ctx.progress`: the results in it may be large. */
   readonly #memo = (): JsonText => this.#write(this.#phases)
 
   #write(phases: Phases): JsonText {
@@ -239,24 +243,25 @@ export class PhaseRun {
   }
 }
 
-/** A settlement and, before it, what was said last and how the last phase ended. */
+/** A settlement, preceded by the handler's last note and by how the last phase ended. */
 export function withLastNote(
   attempt: {
     readonly record: JobRecord
-    readonly lastWords: LastNote | undefined
+    readonly lastNote: LastNote | undefined
     readonly phases: PhaseRun | undefined
   },
   outcome: Outcome,
   settlement: Group,
 ): Group {
-  const said = attempt.lastWords?.said
-  const parting = attempt.phases === undefined ? without(attempt.record, outcome) : attempt.phases.parting(outcome)
-  const last = said === undefined || parting === undefined ? (said ?? parting) : together(said, parting)
-  return last === undefined ? settlement : [written(attempt.record, last), ...settlement]
+  const entry = attempt.lastNote?.entry
+  const finalEntry =
+    attempt.phases === undefined ? withoutPhases(attempt.record, outcome) : attempt.phases.finalEntry(outcome)
+  const last = entry === undefined || finalEntry === undefined ? (entry ?? finalEntry) : mergeEntries(entry, finalEntry)
+  return last === undefined ? settlement : [noteOf(attempt.record, last), ...settlement]
 }
 
-/** What goes with the settlement of a job that was completed without its phases: by middleware, or by a plain handler. */
-function without(record: JobRecord, outcome: Outcome): NoteEntry | undefined {
+/** The note for a job that completed without its phases: by middleware, or by a plain handler. */
+function withoutPhases(record: JobRecord, outcome: Outcome): NoteEntry | undefined {
   const memo = record.memo === undefined || outcome.kind !== 'returned' ? undefined : leftOpen(record)
   return memo === undefined ? undefined : { memo: () => memo }
 }
@@ -266,7 +271,7 @@ class PhaseContext extends Context {
   readonly #run: PhaseRun
   readonly #at: number
 
-  constructor(attempt: Attempting, run: PhaseRun, at: number) {
+  constructor(attempt: ContextHost, run: PhaseRun, at: number) {
     super(attempt)
     this.#run = run
     this.#at = at
@@ -274,7 +279,7 @@ class PhaseContext extends Context {
 
   override get progress() {
     return (percent: unknown): Promise<void> =>
-      this.#run.progress(this.#at, percent as number, (what) => this.say(what))
+      this.#run.progress(this.#at, percent as number, (makeEntry) => this.writeNote(makeEntry))
   }
 
   get phaseResult() {
@@ -300,13 +305,13 @@ function isPercent(value: unknown): value is number {
   return typeof value === 'number' && value >= 0 && value <= 100
 }
 
-/** The order that a job was added with, where the handler was given the same phases in another one. */
+/** The order that the job was added with, if the handler has the same phases in another order. */
 function inOrder(names: readonly string[], stamped: readonly string[] | undefined): readonly string[] {
   if (stamped === undefined || stamped.length !== names.length) return names
   return stamped.every((name) => names.includes(name)) ? stamped : names
 }
 
-function told(phase: string, status: PhaseStatus, result?: JsonText, error?: ErrorInfo): NoteEvent {
+function phaseEvent(phase: string, status: PhaseStatus, result?: JsonText, error?: ErrorInfo): NoteEvent {
   let about = `{"phase":${JSON.stringify(phase)},"status":"${status}"`
   if (error !== undefined) about += `,"error":${JSON.stringify(error)}`
   if (result !== undefined) about += `,"result":${result}`

@@ -1,4 +1,4 @@
-// worker/phases/types.ts: a handler in phases: what `phases()` takes, checked, and what each of them is given.
+// worker/phases/types.ts: handlers in phases: what `phases()` accepts, its checks, and the context of a phase.
 import type { Duration } from '../../job/duration.js'
 import { parseDuration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
@@ -14,25 +14,25 @@ import type { JobContext } from '../attempt/context.js'
 const madeByPhases: unique symbol = Symbol.for('millrace.phases')
 declare const types: unique symbol
 
-/** What phases have beside the rest of their context. `Known` is what each of them returns, by name. */
+/** What the context of a phase has beyond that of a handler. `Known` maps each phase to what it returns. */
 export interface PhaseMethods<Known = Record<string, unknown>> {
   /**
-   * Tells how far this phase is, from 0 to 100; the progress of the job follows from it. Resolves when it is durable; calls
-   * within one batch leave as one.
+   * Reports the progress of this phase, from 0 to 100; the progress of the job is derived from it. Resolves when it is
+   * durable. Calls made while a batch is in flight are merged into one write.
    */
   progress(percent: number): Promise<void>
-  /** What a phase returned; undefined where it has not completed, or returned nothing. */
+  /** The result of a phase; undefined if it has not completed, or returned nothing. */
   phaseResult<Name extends Extract<keyof Known, string>>(name: Name): Known[Name] | undefined
-  /** What the phases that have completed returned, by name. */
+  /** The results of the phases that have completed, by name. */
   phaseResults(): { readonly [Name in keyof Known]?: Known[Name] }
 }
 
-/** What a phase is given beside the job. */
+/** The context of a phase. */
 export type PhaseContext<Known = Record<string, unknown>, Ctx = JobContext, Extra = unknown> = Omit<Ctx, 'progress'> &
   PhaseMethods<Known> &
   Extra
 
-/** Runs one phase of a job: returns its result, which is JSON, or throws. `Extra` is what middleware adds to the context. */
+/** Runs one phase: returns its result, which is JSON, or throws. `Extra` is what middleware adds to the context. */
 export type PhaseRunner<
   AJob extends Job = Job,
   Return = unknown,
@@ -41,7 +41,7 @@ export type PhaseRunner<
   Extra = unknown,
 > = (job: AJob, ctx: PhaseContext<Known, Ctx, Extra>) => Return | Promise<Return>
 
-/** A phase with settings of its own. */
+/** A phase with options. */
 export interface PhaseOptions<
   AJob extends Job = Job,
   Return = unknown,
@@ -51,11 +51,11 @@ export interface PhaseOptions<
 > {
   /** Runs the phase. */
   readonly run: PhaseRunner<AJob, Return, Known, Ctx, Extra>
-  /** How often this phase is tried, the first time included, within the attempts of the job. Default: as often as the job. */
+  /** How often this phase is tried, the first time included, within the job's attempts. Default: no limit but those. */
   readonly attempts?: number
   /** The wait before this phase is tried again. Default: the job's. */
   readonly backoff?: BackoffOptions | Duration
-  /** How long one try of this phase may take. Default: no bound but the job's. */
+  /** How long one try of this phase may take. Default: no limit but the job's. */
   readonly timeout?: Duration
 }
 
@@ -68,7 +68,7 @@ type PhaseMap<AJob extends Job, Ctx, Known, Names extends string, Extra> = {
 
 type ResultIn<Known, Name> = Name extends keyof Known ? Known[Name] : unknown
 
-/** These names, no more and no fewer. */
+/** Exactly these names. */
 export type Exactly<Names> = (names: Names) => Names
 
 /** A handler in phases, made by `phases()`. */
@@ -79,7 +79,7 @@ export interface Phases<
   Known = Record<string, unknown>,
   Extra = unknown,
 > {
-  /** Carries types only; there is nothing here at run time. */
+  /** Carries types only; the property does not exist at run time. */
   readonly [types]: {
     readonly job: (job: AJob) => void
     readonly ctx: (ctx: Ctx) => void
@@ -89,7 +89,7 @@ export interface Phases<
   }
 }
 
-/** A handler in phases that were not declared. It says nothing of their names, so that nothing is inferred from it. */
+/** A handler in undeclared phases. It does not mention their names, so that TypeScript infers nothing from it. */
 export interface FreePhases<AJob extends Job = Job, Ctx = JobContext, Extra = unknown> {
   /** As in `Phases`. */
   readonly [types]: {
@@ -99,16 +99,16 @@ export interface FreePhases<AJob extends Job = Job, Ctx = JobContext, Extra = un
   }
 }
 
-/** A handler in phases of any job. Nothing is inferred from it, so that what is known of declared jobs is not watered down. */
+/** A handler in phases of any job. TypeScript infers nothing from it, so the types of declared jobs stay precise. */
 export interface AnyPhases {
   /** As in `Phases`. */
   readonly [types]: unknown
 }
 
 /**
- * A handler in phases, which run one after another, in the order of `job({ phases })` or else of their keys. A phase begins only
- * when the results of those before it are durable, and one that has completed is not run again, whatever happens to the
- * job. The job's result is what the last one returns.
+ * A handler in phases. They run one after another, in the order of `job({ phases })` or else of their keys. A phase
+ * begins only when the results of those before it are durable, and a phase that has completed is not run again,
+ * whatever happens to the job. The job's result is what the last phase returns.
  *
  * ```ts
  * phases({
@@ -124,11 +124,11 @@ export function phases<
   Names extends string = string,
   Extra = unknown,
 >(map: PhaseMap<AJob, Ctx, Known, Names, Extra>): Phases<AJob, Exactly<Names>, Ctx, Known, Extra> {
-  // The types are carried by a property that nothing reads, so there is none.
+  // The property that carries the types is never read, so it does not exist.
   return Object.freeze({ [madeByPhases]: parse(map) }) as never
 }
 
-/** One phase in the rules' terms. */
+/** One phase with its options parsed. */
 interface ParsedPhase {
   readonly run: (job: Job, ctx: never) => unknown
   readonly attempts: number | undefined
@@ -136,19 +136,19 @@ interface ParsedPhase {
   readonly timeout: Millis | undefined
 }
 
-/** Phases in the rules' terms, in their order. */
+/** Phases with their options parsed, in their order. */
 export interface ParsedPhases {
   readonly names: readonly string[]
   readonly phases: Readonly<Record<string, ParsedPhase>>
 }
 
-/** What `phases()` made, if this is it. */
+/** The parsed phases, if `phases()` made this handler. */
 export function phasesIn(handler: unknown): ParsedPhases | undefined {
   if (typeof handler !== 'object' || handler === null) return undefined
   return (handler as { readonly [madeByPhases]?: ParsedPhases })[madeByPhases]
 }
 
-/** Holds the phases of a handler against those declared, whose order counts. */
+/** Checks the phases of a handler against the declared ones, whose order counts. */
 export function asDeclared(
   name: string,
   given: ParsedPhases | undefined,

@@ -1,4 +1,4 @@
-// worker/attempt/transaction/attempt-transactions.ts: `ctx.prepare` and `ctx.complete`: the transactions of one attempt, and the rules of their order.
+// worker/attempt/transaction/attempt-transactions.ts: `ctx.prepare` and `ctx.complete`, and the rules of their order.
 import { MillraceError } from '../../../job/errors.js'
 import type { Millis } from '../../../job/job.js'
 import { lock } from '../../../job/lifecycle.js'
@@ -24,8 +24,8 @@ import type { Stop } from '../../../store/runtime.js'
 import type { Group, Tx, Verdict } from '../../../store/store.js'
 import { returned } from '../children.js'
 import type { Children } from '../children.js'
-import { completeGiven } from './complete-given.js'
-import type { AbortReason, Mode, PrepareOptions, Why } from '../context.js'
+import { completeInUserTransaction } from './complete-given.js'
+import type { AbortReason, Mode, PrepareOptions, LostReason } from '../context.js'
 import { UnawaitedCalls } from '../unawaited.js'
 import { checkCallback } from '../failure.js'
 import { HeldTransaction } from './held-transaction.js'
@@ -37,52 +37,52 @@ import type { Leased, Leases } from '../../leases.js'
 import { inTime, tooLong, watchTransaction } from './watchdog.js'
 
 /** The attempt whose transactions these are. */
-interface Transactor extends Leased {
+interface TransactionAttempt extends Leased {
   /** Whether the handler is running now. */
   readonly running: boolean
-  /** Why it is no longer this worker's. */
+  /** Why the lease is lost. */
   readonly lost: AbortReason | undefined
-  /** The part of the handler before its first `await` is over. */
-  readonly later: boolean
-  /** Resolves when all that was said until now is durable or refused; undefined where nothing is under way. */
-  readonly quiet: Promise<void> | undefined
+  /** The handler has returned from its synchronous part, up to its first `await`. */
+  readonly pastFirstAwait: boolean
+  /** Resolves when all notes so far are durable or refused; undefined if none is pending. */
+  readonly notesSettled: Promise<void> | undefined
   readonly children: Pick<Children, 'own'>
-  readonly lastWords: LastNote | undefined
+  readonly lastNote: LastNote | undefined
   readonly phases: PhaseRun | undefined
-  /** A result as it is stored; rejects where its schema refuses it. */
+  /** Encodes a result for the store; rejects if its schema refuses it. */
   stored(value: unknown): Promise<Returned['result']>
-  /** The error for what comes when the job is no longer this worker's. */
-  notOurs(): MillraceError
-  /** It took too long: it is told to stop, and fails with this. */
+  /** The error of a call made after the lease is lost. */
+  lostError(): MillraceError
+  /** The attempt took too long: aborts it and fails it with this error. */
   stop(error: MillraceError): void
 }
 
-/** What they need of its worker. */
-interface TransactingHost {
-  readonly desk: JobOperations
+/** What the transactions need of their worker. */
+interface TransactionsHost {
+  readonly operations: JobOperations
   adder(queue: string): Adder
   leases(): Leases
-  lost(attempt: Transactor, ...why: Why): void
+  lost(attempt: TransactionAttempt, ...why: LostReason): void
 }
 
 /** How far `prepare` or `complete` has come. */
 type Stage = 'ahead' | 'running' | 'done'
 
-/** What a callback is given. */
+/** The argument of a callback. */
 type Inside = { readonly tx?: Tx }
 
-/** A callback of the user's, whose types `JobContext` has told. */
+/** A user's callback, which `JobContext` types. */
 type Work = (inside: Inside) => unknown
 
-/** How long to wait before a lock is tried again that somebody else holds. */
-const LOCK_AGAIN: Millis = 20
+/** The wait before a lock is tried again that another transaction holds. */
+const LOCK_RETRY: Millis = 20
 
-/** The transactions of one attempt. Made when a handler first asks for one. */
+/** The transactions of one attempt. Created when a handler first uses one. */
 export class AttemptTransactions {
-  /** Where the handler is: what it calls joins the transaction that is open there. */
-  readonly place: TransactionPosition = { open: undefined }
-  readonly #attempt: Transactor
-  readonly #host: TransactingHost
+  /** The handler's transaction context: its calls join the transaction that is open there. */
+  readonly position: TransactionPosition = { open: undefined }
+  readonly #attempt: TransactionAttempt
+  readonly #host: TransactionsHost
   readonly #connection: Connection
   #accessed = false
   #mode: Mode | undefined
@@ -92,42 +92,42 @@ export class AttemptTransactions {
   /** The innermost of its own transactions that is open. */
   #inner: OpenTransaction | undefined
   #watchdog: Stop | undefined
-  /** UnawaitedCalls that the handler may not have waited for. */
+  /** Calls that the handler may not have awaited. */
   readonly #calls = new UnawaitedCalls()
-  #successors: FollowUps | undefined
+  #followUps: FollowUps | undefined
   #value: unknown
-  /** What was written in a transaction of the user's, which may have been committed. */
-  #given: Returned | undefined
-  /** Why there is to be no further transaction. */
-  #cut: { readonly reason: unknown } | undefined
+  /** The outcome that was written in a user transaction, which may have been committed. */
+  #userSettlement: Returned | undefined
+  /** Why no further transaction may begin. */
+  #aborted: { readonly reason: unknown } | undefined
 
-  constructor(attempt: Transactor, host: TransactingHost) {
+  constructor(attempt: TransactionAttempt, host: TransactionsHost) {
     this.#attempt = attempt
     this.#host = host
-    this.#connection = host.desk.connection
+    this.#connection = host.operations.connection
   }
 
-  /** What the callback of `complete` answered. */
+  /** What the callback of `complete` returned. */
   get value(): unknown {
     return this.#value
   }
 
-  /** What was settled in a transaction that is the user's to commit. */
-  get given(): Returned | undefined {
-    return this.#given
+  /** The outcome that was written in a user transaction. */
+  get userSettlement(): Returned | undefined {
+    return this.#userSettlement
   }
 
-  /** What the callback of `complete` asked for. */
-  get successors(): FollowUps | undefined {
-    return this.#successors
+  /** The jobs that the callback of `complete` added. */
+  get followUps(): FollowUps | undefined {
+    return this.#followUps
   }
 
-  /** The same, while it runs. */
+  /** The same, while the callback runs. */
   get planning(): FollowUps | undefined {
-    return this.#completing === 'running' ? this.#successors : undefined
+    return this.#completing === 'running' ? this.#followUps : undefined
   }
 
-  /** Adds jobs in the transaction that is open. */
+  /** Adds jobs in the open transaction. */
   send(prepared: readonly Prepared[]): Promise<void> {
     return this.#sendIn(this.#held!.open, prepared)
   }
@@ -137,7 +137,7 @@ export class AttemptTransactions {
     for (const each of prepared) await runInside({ open }, () => adder.send(each))
   }
 
-  /** Whether a transaction is open, in which the settlement belongs. */
+  /** Whether a transaction is open, which the settlement must be part of. */
   get isOpen(): boolean {
     return this.#held !== undefined
   }
@@ -147,19 +147,19 @@ export class AttemptTransactions {
     return joinedTransaction(this.#connection.store) ?? (this.#inner?.ended === false ? this.#inner : undefined)
   }
 
-  /** Resolves when the transaction that is being opened is open, or is not to be; undefined where none is. */
+  /** Resolves when the transaction that is being opened is open, or has failed to; undefined if none is. */
   get opening(): Promise<void> | undefined {
-    return this.place.opening?.until
+    return this.position.opening?.until
   }
 
-  /** Whether something was called that has not ended yet, or has failed without anybody knowing. */
+  /** Whether a call is pending, or has failed without being awaited. */
   get isBusy(): boolean {
     return this.#calls.isBusy
   }
 
-  /** `ctx.prepare` was looked at. */
+  /** The handler has read `ctx.prepare`. */
   access(): void {
-    if (!this.#accessed && (this.#attempt.later || this.#completing !== 'ahead')) {
+    if (!this.#accessed && (this.#attempt.pastFirstAwait || this.#completing !== 'ahead')) {
       throw outOfOrder(
         "Prepare cannot be accessed after auto-setup: take it from ctx before the handler's first await and before ctx.complete",
       )
@@ -197,12 +197,12 @@ export class AttemptTransactions {
       if (this.#preparing === 'running') throw outOfOrder('ctx.complete was called before ctx.prepare had ended')
       this.#completing = 'running'
       try {
-        this.#mode ??= this.#attempt.later ? 'staged' : 'atomic'
+        this.#mode ??= this.#attempt.pastFirstAwait ? 'staged' : 'atomic'
         this.#value = await this.#run((inside) => this.#plan(inside, work as Work))
         this.#completing = 'done'
         return this.#value
       } catch (error) {
-        this.#successors = undefined
+        this.#followUps = undefined
         this.#completing = 'ahead'
         throw error
       }
@@ -210,17 +210,17 @@ export class AttemptTransactions {
   }
 
   /** `ctx.complete({ tx }, work)`. */
-  completeGiven(options: InTransaction, work: (inside: never) => unknown): Promise<unknown> {
-    return this.#calls.track('ctx.complete', false, this.#completeGiven(options, work as Work))
+  completeInUserTransaction(options: InTransaction, work: (inside: never) => unknown): Promise<unknown> {
+    return this.#calls.track('ctx.complete', false, this.#completeInUserTransaction(options, work as Work))
   }
 
-  async #completeGiven(options: InTransaction, work: Work): Promise<unknown> {
+  async #completeInUserTransaction(options: InTransaction, work: Work): Promise<unknown> {
     const { store } = this.#connection
     checkCallback(work, 'ctx.complete({ tx }, work)')
     const tx = transactionIn(options, 'ctx.complete')
     refuseWithout(store)
     if (tx === undefined || tx === null) throw noTransaction()
-    if (this.#completing === 'running' || (this.#completing === 'done' && this.#given === undefined)) {
+    if (this.#completing === 'running' || (this.#completing === 'done' && this.#userSettlement === undefined)) {
       throw outOfOrder('ctx.complete was called twice')
     }
     if (this.#preparing === 'running') throw outOfOrder('ctx.complete was called before ctx.prepare had ended')
@@ -228,67 +228,73 @@ export class AttemptTransactions {
     this.#completing = 'running'
     this.#mode ??= 'staged'
     try {
-      if (this.#attempt.lost !== undefined) throw this.#attempt.notOurs()
-      const { quiet } = this.#attempt
-      if (quiet !== undefined) await quiet
-      if (this.#isTired()) await this.#host.leases().renew(this.#attempt)
+      if (this.#attempt.lost !== undefined) throw this.#attempt.lostError()
+      const { notesSettled } = this.#attempt
+      if (notesSettled !== undefined) await notesSettled
+      if (this.#isLeaseShort()) await this.#host.leases().renew(this.#attempt)
       let value: unknown
-      const given = await completeGiven(store, tx, this.#attempt, this.#givenHost(), async (open) => {
-        const plan = (): Promise<unknown> => this.#plan({ tx }, work, open)
-        value = await runInside({ open }, plan)
-        const also = this.#attempt.children.own.also
-        if (also.length > 0) await this.#sendIn(open, also)
-        return returned(await this.#attempt.stored(value), this.#successors)
-      })
-      this.#given = given
+      const outcome = await completeInUserTransaction(
+        store,
+        tx,
+        this.#attempt,
+        this.#userTransactionHost(),
+        async (open) => {
+          const plan = (): Promise<unknown> => this.#plan({ tx }, work, open)
+          value = await runInside({ open }, plan)
+          const also = this.#attempt.children.own.also
+          if (also.length > 0) await this.#sendIn(open, also)
+          return returned(await this.#attempt.stored(value), this.#followUps)
+        },
+      )
+      this.#userSettlement = outcome
       this.#value = value
       this.#completing = 'done'
       return value
     } catch (error) {
-      this.#successors = undefined
-      this.#completing = this.#given === undefined ? 'ahead' : 'done'
+      this.#followUps = undefined
+      this.#completing = this.#userSettlement === undefined ? 'ahead' : 'done'
       throw error
     }
   }
 
-  #givenHost(): Parameters<typeof completeGiven>[3] {
+  #userTransactionHost(): Parameters<typeof completeInUserTransaction>[3] {
     return {
-      again: () => this.#again(),
+      mayRetry: () => this.#mayRetry(),
       renew: () => this.#host.leases().renew(this.#attempt),
       lost: (...why) => this.#host.lost(this.#attempt, ...why),
-      settled: this.#given !== undefined,
+      settled: this.#userSettlement !== undefined,
       refusal: (verdict, outcome) => this.refusal(verdict, outcome),
     }
   }
 
-  /** Waits for calls that the handler did not wait for; what fails of those fails the attempt. */
-  settledDown(): Promise<void> {
+  /** Waits for calls that the handler did not await; rejects if one of them fails. */
+  callsSettled(): Promise<void> {
     return this.#calls.settled()
   }
 
-  /** Settles within the transaction and commits it. */
+  /** Settles in the transaction and commits it. */
   async settle(group: Group): Promise<End> {
     this.#stopWatching()
-    this.place.open = undefined // the handler's own code outlives it
-    // What became of one that does not answer is found out by its fence.
+    this.position.open = undefined // the handler's code may run longer than the transaction
+    // If the commit is not acknowledged in time, the fence later shows whether it was applied.
     const late: End = { kind: 'unknown', error: tooLong(this.#attempt.record) }
     const end = await this.#inTime(this.#held!.commit(group), late)
     this.#close(end.kind === 'committed')
     return end
   }
 
-  /** Ends all this without a trace; resolves when what is open has been rolled back. */
+  /** Rolls back whatever is open, and allows no further transaction. Resolves when that is done. */
   async rollBack(reason: unknown): Promise<void> {
-    this.#cut ??= { reason }
-    await this.#undo(reason)
+    this.#aborted ??= { reason }
+    await this.#rollBackHeld(reason)
   }
 
-  /** The same, for those who do not wait. */
-  cut(reason: unknown): void {
+  /** The same, without waiting. */
+  abort(reason: unknown): void {
     void this.rollBack(reason)
   }
 
-  /** What an attempt fails with whose settlement was refused; undefined if the job is no longer this worker's. */
+  /** The error of an attempt whose settlement was refused; undefined if the lease is lost. */
   refusal(verdict: Verdict & { ok: false }, { continuation }: Returned): MillraceError | undefined {
     const { record } = this.#attempt
     const aboutNext = verdict.id !== record.id || verdict.why === 'duplicate' || verdict.why === 'full'
@@ -297,12 +303,12 @@ export class AttemptTransactions {
     return stillOurs ? tooLong(record) : undefined
   }
 
-  async #undo(reason: unknown): Promise<void> {
+  async #rollBackHeld(reason: unknown): Promise<void> {
     const held = this.#held
     if (held === undefined) return
     this.#close(false)
     await this.#inTime(held.rollBack(reason), undefined)
-    this.#renewIfTired()
+    this.#renewIfShort()
   }
 
   #track<T>(call: string, work: () => Promise<T>): Promise<T> {
@@ -314,33 +320,33 @@ export class AttemptTransactions {
       } catch (error) {
         return this.#calls.track(call, false, Promise.reject(error))
       }
-      enter(this.place)
+      enter(this.position)
     }
     return this.#calls.track(call, false, work())
   }
 
-  /** Runs a callback in a savepoint of a transaction, new or open: if it fails, it is undone by itself. */
+  /** Runs a callback in a savepoint of a transaction, new or open. An error rolls back the savepoint alone. */
   async #run(work: Work): Promise<unknown> {
     if (!this.#connection.store.can.transactions) return work({})
     const held = (this.#held ??= await this.#begin())
-    if (this.#cut !== undefined) {
-      // It was broken off in the moment in which it was opened.
-      await this.#undo(this.#cut.reason)
-      throw this.#cut.reason
+    if (this.#aborted !== undefined) {
+      // Aborted at the very moment it was opened.
+      await this.#rollBackHeld(this.#aborted.reason)
+      throw this.#aborted.reason
     }
     try {
       return await Promise.race([held.open.nest((tx) => this.#inSavepoint(tx, work)), held.broken])
     } catch (error) {
-      // Where the next one has its own, there is nothing to keep this one open for.
-      if (this.#mode === 'staged' && this.#held === held) await this.#undo(error)
+      // The next call begins its own transaction, so this one is not needed any more.
+      if (this.#mode === 'staged' && this.#held === held) await this.#rollBackHeld(error)
       throw error
     }
   }
 
   async #inSavepoint(tx: Tx, work: Work): Promise<unknown> {
     const { store } = this.#connection
-    const around = this.#inner
-    const open = runInside(this.place, () => new OpenTransaction(store, tx))
+    const outer = this.#inner
+    const open = runInside(this.position, () => new OpenTransaction(store, tx))
     this.#inner = open
     try {
       const value = await runInside({ open }, () => work({ tx }))
@@ -349,44 +355,44 @@ export class AttemptTransactions {
       return value
     } finally {
       open.end()
-      if (this.#inner === open) this.#inner = around
+      if (this.#inner === open) this.#inner = outer
     }
   }
 
   async #plan(inside: Inside, work: Work, open = this.#inner): Promise<unknown> {
     const adder = this.#host.adder(this.#attempt.record.queue)
-    const successors = new FollowUps(
+    const followUps = new FollowUps(
       adder,
       this.#attempt.record,
       inside.tx === undefined ? undefined : (prepared) => runInside({ open }, () => adder.send(prepared)),
       () => this.#attempt.children.own.also,
     )
-    this.#successors = successors
-    const value = await work({ ...inside, ...successors.planning() })
-    await successors.close()
+    this.#followUps = followUps
+    const value = await work({ ...inside, ...followUps.planning() })
+    await followUps.close()
     return value
   }
 
-  /** Begins a transaction that holds the job: from here on, nobody else can touch it. */
+  /** Begins a transaction and locks the job in it: until its end, no other commit can change the job. */
   #begin(): Promise<HeldTransaction> {
     const begun = this.#beginHeld()
-    const over = (): void => void (this.place.opening = undefined)
-    this.place.opening = { store: this.#connection.store, until: begun.then(over, over) }
+    const over = (): void => void (this.position.opening = undefined)
+    this.position.opening = { store: this.#connection.store, until: begun.then(over, over) }
     return begun
   }
 
   async #beginHeld(): Promise<HeldTransaction> {
-    // Nothing is waited for that need not be: until it is open, calls beside it cannot join it.
-    if (this.#attempt.lost !== undefined) throw this.#attempt.notOurs()
-    const { quiet } = this.#attempt
-    if (quiet !== undefined) await quiet
-    if (this.#isTired()) await this.#host.leases().renew(this.#attempt)
+    // Awaits only what it must: until the transaction is open, concurrent calls cannot join it.
+    if (this.#attempt.lost !== undefined) throw this.#attempt.lostError()
+    const { notesSettled } = this.#attempt
+    if (notesSettled !== undefined) await notesSettled
+    if (this.#isLeaseShort()) await this.#host.leases().renew(this.#attempt)
     for (let renewed = false; ; renewed = true) {
       const held = await HeldTransaction.begin(
         this.#connection.store,
-        () => this.#again(),
+        () => this.#mayRetry(),
         (opened) => {
-          this.place.open = this.#inner = opened.open
+          this.position.open = this.#inner = opened.open
           opened.open.settles = this.#attempt.record.id
           this.#watch(opened)
         },
@@ -394,57 +400,57 @@ export class AttemptTransactions {
       const verdict = await this.#lock(held)
       if (verdict?.ok === true) return held
       this.#stopWatching()
-      this.place.open = this.#inner = undefined
-      await this.#inTime(held.rollBack(this.#cut?.reason ?? new Error('The job could not be held.')), undefined)
-      if (verdict === undefined) throw this.#cut!.reason
+      this.position.open = this.#inner = undefined
+      await this.#inTime(held.rollBack(this.#aborted?.reason ?? new Error('The job could not be held.')), undefined)
+      if (verdict === undefined) throw this.#aborted!.reason
       const { record } = this.#attempt
       const stillOurs = verdict.job?.fence === record.fence && verdict.job.state === 'active'
       if (!stillOurs || renewed) {
         this.#host.lost(this.#attempt, ...reasonOf(verdict))
-        throw this.#attempt.notOurs()
+        throw this.#attempt.lostError()
       }
-      await this.#host.leases().renew(this.#attempt) // it ran out, and nobody has taken the job
+      await this.#host.leases().renew(this.#attempt) // the lease expired, and no other worker has taken the job
     }
   }
 
-  /** Waits a moment; answers whether there is time for another try. */
-  async #again(): Promise<boolean> {
+  /** Waits a moment; returns whether there is time for another try. */
+  async #mayRetry(): Promise<boolean> {
     const { runtime } = this.#connection
-    await new Promise<void>((resolve) => void runtime.timer(LOCK_AGAIN, resolve))
-    return this.#cut === undefined && runtime.elapsed() < this.#host.leases().mustEnd(this.#attempt)
+    await new Promise<void>((resolve) => void runtime.timer(LOCK_RETRY, resolve))
+    return this.#aborted === undefined && runtime.elapsed() < this.#host.leases().mustEnd(this.#attempt)
   }
 
-  /** Whether much of the lease is over, so that a transaction would have little time. */
-  #isTired(): boolean {
+  /** Whether more than half of the lease has passed, which leaves little time for a transaction. */
+  #isLeaseShort(): boolean {
     const { leaseEnds, handler } = this.#attempt
     return leaseEnds - this.#connection.runtime.elapsed() < handler.lease / 2
   }
 
-  /** While a transaction was open, the lease was not renewed; a handler that goes on needs it. */
-  #renewIfTired(): void {
-    if (this.#attempt.running && this.#attempt.lost === undefined && this.#isTired()) {
+  /** The lease was not renewed while a transaction was open. A handler that continues needs it renewed. */
+  #renewIfShort(): void {
+    if (this.#attempt.running && this.#attempt.lost === undefined && this.#isLeaseShort()) {
       void this.#host.leases().renew(this.#attempt)
     }
   }
 
-  /** Undefined if there is to be no transaction any more. */
+  /** Locks the job; undefined if transactions were aborted meanwhile. */
   async #lock(held: HeldTransaction): Promise<Verdict | undefined> {
-    while (this.#cut === undefined) {
+    while (this.#aborted === undefined) {
       const [verdict] = await Promise.race([held.open.commit([[lock(this.#attempt.record, true)]]), held.broken])
-      if (this.#cut !== undefined) break
+      if (this.#aborted !== undefined) break
       if (verdict!.ok || verdict!.why !== 'busy') return verdict!
-      const pause = new Promise<void>((resolve) => void this.#connection.runtime.timer(LOCK_AGAIN, resolve))
+      const pause = new Promise<void>((resolve) => void this.#connection.runtime.timer(LOCK_RETRY, resolve))
       await Promise.race([pause, held.broken])
     }
     return undefined
   }
 
-  /** Ends a transaction that would cost leases: while it is open, they may not be renewed. */
+  /** Rolls back a transaction that would cost leases, because they may not be renewed while it is open. */
   #watch(held: HeldTransaction): void {
     this.#watchdog = watchTransaction(this.#connection.runtime, this.#host.leases(), this.#attempt, () => {
       const error = tooLong(this.#attempt.record)
-      if (this.#held !== held) void held.rollBack(error) // it is not even locked yet
-      this.cut(error)
+      if (this.#held !== held) void held.rollBack(error) // the job is not even locked yet
+      this.abort(error)
       this.#attempt.stop(error)
     })
   }
@@ -454,7 +460,7 @@ export class AttemptTransactions {
     this.#watchdog = undefined
   }
 
-  /** Waits for the end of a transaction. */
+  /** Waits for the end of a transaction, but not beyond the leases. */
   #inTime<T>(work: Promise<T>, late: T): Promise<T> {
     return inTime(this.#connection.runtime, this.#host.leases().mustEnd(this.#attempt), work, late)
   }
@@ -463,19 +469,19 @@ export class AttemptTransactions {
     const held = this.#held
     if (held === undefined) return
     this.#stopWatching()
-    this.place.open = undefined // the handler's own code outlives it
+    this.position.open = undefined // the handler's code may run longer than the transaction
     const end = await held.commit(undefined)
     this.#close(end.kind === 'committed')
-    this.#renewIfTired()
+    this.#renewIfShort()
     if (end.kind === 'unknown') throw end.error
   }
 
-  /** The transaction is over, or about to be. */
+  /** The transaction has ended, or is about to. */
   #close(committed: boolean): void {
     this.#stopWatching()
     const open = this.#held?.open
     this.#held = undefined
-    this.place.open = this.#inner = undefined
+    this.position.open = this.#inner = undefined
     if (committed) open?.committed()
   }
 }

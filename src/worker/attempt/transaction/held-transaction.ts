@@ -1,4 +1,4 @@
-// worker/attempt/transaction/held-transaction.ts: a transaction that stays open until it is told how to end.
+// worker/attempt/transaction/held-transaction.ts: an open transaction that a later call commits or rolls back.
 import { withOverflow } from '../../../queue/settings/overflow.js'
 import type { OverflowSession } from '../../../queue/settings/overflow.js'
 import { OpenTransaction, outside } from '../../../store/transaction-context.js'
@@ -8,56 +8,58 @@ import type { Group, Store, Tx, Verdict } from '../../../store/store.js'
 /** How a transaction ended. */
 export type End =
   | { readonly kind: 'committed' }
-  /** Its last group was refused, so that it was rolled back. */
+  /** Its last group was refused, so it was rolled back. */
   | { readonly kind: 'refused'; readonly verdict: Verdict & { ok: false } }
-  /** The store failed: it may have been committed, or not. */
+  /** The store failed: it may or may not have been committed. */
   | { readonly kind: 'unknown'; readonly error: unknown }
 
-/** What a transaction waits for: its last group, if any. */
-interface Orders {
-  readonly told: Promise<Group | undefined>
+/** How an open transaction is to end: `last` resolves to its last group, if any, or rejects to roll it back. */
+interface Ending {
+  readonly last: Promise<Group | undefined>
   commit(last: Group | undefined): void
   breakOff(reason: unknown): void
 }
 
-/** A transaction between its beginning and its end. */
+/** An open transaction. */
 export class HeldTransaction {
   readonly open: OpenTransaction
   /** Rejects as soon as it is rolled back, with the reason. */
   readonly broken: Promise<never>
-  readonly #orders: Orders
+  readonly #ending: Ending
   readonly #ended: Promise<End>
 
-  /** Begins one; waits for its turn where only one can be open. `opened` is called in the very moment in which it is. */
+  /**
+   * Begins a transaction; waits for its turn if the store allows only one. `opened` is called at the moment it is open.
+   */
   static begin(
     store: Store,
-    again: () => Promise<boolean>,
+    mayRetry: () => Promise<boolean>,
     opened: (held: HeldTransaction) => void,
   ): Promise<HeldTransaction> {
     return new Promise((resolve, reject) => {
       let over = (_end: End): void => {}
-      // A promise of its own, since the work may begin before `transact` has returned.
+      // A separate promise, because the work may begin before `transact` has returned.
       const ended = new Promise<End>((fulfil) => (over = fulfil))
       let verdict: Verdict | undefined
       const work = async (tx: Tx): Promise<void> => {
         const open = new OpenTransaction(store, tx)
-        const orders = takeOrders()
-        const held = new HeldTransaction(open, orders, ended)
+        const ending = newEnding()
+        const held = new HeldTransaction(open, ending, ended)
         opened(held)
         resolve(held)
-        const last = await orders.told
-        // `busy`: somebody else's commit holds a dependent or a key for a moment. Nothing of the group was written.
+        const last = await ending.last
+        // `busy`: another commit has a dependent or a key locked for a moment. Nothing of the group was written.
         const conclude = async (group: Group): Promise<Verdict> => {
           for (;;) {
-            const said = await open.conclude(group)
-            if (said.ok || said.why !== 'busy' || !(await again())) return said
+            const result = await open.conclude(group)
+            if (result.ok || result.why !== 'busy' || !(await mayRetry())) return result
           }
         }
         if (last !== undefined) {
           verdict = await conclude(last)
           if (!verdict.ok && verdict.why === 'full') {
-            const way: OverflowSession = { commit: conclude, details: (query) => store.details(query, tx) }
-            verdict = await stepwise(withOverflow(way, last, verdict))
+            const session: OverflowSession = { commit: conclude, details: (query) => store.details(query, tx) }
+            verdict = await stepwise(withOverflow(session, last, verdict))
           }
         } else await open.over()
         if (verdict?.ok === false) throw new Error('The last group was refused.')
@@ -66,41 +68,41 @@ export class HeldTransaction {
         () => over({ kind: 'committed' }),
         (error: unknown) => {
           over(verdict?.ok === false ? { kind: 'refused', verdict } : { kind: 'unknown', error })
-          reject(error) // heard only if it never began
+          reject(error) // has an effect only if it never began
         },
       )
     })
   }
 
-  private constructor(open: OpenTransaction, orders: Orders, ended: Promise<End>) {
+  private constructor(open: OpenTransaction, ending: Ending, ended: Promise<End>) {
     this.open = open
-    this.#orders = orders
+    this.#ending = ending
     this.#ended = ended
-    this.broken = orders.told.then(() => new Promise<never>(() => {}))
+    this.broken = ending.last.then(() => new Promise<never>(() => {}))
     this.broken.catch(() => {})
   }
 
-  /** Commits it, with a last group if one is given: if that is refused, it is rolled back instead. */
+  /** Commits it, with a last group if one is given. If the store refuses that group, rolls it back instead. */
   commit(last: Group | undefined): Promise<End> {
-    this.open.end() // nothing joins it any more
-    this.#orders.commit(last)
+    this.open.end() // nothing can join it any more
+    this.#ending.commit(last)
     return this.#ended
   }
 
-  /** Rolls it back, whatever is under way in it; resolves when that is done. */
+  /** Rolls it back, whatever is running in it; resolves when that is done. */
   async rollBack(reason: unknown): Promise<void> {
     this.open.end()
-    this.#orders.breakOff(reason)
+    this.#ending.breakOff(reason)
     await this.#ended
   }
 }
 
-function takeOrders(): Orders {
-  let commit: Orders['commit'] = () => {}
-  let breakOff: Orders['breakOff'] = () => {}
-  const told = new Promise<Group | undefined>((fulfil, fail) => {
+function newEnding(): Ending {
+  let commit: Ending['commit'] = () => {}
+  let breakOff: Ending['breakOff'] = () => {}
+  const last = new Promise<Group | undefined>((fulfil, fail) => {
     commit = fulfil
     breakOff = fail
   })
-  return { told, commit, breakOff }
+  return { last, commit, breakOff }
 }

@@ -9,39 +9,39 @@ import { withLastNote } from '../../phases/run.js'
 import type { AttemptTransactions } from './attempt-transactions.js'
 
 /** The attempt that is settled. */
-interface Settling {
+interface SettlingAttempt {
   readonly record: JobRecord
   outcome: Outcome | undefined
   unsure: boolean
-  perhaps: Returned | undefined
+  maybeCommitted: Returned | undefined
   failedWith(error: unknown): Outcome
 }
 
-/** Settles in the transaction that is open; if that cannot be, all of it was rolled back, and the attempt failed. */
-export async function settleWithin<Attempt extends Settling & Parameters<typeof withLastNote>[0]>(
+/** Settles in the open transaction. If that fails, the transaction is rolled back and the attempt fails. */
+export async function settleInTransaction<Attempt extends SettlingAttempt & Parameters<typeof withLastNote>[0]>(
   attempt: Attempt,
   host: Pick<AttemptHost<Attempt>, 'committed' | 'ended' | 'lost' | 'endedLost'>,
-  work: AttemptTransactions,
+  transactions: AttemptTransactions,
   outcome: Returned,
   also: readonly Prepared[],
 ): Promise<void> {
   const failed = (error: unknown): void => host.ended(attempt, (attempt.outcome = attempt.failedWith(error)))
   try {
-    if (also.length > 0) await work.send(also)
+    if (also.length > 0) await transactions.send(also)
   } catch (error) {
-    await work.rollBack(error)
+    await transactions.rollBack(error)
     return failed(error)
   }
-  const end = await work.settle(withLastNote(attempt, outcome, settle(attempt.record, outcome)))
+  const end = await transactions.settle(withLastNote(attempt, outcome, settle(attempt.record, outcome)))
   switch (end.kind) {
     case 'committed':
       return host.committed(attempt, outcome)
     case 'unknown':
       attempt.unsure = true
-      attempt.perhaps = outcome
+      attempt.maybeCommitted = outcome
       return failed(end.error)
     case 'refused': {
-      const error = work.refusal(end.verdict, outcome)
+      const error = transactions.refusal(end.verdict, outcome)
       if (error !== undefined) return failed(error)
       host.lost(attempt, ...reasonOf(end.verdict))
       host.endedLost(attempt)

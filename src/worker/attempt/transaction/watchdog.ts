@@ -1,22 +1,22 @@
-// worker/attempt/transaction/watchdog.ts: ends a transaction before it costs a lease.
+// worker/attempt/transaction/watchdog.ts: rolls back a transaction before it costs a lease.
 import { MillraceError } from '../../../job/errors.js'
 import type { Millis } from '../../../job/job.js'
 import type { Runtime, Stop } from '../../../store/runtime.js'
 import type { Leased, Leases } from '../../leases.js'
 
-/** Calls `bite` when the transaction of an attempt has become so long that leases would run out over it. */
-export function watchTransaction(runtime: Runtime, leases: Leases, attempt: Leased, bite: () => void): Stop {
+/** Calls `expired` when the transaction of an attempt has become so long that leases would expire because of it. */
+export function watchTransaction(runtime: Runtime, leases: Leases, attempt: Leased, expired: () => void): Stop {
   let stop: Stop
-  const look = (): void => {
+  const check = (): void => {
     const left = leases.mustEnd(attempt) - runtime.elapsed()
-    if (left > 0) stop = runtime.timer(left, look)
-    else bite()
+    if (left > 0) stop = runtime.timer(left, check)
+    else expired()
   }
-  stop = runtime.timer(leases.spare(attempt), look)
+  stop = runtime.timer(leases.spare(attempt), check)
   return () => stop()
 }
 
-/** Waits for something, but not beyond the attempt's leases: a store that does not answer must not keep a slot for ever. */
+/** Waits, but not beyond the attempt's leases: a store that does not respond must not keep a slot for ever. */
 export async function inTime<T>(runtime: Runtime, until: Millis, work: Promise<T>, late: T): Promise<T> {
   let stop: Stop = () => {}
   const timer = new Promise<T>((resolve) => {
@@ -27,7 +27,7 @@ export async function inTime<T>(runtime: Runtime, until: Millis, work: Promise<T
   return first
 }
 
-/** The error of a transaction that was ended so. */
+/** The error of a transaction that was rolled back for its length. */
 export function tooLong({ id, name }: { readonly id: string; readonly name: string }): MillraceError {
   return new MillraceError(
     'TRANSACTION_TOO_LONG',
