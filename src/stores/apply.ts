@@ -1,4 +1,4 @@
-// stores/apply.ts: what a change makes of a record. Pure, and the same for every store that applies changes in this process.
+// stores/apply.ts: applies a change to a job record. Pure, and shared by the stores that apply changes in this process.
 import type { Move, NewJob, When } from '../job/change.js'
 import { ERRORS_KEPT, isFinished } from '../job/job.js'
 import type {
@@ -17,58 +17,59 @@ import { copyOf } from '../job/record.js'
 import type { Draft } from '../job/record.js'
 import type { Group, Revoked } from '../store/store.js'
 
-/** Gives fresh places: behind all others, or, for a job that goes last in first out, before them. */
+/** Assigns order numbers: after all others, or before them for a LIFO job. */
 export interface Orders {
   next(lifo: boolean): number
-  /** The turn of a job with a group. */
+  /** The fair order of a job with a group. */
   turn(queue: string, group: string, priority: number): number
 }
 
-/** Orders that were givenOrder already. */
+/** Orders that always return an order number that was assigned earlier. */
 export function givenOrder(ord: number): Orders {
   return { next: () => ord, turn: () => ord }
 }
 
-/** A fresh place for a job that begins to wait. */
-function placeOf(job: JobRecord, places: Orders): number {
-  return job.group === undefined ? places.next(job.ord < 0) : places.turn(job.queue, job.group, job.priority)
+/** A new order number for a job that starts to wait. */
+function nextOrder(job: JobRecord, orders: Orders): number {
+  return job.group === undefined ? orders.next(job.ord < 0) : orders.turn(job.queue, job.group, job.priority)
 }
 
 const NO_EDGES: readonly Edge[] = Object.freeze([])
 const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
 
-/** A moment by the clock of this commit. */
-function momentOf(when: When, now: Time): Time {
+/** Resolves a relative time against the clock of this commit. */
+function timeOf(when: When, now: Time): Time {
   return 'at' in when ? when.at : now + when.in
 }
 
-/** Whether a job's lease has run out, so that it may be taken from its holder. */
+/** Whether a job's lease has expired, so that it may be revoked. */
 export function leaseIsOver(job: JobRecord, now: Time): boolean {
   return job.state === 'active' && job.leaseUntil !== undefined && job.leaseUntil <= now
 }
 
-/** Whether a change made for `fence`, and for the lease if `held`, may be applied to a job. */
+/** Whether a change decided on `fence` may be applied to a job. `held` requires a lease that has not expired as well. */
 export function mayChange(job: JobRecord, fence: number, held: boolean, now: Time): boolean {
   return (
     job.fence === fence && (!held || (job.state === 'active' && job.leaseUntil !== undefined && job.leaseUntil > now))
   )
 }
 
-/** Whether a move takes a finished job back into work, so that it needs its dedup key again. */
+/** Whether a move takes a finished job back into work, so that the job needs its dedup key again. */
 export function revives(from: JobState, to: Move['to']): boolean {
   return to !== 'removed' && isFinished(from) && !isFinished(to)
 }
 
 /**
- * Whether a group may be refused after some of it was applied, so that its steps must be written down. A single change
- * cannot, nor can a settlement: a release is never refused, and neither is the removal of a job just finished.
+ * Whether a group may be refused after part of it was applied, so that its steps need an undo log. A single change
+ * cannot be. A settlement cannot be either: neither a release nor the removal of a job that has just finished is ever
+ * refused.
  */
 export function mayRollBack(group: Group): boolean {
   const first = group[0]
   for (let at = 1; at < group.length; at++) {
     const change = group[at]!
     if (change.kind === 'release') continue
-    const follows =
+    const removesFinished =
       change.kind === 'move' &&
       change.to === 'removed' &&
       !change.held &&
@@ -78,70 +79,73 @@ export function mayRollBack(group: Group): boolean {
       isFinished(first.to) &&
       first.id === change.id &&
       first.fence + 1 === change.fence
-    if (!follows || at !== group.length - 1) return true
+    if (!removesFinished || at !== group.length - 1) return true
   }
   return false
 }
 
-/** The last job of a chain that has ended, as far as edges want to know of it. */
+/** The last job of a chain that has ended, reduced to the fields that edges copy. */
 export type ChainEnd = Pick<JobRecord, 'result' | 'error'> & { readonly state: FinishedState }
 
-/** What the end of a chain, if it has come, makes of an edge. */
+/** The state of an edge whose chain has ended like this; `undefined` means that the chain has not ended. */
 export function edgeTo(end: ChainEnd | undefined): Pick<Edge, 'state' | 'result' | 'error'> {
   if (end === undefined) return OPEN
   if (end.state === 'completed') return { state: 'ended', result: end.result, error: undefined }
   return { state: 'broken', result: undefined, error: end.state === 'failed' ? edgeError(end.error) : undefined }
 }
 
-/** How a chain stands: as its last job ended, unfinished (undefined), or without any job. */
+/** The state of a chain: its last job if it has ended, `undefined` while it is unfinished, `'gone'` if it has no job. */
 export type ChainState = ChainEnd | 'gone' | undefined
 
-/** What opening a job's edges again comes to: the edges that change, and what that makes of the job. */
+/** The result of reopening a job's edges: the edges that change, and their effect on the job. */
 export interface Reopened<E extends Edge> {
-  readonly turned: readonly { readonly edge: E; readonly to: Pick<Edge, 'state' | 'result' | 'error'> }[]
-  /** By how much the number of its pending dependencies changes. */
+  readonly changed: readonly { readonly edge: E; readonly to: Pick<Edge, 'state' | 'result' | 'error'> }[]
+  /** The change in the number of pending dependencies. */
   readonly pending: number
-  /** Whether it has broken edges still. */
+  /** Whether the job still has broken edges. */
   readonly broken: boolean
 }
 
-/** Opens again the edges of a job that ended badly, as their chains stand; or answers the chain that keeps it from starting over. */
+/**
+ * Reopens the broken and closed edges of a job according to the current state of their chains. Returns the id of a
+ * chain that keeps the job from starting over, if there is one.
+ */
 export function reopen<E extends Edge>(
   edges: readonly E[],
   stateOf: (chain: string) => ChainState,
 ): Reopened<E> | string {
-  const turned: { edge: E; to: Pick<Edge, 'state' | 'result' | 'error'> }[] = []
+  const changed: { edge: E; to: Pick<Edge, 'state' | 'result' | 'error'> }[] = []
   let pending = 0
   let broken = false
   for (const edge of edges) {
     if (edge.state !== 'broken' && edge.state !== 'closed') continue
-    const stands = stateOf(edge.chain)
-    if (stands === 'gone' || (stands !== undefined && stands.state !== 'completed')) {
+    const chainState = stateOf(edge.chain)
+    if (chainState === 'gone' || (chainState !== undefined && chainState.state !== 'completed')) {
       if (!ignoresFailure(edge.policy)) return edge.chain
       if (edge.state === 'broken') broken = true
       continue
     }
-    const to = edgeTo(stands)
-    turned.push({ edge, to })
+    const to = edgeTo(chainState)
+    changed.push({ edge, to })
     pending += (to.state === 'open' ? 1 : 0) - (edge.state === 'broken' ? 1 : 0)
   }
-  return { turned, pending, broken }
+  return { changed, pending, broken }
 }
 
 const OPEN = { state: 'open', result: undefined, error: undefined } as const
 
-/** An error without its stack. */
+/** Copies an error without its stack. */
 function edgeError(error: ErrorInfo | undefined): EdgeError | undefined {
   if (error === undefined) return undefined
   const { name, message, code } = error
   return code === undefined ? { name, message } : { name, message, code }
 }
 
-/** The record of a new job; `edges` are the states of its dependencies, if it has any. */
+/** Creates the record of a new job. `edges` are the states of its dependencies, if it has any. */
 export function createRecord(
   job: NewJob,
   edges: readonly EdgeState[] | undefined,
-  places: Orders,
+  orders: Orders,
   fence: number,
   now: Time,
 ): Draft {
@@ -153,7 +157,7 @@ export function createRecord(
       if (edge === 'broken') broken = true
     }
   }
-  let runAt = job.run === undefined ? undefined : momentOf(job.run, now)
+  let runAt = job.run === undefined ? undefined : timeOf(job.run, now)
   let state: JobState = job.state
   if (pending > 0) state = 'waiting-children'
   else if (edges !== undefined || state === 'waiting-children') state = released(runAt, now)
@@ -168,7 +172,7 @@ export function createRecord(
     data: job.data,
     state,
     priority: job.priority,
-    ord: job.group === undefined ? places.next(job.lifo) : 0,
+    ord: job.group === undefined ? orders.next(job.lifo) : 0,
     fence,
     attempt: 0,
     attempts: job.attempts,
@@ -201,18 +205,21 @@ export function createRecord(
     startedAt: undefined,
     finishedAt: undefined,
   }
-  if (job.group !== undefined && state === 'waiting') record.ord = placeOf(record, places)
+  if (job.group !== undefined && state === 'waiting') record.ord = nextOrder(record, orders)
   record.dueAt = dueAt(record)
   return record
 }
 
-/** What a move to a state makes of a record; `closed` is the number of broken edges that it decided, `added` are new ones, and `reopened` the old ones. */
+/**
+ * Applies a move to a record. `closed` is the number of broken edges that the move closes, `added` are its new edges,
+ * and `reopened` are the edges that it reopens.
+ */
 export function moveRecord(
   before: JobRecord,
   wanted: JobState,
   { set, place, closesBroken, held }: Move,
   closed: number,
-  places: Orders,
+  orders: Orders,
   now: Time,
   added: readonly Edge[] = NO_EDGES,
   reopened?: Reopened<Edge>,
@@ -223,7 +230,7 @@ export function moveRecord(
   if (set.stalls !== undefined) job.stalls = set.stalls
   if (set.data !== undefined) job.data = set.data ?? undefined
   if (set.priority !== undefined) job.priority = set.priority
-  if (set.run !== undefined) job.runAt = set.run === null ? undefined : momentOf(set.run, now)
+  if (set.run !== undefined) job.runAt = set.run === null ? undefined : timeOf(set.run, now)
   if (set.error === null) job.error = undefined
   else if (set.error !== undefined) {
     job.error = set.error
@@ -242,16 +249,16 @@ export function moveRecord(
     if (state === 'broken') job.brokenAt = now
   }
 
-  // Its last dependency may have ended since the move was decided; then nothing would ever wake it.
-  const goesOn = wanted === 'waiting-children' && job.pending === 0
-  const to = goesOn ? released(job.runAt, now) : wanted
+  // The last dependency may have ended after the move was decided. Nothing else would wake the job then.
+  const isReady = wanted === 'waiting-children' && job.pending === 0
+  const to = isReady ? released(job.runAt, now) : wanted
   job.state = to
   const enters = before.state !== to
   if (to === 'waiting') {
     job.runAt = undefined
-    // A turn is one among those of its priority.
-    const elsewhere = job.group !== undefined && job.priority !== before.priority
-    if (enters ? place === 'new' || goesOn || elsewhere : elsewhere) job.ord = placeOf(job, places)
+    // A fair order is valid within one priority only.
+    const newPriority = job.group !== undefined && job.priority !== before.priority
+    if (enters ? place === 'new' || isReady || newPriority : newPriority) job.ord = nextOrder(job, orders)
   }
   if (to !== 'active') {
     job.leaseUntil = undefined
@@ -273,32 +280,35 @@ export function moveRecord(
   return job
 }
 
-/** The entry that an error leaves in the history of a job, made in the attempt that ends with it. */
+/** The entry for an error in a job's history of failed attempts. */
 export function failedAttempt(job: JobRecord, error: ErrorInfo, now: Time): AttemptError {
   return { ...error, fence: job.fence, attempt: job.attempt, at: now }
 }
 
-/** Whether the end of a chain changes an edge: open ones, and those that a bad end left behind if this is a good one. */
-export function concerns(state: EdgeState, outcome: FinishedState): boolean {
+/**
+ * Whether the end of a chain changes an edge: always if the edge is open, and if the chain completed also if it is
+ * broken or closed.
+ */
+export function affects(state: EdgeState, outcome: FinishedState): boolean {
   return state === 'open' || (outcome === 'completed' && state !== 'ended')
 }
 
 /**
- * What the end of a chain makes of a job that depends on it, by an edge that was open or broken; `broken`: other edges of
- * it are.
+ * Applies the end of a chain to a job that depends on it by an edge in state `from` (open or broken). `broken` says
+ * whether other edges of the job are broken.
  */
 export function notifyDependent(
   before: JobRecord,
   outcome: FinishedState,
   from: EdgeState,
   broken: boolean,
-  places: Orders,
+  orders: Orders,
   now: Time,
 ): Draft {
   const waits = before.state === 'waiting-children'
   const job = copyOf(before)
   if (outcome !== 'completed') {
-    job.brokenAt = now // kept in whatever state it is: a later retry looks at it
+    job.brokenAt = now // kept in every state, because a later retry reads it
     if (waits) job.fence++
   } else {
     job.pending--
@@ -308,7 +318,7 @@ export function notifyDependent(
       job.state = released(job.runAt, now)
       if (job.state === 'waiting') {
         job.runAt = undefined
-        job.ord = placeOf(job, places)
+        job.ord = nextOrder(job, orders)
       }
     }
   }
@@ -316,12 +326,15 @@ export function notifyDependent(
   return job
 }
 
-/** What the holder of a lease is notifyDependent when its job is moveRecord by somebody else; `runs`: the lease was not over. */
-export function revocation({ to, set }: Move, runs: boolean): Pick<Revoked, 'reason' | 'cancelReason'> {
+/**
+ * The reason to report to a lease holder whose job another caller moved; `running` says whether the lease was still
+ * valid.
+ */
+export function revocation({ to, set }: Move, running: boolean): Pick<Revoked, 'reason' | 'cancelReason'> {
   if (to === 'removed') return { reason: to }
   if (to === 'cancelled') {
     const why = cancelReason(set.error)
     return why === undefined ? { reason: to } : { reason: to, cancelReason: why }
   }
-  return { reason: to === 'completed' || (to === 'failed' && runs) ? 'completed-elsewhere' : 'lease-lost' }
+  return { reason: to === 'completed' || (to === 'failed' && running) ? 'completed-elsewhere' : 'lease-lost' }
 }

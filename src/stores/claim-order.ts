@@ -1,15 +1,15 @@
-// stores/claim-order.ts: the lines that an ask is answered from, in stores that merge the heads of lanes in this process.
+// stores/claim-order.ts: the order in which a claim takes jobs, for stores that merge the heads of lanes in this process.
 import { Heap } from './heap.js'
 
-/** How heads compare. */
+/** Compares heads of lanes. */
 export interface HeadOrder<Head> {
-  /** Within a line: by priority, place and insertion. */
-  goesFirst(a: Head, b: Head): boolean
-  /** Between lines, whose places cannot be compared: by priority, then by insertion. */
-  isBefore(a: Head, b: Head): boolean
+  /** Within one heap: by priority, order and insertion. */
+  beforeInHeap(a: Head, b: Head): boolean
+  /** Between heaps, whose order numbers are not comparable: by priority, then by insertion. */
+  beforeAcrossHeaps(a: Head, b: Head): boolean
 }
 
-/** One line of all jobs without a group, and one of each queue's that have any. */
+/** One heap for all lanes without groups, and one per queue for its lanes with groups. */
 export class ClaimOrder<Head, Queue> {
   readonly #order: HeadOrder<Head>
   readonly #plain: Heap<Head>
@@ -17,25 +17,25 @@ export class ClaimOrder<Head, Queue> {
 
   constructor(order: HeadOrder<Head>) {
     this.#order = order
-    this.#plain = new Heap(order.goesFirst)
+    this.#plain = new Heap(order.beforeInHeap)
   }
 
-  /** The line of a queue's jobs, with a group or without. */
-  of(queue: Queue, shared: boolean): Heap<Head> {
+  /** The heap for the lanes of a queue, with groups (`shared`) or without. */
+  heapOf(queue: Queue, shared: boolean): Heap<Head> {
     if (!shared) return this.#plain
     this.#shared ??= new Map()
-    let line = this.#shared.get(queue)
-    if (line === undefined) this.#shared.set(queue, (line = new Heap(this.#order.goesFirst)))
-    return line
+    let heap = this.#shared.get(queue)
+    if (heap === undefined) this.#shared.set(queue, (heap = new Heap(this.#order.beforeInHeap)))
+    return heap
   }
 
-  /** The line whose head goes first. */
+  /** The heap whose head is claimed next. */
   get first(): Heap<Head> | undefined {
     let first = this.#plain.top === undefined ? undefined : this.#plain
     if (this.#shared === undefined) return first
-    for (const line of this.#shared.values()) {
-      if (line.top === undefined) continue
-      if (first === undefined || this.#order.isBefore(line.top, first.top!)) first = line
+    for (const heap of this.#shared.values()) {
+      if (heap.top === undefined) continue
+      if (first === undefined || this.#order.beforeAcrossHeaps(heap.top, first.top!)) first = heap
     }
     return first
   }

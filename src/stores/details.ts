@@ -1,31 +1,37 @@
-// stores/details.ts: what lies beside jobs, and cells, cut by bytes, for stores that read entry by entry.
+// stores/details.ts: reads the details of jobs, and cells, up to a limit of bytes, for stores that read entry by entry.
 import type { Edge, LogLine, StepResult } from '../job/job.js'
 import { READ_BYTES } from '../store/read-pages.js'
 import type { Cell, Details, DetailsQuery, JobDetails } from '../store/store.js'
 
-/** What lies beside one job. Lists begin behind a place, and are read as far as there is room for them. */
-export interface Beside {
-  edges(after: number, outcomes: boolean): Iterable<readonly [place: number, edge: Edge]>
+/** The details of one job. Lists start after a position, and are read only as far as they fit into the limit of bytes. */
+export interface DetailsSource {
+  edges(after: number, outcomes: boolean): Iterable<readonly [position: number, edge: Edge]>
   dependents(): readonly Edge[]
   logs(after: number, limit: number): Iterable<LogLine>
-  steps(after: number): Iterable<readonly [place: number, step: StepResult]>
+  steps(after: number): Iterable<readonly [position: number, step: StepResult]>
   kin(): boolean
 }
 
-/** About how many bytes an edge without its outcome has. */
+/** The approximate size in bytes of an edge without its outcome. */
 const EDGE_BYTES = 200
 
-/** The parts of jobs that a query asks for; `beside` opens those of one job, if it is there. */
-export function detailsOf(query: DetailsQuery, beside: (id: string) => Beside | undefined): readonly JobDetails[] {
-  const { jobs = [], bytes: most = READ_BYTES } = query
+/**
+ * The details that a query asks for. `sourceOf` opens the details of one job, or returns undefined if there is no such
+ * job.
+ */
+export function detailsOf(
+  query: DetailsQuery,
+  sourceOf: (id: string) => DetailsSource | undefined,
+): readonly JobDetails[] {
+  const { jobs = [], bytes: maxBytes = READ_BYTES } = query
   const all: JobDetails[] = []
   let bytes = 0
   for (const id of jobs) {
-    if (bytes >= most && all.length > 0) break
-    const found = beside(id)
-    if (found === undefined) all.push({ id, ...NOTHING })
+    if (bytes >= maxBytes && all.length > 0) break
+    const source = sourceOf(id)
+    if (source === undefined) all.push({ id, ...NO_DETAILS })
     else {
-      const read = partsOf(id, found, query, most)
+      const read = partsOf(id, source, query, maxBytes)
       all.push(read.details)
       bytes += read.bytes
     }
@@ -33,82 +39,85 @@ export function detailsOf(query: DetailsQuery, beside: (id: string) => Beside | 
   return all
 }
 
-const NOTHING = { edges: [], dependents: [], logs: [], steps: [], kin: false } as const
+const NO_DETAILS = { edges: [], dependents: [], logs: [], steps: [], kin: false } as const
 
 function partsOf(
   id: string,
-  beside: Beside,
+  source: DetailsSource,
   { parts, edges, logs, steps }: DetailsQuery,
-  most: number,
+  maxBytes: number,
 ): { readonly details: JobDetails; readonly bytes: number } {
-  const asked = (part: (typeof parts & {})[number]): boolean => parts === undefined || parts.includes(part)
-  const outcomes = asked('outcomes')
-  const waits = upTo(
-    asked('edges') ? beside.edges(edges?.after ?? -1, outcomes) : [],
-    outcomes ? most : Infinity,
+  const wants = (part: (typeof parts & {})[number]): boolean => parts === undefined || parts.includes(part)
+  const outcomes = wants('outcomes')
+  const dependencies = takeBytes(
+    wants('edges') ? source.edges(edges?.after ?? -1, outcomes) : [],
+    outcomes ? maxBytes : Infinity,
     ([, { result, error }]) => EDGE_BYTES + lengthOf(result) + lengthOf(error?.message),
     edges?.limit,
   )
-  const dependents = asked('dependents') ? beside.dependents() : []
-  const lines = upTo(
-    asked('logs') ? beside.logs(logs?.after ?? 0, logs?.limit ?? Infinity) : [],
-    most,
+  const dependents = wants('dependents') ? source.dependents() : []
+  const logLines = takeBytes(
+    wants('logs') ? source.logs(logs?.after ?? 0, logs?.limit ?? Infinity) : [],
+    maxBytes,
     ({ line }) => 50 + line.length,
   )
-  const taken = upTo(
-    asked('steps') ? beside.steps(steps?.after ?? 0) : [],
-    most,
+  const stepEntries = takeBytes(
+    wants('steps') ? source.steps(steps?.after ?? 0) : [],
+    maxBytes,
     ([, { result }]) => 50 + lengthOf(result),
   )
   const more = {
-    ...(waits.cut && { edges: waits.entries.at(-1)![0] }),
-    ...(lines.cut && { logs: lines.entries.at(-1)!.index }),
-    ...(taken.cut && { steps: taken.entries.at(-1)![0] }),
+    ...(dependencies.cut && { edges: dependencies.entries.at(-1)![0] }),
+    ...(logLines.cut && { logs: logLines.entries.at(-1)!.index }),
+    ...(stepEntries.cut && { steps: stepEntries.entries.at(-1)![0] }),
   }
   return {
     details: {
       id,
-      edges: waits.entries.map(([, edge]) => edge),
+      edges: dependencies.entries.map(([, edge]) => edge),
       dependents,
-      logs: lines.entries,
-      steps: taken.entries.map(([, step]) => step),
-      kin: asked('kin') && beside.kin(),
-      ...((waits.cut || lines.cut || taken.cut) && { more }),
+      logs: logLines.entries,
+      steps: stepEntries.entries.map(([, step]) => step),
+      kin: wants('kin') && source.kin(),
+      ...((dependencies.cut || logLines.cut || stepEntries.cut) && { more }),
     },
-    bytes: waits.bytes + EDGE_BYTES * dependents.length + lines.bytes + taken.bytes,
+    bytes: dependencies.bytes + EDGE_BYTES * dependents.length + logLines.bytes + stepEntries.bytes,
   }
 }
 
-/** The cells that a query asks for: by their keys, and under a prefix, of which `under` reads those behind a key in order. */
+/**
+ * The cells that a query asks for, by key and by prefix. `cellsWithPrefix` reads the cells of a prefix that come after a
+ * key, in the order of their keys.
+ */
 export function cellsOf(
-  { cells: keys = [], cellsUnder, cellsAfter = '', bytes: most = READ_BYTES }: DetailsQuery,
-  cell: (key: string) => Cell | undefined,
-  under: (prefix: string, after: string) => Iterable<Cell>,
+  { cells: keys = [], cellsUnder, cellsAfter = '', bytes: maxBytes = READ_BYTES }: DetailsQuery,
+  cellAt: (key: string) => Cell | undefined,
+  cellsWithPrefix: (prefix: string, after: string) => Iterable<Cell>,
 ): Pick<Details, 'cells' | 'moreCells'> {
   const found = new Map<string, Cell>()
-  const page = upTo(
-    cellsUnder === undefined ? [] : under(cellsUnder, cellsAfter),
-    most,
+  const page = takeBytes(
+    cellsUnder === undefined ? [] : cellsWithPrefix(cellsUnder, cellsAfter),
+    maxBytes,
     ({ key, value }) => 50 + key.length + value.length,
   )
-  for (const each of [...keys.map(cell), ...page.entries]) if (each !== undefined) found.set(each.key, each)
+  for (const each of [...keys.map(cellAt), ...page.entries]) if (each !== undefined) found.set(each.key, each)
   const cells = [...found.values()].toSorted((a, b) => (a.key < b.key ? -1 : 1))
   return page.cut ? { cells, moreCells: page.entries.at(-1)!.key } : { cells }
 }
 
-/** Takes entries until they reach so many bytes, or are so many; the first in any case. */
-function upTo<T>(
+/** Takes entries until they reach a number of bytes, or until `limit` are taken; always takes the first. */
+function takeBytes<T>(
   entries: Iterable<T>,
-  most: number,
-  weigh: (entry: T) => number,
+  maxBytes: number,
+  sizeOf: (entry: T) => number,
   limit = Infinity,
 ): { readonly entries: readonly T[]; readonly bytes: number; readonly cut: boolean } {
   const taken: T[] = []
   let bytes = 0
   for (const entry of entries) {
-    if ((bytes >= most || taken.length >= limit) && taken.length > 0) return { entries: taken, bytes, cut: true }
+    if ((bytes >= maxBytes || taken.length >= limit) && taken.length > 0) return { entries: taken, bytes, cut: true }
     taken.push(entry)
-    bytes += weigh(entry)
+    bytes += sizeOf(entry)
   }
   return { entries: taken, bytes, cut: false }
 }

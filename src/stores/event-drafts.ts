@@ -1,15 +1,15 @@
-// stores/event-drafts.ts: the events that changes announce, before they are given their place in the stream.
+// stores/event-drafts.ts: creates the events that changes announce, before they get their cursors.
 import type { CellEvent, Move } from '../job/change.js'
 import type { JobRecord, Time } from '../job/job.js'
 import { cancelReason } from '../job/lifecycle.js'
 import type { StoreEvent, StoreEventType } from '../store/store.js'
 
-/** An event before it is given its place in the stream. */
+/** An event before it gets its cursor. */
 export type EventDraft = { -readonly [Key in keyof StoreEvent]: StoreEvent[Key] }
 
 type About = Pick<JobRecord, 'id' | 'queue' | 'name'> & { readonly chainId?: string }
 
-/** Something that happened to a job, a queue or a worker. */
+/** Creates an event about a job, a queue or a worker. */
 export function draft(type: StoreEventType, about: About, now: Time): EventDraft {
   return {
     cursor: '',
@@ -29,7 +29,7 @@ export function draft(type: StoreEventType, about: About, now: Time): EventDraft
   }
 }
 
-/** The state that a job has entered. */
+/** The event of the state that a job has entered. */
 export function entered(job: JobRecord, now: Time): EventDraft {
   const event = draft(job.state, job, now)
   if (job.state === 'active') {
@@ -47,7 +47,7 @@ export function entered(job: JobRecord, now: Time): EventDraft {
   return event
 }
 
-/** Why a job was moved; `worker` held it before. */
+/** The event of the reason why a job was moved; `worker` held its lease before. */
 export function reason(
   why: NonNullable<Move['why']>,
   worker: string | undefined,
@@ -63,19 +63,19 @@ export function reason(
   return event
 }
 
-/** What a cell announces. */
+/** The event that a cell announces. */
 export function cellEvent(event: CellEvent, now: Time): EventDraft {
-  const told = draft(event.type, { id: '', queue: event.queue, name: event.name ?? '' }, now)
-  told.worker = event.worker
-  return told
+  const draftEvent = draft(event.type, { id: '', queue: event.queue, name: event.name ?? '' }, now)
+  draftEvent.worker = event.worker
+  return draftEvent
 }
 
-/** A claim took the last waiting job of a queue. */
+/** The event of a claim that took the last waiting job of a queue. */
 export function drained(queue: string, now: Time): EventDraft {
   return draft('drained', { id: '', queue, name: '' }, now)
 }
 
-/** An event that was stored as JSON, with its absent fields in their places again. */
+/** An event that was stored as JSON, with its absent fields set to undefined again. */
 export function storedEvent(event: StoreEvent): EventDraft {
   return { ...draft(event.type, event, event.at), ...event }
 }

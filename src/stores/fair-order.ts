@@ -1,15 +1,15 @@
-// stores/fair-order.ts: the places of jobs with a group, so that groups take turns however much each of them has waiting.
+// stores/fair-order.ts: the order of jobs with a group, so that groups take turns however many jobs each has waiting.
 
-/** What one turn comes to, for a group of weight 1. */
-const TURN = 65_536
+/** The distance between two turns of a group of weight 1. */
+const TURN_STEP = 65_536
 
 /**
- * The place of a job that begins to wait: a turn behind the last of its group's that wait (`last`), but never before the
- * turn that its queue has come to (`come`), which is the highest place that was claimed from it. Both within one
- * priority. A group of weight 2 has two places where others have one.
+ * The order of a job that starts to wait: one turn after the last waiting job of its group (`last`), but never before
+ * the current turn of its queue (`current`), which is the highest order claimed from it. Both are within one priority.
+ * A group of weight 2 gets two turns where others get one.
  *
- * Whoever comes late thus stands where all others are now, and not behind all that they have waiting.
+ * So a job that is added late starts at the current turn, and not behind all jobs that other groups have waiting.
  */
-export function turn(come: number, last: number | undefined, weight: number): number {
-  return last === undefined ? come : Math.max(come, last + Math.max(1, Math.round(TURN / weight)))
+export function turn(current: number, last: number | undefined, weight: number): number {
+  return last === undefined ? current : Math.max(current, last + Math.max(1, Math.round(TURN_STEP / weight)))
 }

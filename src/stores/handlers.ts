@@ -1,10 +1,10 @@
-// stores/handlers.ts: the names a worker handles, ready to be looked up.
+// stores/handlers.ts: looks up the handlers of a worker by name and version.
 import type { Handled } from '../store/store.js'
 
-/** The handlers of an ask by name; those under `undefined` are for all names not listed. */
+/** The handlers of a claim by name; those under `undefined` handle all names that are not listed. */
 export type Handlers = ReadonlyMap<string | undefined, readonly Handled[]>
 
-/** Sorts what an ask handles by name; a name may be there more than once, with other versions. */
+/** Indexes the handlers of a claim by name; a name may occur more than once, with different versions. */
 export function handlersOf(handles: readonly Handled[]): Handlers {
   const handlers = new Map<string | undefined, Handled[]>()
   for (const handled of handles) {
@@ -15,7 +15,7 @@ export function handlersOf(handles: readonly Handled[]): Handlers {
   return handlers
 }
 
-/** The handler that takes jobs of a name and version, if there is one. */
+/** The handler for jobs of a name and version, if there is one. */
 export function handlerFor(handlers: Handlers, name: string, version: number): Handled | undefined {
   const named = handlers.get(name) ?? handlers.get(undefined)
   return named?.find(({ versions }) => versions === undefined || versions.includes(version))

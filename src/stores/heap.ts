@@ -1,4 +1,4 @@
-// stores/heap.ts: the least of a few things that each move up as they are used: lanes, and sorted streams.
+// stores/heap.ts: a binary heap of a few items whose keys grow as they are used: heads of lanes, sorted streams.
 
 /** A binary heap. */
 export class Heap<T> {
@@ -9,12 +9,12 @@ export class Heap<T> {
     this.#before = before
   }
 
-  /** The least one. */
+  /** The least item. */
   get top(): T | undefined {
     return this.#items[0]
   }
 
-  /** Adds one. */
+  /** Adds an item. */
   push(item: T): void {
     const items = this.#items
     const before = this.#before
@@ -28,7 +28,7 @@ export class Heap<T> {
     items[at] = item
   }
 
-  /** Takes the least one out. */
+  /** Removes the least item. */
   pop(): void {
     const items = this.#items
     const last = items.pop()
@@ -37,7 +37,7 @@ export class Heap<T> {
     this.sink()
   }
 
-  /** Puts the top where it belongs, after it has become greater. */
+  /** Moves the top item to its position after its key has grown. */
   sink(): void {
     const items = this.#items
     const before = this.#before

@@ -1,25 +1,25 @@
-// stores/job-settings.ts: what a job carries besides its data, in one text; most jobs of a name carry the same.
+// stores/job-settings.ts: encodes the settings of a job as one JSON text; most jobs of a name have the same.
 import type { NewJob } from '../job/change.js'
 import type { Extras, JobRecord, KeepByState, Millis } from '../job/job.js'
 import type { Backoff } from '../job/retry.js'
 
-/** What a job carries. */
-export interface Carried {
+/** The settings of a job. */
+export interface JobSettings {
   readonly backoff?: Backoff
   readonly timeout?: Millis
   readonly keep?: KeepByState
   readonly extras?: Extras
 }
 
-const NOTHING: Carried = Object.freeze({})
+const NO_SETTINGS: JobSettings = Object.freeze({})
 
-/** The text of what a job carries; nothing for most. */
-export function settingsOf({ backoff, timeout, keep, extras }: Pick<JobRecord, keyof Carried>): string | null {
+/** The settings of a job as JSON; null for none, as for most jobs. */
+export function settingsOf({ backoff, timeout, keep, extras }: Pick<JobRecord, keyof JobSettings>): string | null {
   if (backoff === undefined && timeout === undefined && keep === undefined && extras === undefined) return null
   return JSON.stringify({ backoff, timeout, keep, extras })
 }
 
-/** Whether two new jobs differ in no more than id, data, time and what links them to others. */
+/** Whether two new jobs differ only in id, data, time, and links to other jobs. */
 export function isAlike(a: NewJob, b: NewJob): boolean {
   return (
     a.name === b.name &&
@@ -33,15 +33,15 @@ export function isAlike(a: NewJob, b: NewJob): boolean {
   )
 }
 
-/** Settings by their texts, as far as they repeat; begins anew when there are many. */
+/** A cache of parsed settings by their text; cleared when it grows large. */
 export class Settings {
-  readonly #known = new Map<string, Carried>()
+  readonly #known = new Map<string, JobSettings>()
 
-  parse(text: string | null): Carried {
-    if (text === null) return NOTHING
+  parse(text: string | null): JobSettings {
+    if (text === null) return NO_SETTINGS
     let known = this.#known.get(text)
     if (known === undefined) {
-      known = JSON.parse(text) as Carried
+      known = JSON.parse(text) as JobSettings
       if (this.#known.size >= 1_000) this.#known.clear()
       this.#known.set(text, known)
     }

@@ -1,4 +1,4 @@
-// stores/merge.ts: several sorted streams read as one.
+// stores/merge.ts: merges sorted streams.
 import { Heap } from './heap.js'
 
 interface Stream<T> {
@@ -6,7 +6,7 @@ interface Stream<T> {
   next: T
 }
 
-/** Merges streams that are each sorted by `compare`. Reads no further into any of them than it must. */
+/** Merges streams that are each sorted by `compare`, and reads no further into any of them than it must. */
 export function* merge<T>(streams: Iterable<Iterator<T>>, compare: (a: T, b: T) => number): Generator<T, undefined> {
   const heads = new Heap<Stream<T>>((a, b) => compare(a.next, b.next) < 0)
   for (const rest of streams) {

@@ -1,39 +1,39 @@
-// stores/queue-bounds.ts: what the cells of a queue say about claims and inserts: pauses, limits and weights.
+// stores/queue-bounds.ts: parses the cells of a queue that bound claims and inserts: pauses, limits and weights.
 import type { JsonText } from '../job/json.js'
 import { readCell } from '../store/settings.js'
 import type { Bound, GroupBound, LimitCell, PauseCell, Rate } from '../store/settings.js'
 
-/** What bounds a queue. */
+/** The bounds of a queue. */
 export interface Bounds {
-  /** Claims pass the whole queue over. */
+  /** The whole queue is paused: claims skip it. */
   readonly paused: boolean
-  /** Names that claims pass over. */
+  /** Paused names: claims skip them. */
   readonly pausedNames: ReadonlySet<string>
-  /** Leases at a time. */
+  /** Maximum number of leases at a time. */
   readonly limit: number
-  /** Leases at a time, by name. */
+  /** Maximum number of leases at a time, by name. */
   readonly limitedNames: ReadonlyMap<string, number>
-  /** Claims in a stretch of time. */
+  /** Maximum number of claims per interval. */
   readonly rate: Rate | undefined
-  /** The same, by name. */
+  /** Maximum number of claims per interval, by name. */
   readonly ratedNames: ReadonlyMap<string, Rate>
-  /** What bounds a group; undefined where nothing bounds it. */
+  /** The bounds of a group; undefined if there are none. */
   group(name: string): GroupBound | undefined
-  /** Some group has a bound on its claims, so that claims must look whose a job is. */
+  /** Some group has a limit on its claims, so that claims must look at the group of each job. */
   readonly groupsLimited: boolean
-  /** Some group has a bound on its backlog. */
-  readonly groupsFull: boolean
-  /** Turns that a group has for each one of others. */
+  /** Some group has a limit on its backlog. */
+  readonly groupBacklogs: boolean
+  /** Turns that a group gets for each turn of a group of weight 1. */
   weight(group: string): number
-  /** Unfinished, unclaimed jobs. */
+  /** Maximum number of jobs that are neither finished nor claimed. */
   readonly backlog: number
-  /** Some bound on claims is set, on the queue, on a name or on a group. */
+  /** There is a limit on claims: of the queue, of a name or of a group. */
   readonly limited: boolean
 }
 
-const bounds = ({ concurrency, rate }: Bound): boolean => concurrency !== undefined || rate !== undefined
+const limitsClaims = ({ concurrency, rate }: Bound): boolean => concurrency !== undefined || rate !== undefined
 
-/** Reads the two cells of a queue. */
+/** Parses the two cells of a queue. */
 export function boundsOf(pause: JsonText | undefined, limit: JsonText | undefined): Bounds {
   const paused = readCell<PauseCell>(pause)
   const limits = readCell<LimitCell>(limit)
@@ -43,10 +43,10 @@ export function boundsOf(pause: JsonText | undefined, limit: JsonText | undefine
     if (concurrency !== undefined) limitedNames.set(name, concurrency)
     if (rate !== undefined) ratedNames.set(name, rate)
   }
-  const each = limits.group
-  const single = new Map(Object.entries(limits.groups ?? {}).map(([name, own]) => [name, { ...each, ...own }]))
-  const all = each === undefined ? [...single.values()] : [each, ...single.values()]
-  const groupsLimited = all.some(bounds)
+  const perGroup = limits.group
+  const overrides = new Map(Object.entries(limits.groups ?? {}).map(([name, own]) => [name, { ...perGroup, ...own }]))
+  const all = perGroup === undefined ? [...overrides.values()] : [perGroup, ...overrides.values()]
+  const groupsLimited = all.some(limitsClaims)
   return {
     paused: paused.all === true,
     pausedNames: new Set(paused.names),
@@ -54,11 +54,11 @@ export function boundsOf(pause: JsonText | undefined, limit: JsonText | undefine
     limitedNames,
     rate: limits.rate,
     ratedNames,
-    group: (name) => single.get(name) ?? each,
+    group: (name) => overrides.get(name) ?? perGroup,
     groupsLimited,
-    groupsFull: all.some(({ backlog }) => backlog !== undefined),
-    weight: (group) => single.get(group)?.weight ?? 1,
+    groupBacklogs: all.some(({ backlog }) => backlog !== undefined),
+    weight: (group) => overrides.get(group)?.weight ?? 1,
     backlog: limits.backlog ?? Infinity,
-    limited: bounds(limits) || limitedNames.size > 0 || ratedNames.size > 0 || groupsLimited,
+    limited: limitsClaims(limits) || limitedNames.size > 0 || ratedNames.size > 0 || groupsLimited,
   }
 }

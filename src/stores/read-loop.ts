@@ -1,10 +1,10 @@
-// stores/read-loop.ts: reads that are made again where they fail, and the waits between, which end at once when a store closes.
+// stores/read-loop.ts: retries failed reads with backoff. Closing the store ends every wait at once.
 import type { Millis } from '../job/job.js'
 import type { Runtime } from '../store/runtime.js'
 
-/** How long to wait before a failed read is tried again, at first and at most. */
-const SOON: Millis = 50
-const LATE: Millis = 5_000
+/** How long to wait before a failed read is retried: first, and at most. */
+const FIRST_BACKOFF: Millis = 50
+const LONGEST_BACKOFF: Millis = 5_000
 
 /** The waits of one store. */
 export class Waits {
@@ -20,7 +20,7 @@ export class Waits {
     return this.#closed
   }
 
-  /** Waits. Resolves at once where the store is closed, or as soon as it closes. */
+  /** Waits. Resolves at once if the store is closed, or as soon as it closes. */
   pause(delay: Millis): Promise<void> {
     if (this.#closed) return Promise.resolve()
     return new Promise((resolve) => {
@@ -34,52 +34,54 @@ export class Waits {
     })
   }
 
-  /** Waits longer after each failure in a row, up to a bound. */
+  /** Waits longer after each consecutive failure, up to a limit. */
   backoff(failures: number): Promise<void> {
-    return this.pause(Math.min(LATE, SOON * 2 ** Math.min(failures, 10)) * (0.5 + this.#runtime.random() / 2))
+    return this.pause(
+      Math.min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** Math.min(failures, 10)) * (0.5 + this.#runtime.random() / 2),
+    )
   }
 
   /** Waits for the next turn of the event loop. */
-  turn(): Promise<void> {
+  nextLoopTurn(): Promise<void> {
     return new Promise((resolve) => this.#runtime.defer(resolve))
   }
 
-  /** Ends all waits, and every later one at once. */
+  /** Ends all waits; later ones end at once. */
   close(): void {
     this.#closed = true
     for (const end of [...this.#ends]) end()
   }
 }
 
-/** Reads again and again as long as there is more: one read at a time, and one that fails is made again. */
+/** Reads until there is no more: one read at a time, and a read that fails is retried. */
 export class ReadLoop {
   readonly #read: () => Promise<boolean>
-  readonly #pauses: Waits
+  readonly #waits: Waits
   #running = false
-  #wanted = false
+  #requested = false
 
-  /** `read` answers whether there is more. */
-  constructor(read: () => Promise<boolean>, pauses: Waits) {
+  /** `read` returns whether there is more. */
+  constructor(read: () => Promise<boolean>, waits: Waits) {
     this.#read = read
-    this.#pauses = pauses
+    this.#waits = waits
   }
 
-  /** There is something to read. A read under way may not see it, so another follows. */
+  /** Requests a read. A read that is running may not see the new data, so another follows it. */
   want(): void {
-    this.#wanted = true
+    this.#requested = true
     if (!this.#running) void this.#run()
   }
 
   async #run(): Promise<void> {
     this.#running = true
-    for (let failures = 0; this.#wanted && !this.#pauses.closed;) {
-      this.#wanted = false
+    for (let failures = 0; this.#requested && !this.#waits.closed;) {
+      this.#requested = false
       try {
-        if (await this.#read()) this.#wanted = true
+        if (await this.#read()) this.#requested = true
         failures = 0
       } catch {
-        this.#wanted = true
-        await this.#pauses.backoff(failures++)
+        this.#requested = true
+        await this.#waits.backoff(failures++)
       }
     }
     this.#running = false

@@ -1,18 +1,18 @@
-// stores/resume.ts: gives a subscriber that resumes what it missed, page by page, until it has caught up with the others.
+// stores/resume.ts: sends a subscriber that resumes the events it missed, page by page, until it has caught up.
 import type { EventPage } from './event-pages.js'
 import { resumeAfter } from './event-pages.js'
 import type { Listeners, Watcher } from './listeners.js'
 import { NO_EVENTS, NO_HINTS, RESUMING } from './listeners.js'
 import type { Waits } from './read-loop.js'
 
-/** Failures in a row after which a subscriber is told of a gap in place of what it missed. */
-const TRIES = 5
+/** Consecutive failures after which a subscriber gets a gap instead of the events it missed. */
+const MAX_TRIES = 5
 
 /** Where pages come from. */
 export interface ResumeSource {
-  /** The events after a number. */
+  /** Reads the events after a number. */
   page(after: number): Promise<EventPage>
-  /** The last event that the other subscribers were told. */
+  /** The last event that was published to the other subscribers. */
   position(): number | undefined
 }
 
@@ -20,15 +20,18 @@ export interface ResumeSource {
 export class Resuming {
   readonly #listeners: Listeners
   readonly #source: ResumeSource
-  readonly #pauses: Waits
+  readonly #waits: Waits
 
-  constructor(listeners: Listeners, source: ResumeSource, pauses: Waits) {
+  constructor(listeners: Listeners, source: ResumeSource, waits: Waits) {
     this.#listeners = listeners
     this.#source = source
-    this.#pauses = pauses
+    this.#waits = waits
   }
 
-  /** Begins to tell a subscriber what it missed; nobody waits for that, and where it fails nobody else is concerned. */
+  /**
+   * Starts to send a subscriber the events it missed. No caller waits for this, and a failure affects no other
+   * subscriber.
+   */
   begin(watcher: Watcher, from: string): void {
     watcher.since = RESUMING
     void this.#resume(watcher, resumeAfter(from))
@@ -37,8 +40,8 @@ export class Resuming {
   async #resume(watcher: Watcher, from: number): Promise<void> {
     let at = from
     for (let failures = 0; ;) {
-      // Also before the first page: a reader that comes back for more at once must not hold up the event loop.
-      await this.#pauses.turn()
+      // Also before the first page: a subscriber that resumes again at once must not block the event loop.
+      await this.#waits.nextLoopTurn()
       if (!this.#listeners.has(watcher)) return
       let page: EventPage
       try {
@@ -46,8 +49,8 @@ export class Resuming {
         failures = 0
       } catch {
         failures++
-        if (failures < TRIES) {
-          await this.#pauses.backoff(failures)
+        if (failures < MAX_TRIES) {
+          await this.#waits.backoff(failures)
           continue
         }
         page = { events: NO_EVENTS, gap: true, last: this.#source.position() ?? at, more: false }
@@ -55,7 +58,7 @@ export class Resuming {
       at = page.last
       const { events, gap } = page
       if (gap || events.length > 0) this.#listeners.call(watcher, { ...NO_HINTS, events, gap })
-      // From here on it is told with the others: nothing can come between this look and the next event.
+      // From here on it gets events with the others. No event can come between this check and the next one.
       if (!page.more && at >= (this.#source.position() ?? at)) {
         watcher.since = at
         return

@@ -1,50 +1,53 @@
-// stores/transaction-scope.ts: what a user is given of a connection. It works while its transaction is open, and never again.
+// stores/transaction-scope.ts: guards the handle that a user gets, so that it works only while its transaction is open.
 import { MillraceError } from '../job/errors.js'
 
-/** A transaction, or a savepoint in one, that was given to a user. */
+/** A transaction that was given to a user, or a savepoint in one. */
 export class Scope {
   readonly #outer: Scope | undefined
-  /** Shared by a transaction and its savepoints. */
-  readonly #whole: { savepoints: number; unknown: { readonly error: unknown } | undefined }
+  /** State that a transaction shares with its savepoints. */
+  readonly #transaction: { savepoints: number; unknown: { readonly error: unknown } | undefined }
   #ended = false
 
   constructor(outer?: Scope) {
     this.#outer = outer
-    this.#whole = outer === undefined ? { savepoints: 0, unknown: undefined } : outer.#whole
+    this.#transaction = outer === undefined ? { savepoints: 0, unknown: undefined } : outer.#transaction
   }
 
-  /** Whether it has ended, or one around it has, or the connection was lost. */
+  /** Whether it has ended, an outer one has ended, or the connection was lost. */
   get isOver(): boolean {
-    return this.#ended || this.#whole.unknown !== undefined || this.#outer?.isOver === true
+    return this.#ended || this.#transaction.unknown !== undefined || this.#outer?.isOver === true
   }
 
-  /** Savepoints that are open in the whole transaction, or may be. */
+  /** Savepoints of the whole transaction that are open, or may be open. */
   get savepoints(): number {
-    return this.#whole.savepoints
+    return this.#transaction.savepoints
   }
 
-  /** Why the state of the connection is not known: such a connection must never be used again. */
+  /** Why the state of the connection is unknown. Such a connection must never be used again. */
   get unknown(): { readonly error: unknown } | undefined {
-    return this.#whole.unknown
+    return this.#transaction.unknown
   }
 
-  /** A savepoint is about to be made; to be called before the statement is sent. Returns what undoes it. */
+  /**
+   * Counts a savepoint that is about to be opened. Call it before the statement is sent. Returns a function that undoes
+   * this.
+   */
   opening(): () => void {
-    this.#whole.savepoints++
-    return () => void this.#whole.savepoints--
+    this.#transaction.savepoints++
+    return () => void this.#transaction.savepoints--
   }
 
-  /** A statement got no answer, so that the state of the connection is not known. */
+  /** Records that a statement got no answer, so that the state of the connection is unknown. */
   lose(error: unknown): void {
-    this.#whole.unknown ??= { error }
+    this.#transaction.unknown ??= { error }
   }
 
-  /** Ends it; to be called before the statement is sent that does. */
+  /** Ends it. Call this before the statement that ends it is sent. */
   end(): void {
     this.#ended = true
   }
 
-  /** Refuses what comes when it is over. */
+  /** Throws if it has ended. */
   check(): void {
     if (this.isOver) throw transactionOver()
   }
@@ -60,36 +63,40 @@ export function transactionOver(): MillraceError {
 
 /** How a handle is guarded. */
 export interface Guarding {
-  /** What is given instead of what a method returns. Default: that. */
+  /** Replaces what a method returns. Default: no replacement. */
   readonly returned?: (value: unknown, scope: Scope) => unknown
-  /** Methods that take the place of the handle's own. Default: none. */
+  /** Methods that replace the handle's own. Default: none. */
   readonly methods?: Readonly<Record<string, (...args: readonly unknown[]) => unknown>>
-  /** What a method returns once the transaction is over. Default: it throws. */
+  /** What a method returns once the transaction has ended. Default: it throws. */
   readonly refuse?: (method: string | symbol, args: readonly unknown[], error: MillraceError) => unknown
 }
 
-/** What stands behind a guarded handle. */
-interface Given {
+/** The handle and scope behind a guarded handle. */
+interface GuardedHandle {
   readonly target: object
   readonly scope: Scope
 }
 
-/** A memo keyed by identity: a handle that was given out is recognised when it comes back. */
-const givens = new WeakMap<object, Given>()
+/** Keyed by identity, so that a guarded handle is recognised when a caller passes it back. */
+const guardedHandles = new WeakMap<object, GuardedHandle>()
 
-/** The handle and scope behind what `guarded` returned; undefined for anything else. */
+/** The handle and scope behind a handle that `guarded` returned; undefined for anything else. */
 export function givenOf<T extends object>(tx: T): { readonly target: T; readonly scope: Scope } | undefined {
-  return givens.get(tx) as { readonly target: T; readonly scope: Scope } | undefined
+  return guardedHandles.get(tx) as { readonly target: T; readonly scope: Scope } | undefined
 }
 
-/** A handle that refuses every call once its scope is over: on the same connection, the next transaction may be open by then. */
-export function guarded<T extends object>(target: T, scope: Scope, how: Guarding = {}): T {
-  const returned = (value: unknown): unknown => (how.returned === undefined ? value : how.returned(value, scope))
+/**
+ * Wraps a handle so that it refuses every call once its scope has ended: by then the next transaction may be open on
+ * the same connection.
+ */
+export function guarded<T extends object>(target: T, scope: Scope, options: Guarding = {}): T {
+  const returned = (value: unknown): unknown =>
+    options.returned === undefined ? value : options.returned(value, scope)
   const refuse = (method: string | symbol, args: readonly unknown[]): unknown => {
-    if (how.refuse === undefined) throw transactionOver()
-    return how.refuse(method, args, transactionOver())
+    if (options.refuse === undefined) throw transactionOver()
+    return options.refuse(method, args, transactionOver())
   }
-  const own = new Map<string | symbol, unknown>(Object.entries(how.methods ?? {}))
+  const own = new Map<string | symbol, unknown>(Object.entries(options.methods ?? {}))
   const proxy: T = new Proxy(target, {
     apply: (called, self: unknown, args: unknown[]) => {
       scope.check()
@@ -100,28 +107,31 @@ export function guarded<T extends object>(target: T, scope: Scope, how: Guarding
       if (typeof value !== 'function' || key === 'constructor' || isFixed(object, key)) return value
       return (...args: unknown[]) => {
         if (scope.isOver) return refuse(key, args)
-        const answer: unknown = Reflect.apply(value, object, args)
-        return answer === object ? proxy : returned(answer)
+        const result: unknown = Reflect.apply(value, object, args)
+        return result === object ? proxy : returned(result)
       }
     },
     set: (object, key, value) => Reflect.set(object, key, value),
   })
-  givens.set(proxy, { target, scope })
+  guardedHandles.set(proxy, { target, scope })
   return proxy
 }
 
-/** Whether a proxy must return a property as it is. */
+/** Whether a proxy must return a property unchanged. */
 function isFixed(object: object, key: string | symbol): boolean {
   const own = Object.getOwnPropertyDescriptor(object, key)
   return own !== undefined && own.configurable !== true && own.writable !== true && 'value' in own
 }
 
-/** Guards what can run statements by itself: a prepared statement, an iterator. For drivers that are synchronous. */
-export const guardingAll: Guarding = {
-  returned: (value, scope) => (isLive(value) ? guarded(value, scope, guardingAll) : value),
+/**
+ * Also guards results that can run statements themselves, such as prepared statements and iterators. For synchronous
+ * drivers.
+ */
+export const guardResults: Guarding = {
+  returned: (value, scope) => (isLive(value) ? guarded(value, scope, guardResults) : value),
 }
 
-/** Whether a value is no plain data, and no promise. */
+/** Whether a value is neither plain data nor a promise. */
 function isLive(value: unknown): value is object {
   if (typeof value === 'function') return true
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false

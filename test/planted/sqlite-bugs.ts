@@ -41,8 +41,8 @@ export const sqliteBugs: readonly Bug[] = [
     title: 'counters are not written before a claim counts leases',
     guarantee: 'limits',
     file: 'src/stores/sqlite/claim.ts',
-    find: 'tx.counts.flush(tx.sql)\n  const lanes = gather(tx, ask)',
-    replace: 'const lanes = gather(tx, ask)',
+    find: 'tx.counts.flush(tx.sql)\n  const lanes = collectLanes(tx, ask)',
+    replace: 'const lanes = collectLanes(tx, ask)',
   },
   {
     title: 'an old batch is applied again on SQLite',
@@ -55,7 +55,7 @@ export const sqliteBugs: readonly Bug[] = [
     title: 'a receipt in memory is trusted after another process wrote',
     guarantee: 'once',
     file: 'src/stores/sqlite/writers.ts',
-    find: 'this.#sure.clear()',
+    find: 'this.#upToDate.clear()',
     replace: '',
   },
   {
@@ -76,7 +76,7 @@ export const sqliteBugs: readonly Bug[] = [
     title: 'other handles are not woken',
     guarantee: 'durable',
     file: 'src/stores/sqlite/events.ts',
-    find: 'return news.any\n',
+    find: 'return notices.any\n',
     replace: 'return false\n',
     unit: ['test/faults/waking.test.ts'],
   },
@@ -91,8 +91,8 @@ export const sqliteBugs: readonly Bug[] = [
     title: 'a job claimed here and taken away is settled from the cache',
     guarantee: 'once',
     file: 'src/stores/sqlite/move.ts',
-    find: 'if (held !== undefined && held.job.fence === change.fence && settle(tx, held, to, change)) return undefined',
+    find: 'if (leased !== undefined && leased.job.fence === change.fence && settle(tx, leased, to, change)) return undefined',
     replace:
-      'if (held !== undefined && (settle(tx, held, to, change) || held.job.fence === change.fence)) return undefined',
+      'if (leased !== undefined && (settle(tx, leased, to, change) || leased.job.fence === change.fence)) return undefined',
   },
 ]

@@ -1,4 +1,4 @@
-// stores/memory/btree.ts: an ordered set as a B+tree, fastest at its two ends, where queues live.
+// stores/memory/btree.ts: an ordered set as a B+tree, fastest at its two ends, where queues are read and written.
 
 /** Entries in a leaf, and children of a branch, before it splits. */
 const FAN_OUT = 64
@@ -42,7 +42,7 @@ export class BTree<T> {
     this.#root = this.#head
   }
 
-  /** How many entries there are. */
+  /** The number of entries. */
   get size(): number {
     return this.#size
   }
@@ -82,7 +82,7 @@ export class BTree<T> {
     if (items.length > FAN_OUT) this.#split(leaf, low === 0 && leaf === this.#head ? 1 : items.length >>> 1)
   }
 
-  /** Takes an entry out; false if it is not in the set. */
+  /** Removes an entry; returns false if it is not in the set. */
   delete(entry: T): boolean {
     const leaf = this.#leafFor(entry)
     const { items } = leaf
@@ -91,11 +91,11 @@ export class BTree<T> {
     this.#size--
     removeAt(items, at)
     if (items.length === 0) this.#unlink(leaf)
-    else if (at === 0) this.#raise(leaf, items[0]!)
+    else if (at === 0) this.#updateMins(leaf, items[0]!)
     return true
   }
 
-  /** Entries in ascending order, from the first one for which `before` is false; all, when it is not given. */
+  /** Entries in ascending order, from the first one for which `before` is false; all entries without `before`. */
   *ascend(before?: (entry: T) => boolean): Generator<T, undefined> {
     let leaf: Leaf<T> | undefined = this.#head
     let at = 0
@@ -108,7 +108,7 @@ export class BTree<T> {
     }
   }
 
-  /** Entries in descending order, from the last one for which `before` is true; all, when it is not given. */
+  /** Entries in descending order, from the last one for which `before` is true; all entries without `before`. */
   *descend(before?: (entry: T) => boolean): Generator<T, undefined> {
     let leaf: Leaf<T> | undefined = this.#tail
     let left = leaf.items.length
@@ -123,7 +123,7 @@ export class BTree<T> {
     }
   }
 
-  /** The leaf that holds an entry, or that it belongs in. */
+  /** The leaf that contains an entry, or where it belongs. */
   #leafFor(entry: T): Leaf<T> {
     const compare = this.#compare
     const head = this.#head
@@ -144,7 +144,7 @@ export class BTree<T> {
     return node as Leaf<T>
   }
 
-  /** The last leaf that begins with an entry for which `before` is true, or the first leaf. */
+  /** The last leaf that starts with an entry for which `before` is true, or else the first leaf. */
   #lastLeafWith(before: (entry: T) => boolean): Leaf<T> {
     let node = this.#root
     for (let level = this.#height; level > 0; level--) {
@@ -154,8 +154,8 @@ export class BTree<T> {
     return node as Leaf<T>
   }
 
-  /** Tells the branches above that the least entry below a node is another. */
-  #raise(node: Tree<T>, min: T): void {
+  /** Updates the least entry of a node in the branches above it. */
+  #updateMins(node: Tree<T>, min: T): void {
     if (node === this.#head) return
     for (let child = node, parent = child.parent; parent !== undefined; child = parent, parent = child.parent) {
       const at = parent.children.indexOf(child)
@@ -164,7 +164,7 @@ export class BTree<T> {
     }
   }
 
-  /** Moves what follows the first `cut` entries of a full leaf into a new one to its right. */
+  /** Moves the entries of a full leaf after the first `cut` into a new leaf to its right. */
   #split(leaf: Leaf<T>, cut: number): void {
     const right = leafOf(leaf.items.splice(cut))
     right.previous = leaf
@@ -172,11 +172,11 @@ export class BTree<T> {
     if (leaf.next === undefined) this.#tail = right
     else leaf.next.previous = right
     leaf.next = right
-    this.#adopt(leaf, right, right.items[0]!)
+    this.#attach(leaf, right, right.items[0]!)
   }
 
-  /** Hangs a node into the tree to the right of its neighbour. */
-  #adopt(left: Tree<T>, right: Tree<T>, min: T): void {
+  /** Attaches a node to the tree, to the right of its neighbour. */
+  #attach(left: Tree<T>, right: Tree<T>, min: T): void {
     const { parent } = left
     if (parent === undefined) {
       const root: Branch<T> = { children: [left, right], mins: [min, min], parent: undefined }
@@ -194,10 +194,10 @@ export class BTree<T> {
     const cut = at === children.length - 1 ? at : at === 1 ? 1 : children.length >>> 1
     const branch: Branch<T> = { children: children.splice(cut), mins: mins.splice(cut), parent: undefined }
     for (const child of branch.children) child.parent = branch
-    this.#adopt(parent, branch, branch.mins[0]!)
+    this.#attach(parent, branch, branch.mins[0]!)
   }
 
-  /** Takes an empty leaf out of the tree, and every branch that it leaves empty; the last leaf stays. */
+  /** Removes an empty leaf from the tree, and every branch that becomes empty; the last leaf stays. */
   #unlink(leaf: Leaf<T>): void {
     if (this.#height === 0) return
     if (leaf.previous === undefined) this.#head = leaf.next!
@@ -214,7 +214,7 @@ export class BTree<T> {
     const at = parent.children.indexOf(child)
     removeAt(parent.children, at)
     removeAt(parent.mins, at)
-    if (at === 0) this.#raise(parent, parent.mins[0]!)
+    if (at === 0) this.#updateMins(parent, parent.mins[0]!)
 
     while (this.#height > 0 && (this.#root as Branch<T>).children.length === 1) {
       this.#root = (this.#root as Branch<T>).children[0]!
@@ -224,7 +224,7 @@ export class BTree<T> {
   }
 }
 
-/** How many entries, from `low` on, come before the first for which `holds` is false. */
+/** The number of entries from `low` on before the first one for which `holds` is false. */
 function countWhile<T>(items: readonly T[], holds: (entry: T) => boolean, low = 0): number {
   let high = items.length
   while (low < high) {

@@ -1,4 +1,4 @@
-// stores/memory/claim.ts: answers asks, by merging the heads of the lanes that a worker handles.
+// stores/memory/claim.ts: claims jobs by merging the heads of the lanes that a worker handles.
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { claimed, mayLeaseAhead } from '../../job/lifecycle.js'
 import type { Ask, Handled } from '../../store/store.js'
@@ -8,7 +8,7 @@ import type { Heap } from '../heap.js'
 import { ClaimOrder } from '../claim-order.js'
 import type { HeadOrder } from '../claim-order.js'
 import { NO_JOBS } from '../verdicts.js'
-import { came } from './groups.js'
+import { advanceTurn } from './groups.js'
 import { Limits, isLimited } from './limits.js'
 import type { Notices } from './notices.js'
 import { isPaused } from './row.js'
@@ -17,126 +17,128 @@ import type { BTree } from './btree.js'
 import { replace } from './table.js'
 import type { Table } from './table.js'
 
-/** A lane that can give, or one group in it, its first job, and the lease that its jobs are given. */
+/** A lane, or one group in it, that has jobs to claim: its first job, and the lease that its jobs get. */
 interface Head {
   readonly lane: Lane
   readonly rows: BTree<Row>
-  /** Whose jobs these are, where groups are bounded. */
+  /** The group of these jobs, if groups are limited. */
   readonly group: Grouped | undefined
   readonly lease: Millis
   row: Row
 }
 
-/** How heads compare. */
-const order: HeadOrder<Head> = {
-  goesFirst({ row: a }, { row: b }) {
+const headOrder: HeadOrder<Head> = {
+  beforeInHeap({ row: a }, { row: b }) {
     if (a.job.priority !== b.job.priority) return a.job.priority < b.job.priority
     return a.job.ord < b.job.ord || (a.job.ord === b.job.ord && a.seq < b.seq)
   },
-  isBefore({ row: a }, { row: b }) {
+  beforeAcrossHeaps({ row: a }, { row: b }) {
     return a.job.priority < b.job.priority || (a.job.priority === b.job.priority && a.seq < b.seq)
   },
 }
 
-/** What an ask came to. */
+/** The result of a claim. */
 export interface Claimed {
   readonly jobs: readonly JobRecord[]
-  /** When a rate that held some back lets more through. */
+  /** When a rate that held jobs back lets more through. */
   readonly again: Time | undefined
 }
 
-const NOTHING: Claimed = Object.freeze({ jobs: NO_JOBS, again: undefined })
+const NOTHING_CLAIMED: Claimed = Object.freeze({ jobs: NO_JOBS, again: undefined })
 
-/** Claims jobs for a worker: those to start at once, then those leased ahead. */
-export function claim(table: Table, ask: Ask, news: Notices): Claimed {
-  if (ask.want <= 0 && ask.ahead <= 0) return NOTHING
-  const lines = new ClaimOrder<Head, Queued>(order)
+/** Claims jobs for a worker: first the jobs to start at once, then the jobs to lease ahead. */
+export function claim(table: Table, ask: Ask, notices: Notices): Claimed {
+  if (ask.want <= 0 && ask.ahead <= 0) return NOTHING_CLAIMED
+  const claimOrder = new ClaimOrder<Head, Queued>(headOrder)
   let handlers = table.handlers.get(ask.handles)
   if (handlers === undefined) table.handlers.set(ask.handles, (handlers = handlersOf(ask.handles)))
   for (const [index, name] of ask.queues.entries()) {
     const queue = table.queues.get(name)
-    if (queue !== undefined && ask.queues.indexOf(name) === index) gather(lines, queue, handlers)
+    if (queue !== undefined && ask.queues.indexOf(name) === index) collectLanes(claimOrder, queue, handlers)
   }
 
   const jobs: JobRecord[] = []
-  const limits = new Limits(news.now)
-  for (let line = lines.first; line !== undefined && jobs.length < ask.want; line = lines.first) {
-    const head = line.top!
-    if (limits.isReached(head.lane.name, head.group)) line.pop()
-    else jobs.push(take(table, line, head, ask.worker, false, limits, news))
+  const limits = new Limits(notices.now)
+  for (let heap = claimOrder.first; heap !== undefined && jobs.length < ask.want; heap = claimOrder.first) {
+    const head = heap.top!
+    if (limits.isReached(head.lane.name, head.group)) heap.pop()
+    else jobs.push(claimFirst(table, heap, head, ask.worker, false, limits, notices))
   }
-  const most = jobs.length + ask.ahead
+  const maxJobs = jobs.length + ask.ahead
   for (
-    let line = ask.ahead > 0 ? lines.first : undefined;
-    line !== undefined && jobs.length < most;
-    line = lines.first
+    let heap = ask.ahead > 0 ? claimOrder.first : undefined;
+    heap !== undefined && jobs.length < maxJobs;
+    heap = claimOrder.first
   ) {
-    const head = line.top!
-    if (isLimited(head.lane.name, head.group) || !mayLeaseAhead(head.row.job)) line.pop()
-    else jobs.push(take(table, line, head, ask.worker, true, limits, news))
+    const head = heap.top!
+    if (isLimited(head.lane.name, head.group) || !mayLeaseAhead(head.row.job)) heap.pop()
+    else jobs.push(claimFirst(table, heap, head, ask.worker, true, limits, notices))
   }
   limits.write()
   return { jobs, again: limits.again }
 }
 
-/** Collects the lanes of a queue that can give. What is paused or at its limit is passed over, its jobs unread. */
-function gather(lines: ClaimOrder<Head, Queued>, queue: Queued, handlers: Handlers): void {
+/**
+ * Collects the lanes of a queue that have jobs to claim. Paused lanes and lanes at their limit are skipped without
+ * reading their jobs.
+ */
+function collectLanes(claimOrder: ClaimOrder<Head, Queued>, queue: Queued, handlers: Handlers): void {
   if (queue.paused || queue.leases >= queue.limit) return
   if (handlers.has(undefined) || queue.ready.size <= handlers.size) {
     for (const lane of queue.ready) {
-      offer(lines, lane, handlers.get(lane.name.name) ?? handlers.get(undefined))
+      addHeads(claimOrder, lane, handlers.get(lane.name.name) ?? handlers.get(undefined))
     }
     return
   }
   for (const [name, handled] of handlers) {
     const lanes = queue.names.get(name!)?.lanes
-    if (lanes !== undefined) for (const lane of lanes.values()) offer(lines, lane, handled)
+    if (lanes !== undefined) for (const lane of lanes.values()) addHeads(claimOrder, lane, handled)
   }
 }
 
-function offer(lines: ClaimOrder<Head, Queued>, lane: Lane, handlers: readonly Handled[] | undefined): void {
+function addHeads(claimOrder: ClaimOrder<Head, Queued>, lane: Lane, handlers: readonly Handled[] | undefined): void {
   const { name, version, rows } = lane
   if (handlers === undefined || isPaused(name) || name.leases >= name.limit || rows.size === 0) return
   for (const { versions, lease } of handlers) {
     if (versions !== undefined && !versions.includes(version)) continue
-    const line = lines.of(name.queue, lane.shared)
+    const heap = claimOrder.heapOf(name.queue, lane.shared)
     if (!lane.shared || !name.queue.bounds.groupsLimited) {
-      line.push({ lane, rows, group: undefined, lease, row: rows.min! })
+      heap.push({ lane, rows, group: undefined, lease, row: rows.min! })
       return
     }
     for (const group of name.queue.groups.values()) {
       const waiting = group.waiting.get(lane)
-      if (waiting !== undefined) line.push({ lane, rows: waiting, group, lease, row: waiting.min! })
+      if (waiting !== undefined) heap.push({ lane, rows: waiting, group, lease, row: waiting.min! })
     }
     return
   }
 }
 
-/** Claims the first job of a head, which then stands behind its next one. */
-function take(
+/** Claims the first job of a head, and moves the head on to its next job. */
+function claimFirst(
   table: Table,
-  line: Heap<Head>,
+  heap: Heap<Head>,
   head: Head,
   worker: string,
   ahead: boolean,
   limits: Limits,
-  news: Notices,
+  notices: Notices,
 ): JobRecord {
   const { row, lane, lease } = head
   const { queue } = lane.name
   const before = row.job
   const { dueAt: due, priority, ord } = before
-  const job = claimed(before, { worker, lease, ahead, now: news.now })
+  const job = claimed(before, { worker, lease, ahead, now: notices.now })
   replace(table, row, job)
-  if (lane.shared) came(queue, priority, ord)
-  limits.took(lane.name, head.group)
-  news.placed(row, 'waiting', due)
-  news.claimed(queue)
+  if (lane.shared) advanceTurn(queue, priority, ord)
+  limits.countClaim(lane.name, head.group)
+  notices.jobChanged(row, 'waiting', due)
+  notices.addClaimed(queue)
   const next = head.rows.min
-  if (next === undefined) line.pop()
+  if (next === undefined) heap.pop()
   else {
     head.row = next
-    line.sink()
+    heap.sink()
   }
   return job
 }

@@ -1,4 +1,4 @@
-// stores/memory/find.ts: finds jobs, page by page, in the order of their insertion.
+// stores/memory/find.ts: finds jobs, page by page, in insertion order.
 import { jobStates } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
 import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
@@ -10,18 +10,18 @@ import type { Queued, Row } from './row.js'
 import type { BTree } from './btree.js'
 import type { Table } from './table.js'
 
-/** Jobs in a page, unless the query says otherwise. */
-const PAGE = 100
+/** Default number of jobs in a page. */
+const PAGE_SIZE = 100
 
-/** One page of the jobs that match. Its cursor is the place of its last job in the order of insertion. */
+/** One page of the jobs that match. Its cursor is the insertion number of its last job. */
 export function find(table: Table, query: Query): Page<JobRecord> {
-  const { limit = PAGE, bytes: most = READ_BYTES } = query
+  const { limit = PAGE_SIZE, bytes: maxBytes = READ_BYTES } = query
   const items: JobRecord[] = []
   let bytes = 0
   let last: Row | undefined
   for (const row of candidates(table, query)) {
     if (!matches(row.job, query)) continue
-    if (items.length >= limit || (bytes >= most && last !== undefined))
+    if (items.length >= limit || (bytes >= maxBytes && last !== undefined))
       return last === undefined ? { items } : { items, cursor: String(last.seq) }
     items.push(copyOf(row.job))
     bytes += bytesOfRecord(row.job)
@@ -42,7 +42,7 @@ function matches(job: JobRecord, { queue, states, names, chain, parent, group, k
   )
 }
 
-/** Rows after the cursor, in order, from the narrowest index that holds all that match. */
+/** Rows after the cursor, in order, from the narrowest index that contains all matches. */
 function candidates(table: Table, query: Query): Iterable<Row> {
   if (query.chain !== undefined) return ordered(chainRows(table, query.chain), query)
   if (query.parent !== undefined) {
@@ -77,8 +77,8 @@ function listings(queue: Queued, { states, kind }: Query): BTree<Row>[] {
 
 function page(rows: BTree<Row>, { cursor, order }: Query): Generator<Row, undefined> {
   if (cursor === undefined) return order === 'newest' ? rows.descend() : rows.ascend()
-  const place = Number(cursor)
-  return order === 'newest' ? rows.descend((row) => row.seq < place) : rows.ascend((row) => row.seq <= place)
+  const seq = Number(cursor)
+  return order === 'newest' ? rows.descend((row) => row.seq < seq) : rows.ascend((row) => row.seq <= seq)
 }
 
 function chainRows(table: Table, id: string): Row[] {

@@ -1,9 +1,12 @@
-// stores/memory/groups.ts: what a queue knows about each group in it.
+// stores/memory/groups.ts: the indexes and counters of each group in a queue.
 import type { Grouped, Queued, Row } from './row.js'
-import { byPlace, bySeq, isBacklog } from './row.js'
+import { byClaimOrder, bySeq, isBacklog } from './row.js'
 import { BTree } from './btree.js'
 
-/** The group of this name, made if need be. It is found by others once something hangs on it. */
+/**
+ * The group of this name, or a new one. A new group is not registered in its queue before a row or a lease is added to
+ * it.
+ */
 export function groupIn(queue: Queued, name: string): Grouped {
   return (
     queue.groups.get(name) ?? {
@@ -17,91 +20,94 @@ export function groupIn(queue: Queued, name: string): Grouped {
   )
 }
 
-/** Hangs a row on its group. */
+/** Adds a row to its group. */
 export function joinGroup(row: Row): void {
   const { group } = row
   if (group === undefined) return
-  keep(group)
+  addGroup(group)
   group.rows.insert(row)
-  arrive(row)
+  enterGroupIndexes(row)
 }
 
-/** Takes a row from its group. */
+/** Removes a row from its group. */
 export function leaveGroup(row: Row): void {
   const { group } = row
   if (group === undefined) return
-  depart(row)
+  leaveGroupIndexes(row)
   group.rows.delete(row)
-  forget(group)
+  dropIfUnused(group)
 }
 
-/** Enters a row where its state and place belong. */
-export function arrive(row: Row): void {
+/** Adds a row to the indexes of its group that fit its state and order. */
+export function enterGroupIndexes(row: Row): void {
   const { group, job, lane } = row
   if (group === undefined || job.kind !== 'job') return
   if (isBacklog(job.state)) group.backlog.insert(row)
   if (job.state === 'active') group.leases++
   if (job.state !== 'waiting') return
-  const line = group.waiting.get(lane)
-  if (line !== undefined) return line.insert(row)
-  const first = new BTree(byPlace)
-  first.insert(row)
-  group.waiting.set(lane, first)
+  const laneRows = group.waiting.get(lane)
+  if (laneRows !== undefined) return laneRows.insert(row)
+  const newRows = new BTree(byClaimOrder)
+  newRows.insert(row)
+  group.waiting.set(lane, newRows)
 }
 
-/** Takes a row from where its state and place belonged. */
-export function depart(row: Row): void {
+/** Removes a row from the indexes of its group that fit its state and order. */
+export function leaveGroupIndexes(row: Row): void {
   const { group, job, lane } = row
   if (group === undefined || job.kind !== 'job') return
   if (isBacklog(job.state)) group.backlog.delete(row)
   if (job.state === 'active') group.leases--
   if (job.state !== 'waiting') return
-  const line = group.waiting.get(lane)!
-  line.delete(row)
-  if (line.size === 0) group.waiting.delete(lane)
+  const laneRows = group.waiting.get(lane)!
+  laneRows.delete(row)
+  if (laneRows.size === 0) group.waiting.delete(lane)
 }
 
-/** Counts a lease without a job, more (1) or less (-1). */
+/** Counts a lease without a job: 1 more or 1 less. */
 export function countGroupLease(group: Grouped | undefined, by: 1 | -1): void {
   if (group === undefined) return
-  keep(group)
+  addGroup(group)
   group.leases += by
-  forget(group)
+  dropIfUnused(group)
 }
 
-/** The highest place of those that wait within a priority. */
+/** The highest order among the waiting jobs of a group within a priority. */
 export function lastTurn(group: Grouped, priority: number): number | undefined {
   let last: number | undefined
-  for (const line of group.waiting.values()) {
-    const [row] = line.descend((each) => each.job.priority <= priority)
+  for (const laneRows of group.waiting.values()) {
+    const [row] = laneRows.descend((each) => each.job.priority <= priority)
     if (row?.job.priority === priority && (last === undefined || row.job.ord > last)) last = row.job.ord
   }
   return last
 }
 
-/** Priorities that are looked at for each that is new, whether they can be forgotten. */
-const SWEPT = 4
+/** Priorities that are checked for removal whenever a new priority appears. */
+const SWEEP_LIMIT = 4
 
-/** Jobs up to this turn were claimed from a queue. */
-export function came(queue: Queued, priority: number, turn: number): void {
-  const { come } = queue
-  const before = come.get(priority)
+/** Records that jobs up to this turn were claimed from a queue. */
+export function advanceTurn(queue: Queued, priority: number, turn: number): void {
+  const { come: turns } = queue
+  const before = turns.get(priority)
   if (turn <= (before ?? 0)) return
   if (before === undefined) forgetTurns(queue)
-  come.set(priority, turn)
+  turns.set(priority, turn)
 }
 
-/** Forgets the turns of some priorities, going round, that no job can go by any more: programs may have any number of them. */
+/**
+ * Forgets the turns of some priorities that no job needs any more, in rotation: programs may use any number of
+ * priorities.
+ */
 function forgetTurns(queue: Queued): void {
-  const { come } = queue
-  for (const [priority, turn] of [...come].slice(0, SWEPT)) {
-    come.delete(priority)
-    if (goesByTurn(queue, priority)) come.set(priority, turn)
+  const { come: turns } = queue
+  for (const [priority, turn] of [...turns].slice(0, SWEEP_LIMIT)) {
+    turns.delete(priority)
+    if (needsTurn(queue, priority)) turns.set(priority, turn)
   }
 }
 
-/** Whether a job with a group waits within a priority, or may be given back to its old place there. */
-function goesByTurn({ ready, leased }: Queued, priority: number): boolean {
+/** Whether a job with a group waits within a priority, or may return to its old order there. */
+function needsTurn({ ready, leased }: Queued, priority: number): boolean {
   for (const { shared, rows } of ready) {
     if (!shared) continue
     const [row] = rows.descend(({ job }) => job.priority <= priority)
@@ -111,10 +117,10 @@ function goesByTurn({ ready, leased }: Queued, priority: number): boolean {
   return false
 }
 
-function keep(group: Grouped): void {
+function addGroup(group: Grouped): void {
   group.queue.groups.set(group.name, group)
 }
 
-function forget(group: Grouped): void {
+function dropIfUnused(group: Grouped): void {
   if (group.rows.size === 0 && group.leases === 0) group.queue.groups.delete(group.name)
 }

@@ -13,11 +13,11 @@ import { add, laneOf, queueOf } from './table.js'
 import type { Table } from './table.js'
 import { duplicate, missing } from '../verdicts.js'
 
-/** Adds a job and answers its row, or says why not; nothing is written before all is known to be well. */
-export function insert(table: Table, { job, edges }: Insert, news: Notices): Row | Refused {
-  const standing = table.rows.get(job.id)
-  if (standing !== undefined) return duplicate(job.id, standing.job)
-  const { now } = news
+/** Adds a job and returns its row, or returns why it is refused. Nothing is written before all checks have passed. */
+export function insert(table: Table, { job, edges }: Insert, notices: Notices): Row | Refused {
+  const existing = table.rows.get(job.id)
+  if (existing !== undefined) return duplicate(job.id, existing.job)
+  const { now } = notices
   if (job.dedup !== undefined) {
     const key = table.keys.holder(job.dedup.key, now)
     if (key !== undefined) return duplicate(key.id, table.rows.get(key.id)?.job)
@@ -32,7 +32,7 @@ export function insert(table: Table, { job, edges }: Insert, news: Notices): Row
 
   const row: Row = {
     seq: table.seq++,
-    job: createRecord(job, found?.map(stateOf), table.places, table.highestFence, now),
+    job: createRecord(job, found?.map(stateOf), table.orders, table.highestFence, now),
     lane: laneOf(table, job.queue, job.name, job.version, shared),
     group: shared ? groupIn(queueOf(table, job.queue), job.group) : undefined,
     chain: undefined,
@@ -43,44 +43,44 @@ export function insert(table: Table, { job, edges }: Insert, news: Notices): Row
     const { key, window } = job.dedup
     table.keys.take({ key, id: job.id, until: window === undefined ? undefined : now + window })
   }
-  if (job.kind === 'job') count(table, row)
-  news.placed(row, undefined, undefined)
+  if (job.kind === 'job') countAdded(table, row)
+  notices.jobChanged(row, undefined, undefined)
   return row
 }
 
-/** Whether there is no room for a job, in its queue or for its group. */
-function isFull(table: Table, { id, queue: of, group }: NewJob): Refused | undefined {
-  const queue = table.queues.get(of)
+/** Refuses a job if the backlog of its queue or of its group is full. */
+function isFull(table: Table, { id, queue: queueName, group }: NewJob): Refused | undefined {
+  const queue = table.queues.get(queueName)
   if (queue === undefined) return undefined
   if (queue.backlog >= queue.backlogLimit) return { ok: false, why: 'full', id }
-  if (group === undefined || !queue.bounds.groupsFull) return undefined
-  const most = queue.bounds.group(group)?.backlog ?? Infinity
+  if (group === undefined || !queue.bounds.groupBacklogs) return undefined
+  const maxBacklog = queue.bounds.group(group)?.backlog ?? Infinity
   const backlog = queue.groups.get(group)?.backlog
-  if ((backlog?.size ?? 0) < most) return undefined
+  if ((backlog?.size ?? 0) < maxBacklog) return undefined
   const oldest = backlog?.min
   return oldest === undefined ? { ok: false, why: 'full', id } : { ok: false, why: 'full', id, job: copyOf(oldest.job) }
 }
 
 const stateOf = ({ state }: EdgeRow): EdgeState => state
 
-function count(table: Table, row: Row): void {
+function countAdded(table: Table, row: Row): void {
   const { lifetime } = row.lane.name.queue
   lifetime.added++
   if (table.journal.open) table.journal.add(() => void lifetime.added--)
 }
 
 /**
- * New edges of a job beside those that stand, one for each chain, each in the state that its chain gives it; or the id that
- * is missing.
+ * Creates the new edges of a job beside its existing ones, one per chain, each in the state that follows from its
+ * chain. Returns the id of a job that is missing, if there is one.
  */
 export function edgesOf(
   table: Table,
   dependent: string,
   edges: readonly NewEdge[],
-  standing: readonly Edge[],
+  existing: readonly Edge[],
 ): readonly EdgeRow[] | string {
   const byChain = new Map<string, EdgeRow>()
-  const known = new Set(standing.map(({ chain }) => chain))
+  const known = new Set(existing.map(({ chain }) => chain))
   for (const { on, policy } of edges) {
     const dependency = table.rows.get(on)
     if (dependency === undefined) return on

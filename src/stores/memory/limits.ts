@@ -1,11 +1,11 @@
-// stores/memory/limits.ts: what bounds claims: leases at a time, and claims in a stretch of time.
+// stores/memory/limits.ts: applies limits to claims: concurrent leases, and claims per interval.
 import type { Time } from '../../job/job.js'
 import type { Rate } from '../../store/settings.js'
-import { back, left, out, take } from '../rates.js'
-import type { Taken } from '../rates.js'
+import { nextReturn, left, out, take } from '../rates.js'
+import type { TakenTokens } from '../rates.js'
 import type { Grouped, Named, Queued } from './row.js'
 
-/** Whether claims of this name, or of the group if one is named, are bounded. */
+/** Whether claims of this name, or of the group if given, are limited. */
 export function isLimited({ name, limit, queue }: Named, group: Grouped | undefined): boolean {
   const { bounds } = queue
   if (!bounds.limited) return false
@@ -16,80 +16,80 @@ export function isLimited({ name, limit, queue }: Named, group: Grouped | undefi
   return own?.concurrency !== undefined || own?.rate !== undefined
 }
 
-/** A rate, and what of it is left. */
+/** A rate, and how much of it is left. */
 interface Tokens {
   readonly queue: Queued
   readonly key: string
   readonly rate: Rate
-  readonly out: Taken
+  readonly out: TakenTokens
   readonly left: number
-  took: number
+  taken: number
 }
 
-/** What the claims of one ask leave of the bounds. */
+/** Tracks limits during one claim. */
 export class Limits {
   readonly #now: Time
   #tokens: Map<Queued, Map<string, Tokens>> | undefined
-  /** When a rate that held something back lets more through. */
+  /** When a rate that held jobs back lets more through. */
   again: Time | undefined
 
   constructor(now: Time) {
     this.#now = now
   }
 
-  /** Whether no further job of this name, and of the group if one is named, may be claimed. */
+  /** Whether no further job of this name, and of the group if given, may be claimed. */
   isReached(name: Named, group: Grouped | undefined): boolean {
     const { queue } = name
     if (!queue.bounds.limited) return false
     if (name.leases >= name.limit || queue.leases >= queue.limit) return true
     if (group !== undefined) {
-      const most = queue.bounds.group(group.name)?.concurrency
-      if (most !== undefined && group.leases >= most) return true
+      const maxLeases = queue.bounds.group(group.name)?.concurrency
+      if (maxLeases !== undefined && group.leases >= maxLeases) return true
     }
     let reached = false
     this.#each(name, group, (tokens) => {
-      if (tokens.took < tokens.left) return
+      if (tokens.taken < tokens.left) return
       reached = true
-      const at = back(tokens.out.length > 0 ? tokens.out : take([], tokens.rate, 1, this.#now), tokens.rate)
+      const at = nextReturn(tokens.out.length > 0 ? tokens.out : take([], tokens.rate, 1, this.#now), tokens.rate)
       if (at !== undefined && (this.again === undefined || at < this.again)) this.again = at
     })
     return reached
   }
 
-  /** A job was claimed. */
-  took(name: Named, group: Grouped | undefined): void {
+  /** Counts a claimed job. */
+  countClaim(name: Named, group: Grouped | undefined): void {
     if (!name.queue.bounds.limited) return
-    this.#each(name, group, (tokens) => void tokens.took++)
+    this.#each(name, group, (tokens) => void tokens.taken++)
   }
 
-  /** Writes down what was taken. */
+  /** Stores the tokens that were taken. */
   write(): void {
     for (const byKey of this.#tokens?.values() ?? []) {
-      for (const { queue, key, rate, out: before, took } of byKey.values()) {
-        const after = take(before, rate, took, this.#now)
-        if (after.length === 0) queue.taken.delete(key)
-        else queue.taken.set(key, after)
+      for (const { queue, key, rate, out: before, taken } of byKey.values()) {
+        const after = take(before, rate, taken, this.#now)
+        if (after.length === 0) queue.takenTokens.delete(key)
+        else queue.takenTokens.set(key, after)
       }
     }
   }
 
-  #each({ name, queue }: Named, group: Grouped | undefined, look: (tokens: Tokens) => void): void {
+  #each({ name, queue }: Named, group: Grouped | undefined, visit: (tokens: Tokens) => void): void {
     const { bounds } = queue
-    if (bounds.rate !== undefined) look(this.#of(queue, '', bounds.rate))
-    const named = bounds.ratedNames.get(name)
-    if (named !== undefined) look(this.#of(queue, `n${name}`, named))
-    const own = group === undefined ? undefined : bounds.group(group.name)?.rate
-    if (own !== undefined) look(this.#of(queue, `g${group!.name}`, own))
+    if (bounds.rate !== undefined) visit(this.#tokensOf(queue, '', bounds.rate))
+    const nameRate = bounds.ratedNames.get(name)
+    if (nameRate !== undefined) visit(this.#tokensOf(queue, `n${name}`, nameRate))
+    const ownRate = group === undefined ? undefined : bounds.group(group.name)?.rate
+    if (ownRate !== undefined) visit(this.#tokensOf(queue, `g${group!.name}`, ownRate))
   }
 
-  #of(queue: Queued, key: string, rate: Rate): Tokens {
+  #tokensOf(queue: Queued, key: string, rate: Rate): Tokens {
     this.#tokens ??= new Map()
     let byKey = this.#tokens.get(queue)
     if (byKey === undefined) this.#tokens.set(queue, (byKey = new Map()))
     let tokens = byKey.get(key)
     if (tokens === undefined) {
-      const before = out(queue.taken.get(key) ?? [], rate, this.#now)
-      byKey.set(key, (tokens = { queue, key, rate, out: before, left: left(before, rate), took: 0 }))
+      const before = out(queue.takenTokens.get(key) ?? [], rate, this.#now)
+      byKey.set(key, (tokens = { queue, key, rate, out: before, left: left(before, rate), taken: 0 }))
     }
     return tokens
   }

@@ -1,4 +1,4 @@
-// stores/memory/move.ts: takes a job to another state, fenced.
+// stores/memory/move.ts: moves a job to another state, or removes it; fenced.
 import type { Move, NewEdge } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
@@ -13,13 +13,13 @@ import { drop, replace } from './table.js'
 import type { Table } from './table.js'
 import { broken, duplicate, fenced, missing } from '../verdicts.js'
 
-/** Moves a job, or says why not; nothing is written before all is known to be well. */
-export function move(table: Table, change: Move, news: Notices): Refused | undefined {
+/** Moves a job, or returns why the move is refused. Nothing is written before all checks have passed. */
+export function move(table: Table, change: Move, notices: Notices): Refused | undefined {
   const row = table.rows.get(change.id)
   if (row === undefined) return missing(change.id)
   const before = row.job
   const { state: from, dueAt: due, fence, worker, leaseUntil, dedup } = before
-  const { now } = news
+  const { now } = notices
   if (!mayChange(before, change.fence, change.held, now)) return fenced(before)
   if (change.reaps === true && !leaseIsOver(before, now)) return fenced(before)
 
@@ -36,19 +36,19 @@ export function move(table: Table, change: Move, news: Notices): Refused | undef
     }
   }
 
-  if (to === 'removed') remove(table, row, news)
+  if (to === 'removed') remove(table, row, notices)
   else {
     const closed = change.closesBroken ? table.edges.closeBroken(change.id) : 0
-    replace(table, row, moveRecord(before, to, change, closed, table.places, now, added, reopened))
-    for (const { edge, to: state } of reopened?.turned ?? []) table.edges.turn(edge, state)
+    replace(table, row, moveRecord(before, to, change, closed, table.orders, now, added, reopened))
+    for (const { edge, to: state } of reopened?.changed ?? []) table.edges.setState(edge, state)
     if (added !== undefined) table.edges.add(change.id, added)
-    if (change.why !== undefined) news.tellWhy(change.why, worker, row.job)
-    news.placed(row, from, due)
-    count(table, row, from, change.why)
+    if (change.why !== undefined) notices.addReason(change.why, worker, row.job)
+    notices.jobChanged(row, from, due)
+    countMove(table, row, from, change.why)
   }
   if (dedup !== undefined && (to === 'removed' || isFinished(to))) table.keys.free(dedup.key, change.id)
   if (from === 'active' && !change.held && to !== 'active') {
-    takeAway(table, row, { fence, worker, leaseUntil }, change, news)
+    revokeLease(table, row, { fence, worker, leaseUntil }, change, notices)
   }
   return undefined
 }
@@ -57,7 +57,7 @@ function newEdges(table: Table, id: string, waitsFor: readonly NewEdge[]): reado
   return edgesOf(table, id, waitsFor, table.edges.of(id))
 }
 
-function remove(table: Table, row: Row, news: Notices): void {
+function remove(table: Table, row: Row, notices: Notices): void {
   const { job } = row
   if (job.fence > table.highestFence) table.highestFence = job.fence
   drop(table, row)
@@ -72,11 +72,11 @@ function remove(table: Table, row: Row, news: Notices): void {
     table.steps.delete(job.id)
     if (table.journal.open) table.journal.add(() => void table.steps.set(job.id, steps))
   }
-  if (job.state === 'active') news.credited(row.lane.name.queue)
-  news.tell('removed', job)
+  if (job.state === 'active') notices.leaseEnded(row.lane.name.queue)
+  notices.addEvent('removed', job)
 }
 
-function count(table: Table, row: Row, from: JobState, why: Move['why']): void {
+function countMove(table: Table, row: Row, from: JobState, why: Move['why']): void {
   if (row.job.kind !== 'job') return
   const { lifetime } = row.lane.name.queue
   const { state } = row.job
@@ -91,14 +91,17 @@ function count(table: Table, row: Row, from: JobState, why: Move['why']): void {
   })
 }
 
-/** What a worker had of a job before it was taken away. */
-type Holding = Pick<JobRecord, 'fence' | 'worker' | 'leaseUntil'>
+/** The lease of a job before a move revoked it. */
+type Lease = Pick<JobRecord, 'fence' | 'worker' | 'leaseUntil'>
 
-/** Somebody else moveRecord a job that was being worked on: its handler is told, and counts until its lease is over. */
-function takeAway(table: Table, row: Row, before: Holding, move: Move, news: Notices): void {
+/**
+ * Revokes the lease of a running job that another caller moved: notifies the lease holder, and counts the lease against
+ * limits until it expires.
+ */
+function revokeLease(table: Table, row: Row, before: Lease, move: Move, notices: Notices): void {
   const { id } = row.job
-  const runs = before.leaseUntil !== undefined && before.leaseUntil > news.now
-  if (runs) table.orphans.add(id, before, row, before.leaseUntil)
+  const running = before.leaseUntil !== undefined && before.leaseUntil > notices.now
+  if (running) table.orphans.add(id, before, row, before.leaseUntil)
   if (before.worker === undefined) return
-  news.revoke({ id, fence: before.fence, worker: before.worker, ...revocation(move, runs) })
+  notices.addRevoked({ id, fence: before.fence, worker: before.worker, ...revocation(move, running) })
 }

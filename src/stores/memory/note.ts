@@ -1,4 +1,4 @@
-// stores/memory/note.ts: writes beside a job's state, fenced; the fence stays.
+// stores/memory/note.ts: writes progress, logs, steps and other data beside a job's state; fenced, but keeps the fence.
 import type { Note } from '../../job/change.js'
 import { LOGS_KEPT } from '../../job/job.js'
 import type { LogLine, StepResult } from '../../job/job.js'
@@ -10,12 +10,12 @@ import { replace } from './table.js'
 import type { Table } from './table.js'
 import { fenced, missing } from '../verdicts.js'
 
-/** Writes a note, or says why not. */
-export function note(table: Table, change: Note, news: Notices): Refused | undefined {
+/** Writes a note, or returns why it is refused. */
+export function note(table: Table, change: Note, notices: Notices): Refused | undefined {
   const row = table.rows.get(change.id)
   if (row === undefined) return missing(change.id)
   const before = row.job
-  if (!mayChange(before, change.fence, change.held, news.now)) return fenced(before)
+  if (!mayChange(before, change.fence, change.held, notices.now)) return fenced(before)
 
   if (change.progress !== undefined || change.data !== undefined || change.memo !== undefined) {
     const job = copyOf(before)
@@ -25,18 +25,18 @@ export function note(table: Table, change: Note, news: Notices): Refused | undef
     replace(table, row, job)
   }
   if (change.progress !== undefined) {
-    news.tell('progress', row.job, { progress: change.progress, about: change.about })
+    notices.addEvent('progress', row.job, { progress: change.progress, about: change.about })
   }
-  if (change.steps !== undefined) for (const step of change.steps) remember(table, before.id, step)
-  if (change.tells !== undefined) for (const { type, about } of change.tells) news.tell(type, row.job, { about })
+  if (change.steps !== undefined) for (const step of change.steps) writeStep(table, before.id, step)
+  if (change.tells !== undefined) for (const { type, about } of change.tells) notices.addEvent(type, row.job, { about })
   if (change.logs !== undefined && change.logs.length > 0) {
-    append(table, before.id, change.logs, { at: news.now, attempt: before.attempt })
+    appendLogs(table, before.id, change.logs, { at: notices.now, attempt: before.attempt })
   }
   return undefined
 }
 
-/** Keeps what a step came to. */
-function remember(table: Table, id: string, { name, result }: StepResult): void {
+/** Stores the result of a step. */
+function writeStep(table: Table, id: string, { name, result }: StepResult): void {
   const steps = table.steps.get(id) ?? new Map<string, StepResult['result']>()
   const [had, was] = [steps.has(name), steps.get(name)]
   table.steps.set(id, steps.set(name, result))
@@ -47,8 +47,8 @@ function remember(table: Table, id: string, { name, result }: StepResult): void 
   })
 }
 
-/** Lines that are written behind those of a job; the oldest are dropped, and come back if the group is refused. */
-function append(table: Table, id: string, lines: readonly string[], by: Omit<LogLine, 'index' | 'line'>): void {
+/** Appends lines to a job's log. The oldest lines are dropped, and restored if the group is refused. */
+function appendLogs(table: Table, id: string, lines: readonly string[], by: Omit<LogLine, 'index' | 'line'>): void {
   const logs = table.logs.get(id) ?? []
   table.logs.set(id, logs)
   const last = logs.at(-1)?.index ?? 0

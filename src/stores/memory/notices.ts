@@ -1,4 +1,4 @@
-// stores/memory/notices.ts: what one commit has to tell: events, and hints about work, times and leases taken away.
+// stores/memory/notices.ts: collects the notices of one commit: events, and hints about work, due times and revoked leases.
 import type { CellEvent, Move } from '../../job/change.js'
 import type { JobRecord, JobState, Time } from '../../job/job.js'
 import type { Revoked, StoreEventType } from '../../store/store.js'
@@ -8,108 +8,108 @@ import type { UndoLog } from './undo-log.js'
 import { isPaused, listed } from './row.js'
 import type { Queued, Row } from './row.js'
 
-/** What has happened so far in the commit being made. */
+/** The notices of a commit in progress. */
 export class Notices {
   readonly now: Time
-  /** Whether events are wanted; if not, none is made. */
+  /** Whether events are recorded; if not, none is created. */
   readonly recording: boolean
   readonly events: EventDraft[] = []
   readonly revoked: Revoked[] = []
-  readonly #journal: UndoLog
+  readonly #undoLog: UndoLog
   readonly #work = new Set<Queued>()
   readonly #due = new Map<Queued, Time>()
   readonly #claimed = new Set<Queued>()
   #lastWork: Queued | undefined
   #lastClaimed: Queued | undefined
 
-  constructor(now: Time, recording: boolean, journal: UndoLog) {
+  constructor(now: Time, recording: boolean, undoLog: UndoLog) {
     this.now = now
     this.recording = recording
-    this.#journal = journal
+    this.#undoLog = undoLog
   }
 
-  /** A job is new, or has another record: announces the state entered, when it wants attention, and that it can be claimed. */
-  placed(row: Row, from: JobState | undefined, due: Time | undefined): void {
+  /** A job is new or has changed: announces the state that it entered, its due time, and that it can be claimed. */
+  jobChanged(row: Row, from: JobState | undefined, due: Time | undefined): void {
     const { job } = row
-    const moved = from !== job.state
+    const entersState = from !== job.state
     const { name } = row.lane
-    if (job.dueAt !== undefined && job.state !== 'active' && (moved || due !== job.dueAt)) {
+    if (job.dueAt !== undefined && job.state !== 'active' && (entersState || due !== job.dueAt)) {
       this.#dueAt(name.queue, job.dueAt)
     }
-    if (!moved) return
-    if (job.state === 'waiting' && job.kind === 'job' && !isPaused(name)) this.work(name.queue)
-    if (from === 'active') this.credited(name.queue)
+    if (!entersState) return
+    if (job.state === 'waiting' && job.kind === 'job' && !isPaused(name)) this.addWork(name.queue)
+    if (from === 'active') this.leaseEnded(name.queue)
     if (this.recording) this.events.push(entered(job, this.now))
   }
 
   /** A job was claimed from a queue. */
-  claimed(queue: Queued): void {
+  addClaimed(queue: Queued): void {
     if (queue === this.#lastClaimed) return
     this.#lastClaimed = queue
     this.#claimed.add(queue)
   }
 
-  /** A lease has ended, which may let others in. */
-  credited(queue: Queued): void {
-    if (queue.bounds.limited && queue.ready.size > 0) this.work(queue)
+  /** A lease has ended, which may make room under a limit. */
+  leaseEnded(queue: Queued): void {
+    if (queue.bounds.limited && queue.ready.size > 0) this.addWork(queue)
   }
 
   /** There may be work to claim in a queue. */
-  work(queue: Queued): void {
+  addWork(queue: Queued): void {
     if (queue === this.#lastWork) return
     this.#lastWork = queue
     if (this.#work.has(queue)) return
     this.#work.add(queue)
-    if (this.#journal.open) {
-      this.#journal.add(() => {
+    if (this.#undoLog.open) {
+      this.#undoLog.add(() => {
         this.#lastWork = undefined
         this.#work.delete(queue)
       })
     }
   }
 
-  /** Something happened to a job that is not the state it entered. */
-  tell(type: StoreEventType, job: JobRecord, more?: Partial<EventDraft>): void {
+  /** Adds an event other than a state that a job entered. */
+  addEvent(type: StoreEventType, job: JobRecord, more?: Partial<EventDraft>): void {
     if (this.recording) this.events.push({ ...draft(type, job, this.now), ...more })
   }
 
-  /** Why a job was moved; `worker` held it before. */
-  tellWhy(why: NonNullable<Move['why']>, worker: string | undefined, after: JobRecord): void {
+  /** Adds the reason why a job was moved; `worker` held its lease before. */
+  addReason(why: NonNullable<Move['why']>, worker: string | undefined, after: JobRecord): void {
     if (this.recording) this.events.push(reason(why, worker, after, this.now))
   }
 
-  /** What a cell announces. */
-  tellCell(event: CellEvent): void {
+  /** Adds the event that a cell announces. */
+  addCellEvent(event: CellEvent): void {
     if (this.recording) this.events.push(cellEvent(event, this.now))
   }
 
-  /** A lease was taken away from its holder. */
-  revoke(revoked: Revoked): void {
+  /** A lease was revoked. */
+  addRevoked(revoked: Revoked): void {
     this.revoked.push(revoked)
   }
 
-  /** Announces the queues from which an ask took the last waiting job. */
-  drained(): void {
+  /** Announces the queues from which a claim took the last waiting job. */
+  addDrained(): void {
     if (!this.recording) return
     for (const queue of this.#claimed) {
       if (listed(queue, 'waiting').size === 0) this.events.push(drained(queue.name, this.now))
     }
   }
 
-  /** Forgets what was told since there were this many events and leases taken away. */
+  /** Drops the events and revoked leases after the first so many. */
   truncate(events: number, revoked: number): void {
     this.events.length = events
     this.revoked.length = revoked
   }
 
-  /** Queues with work in them that was not there before. */
+  /** Queues that have new work. */
   workHints(): readonly string[] {
     const names: string[] = []
     for (const queue of this.#work) if (queue.ready.size > 0) names.push(queue.name)
     return names
   }
 
-  /** The earliest new time of each queue. */
+  /** The earliest new due time of each queue. */
   dueHints(): readonly { readonly queue: string; readonly at: Time }[] {
     return Array.from(this.#due, ([queue, at]) => ({ queue: queue.name, at }))
   }
@@ -118,8 +118,8 @@ export class Notices {
     const known = this.#due.get(queue)
     if (known !== undefined && known <= at) return
     this.#due.set(queue, at)
-    if (this.#journal.open) {
-      this.#journal.add(() => {
+    if (this.#undoLog.open) {
+      this.#undoLog.add(() => {
         if (known === undefined) this.#due.delete(queue)
         else this.#due.set(queue, known)
       })

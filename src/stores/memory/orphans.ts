@@ -1,8 +1,8 @@
-// stores/memory/orphans.ts: leases whose job was taken away while its handler ran; they count against limits meanwhile.
+// stores/memory/orphans.ts: leases that were revoked while their handlers ran; they count against limits until they end.
 import type { JobRecord, Time } from '../../job/job.js'
 import type { UndoLog } from './undo-log.js'
 import { countGroupLease } from './groups.js'
-import { countLease, enlist, retire } from './row.js'
+import { countLease, registerName, dropNameIfUnused } from './row.js'
 import type { Grouped, Named, Row } from './row.js'
 import { BTree } from './btree.js'
 
@@ -22,36 +22,36 @@ const keyOf = (id: string, fence: number): string => `${fence} ${id}`
 
 /** All orphaned leases of a table. */
 export class Orphans {
-  readonly #journal: UndoLog
+  readonly #undoLog: UndoLog
   readonly #byLease = new Map<string, Orphan>()
   readonly #byEnd = new BTree<Orphan>((a, b) => a.until - b.until || a.serial - b.serial)
   #serial = 0
 
-  constructor(journal: UndoLog) {
-    this.#journal = journal
+  constructor(undoLog: UndoLog) {
+    this.#undoLog = undoLog
   }
 
-  /** How many there are. */
+  /** The number of orphaned leases. */
   get size(): number {
     return this.#byLease.size
   }
 
-  /** Counts on a lease that was taken away. */
+  /** Goes on counting a lease that was revoked. */
   add(id: string, { fence, worker }: Pick<JobRecord, 'fence' | 'worker'>, row: Row, until: Time): void {
-    const standing = this.#byLease.get(keyOf(id, fence)) // of a removed job whose id was used again
-    if (standing !== undefined) this.#end(standing)
+    const existing = this.#byLease.get(keyOf(id, fence)) // of a removed job whose id was used again
+    if (existing !== undefined) this.#end(existing)
     this.#begin({ id, fence, worker, name: row.lane.name, group: row.group, until, serial: this.#serial++ })
   }
 
-  /** Ends the lease of a handler that has ended, and answers it, if there is one. */
-  giveUp(id: string, fence: number): Orphan | undefined {
+  /** Ends the lease of a handler that has ended. Returns the lease, if there is one. */
+  end(id: string, fence: number): Orphan | undefined {
     if (this.#byLease.size === 0) return undefined
     const orphan = this.#byLease.get(keyOf(id, fence))
     if (orphan !== undefined) this.#end(orphan)
     return orphan
   }
 
-  /** Ends the first lease that is over, and answers it, if there is one. */
+  /** Ends the first expired lease. Returns the lease, if there is one. */
   expire(now: Time): Orphan | undefined {
     const first = this.#byEnd.min
     if (first === undefined || first.until > now) return undefined
@@ -59,7 +59,7 @@ export class Orphans {
     return first
   }
 
-  /** Every orphaned lease. */
+  /** All orphaned leases. */
   values(): IterableIterator<Orphan> {
     return this.#byLease.values()
   }
@@ -67,10 +67,10 @@ export class Orphans {
   #begin(orphan: Orphan): void {
     this.#byLease.set(keyOf(orphan.id, orphan.fence), orphan)
     this.#byEnd.insert(orphan)
-    enlist(orphan.name)
+    registerName(orphan.name)
     countLease(orphan.name, 1)
     countGroupLease(orphan.group, 1)
-    if (this.#journal.open) this.#journal.add(() => this.#end(orphan))
+    if (this.#undoLog.open) this.#undoLog.add(() => this.#end(orphan))
   }
 
   #end(orphan: Orphan): void {
@@ -78,7 +78,7 @@ export class Orphans {
     this.#byEnd.delete(orphan)
     countLease(orphan.name, -1)
     countGroupLease(orphan.group, -1)
-    retire(orphan.name)
-    if (this.#journal.open) this.#journal.add(() => this.#begin(orphan))
+    dropNameIfUnused(orphan.name)
+    if (this.#undoLog.open) this.#undoLog.add(() => this.#begin(orphan))
   }
 }

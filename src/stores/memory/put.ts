@@ -1,4 +1,4 @@
-// stores/memory/put.ts: writes a versioned cell, and heeds those that bound claims: pauses and limits.
+// stores/memory/put.ts: writes a versioned cell, and applies cells that bound claims: pauses and limits.
 import type { Put } from '../../job/change.js'
 import type { JsonText } from '../../job/json.js'
 import { cellKey } from '../../store/settings.js'
@@ -12,8 +12,8 @@ import type { Table } from './table.js'
 const PAUSE = cellKey.pause('')
 const LIMIT = cellKey.limit('')
 
-/** Writes or removes a cell, or says which version stands. */
-export function put(table: Table, change: Put, news: Notices): Refused | undefined {
+/** Writes or removes a cell, or refuses and returns the current version. */
+export function put(table: Table, change: Put, notices: Notices): Refused | undefined {
   const { key, value } = change
   const before = table.cells.get(key)
   if ((before?.version ?? 0) !== change.version) {
@@ -21,37 +21,37 @@ export function put(table: Table, change: Put, news: Notices): Refused | undefin
       ? { ok: false, why: 'version', id: key }
       : { ok: false, why: 'version', id: key, cell: before }
   }
-  write(table, key, value === undefined ? undefined : { key, value, version: change.version + 1, at: news.now })
+  write(table, key, value === undefined ? undefined : { key, value, version: change.version + 1, at: notices.now })
   if (table.journal.open) table.journal.add(() => write(table, key, before))
-  const queue = heeded(table, key)
-  if (queue !== undefined && queue.ready.size > 0 && !queue.paused) news.work(queue)
-  for (const event of change.events) news.tellCell(event)
+  const queue = boundedQueue(table, key)
+  if (queue !== undefined && queue.ready.size > 0 && !queue.paused) notices.addWork(queue)
+  for (const event of change.events) notices.addCellEvent(event)
   return undefined
 }
 
 function write(table: Table, key: string, cell: Cell | undefined): void {
   if (cell === undefined) table.cells.delete(key)
   else table.cells.set(key, cell)
-  const queue = heeded(table, key)
+  const queue = boundedQueue(table, key)
   if (queue === undefined) return
-  if (key.startsWith(PAUSE)) pause(queue, cell?.value)
-  else limit(queue, cell?.value)
+  if (key.startsWith(PAUSE)) applyPause(queue, cell?.value)
+  else applyLimit(queue, cell?.value)
 }
 
-/** The queue whose claims depend on a cell. */
-function heeded(table: Table, key: string): Queued | undefined {
+/** The queue that a cell bounds, if it does. */
+function boundedQueue(table: Table, key: string): Queued | undefined {
   if (key.startsWith(PAUSE)) return queueOf(table, key.slice(PAUSE.length))
   return key.startsWith(LIMIT) ? queueOf(table, key.slice(LIMIT.length)) : undefined
 }
 
-function pause(queue: Queued, value: JsonText | undefined): void {
+function applyPause(queue: Queued, value: JsonText | undefined): void {
   const { paused, pausedNames } = boundsOf(value, undefined)
   queue.paused = paused
   queue.pausedNames = pausedNames
   for (const name of queue.names.values()) name.paused = pausedNames.has(name.name)
 }
 
-function limit(queue: Queued, value: JsonText | undefined): void {
+function applyLimit(queue: Queued, value: JsonText | undefined): void {
   const bounds = boundsOf(undefined, value)
   queue.bounds = bounds
   queue.limit = bounds.limit

@@ -1,19 +1,19 @@
-// stores/memory/read.ts: what a table can be asked, finding jobs aside: details, counts, and what is due.
+// stores/memory/read.ts: reads details, counts and due jobs from a table.
 import { jobStates } from '../../job/job.js'
 import type { Edge, JobState, LogLine, Time } from '../../job/job.js'
 import { REVOKED_LISTED } from '../../store/store.js'
 import type { Cell, Details, DetailsQuery, Due, DueQuery, QueueTally, RevokedLease } from '../../store/store.js'
 import { cellsOf, detailsOf } from '../details.js'
-import type { Beside } from '../details.js'
+import type { DetailsSource } from '../details.js'
 import { merge } from '../merge.js'
 import { headerOf } from '../../job/record.js'
 import type { Named, Queued, Row } from './row.js'
 import type { Table } from './table.js'
 
-/** What lies beside jobs. */
+/** The details of jobs. */
 export function details(table: Table, query: DetailsQuery): Details {
   return {
-    jobs: detailsOf(query, (id) => beside(table, id)),
+    jobs: detailsOf(query, (id) => sourceOf(table, id)),
     ...cellsOf(
       query,
       (key) => table.cells.get(key),
@@ -32,7 +32,7 @@ function revokedFrom({ orphans }: Table, workers: readonly string[]): RevokedLea
   return found
 }
 
-function beside(table: Table, id: string): Beside | undefined {
+function sourceOf(table: Table, id: string): DetailsSource | undefined {
   const row = table.rows.get(id)
   return (
     row && {
@@ -45,29 +45,31 @@ function beside(table: Table, id: string): Beside | undefined {
   )
 }
 
-/** Entries behind a place, each with its own; the first is 1. */
+/** Entries after a position, each with its position; the first is 1. */
 function* numbered<From, To>(all: Iterable<From>, after: number, as: (each: From) => To): Generator<[number, To]> {
-  let place = 0
-  for (const each of all) if (++place > after) yield [place, as(each)]
+  let position = 0
+  for (const each of all) if (++position > after) yield [position, as(each)]
 }
 
-/** The same for a list, of which those before the place are not looked at. */
+/** Edges after a position, each with its position; skips the edges before it without reading them. */
 function* edgesFrom(all: readonly Edge[], after: number, as: (edge: Edge) => Edge): Generator<[number, Edge]> {
-  for (let place = Math.max(0, after) + 1; place <= all.length; place++) yield [place, as(all[place - 1]!)]
+  for (let position = Math.max(0, after) + 1; position <= all.length; position++) {
+    yield [position, as(all[position - 1]!)]
+  }
 }
 
-/** Lines are numbered without gaps. */
+/** Log lines are numbered without gaps. */
 function linesOf(logs: readonly LogLine[], after: number, limit: number): LogLine[] {
   const from = Math.max(0, after - (logs[0]?.index ?? 1) + 1)
   return logs.slice(from, from + limit)
 }
 
-/** An edge as it is now: the stored one changes in place. */
+/** A copy of an edge, because the stored one changes in place. */
 function edgeOf({ dependent, chain, name, policy, state, result, error }: Edge): Edge {
   return { dependent, chain, name, policy, state, result, error }
 }
 
-/** The same without what it ended with. */
+/** A copy of an edge without its result and error. */
 function linkOf({ dependent, chain, name, policy, state }: Edge): Edge {
   return { dependent, chain, name, policy, state, result: undefined, error: undefined }
 }
@@ -77,7 +79,7 @@ function cellsUnder({ cells }: Table, prefix: string, after: string): readonly C
   return keys.toSorted((a, b) => (a < b ? -1 : 1)).map((key) => cells.get(key)!)
 }
 
-/** The counts of the queues named, or of all; only those that have ever held a job. */
+/** The counts of the queues named, or of all queues; only of queues that have ever held a job. */
 export function tally(table: Table, names: readonly string[] | undefined): readonly QueueTally[] {
   const queues = names === undefined ? table.queues.values() : new Set(names.map((name) => table.queues.get(name)))
   const tallies: QueueTally[] = []
@@ -109,7 +111,7 @@ function countsOf(name: Named): Partial<Record<JobState, number>> | undefined {
   return counts
 }
 
-/** What is due in some queues, the longest due first, and when the next one comes. */
+/** The due jobs of some queues, longest due first, and when the next job becomes due. */
 export function due(table: Table, { queues, except, limit }: DueQuery, now: Time): Due {
   const skipped = new Set(except)
   const streams: Iterator<Row>[] = []

@@ -1,4 +1,4 @@
-// stores/memory/renew.ts: extends leases, and gives up those whose job was taken away.
+// stores/memory/renew.ts: renews leases, and ends leases whose job was moved by another caller.
 import type { Renewal, Verdict } from '../../store/store.js'
 import type { Notices } from './notices.js'
 import { copyOf } from '../../job/record.js'
@@ -6,12 +6,12 @@ import { replace } from './table.js'
 import type { Table } from './table.js'
 import { fenced, LANDED, missing } from '../verdicts.js'
 
-/** Renews a lease. One that has run out can be renewed until somebody moves its job. */
-export function renew(table: Table, renewal: Renewal, news: Notices): Verdict {
+/** Renews a lease. An expired lease can be renewed until its job is moved. */
+export function renew(table: Table, renewal: Renewal, notices: Notices): Verdict {
   if (renewal.lease === 0) {
-    const orphan = table.orphans.giveUp(renewal.id, renewal.fence)
+    const orphan = table.orphans.end(renewal.id, renewal.fence)
     if (orphan !== undefined) {
-      news.credited(orphan.name.queue)
+      notices.leaseEnded(orphan.name.queue)
       return LANDED
     }
   }
@@ -20,7 +20,7 @@ export function renew(table: Table, renewal: Renewal, news: Notices): Verdict {
   const before = row.job
   if (before.state !== 'active' || before.fence !== renewal.fence) return fenced(before)
   const job = copyOf(before)
-  job.leaseUntil = job.dueAt = news.now + renewal.lease
+  job.leaseUntil = job.dueAt = notices.now + renewal.lease
   if (renewal.started) job.ahead = false
   replace(table, row, job)
   return LANDED

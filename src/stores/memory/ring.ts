@@ -1,24 +1,24 @@
-// stores/memory/ring.ts: the last events, numbered, so that a watcher can resume where it left off.
+// stores/memory/ring.ts: keeps the last events, numbered, so that a watcher can resume where it left off.
 import type { StoreEvent } from '../../store/store.js'
 import type { EventDraft } from '../event-drafts.js'
 import { eventBytes, PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import type { EventPage } from '../event-pages.js'
 
-/** A run of events, bounded in number and in bytes. */
+/** A sequence of events, bounded in number and in bytes. */
 export class Ring {
   readonly #size: number
-  readonly #mostBytes: number
+  readonly #maxBytes: number
   readonly #events: (StoreEvent | undefined)[] = []
   /** The number of the next event; the first is 1. */
   #next = 1
-  /** The number of the oldest event held, or of the next one. */
+  /** The number of the oldest event kept, or of the next one. */
   #first = 1
   #bytes = 0
 
-  /** Holds at most `size` events, and no more of them than come to `bytes`, but for the last. */
+  /** Keeps at most `size` events with at most `bytes` in total, but always the last one. */
   constructor(size: number, bytes: number) {
     this.#size = size
-    this.#mostBytes = bytes
+    this.#maxBytes = bytes
   }
 
   /** The number that the next event will get. */
@@ -26,7 +26,7 @@ export class Ring {
     return this.#next
   }
 
-  /** Gives events their cursors and keeps the last of them. */
+  /** Assigns cursors to events and keeps the last of them. */
   append(drafts: readonly EventDraft[]): void {
     for (const draft of drafts) {
       if (this.#next - this.#first === this.#size) this.#drop()
@@ -34,7 +34,7 @@ export class Ring {
       this.#events[this.#next % this.#size] = draft
       this.#bytes += eventBytes(draft)
       this.#next++
-      while (this.#bytes > this.#mostBytes && this.#first < this.#next - 1) this.#drop()
+      while (this.#bytes > this.#maxBytes && this.#first < this.#next - 1) this.#drop()
     }
   }
 
@@ -44,14 +44,17 @@ export class Ring {
     this.#events[at] = undefined
   }
 
-  /** Events went by unrecorded: nobody can resume from before here. */
+  /** Marks that events were not recorded, so that no watcher can resume from before here. */
   skip(): void {
     this.#events.length = 0
     this.#bytes = 0
     this.#first = ++this.#next
   }
 
-  /** A page of the events after a number. One that never was, or is no longer held, means a gap and the oldest that are held. */
+  /**
+   * A page of the events after a number. A number that was never assigned, or is no longer kept, results in a gap and
+   * the oldest events kept.
+   */
   page(after: number): EventPage {
     const gap = after + 1 < this.#first || after >= this.#next
     const from = gap ? this.#first : after + 1

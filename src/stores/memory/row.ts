@@ -1,20 +1,20 @@
-// stores/memory/row.ts: a stored job and the places it hangs in: its lane, its name, its queue, its chain.
+// stores/memory/row.ts: a stored job and the indexes that contain it: of its lane, its name, its queue and its chain.
 import { isFinished, jobStates } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import type { Lifetime } from '../../store/store.js'
 import type { Draft } from '../../job/record.js'
 import { boundsOf } from '../queue-bounds.js'
 import type { Bounds } from '../queue-bounds.js'
-import type { Taken } from '../rates.js'
+import type { TakenTokens } from '../rates.js'
 import type { ChainEnd } from '../apply.js'
 import { BTree } from './btree.js'
 
 /**
- * A stored job. Its record is the table's own and written over in place, which spares the collector a copy for every
- * change; whoever asks for it is given a copy. Only `replace` in `table.ts` writes to it.
+ * A stored job. The table owns its record and overwrites it in place, which saves a copy per change; readers get a
+ * copy. Only `replace` in `table.ts` writes to it.
  */
 export interface Row {
-  /** The order of insertion, over all queues. */
+  /** Insertion order over all queues. */
   readonly seq: number
   readonly job: Draft
   readonly lane: Lane
@@ -23,50 +23,50 @@ export interface Row {
   chain: Chain | undefined
 }
 
-/** The waiting jobs of one queue, name and version, with a group or without, in the order in which they are claimed. */
+/** The waiting jobs of one queue, name and version, either with or without groups, in claim order. */
 export interface Lane {
   readonly name: Named
   readonly version: number
-  /** Of jobs with a group: their places are turns. */
+  /** For jobs with a group, which are in fair order. */
   readonly shared: boolean
   readonly rows: BTree<Row>
 }
 
-/** What a queue knows about one of its names. */
+/** What a queue stores about one of its names. */
 export interface Named {
   readonly name: string
   readonly queue: Queued
-  /** By version; those of jobs with a group by its negative. */
+  /** By version; lanes of jobs with a group by the negative version. */
   readonly lanes: Map<number, Lane>
-  /** Rows that hang here, schedules included. */
+  /** Number of rows of this name, including schedules. */
   rows: number
-  /** Jobs by the index of their state, schedules aside. */
+  /** Number of jobs by index of state, without schedules. */
   readonly counts: number[]
   /** Leases that count against limits: active jobs and orphans. */
   leases: number
-  /** Claims pass it over. */
+  /** Claims skip it. */
   paused: boolean
-  /** Leases at a time. */
+  /** Maximum number of leases at a time. */
   limit: number
 }
 
-/** What the table knows about one queue. */
+/** What the table stores about one queue. */
 export interface Queued {
   readonly name: string
   readonly names: Map<string, Named>
   readonly groups: Map<string, Grouped>
   /** The highest turn that was claimed, by priority. */
   readonly come: Map<number, number>
-  /** Claims that count against rates, by what is bounded. */
-  readonly taken: Map<string, Taken>
-  /** Lanes with jobs in them. */
+  /** Tokens that count against rates, by the key of the rate. */
+  readonly takenTokens: Map<string, TakenTokens>
+  /** Lanes that contain jobs. */
   readonly ready: Set<Lane>
-  /** Jobs by the index of their state, in the order of insertion, schedules aside. */
+  /** Jobs by index of state, in insertion order, without schedules. */
   readonly listing: readonly BTree<Row>[]
   readonly schedules: BTree<Row>
   /** Active jobs, by the end of their lease. */
   readonly leased: BTree<Row>
-  /** All others that time will do something to, by when. */
+  /** All other jobs with a due time, by that time. */
   readonly timed: BTree<Row>
   readonly lifetime: { -readonly [Key in keyof Lifetime]: number }
   leases: number
@@ -75,7 +75,7 @@ export interface Queued {
   /** Jobs that are neither finished nor claimed. */
   backlog: number
   backlogLimit: number
-  /** What bounds names and groups. */
+  /** The limits of names and groups. */
   bounds: Bounds
   pausedNames: ReadonlySet<string>
 }
@@ -84,11 +84,11 @@ export interface Queued {
 export interface Grouped {
   readonly name: string
   readonly queue: Queued
-  /** Its jobs, in the order of insertion. */
+  /** Its jobs, in insertion order. */
   readonly rows: BTree<Row>
-  /** Those that are neither finished nor claimed. */
+  /** Its jobs that are neither finished nor claimed. */
   readonly backlog: BTree<Row>
-  /** Those that wait, by lane, in the order in which they are claimed. */
+  /** Its waiting jobs by lane, in claim order. */
   readonly waiting: Map<Lane, BTree<Row>>
   /** Leases that count against limits: active jobs and orphans. */
   leases: number
@@ -101,11 +101,11 @@ export interface Chain {
   unfinished: number
 }
 
-/** The order of insertion. */
+/** Insertion order. */
 export const bySeq = (a: Row, b: Row): number => a.seq - b.seq
 
-/** The order in which jobs are claimed; turns may be the same. */
-export function byPlace(a: Row, b: Row): number {
+/** Claim order. Fair orders may be equal, so that insertion decides. */
+export function byClaimOrder(a: Row, b: Row): number {
   return a.job.priority - b.job.priority || a.job.ord - b.job.ord || a.seq - b.seq
 }
 
@@ -119,14 +119,14 @@ function byChainIndex(a: Row, b: Row): number {
 
 const NO_BOUNDS = boundsOf(undefined, undefined)
 
-/** A queue without jobs, pauses or limits. */
+/** Creates a queue without jobs, pauses or limits. */
 export function queued(name: string): Queued {
   return {
     name,
     names: new Map(),
     groups: new Map(),
     come: new Map(),
-    taken: new Map(),
+    takenTokens: new Map(),
     ready: new Set(),
     listing: jobStates.map(() => new BTree(bySeq)),
     schedules: new BTree(bySeq),
@@ -143,8 +143,8 @@ export function queued(name: string): Queued {
   }
 }
 
-/** A name without jobs, under the settings of its queue. */
-export function named(queue: Queued, name: string): Named {
+/** Creates a name without jobs, with the settings of its queue. */
+export function createName(queue: Queued, name: string): Named {
   return {
     name,
     queue,
@@ -157,24 +157,24 @@ export function named(queue: Queued, name: string): Named {
   }
 }
 
-/** A lane without jobs. */
-export function lane(name: Named, version: number, shared: boolean): Lane {
-  return { name, version, shared, rows: new BTree(byPlace) }
+/** Creates a lane without jobs. */
+export function createLane(name: Named, version: number, shared: boolean): Lane {
+  return { name, version, shared, rows: new BTree(byClaimOrder) }
 }
 
-/** A chain without jobs. */
-export function chain(id: string): Chain {
+/** Creates a chain without jobs. */
+export function createChain(id: string): Chain {
   return { id, rows: new BTree(byChainIndex), unfinished: 0 }
 }
 
-/** How the chain of a job ended: as its last job did; undefined while one of its jobs is unfinished. */
+/** The end of a job's chain, which is its last job; undefined while one of its jobs is unfinished. */
 export function chainEnd(row: Row): ChainEnd | undefined {
   if (row.chain !== undefined && row.chain.unfinished > 0) return undefined
   const { state, result, error } = (row.chain?.rows.max ?? row).job
   return isFinished(state) ? { state, result, error } : undefined
 }
 
-/** The place of a state in `jobStates`. Spelled out because a lookup by text is several times slower. */
+/** The index of a state in `jobStates`. A switch, because a lookup by text is several times slower. */
 export function stateIndex(state: JobState): number {
   switch (state) {
     case 'waiting':
@@ -194,13 +194,13 @@ export function stateIndex(state: JobState): number {
   }
 }
 
-/** The jobs of a queue in one state, in the order of insertion. */
+/** The jobs of a queue in one state, in insertion order. */
 export function listed(queue: Queued, state: JobState): BTree<Row> {
   return queue.listing[stateIndex(state)]!
 }
 
-/** The index of times that a record belongs in, if any. */
-export function clockOf(queue: Queued, job: JobRecord): BTree<Row> | undefined {
+/** The index by due time that contains a record, if any. */
+export function dueIndexOf(queue: Queued, job: JobRecord): BTree<Row> | undefined {
   if (job.dueAt === undefined) return undefined
   return job.state === 'active' ? queue.leased : queue.timed
 }
@@ -210,23 +210,23 @@ export function isBacklog(state: JobState): boolean {
   return state !== 'active' && !isFinished(state)
 }
 
-/** Whether claims pass this name over. */
+/** Whether claims skip this name. */
 export function isPaused(name: Named): boolean {
   return name.paused || name.queue.paused
 }
 
-/** Counts a lease more (1) or less (-1). */
+/** Counts 1 lease more or 1 less. */
 export function countLease(name: Named, by: 1 | -1): void {
   name.leases += by
   name.queue.leases += by
 }
 
-/** Lets a name be found before the first thing is hung on it. */
-export function enlist(name: Named): void {
+/** Registers a name in its queue before the first row or lease is added to it. */
+export function registerName(name: Named): void {
   if (name.rows === 0 && name.leases === 0) name.queue.names.set(name.name, name)
 }
 
-/** Forgets a name that nothing hangs on any more; a queue stays, for its lifetime counters. */
-export function retire(name: Named): void {
+/** Removes a name without rows and leases. Its queue stays, for its lifetime counters. */
+export function dropNameIfUnused(name: Named): void {
   if (name.rows === 0 && name.leases === 0) name.queue.names.delete(name.name)
 }

@@ -1,4 +1,4 @@
-// stores/memory/store.ts: the reference store. A commit is `reduce`, nothing more.
+// stores/memory/store.ts: the reference store. A commit is a call of `reduce`, and nothing more.
 import { MillraceError } from '../../job/errors.js'
 import { refuseUnknown } from '../../job/names.js'
 import { systemRuntime } from '../../store/runtime.js'
@@ -15,11 +15,11 @@ import { Watchers } from './watchers.js'
 
 /** Settings of a memory store. */
 export interface MemoryOptions {
-  /** The world it lives in. Default: the system's. */
+  /** Time, timers, randomness and ids. Default: the system's. */
   readonly runtime?: Runtime
   /** How many events are kept for watchers that resume. Default 10,000. */
   readonly ring?: number
-  /** How many bytes these events may have, about; the oldest go first. Default 64 MiB. */
+  /** Approximate number of bytes that these events may take; the oldest are dropped first. Default 64 MiB. */
   readonly ringBytes?: number
 }
 

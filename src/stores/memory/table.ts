@@ -1,4 +1,4 @@
-// stores/memory/table.ts: jobs in memory with every index over them, kept in step by three verbs: add, replace, drop.
+// stores/memory/table.ts: jobs in memory with all their indexes, kept consistent by three functions: add, replace, drop.
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, JobState, LogLine } from '../../job/job.js'
 import type { JsonText } from '../../job/json.js'
@@ -11,54 +11,65 @@ import { DedupKeys } from './dedup.js'
 import { Orphans } from './orphans.js'
 import { copyOf, overwrite } from '../../job/record.js'
 import { turn } from '../fair-order.js'
-import { arrive, depart, joinGroup, lastTurn, leaveGroup } from './groups.js'
-import { chain, clockOf, countLease, enlist, isBacklog, lane, named, queued, retire, stateIndex } from './row.js'
+import { enterGroupIndexes, leaveGroupIndexes, joinGroup, lastTurn, leaveGroup } from './groups.js'
+import {
+  createChain,
+  dueIndexOf,
+  countLease,
+  registerName,
+  isBacklog,
+  createLane,
+  createName,
+  queued,
+  dropNameIfUnused,
+  stateIndex,
+} from './row.js'
 import type { Chain, Lane, Queued, Row } from './row.js'
 import { BTree } from './btree.js'
 import { Writers } from './writers.js'
 
-/** Everything a store holds. */
+/** All data of a store. */
 export interface Table {
   readonly journal: UndoLog
   readonly rows: Map<string, Row>
   readonly queues: Map<string, Queued>
-  /** Chains that have, or had, more than one job, by the id of the first. */
+  /** Chains that have, or had, more than one job, by the id of their first job. */
   readonly chains: Map<string, Chain>
-  /** Jobs that have a parent, by its id. */
+  /** Children by the id of their parent. */
   readonly children: Map<string, BTree<Row>>
   readonly edges: Edges
   readonly keys: DedupKeys
   readonly orphans: Orphans
   readonly logs: Map<string, LogLine[]>
-  /** What the steps of a job came to, by its id and their names. */
+  /** Results of steps, by job id and step name. */
   readonly steps: Map<string, Map<string, JsonText | undefined>>
   readonly cells: Map<string, Cell>
   readonly writers: Writers
-  /** What was made of the `handles` of asks, which workers send again and again. */
+  /** Parsed `handles` of claims, which workers send again and again. */
   readonly handlers: WeakMap<readonly Handled[], Handlers>
-  /** The highest fence that a job had when it was removed: new jobs begin there, whatever their id. */
+  /** The highest fence of any job at its removal. New jobs start there, whatever their id. */
   highestFence: number
-  /** The next number in the order of insertion. */
+  /** The next insertion number. */
   seq: number
-  /** Orders within a priority. */
-  readonly places: Orders
-  /** The lane found last: jobs are mostly added many of a kind. */
-  recent: Lane | undefined
+  /** Assigns order numbers within a priority. */
+  readonly orders: Orders
+  /** The lane that was looked up last: most consecutive inserts are of the same lane. */
+  lastLane: Lane | undefined
 }
 
-/** A table without anything in it. */
+/** Creates an empty table. */
 export function createTable(): Table {
-  const journal = new UndoLog()
+  const undoLog = new UndoLog()
   const queues = new Map<string, Queued>()
   return {
-    journal,
+    journal: undoLog,
     rows: new Map(),
     queues,
     chains: new Map(),
     children: new Map(),
-    edges: new Edges(journal),
-    keys: new DedupKeys(journal),
-    orphans: new Orphans(journal),
+    edges: new Edges(undoLog),
+    keys: new DedupKeys(undoLog),
+    orphans: new Orphans(undoLog),
     logs: new Map(),
     steps: new Map(),
     cells: new Map(),
@@ -66,41 +77,41 @@ export function createTable(): Table {
     handlers: new WeakMap(),
     highestFence: 0,
     seq: 0,
-    places: createPlaces(queues),
-    recent: undefined,
+    orders: createOrders(queues),
+    lastLane: undefined,
   }
 }
 
-/** The queue of this name, made if need be. */
+/** The queue of this name, created if it does not exist. */
 export function queueOf(table: Table, name: string): Queued {
   let queue = table.queues.get(name)
   if (queue === undefined) table.queues.set(name, (queue = queued(name)))
   return queue
 }
 
-/** The lane of this queue, name and version, of jobs with a group if `shared`, made if need be. */
+/** The lane of this queue, name and version, created if it does not exist; `shared`: for jobs with a group. */
 export function laneOf(table: Table, queueName: string, jobName: string, version: number, shared = false): Lane {
-  const { recent } = table
+  const { lastLane } = table
   if (
-    recent !== undefined &&
-    recent.version === version &&
-    recent.shared === shared &&
-    recent.name.name === jobName &&
-    recent.name.queue.name === queueName &&
-    recent.name.rows > 0 // else another may have taken its place
+    lastLane !== undefined &&
+    lastLane.version === version &&
+    lastLane.shared === shared &&
+    lastLane.name.name === jobName &&
+    lastLane.name.queue.name === queueName &&
+    lastLane.name.rows > 0 // else the name may have been removed and created again
   ) {
-    return recent
+    return lastLane
   }
   const queue = queueOf(table, queueName)
-  const name = queue.names.get(jobName) ?? named(queue, jobName)
+  const name = queue.names.get(jobName) ?? createName(queue, jobName)
   const key = shared ? -version : version
   let found = name.lanes.get(key)
-  if (found === undefined) name.lanes.set(key, (found = lane(name, version, shared)))
-  table.recent = found
+  if (found === undefined) name.lanes.set(key, (found = createLane(name, version, shared)))
+  table.lastLane = found
   return found
 }
 
-function createPlaces(queues: ReadonlyMap<string, Queued>): Orders {
+function createOrders(queues: ReadonlyMap<string, Queued>): Orders {
   let next = 0
   return {
     next(lifo) {
@@ -122,7 +133,7 @@ export function add(table: Table, row: Row): void {
   const { name } = row.lane
   if (table.journal.open) table.journal.add(() => drop(table, row))
   table.rows.set(job.id, row)
-  enlist(name)
+  registerName(name)
   name.rows++
   if (job.kind !== 'job') name.queue.schedules.insert(row)
   else {
@@ -130,7 +141,7 @@ export function add(table: Table, row: Row): void {
     if (job.state === 'waiting') enterLane(row)
   }
   joinGroup(row)
-  clockOf(name.queue, job)?.insert(row)
+  dueIndexOf(name.queue, job)?.insert(row)
   if (job.parentId !== undefined) {
     const siblings = table.children.get(job.parentId)
     if (siblings !== undefined) siblings.insert(row)
@@ -139,7 +150,7 @@ export function add(table: Table, row: Row): void {
   if (job.chainId !== job.id || table.chains.size > 0) joinChain(table, row)
 }
 
-/** Takes a row out of every index. */
+/** Removes a row from every index. */
 export function drop(table: Table, row: Row): void {
   const { job } = row
   const { name } = row.lane
@@ -151,9 +162,9 @@ export function drop(table: Table, row: Row): void {
     leaveState(row, job.state)
   }
   leaveGroup(row)
-  clockOf(name.queue, job)?.delete(row)
+  dueIndexOf(name.queue, job)?.delete(row)
   name.rows--
-  retire(name)
+  dropNameIfUnused(name)
   if (job.parentId !== undefined) {
     const siblings = table.children.get(job.parentId)
     if (siblings?.delete(row) && siblings.size === 0) table.children.delete(job.parentId)
@@ -161,30 +172,30 @@ export function drop(table: Table, row: Row): void {
   if (row.chain !== undefined) leaveChain(table, row)
 }
 
-/** Writes another record over a row's, and puts the row where that belongs. */
+/** Overwrites the record of a row, and moves the row between indexes accordingly. */
 export function replace(table: Table, row: Row, job: JobRecord): void {
   const before = row.job
   const { queue } = row.lane.name
   if (table.journal.open) {
-    const kept = copyOf(before)
-    table.journal.add(() => replace(table, row, kept))
+    const copy = copyOf(before)
+    table.journal.add(() => replace(table, row, copy))
   }
   const from = before.state
   const moves = before.state !== job.state
   const retimed = moves || before.dueAt !== job.dueAt
-  if (retimed) clockOf(queue, before)?.delete(row)
+  if (retimed) dueIndexOf(queue, before)?.delete(row)
   if (job.kind !== 'job') overwrite(before, job)
   else {
-    const replaced = moves || before.priority !== job.priority || before.ord !== job.ord
-    if (replaced && from === 'waiting') leaveLane(row)
+    const reordered = moves || before.priority !== job.priority || before.ord !== job.ord
+    if (reordered && from === 'waiting') leaveLane(row)
     if (moves) leaveState(row, from)
-    if (replaced) depart(row)
+    if (reordered) leaveGroupIndexes(row)
     overwrite(before, job)
-    if (replaced) arrive(row)
+    if (reordered) enterGroupIndexes(row)
     if (moves) enterState(row, job.state)
-    if (replaced && job.state === 'waiting') enterLane(row)
+    if (reordered && job.state === 'waiting') enterLane(row)
   }
-  if (retimed) clockOf(queue, job)?.insert(row)
+  if (retimed) dueIndexOf(queue, job)?.insert(row)
   if (row.chain !== undefined && moves) {
     row.chain.unfinished += Number(isFinished(from)) - Number(isFinished(job.state))
   }
@@ -226,29 +237,29 @@ function addFirst(children: Map<string, BTree<Row>>, parent: string, row: Row): 
   children.set(parent, rows)
 }
 
-/** Most chains have one job and need no entry; the second one makes it, and brings in the first. */
+/** Most chains have one job and need no entry. The second job creates the entry and adds the first job to it. */
 function joinChain(table: Table, row: Row): void {
   const { id, chainId } = row.job
-  let joined = table.chains.get(chainId)
-  if (joined === undefined) {
+  let chain = table.chains.get(chainId)
+  if (chain === undefined) {
     if (id === chainId) return
-    table.chains.set(chainId, (joined = chain(chainId)))
+    table.chains.set(chainId, (chain = createChain(chainId)))
     const first = table.rows.get(chainId)
-    if (first !== undefined && first.job.chainId === chainId) link(joined, first)
+    if (first !== undefined && first.job.chainId === chainId) link(chain, first)
   }
-  link(joined, row)
+  link(chain, row)
 }
 
-function link(joined: Chain, row: Row): void {
-  row.chain = joined
-  joined.rows.insert(row)
-  if (!isFinished(row.job.state)) joined.unfinished++
+function link(chain: Chain, row: Row): void {
+  row.chain = chain
+  chain.rows.insert(row)
+  if (!isFinished(row.job.state)) chain.unfinished++
 }
 
 function leaveChain(table: Table, row: Row): void {
-  const left = row.chain!
+  const chain = row.chain!
   row.chain = undefined
-  left.rows.delete(row)
-  if (!isFinished(row.job.state)) left.unfinished--
-  if (left.rows.size === 0) table.chains.delete(left.id)
+  chain.rows.delete(row)
+  if (!isFinished(row.job.state)) chain.unfinished--
+  if (chain.rows.size === 0) table.chains.delete(chain.id)
 }

@@ -1,23 +1,23 @@
-// stores/memory/undo-log.ts: how to take back the steps of a group that turns out to be refused.
+// stores/memory/undo-log.ts: rolls back the steps of a group that is refused after some of them were applied.
 
-/** While it is open, every step that changes the table leaves its inverse here. */
+/** While it is open, every step that changes the table adds its inverse. */
 export class UndoLog {
-  /** Whether steps are to be written down; most groups cannot be refused half-way and do without. */
+  /** Whether steps must be recorded. Most groups cannot be refused half-way and need no log. */
   open = false
   readonly #undo: (() => void)[] = []
 
-  /** Writes down how to take a step back. Ask `open` first: the closure is not free. */
+  /** Records how to undo a step. Check `open` first, because the closure has a cost. */
   add(undo: () => void): void {
     this.#undo.push(undo)
   }
 
-  /** Takes every step back, the last one first. */
+  /** Undoes every step, last one first. */
   rollback(): void {
     this.open = false
     for (let undo = this.#undo.pop(); undo !== undefined; undo = this.#undo.pop()) undo()
   }
 
-  /** Forgets the steps: they stand. */
+  /** Drops the log: the steps stay applied. */
   keep(): void {
     if (!this.open) return
     this.open = false

@@ -1,4 +1,4 @@
-// stores/memory/watchers.ts: who is told what after a commit. Nobody is called inside one, nor after being stopped.
+// stores/memory/watchers.ts: publishes notices after a commit, never inside one, and never to a listener that was stopped.
 import type { Millis, Time } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Notice, StoreEvent, WatchOptions } from '../../store/store.js'
@@ -6,15 +6,15 @@ import { resumeAfter } from '../event-pages.js'
 import type { Notices } from './notices.js'
 import type { Ring } from './ring.js'
 
-/** How long events are recorded after the last watcher of events has left, so that one who comes back can resume. */
-const LINGER: Millis = 600_000
+/** How long commits record events after the last watcher of events has left, so that a watcher that returns can resume. */
+const RECORD_FOR: Millis = 600_000
 
 const NO_EVENTS: readonly StoreEvent[] = Object.freeze([])
 
 interface Watcher {
   readonly listener: (notice: Notice) => void
   readonly events: boolean
-  /** Events before this number are not for it; no event is while it is being told what it missed. */
+  /** Events before this number are not for this watcher; Infinity while it reads the events that it missed. */
   since: number
 }
 
@@ -23,12 +23,12 @@ export class Watchers {
   readonly #watchers = new Set<Watcher>()
   readonly #ring: Ring
   readonly #runtime: Pick<Runtime, 'now' | 'defer'>
-  #recorders = 0
-  #lastLeft: Time = -Infinity
-  /** Commits went by since the last event recorded, and nobody knows what they had to tell. */
+  #eventWatchers = 0
+  #lastEventWatcherLeft: Time = -Infinity
+  /** Commits were made without recording their events since the last recorded event. */
   #unrecorded = false
 
-  /** `ring` keeps events for those who resume. */
+  /** `ring` keeps events for watchers that resume. */
   constructor(ring: Ring, runtime: Pick<Runtime, 'now' | 'defer'>) {
     this.#ring = ring
     this.#runtime = runtime
@@ -36,14 +36,14 @@ export class Watchers {
 
   /** Whether a commit made now should record its events. */
   recording(now: Time): boolean {
-    return this.#recorders > 0 || now < this.#lastLeft + LINGER
+    return this.#eventWatchers > 0 || now < this.#lastEventWatcherLeft + RECORD_FOR
   }
 
-  /** Begins to tell a listener about commits. */
+  /** Adds a listener. */
   watch({ events = false, from }: WatchOptions, listener: (notice: Notice) => void): Stop {
     if (events) {
       if (this.#unrecorded) this.#skip()
-      this.#recorders++
+      this.#eventWatchers++
     }
     const resumes = events && from !== undefined
     const watcher: Watcher = { listener, events, since: resumes ? Infinity : this.#ring.next }
@@ -52,46 +52,46 @@ export class Watchers {
     return () => this.#stop(watcher)
   }
 
-  /** Tells a watcher what it missed, a page in each turn of the event loop, until it has caught up with the others. */
+  /** Sends a watcher the events that it missed, one page per turn of the event loop, until it has caught up. */
   #resume(watcher: Watcher, after: number): void {
     if (!this.#watchers.has(watcher)) return
     const { events, gap, last, more } = this.#ring.page(after)
     if (more) this.#runtime.defer(() => this.#resume(watcher, last))
     else watcher.since = last + 1
-    if (gap || events.length > 0) this.#call(watcher, { work: [], due: [], revoked: [], events, gap })
+    if (gap || events.length > 0) this.#notify(watcher, { work: [], due: [], revoked: [], events, gap })
   }
 
-  /** Tells what a commit has to tell, soon. */
-  publish(news: Notices): void {
-    if (!news.recording) this.#unrecorded = true
-    if (news.events.length > 0 && this.#unrecorded) this.#skip()
+  /** Publishes the notices of a commit in a microtask. */
+  publish(notices: Notices): void {
+    if (!notices.recording) this.#unrecorded = true
+    if (notices.events.length > 0 && this.#unrecorded) this.#skip()
     const first = this.#ring.next
-    this.#ring.append(news.events)
+    this.#ring.append(notices.events)
     if (this.#watchers.size === 0) return
-    const work = news.workHints()
-    const due = news.dueHints()
-    const { revoked, events } = news
-    const hints = work.length + due.length + revoked.length > 0
-    if (!hints && events.length === 0) return
-    const hinted: Notice = { work, due, revoked, events: NO_EVENTS, gap: false }
-    const told: Notice = { ...hinted, events }
+    const work = notices.workHints()
+    const due = notices.dueHints()
+    const { revoked, events } = notices
+    const hasHints = work.length + due.length + revoked.length > 0
+    if (!hasHints && events.length === 0) return
+    const hintsOnly: Notice = { work, due, revoked, events: NO_EVENTS, gap: false }
+    const withEvents: Notice = { ...hintsOnly, events }
     queueMicrotask(() => {
       for (const watcher of this.#watchers) {
-        if (watcher.events && watcher.since <= first) this.#call(watcher, told)
-        else if (hints) this.#call(watcher, hinted)
+        if (watcher.events && watcher.since <= first) this.#notify(watcher, withEvents)
+        else if (hasHints) this.#notify(watcher, hintsOnly)
       }
     })
   }
 
-  /** Lets all of them go. */
+  /** Removes all watchers. */
   close(): void {
     this.#watchers.clear()
   }
 
   #stop(watcher: Watcher): void {
     if (!this.#watchers.delete(watcher) || !watcher.events) return
-    this.#recorders--
-    if (this.#recorders === 0) this.#lastLeft = this.#runtime.now()
+    this.#eventWatchers--
+    if (this.#eventWatchers === 0) this.#lastEventWatcherLeft = this.#runtime.now()
   }
 
   #skip(): void {
@@ -99,12 +99,12 @@ export class Watchers {
     this.#unrecorded = false
   }
 
-  #call(watcher: Watcher, notice: Notice): void {
+  #notify(watcher: Watcher, notice: Notice): void {
     if (!this.#watchers.has(watcher)) return
     try {
       watcher.listener(notice)
     } catch {
-      // A listener answers for itself; the others must hear of the commit all the same.
+      // Listeners handle their own errors. The others must get this notice all the same.
     }
   }
 }

@@ -1,20 +1,23 @@
-// stores/memory/writers.ts: the last batch of every writer, so that a batch sent again is answered and not applied.
+// stores/memory/writers.ts: the last receipt of every writer, so that a batch sent again is answered and not applied.
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import type { Batch, Receipt, Verdict } from '../../store/store.js'
 import { bytesOfReceipt } from '../kept-receipts.js'
 
-/** Writers that are remembered for long. */
-const REMEMBERED = 1_000
+/** Writers beyond this number are forgotten sooner. */
+const MAX_WRITERS = 1_000
 
-/** A writer silent for longer than this may be forgotten when there are more, and one silent for a day in any case. */
-const SILENT_FOR: Millis = 600_000
-const SILENT_FOR_LONG: Millis = 86_400_000
+/**
+ * How long a writer may be idle before it is forgotten, if there are more than `MAX_WRITERS`, and in any case. In
+ * milliseconds.
+ */
+const IDLE_FOR: Millis = 600_000
+const IDLE_FOR_LONG: Millis = 86_400_000
 
-/** Bytes of all receipts from which on writers silent for ten minutes are forgotten. */
-const REMEMBERED_BYTES = 64 * 2 ** 20
+/** Bytes of all receipts from which on writers that were idle for ten minutes are forgotten. */
+const MAX_BYTES = 64 * 2 ** 20
 
-/** Bytes from which on a receipt is remembered without the payloads of its jobs, which would outlive them: they are read again. */
+/** A receipt larger than this is remembered without the payloads of its jobs, which would outlive them; they are read again. */
 const LARGE = 2 ** 16
 
 interface Remembered {
@@ -24,12 +27,12 @@ interface Remembered {
   readonly short: boolean
 }
 
-/** All writers of a table, the longest silent first. */
+/** All writers of a table, longest idle first. */
 export class Writers {
   readonly #last = new Map<string, Remembered>()
   #bytes = 0
 
-  /** How many are remembered. */
+  /** The number of writers remembered. */
   get size(): number {
     return this.#last.size
   }
@@ -39,7 +42,10 @@ export class Writers {
     return this.#bytes
   }
 
-  /** The receipt of a batch that was applied before, with jobs as they are found; refuses one that is older than the last. */
+  /**
+   * The receipt of a batch that was applied before, with payloads read by `find`. Throws for a batch that is older than the
+   * last one.
+   */
   replay(batch: Batch, find: (id: string) => JobRecord | undefined): Receipt | undefined {
     const last = this.#last.get(batch.writer)
     if (last === undefined || batch.seq > last.receipt.seq) return undefined
@@ -51,7 +57,7 @@ export class Writers {
     })
   }
 
-  /** Remembers the answer to a writer's batch. */
+  /** Remembers the receipt of a writer's last batch. */
   remember(receipt: Receipt): void {
     this.#drop(receipt.writer)
     const bytes = bytesOfReceipt(receipt)
@@ -73,8 +79,8 @@ export class Writers {
 
   #forget(now: Time): void {
     for (const [writer, { receipt }] of this.#last) {
-      const many = this.#last.size > REMEMBERED || this.#bytes > REMEMBERED_BYTES
-      if (receipt.now >= now - (many ? SILENT_FOR : SILENT_FOR_LONG)) return
+      const many = this.#last.size > MAX_WRITERS || this.#bytes > MAX_BYTES
+      if (receipt.now >= now - (many ? IDLE_FOR : IDLE_FOR_LONG)) return
       this.#drop(writer)
     }
   }

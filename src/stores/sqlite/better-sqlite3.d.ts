@@ -1,2 +1,2 @@
-// stores/sqlite/better-sqlite3.d.ts: the package is optional and has no types of its own: what is used of it is in driver.ts.
+// stores/sqlite/better-sqlite3.d.ts: declares the optional package, which has no types; driver.ts types what is used.
 declare module 'better-sqlite3'

@@ -1,4 +1,4 @@
-// stores/sqlite/cache.ts: what a connection remembers of the file between commits, as long as nobody else writes to it.
+// stores/sqlite/cache.ts: what a connection caches of the file between commits, as long as no other connection writes to it.
 import type { AttemptError, JobHeader, JobRecord, Time } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
 import { cellKey } from '../../store/settings.js'
@@ -13,41 +13,41 @@ import type { Statements } from './statements.js'
 
 /** Numbers of the whole store. */
 export interface Numbers {
-  /** The last one given to a job, as its place in the order of insertion or in line. */
+  /** The last number assigned to a job, as its insertion number or its order. */
   number: number
-  /** The highest fence that a job had when it was removed: new jobs begin there, whatever their id. */
+  /** The highest fence of any job at its removal. New jobs start there, whatever their id. */
   fence: number
   /** The last event, and the size of all events up to it. */
   event: number
   bytes: number
-  /** Events up to this one are no longer held. */
+  /** Events up to this one are no longer kept. */
   floor: number
-  /** 1: commits went by without recording what they had to tell. */
+  /** 1: commits were made without recording their events. */
   unrecorded: number
   /** The last notice to other handles. */
   notice: number
 }
 
-/** A handle that watches. */
+/** A handle that watches this file. */
 export interface Peer {
   readonly id: string
   readonly until: Time
   readonly eventsUntil: Time
 }
 
-/** What is remembered until another connection writes. */
+/** Cached until another connection writes. */
 interface Volatile {
   numbers: Numbers | undefined
   bounds: Map<string, Bounds>
   peers: readonly Peer[] | undefined
   groups: Groups | undefined
-  /** Whether there are any at all; most files have none, and need not be asked again and again. */
+  /** Whether there are any at all. Most files have none, and need not be queried every time. */
   openEdges: boolean | undefined
   windows: boolean | undefined
   orphans: boolean | undefined
 }
 
-const nothing = (): Volatile => ({
+const emptyVolatile = (): Volatile => ({
   numbers: undefined,
   bounds: new Map(),
   peers: undefined,
@@ -57,53 +57,56 @@ const nothing = (): Volatile => ({
   orphans: undefined,
 })
 
-/** The memory of one connection. Everything in it can be read again. */
+/** The cache of one connection. Everything in it can be read again from the file. */
 export class Cache {
   readonly sql: Statements
   readonly settings = new Settings()
   #queues = new Map<string, number>()
   #lanes = new Map<number, Lane>()
   #lanesByName = new Map<string, Lane>()
-  #recent: Lane | undefined
-  /** How far the rates of a queue have been swept. */
-  readonly swept = new Map<number, string>()
-  /** How far its turns have been. */
+  #lastLane: Lane | undefined
+  /** The last rate that was swept, by queue. */
+  readonly sweptRates = new Map<number, string>()
+  /** The last turn that was swept, by queue. */
   readonly sweptTurns = new Map<number, string>()
   #version: unknown
-  #volatile = nothing()
+  #volatile = emptyVolatile()
 
   constructor(sql: Statements) {
     this.sql = sql
   }
 
-  /** Looks whether others have written since it last looked; within a transaction, so that the answer holds. */
+  /**
+   * Checks whether another connection has written since the last check. Call it within a transaction, so that the
+   * result stays valid.
+   */
   refresh(): 'same' | 'changed' | 'unknown' {
     const version = this.sql.dataVersion.get()![0]
     if (version === this.#version) return 'same'
-    const seen = this.#version === undefined ? 'unknown' : 'changed'
+    const change = this.#version === undefined ? 'unknown' : 'changed'
     this.#version = version
-    this.#volatile = nothing()
-    return seen
+    this.#volatile = emptyVolatile()
+    return change
   }
 
-  /** Forgets everything: a transaction was rolled back, and with it what it had made. */
+  /** Drops everything: a transaction was rolled back, and with it the rows that it had created. */
   forget(): void {
     this.#version = undefined
-    this.forgetMade()
-    this.#volatile = nothing()
+    this.forgetCreated()
+    this.#volatile = emptyVolatile()
   }
 
-  /** Forgets what a group may have made that was rolled back; numbers count on. */
-  forgetMade(): void {
+  /** Drops what a group that was rolled back may have created. Numbers are kept, and go on counting. */
+  forgetCreated(): void {
     const { numbers, peers } = this.#volatile
-    this.#volatile = { ...nothing(), numbers, peers }
+    this.#volatile = { ...emptyVolatile(), numbers, peers }
     this.#queues = new Map()
     this.#lanes = new Map()
     this.#lanesByName = new Map()
-    this.#recent = undefined
+    this.#lastLane = undefined
   }
 
-  /** The numbers, to be written to; whoever does says so in the file. */
+  /** The numbers. A caller that changes them must write them to the file. */
   get numbers(): Numbers {
     if (this.#volatile.numbers === undefined) {
       const numbers: Numbers = { number: 0, fence: 0, event: 0, bytes: 0, floor: 0, unrecorded: 0, notice: 0 }
@@ -113,7 +116,7 @@ export class Cache {
     return this.#volatile.numbers
   }
 
-  /** Who watches this file. */
+  /** The handles that watch this file. */
   get peers(): readonly Peer[] {
     this.#volatile.peers ??= this.sql.peers.all().map(([id, until, eventsUntil]): Peer => ({
       id: id as string,
@@ -123,7 +126,7 @@ export class Cache {
     return this.#volatile.peers
   }
 
-  /** The peers were written to. */
+  /** Call after peers were written. */
   forgetPeers(): void {
     this.#volatile.peers = undefined
   }
@@ -133,12 +136,12 @@ export class Cache {
     return (this.#volatile.groups ??= new Groups(this.sql))
   }
 
-  /** Does not remember too much. */
+  /** Limits the size of the cache. */
   trim(): void {
     this.#volatile.groups?.trim()
   }
 
-  /** What bounds a queue. */
+  /** The bounds of a queue. */
   bounds(queue: string): Bounds {
     let bounds = this.#volatile.bounds.get(queue)
     if (bounds === undefined) {
@@ -149,7 +152,7 @@ export class Cache {
     return bounds
   }
 
-  /** A cell that may bound a queue was written. */
+  /** Call after a cell that may bound a queue was written. */
   forgetBounds(queue: string): void {
     this.#volatile.bounds.delete(queue)
   }
@@ -159,7 +162,7 @@ export class Cache {
     return (this.#volatile.openEdges ??= this.sql.anyOpenEdge.get() !== undefined)
   }
 
-  /** Edges were opened (true), or closed: then it has to be looked up. */
+  /** Set to true after edges were opened, and to undefined after edges were closed, so that the next read queries it. */
   set openEdges(known: boolean | undefined) {
     this.#volatile.openEdges = known
   }
@@ -173,7 +176,7 @@ export class Cache {
     this.#volatile.windows = known
   }
 
-  /** Whether any lease has lost its job. */
+  /** Whether there is any orphaned lease. */
   get orphans(): boolean {
     return (this.#volatile.orphans ??= this.sql.anyOrphan.get() !== undefined)
   }
@@ -182,7 +185,7 @@ export class Cache {
     this.#volatile.orphans = known
   }
 
-  /** The number of a queue, if it has ever held a job. */
+  /** The id of a queue, if it has ever held a job. */
   queue(name: string): number | undefined {
     let id = this.#queues.get(name)
     if (id === undefined) {
@@ -192,7 +195,7 @@ export class Cache {
     return id
   }
 
-  /** The lane of this number. */
+  /** The lane of this id. */
   lane(id: number): Lane {
     let lane = this.#lanes.get(id)
     if (lane === undefined) {
@@ -209,31 +212,31 @@ export class Cache {
     return lane
   }
 
-  /** The lane of a job's queue, name and version, made if need be. */
+  /** The lane of a job's queue, name and version, created if it does not exist. */
   laneOf({ queue: queueName, name, version, group }: Pick<JobRecord, 'queue' | 'name' | 'version' | 'group'>): Lane {
     const shared = group !== undefined
-    const recent = this.#recent
+    const lastLane = this.#lastLane
     if (
-      recent !== undefined &&
-      recent.name === name &&
-      recent.queueName === queueName &&
-      recent.version === version &&
-      recent.shared === shared
+      lastLane !== undefined &&
+      lastLane.name === name &&
+      lastLane.queueName === queueName &&
+      lastLane.version === version &&
+      lastLane.shared === shared
     ) {
-      return recent
+      return lastLane
     }
-    let lane = this.#lanesByName.get(nameOf(queueName, name, version, shared))
+    let lane = this.#lanesByName.get(laneKey(queueName, name, version, shared))
     if (lane === undefined) {
       const queue = this.queue(queueName) ?? this.#addQueue(queueName)
-      const which = [queue, name, version, Number(shared)]
-      const [id] = this.sql.laneNamed.get(...which) ?? this.sql.addLane.get(...which)!
+      const key = [queue, name, version, Number(shared)]
+      const [id] = this.sql.laneNamed.get(...key) ?? this.sql.addLane.get(...key)!
       lane = this.#keep({ id: id as number, queue, queueName, name, version, shared })
     }
-    this.#recent = lane
+    this.#lastLane = lane
     return lane
   }
 
-  /** The job in a row of `jobById` or `jobBySeq`. */
+  /** The job in a row of `jobById` or `jobBySeq`; `errors` reads its failed attempts. */
   found(row: SqlRow, errors = this.#errors): Found {
     const lane = this.lane(row[2] as number)
     return { seq: row[0] as number, lane, job: recordOf(row, lane, this.settings, errors) }
@@ -245,26 +248,26 @@ export class Cache {
     return row && this.found(row)
   }
 
-  /** The job of this number, which is there. */
+  /** The job of this number, which must exist. */
   bySeq(seq: number): Found {
     return this.found(this.sql.jobBySeq.get(seq)!)
   }
 
   /**
-   * The same as far as changes look at it: without its data, memo and progress, and without what its failed attempts were.
-   * A commit may change hundreds of jobs, and must not read all of their payloads for that.
+   * The job of this id, with only what changes need: without its data, memo and progress, and without the errors of its
+   * failed attempts. A commit may change hundreds of jobs, and must not read all of their payloads.
    */
   lightById(id: string): Found | undefined {
     const row = this.sql.lightById.get(id)
     return row && this.found(row, this.#attempts)
   }
 
-  /** The same by its number. */
+  /** The job of this number, which must exist, with only what changes need. */
   lightBySeq(seq: number): Found {
     return this.found(this.sql.lightBySeq.get(seq)!, this.#attempts)
   }
 
-  /** Its header. */
+  /** The header of the job of this number, which must exist. */
   headerBySeq(seq: number): JobHeader {
     return headerOf(this.found(this.sql.headerBySeq.get(seq)!).job)
   }
@@ -281,11 +284,11 @@ export class Cache {
 
   #keep(lane: Lane): Lane {
     this.#lanes.set(lane.id, lane)
-    this.#lanesByName.set(nameOf(lane.queueName, lane.name, lane.version, lane.shared), lane)
+    this.#lanesByName.set(laneKey(lane.queueName, lane.name, lane.version, lane.shared), lane)
     return lane
   }
 }
 
-function nameOf(queue: string, name: string, version: number, shared: boolean): string {
+function laneKey(queue: string, name: string, version: number, shared: boolean): string {
   return `${version}${shared ? '+' : ' '}${queue.length} ${queue}${name}`
 }

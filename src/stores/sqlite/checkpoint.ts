@@ -1,27 +1,30 @@
-// stores/sqlite/checkpoint.ts: moves the write-ahead log into the database now and then, so that no commit is held up by it.
+// stores/sqlite/checkpoint.ts: runs WAL checkpoints between commits, so that no commit waits for one.
 import { statSync } from 'node:fs'
 import type { Runtime } from '../../store/runtime.js'
 import type { Statements } from './statements.js'
 
-/** Pages that the log should have grown by when it is moved into the database, a few milliseconds of work. */
-const PAGES = 1_000
+/** Target growth of the WAL between two checkpoints, in pages: a few milliseconds of work. */
+const PAGES_BETWEEN = 1_000
 
-/** The same for the file in which it is, in bytes; and what is far too much. */
-const GROWTH = 4 * 1024 * 1024
-const TOO_LONG = 16 * 1024 * 1024
+/** Growth of the WAL file that triggers a checkpoint, and size at which the WAL is truncated, in bytes. */
+const GROWTH_BYTES = 4 * 1024 * 1024
+const TRUNCATE_BYTES = 16 * 1024 * 1024
 
-/** The log of one file, as one process fills it. */
+/** Checkpoints one file for one process. */
 export class Checkpointer {
   readonly #file: string
   readonly #sql: Statements
   readonly #runtime: Runtime
-  /** Commits since it was last moved, and how many there should be in between. */
+  /** Commits since the last checkpoint, and the target number between two checkpoints. */
   #commits = 0
-  #after = 200
-  /** How long it was when it was last moved: the file, which stays as it is when the log begins anew, and the log. */
+  #commitsBetween = 200
+  /**
+   * Sizes at the last checkpoint: of the file, which does not shrink when SQLite restarts the WAL, and of the WAL in
+   * pages.
+   */
   #bytes = 0
   #pages = 0
-  #moves = false
+  #scheduled = false
   #closed = false
 
   constructor(path: string, sql: Statements, runtime: Runtime) {
@@ -30,58 +33,62 @@ export class Checkpointer {
     this.#runtime = runtime
   }
 
-  /** A commit was made just now. The log is moved in a turn of its own, if it is time; never throws. */
-  committed(): void {
+  /** Call after each commit. Schedules a checkpoint in another turn of the event loop if one is due; never throws. */
+  afterCommit(): void {
     this.#commits++
     const bytes = sizeOf(this.#file)
-    if (bytes > TOO_LONG) return this.#empty()
-    if (this.#moves || (this.#commits < this.#after && bytes < this.#bytes + GROWTH)) return
-    this.#moves = true
-    this.#runtime.defer(() => this.#move())
+    if (bytes > TRUNCATE_BYTES) return this.#truncate()
+    if (this.#scheduled || (this.#commits < this.#commitsBetween && bytes < this.#bytes + GROWTH_BYTES)) return
+    this.#scheduled = true
+    this.#runtime.defer(() => this.#checkpoint())
   }
 
   close(): void {
     this.#closed = true
   }
 
-  #move(): void {
-    this.#moves = false
+  #checkpoint(): void {
+    this.#scheduled = false
     if (this.#closed) return
-    const pages = this.#ask('checkpoint')
+    const pages = this.#run('checkpoint')
     if (pages === undefined) return
-    const grown = pages < this.#pages ? pages : pages - this.#pages // by what all processes have written
-    this.#after = Math.min(1_000, Math.max(1, Math.round((this.#commits * PAGES) / Math.max(1, grown))))
-    this.#moved(pages)
+    const grown = pages < this.#pages ? pages : pages - this.#pages // by the writes of all processes
+    this.#commitsBetween = Math.min(
+      1_000,
+      Math.max(1, Math.round((this.#commits * PAGES_BETWEEN) / Math.max(1, grown))),
+    )
+    this.#finished(pages)
   }
 
   /**
-   * SQLite begins the log anew only at a moment when all of it was moved and nobody reads it, and with several processes
-   * at work there may be none for long. So it is emptied, which needs the lock to write: without waiting, and right after
-   * a commit, when that was just let go and whoever else wants it still waits to try again. What is left to move is little.
+   * SQLite restarts the WAL only when all of it was checkpointed and there are no readers. With several busy processes
+   * that may not happen for long, so the WAL is truncated. That needs the write lock: it is tried without waiting,
+   * right after a commit, when the lock was just released and other writers still wait for their retry. Little is left
+   * to checkpoint then.
    */
-  #empty(): void {
-    const pages = this.#ask('emptyLog')
-    if (pages !== undefined) this.#moved(pages)
+  #truncate(): void {
+    const pages = this.#run('truncateWal')
+    if (pages !== undefined) this.#finished(pages)
   }
 
-  /** Moves what can be moved; answers how long the log is now, or nothing where somebody else is at it. */
-  #ask(how: 'checkpoint' | 'emptyLog'): number | undefined {
+  /** Runs a checkpoint. Returns the size of the WAL in pages, or undefined if another connection is busy. */
+  #run(statement: 'checkpoint' | 'truncateWal'): number | undefined {
     try {
-      const [, pages] = this.#sql[how].get() as [busy: number, pages: number]
+      const [, pages] = this.#sql[statement].get() as [busy: number, pages: number]
       return pages < 0 ? undefined : pages
     } catch {
-      return undefined // another commit will be luckier
+      return undefined // a later commit will retry
     }
   }
 
-  #moved(pages: number): void {
+  #finished(pages: number): void {
     this.#commits = 0
     this.#pages = pages
     this.#bytes = sizeOf(this.#file)
   }
 }
 
-/** The length of a file, if it is there. */
+/** The size of a file, 0 if it does not exist. */
 function sizeOf(file: string): number {
   return statSync(file, { throwIfNoEntry: false })?.size ?? 0
 }

@@ -1,4 +1,4 @@
-// stores/sqlite/connection.ts: the store's own connection, once it is open: its transactions, and what is remembered between them.
+// stores/sqlite/connection.ts: the store's own connection: its transactions, and what it caches between them.
 import { isMillraceError } from '../../job/errors.js'
 import type { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
@@ -7,7 +7,7 @@ import type { Batch, Receipt } from '../../store/store.js'
 import type { EventPage } from '../event-pages.js'
 import { fileNumber } from './library-copies.js'
 import type { Database } from './driver.js'
-import { busyHere, gone, overwritten } from './errors.js'
+import { busyHere, fileGone, overwritten } from './errors.js'
 import type { EventFeed } from './events.js'
 import { lister } from './find.js'
 import type { Lister } from './find.js'
@@ -16,55 +16,58 @@ import { Checkpointer } from './checkpoint.js'
 import { reduce } from './reduce.js'
 import { prepareAll } from './statements.js'
 import { Transaction } from './transaction.js'
-import type { Held } from './transaction.js'
-import { wakeups } from './wakeup.js'
+import type { LeasedJobs } from './transaction.js'
+import { wakeOthers } from './wakeup.js'
 import { Writers } from './writers.js'
 
-/** Another's commits within this time mean that the file is shared just now. */
-const COMPANY: Millis = 200
+/** A commit of another handle within this time means that the file is shared at present. In milliseconds. */
+const SHARED_WITHIN: Millis = 200
 
-/** Time at the file after which a handle in company lets the others go first, and for how long. */
-const TURN: Millis = 10
-const YIELD: Millis = 2
+/** How long a handle may use a shared file before it yields to others, and for how long it yields. In milliseconds. */
+const BUSY_LIMIT: Millis = 10
+const YIELD_FOR: Millis = 2
 
-/** How often, at most, to look whether the file is still there: a look costs as much as a small statement. */
-const GLANCE: Millis = 10
+/**
+ * The shortest interval between checks that the file still exists, in milliseconds: a check costs as much as a small
+ * statement.
+ */
+const FILE_CHECK_EVERY: Millis = 10
 
-/** What is read from. */
-export interface Reading {
-  readonly ground: Cache
+/** What reads run on. */
+export interface ReadSource {
+  readonly cache: Cache
   readonly list: Lister
 }
 
 /** A connection of the store's own. */
-export class Connection implements Reading {
+export class Connection implements ReadSource {
   readonly db: Database
-  readonly ground: Cache
+  readonly cache: Cache
   readonly list: Lister
-  /** None in memory. */
-  readonly log: Checkpointer | undefined
+  /** Undefined in memory. */
+  readonly checkpointer: Checkpointer | undefined
   readonly #runtime: Runtime
-  /** The file's own number, by which it is known if another takes its name. */
+  /** The identity of the file (device and inode), which shows if another file takes its path. */
   readonly #file: string | undefined
-  readonly #held: Held = new Map()
+  readonly #leased: LeasedJobs = new Map()
   readonly #writers: Writers
-  /** When another handle was last seen to write, and how long this one has been at the file since it let others go first. */
-  #company = -Infinity
-  #atFile: Millis = 0
-  /** When it was last seen that the file is still there. */
-  #looked = -Infinity
-  #suspect = false
-  /** The last number given out in a commit of this connection. */
+  /** When another handle last wrote, and how long this one has used the file since it last yielded. */
+  #othersWroteAt = -Infinity
+  #busyTime: Millis = 0
+  /** When the file was last seen to exist. */
+  #fileCheckedAt = -Infinity
+  #stale = false
+  /** The last number assigned in a commit of this connection. */
   #number = 0
-  /** Commits of this connection were found to be missing: nothing is written any more. */
+  /** Set once commits of this connection were found missing: nothing is written any more. */
   #overwritten: MillraceError | undefined
 
   constructor(db: Database, runtime: Runtime) {
     this.db = db
     this.#runtime = runtime
-    this.ground = new Cache(prepareAll(db))
+    this.cache = new Cache(prepareAll(db))
     this.list = lister((text) => db.prepare(text))
-    this.log = db.path === undefined ? undefined : new Checkpointer(db.path, this.ground.sql, runtime)
+    this.checkpointer = db.path === undefined ? undefined : new Checkpointer(db.path, this.cache.sql, runtime)
     this.#writers = new Writers(db.path)
     this.#file = db.path === undefined ? undefined : fileNumber(db.path)
   }
@@ -73,122 +76,123 @@ export class Connection implements Reading {
     return this.db.path
   }
 
-  /** Whether it has been at the file for long. */
-  get isTired(): boolean {
-    return this.#atFile >= TURN
+  /** Whether it has used the file for long enough to yield. */
+  get shouldYield(): boolean {
+    return this.#busyTime >= BUSY_LIMIT
   }
 
-  /** Lets others at the file, if there are any: whoever comes back at once would always be first. */
-  async rest(): Promise<void> {
-    this.#atFile = 0
+  /** Yields to other handles, if there are any: a handle that came back at once would always be first. */
+  async yieldToOthers(): Promise<void> {
+    this.#busyTime = 0
     const runtime = this.#runtime
-    if (runtime.elapsed() - this.#company > COMPANY) return
-    await new Promise<void>((resolve) => void runtime.timer(1 + runtime.random() * YIELD, resolve))
+    if (runtime.elapsed() - this.#othersWroteAt > SHARED_WITHIN) return
+    await new Promise<void>((resolve) => void runtime.timer(1 + runtime.random() * YIELD_FOR, resolve))
   }
 
-  /** Looks now and then whether the file is still there. */
-  glance(): void {
+  /** Checks at intervals that the file still exists. */
+  checkFile(): void {
     const now = this.#runtime.elapsed()
-    if (this.#file === undefined || now - this.#looked < GLANCE) return
-    if (fileNumber(this.path!) !== this.#file) throw gone(this.path!)
-    this.#looked = now
+    if (this.#file === undefined || now - this.#fileCheckedAt < FILE_CHECK_EVERY) return
+    if (fileNumber(this.path!) !== this.#file) throw fileGone(this.path!)
+    this.#fileCheckedAt = now
   }
 
-  /** Others may have written through this very connection, which does not show by itself. */
-  suspect(): void {
-    this.#suspect = true
+  /** Invalidates the cache: others may have written through this very connection, which SQLite does not report. */
+  invalidate(): void {
+    this.#stale = true
   }
 
-  /** One transaction. What it throws has been undone. */
+  /** Runs work in one transaction. If it throws, the transaction has been rolled back. */
   transaction<T>(work: () => T): T {
-    const { db, ground } = this
+    const { db, cache } = this
     this.#refuseNested()
-    const { sql } = ground
+    const { sql } = cache
     const began = this.#runtime.elapsed()
-    this.glance()
+    this.checkFile()
     if (this.#overwritten !== undefined) throw this.#overwritten
     sql.begin.run()
     try {
-      const seen = ground.refresh()
-      if (seen !== 'same') {
-        this.#writers.suspect()
-        if (this.path !== undefined && ground.numbers.number < this.#number) throw overwritten(this.path)
+      const change = cache.refresh()
+      if (change !== 'same') {
+        this.#writers.invalidate()
+        if (this.path !== undefined && cache.numbers.number < this.#number) throw overwritten(this.path)
       }
-      if (seen === 'changed') this.#company = this.#runtime.elapsed()
-      const answer = work()
+      if (change === 'changed') this.#othersWroteAt = this.#runtime.elapsed()
+      const result = work()
       sql.commit.run()
-      this.#number = ground.numbers.number
-      this.log?.committed()
-      return answer
+      this.#number = cache.numbers.number
+      this.checkpointer?.afterCommit()
+      return result
     } catch (error) {
       if (isMillraceError(error, 'DATABASE_OVERWRITTEN')) this.#overwritten = error
       if (db.inTransaction) sql.rollback.run()
-      ground.forget()
-      this.#held.clear()
+      cache.forget()
+      this.#leased.clear()
       throw error
     } finally {
-      this.#atFile += this.#runtime.elapsed() - began
+      this.#busyTime += this.#runtime.elapsed() - began
     }
   }
 
-  /** Applies a batch, and tells those who listen. */
+  /** Applies a batch, and publishes its notices. */
   commit(batch: Batch, feed: EventFeed): Receipt {
-    const { ground } = this
-    let wakes = false
-    let done: Transaction | undefined
+    const { cache } = this
+    let wakesOthers = false
+    let transaction: Transaction | undefined
     const receipt = this.transaction(() => {
-      const before = this.#writers.replay(ground, batch)
+      const before = this.#writers.replay(cache, batch)
       if (before !== undefined) return before
       const now = this.#runtime.now()
-      done = new Transaction(ground, this.#held, now, feed.recording(ground, now))
-      const answer = reduce(done, batch)
-      wakes = feed.record(done)
-      done.keep()
-      return answer
+      transaction = new Transaction(cache, this.#leased, now, feed.recording(cache, now))
+      const result = reduce(transaction, batch)
+      wakesOthers = feed.record(transaction)
+      transaction.writeNumbers()
+      return result
     })
-    if (done === undefined) return receipt
+    if (transaction === undefined) return receipt
     this.#writers.keep(receipt)
-    if (wakes && this.path !== undefined) wakeups(this.path)
-    feed.publish(done.news)
+    if (wakesOthers && this.path !== undefined) wakeOthers(this.path)
+    feed.publish(transaction.notices)
     return receipt
   }
 
-  /** Reads everything as it is at one moment. */
+  /** Runs reads on one consistent snapshot. */
   snapshot<T>(work: () => T): T {
-    const { db, ground } = this
+    const { db, cache } = this
     this.#refuseNested()
-    ground.sql.beginRead.run()
+    cache.sql.beginRead.run()
     try {
       return work()
     } finally {
-      if (db.inTransaction) ground.sql.rollback.run() // there is nothing to keep; and some failures have ended it by themselves
+      // There is nothing to commit, and some failures have ended the transaction already.
+      if (db.inTransaction) cache.sql.rollback.run()
     }
   }
 
-  /** Reads what others have told. Answers whether there was anything. */
-  lookAround(feed: EventFeed): boolean {
-    return this.#anew(() => feed.look(this.ground))
+  /** Reads the notices of other handles. Returns whether there were any. */
+  readNotices(feed: EventFeed): boolean {
+    return this.#refreshed(() => feed.readNotices(this.cache))
   }
 
   /** Reads a page of events. */
   page(feed: EventFeed, after: number): EventPage {
-    return this.#anew(() => feed.page(this.ground, after))
+    return this.#refreshed(() => feed.page(this.cache, after))
   }
 
-  /** Reads with the numbers of the file read anew. */
-  #anew<T>(work: () => T): T {
+  /** Reads after refreshing the cache. */
+  #refreshed<T>(work: () => T): T {
     return this.snapshot(() => {
-      if (this.ground.refresh() !== 'same') this.#writers.suspect()
+      if (this.cache.refresh() !== 'same') this.#writers.invalidate()
       return work()
     })
   }
 
   #refuseNested(): void {
     if (this.db.inTransaction) throw busyHere('A transaction is open on this connection.')
-    if (!this.#suspect) return
-    this.#suspect = false
-    this.ground.forget()
-    this.#held.clear()
-    this.#writers.suspect()
+    if (!this.#stale) return
+    this.#stale = false
+    this.cache.forget()
+    this.#leased.clear()
+    this.#writers.invalidate()
   }
 }

@@ -1,35 +1,35 @@
-// stores/sqlite/driver.ts: the drivers of SQLite under one face, each loaded only when it is needed.
+// stores/sqlite/driver.ts: one interface to the SQLite drivers, each loaded only when it is needed.
 import { MillraceError } from '../../job/errors.js'
 import { cannotLoad, importPackage } from '../../store/packages.js'
 
-/** What goes into a statement and comes out of it. Integers are plain numbers: all of ours are below 2^53. */
+/** Parameters and columns of statements. Integers are plain numbers: all that Millrace stores are below 2^53. */
 export type Value = string | number | null
 
-/** One row, column by column. */
+/** One row, as an array of columns. */
 export type SqlRow = readonly Value[]
 
 /**
- * A prepared statement: the driver's own object, for speed. Rows come as arrays. The columns of a row must have names
- * of their own, which are not numbers: the oldest drivers give rows as objects.
+ * A prepared statement: the driver's own object, for speed. Rows are arrays. The columns of a row must have distinct
+ * names that are not numbers, because the oldest drivers return rows as objects.
  */
 export interface Statement {
-  /** Runs it and counts what it changed. Only for statements that answer no rows: the oldest drivers count none. */
+  /** Runs it and counts the changes. Only for statements that return no rows: for others the oldest drivers do not count. */
   run(...values: Value[]): { readonly changes: number | bigint }
-  /** The first row, or undefined where there is none. Only for statements that answer rows. */
+  /** The first row, or undefined if there is none. Only for statements that return rows. */
   get(...values: Value[]): SqlRow | undefined
-  /** All rows. Only for statements that answer rows. */
+  /** All rows. Only for statements that return rows. */
   all(...values: Value[]): SqlRow[]
 }
 
 /** One connection to a database. */
 export interface Database {
-  /** What the driver gave. */
+  /** The driver's own handle. */
   readonly handle: SqliteHandle
-  /** The file, absolute and with links followed; undefined in memory. */
+  /** The file, as an absolute path with links resolved; undefined in memory. */
   readonly path: string | undefined
   /** Prepares one statement. */
   prepare(sql: string): Statement
-  /** Runs statements that answer nothing. */
+  /** Runs statements that return nothing. */
   exec(sql: string): void
   /** Whether a transaction is open on this connection. */
   readonly inTransaction: boolean
@@ -40,11 +40,11 @@ export interface Database {
 /** A driver by the name of its module. */
 export type DriverName = 'node:sqlite' | '@photostructure/sqlite' | 'better-sqlite3'
 
-/** All drivers there are. */
+/** All supported drivers. */
 export const driverNames: readonly DriverName[] = ['node:sqlite', '@photostructure/sqlite', 'better-sqlite3']
 
 /**
- * An open database of the user's: a `Database` of better-sqlite3, or a `DatabaseSync` of node:sqlite or
+ * An open database of the user: a `Database` of better-sqlite3, or a `DatabaseSync` of node:sqlite or
  * `@photostructure/sqlite`.
  */
 export interface SqliteHandle {
@@ -54,13 +54,13 @@ export interface SqliteHandle {
     get(...values: never[]): unknown
     all(...values: never[]): unknown[]
   }
-  /** Runs statements that answer nothing. */
+  /** Runs statements that return nothing. */
   exec(sql: string): unknown
   /** Closes the connection. */
   close(): unknown
 }
 
-/** What the drivers have beyond their common face. */
+/** Members that only some of the drivers have. */
 interface NativeStatement extends Statement {
   setReturnArrays?(on: boolean): void
   setReadBigInts?(on: boolean): void
@@ -78,15 +78,15 @@ interface Native {
   readonly readonly?: boolean
 }
 
-/** What opens a file: the class of a driver. */
+/** The class of a driver, whose constructor opens a file. */
 export type DatabaseClass = new (path: string) => SqliteHandle
 
-/** Loads a driver: the one named, or else the best there is here. Throws MISSING_DRIVER where there is none. */
+/** Loads the driver named, or else the best one available here. Throws MISSING_DRIVER if there is none. */
 export async function loadDriver(name?: DriverName): Promise<DatabaseClass> {
   switch (name) {
     case 'node:sqlite': {
-      const own = builtIn()
-      if (own) return own
+      const nodeDriver = builtIn()
+      if (nodeDriver) return nodeDriver
       const message = `node:sqlite is part of Node from 22.13 on, and this is Node ${process.versions.node}. Install a driver: npm install ${packages['@photostructure/sqlite'].install}, and leave out 'driver'.`
       throw new MillraceError('MISSING_DRIVER', message, { details: { package: name, installed: false } })
     }
@@ -98,12 +98,12 @@ export async function loadDriver(name?: DriverName): Promise<DatabaseClass> {
   }
 }
 
-/** The driver inside Node, where it may be used without a flag. */
+/** The driver inside Node, if it can be used without a flag. */
 function builtIn(): DatabaseClass | undefined {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number)
   if (major < 22 || (major === 22 && minor < 13)) return undefined
   const { emitWarning } = process
-  // Node 22 warns that its SQLite is experimental. That is for us to weigh, not for our users; all else is passed on.
+  // Node 22 warns that its SQLite is experimental. That risk is ours to judge, not our users'. Other warnings are passed on.
   process.emitWarning = (warning: string | Error, ...rest: never[]) => {
     if (rest[0] !== 'ExperimentalWarning') emitWarning.call(process, warning, ...rest)
   }
@@ -117,20 +117,20 @@ function builtIn(): DatabaseClass | undefined {
   }
 }
 
-/** A memo of what was imported: a process that gives up its rights afterwards may not find the package again. */
-const known = new Map<DriverName, DatabaseClass>()
+/** Imported drivers: a process that drops its privileges afterwards may not be able to import the package again. */
+const importedDrivers = new Map<DriverName, DatabaseClass>()
 
-/** The packages that a driver can come from. */
+/** The packages that contain a driver. */
 const packages = {
-  // Its later majors are for versions of Node that have a driver of their own.
+  // Its later major versions are for versions of Node that have a driver of their own.
   '@photostructure/sqlite': { install: '@photostructure/sqlite@1', load: () => import('@photostructure/sqlite') },
   'better-sqlite3': { install: 'better-sqlite3', load: () => import('better-sqlite3') },
 } as const
 
-/** A driver from an optional package. */
+/** Imports a driver from an optional package. */
 async function imported(name: Exclude<DriverName, 'node:sqlite'>): Promise<DatabaseClass> {
-  const before = known.get(name)
-  if (before !== undefined) return before
+  const known = importedDrivers.get(name)
+  if (known !== undefined) return known
   const { install, load } = packages[name]
   const module = (await importPackage({ name, neededBy: 'SQLite', install, instead: BUILT_IN }, load)) as {
     DatabaseSync?: DatabaseClass
@@ -138,24 +138,25 @@ async function imported(name: Exclude<DriverName, 'node:sqlite'>): Promise<Datab
   }
   const found = module.DatabaseSync ?? module.default
   if (typeof found !== 'function') throw cannotLoad({ name, neededBy: 'SQLite' }, new Error('it exports no class'))
-  known.set(name, found)
+  importedDrivers.set(name, found)
   return found
 }
 
 const BUILT_IN = ' Or use Node 22.13 or later, which has its own.'
 
 /**
- * A connection of the store's own, which it closes. `path` is the file, or ':memory:'. Nothing ever waits inside SQLite,
- * where it would hold the event loop: some drivers begin with a timeout of seconds. `closed` is called when it is closed.
+ * Opens a connection of the store's own, which the store closes. `path` is the file, or ':memory:'. Nothing ever waits
+ * inside SQLite, which would block the event loop: some drivers start with a busy timeout of seconds. `onClose` is
+ * called when the connection is closed.
  */
-export function connect(Driver: DatabaseClass, path: string, closed: () => void = () => {}): Database {
+export function connect(Driver: DatabaseClass, path: string, onClose: () => void = () => {}): Database {
   const handle = new Driver(path)
   handle.exec('PRAGMA busy_timeout = 0')
-  return adapt(handle, closed)
+  return adapt(handle, onClose)
 }
 
-/** A connection on the user's own handle, which stays the user's to close; `left` is told instead. */
-export function adopt(handle: SqliteHandle, left: () => void = () => {}): Database {
+/** A connection on the user's own handle, which the user closes. Closing this one only calls `onClose`. */
+export function adopt(handle: SqliteHandle, onClose: () => void = () => {}): Database {
   const db = adapt(handle)
   return {
     handle,
@@ -165,7 +166,7 @@ export function adopt(handle: SqliteHandle, left: () => void = () => {}): Databa
     get inTransaction() {
       return db.inTransaction
     },
-    close: left,
+    close: onClose,
   }
 }
 
@@ -174,46 +175,46 @@ export function classOf(handle: SqliteHandle): DatabaseClass {
   return handle.constructor as DatabaseClass
 }
 
-/** The file of a handle, absolute and with links followed; undefined in memory. */
+/** The file of a handle, as an absolute path with links resolved; undefined in memory. */
 export function fileOf(handle: SqliteHandle): string | undefined {
-  const rows = arrays(handle.prepare('PRAGMA database_list') as NativeStatement).all()
+  const rows = withArrayRows(handle.prepare('PRAGMA database_list') as NativeStatement).all()
   const file = rows.find(([, name]) => name === 'main')?.[2]
   return typeof file === 'string' && file !== '' ? file : undefined
 }
 
-/** The first column of the first row that a statement gives. */
+/** The first column of the first row that a statement returns. */
 export function firstValue(handle: SqliteHandle, sql: string): Value | undefined {
-  return arrays(handle.prepare(sql) as NativeStatement).get()?.[0]
+  return withArrayRows(handle.prepare(sql) as NativeStatement).get()?.[0]
 }
 
-/** Whether a handle says of itself that it only reads; undefined where its driver does not tell. */
-export function saysReadOnly(handle: SqliteHandle): boolean | undefined {
+/** Whether a handle reports itself as read-only; undefined if its driver does not report it. */
+export function readOnlyFlag(handle: SqliteHandle): boolean | undefined {
   return (handle as Native).readonly
 }
 
-/** The face of a handle. `left` is given for a connection of the store's own, which is then closed with it. */
-function adapt(handle: SqliteHandle, left?: () => void): Database {
+/** Adapts a handle. With `onClose` the connection is the store's own, and closing it closes the handle. */
+function adapt(handle: SqliteHandle, onClose?: () => void): Database {
   const native = handle as Native
-  const tells = (['isTransaction', 'inTransaction'] as const).find((name) => native[name] !== undefined)
+  const transactionFlag = (['isTransaction', 'inTransaction'] as const).find((name) => native[name] !== undefined)
   const path = fileOf(handle)
-  const numbers = takesNumbers(native)
+  const numbered = bindsNumbersByPosition(native)
   let closed = false
   return {
     handle,
     path,
     prepare: (sql) => {
-      const statement = arrays(native.prepare(sql))
-      return numbers || !/\?\d/.test(sql) ? statement : named(statement)
+      const statement = withArrayRows(native.prepare(sql))
+      return numbered || !/\?\d/.test(sql) ? statement : bindingByName(statement)
     },
     exec: (sql) => void native.exec(sql),
     get inTransaction() {
-      return tells === undefined ? isNested(native) : native[tells] === true
+      return transactionFlag === undefined ? isNested(native) : native[transactionFlag] === true
     },
     close() {
-      if (left !== undefined && !closed) {
-        if (path !== undefined) emptyLog(native)
+      if (onClose !== undefined && !closed) {
+        if (path !== undefined) truncateWal(native)
         native.close()
-        left()
+        onClose()
       }
       closed = true
     },
@@ -221,18 +222,21 @@ function adapt(handle: SqliteHandle, left?: () => void): Database {
 }
 
 /**
- * Brings the log into the file. The last connection to close does so of itself, but `@photostructure/sqlite` 1 closes a
- * connection only when its statements are collected as garbage; until then the file alone would not be whole.
+ * Checkpoints the WAL into the file. SQLite does so when the last connection closes, but `@photostructure/sqlite` 1
+ * closes a connection only when its statements are garbage-collected. Until then the file alone would be incomplete.
  */
-function emptyLog(native: Native): void {
+function truncateWal(native: Native): void {
   try {
     native.exec('PRAGMA wal_checkpoint(TRUNCATE)')
   } catch {
-    // Then the next to open the file finds the log.
+    // The next connection that opens the file finds the WAL.
   }
 }
 
-/** Asks a driver that does not tell (Node before 22.16): a plain BEGIN takes no lock, and fails only inside another. */
+/**
+ * For a driver that does not report it (Node before 22.16): a plain BEGIN takes no lock, and fails only inside a
+ * transaction.
+ */
 function isNested(native: Native): boolean {
   try {
     native.exec('BEGIN')
@@ -243,8 +247,8 @@ function isNested(native: Native): boolean {
   return false
 }
 
-/** Makes a statement give its rows as arrays of plain values, whatever its database was told. */
-function arrays(statement: NativeStatement): Statement {
+/** Makes a statement return rows as arrays of plain values, whatever the settings of its database. */
+function withArrayRows(statement: NativeStatement): Statement {
   if (statement.raw) {
     if (statement.reader) {
       statement.raw(true)
@@ -269,8 +273,8 @@ function arrays(statement: NativeStatement): Statement {
   }
 }
 
-/** Whether a driver takes values by place for parameters with numbers (`?1`). */
-function takesNumbers(native: Native): boolean {
+/** Whether a driver binds values by position to numbered parameters (`?1`). */
+function bindsNumbersByPosition(native: Native): boolean {
   try {
     native.prepare('SELECT ?2 AS b, ?1 AS a').get(1, 2)
     return true
@@ -279,8 +283,8 @@ function takesNumbers(native: Native): boolean {
   }
 }
 
-/** To better-sqlite3, and to Node before 22.20 and 24.7, parameters with numbers are names: they are given as an object. */
-function named(statement: Statement): Statement {
+/** better-sqlite3, and Node before 22.20 and 24.7, treat numbered parameters as names. They take the values as an object. */
+function bindingByName(statement: Statement): Statement {
   const values = (list: readonly Value[]): Value =>
     Object.fromEntries(list.map((value, at) => [at + 1, value])) as never
   return {

@@ -1,13 +1,13 @@
-// stores/sqlite/errors.ts: what the drivers' errors mean, and how a user is told.
+// stores/sqlite/errors.ts: classifies the errors of drivers, and converts them to errors for users.
 import { statfsSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { MillraceError, isInstance } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 
-/** What went wrong, as far as it matters to what happens next. */
+/** Kinds of failures that are handled differently. */
 export type FailureKind = 'busy' | 'full' | 'corrupt' | 'invalid' | 'readonly' | 'unopenable' | 'large' | 'other'
 
-/** SQLite's primary result codes that mean one of these. Node's drivers give the number, better-sqlite3 the name. */
+/** SQLite's primary result codes by kind. Node's drivers report the number, better-sqlite3 the name. */
 const kinds: Readonly<Record<string, FailureKind>> = {
   3: 'readonly',
   PERM: 'readonly',
@@ -24,7 +24,7 @@ const kinds: Readonly<Record<string, FailureKind>> = {
   FULL: 'full',
   14: 'unopenable',
   CANTOPEN: 'unopenable',
-  // A race for the index of the log that SQLite has given up on.
+  // A race for the index of the WAL that SQLite has given up on.
   15: 'busy',
   PROTOCOL: 'busy',
   18: 'large',
@@ -35,8 +35,8 @@ const kinds: Readonly<Record<string, FailureKind>> = {
 
 const BUSY_SNAPSHOT = 517
 
-/** What SQLite says of them, for the one driver that leaves the number out: `all()` of `@photostructure/sqlite` does. */
-const words: readonly (readonly [said: string, kind: FailureKind])[] = [
+/** SQLite's messages by kind, for the one call that reports no number: `all()` of `@photostructure/sqlite`. */
+const messageKinds: readonly (readonly [start: string, kind: FailureKind])[] = [
   ['database is locked', 'busy'],
   ['database table is locked', 'busy'],
   ['locking protocol', 'busy'],
@@ -48,38 +48,39 @@ const words: readonly (readonly [said: string, kind: FailureKind])[] = [
   ['string or blob too big', 'large'],
 ]
 
-/** The kind of a failure that a driver threw. */
+/** Classifies an error that a driver threw. */
 export function failureKind(error: unknown): FailureKind {
   if (typeof error !== 'object' || error === null) return 'other'
-  // Longer than a string of JavaScript can be.
+  // Longer than a JavaScript string can be.
   if (error instanceof RangeError && error.message === 'Invalid string length') return 'large'
   const { code, errcode, message } = error as { code?: unknown; errcode?: unknown; message?: unknown }
   // The low byte is the primary code: 517, BUSY_SNAPSHOT, is a kind of 5, BUSY.
   if (typeof errcode === 'number') return kinds[errcode & 0xff] ?? 'other'
-  if (code === 'ERR_SQLITE_ERROR') return words.find(([said]) => String(message).startsWith(said))?.[1] ?? 'other'
+  if (code === 'ERR_SQLITE_ERROR')
+    return messageKinds.find(([start]) => String(message).startsWith(start))?.[1] ?? 'other'
   if (typeof code !== 'string' || !code.startsWith('SQLITE_')) return 'other'
   return kinds[code.split('_')[1] ?? ''] ?? 'other'
 }
 
-/** Whether somebody else holds the file just now, so that the same work may succeed in a moment. */
+/** Whether another connection has the file locked, so that a retry may succeed soon. */
 export function isBusy(error: unknown): boolean {
   return failureKind(error) === 'busy'
 }
 
-/** A failure that counts as busy: what is needed is held within this process, where SQLite sees no conflict. */
+/** An error that counts as busy, for a conflict within this process that SQLite does not see. */
 export function busyHere(message: string): Error {
   return Object.assign(new Error(message), { code: 'SQLITE_BUSY' })
 }
 
 /**
- * The error a user is given for what a driver threw while working on a file (undefined: in memory). An error that is
- * Millrace's own already is answered as it is.
+ * The error for a user, for an error that a driver threw while working on a file (undefined: in memory). An error of
+ * Millrace is returned unchanged.
  */
 export function toStoreError(error: unknown, path: string | undefined): MillraceError {
   if (isInstance(error, MillraceError)) return error
   const file = nameOf(path)
   const options = { cause: error, details: path === undefined ? {} : { path } }
-  const said = describeError(error).message
+  const message = describeError(error).message
   switch (failureKind(error)) {
     case 'busy':
       return new MillraceError(
@@ -110,7 +111,7 @@ export function toStoreError(error: unknown, path: string | undefined): Millrace
     case 'large':
       return new MillraceError(
         'DATA_TOO_LARGE',
-        `SQLite takes no values of this size (${said}). Nothing was written; keep the bulk elsewhere and send a reference to it.`,
+        `SQLite takes no values of this size (${message}). Nothing was written; keep the bulk elsewhere and send a reference to it.`,
         options,
       )
     case 'unopenable':
@@ -118,13 +119,13 @@ export function toStoreError(error: unknown, path: string | undefined): Millrace
       if (path !== undefined && hasNoSpace(path)) return fullError(file, options)
       return new MillraceError(
         'DATABASE_FAILED',
-        `${capital(file)} failed: ${said}. The driver's own error is in \`cause\`; check the disk, and that it is a local one.`,
+        `${capital(file)} failed: ${message}. The driver's own error is in \`cause\`; check the disk, and that it is a local one.`,
         options,
       )
   }
 }
 
-/** How messages speak of a file. */
+/** How messages name a file. */
 export function nameOf(path: string | undefined): string {
   return path === undefined ? 'the database in memory' : `the database file ${path}`
 }
@@ -137,7 +138,7 @@ function fullError(file: string, options: { readonly cause: unknown; readonly de
   )
 }
 
-/** A full disk shows as a failure of input and output where SQLite maps memory onto a file. */
+/** Where SQLite memory-maps a file, a full disk shows as an I/O error. */
 function hasNoSpace(path: string): boolean {
   try {
     return statfsSync(dirname(path)).bavail === 0
@@ -150,7 +151,7 @@ function capital(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1)
 }
 
-/** The error for a transaction that has read what is too old now to be written upon; undefined for other failures. */
+/** The error for a transaction whose snapshot is too old to write to; undefined for other failures. */
 export function staleError(error: unknown, path: string | undefined): MillraceError | undefined {
   const { code, errcode } = (typeof error === 'object' && error !== null ? error : {}) as {
     code?: unknown
@@ -164,7 +165,7 @@ export function staleError(error: unknown, path: string | undefined): MillraceEr
   )
 }
 
-/** Whether a row was refused because what must be unique is taken. */
+/** Whether a row was refused by a uniqueness constraint. */
 export function isConstraint(error: unknown): boolean {
   if (typeof error !== 'object' || error === null) return false
   const { code, errcode } = error as { code?: unknown; errcode?: unknown }
@@ -172,8 +173,8 @@ export function isConstraint(error: unknown): boolean {
   return typeof code === 'string' && code.startsWith('SQLITE_CONSTRAINT')
 }
 
-/** The error for a file that was deleted or replaced while it was open: what is written to it would be lost. */
-export function gone(path: string): MillraceError {
+/** The error for a file that was deleted or replaced while it was open: writes to it would be lost. */
+export function fileGone(path: string): MillraceError {
   return new MillraceError(
     'DATABASE_GONE',
     `The database file ${path} was deleted or replaced while it was open. Nothing was written; put it back and start anew.`,
@@ -181,7 +182,7 @@ export function gone(path: string): MillraceError {
   )
 }
 
-/** The error for a file in which commits are missing that were durable, as this process knows. */
+/** The error for a file that lacks commits that this process made durable. */
 export function overwritten(path: string | undefined): MillraceError {
   return new MillraceError(
     'DATABASE_OVERWRITTEN',

@@ -1,4 +1,4 @@
-// stores/sqlite/events.ts: who is told what after a commit, through this handle or another on the same file.
+// stores/sqlite/events.ts: publishes notices to the watchers of this handle and of other handles on the same file.
 import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, Revoked, StoreEvent, WatchOptions } from '../../store/store.js'
@@ -14,113 +14,116 @@ import type { Cache } from './cache.js'
 import type { Notices } from './notices.js'
 import type { Transaction } from './transaction.js'
 
-/** Notices kept for handles that are slow to read them, and read at a time. */
-const NOTICES = 1_000
-const PAGE_NOTICES = 200
+/** Notices kept for handles that read slowly, and notices read at a time. */
+const NOTICES_KEPT = 1_000
+const NOTICES_READ = 200
 
-/** Bytes of events in a row, about: what a commit has to tell takes several where it is more. */
+/** Approximate number of bytes of events per row; the events of a commit take several rows if they are larger. */
 const ROW_BYTES = PAGE_BYTES / 4
 
-/** What bounds the events that are kept. */
+/** How many events are kept. */
 export interface RingBounds {
   readonly ring: number
   readonly ringBytes: number
 }
 
-/** How the feed reads when it is not in the middle of a transaction. */
+/** How the feed reads outside of transactions. */
 export interface FeedReads {
-  /** Has the store call `look` soon, and again where that fails. */
-  soon(): void
+  /** Makes the store call `readNotices` soon, and retries it if it fails. */
+  readSoon(): void
   /** Reads a page of events, as `page` does. */
   page(after: number): Promise<EventPage>
-  readonly pauses: Waits
+  readonly waits: Waits
 }
 
 /** The watchers of one handle. */
 export class EventFeed {
-  /** This handle among those on the file. */
+  /** Identifies this handle among all handles on the file. */
   readonly #id: string
   readonly #bounds: RingBounds
   readonly #reads: FeedReads | undefined
   readonly #listeners = new Listeners()
-  readonly #resuming: Resuming | undefined
-  /** The last event that was told here, and the last notice of another handle that was read. */
+  readonly #resumeReader: Resuming | undefined
+  /** The last event that was published here, and the last notice of another handle that was read. */
   #position: number | undefined
   #notice: number | undefined
-  /** Whether this handle is known to the others as watching, and as watching events. */
-  #known = { until: -Infinity, eventsUntil: -Infinity }
+  /** Until when this handle is announced to the others as watching, and as watching events. */
+  #announced = { until: -Infinity, eventsUntil: -Infinity }
 
-  /** Without `reads`, nobody can watch here. */
+  /** Without `reads`, there can be no watchers. */
   constructor(id: string, bounds: RingBounds, reads?: FeedReads) {
     this.#id = id
     this.#bounds = bounds
     this.#reads = reads
     if (reads === undefined) return
     const source = { page: (after: number) => reads.page(after), position: () => this.#position }
-    this.#resuming = new Resuming(this.#listeners, source, reads.pauses)
+    this.#resumeReader = new Resuming(this.#listeners, source, reads.waits)
   }
 
-  /** Whether anybody watches here. */
+  /** Whether there are any watchers. */
   get watched(): boolean {
     return this.#listeners.any
   }
 
-  /** Whether the others have to be told who watches here before the next commit. */
+  /** Whether new watchers must be announced to other handles before the next commit. */
   get isNew(): boolean {
     return this.#listeners.anyNew
   }
 
-  /** Begins to tell a listener about commits, from the next transaction on. */
-  watch(options: WatchOptions, listener: (notice: Notice) => void, left: () => void): Stop {
-    return this.#listeners.add(options, listener, left)
+  /** Adds a listener, which gets notices from the next transaction on. */
+  watch(options: WatchOptions, listener: (notice: Notice) => void, onStop: () => void): Stop {
+    return this.#listeners.add(options, listener, onStop)
   }
 
-  /** Lets all of them go. */
+  /** Removes all watchers. */
   close(): void {
     this.#listeners.clear()
   }
 
   /**
-   * Tells the other handles, inside a transaction of its own, who watches here; finds out where new watchers begin.
-   * Answers what to do once that is durable.
+   * Announces the watchers here to other handles, inside a transaction of its own, and sets where new watchers start.
+   * Returns a function to call once that is durable.
    */
-  announce(ground: Cache, now: Time): () => void {
-    const { sql } = ground
+  announce(cache: Cache, now: Time): () => void {
+    const { sql } = cache
     const events = this.#listeners.anyEvents
     const until = this.watched ? now + PRESENT_FOR : now
-    const known = { until, eventsUntil: events ? until + LINGER : Math.min(this.#known.eventsUntil, now + LINGER) }
-    if (events && ground.numbers.unrecorded > 0) {
-      this.#skip(ground)
-      for (const what of ['event', 'floor', 'unrecorded'] as const) sql.setNumber.run(what, ground.numbers[what])
+    const announced = {
+      until,
+      eventsUntil: events ? until + LINGER : Math.min(this.#announced.eventsUntil, now + LINGER),
+    }
+    if (events && cache.numbers.unrecorded > 0) {
+      this.#skipUnrecorded(cache)
+      for (const what of ['event', 'floor', 'unrecorded'] as const) sql.setNumber.run(what, cache.numbers[what])
     }
     sql.dropPeers.run(now)
-    sql.setPeer.run(this.#id, known.until, Math.max(known.eventsUntil, 0))
-    ground.forgetPeers()
-    const { event, notice } = ground.numbers
-    const fresh = this.#listeners.fresh()
+    sql.setPeer.run(this.#id, announced.until, Math.max(announced.eventsUntil, 0))
+    cache.forgetPeers()
+    const { event, notice } = cache.numbers
+    const newWatchers = this.#listeners.fresh()
     return () => {
-      this.#known = known
+      this.#announced = announced
       this.#notice = this.watched ? (this.#notice ?? notice) : undefined
       if (events) this.#position ??= event
-      // It may have slept, or its clock was set, and nothing was recorded for it meanwhile: the look finds the gap.
-      if (this.#position !== undefined && this.#position < event) this.#reads?.soon()
-      for (const watcher of fresh) {
-        if (watcher.events && watcher.from !== undefined) this.#resuming?.begin(watcher, watcher.from)
+      // The process may have slept, or its clock was set, and nothing was recorded for it meanwhile: the read finds the gap.
+      if (this.#position !== undefined && this.#position < event) this.#reads?.readSoon()
+      for (const watcher of newWatchers) {
+        if (watcher.events && watcher.from !== undefined) this.#resumeReader?.begin(watcher, watcher.from)
         else watcher.since = event
       }
       if (!events) this.#position = undefined
     }
   }
 
-  /** Events have gone by unrecorded: nobody can resume from before here. */
-  #skip({ sql, numbers }: Cache): void {
+  /** Marks that events were not recorded, so that no watcher can resume from before here. */
+  #skipUnrecorded({ sql, numbers }: Cache): void {
     sql.dropEvents.run(numbers.event)
     numbers.event++
     numbers.floor = numbers.event
     numbers.unrecorded = 0
   }
 
-  /** A page of the events after a number, from the oldest on that are held; within a snapshot. */
+  /** A page of the events after a number, or of the oldest events kept. Call it within a snapshot. */
   page({ sql, numbers }: Cache, after: number): EventPage {
     const { event, floor } = numbers
     const gap = after < floor || after > event
@@ -132,97 +135,103 @@ export class EventFeed {
       const [end, body] = row as [number, string]
       bytes += body.length
       if (last > since && (bytes > PAGE_BYTES || end > since + PAGE_EVENTS)) return { events, gap, last, more: true }
-      for (const told of JSON.parse(body) as StoreEvent[]) {
-        if (Number(told.cursor) > since) events.push(storedEvent(told))
+      for (const event of JSON.parse(body) as StoreEvent[]) {
+        if (Number(event.cursor) > since) events.push(storedEvent(event))
       }
       last = end
     }
   }
 
   /** Whether a commit made now should record its events. */
-  recording(ground: Cache, now: Time): boolean {
-    return this.#listeners.anyEvents || ground.peers.some(({ eventsUntil }) => eventsUntil > now)
-  }
-
-  /** Writes what a commit has to tell into the file, for other handles and for those who resume. Tells whether to wake them. */
-  record({ ground, sql, numbers, news, now }: Transaction): boolean {
-    if (!news.recording) numbers.unrecorded = 1
-    else if (news.events.length > 0) {
-      if (numbers.unrecorded > 0) this.#skip(ground)
-      for (const part of parts(news.events)) {
-        for (const event of part) event.cursor = String(++numbers.event)
-        const body = JSON.stringify(part)
-        sql.addEvents.run(numbers.event, numbers.bytes, body)
-        numbers.bytes += body.length
-      }
-      this.#trim(ground)
-    }
-    if (!ground.peers.some(({ id, until }) => id !== this.#id && until > now)) return false
-    if (news.hints) {
-      sql.addNotice.run(++numbers.notice, this.#id, JSON.stringify(hintsOf(news)))
-      sql.dropNotices.run(numbers.notice - NOTICES)
-    }
-    return news.any
+  recording(cache: Cache, now: Time): boolean {
+    return this.#listeners.anyEvents || cache.peers.some(({ eventsUntil }) => eventsUntil > now)
   }
 
   /**
-   * Drops the oldest events, by row; the last is held in any case. The floor is kept in the file, because
-   * others on it may hold more or fewer.
+   * Writes the notices of a commit to the file, for other handles and for watchers that resume. Returns whether to wake
+   * them.
+   */
+  record({ cache, sql, numbers, notices, now }: Transaction): boolean {
+    if (!notices.recording) numbers.unrecorded = 1
+    else if (notices.events.length > 0) {
+      if (numbers.unrecorded > 0) this.#skipUnrecorded(cache)
+      for (const chunk of chunks(notices.events)) {
+        for (const event of chunk) event.cursor = String(++numbers.event)
+        const body = JSON.stringify(chunk)
+        sql.addEvents.run(numbers.event, numbers.bytes, body)
+        numbers.bytes += body.length
+      }
+      this.#trim(cache)
+    }
+    if (!cache.peers.some(({ id, until }) => id !== this.#id && until > now)) return false
+    if (notices.hints) {
+      sql.addNotice.run(++numbers.notice, this.#id, JSON.stringify(hintsOf(notices)))
+      sql.dropNotices.run(numbers.notice - NOTICES_KEPT)
+    }
+    return notices.any
+  }
+
+  /**
+   * Drops the oldest events, row by row, but never the last row. The file stores the floor, because other handles may
+   * keep more or fewer events.
    */
   #trim({ sql, numbers }: Cache): void {
     const { ring, ringBytes } = this.#bounds
     for (;;) {
-      const [last, start] = sql.heldAfter.get(numbers.floor) as [number, number]
+      const [last, start] = sql.eventRowAfter.get(numbers.floor) as [number, number]
       if (last === numbers.event || (last > numbers.event - ring && numbers.bytes - start <= ringBytes)) break
       numbers.floor = last
     }
     sql.dropEvents.run(numbers.floor)
   }
 
-  /** Tells the watchers here what a commit through this handle had to tell, soon. */
-  publish(news: Notices): void {
-    if (!this.watched || !news.any) return
-    const hints = hintsOf(news)
-    const first = news.events[0]
+  /** Publishes the notices of a commit through this handle to the watchers here. */
+  publish(notices: Notices): void {
+    if (!this.watched || !notices.any) return
+    const hints = hintsOf(notices)
+    const first = notices.events[0]
     if (first !== undefined && Number(first.cursor) - 1 === this.#position) {
-      this.#position = Number(news.events.at(-1)!.cursor)
-      this.#listeners.tell(hints, news.events, false)
+      this.#position = Number(notices.events.at(-1)!.cursor)
+      this.#listeners.tell(hints, notices.events, false)
       return
     }
-    // Others may have told something before this, which has to come first.
-    if (first !== undefined) this.#reads?.soon()
+    // Other handles may have recorded events before these, which must be published first.
+    if (first !== undefined) this.#reads?.readSoon()
     this.#listeners.tell(hints, NO_EVENTS, false)
   }
 
-  /** Reads a page of what other handles have told since, and passes it on; within a snapshot. Tells whether there was anything. */
-  look(ground: Cache): boolean {
+  /**
+   * Reads a page of the notices of other handles, and publishes it here. Call it within a snapshot. Returns whether
+   * there was anything.
+   */
+  readNotices(cache: Cache): boolean {
     if (this.#notice === undefined) return false
     const work = new Set<string>()
     const due: Hints['due'][number][] = []
     const revoked: Revoked[] = []
-    const notices = ground.sql.noticesAfter.all(this.#notice, PAGE_NOTICES) as [number, string, string][]
-    const missed = notices.length > 0 && notices[0]![0] > this.#notice + 1 // it was so slow that some are gone
-    for (const [n, origin, body] of notices) {
-      this.#notice = n
+    const notices = cache.sql.noticesAfter.all(this.#notice, NOTICES_READ) as [number, string, string][]
+    const missed = notices.length > 0 && notices[0]![0] > this.#notice + 1 // it read too slowly
+    for (const [number, origin, body] of notices) {
+      this.#notice = number
       if (origin === this.#id) continue
-      const told = JSON.parse(body) as Hints
-      for (const queue of told.work) work.add(queue)
-      due.push(...told.due)
-      revoked.push(...told.revoked)
+      const hints = JSON.parse(body) as Hints
+      for (const queue of hints.work) work.add(queue)
+      due.push(...hints.due)
+      revoked.push(...hints.revoked)
     }
-    const page = this.#position === undefined ? undefined : this.page(ground, this.#position)
+    const page = this.#position === undefined ? undefined : this.page(cache, this.#position)
     if (page !== undefined) this.#position = page.last
-    if (page?.more === true || notices.length === PAGE_NOTICES) this.#reads?.soon()
+    if (page?.more === true || notices.length === NOTICES_READ) this.#reads?.readSoon()
     const { events = NO_EVENTS, gap = false } = page ?? {}
-    const told: Hints = { work: [...work], due, revoked, ...(missed && { missed }) }
-    const any = anyHints(told) || events.length > 0 || gap
-    if (any) this.#listeners.tell(told, events, gap)
-    return any
+    const hints: Hints = { work: [...work], due, revoked, ...(missed && { missed }) }
+    const found = anyHints(hints) || events.length > 0 || gap
+    if (found) this.#listeners.tell(hints, events, gap)
+    return found
   }
 }
 
-/** The events of a commit in rows that pages can be made of; most are small enough for one. */
-function* parts(events: readonly EventDraft[]): Generator<readonly EventDraft[]> {
+/** Splits the events of a commit into rows that pages can be made of; most commits need one row. */
+function* chunks(events: readonly EventDraft[]): Generator<readonly EventDraft[]> {
   let from = 0
   let bytes = 0
   for (const [at, event] of events.entries()) {
@@ -235,10 +244,10 @@ function* parts(events: readonly EventDraft[]): Generator<readonly EventDraft[]>
   yield from === 0 ? events : events.slice(from)
 }
 
-function hintsOf(news: Notices): Hints {
+function hintsOf(notices: Notices): Hints {
   return {
-    work: [...news.work],
-    due: Array.from(news.due, ([queue, at]) => ({ queue, at })),
-    revoked: news.revoked,
+    work: [...notices.work],
+    due: Array.from(notices.due, ([queue, at]) => ({ queue, at })),
+    revoked: notices.revoked,
   }
 }

@@ -1,4 +1,4 @@
-// stores/sqlite/find.ts: finds jobs, page by page, in the order of their insertion.
+// stores/sqlite/find.ts: finds jobs, page by page, in insertion order.
 import { jobStates } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
@@ -9,17 +9,17 @@ import type { Cache } from './cache.js'
 import { listing } from './sql.js'
 import type { Listing } from './sql.js'
 
-/** Jobs in a page, unless the query says otherwise. */
-const PAGE = 100
+/** Default number of jobs in a page. */
+const PAGE_SIZE = 100
 
-/** Prepares the statement of a listing, or has it. */
+/** Returns the prepared statement of a listing. */
 export type Lister = (listing: Listing) => Statement
 
-/** Prepares listings as they are first asked for. */
+/** Prepares each listing when it is first used. */
 export function lister(prepare: (sql: string) => Statement): Lister {
   const prepared = new Map<string, Statement>()
-  return (asked) => {
-    const text = listing(asked)
+  return (wanted) => {
+    const text = listing(wanted)
     let statement = prepared.get(text)
     if (statement === undefined) prepared.set(text, (statement = prepare(text)))
     return statement
@@ -27,20 +27,20 @@ export function lister(prepare: (sql: string) => Statement): Lister {
 }
 
 /** One page of the jobs that match. Its cursor is the number of its last job. */
-export function find(ground: Cache, list: Lister, query: Query): Page<JobRecord> {
-  const { limit = PAGE, bytes: most = READ_BYTES } = query
-  const lists = listings(ground, query)
-  // Of many lists, a page holds few of each.
+export function find(cache: Cache, list: Lister, query: Query): Page<JobRecord> {
+  const { limit = PAGE_SIZE, bytes: maxBytes = READ_BYTES } = query
+  const lists = listings(cache, query)
+  // With many listings, a page contains few jobs of each.
   const first = Math.min(limit + 1, Math.max(8, Math.ceil((2 * limit) / Math.max(1, lists.length))))
-  const streams = lists.map(([asked, value]) => numbersOf(list(asked), value, query, first, limit + 1))
+  const streams = lists.map(([wanted, value]) => seqsOf(list(wanted), value, query, first, limit + 1))
   const compare = query.order === 'newest' ? (a: number, b: number) => b - a : (a: number, b: number) => a - b
   const items: JobRecord[] = []
   let bytes = 0
   let last: number | undefined
   for (const seq of merge(streams, compare)) {
-    if (items.length >= limit || (bytes >= most && last !== undefined))
+    if (items.length >= limit || (bytes >= maxBytes && last !== undefined))
       return { items, ...(last !== undefined && { cursor: String(last) }) }
-    const { job } = ground.bySeq(seq)
+    const { job } = cache.bySeq(seq)
     items.push(job)
     bytes += bytesOfRecord(job)
     last = seq
@@ -48,17 +48,17 @@ export function find(ground: Cache, list: Lister, query: Query): Page<JobRecord>
   return { items }
 }
 
-/** The numbers of a list, read as far as they are asked for: a few, then more at a time. */
-function* numbersOf(
+/** The numbers of jobs in a listing, read on demand: a few, then more at a time. */
+function* seqsOf(
   statement: Statement,
   value: Value,
   query: Query,
   first: number,
-  most: number,
+  maxCount: number,
 ): Generator<number, undefined> {
   const { states, names, kind, queue, chain, parent, group, cursor, order } = query
   let from = cursor === undefined ? (order === 'newest' ? Number.MAX_SAFE_INTEGER : -1) : Number(cursor)
-  for (let count = first; ; count = Math.min(most, 2 * count)) {
+  for (let count = first; ; count = Math.min(maxCount, 2 * count)) {
     const rows = statement.all(
       value,
       from,
@@ -77,8 +77,8 @@ function* numbersOf(
   }
 }
 
-/** The narrowest listings that together hold all that match, each once, and what each is asked for. */
-function listings(ground: Cache, query: Query): readonly (readonly [Listing, Value])[] {
+/** The narrowest listings that together contain every match exactly once, each with the value of its first parameter. */
+function listings(cache: Cache, query: Query): readonly (readonly [Listing, Value])[] {
   const order = query.order ?? 'oldest'
   if (query.chain !== undefined) {
     return [
@@ -91,29 +91,29 @@ function listings(ground: Cache, query: Query): readonly (readonly [Listing, Val
   const filters = [queue, states, names, kind, group]
   if (filters.every((each) => each === undefined)) return [[{ by: 'all', order }, null]]
   const ids =
-    query.queue === undefined ? ground.sql.queues.all().map(([id]) => id!) : [ground.queue(query.queue)].filter(isKnown)
+    query.queue === undefined ? cache.sql.queues.all().map(([id]) => id!) : [cache.queue(query.queue)].filter(isKnown)
   const found: [Listing, Value][] = []
   for (const id of ids) {
     if (query.kind === 'schedule') found.push([{ by: 'schedule', order }, id])
     else if (query.group === undefined) {
-      for (const [by, value] of heldIn(ground, id as number, query)) found.push([{ by, order }, value])
+      for (const [by, value] of lanesIn(cache, id as number, query)) found.push([{ by, order }, value])
     } else if (query.states === undefined) found.push([{ by: 'group', order }, id])
     else for (const state of new Set(query.states)) found.push([{ by: `group ${state}`, order }, id])
   }
   return found
 }
 
-/** What a queue holds of the names and states asked for: lanes by state; and what runs in it, whatever its lane. */
-function heldIn(ground: Cache, queue: number, { states, names, kind }: Query): readonly (readonly [JobState, Value])[] {
+/** The listings of a queue for the names and states of a query: one per lane and state, and one for all active jobs. */
+function lanesIn(cache: Cache, queue: number, { states, names, kind }: Query): readonly (readonly [JobState, Value])[] {
   const wanted = new Set<string>(states ?? jobStates)
   const found = new Map<string, readonly [JobState, Value]>()
   const add = (by: JobState, value: number): void => void found.set(`${by} ${value}`, [by, value])
   if (wanted.has('active')) add('active', queue)
-  for (const [lane, name, what] of ground.sql.heldIn.all(queue) as [number, string, string][]) {
+  for (const [lane, name, what] of cache.sql.laneCounts.all(queue) as [number, string, string][]) {
     if (names !== undefined && !names.includes(name)) continue
     // Schedules are counted as such, whatever their state.
-    const held = what === 'schedule' ? (kind === 'job' ? [] : jobStates) : jobStates.filter((state) => state === what)
-    for (const state of held) if (state !== 'active' && wanted.has(state)) add(state, lane)
+    const listed = what === 'schedule' ? (kind === 'job' ? [] : jobStates) : jobStates.filter((state) => state === what)
+    for (const state of listed) if (state !== 'active' && wanted.has(state)) add(state, lane)
   }
   return [...found.values()]
 }

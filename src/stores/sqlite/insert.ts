@@ -1,4 +1,4 @@
-// stores/sqlite/insert.ts: adds jobs with their edges; many alike in one statement.
+// stores/sqlite/insert.ts: adds jobs with their edges; equal plain jobs many at a time in one statement.
 import type { Insert, NewJob } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
@@ -11,26 +11,26 @@ import { isConstraint } from './errors.js'
 import { keyHolder, takeKey } from './dedup.js'
 import { isBulky, nullable } from './rows.js'
 import type { Lane } from './rows.js'
-import { RUNS } from './sql.js'
+import { INSERT_SIZES } from './sql.js'
 import type { Transaction } from './transaction.js'
 
-/** Adds a job and answers its record, or says why not; nothing is written before all is known to be well. */
+/** Adds a job and returns its record, or returns why it is refused. Nothing is written before all checks have passed. */
 export function insert(tx: Transaction, { job, edges }: Insert): JobRecord | Refused {
-  const { ground, now } = tx
-  // Where nothing else can refuse it, the index of ids does; elsewhere the id has to be asked for first.
-  const asked = job.dedup !== undefined || edges.length > 0 || isBounded(tx, job)
-  const standing = asked ? ground.byId(job.id) : undefined
-  if (standing !== undefined) return duplicate(job.id, standing.job)
+  const { cache, now } = tx
+  // If nothing else can refuse the job, the unique index of ids does. Otherwise the id must be checked first.
+  const checksId = job.dedup !== undefined || edges.length > 0 || isBounded(tx, job)
+  const existing = checksId ? cache.byId(job.id) : undefined
+  if (existing !== undefined) return duplicate(job.id, existing.job)
   if (job.dedup !== undefined) {
     const holder = keyHolder(tx, job.dedup.key)
-    if (holder !== undefined) return duplicate(holder, ground.byId(holder)?.job)
+    if (holder !== undefined) return duplicate(holder, cache.byId(holder)?.job)
   }
   const found = edges.length === 0 ? undefined : newEdges(tx, job.id, edges, [])
   if (typeof found === 'string') return missing(found)
   const full = job.kind === 'job' && isBounded(tx, job) ? isFull(tx, job) : undefined
   if (full !== undefined) return full
 
-  const lane = ground.laneOf(job)
+  const lane = cache.laneOf(job)
   const record = createRecord(
     job,
     found?.map(({ state }) => state),
@@ -38,11 +38,11 @@ export function insert(tx: Transaction, { job, edges }: Insert): JobRecord | Ref
     tx.numbers.fence,
     now,
   )
-  const seq = record.group === undefined ? numberOf(record) : tx.next(false)
+  const seq = record.group === undefined ? seqOf(record) : tx.next(false)
   try {
     write(tx, seq, lane, record)
   } catch (error) {
-    if (isConstraint(error)) return duplicate(job.id, ground.byId(job.id)!.job)
+    if (isConstraint(error)) return duplicate(job.id, cache.byId(job.id)!.job)
     throw error
   }
   if (found !== undefined) addEdges(tx, seq, found, 0)
@@ -50,41 +50,40 @@ export function insert(tx: Transaction, { job, edges }: Insert): JobRecord | Ref
     const { key, window } = job.dedup
     takeKey(tx, key, job.id, window === undefined ? undefined : now + window)
   }
-  added(tx, lane, record)
+  countAdded(tx, lane, record)
   return record
 }
 
-/** The number of a new job without a group, from which its place was made. */
-function numberOf({ ord }: JobRecord): number {
+/** The insertion number of a new job without a group, from which its order was derived. */
+function seqOf({ ord }: JobRecord): number {
   return ord < 0 ? -1 - ord : ord
 }
 
-function added(tx: Transaction, lane: Lane, record: JobRecord): void {
-  tx.placed(lane, record, undefined, undefined)
-  if (record.kind === 'job') tx.counts.happened(lane.queue, 'added')
+function countAdded(tx: Transaction, lane: Lane, record: JobRecord): void {
+  tx.jobChanged(lane, record, undefined, undefined)
+  if (record.kind === 'job') tx.counts.lifetime(lane.queue, 'added')
 }
 
-/** Whether there is a bound on the backlog of a job's queue, or of some group if it has one. */
-function isBounded({ ground }: Transaction, { queue, group }: NewJob): boolean {
-  const { backlog, groupsFull } = ground.bounds(queue)
-  return backlog !== Infinity || (groupsFull && group !== undefined)
+/** Whether there is a limit on the backlog of a job's queue, or of some group if the job has one. */
+function isBounded({ cache }: Transaction, { queue, group }: NewJob): boolean {
+  const { backlog, groupBacklogs } = cache.bounds(queue)
+  return backlog !== Infinity || (groupBacklogs && group !== undefined)
 }
 
-/** Whether there is no room for a job, in its queue or for its group. */
-function isFull({ sql, ground, counts }: Transaction, { id, queue, group }: NewJob): Refused | undefined {
-  const bounds = ground.bounds(queue)
-  const of = ground.queue(queue)
+/** Refuses a job if the backlog of its queue or of its group is full. */
+function isFull({ sql, cache, counts }: Transaction, { id, queue, group }: NewJob): Refused | undefined {
+  const bounds = cache.bounds(queue)
+  const queueId = cache.queue(queue)
   if (bounds.backlog !== Infinity) {
     counts.flush(sql)
-    const backlog = of === undefined ? 0 : (sql.backlogIn.get(of)![0] as number)
+    const backlog = queueId === undefined ? 0 : (sql.backlogIn.get(queueId)![0] as number)
     if (backlog >= bounds.backlog) return { ok: false, why: 'full', id }
   }
-  const most = (group === undefined ? undefined : bounds.group(group)?.backlog) ?? Infinity
-  if (most === Infinity || of === undefined || ground.groups.backlog(of, group!) < most) return undefined
-  const oldest = sql.oldestOfGroup.get(of, group!)![0] as number | null
-  return oldest === null
-    ? { ok: false, why: 'full', id }
-    : { ok: false, why: 'full', id, job: ground.bySeq(oldest).job }
+  const maxBacklog = (group === undefined ? undefined : bounds.group(group)?.backlog) ?? Infinity
+  if (maxBacklog === Infinity || queueId === undefined || cache.groups.backlog(queueId, group!) < maxBacklog)
+    return undefined
+  const oldest = sql.oldestOfGroup.get(queueId, group!)![0] as number | null
+  return oldest === null ? { ok: false, why: 'full', id } : { ok: false, why: 'full', id, job: cache.bySeq(oldest).job }
 }
 
 function write({ sql }: Transaction, seq: number, lane: Lane, job: JobRecord): void {
@@ -122,7 +121,7 @@ function bounded(attempts: number): number | null {
   return attempts === Infinity ? null : attempts
 }
 
-/** Whether nothing is special about a new job: it waits, and nobody has to be asked about it. */
+/** Whether a new job is plain: it waits, and needs no further checks. */
 export function isPlain({ job, edges }: Insert): boolean {
   return (
     edges.length === 0 &&
@@ -135,47 +134,47 @@ export function isPlain({ job, edges }: Insert): boolean {
   )
 }
 
-/** Whether two plain jobs differ in no more than id, data, and which group they have. */
-export function isSame(a: NewJob, b: NewJob): boolean {
+/** Whether two plain jobs differ only in id, data and group. */
+export function canWriteTogether(a: NewJob, b: NewJob): boolean {
   return isAlike(a, b) && isBulky(a.data) === isBulky(b.data) && (a.group === undefined) === (b.group === undefined)
 }
 
 /**
- * Adds plain jobs that are alike, many at a time, and answers their records in order: as many as could be added so. The
- * first one left is to be added by itself: it may have a name that is taken.
+ * Adds equal plain jobs, many at a time, and returns the records of those that could be added so, in order. The first
+ * job that is left must be added by itself: its id may be taken.
  */
-export function insertAlike(tx: Transaction, jobs: readonly NewJob[]): readonly JobRecord[] {
+export function insertEqual(tx: Transaction, jobs: readonly NewJob[]): readonly JobRecord[] {
   const records: JobRecord[] = []
   const first = jobs[0]!
   if (isBounded(tx, first)) return records
-  const lane = tx.ground.laneOf(first)
+  const lane = tx.cache.laneOf(first)
   if (lane.shared) {
-    tx.ground.groups.learn(
+    tx.cache.groups.load(
       lane.queue,
       jobs.map(({ group }) => group!),
       first.priority,
     )
   }
-  for (const run of RUNS) {
-    while (jobs.length - records.length >= run.rows) {
-      const some = jobs.slice(records.length, records.length + run.rows)
-      const written = lane.shared ? writeShared(tx, lane, some, run) : writeAlike(tx, lane, some, run)
+  for (const size of INSERT_SIZES) {
+    while (jobs.length - records.length >= size.rows) {
+      const chunk = jobs.slice(records.length, records.length + size.rows)
+      const written = lane.shared ? writeShared(tx, lane, chunk, size) : writeEqual(tx, lane, chunk, size)
       if (written === undefined) break
       for (const record of written) records.push(record)
     }
   }
   if (records.length === 0) return records
-  if (tx.news.recording) for (const record of records) tx.news.placed(record, undefined, undefined)
+  if (tx.notices.recording) for (const record of records) tx.notices.jobChanged(record, undefined, undefined)
   tx.counts.lane(lane.id, 'waiting', records.length)
-  tx.counts.happened(lane.queue, 'added', records.length)
-  tx.work(lane)
+  tx.counts.lifetime(lane.queue, 'added', records.length)
+  tx.addWork(lane)
   return records
 }
 
-type Run = (typeof RUNS)[number]
+type InsertSize = (typeof INSERT_SIZES)[number]
 
-/** Writes jobs alike in one statement; undefined where it cannot be done, for an id that is taken takes all of them back. */
-function writeAlike(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: Run): JobRecord[] | undefined {
+/** Writes equal jobs in one statement. Returns undefined if an id is taken, which rolls back all of them. */
+function writeEqual(tx: Transaction, lane: Lane, jobs: readonly NewJob[], size: InsertSize): JobRecord[] | undefined {
   const first = jobs[0]!
   const { priority, lifo, attempts } = first
   const from = tx.numbers.number + 1
@@ -194,7 +193,7 @@ function writeAlike(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: R
   ]
   for (const { id, data } of jobs) values.push(id, bulky ? null : nullable(data))
   try {
-    tx.sql[run.insertJobs].run(...values)
+    tx.sql[size.insertJobs].run(...values)
   } catch (error) {
     if (isConstraint(error)) return undefined
     throw error
@@ -203,9 +202,9 @@ function writeAlike(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: R
   return jobs.map((job) => createRecord(job, undefined, tx, tx.numbers.fence, tx.now))
 }
 
-/** The same for jobs with groups, each of which has its turn. */
-function writeShared(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: Run): JobRecord[] | undefined {
-  const { groups } = tx.ground
+/** Writes equal jobs with groups in one statement, each with its fair order. */
+function writeShared(tx: Transaction, lane: Lane, jobs: readonly NewJob[], size: InsertSize): JobRecord[] | undefined {
+  const { groups } = tx.cache
   const first = jobs[0]!
   const from = tx.numbers.number + 1
   const bulky = isBulky(first.data)
@@ -215,12 +214,12 @@ function writeShared(tx: Transaction, lane: Lane, jobs: readonly NewJob[], run: 
   const records: JobRecord[] = []
   for (const job of jobs) {
     const record = createRecord(job, undefined, tx, fence, tx.now)
-    groups.placed(lane.queue, record, undefined) // so that the next of its group has the next turn
+    groups.jobChanged(lane.queue, record, undefined) // so that the next job of its group gets the next turn
     records.push(record)
     values.push(job.id, bulky ? null : nullable(job.data), job.group!, record.ord)
   }
   try {
-    tx.sql[run.insertShared].run(...values)
+    tx.sql[size.insertShared].run(...values)
   } catch (error) {
     for (const { group } of jobs) groups.forget(lane.queue, group!)
     if (isConstraint(error)) return undefined

@@ -1,4 +1,4 @@
-// stores/sqlite/migrate.ts: brings the tables of a file to the schema this version works with, forwards only.
+// stores/sqlite/migrate.ts: migrates the tables of a file to the schema of this version, forwards only.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
@@ -6,23 +6,23 @@ import type { Database } from './driver.js'
 import { busyHere, nameOf } from './errors.js'
 import { whenFree } from './busy-retry.js'
 
-/** The schema a file is brought to. */
+/** The schema to migrate to. */
 export interface Schema {
-  /** All of it, for a file that has none of it yet. */
+  /** The whole schema, for a file that has none of its tables. */
   readonly sql: string
   /** Its version, from 1 up. */
   readonly version: number
-  /** The ways here from older versions: each leads from `from` to the next. */
+  /** Migrations from older versions: each leads from version `from` to the next. */
   readonly steps: readonly { readonly from: number; readonly sql: string }[]
 }
 
 /**
- * Brings a database to the schema, in one transaction, whoever else is doing so at the same time; one that has it
- * already is only read. The version has a table of its own: the file's `user_version` and `application_id` may be
- * the user's, whose own tables may be in the same file.
+ * Migrates a database to the schema, in one transaction. It is safe if other processes do so at the same time, and only
+ * reads if the schema is current. The version has its own table, because the file's `user_version` and `application_id`
+ * may belong to the user, whose tables may be in the same file.
  */
 export async function migrate(db: Database, schema: Schema, runtime: Runtime, patience: Millis): Promise<void> {
-  const work = (): void => {
+  const migrateOnce = (): void => {
     if (db.inTransaction) throw busyHere('A transaction of the user is open on this handle.')
     if (isCurrent(db, schema)) return
     db.exec('BEGIN IMMEDIATE')
@@ -34,10 +34,10 @@ export async function migrate(db: Database, schema: Schema, runtime: Runtime, pa
       throw error
     }
   }
-  await whenFree(runtime, db.path, work, patience)
+  await whenFree(runtime, db.path, migrateOnce, patience)
 }
 
-/** Whether nothing is to be done. Refuses a file that is ahead. */
+/** Whether the schema is current. Throws for a file with a newer schema. */
 function isCurrent(db: Database, schema: Schema): boolean {
   const version = versionOf(db)
   if (version === undefined || version <= schema.version) return version === schema.version
@@ -48,7 +48,7 @@ function isCurrent(db: Database, schema: Schema): boolean {
   )
 }
 
-/** The version of the tables in the file; undefined where there are none. */
+/** The version of the tables in the file; undefined if there are none. */
 function versionOf(db: Database): number | undefined {
   if (!db.prepare(`SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'millrace_schema'`).get()) {
     return undefined

@@ -1,14 +1,14 @@
-// stores/sqlite/notices.ts: what one commit has to tell: events, and hints about work, times and leases taken away.
+// stores/sqlite/notices.ts: collects the notices of one commit: events, and hints about work, due times and revoked leases.
 import type { CellEvent, Move } from '../../job/change.js'
 import type { JobRecord, JobState, Time } from '../../job/job.js'
 import type { Revoked, StoreEventType } from '../../store/store.js'
 import { cellEvent, draft, drained, entered, reason } from '../event-drafts.js'
 import type { EventDraft } from '../event-drafts.js'
 
-/** What has happened so far in the commit being made. */
+/** The notices of a commit in progress. */
 export class Notices {
   readonly now: Time
-  /** Whether events are wanted; if not, none is made. */
+  /** Whether events are recorded; if not, none is created. */
   readonly recording: boolean
   readonly events: EventDraft[] = []
   readonly revoked: Revoked[] = []
@@ -20,55 +20,55 @@ export class Notices {
     this.recording = recording
   }
 
-  /** Whether there is anything to tell. */
+  /** Whether there is anything to publish. */
   get any(): boolean {
     return this.events.length > 0 || this.hints
   }
 
-  /** Whether there is anything to tell besides events. */
+  /** Whether there are any hints. */
   get hints(): boolean {
     return this.work.size > 0 || this.due.size > 0 || this.revoked.length > 0
   }
 
-  /** A job is new, or has another record: announces the state entered, and when it wants attention. */
-  placed(job: JobRecord, from: JobState | undefined, due: Time | undefined): void {
-    const moved = from !== job.state
-    if (job.dueAt !== undefined && job.state !== 'active' && (moved || due !== job.dueAt)) {
+  /** A job is new or has changed: announces the state that it entered, and its due time. */
+  jobChanged(job: JobRecord, from: JobState | undefined, due: Time | undefined): void {
+    const entersState = from !== job.state
+    if (job.dueAt !== undefined && job.state !== 'active' && (entersState || due !== job.dueAt)) {
       const known = this.due.get(job.queue)
       if (known === undefined || known > job.dueAt) this.due.set(job.queue, job.dueAt)
     }
-    if (moved && this.recording) this.events.push(entered(job, this.now))
+    if (entersState && this.recording) this.events.push(entered(job, this.now))
   }
 
-  /** A job is completed, without a result. */
-  tellCompleted(job: JobRecord): void {
+  /** Announces a completion without a result. */
+  addCompleted(job: JobRecord): void {
     if (!this.recording) return
     const event = draft('completed', job, this.now)
     event.attempt = job.attempt
     this.events.push(event)
   }
 
-  /** Something happened to a job that is not the state it entered. */
-  tell(type: StoreEventType, job: JobRecord, more?: Partial<EventDraft>): void {
+  /** Adds an event other than a state that a job entered. */
+  addEvent(type: StoreEventType, job: JobRecord, more?: Partial<EventDraft>): void {
     if (this.recording) this.events.push({ ...draft(type, job, this.now), ...more })
   }
 
-  /** Why a job was moved; `worker` held it before. */
-  tellWhy(why: NonNullable<Move['why']>, worker: string | undefined, after: JobRecord): void {
+  /** Adds the reason why a job was moved; `worker` held its lease before. */
+  addReason(why: NonNullable<Move['why']>, worker: string | undefined, after: JobRecord): void {
     if (this.recording) this.events.push(reason(why, worker, after, this.now))
   }
 
-  /** What a cell announces. */
-  tellCell(event: CellEvent): void {
+  /** Adds the event that a cell announces. */
+  addCellEvent(event: CellEvent): void {
     if (this.recording) this.events.push(cellEvent(event, this.now))
   }
 
-  /** A claim took the last waiting job of a queue. */
-  tellDrained(queue: string): void {
+  /** Announces that a claim took the last waiting job of a queue. */
+  addDrained(queue: string): void {
     if (this.recording) this.events.push(drained(queue, this.now))
   }
 
-  /** How to come back to what there is to tell now. */
+  /** Returns a function that restores the current notices. */
   mark(): () => void {
     const [events, revoked] = [this.events.length, this.revoked.length]
     const [work, due] = [new Set(this.work), new Map(this.due)]

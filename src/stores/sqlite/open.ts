@@ -1,4 +1,4 @@
-// stores/sqlite/open.ts: opens a database, sets it up, and leaves nothing behind where that fails.
+// stores/sqlite/open.ts: opens a database and configures it; a failure leaves nothing behind.
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
 import { MillraceError } from '../../job/errors.js'
@@ -6,47 +6,47 @@ import type { Millis } from '../../job/job.js'
 import { quote } from '../../job/quote.js'
 import type { Runtime } from '../../store/runtime.js'
 import { refuseSecondCopy, remember } from './library-copies.js'
-import { adopt, classOf, connect, driverNames, fileOf, loadDriver, saysReadOnly } from './driver.js'
+import { adopt, classOf, connect, driverNames, fileOf, loadDriver, readOnlyFlag } from './driver.js'
 import type { Database, DatabaseClass, DriverName, SqliteHandle } from './driver.js'
-import { failureKind, gone, toStoreError } from './errors.js'
+import { failureKind, fileGone, toStoreError } from './errors.js'
 import { migrate } from './migrate.js'
 import type { Schema } from './migrate.js'
 import { problemWithFile, problemWithNeighbours, removeEmpty } from './paths.js'
 import { whenFree } from './busy-retry.js'
 
-/** How sure a commit is when it answers. */
+/** How durable a commit is when it is acknowledged. */
 export type Synchronous = 'full' | 'normal' | 'off'
 
 /** How a database is opened. */
 export interface OpenOptions {
-  /** Which driver opens a path. Default: Node's own where it has one, else `@photostructure/sqlite`. */
+  /** Which driver opens a path. Default: Node's own if it has one, else `@photostructure/sqlite`. */
   readonly driver?: DriverName | undefined
   /**
-   * What a commit survives beside a crash of the process: 'full' a power cut too; with 'normal' a power cut may undo the
-   * last commits, whole; with 'off' it may damage the file. Default 'full'.
+   * What a commit survives besides a crash of the process: 'full' a power cut too; with 'normal' a power cut may undo
+   * the last commits, each as a whole; with 'off' it may damage the file. Default 'full'.
    */
   readonly synchronous?: Synchronous | undefined
-  /** How long to wait for others who hold the file locked, in milliseconds. Default 10,000. */
+  /** How long to wait while the file is locked, in milliseconds. Default 10,000. */
   readonly patience?: Millis | undefined
-  /** The schema the database is brought to. Default: its tables are left as they are. */
+  /** The schema to migrate to. Default: the tables are left as they are. */
   readonly schema?: Schema | undefined
 }
 
-/** Handles in memory that a store uses itself: two on one would not see each other's writes. */
+/** In-memory handles that a store uses itself: two stores on one handle would not see each other's writes. */
 const inUse = new WeakSet<SqliteHandle>()
 
 const synchronousModes: readonly Synchronous[] = ['full', 'normal', 'off']
 
-/** What there is to open: a file by a class, or memory where there is no path. */
-interface Found {
+/** What to open: a file with a driver class, or memory if there is no path. */
+interface Target {
   readonly Driver: DatabaseClass
   readonly path: string | undefined
 }
 
 /**
- * Opens a path or ':memory:', or a connection of the store's own to the file of a user's handle: the store must neither
- * see nor join a transaction that is open on that one. Only a handle in memory is used itself, for there is no other
- * way to its tables; its settings are left alone, and it stays the user's to close.
+ * Opens a path or ':memory:', or the store's own connection to the file of a user's handle: the store must neither see
+ * nor join a transaction that is open on that handle. Only an in-memory handle is used itself, because there is no
+ * other access to its tables; its settings are left alone, and the user closes it.
  *
  * A failure leaves nothing open, and no empty file where there was none.
  */
@@ -56,16 +56,16 @@ export async function openDatabase(
   runtime: Runtime,
 ): Promise<Database> {
   const { driver, synchronous = 'full', patience = 10_000, schema } = checked(options)
-  if (typeof target === 'string') return openFound(await foundByPath(target, driver))
+  if (typeof target === 'string') return openTarget(await targetByPath(target, driver))
   const path = fileOfHandle(target)
-  if (path !== undefined) return openFound(foundByHandle(target, path))
+  if (path !== undefined) return openTarget(targetByHandle(target, path))
   if (inUse.has(target)) throw invalid('sqlite: this handle in memory has a store already. Use that one.')
   const db = adopt(target, () => void inUse.delete(target))
   inUse.add(target)
   if (schema) await migrate(db, schema, runtime, patience)
   return db
 
-  async function openFound({ Driver, path }: Found): Promise<Database> {
+  async function openTarget({ Driver, path }: Target): Promise<Database> {
     const isNew = path !== undefined && !existsSync(path)
     let db: Database | undefined
     let forget = (): void => {}
@@ -75,33 +75,33 @@ export async function openDatabase(
       db = opened
       await whenFree(runtime, path, () => setUp(opened, synchronous), patience)
       if (path !== undefined) {
-        refuseSecondCopy(path, opened.handle) // another may have come while this one waited
+        refuseSecondCopy(path, opened.handle) // another copy may have opened it while this one waited
         forget = remember(path, opened.handle)
       }
       if (schema) await migrate(opened, schema, runtime, patience)
-      if (path !== undefined && !existsSync(path)) throw gone(path)
+      if (path !== undefined && !existsSync(path)) throw fileGone(path)
       return opened
     } catch (error) {
       db?.close()
-      const told = toStoreError(error, path)
-      // A locked file is in use by another, even if it is still empty.
-      if (isNew && told.code !== 'DATABASE_LOCKED') removeEmpty(path)
-      throw explained(told, path)
+      const storeError = toStoreError(error, path)
+      // A locked file is in use, even if it is still empty.
+      if (isNew && storeError.code !== 'DATABASE_LOCKED') removeEmpty(path)
+      throw explained(storeError, path)
     }
   }
 }
 
 /**
- * One more connection to the file of one that is open, for the user's statements: it has the settings of its driver. Its log
- * is moved by the one that is open.
+ * Opens another connection to the file of an open one, for the user's statements, with the settings of its driver. The
+ * open connection runs the checkpoints.
  */
 export function openAnother({ handle, path }: Database, synchronous: Synchronous): Database {
   const db = connect(classOf(handle), path!)
-  db.exec(`${flushing(synchronous)}; PRAGMA wal_autocheckpoint = 0`)
+  db.exec(`${flushPragmas(synchronous)}; PRAGMA wal_autocheckpoint = 0`)
   return db
 }
 
-/** The file that a target means, or undefined for memory; refuses what is none, and options that have no meaning. */
+/** The file of a target, or undefined for memory. Throws for an invalid target, and for invalid options. */
 export function checkTarget(target: string | SqliteHandle, options: OpenOptions): string | undefined {
   checked(options)
   return typeof target === 'string' ? fileAt(target) : fileOfHandle(target)
@@ -133,14 +133,14 @@ function fileAt(target: string): string | undefined {
   return target === ':memory:' ? undefined : resolve(target)
 }
 
-async function foundByPath(target: string, driver: DriverName | undefined): Promise<Found> {
+async function targetByPath(target: string, driver: DriverName | undefined): Promise<Target> {
   const path = fileAt(target)
   const problem = path !== undefined && problemWithFile(path)
   if (problem) throw problem
   return { Driver: await loadDriver(driver), path }
 }
 
-/** The file of what should be a user's open handle. */
+/** The file of a user's open handle; throws if it is not one. */
 function fileOfHandle(handle: SqliteHandle): string | undefined {
   if (typeof handle?.prepare !== 'function' || typeof handle.exec !== 'function') {
     throw invalid(
@@ -154,8 +154,8 @@ function fileOfHandle(handle: SqliteHandle): string | undefined {
   }
 }
 
-function foundByHandle(handle: SqliteHandle, path: string): Found {
-  if (!existsSync(path)) throw gone(path)
+function targetByHandle(handle: SqliteHandle, path: string): Target {
+  if (!existsSync(path)) throw fileGone(path)
   const problem = problemWithFile(path)
   if (problem) throw problem
   if (isReadOnly(handle)) {
@@ -168,12 +168,12 @@ function foundByHandle(handle: SqliteHandle, path: string): Found {
   return { Driver: classOf(handle), path }
 }
 
-/** Whether the owner of a handle meant its file only to be read. Node's drivers do not tell; trying to write does. */
+/** Whether a handle was opened read-only. Node's drivers do not report it, but a write shows it. */
 function isReadOnly(handle: SqliteHandle): boolean {
-  const says = saysReadOnly(handle)
-  if (says !== undefined) return says
+  const flag = readOnlyFlag(handle)
+  if (flag !== undefined) return flag
   const db = adopt(handle)
-  if (db.inTransaction) return false // nothing may be tried inside it
+  if (db.inTransaction) return false // nothing may be tried inside the user's transaction
   const timeout = db.prepare('PRAGMA busy_timeout').get()?.[0] ?? 0
   try {
     db.exec('PRAGMA busy_timeout = 0; BEGIN; PRAGMA user_version = 1')
@@ -187,15 +187,16 @@ function isReadOnly(handle: SqliteHandle): boolean {
 }
 
 /**
- * What is flushed. On macOS a plain fsync leaves data in the drive's own cache, where a power cut loses it: `fullfsync` flushes
- * that as well. Commits need it at 'full', and checkpoints unless the file may be damaged. Elsewhere it does nothing.
+ * What is flushed to disk. On macOS a plain fsync leaves data in the drive's cache, where a power cut loses it;
+ * `fullfsync` flushes that cache as well. Commits need it with 'full', and checkpoints unless the file may be damaged.
+ * Elsewhere it has no effect.
  */
-function flushing(synchronous: Synchronous): string {
+function flushPragmas(synchronous: Synchronous): string {
   const [commits, checkpoints] = [Number(synchronous === 'full'), Number(synchronous !== 'off')]
   return `PRAGMA synchronous = ${synchronous}; PRAGMA fullfsync = ${commits}; PRAGMA checkpoint_fullfsync = ${checkpoints}`
 }
 
-/** Settings are made on every open: drivers differ in what a connection has by default. */
+/** Sets everything on every open, because the defaults of drivers differ. */
 function setUp(db: Database, synchronous: Synchronous): void {
   const mode = db.prepare('PRAGMA journal_mode = WAL').get()?.[0]
   if (db.path !== undefined && mode !== 'wal') {
@@ -206,7 +207,7 @@ function setUp(db: Database, synchronous: Synchronous): void {
     )
   }
   db.exec(`
-    ${flushing(synchronous)};
+    ${flushPragmas(synchronous)};
     PRAGMA wal_autocheckpoint = 0;
     PRAGMA journal_size_limit = 67108864;
     PRAGMA cache_size = -16000;
@@ -215,8 +216,9 @@ function setUp(db: Database, synchronous: Synchronous): void {
   `)
 }
 
-/** The error told better, where a look at the file system shows what a driver did not say. */
-function explained(told: MillraceError, path: string | undefined): MillraceError {
-  if (path === undefined || (told.code !== 'DATABASE_FAILED' && told.code !== 'DATABASE_NOT_WRITABLE')) return told
-  return problemWithFile(path, told.cause) ?? problemWithNeighbours(path, told.cause) ?? told
+/** A more precise error, if the file system shows what a driver did not report. */
+function explained(storeError: MillraceError, path: string | undefined): MillraceError {
+  if (path === undefined || (storeError.code !== 'DATABASE_FAILED' && storeError.code !== 'DATABASE_NOT_WRITABLE'))
+    return storeError
+  return problemWithFile(path, storeError.cause) ?? problemWithNeighbours(path, storeError.cause) ?? storeError
 }

@@ -12,23 +12,23 @@ import type { Synchronous } from './open.js'
 /** Settings of a SQLite store. */
 export interface SqliteOptions {
   /**
-   * What an acknowledged commit survives: `'full'` everything, power cuts included; `'normal'` the death of the process,
-   * while a power cut may undo the last commits, each whole; `'off'` is for tests. Default `'full'`.
+   * What an acknowledged commit survives: `'full'` everything, including power cuts; `'normal'` a crash of the process,
+   * while a power cut may undo the last commits, each as a whole; `'off'` is for tests. Default `'full'`.
    */
   readonly synchronous?: Synchronous
-  /** Which driver opens the path. Default: Node's own where it has one (22.13 and later), else `@photostructure/sqlite`. */
+  /** Which driver opens the path. Default: Node's own if it has one (22.13 and later), else `@photostructure/sqlite`. */
   readonly driver?: DriverName
-  /** How long to wait for another program that holds the file locked before a call fails. Default 5 s. */
+  /** How long to wait while another program has the file locked before a call fails. Default 5 s. */
   readonly patience?: Duration
   /** How many events are kept for watchers that resume. Default 10,000. */
   readonly ring?: number
-  /** How large these events may be, in bytes of JSON; the oldest go first. Default 64 MiB. */
+  /** Maximum size of these events, in bytes of JSON; the oldest are dropped first. Default 64 MiB. */
   readonly ringBytes?: number
-  /** The world it lives in. Default: the system's. */
+  /** Time, timers, randomness and ids. Default: the system's. */
   readonly runtime?: Runtime
 }
 
-/** The settings as they hold. */
+/** The settings with their defaults. */
 export interface Settings {
   readonly synchronous: Synchronous
   readonly driver: DriverName | undefined
@@ -38,7 +38,7 @@ export interface Settings {
   readonly runtime: Runtime
 }
 
-/** Reads the settings; what is wrong with `synchronous` and `driver` is told when the target is looked at. */
+/** Parses the settings. `checkTarget` checks `synchronous` and `driver`. */
 export function parseOptions(options: SqliteOptions): Settings {
   refuseUnknown(options, ['synchronous', 'driver', 'patience', 'ring', 'ringBytes', 'runtime'], 'sqlite options')
   const { synchronous = 'full', driver, runtime = systemRuntime(), patience = 5_000 } = options

@@ -1,4 +1,4 @@
-// stores/sqlite/paths.ts: what can be wrong with a path, where drivers only say "unable to open database file".
+// stores/sqlite/paths.ts: finds out what is wrong with a path; drivers only report "unable to open database file".
 import { accessSync, constants, rmSync, statSync } from 'node:fs'
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
@@ -6,10 +6,10 @@ import { MillraceError } from '../../job/errors.js'
 
 const READ_WRITE = constants.R_OK | constants.W_OK
 
-/** What keeps the file at this absolute path from being opened, or made, for writing; undefined if nothing seems to. */
+/** What keeps the file at this absolute path from being opened or created for writing; undefined if no problem is found. */
 export function problemWithFile(path: string, cause?: unknown): MillraceError | undefined {
   const folder = dirname(path)
-  const folderStats = look(folder)
+  const folderStats = statOf(folder)
   if (folderStats === 'absent') {
     return problem('DATABASE_PATH_MISSING', path, `its folder ${folder} does not exist. Create it first`, cause)
   }
@@ -18,7 +18,7 @@ export function problemWithFile(path: string, cause?: unknown): MillraceError | 
     return problem('DATABASE_PATH_MISSING', path, `${folder} is a file, not a folder. Correct the path`, cause)
   }
 
-  const stats = look(path)
+  const stats = statOf(path)
   if (stats === 'absent') return allows(folder, constants.W_OK | constants.X_OK) ? undefined : noFolder(path, cause)
   if (stats === 'unknown') return allows(folder, constants.X_OK) ? undefined : noFolder(path, cause)
   if (stats.isDirectory()) {
@@ -29,21 +29,21 @@ export function problemWithFile(path: string, cause?: unknown): MillraceError | 
 }
 
 /**
- * What keeps the files beside a database from being made or written: its log and the index of that. Asked only after a
- * failure, for a folder that cannot be written to does no harm while both are there.
+ * What keeps the files beside a database, its WAL and the index of that, from being created or written. Checked only
+ * after a failure, because a folder that cannot be written to does no harm while both files exist.
  */
 export function problemWithNeighbours(path: string, cause?: unknown): MillraceError | undefined {
   for (const neighbour of [`${path}-wal`, `${path}-shm`]) {
-    if (typeof look(neighbour) === 'object' && !allows(neighbour, READ_WRITE)) return noAccess(path, neighbour, cause)
+    if (typeof statOf(neighbour) === 'object' && !allows(neighbour, READ_WRITE)) return noAccess(path, neighbour, cause)
   }
   return allows(dirname(path), constants.W_OK | constants.X_OK) ? undefined : noFolder(path, cause)
 }
 
-/** Removes the file that a failed open has made, unless somebody has begun to use it meanwhile. */
+/** Removes the file that a failed open has created, unless another program has started to use it. */
 export function removeEmpty(path: string): void {
-  const stats = look(path)
+  const stats = statOf(path)
   if (typeof stats !== 'object' || stats.size > 0) return
-  if (look(`${path}-wal`) !== 'absent' || look(`${path}-journal`) !== 'absent') return
+  if (statOf(`${path}-wal`) !== 'absent' || statOf(`${path}-journal`) !== 'absent') return
   try {
     rmSync(path)
   } catch {
@@ -67,8 +67,8 @@ function problem(code: PathProblem, path: string, reason: string, cause: unknown
   return new MillraceError(code, `The database file ${path} cannot be opened: ${reason}.`, { cause, details: { path } })
 }
 
-/** What is at a path; 'unknown' where that may not be asked. */
-function look(path: string): Stats | 'absent' | 'unknown' {
+/** What is at a path; 'unknown' if access is denied. */
+function statOf(path: string): Stats | 'absent' | 'unknown' {
   try {
     return statSync(path)
   } catch (error) {
@@ -77,7 +77,7 @@ function look(path: string): Stats | 'absent' | 'unknown' {
   }
 }
 
-/** Never tried by opening the file: closing it again would drop the locks that SQLite holds on it in this process. */
+/** Never checked by opening the file: closing it again would drop the locks that SQLite holds on it in this process. */
 function allows(path: string, mode: number): boolean {
   try {
     accessSync(path, mode)

@@ -1,32 +1,32 @@
-// stores/sqlite/ranges.ts: numbers that follow each other, for statements that are quickest over a stretch of the table.
+// stores/sqlite/ranges.ts: groups consecutive row numbers into ranges, for statements that are fastest over a range of rows.
 import type { Statement, Value } from './driver.js'
 
-/** A stretch of numbers, from the first to the last. */
-type Run = [first: number, last: number]
+/** A range of numbers, from the first to the last. */
+type Range = [first: number, last: number]
 
-/** Fewer numbers to a run than this on average, and a list is quicker. */
-const SHORT = 4
+/** With fewer numbers per range than this on average, a list is faster. */
+const MIN_AVERAGE = 4
 
-/** The stretches that some numbers, each there once, are made of. */
-function runsOf(numbers: readonly number[]): readonly Run[] {
-  const runs: Run[] = []
+/** The ranges that contain exactly these numbers, which must be distinct. */
+function rangesOf(numbers: readonly number[]): readonly Range[] {
+  const ranges: Range[] = []
   for (const number of numbers.toSorted((a, b) => a - b)) {
-    const last = runs.at(-1)
+    const last = ranges.at(-1)
     if (last !== undefined && number === last[1] + 1) last[1] = number
-    else runs.push([number, number])
+    else ranges.push([number, number])
   }
-  return runs
+  return ranges
 }
 
-/** Writes to the rows of these numbers, and answers how many there were. `values` come before the numbers. */
+/** Updates the rows with these numbers, and returns how many there were. `values` come before the numbers. */
 export function writeTo(
   numbers: readonly number[],
-  { run, many }: { readonly run: Statement; readonly many: Statement },
+  { range, many }: { readonly range: Statement; readonly many: Statement },
   ...values: Value[]
 ): number {
-  const runs = runsOf(numbers)
-  if (runs.length * SHORT > numbers.length) return Number(many.run(...values, JSON.stringify(numbers)).changes)
+  const ranges = rangesOf(numbers)
+  if (ranges.length * MIN_AVERAGE > numbers.length) return Number(many.run(...values, JSON.stringify(numbers)).changes)
   let changes = 0
-  for (const [first, last] of runs) changes += Number(run.run(...values, first, last).changes)
+  for (const [first, last] of ranges) changes += Number(range.run(...values, first, last).changes)
   return changes
 }

@@ -1,4 +1,4 @@
-// stores/sqlite/read.ts: what the file can be asked, finding jobs aside: details, counts, and what is due.
+// stores/sqlite/read.ts: reads details, counts and due jobs from the file.
 import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
 import { jobStates } from '../../job/job.js'
 import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
@@ -13,37 +13,37 @@ import type {
   RevokedLease,
 } from '../../store/store.js'
 import { cellsOf, detailsOf } from '../details.js'
-import type { Beside } from '../details.js'
+import type { DetailsSource } from '../details.js'
 import type { SqlRow, Statement, Value } from './driver.js'
 import type { Cache } from './cache.js'
 import { cellOf } from './put.js'
 
-/** Rows of a list read at a time: few enough that large ones do not pile up. */
-const PORTION = 32
+/** Rows of a list read at a time: few enough that large rows do not pile up in memory. */
+const ROWS_READ = 32
 
-/** The first of some jobs, until they reach the bytes of one read. */
-export function getSome(ground: Cache, ids: readonly string[]): readonly (JobRecord | undefined)[] {
+/** The first of these jobs, up to the bytes of one read. */
+export function getSome(cache: Cache, ids: readonly string[]): readonly (JobRecord | undefined)[] {
   const found: (JobRecord | undefined)[] = []
   let bytes = 0
   for (const id of ids) {
     if (bytes >= READ_BYTES) break
-    const job = ground.byId(id)?.job
+    const job = cache.byId(id)?.job
     found.push(job)
     if (job !== undefined) bytes += bytesOfRecord(job)
   }
   return found
 }
 
-/** What lies beside jobs. */
-export function details(ground: Cache, query: DetailsQuery): Details {
+/** The details of jobs. */
+export function details(cache: Cache, query: DetailsQuery): Details {
   return {
-    jobs: detailsOf(query, (id) => beside(ground, id)),
+    jobs: detailsOf(query, (id) => sourceOf(cache, id)),
     ...cellsOf(
       query,
-      (key) => cellAt(ground, key),
-      (prefix, after) => cellsUnder(ground, prefix, after),
+      (key) => cellAt(cache, key),
+      (prefix, after) => cellsUnder(cache, prefix, after),
     ),
-    ...(query.revokedFrom !== undefined && { revoked: revokedFrom(ground, query.revokedFrom) }),
+    ...(query.revokedFrom !== undefined && { revoked: revokedFrom(cache, query.revokedFrom) }),
   }
 }
 
@@ -52,7 +52,7 @@ function revokedFrom({ sql }: Cache, workers: readonly string[]): RevokedLease[]
   return found.map(([id, fence]) => ({ id, fence }))
 }
 
-function beside({ sql }: Cache, id: string): Beside | undefined {
+function sourceOf({ sql }: Cache, id: string): DetailsSource | undefined {
   const seq = sql.seqOf.get(id)?.[0]
   if (seq === undefined) return undefined
   const chain = sql.chainOf.get(id)![0] as string
@@ -73,7 +73,7 @@ function beside({ sql }: Cache, id: string): Beside | undefined {
   }
 }
 
-/** The entries of a list behind a place, which is the first column: read as far as they are asked for. */
+/** The entries of a list after a position, which is the first column; read on demand. */
 function* listed<T>(
   statement: Statement,
   of: Value,
@@ -83,7 +83,7 @@ function* listed<T>(
 ): Generator<T> {
   let from = after
   for (let left = limit; left > 0;) {
-    const count = Math.min(PORTION, left)
+    const count = Math.min(ROWS_READ, left)
     const rows = statement.all(of, from, count)
     for (const row of rows) yield as(row)
     if (rows.length < count) return
@@ -113,25 +113,25 @@ function cellAt({ sql }: Cache, key: string): Cell | undefined {
   return row === undefined ? undefined : cellOf(row)
 }
 
-/** Cells whose keys begin so, behind a key: read as far as they are asked for. */
+/** The cells of a prefix that come after a key; read on demand. */
 function* cellsUnder({ sql }: Cache, prefix: string, after: string): Generator<Cell> {
   for (let from = after; ;) {
-    const rows = sql.cellsUnder.all(prefix, from, PORTION)
+    const rows = sql.cellsUnder.all(prefix, from, ROWS_READ)
     for (const row of rows) yield cellOf(row)
-    if (rows.length < PORTION) return
+    if (rows.length < ROWS_READ) return
     from = rows.at(-1)![0] as string
   }
 }
 
 const states: ReadonlySet<unknown> = new Set(jobStates)
 
-/** The counts of the queues named, or of all; only those that have ever held a job. */
-export function tally(ground: Cache, names: readonly string[] | undefined): readonly QueueTally[] {
-  const all = names === undefined ? ground.sql.queues.all().map(([, name]) => name as string) : [...new Set(names)]
+/** The counts of the queues named, or of all queues; only of queues that have ever held a job. */
+export function tally(cache: Cache, names: readonly string[] | undefined): readonly QueueTally[] {
+  const all = names === undefined ? cache.sql.queues.all().map(([, name]) => name as string) : [...new Set(names)]
   const tallies: QueueTally[] = []
   for (const queue of all) {
-    const id = ground.queue(queue)
-    const found = id === undefined ? undefined : tallyOf(ground, id, queue)
+    const id = cache.queue(queue)
+    const found = id === undefined ? undefined : tallyOf(cache, id, queue)
     if (found !== undefined) tallies.push(found)
   }
   return tallies
@@ -151,28 +151,28 @@ function tallyOf({ sql }: Cache, id: number, queue: string): QueueTally | undefi
   return used ? { queue, names, leases, lifetime } : undefined
 }
 
-/** What is due in some queues, the longest due first, and when the next one comes. */
-export function due(ground: Cache, { queues, except, limit }: DueQuery, now: Time): Due {
-  const { sql } = ground
+/** The due jobs of some queues, longest due first, and when the next job becomes due. */
+export function due(cache: Cache, { queues, except, limit }: DueQuery, now: Time): Due {
+  const { sql } = cache
   const skipped = new Set(except)
-  const ripe: { readonly seq: number; readonly at: Time }[] = []
+  const dueJobs: { readonly seq: number; readonly at: Time }[] = []
   let next: Time | undefined
   for (const name of new Set(queues)) {
-    const queue = ground.queue(name)
+    const queue = cache.queue(name)
     if (queue === undefined) continue
     for (const [until, after] of [
       [sql.dueUntil, sql.dueAfter],
       [sql.leasedUntil, sql.leasedAfter],
     ] as const) {
       for (const [seq, at, id] of until.all(queue, now, limit + 1 + skipped.size) as [number, Time, string][]) {
-        if (!skipped.has(id)) ripe.push({ seq, at })
+        if (!skipped.has(id)) dueJobs.push({ seq, at })
       }
-      const ahead = (after.all(queue, now, 1 + skipped.size) as [Time, string][]).find(([, id]) => !skipped.has(id))
-      if (ahead !== undefined && (next === undefined || ahead[0] < next)) next = ahead[0]
+      const later = (after.all(queue, now, 1 + skipped.size) as [Time, string][]).find(([, id]) => !skipped.has(id))
+      if (later !== undefined && (next === undefined || later[0] < next)) next = later[0]
     }
   }
-  ripe.sort((a, b) => a.at - b.at || a.seq - b.seq)
-  const jobs = ripe.slice(0, limit).map(({ seq }) => ground.headerBySeq(seq))
-  if (ripe.length > limit) next = ripe[limit]!.at
+  dueJobs.sort((a, b) => a.at - b.at || a.seq - b.seq)
+  const jobs = dueJobs.slice(0, limit).map(({ seq }) => cache.headerBySeq(seq))
+  if (dueJobs.length > limit) next = dueJobs[limit]!.at
   return next === undefined ? { now, jobs } : { now, jobs, next }
 }

@@ -1,4 +1,4 @@
-// stores/sqlite/reduce.ts: applies one batch inside a transaction: groups in order, then renewals, then asks.
+// stores/sqlite/reduce.ts: applies one batch inside a transaction: groups in order, then renewals, then claims.
 import type { Change, Move, NewJob } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
@@ -6,24 +6,24 @@ import { mayRollBack } from '../apply.js'
 import { LANDED } from '../verdicts.js'
 import { claim } from './claim.js'
 import { complete, completionsFrom } from './fast-complete.js'
-import { insert, insertAlike, isSame, isPlain } from './insert.js'
+import { insert, insertEqual, canWriteTogether, isPlain } from './insert.js'
 import { sweepKeys } from './dedup.js'
-import { isPlainEnd, move } from './move.js'
+import { isPlainCompletion, move } from './move.js'
 import { note } from './note.js'
 import { put } from './put.js'
 import * as receipts from './receipts.js'
 import { release, releaseEnded } from './release.js'
 import { expireOrphans, renew } from './renew.js'
 import type { Transaction } from './transaction.js'
-import { remember } from './writers.js'
+import { writeReceipt } from './writers.js'
 
-/** Jobs alike from which on it pays to write them in one statement. */
-const FEW = 8
+/** The number of equal jobs from which writing them in one statement pays off. */
+const MIN_TOGETHER = 8
 
-/** Groups that are applied one by one when they could not be written together. */
-const MANY = 50
+/** Maximum number of groups to apply one by one after they could not be written together. */
+const MAX_ONE_BY_ONE = 50
 
-/** Applies a batch; the caller begins and ends the transaction. */
+/** Applies a batch. The caller begins and ends the transaction. */
 export function reduce(tx: Transaction, batch: Batch): Receipt {
   const { fence } = tx.numbers
   expireOrphans(tx)
@@ -40,11 +40,14 @@ export function reduce(tx: Transaction, batch: Batch): Receipt {
   }
   tx.finish()
   const numbers = claims.map(({ seqs }) => seqs)
-  remember(tx, batch, receipts.write(batch, receipt, numbers, fence))
+  writeReceipt(tx, batch, receipts.encode(batch, receipt, numbers, fence))
   return receipt
 }
 
-/** Applies groups within a transaction of the user's, to whom nobody answers twice; the caller begins and ends it. */
+/**
+ * Applies groups inside a user transaction, which is never replayed and so writes no receipt. The caller begins and
+ * ends it.
+ */
 export function reduceWithin(tx: Transaction, { writer, seq, groups }: Batch): Receipt {
   expireOrphans(tx)
   sweepKeys(tx)
@@ -56,39 +59,39 @@ export function reduceWithin(tx: Transaction, { writer, seq, groups }: Batch): R
 function applyGroups(tx: Transaction, groups: readonly Group[]): Verdict[] {
   const verdicts: Verdict[] = []
   while (verdicts.length < groups.length) {
-    const ends = completionsFrom(tx, groups, verdicts.length)
-    if (ends.length >= FEW && complete(tx, ends)) {
-      for (const _ of ends) verdicts.push(LANDED)
+    const completions = completionsFrom(tx, groups, verdicts.length)
+    if (completions.length >= MIN_TOGETHER && complete(tx, completions)) {
+      for (const _ of completions) verdicts.push(LANDED)
       continue
     }
     const first = groups[verdicts.length]!
-    if (isOwnEnd(first)) {
-      verdicts.push(end(tx, first))
+    if (isOwnChainCompletion(first)) {
+      verdicts.push(completeOwnChain(tx, first))
       continue
     }
     releaseEnded(tx)
-    const alike = newJobsAlike(groups.length - verdicts.length, (at) => soleInsert(groups[verdicts.length + at]!))
-    const records = alike.length >= FEW ? insertAlike(tx, alike) : []
+    const newJobs = equalNewJobs(groups.length - verdicts.length, (at) => soleInsert(groups[verdicts.length + at]!))
+    const records = newJobs.length >= MIN_TOGETHER ? insertEqual(tx, newJobs) : []
     for (const record of records) verdicts.push({ ok: true, inserted: [record] })
-    // The rest goes one by one: it is of another kind, too few, or next to one that has to be asked by itself.
-    const rest = Math.max(1, Math.min(alike.length - records.length, MANY))
+    // The rest is applied one by one: it is of another kind, too few, or starts with a group that must be checked by itself.
+    const rest = Math.max(1, Math.min(newJobs.length - records.length, MAX_ONE_BY_ONE))
     for (const group of groups.slice(verdicts.length, verdicts.length + rest)) verdicts.push(applyGroup(tx, group))
   }
   releaseEnded(tx)
   return verdicts
 }
 
-/** Whether a group completes a job that is a chain by itself, and no more: many of those are told to their dependents at once. */
-function isOwnEnd([move, release, ...more]: Group): boolean {
+/** Whether a group only completes a job that is a chain by itself: the dependents of many such jobs are released at once. */
+function isOwnChainCompletion([move, release, ...more]: Group): boolean {
   if (move?.kind !== 'move' || release?.kind !== 'release' || more.length > 0) return false
-  return isPlainEnd(move) && release.chain === move.id && release.outcome === 'completed'
+  return isPlainCompletion(move) && release.chain === move.id && release.outcome === 'completed'
 }
 
-function end(tx: Transaction, [change]: Group): Verdict {
+function completeOwnChain(tx: Transaction, [change]: Group): Verdict {
   const completion = change as Move
   const refused = move(tx, completion)
   if (refused !== undefined) return refused
-  if (tx.ground.openEdges) tx.ended.push(completion.id)
+  if (tx.cache.openEdges) tx.endedChains.push(completion.id)
   return LANDED
 }
 
@@ -96,13 +99,13 @@ function soleInsert(group: Group): Change | undefined {
   return group.length === 1 ? group[0] : undefined
 }
 
-/** The new jobs, from the first on, that are plain and alike. */
-function newJobsAlike(count: number, change: (at: number) => Change | undefined): readonly NewJob[] {
+/** The plain and equal new jobs from the first on. */
+function equalNewJobs(count: number, change: (at: number) => Change | undefined): readonly NewJob[] {
   const jobs: NewJob[] = []
   for (let at = 0; at < count; at++) {
     const next = change(at)
     if (next?.kind !== 'insert' || !isPlain(next)) break
-    if (jobs.length > 0 && !isSame(jobs[0]!, next.job)) break
+    if (jobs.length > 0 && !canWriteTogether(jobs[0]!, next.job)) break
     jobs.push(next.job)
   }
   return jobs
@@ -111,15 +114,15 @@ function newJobsAlike(count: number, change: (at: number) => Change | undefined)
 function applyGroup(tx: Transaction, group: Group): Verdict {
   if (!mayRollBack(group)) return applyChanges(tx, group)
   const { sql } = tx
-  const counts = tx.counts.mark()
-  const news = tx.news.mark()
+  const restoreCounts = tx.counts.mark()
+  const restoreNotices = tx.notices.mark()
   sql.beginGroup.run()
   const verdict = applyChanges(tx, group)
   if (!verdict.ok) {
     sql.rollbackGroup.run()
-    counts()
-    news()
-    tx.ground.forgetMade()
+    restoreCounts()
+    restoreNotices()
+    tx.cache.forgetCreated()
   }
   sql.keepGroup.run()
   return verdict
@@ -132,8 +135,8 @@ function applyChanges(tx: Transaction, group: Group): Verdict {
     const change = group[at]!
     if (change.kind === 'insert') {
       inserted ??= []
-      const alike = newJobsAlike(group.length - at, (ahead) => group[at + ahead])
-      const records = alike.length >= FEW ? insertAlike(tx, alike) : []
+      const newJobs = equalNewJobs(group.length - at, (ahead) => group[at + ahead])
+      const records = newJobs.length >= MIN_TOGETHER ? insertEqual(tx, newJobs) : []
       if (records.length > 0) {
         for (const record of records) inserted.push(record)
         at += records.length
@@ -150,7 +153,7 @@ function applyChanges(tx: Transaction, group: Group): Verdict {
     at++
   }
   if (inserted === undefined) return LANDED
-  if (touched) inserted = inserted.map((record) => tx.ground.byId(record.id)?.job ?? record)
+  if (touched) inserted = inserted.map((record) => tx.cache.byId(record.id)?.job ?? record)
   return { ok: true, inserted }
 }
 

@@ -1,10 +1,10 @@
-// stores/sqlite/rows.ts: job records to rows and back.
+// stores/sqlite/rows.ts: converts job records to rows and back.
 import type { AttemptError, ErrorInfo, JobKind, JobRecord, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
 import type { Settings } from '../job-settings.js'
 import type { SqlRow, Value } from './driver.js'
 
-/** The queue, name and version that jobs share, and whether they have groups. Its number never changes. */
+/** The queue, name and version that jobs share, and whether they have groups. Its id never changes. */
 export interface Lane {
   readonly id: number
   readonly queue: number
@@ -14,7 +14,7 @@ export interface Lane {
   readonly shared: boolean
 }
 
-/** A job as it was read, and where it is. */
+/** A job as it was read, and its location. */
 export interface Found {
   readonly seq: number
   readonly lane: Lane
@@ -23,23 +23,23 @@ export interface Found {
 
 const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
 
-/** Absent is null in a column. */
+/** Converts undefined to null for a column. */
 export function nullable<T extends Value>(value: T | undefined): T | null {
   return value === undefined ? null : value
 }
 
-/** Data longer than this lies beside its job, so that the job's row stays light. */
-const LIGHT = 400
+/** Longer data is stored beside its job, so that the job's row stays small. In characters. */
+const MAX_INLINE = 400
 
-/** Whether data is too heavy for its job's row. */
+/** Whether data is too large for its job's row. */
 export function isBulky(data: string | null | undefined): boolean {
-  return data !== null && data !== undefined && data.length > LIGHT
+  return data !== null && data !== undefined && data.length > MAX_INLINE
 }
 
 const time = (value: Value): number | undefined => (value === null ? undefined : (value as number))
 const text = (value: Value): string | undefined => (value === null ? undefined : (value as string))
 
-/** The record in a row of `jobById` or `jobBySeq`; `errors` reads its failed attempts, where it has any. */
+/** The record in a row of `jobById` or `jobBySeq`; `errors` reads its failed attempts, if there are any. */
 export function recordOf(
   row: SqlRow,
   lane: Lane,
@@ -92,8 +92,8 @@ export function recordOf(
   }
 }
 
-/** The record in a row of `laneHead` or its like, of a job that nothing has happened to yet. */
-export function freshOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
+/** The record in a row of `laneHead`, `sharedHead` or `groupHead`, for a job that has not changed since it was added. */
+export function newRecordOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
   const id = row[1] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[10] as string | null)
   return {
@@ -146,7 +146,7 @@ export function failureOf([fence, attempt, at, error]: SqlRow): AttemptError {
   return { ...info, fence: fence as number, attempt: attempt as number, at: at as number }
 }
 
-/** What `move` writes, in the order of its columns. */
+/** The values of the columns that `move` writes, in order. */
 export function movedColumns(job: JobRecord): Value[] {
   return [
     job.state,

@@ -1,11 +1,11 @@
-// stores/sqlite/schema.ts: the whole schema as it is today, and the steps that lead here from older ones.
+// stores/sqlite/schema.ts: the current schema, and the migrations from older versions.
 
-/** The version of `schema`; up by one with every step. */
+/** The version of `schema`; goes up by one with every migration. */
 export const VERSION = 4
 
 /**
- * Everything Millrace keeps in a file. Names begin with `millrace_`, so that it can live beside the tables of a program.
- * Times are milliseconds since 1970. JSON is text.
+ * All tables of Millrace in a file. Names start with `millrace_`, so that they can share the file with the tables of a
+ * program. Times are milliseconds since 1970. JSON is text.
  */
 export const schema = `
 -- Queues, and the lanes in them: one for each name and version, and one more for those of its jobs that have a group.
@@ -208,10 +208,12 @@ CREATE VIEW millrace_jobs AS
   LEFT JOIN millrace_body b ON b.seq = j.seq;
 `
 
-/** What leads from one version to the next, the oldest first. */
+/** Migrations from one version to the next, oldest first. */
 export const steps: readonly { readonly from: number; readonly sql: string }[] = [
   {
-    from: 1, // jobs were listed by queue and state, whatever their names; there were no groups; edges told neither what they were to nor what it came to
+    // Jobs were listed by queue and state, whatever their names; there were no groups; edges had neither
+    // the name nor the outcome of their chains.
+    from: 1,
     sql: `
 DROP VIEW millrace_jobs;
 DROP INDEX millrace_job_list;
@@ -274,7 +276,7 @@ CREATE TABLE millrace_step (
 `,
   },
   {
-    from: 3, // events were bounded in number alone; leases whose job was taken away did not tell who held them
+    from: 3, // events were bounded in number only; orphaned leases did not record their worker
     sql: `
 CREATE TABLE millrace_event_before AS SELECT last, body FROM millrace_event;
 DROP TABLE millrace_event;

@@ -1,8 +1,8 @@
-// stores/sqlite/sql.ts: every statement, by its verb. States are literals where an index depends on them.
+// stores/sqlite/sql.ts: all SQL statements. States are literals where an index depends on them.
 import type { JobState } from '../../job/job.js'
 import { REVOKED_LISTED } from '../../store/store.js'
 
-/** The data of a job, wherever it is. */
+/** The data of a job, wherever it is stored. */
 const DATA = 'CASE WHEN j.bulky THEN (SELECT b.data FROM millrace_body b WHERE b.seq = j.seq) ELSE j.data END AS data'
 
 const RECORD = `j.seq, j.id, j.lane, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.worker,
@@ -10,12 +10,12 @@ const RECORD = `j.seq, j.id, j.lane, j.kind, j.state, j.priority, j.ord, j.fence
   j.pending, j.stalls, j.ahead, j.errors, j.progress, j.result, j.error, j.created_at, j.started_at, j.finished_at,
   ${DATA}, j.settings, j.dedup, j.grp, j.memo`
 
-/** The same without what a change does not look at, of which there can be a megabyte and more. */
+/** A record without what changes do not need, which can be more than a megabyte. */
 const LIGHT = RECORD.replace('j.progress,', 'NULL AS progress,')
   .replace(DATA, 'NULL AS data')
   .replace('j.memo', 'NULL AS memo')
 
-/** The same without the payload: what is due is read without it. */
+/** A record without its payload, for due jobs. */
 const HEADER = RECORD.replace(
   'j.errors, j.progress, j.result, j.error,',
   '0 AS errors, NULL AS progress, NULL AS result, NULL AS error,',
@@ -23,17 +23,14 @@ const HEADER = RECORD.replace(
   .replace(DATA, 'NULL AS data')
   .replace('j.memo', 'NULL AS memo')
 
-/** What a claim has to know of a job. */
+/** The columns that a claim needs. */
 const HEAD = `SELECT j.seq, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.created_at,
       ${DATA}, j.settings, j.dedup, j.touched, j.parent`
 
 const rows = (count: number, make: (row: number) => string): string =>
   Array.from({ length: count }, (_, row) => make(row)).join(', ')
 
-/**
- * Waiting jobs of one lane with nothing special about them: ?1 is the first number, ?11 and on are the ids, each before its
- * data.
- */
+/** Inserts plain waiting jobs of one lane: ?1 is the first number; from ?11 on come the ids, each followed by its data. */
 const insertJobs = (count: number): string => `INSERT INTO millrace_job
   (seq, id, queue, lane, state, priority, ord, fence, attempts, created_at, settings, bulky, data) VALUES
   ${rows(
@@ -42,7 +39,7 @@ const insertJobs = (count: number): string => `INSERT INTO millrace_job
       `(?1 + ${row}, ?${2 * row + 11}, ?2, ?3, 'waiting', ?4, (?1 + ${row}) * ?5 - (?5 < 0), ?6, ?7, ?8, ?9, ?10, ?${2 * row + 12})`,
   )}`
 
-/** The same with groups: ?10 and on are the ids, each before its data, its group and its turn. */
+/** Inserts plain waiting jobs with groups: from ?10 on come the ids, each followed by its data, its group and its order. */
 const insertShared = (count: number): string => `INSERT INTO millrace_job
   (seq, id, queue, lane, state, priority, ord, fence, attempts, created_at, settings, bulky, data, grp) VALUES
   ${rows(count, (row) => {
@@ -50,12 +47,12 @@ const insertShared = (count: number): string => `INSERT INTO millrace_job
     return `(?1 + ${row}, ${id}, ?2, ?3, 'waiting', ?4, ${ord}, ?5, ?6, ?7, ?8, ?9, ${data}, ${grp})`
   })}`
 
-/** Adds to so many counters: each is given by its kind, whose it is, what it counts, and how many more there are. */
+/** Adds to counters, each given by its kind, its owner, its name, and the difference. */
 const count = (counters: number): string => `INSERT INTO millrace_counter (kind, of, what, n)
   VALUES ${rows(counters, () => '(?, ?, ?, ?)')} ON CONFLICT DO UPDATE SET n = n + excluded.n`
 
-/** How many rows are inserted at once: from fifty on, more gains nothing. */
-export const RUNS = [
+/** How many rows are inserted at once; more than fifty are no faster. */
+export const INSERT_SIZES = [
   { rows: 50, insertJobs: 'insertJobs50', insertShared: 'insertShared50' },
   { rows: 8, insertJobs: 'insertJobs8', insertShared: 'insertShared8' },
 ] as const
@@ -73,7 +70,7 @@ const CLAIM = `UPDATE millrace_job SET state = 'active', fence = fence + 1, atte
 /** The states of jobs with a group that have an index of their own. */
 const RARE = `state IN ('delayed', 'waiting-children', 'failed', 'cancelled')`
 
-/** All statements, by verb. */
+/** All statements, by name. */
 export const sql = {
   // Transactions.
   begin: 'BEGIN IMMEDIATE',
@@ -83,16 +80,16 @@ export const sql = {
   beginGroup: 'SAVEPOINT millrace_group',
   keepGroup: 'RELEASE millrace_group',
   rollbackGroup: 'ROLLBACK TO millrace_group',
-  /** Within a transaction of the user's. */
-  beginVisit: 'SAVEPOINT millrace_visit',
-  keepVisit: 'RELEASE millrace_visit',
-  rollbackVisit: 'ROLLBACK TO millrace_visit',
-  /** Takes the lock to write, and changes nothing. */
+  /** Inside a user transaction. */
+  beginNested: 'SAVEPOINT millrace_visit',
+  keepNested: 'RELEASE millrace_visit',
+  rollbackNested: 'ROLLBACK TO millrace_visit',
+  /** Takes the write lock, and changes nothing. */
   lock: 'UPDATE millrace_schema SET version = version WHERE rowid < 0',
   schemaVersion: 'SELECT version FROM millrace_schema WHERE rowid > 0 LIMIT 1',
   dataVersion: 'PRAGMA data_version',
   checkpoint: 'PRAGMA wal_checkpoint(PASSIVE)',
-  emptyLog: 'PRAGMA wal_checkpoint(TRUNCATE)',
+  truncateWal: 'PRAGMA wal_checkpoint(TRUNCATE)',
 
   // Queues, lanes and numbers.
   queueNamed: 'SELECT id FROM millrace_queue WHERE name = ?',
@@ -101,8 +98,8 @@ export const sql = {
   laneNamed: 'SELECT id FROM millrace_lane WHERE queue = ? AND name = ? AND version = ? AND shared = ?',
   lane: `SELECT l.id, l.queue, q.name AS queue_name, l.name, l.version, l.shared
     FROM millrace_lane l JOIN millrace_queue q ON q.id = l.queue WHERE l.id = ?`,
-  /** Where there are jobs: the lanes of a queue, and what each holds. */
-  heldIn: `SELECT l.id, l.name, c.what FROM millrace_lane l JOIN millrace_counter c ON c.kind = 'lane' AND c.of = l.id
+  /** The lanes of a queue that have jobs, and what each contains. */
+  laneCounts: `SELECT l.id, l.name, c.what FROM millrace_lane l JOIN millrace_counter c ON c.kind = 'lane' AND c.of = l.id
     WHERE l.queue = ? AND c.n > 0`,
   addLane: 'INSERT INTO millrace_lane (queue, name, version, shared) VALUES (?, ?, ?, ?) RETURNING id',
   numbers: `SELECT what, n FROM millrace_counter WHERE kind = 'store' AND of = 0`,
@@ -142,17 +139,17 @@ export const sql = {
   setData: 'UPDATE millrace_job SET data = ?, bulky = ? WHERE seq = ?',
   setProgress: 'UPDATE millrace_job SET progress = ?, touched = 1 WHERE seq = ?',
   setMemo: 'UPDATE millrace_job SET memo = ?, touched = 1 WHERE seq = ?',
-  /** Both, by whoever holds the lease. */
+  /** Writes memo and progress, for the lease holder. */
   noteHeld: `UPDATE millrace_job SET memo = coalesce(?, memo), progress = coalesce(?, progress), touched = 1
     WHERE seq = ? AND fence = ? AND lease_until > ?`,
   move: MOVE,
-  /** The same, by whoever holds the lease: refused where the fence is another or the lease is over. */
+  /** A move by the lease holder: changes no row if the fence is another or the lease has expired. */
   moveHeld: `${MOVE} AND fence = ? AND lease_until > ?`,
   completeHeld: `UPDATE millrace_job SET state = 'completed', fence = fence + 1, lease_until = NULL, due_at = NULL, ahead = 0,
     finished_at = ?1, result = ?2 WHERE seq = ?3 AND fence = ?4 AND lease_until > ?1`,
-  /** Many of one fence and without results: by a list of numbers, or from one number to another. */
+  /** Completes many jobs of one fence without results: by a list of numbers, or by a range. */
   completeMany: `${COMPLETE} AND seq IN (SELECT value FROM json_each(?3))`,
-  completeRun: `${COMPLETE} AND seq BETWEEN ?3 AND ?4`,
+  completeRange: `${COMPLETE} AND seq BETWEEN ?3 AND ?4`,
   renew: `UPDATE millrace_job SET lease_until = ?1, due_at = ?1, ahead = CASE WHEN ?2 THEN 0 ELSE ahead END
     WHERE seq = ?3 AND fence = ?4 AND state = 'active'`,
   removeJob: 'DELETE FROM millrace_job WHERE seq = ?',
@@ -164,7 +161,7 @@ export const sql = {
   addFailure: 'INSERT INTO millrace_failure (job, fence, attempt, at, error) VALUES (?, ?, ?, ?, ?)',
   dropFailures: 'DELETE FROM millrace_failure WHERE job = ? AND fence < ?',
   failuresOf: 'SELECT fence, attempt, at, error FROM millrace_failure WHERE job = ? ORDER BY fence',
-  /** The same without what they were. */
+  /** Failed attempts without their errors. */
   failuresIn: `SELECT fence, attempt, at, '{}' AS error FROM millrace_failure WHERE job = ? ORDER BY fence`,
   lastLog: 'SELECT coalesce(max(n), 0) FROM millrace_log WHERE job = ?',
   dropLogs: 'DELETE FROM millrace_log WHERE job = ? AND n <= ?',
@@ -175,30 +172,30 @@ export const sql = {
     ON CONFLICT (job, name) DO UPDATE SET result = excluded.result`,
   logsOf: 'SELECT n, at, attempt, line FROM millrace_log WHERE job = ? AND n > ? ORDER BY n LIMIT ?',
 
-  // Claims: the head of a lane after a place, and what takes it.
+  // Claims: the head of a lane after a position, and the updates that claim jobs.
   laneHead: `${HEAD}
     FROM millrace_job j WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job' AND (j.priority, j.ord) > (?2, ?3)
     ORDER BY j.priority, j.ord LIMIT ?4`,
-  /** The same where places are turns, which may be the same. */
+  /** The head of a lane in fair order, where orders may be equal. */
   sharedHead: `${HEAD}, j.grp FROM millrace_job j WHERE j.lane = ?1 AND j.state = 'waiting' AND j.kind = 'job'
     AND (j.priority, j.ord, j.seq) > (?2, ?3, ?4) ORDER BY j.priority, j.ord, j.seq LIMIT ?5`,
-  /** The same of one group. */
+  /** The head of one group in a lane. */
   groupHead: `${HEAD}, j.grp FROM millrace_job j WHERE j.queue = ?1 AND j.grp = ?2 AND j.lane = ?3
     AND j.state = 'waiting' AND j.kind = 'job' AND (j.priority, j.ord, j.seq) > (?4, ?5, ?6)
     ORDER BY j.priority, j.ord, j.seq LIMIT ?7`,
   claimMany: `${CLAIM} seq IN (SELECT value FROM json_each(?5))`,
-  claimRun: `${CLAIM} seq BETWEEN ?5 AND ?6`,
+  claimRange: `${CLAIM} seq BETWEEN ?5 AND ?6`,
 
-  // Groups: turns, leases, backlogs, and what was taken of rates.
+  // Groups: turns, leases, backlogs, and tokens of rates.
   turn: `SELECT n FROM millrace_counter WHERE kind = 'turn' AND of = ? AND what = ?`,
   setTurn: `INSERT INTO millrace_counter (kind, of, what, n) VALUES ('turn', ?1, ?2, ?3) ON CONFLICT DO UPDATE SET n = ?3`,
   turnsAfter: `SELECT what FROM millrace_counter WHERE kind = 'turn' AND of = ? AND what > ? ORDER BY what LIMIT ?`,
   dropTurn: `DELETE FROM millrace_counter WHERE kind = 'turn' AND of = ? AND what = ?`,
-  /** Whether a job with a group waits within a priority, or may be given back to its old place there. */
-  goesByTurn: `SELECT EXISTS (SELECT 1 FROM millrace_lane l JOIN millrace_job j ON j.lane = l.id AND j.priority = ?2
+  /** Whether a job with a group waits within a priority, or may return to its old order there. */
+  needsTurn: `SELECT EXISTS (SELECT 1 FROM millrace_lane l JOIN millrace_job j ON j.lane = l.id AND j.priority = ?2
       AND j.state = 'waiting' AND j.kind = 'job' WHERE l.queue = ?1 AND l.shared)
     OR EXISTS (SELECT 1 FROM millrace_job WHERE queue = ?1 AND grp IS NOT NULL AND state = 'active' AND priority = ?2) AS goes`,
-  /** Of each group in a list, the highest turn of those that wait within a priority, lane by lane. */
+  /** For each group in a list, the highest turn of its waiting jobs within a priority, found lane by lane. */
   lastTurns: `SELECT g.value, (
       WITH RECURSIVE lanes (lane) AS (
         SELECT min(lane) FROM millrace_job WHERE queue = ?1 AND grp = g.value AND state = 'waiting' AND kind = 'job'
@@ -209,7 +206,7 @@ export const sql = {
         AND j.priority = ?2 AND j.state = 'waiting' AND j.kind = 'job' ORDER BY j.ord DESC LIMIT 1))
       FROM lanes WHERE lanes.lane IS NOT NULL) AS last
     FROM json_each(?3) g`,
-  /** Of each group, the place of the first that waits in a lane after another: found group by group, however many each has. */
+  /** For each group, its first waiting job in a lane after a position, found group by group, however many jobs each has. */
   groupHeads: `WITH RECURSIVE groups (grp) AS (
       SELECT min(grp) FROM millrace_job WHERE queue = ?1 AND grp IS NOT NULL AND state = 'waiting' AND kind = 'job'
       UNION ALL
@@ -239,20 +236,20 @@ export const sql = {
   endOf: 'SELECT result, error FROM millrace_job WHERE seq = ?',
   chainOf:
     'SELECT coalesce(j.chain, j.id), l.name FROM millrace_job j JOIN millrace_lane l ON l.id = j.lane WHERE j.id = ?',
-  /** Whether there are others of a chain besides one job, or children of that. */
+  /** Whether a chain has other jobs besides one, or that job has children. */
   kinOf: `SELECT 1 FROM millrace_job WHERE chain = ?1 AND id <> ?2
     UNION ALL SELECT 1 FROM millrace_job WHERE id = ?1 AND ?1 <> ?2 UNION ALL SELECT 1 FROM millrace_job WHERE parent = ?2 LIMIT 1`,
-  /** Whether the end of any chain may concern anybody. */
+  /** Whether the end of any chain may affect a dependent. */
   anyOpenEdge: `SELECT 1 FROM millrace_edge WHERE state <> 'ended' LIMIT 1`,
   openEdgesOn: `SELECT e.dependent, e.place, e.state, j.pending, j.state AS job_state FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
     WHERE e.chain = ? AND e.state <> 'ended' ORDER BY e.dependent`,
   addEdge: `INSERT INTO millrace_edge (dependent, place, chain, name, policy, state, result, error)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-  turnEdge: 'UPDATE millrace_edge SET state = ?, result = ?, error = ? WHERE dependent = ? AND place = ?',
+  setEdge: 'UPDATE millrace_edge SET state = ?, result = ?, error = ? WHERE dependent = ? AND place = ?',
   anyBroken: `SELECT 1 FROM millrace_edge WHERE dependent = ? AND state = 'broken' LIMIT 1`,
-  /** So many dependencies less, of a job that still waits for others. */
+  /** Counts down the dependencies of a job that still waits for others. */
   countDown: 'UPDATE millrace_job SET pending = pending - ?2 WHERE seq = ?1',
-  /** The same for many chains, in their order; and which of them have more than one job. */
+  /** Open edges to many chains, in the order of the chains; and whether any of these chains has more than one job. */
   openEdgesOnAll: `SELECT e.dependent, e.state, j.pending, j.state AS job_state FROM json_each(?) c
     CROSS JOIN millrace_edge e ON e.chain = c.value AND e.state <> 'ended' CROSS JOIN millrace_job j ON j.seq = e.dependent
     ORDER BY c.key, e.dependent`,
@@ -263,7 +260,7 @@ export const sql = {
   badEdgesOf: `SELECT place, chain, name, policy, state FROM millrace_edge WHERE dependent = ? AND state IN ('broken', 'closed')
     ORDER BY place`,
   edgesOf: 'SELECT chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? ORDER BY place',
-  /** Those behind a place, with what they ended with and without. */
+  /** Edges after a position, with and without their outcomes. */
   edgesAfter:
     'SELECT place, chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? AND place > ? ORDER BY place LIMIT ?',
   linksAfter:
@@ -295,11 +292,11 @@ export const sql = {
   receipt: `SELECT receipt FROM millrace_counter WHERE kind = 'writer' AND of = 0 AND what = ?`,
   addWriter: `INSERT INTO millrace_counter (kind, of, what, n, at, receipt) VALUES ('writer', 0, ?, ?, ?, ?)`,
   setWriter: `UPDATE millrace_counter SET n = ?2, at = ?3, receipt = ?4 WHERE kind = 'writer' AND of = 0 AND what = ?1`,
-  /** Those silent for a day are forgotten; beyond a thousand, those silent for ten minutes. */
+  /** Forgets writers that are idle for a day; beyond a thousand writers, those that are idle for ten minutes. */
   forgetWriters: `DELETE FROM millrace_counter WHERE kind = 'writer' AND of = 0 AND at < ?1
     AND (at < ?2 OR (SELECT count(*) FROM millrace_counter WHERE kind = 'writer' AND of = 0) > 1000)`,
 
-  // Watching.
+  // Watchers.
   peers: 'SELECT id, until, events_until FROM millrace_peer',
   setPeer: `INSERT INTO millrace_peer (id, until, events_until) VALUES (?1, ?2, ?3)
     ON CONFLICT DO UPDATE SET until = ?2, events_until = ?3`,
@@ -310,9 +307,9 @@ export const sql = {
   addEvents: 'INSERT INTO millrace_event (last, start, body) VALUES (?, ?, ?)',
   dropEvents: 'DELETE FROM millrace_event WHERE last <= ?',
   eventsAfter: 'SELECT last, body FROM millrace_event WHERE last > ? ORDER BY last LIMIT 1',
-  heldAfter: 'SELECT last, start FROM millrace_event WHERE last > ? ORDER BY last LIMIT 1',
+  eventRowAfter: 'SELECT last, start FROM millrace_event WHERE last > ? ORDER BY last LIMIT 1',
 
-  // What is due: of leases, and of all else.
+  // Due jobs: active ones by their lease, and all others.
   dueUntil: `SELECT seq, due_at, id FROM millrace_job WHERE queue = ?1 AND due_at IS NOT NULL AND state <> 'active'
     AND due_at <= ?2 ORDER BY due_at, seq LIMIT ?3`,
   dueAfter: `SELECT due_at, id FROM millrace_job WHERE queue = ?1 AND due_at IS NOT NULL AND state <> 'active'
@@ -324,8 +321,8 @@ export const sql = {
 } as const
 
 /**
- * Which index a listing of jobs reads: that of a lane's jobs in a state, or of what runs in a queue, of its schedules, of a
- * chain or its first job, of a parent, or of a group, with a state or without.
+ * Which index a listing of jobs reads: the jobs of a lane in a state, the active jobs of a queue, its schedules, a
+ * chain or its first job, the children of a parent, or a group, with or without a state.
  */
 export interface Listing {
   readonly by: JobState | 'all' | 'schedule' | 'chain' | 'id' | 'parent' | 'group' | `group ${JobState}`
@@ -353,14 +350,14 @@ const listedBy: Readonly<Record<Exclude<Listing['by'], Exclude<JobState, 'active
 }
 
 /**
- * The numbers of jobs in their order, from a place on. What else a query says is looked at row by row: ?4 states, ?5 names,
- * ?6 a kind, ?7 a queue by name, ?8 a chain, ?9 a parent, ?10 a group, each empty where it says nothing.
+ * Selects the numbers of jobs in order, after a number. The other filters of a query are checked row by row: ?4 states,
+ * ?5 names, ?6 a kind, ?7 a queue by name, ?8 a chain, ?9 a parent, ?10 a group, each null if the query has none.
  */
 export function listing({ by, order }: Listing): string {
   const where =
     by in listedBy ? listedBy[by as keyof typeof listedBy] : `j.lane = ?1 AND j.state = '${by}' AND j.state <> 'active'`
   const after = order === 'newest' ? 'j.seq < ?2' : 'j.seq > ?2'
-  // Those that wait are sorted, rather than looked for among all that have finished.
+  // Sorting the waiting jobs is faster than finding them among all that have finished.
   const from = by === 'group waiting' ? 'millrace_job j INDEXED BY millrace_job_turn' : 'millrace_job j'
   return `SELECT j.seq FROM ${from} WHERE ${where} AND ${after}
     AND (?4 IS NULL OR j.state IN (SELECT value FROM json_each(?4)))

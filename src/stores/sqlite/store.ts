@@ -1,4 +1,4 @@
-// stores/sqlite/store.ts: the store in a SQLite file. A commit is one transaction, made without waiting inside it.
+// stores/sqlite/store.ts: the store in a SQLite file. A commit is one synchronous transaction.
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
 import { openTransaction, refuseInside } from '../../store/transaction-context.js'
@@ -14,7 +14,7 @@ import { EventFeed } from './events.js'
 import { find } from './find.js'
 import type { SqliteTransaction, SqliteTx } from './user-transactions/detect.js'
 import { Connection } from './connection.js'
-import type { Reading } from './connection.js'
+import type { ReadSource } from './connection.js'
 import { checkTarget, openAnother, openDatabase } from './open.js'
 import { parseOptions } from './options.js'
 import type { Settings, SqliteOptions } from './options.js'
@@ -23,18 +23,21 @@ import { details, due, getSome, tally } from './read.js'
 import { schema, steps, VERSION } from './schema.js'
 import { OwnTransactions } from './user-transactions/own.js'
 import { TransactionRunner } from './user-transactions/run.js'
-import { wakeOthers, wakeups } from './wakeup.js'
+import { listenForWakeups, wakeOthers } from './wakeup.js'
 
-/** Changes in a batch, and jobs claimed with it beyond free slots: a few milliseconds of work, and little is won with more. */
+/**
+ * Maximum number of changes in a batch, and of jobs claimed beyond free slots: a few milliseconds of work; more gains
+ * little.
+ */
 const PORTION = 250
 
-/** What `queue.transaction` gives: a handle of the same class as the one that the store was given. */
+/** The handle that `queue.transaction` passes: of the same class as the handle that the store was given. */
 type GivenFor<Target> = Target extends SqliteHandle ? Target : SqliteTransaction
 
 /**
- * A store in one SQLite file, for all processes of a machine. `path` is created if need be; `':memory:'` is a store for
- * this process alone. Instead of a path it takes an open handle of `better-sqlite3` or `node:sqlite`, and opens a
- * connection of its own to the same file.
+ * A store in one SQLite file, for all processes of a machine. `path` is created if it does not exist; `':memory:'` is a
+ * store for this process alone. Instead of a path it takes an open handle of `better-sqlite3` or `node:sqlite`, and
+ * opens its own connection to the same file.
  */
 export function sqlite<Target extends string | SqliteHandle>(
   target: Target,
@@ -50,12 +53,12 @@ class SqliteStore implements Store {
   readonly #target: string | SqliteHandle
   readonly #path: string | undefined
   readonly #settings: Settings
-  readonly #pauses: Waits
+  readonly #waits: Waits
   readonly #feed: EventFeed
-  readonly #visits: TransactionRunner
-  readonly #transactions: OwnTransactions
+  readonly #userTransactions: TransactionRunner
+  readonly #ownTransactions: OwnTransactions
   #opening: Promise<Connection> | undefined
-  #opened: Connection | undefined
+  #connection: Connection | undefined
   #closed = false
   #closing: Promise<void> | undefined
   #stopListening: Stop | undefined
@@ -64,90 +67,93 @@ class SqliteStore implements Store {
     this.#settings = parseOptions(options)
     const { runtime, patience } = this.#settings
     this.#path = checkTarget(target, { synchronous: options.synchronous, driver: options.driver })
-    this.#target = typeof target === 'string' ? (this.#path ?? target) : target // found even if the working folder changes
+    // An absolute path stays valid if the working directory changes.
+    this.#target = typeof target === 'string' ? (this.#path ?? target) : target
     this.runtime = runtime
     const share = this.#path === undefined ? 'process' : 'machine'
     this.can = { transactions: true, share, portion: PORTION, synchronous: true } as const
-    this.#pauses = new Waits(runtime)
-    const reading = new ReadLoop(() => this.#readOn(), this.#pauses)
+    this.#waits = new Waits(runtime)
+    const readLoop = new ReadLoop(() => this.#readNotices(), this.#waits)
     this.#feed = new EventFeed(runtime.id(), this.#settings, {
-      soon: () => reading.want(),
-      page: (after) => this.#reached((opened) => opened.page(this.#feed, after)),
-      pauses: this.#pauses,
+      readSoon: () => readLoop.want(),
+      page: (after) => this.#onConnection((connection) => connection.page(this.#feed, after)),
+      waits: this.#waits,
     })
-    this.#visits = new TransactionRunner(this, new EventFeed(runtime.id(), this.#settings))
-    this.#transactions = new OwnTransactions(runtime, patience, this.#path, () => this.#another())
+    this.#userTransactions = new TransactionRunner(this, new EventFeed(runtime.id(), this.#settings))
+    this.#ownTransactions = new OwnTransactions(runtime, patience, this.#path, () => this.#connectAnother())
   }
 
   async open(): Promise<void> {
     await this.#open()
   }
 
-  /** Not an async function: within a transaction of the user's, all must be written when it returns. */
+  /** Not an async function: inside a user transaction everything must be written when this returns. */
   commit(batch: Batch, tx?: Tx): Promise<Receipt> {
     return tx === undefined ? this.#commitBatch(batch) : this.#within(this.#committing(tx, batch))
   }
 
   async #commitBatch(batch: Batch): Promise<Receipt> {
-    const opened = this.#opened ?? (await this.#open())
-    if (opened.isTired) await opened.rest()
-    return this.#whenFree(() => this.#commit(opened, batch))
+    const connection = this.#connection ?? (await this.#open())
+    if (connection.shouldYield) await connection.yieldToOthers()
+    return this.#whenFree(() => this.#commit(connection, batch))
   }
 
-  #commit(opened: Connection, batch: Batch): Receipt {
-    if (this.#feed.isNew) this.#announceNow(opened)
-    return opened.commit(batch, this.#feed)
+  #commit(connection: Connection, batch: Batch): Receipt {
+    if (this.#feed.isNew) this.#announceNow(connection)
+    return connection.commit(batch, this.#feed)
   }
 
   get: Store['get'] = (ids, tx) => {
-    // With a synchronous driver, all that is asked for within a transaction is read before this returns.
+    // With a synchronous driver, reads inside a transaction are done before this returns.
     if (tx !== undefined || ids.length <= 1)
-      return this.#look(({ ground }) => ids.map((id) => ground.byId(id)?.job), tx)
+      return this.#readIn(({ cache }) => ids.map((id) => cache.byId(id)?.job), tx)
     return this.#getMany(ids)
   }
 
-  /** Between portions, the event loop has its turn. */
+  /** Yields to the event loop between portions. */
   async #getMany(ids: readonly string[]): Promise<readonly (JobRecord | undefined)[]> {
     const found: (JobRecord | undefined)[] = []
     for (;;) {
-      found.push(...(await this.#look(({ ground }) => getSome(ground, ids.slice(found.length)))))
+      found.push(...(await this.#readIn(({ cache }) => getSome(cache, ids.slice(found.length)))))
       if (found.length >= ids.length) return found
       await new Promise<void>((next) => this.runtime.defer(next))
     }
   }
 
-  find: Store['find'] = (query, tx) => this.#look(({ ground, list }) => find(ground, list, query), tx)
-  details: Store['details'] = (query, tx) => this.#look(({ ground }) => details(ground, query), tx)
-  tally: Store['tally'] = (queues, tx) => this.#look(({ ground }) => tally(ground, queues), tx)
-  due: Store['due'] = (query) => this.#look(({ ground }) => due(ground, query, this.runtime.now()))
+  find: Store['find'] = (query, tx) => this.#readIn(({ cache, list }) => find(cache, list, query), tx)
+  details: Store['details'] = (query, tx) => this.#readIn(({ cache }) => details(cache, query), tx)
+  tally: Store['tally'] = (queues, tx) => this.#readIn(({ cache }) => tally(cache, queues), tx)
+  due: Store['due'] = (query) => this.#readIn(({ cache }) => due(cache, query, this.runtime.now()))
 
   watch: Store['watch'] = (what, listener) => {
     this.#check()
-    const stop = this.#feed.watch(what, listener, () => this.#left())
+    const stop = this.#feed.watch(what, listener, () => this.#watcherLeft())
     void this.#announce()
     return stop
   }
 
   async transact<T>(work: (tx: unknown) => Promise<T>, within?: Tx): Promise<T> {
     if (within !== undefined) {
-      const handle = await this.#within(this.#ready(within))
-      if (!this.#transactions.isOwn(within)) return this.#visits.savepoint(handle, () => work(within))
-      return this.#transactions.nested(within, work, (inside, isOver) => this.#visits.savepoint(handle, inside, isOver))
+      const handle = await this.#within(this.#handleFor(within))
+      if (!this.#ownTransactions.isOwn(within)) return this.#userTransactions.savepoint(handle, () => work(within))
+      return this.#ownTransactions.nested(within, work, (inside, isOver) =>
+        this.#userTransactions.savepoint(handle, inside, isOver),
+      )
     }
     refuseInside(this, 'store.transact()')
-    const opened = this.#opened ?? (await this.#open())
+    const connection = this.#connection ?? (await this.#open())
     const begin = (): void => {
       this.#check()
-      opened.glance()
-      if (this.#feed.isNew) this.#announceNow(opened)
+      connection.checkFile()
+      if (this.#feed.isNew) this.#announceNow(connection)
     }
-    return this.#transactions.run(work, begin, () => {
-      opened.log?.committed()
-      this.visited(true)
+    return this.#ownTransactions.run(work, begin, () => {
+      connection.checkpointer?.afterCommit()
+      this.publishUserCommits(true)
     })
   }
 
-  /** Works in somebody's transaction, where all must be done when this returns if the driver is synchronous. */
+  /** Runs work inside a user transaction. If the driver is synchronous, all of it must be done when this returns. */
   #within<T>(work: Steps<T>): Promise<T> {
     try {
       this.#check()
@@ -157,47 +163,47 @@ class SqliteStore implements Store {
     return stepwise(work)
   }
 
-  /** The connection of a transaction, once what is needed there is known to be there. */
-  *#ready(tx: Tx): Steps<Tx> {
-    const handle = this.#transactions.handleOf(tx)
-    if (this.#opened === undefined) yield* this.#visits.checking(handle)
-    if (this.path === undefined) this.#opened?.suspect()
+  /** The connection of a transaction, after checking that the tables exist. */
+  *#handleFor(tx: Tx): Steps<Tx> {
+    const handle = this.#ownTransactions.handleOf(tx)
+    if (this.#connection === undefined) yield* this.#userTransactions.checking(handle)
+    if (this.path === undefined) this.#connection?.invalidate()
     return handle
   }
 
   *#committing(tx: Tx, batch: Batch): Steps<Receipt> {
-    return yield* this.#visits.committing(yield* this.#ready(tx), batch, this.#transactions.isOwn(tx))
+    return yield* this.#userTransactions.committing(yield* this.#handleFor(tx), batch, this.#ownTransactions.isOwn(tx))
   }
 
-  *#reading<T>(tx: Tx, work: (from: Reading) => T): Steps<T> {
-    return yield* this.#visits.reading(yield* this.#ready(tx), (ground, list) => work({ ground, list }))
+  *#reading<T>(tx: Tx, work: (from: ReadSource) => T): Steps<T> {
+    return yield* this.#userTransactions.reading(yield* this.#handleFor(tx), (cache, list) => work({ cache, list }))
   }
 
   /** Reads in the transaction given, or on the store's own connection. */
-  #look<T>(work: (from: Reading) => T, tx?: Tx): Promise<T> {
-    // In memory there is no other connection, and who is inside a transaction must not wait for its end.
+  #readIn<T>(work: (from: ReadSource) => T, tx?: Tx): Promise<T> {
+    // In memory there is no other connection, and a caller inside a transaction must not wait for its end.
     const inside = tx === undefined && this.path === undefined ? openTransaction(this)?.tx : tx
     return inside === undefined ? this.#read(work) : this.#within(this.#reading(inside, work))
   }
 
   /** @internal */
   get path(): string | undefined {
-    return this.#opened?.path ?? this.#path
+    return this.#connection?.path ?? this.#path
   }
 
   /** @internal */
   get handle(): SqliteHandle | undefined {
-    return this.#opened?.db.handle
+    return this.#connection?.db.handle
   }
 
   /** @internal */
   get version(): unknown {
-    return this.#opened?.ground.sql.dataVersion.get()?.[0]
+    return this.#connection?.cache.sql.dataVersion.get()?.[0]
   }
 
   /** @internal */
   seesLock(): boolean {
-    const { db } = this.#opened!
+    const { db } = this.#connection!
     try {
       db.exec('BEGIN IMMEDIATE')
     } catch (error) {
@@ -208,22 +214,23 @@ class SqliteStore implements Store {
     return false
   }
 
-  /** @internal Looks what has come of transactions that were not the store's own, and wakes others if one was committed. */
-  visited(ended: boolean): void {
-    const opened = this.#opened
+  /** @internal Publishes the commits of user transactions here, and wakes other processes if one may have committed. */
+  publishUserCommits(ended: boolean): void {
+    const connection = this.#connection
     let found = false
     try {
-      if (opened !== undefined && this.#feed.watched && !opened.db.inTransaction) found = opened.lookAround(this.#feed)
+      if (connection !== undefined && this.#feed.watched && !connection.db.inTransaction)
+        found = connection.readNotices(this.#feed)
     } catch {
-      // It is looked at again in a moment.
+      // It is read again soon.
     }
-    const wakes = ended ? this.#visits.tells() : found
-    if (wakes && this.path !== undefined) wakeups(this.path)
+    const wakesOthers = ended ? this.#userTransactions.takeNotices() : found
+    if (wakesOthers && this.path !== undefined) wakeOthers(this.path)
   }
 
-  /** A connection for transactions. */
-  #another(): Database {
-    const { db } = this.#opened!
+  /** A connection for transactions of the store's own. */
+  #connectAnother(): Database {
+    const { db } = this.#connection!
     return db.path === undefined ? db : openAnother(db, this.#settings.synchronous)
   }
 
@@ -239,21 +246,21 @@ class SqliteStore implements Store {
   async #close(): Promise<void> {
     this.#closed = true
     this.#feed.close()
-    this.#pauses.close()
-    this.visited(true)
-    this.#visits.close()
+    this.#waits.close()
+    this.publishUserCommits(true)
+    this.#userTransactions.close()
     this.#stopListening?.()
-    const opened = await this.#opening?.catch(() => undefined)
-    await this.#transactions.close(opened?.path === undefined ? opened?.db : undefined)
-    this.#opened = undefined
-    if (opened === undefined) return
-    opened.log?.close()
+    const connection = await this.#opening?.catch(() => undefined)
+    await this.#ownTransactions.close(connection?.path === undefined ? connection?.db : undefined)
+    this.#connection = undefined
+    if (connection === undefined) return
+    connection.checkpointer?.close()
     try {
-      opened.transaction(() => this.#feed.announce(opened.ground, this.runtime.now()))
+      connection.transaction(() => this.#feed.announce(connection.cache, this.runtime.now()))
     } catch {
-      // The others will find out that nobody is here.
+      // The announcement expires by itself.
     }
-    opened.db.close()
+    connection.db.close()
   }
 
   #check(): void {
@@ -270,101 +277,104 @@ class SqliteStore implements Store {
       this.#opening = undefined // so that the next call tries again
       throw error
     })
-    const opened = await this.#opening
+    const connection = await this.#opening
     this.#check()
-    return opened
+    return connection
   }
 
   async #openNow(): Promise<Connection> {
     const { synchronous, driver, patience } = this.#settings
     const settings = { synchronous, driver, patience, schema: { sql: schema, steps, version: VERSION } }
     const db = await openDatabase(this.#target, settings, this.runtime)
-    let opened: Connection
+    let connection: Connection
     try {
-      opened = new Connection(db, this.runtime)
+      connection = new Connection(db, this.runtime)
     } catch (error) {
       db.close()
       throw toStoreError(error, db.path)
     }
-    if (!this.#closed) this.#opened = opened
-    return opened
+    if (!this.#closed) this.#connection = connection
+    return connection
   }
 
-  /** Runs work while the file is free; it fails only if somebody holds it for long. */
+  /** Runs work when the file is not locked; fails only if another program keeps it locked for long. */
   #whenFree<T>(work: () => T): Promise<T> {
     return whenFree(
       this.runtime,
-      this.#opened?.path,
+      this.#connection?.path,
       () => {
         this.#check()
         return work()
       },
       this.#settings.patience,
-      () => this.#transactions.open,
+      () => this.#ownTransactions.open,
     )
   }
 
-  async #read<T>(work: (from: Reading) => T): Promise<T> {
-    return this.#reached((opened) => opened.snapshot(() => work(opened)))
+  async #read<T>(work: (from: ReadSource) => T): Promise<T> {
+    return this.#onConnection((connection) => connection.snapshot(() => work(connection)))
   }
 
-  async #reached<T>(work: (opened: Connection) => T): Promise<T> {
-    const opened = this.#opened ?? (await this.#open())
+  async #onConnection<T>(work: (connection: Connection) => T): Promise<T> {
+    const connection = this.#connection ?? (await this.#open())
     return this.#whenFree(() => {
-      // Whoever watches and then reads must be told of everything that comes after what was read.
-      if (this.#feed.isNew) this.#announceNow(opened)
-      return work(opened)
+      // A caller that watches and then reads must get all notices after what it read.
+      if (this.#feed.isNew) this.#announceNow(connection)
+      return work(connection)
     })
   }
 
-  /** Reads the next of what others have told, in a turn of the event loop of its own. Whether there is more, the feed says. */
-  async #readOn(): Promise<boolean> {
-    await this.#pauses.turn()
-    if (!this.#closed && this.#feed.watched) this.#opened?.lookAround(this.#feed)
+  /**
+   * Reads the next notices of other handles, in a turn of the event loop of its own. The feed requests another read if
+   * there is more.
+   */
+  async #readNotices(): Promise<boolean> {
+    await this.#waits.nextLoopTurn()
+    if (!this.#closed && this.#feed.watched) this.#connection?.readNotices(this.#feed)
     return false
   }
 
-  /** Tells the other handles that somebody watches here, now and as long as that is so. */
+  /** Announces to other handles that this one watches. */
   async #announce(): Promise<void> {
     try {
-      const opened = this.#opened ?? (await this.#open())
+      const connection = this.#connection ?? (await this.#open())
       await this.#whenFree(() => {
-        if (this.#feed.isNew) this.#announceNow(opened)
+        if (this.#feed.isNew) this.#announceNow(connection)
       })
     } catch {
-      // Whoever uses the store hears of it there; a commit announces before anything else.
+      // Callers of the store get this error themselves; a commit announces before anything else.
       if (!this.#closed && this.#feed.isNew) this.runtime.timer(1_000, () => void this.#announce())
     }
   }
 
-  #announceNow(opened: Connection): void {
-    opened.transaction(() => this.#feed.announce(opened.ground, this.runtime.now()))()
-    this.#listen(opened)
+  #announceNow(connection: Connection): void {
+    connection.transaction(() => this.#feed.announce(connection.cache, this.runtime.now()))()
+    this.#listen(connection)
   }
 
-  /** Listens to other processes as long as anybody watches here. */
-  #listen(opened: Connection): void {
-    const { path } = opened
+  /** Listens for wake-ups of other processes, and renews the announcement, as long as there are watchers here. */
+  #listen(connection: Connection): void {
+    const { path } = connection
     if (this.#stopListening !== undefined || path === undefined || this.#closed || !this.#feed.watched) return
-    const version = opened.db.prepare('PRAGMA data_version')
+    const version = connection.db.prepare('PRAGMA data_version')
     let last: unknown
     const look = (): boolean => {
       try {
         const [now] = version.get()!
         if (now === last) return false
-        const any = opened.lookAround(this.#feed)
+        const found = connection.readNotices(this.#feed)
         last = now
-        return any
+        return found
       } catch {
-        return false // it is looked at again in a moment
+        return false // it is read again soon
       }
     }
-    const stopWaking = wakeOthers(path, this.runtime, look)
+    const stopWakeups = listenForWakeups(path, this.runtime, look)
     let stopTimer: Stop
     const arm = (): void => {
       stopTimer = this.runtime.timer(PRESENT_EVERY, () => {
         void this.#whenFree(() => {
-          if (this.#feed.watched) this.#announceNow(opened)
+          if (this.#feed.watched) this.#announceNow(connection)
         }).catch(() => {})
         arm()
       })
@@ -372,19 +382,19 @@ class SqliteStore implements Store {
     arm()
     this.#stopListening = () => {
       this.#stopListening = undefined
-      stopWaking()
+      stopWakeups()
       stopTimer()
     }
   }
 
-  /** A watcher has left; with the last one, so does this handle. */
-  #left(): void {
+  /** After the last watcher has left, stops listening and announces that. */
+  #watcherLeft(): void {
     if (this.#feed.watched || this.#closed) return
     this.#stopListening?.()
-    const opened = this.#opened
-    if (opened === undefined) return
+    const connection = this.#connection
+    if (connection === undefined) return
     void this.#whenFree(() => {
-      opened.transaction(() => this.#feed.announce(opened.ground, this.runtime.now()))()
+      connection.transaction(() => this.#feed.announce(connection.cache, this.runtime.now()))()
     }).catch(() => {})
   }
 }

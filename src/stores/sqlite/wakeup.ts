@@ -1,28 +1,28 @@
-// stores/sqlite/wakeup.ts: wakes other processes after a commit, and is woken by theirs: a byte is written beside the database.
+// stores/sqlite/wakeup.ts: wakes other processes after a commit, and listens for theirs, by a file beside the database.
 import { chmodSync, closeSync, openSync, statSync, watch, writeSync } from 'node:fs'
 import type { FSWatcher } from 'node:fs'
 import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 
-/** How often to look without being woken: the net under the push. */
-const NET: Millis = 1_000
+/** How often to poll without a wake-up, as a safety net. In milliseconds. */
+const POLL_EVERY: Millis = 1_000
 
-/** How often to look where the push has proved not to work. */
-const DEAF: Millis = 100
+/** How often to poll if wake-ups do not work. In milliseconds. */
+const POLL_WITHOUT_WAKEUPS: Millis = 100
 
-/** So many times in a row the net caught what the push had missed: it does not work on this file system. */
-const MISSES = 3
+/** After this many consecutive polls that found what a wake-up missed, wake-ups do not work on this file system. */
+const MAX_MISSES = 3
 
-/** The file that is touched. */
+/** The file that is written to. */
 const fileOf = (path: string): string => `${path}-wake`
 
-/** Wakes whoever waits on the same file in another process. Never fails: they look by themselves before long. */
-export function wakeups(path: string): void {
-  // A byte is written over: to set its times, one would have to own the file.
-  if (!write(fileOf(path)) && make(path)) write(fileOf(path))
+/** Wakes the processes that listen on the same file. Never fails: they poll at intervals. */
+export function wakeOthers(path: string): void {
+  // A byte is overwritten, because only the owner of a file may set its times.
+  if (!writeByte(fileOf(path)) && createFile(path)) writeByte(fileOf(path))
 }
 
-function write(file: string): boolean {
+function writeByte(file: string): boolean {
   try {
     const fd = openSync(file, 'r+')
     writeSync(fd, '.', 0)
@@ -33,8 +33,8 @@ function write(file: string): boolean {
   }
 }
 
-/** Makes the file, for those who may use the database. */
-function make(path: string): boolean {
+/** Creates the file, with the permissions of the database. */
+function createFile(path: string): boolean {
   try {
     const file = fileOf(path)
     if (statSync(file, { throwIfNoEntry: false })?.isFile()) return true
@@ -47,42 +47,42 @@ function make(path: string): boolean {
 }
 
 /**
- * Calls `look` whenever another process may have committed: at once where the file system tells, and every second in any
- * case, or ten times a second where it has proved to tell nothing. `look` answers whether there was something to see.
+ * Calls `look` whenever another process may have committed: at once if the file system reports it, and every second in
+ * any case, or ten times a second if wake-ups do not work. `look` returns whether it found anything.
  */
-export function wakeOthers(path: string, runtime: Runtime, look: () => boolean): Stop {
+export function listenForWakeups(path: string, runtime: Runtime, look: () => boolean): Stop {
   const file = fileOf(path)
   let stopped = false
   let misses = 0
   let watcher: FSWatcher | undefined
   let stopTimer: Stop = () => {}
 
-  const told = (): void => {
+  const onWakeup = (): void => {
     if (stopped) return
     if (look()) misses = 0
   }
   const listen = (): void => {
     watcher?.close()
     watcher = undefined
-    if (!make(path)) return
+    if (!createFile(path)) return
     try {
       watcher = watch(file, (event) => {
-        told()
-        if (event === 'rename' && !stopped) listen() // it was removed or replaced, and is watched no longer
+        onWakeup()
+        if (event === 'rename' && !stopped) listen() // the file was removed or replaced, and is no longer watched
       })
       watcher.on('error', () => {
         watcher?.close()
         watcher = undefined
       })
     } catch {
-      watcher = undefined // too many watchers, or none on this file system: the net holds
+      watcher = undefined // too many watchers, or no support in this file system: polling goes on
     }
   }
   const arm = (): void => {
-    const every = watcher === undefined || misses >= MISSES ? DEAF : NET
+    const every = watcher === undefined || misses >= MAX_MISSES ? POLL_WITHOUT_WAKEUPS : POLL_EVERY
     stopTimer = runtime.timer(every, () => {
       if (stopped) return
-      if (look() && every === NET) misses++
+      if (look() && every === POLL_EVERY) misses++
       arm()
     })
   }

@@ -1,25 +1,25 @@
-// stores/sqlite/writers.ts: the last batch of every writer, so that a batch sent again is answered and not applied.
+// stores/sqlite/writers.ts: the last receipt of every writer, so that a batch sent again is answered and not applied.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Batch, Receipt } from '../../store/store.js'
 import { KeptReceipts } from '../kept-receipts.js'
 import { overwritten } from './errors.js'
 import type { Cache } from './cache.js'
-import { read } from './receipts.js'
+import { decode } from './receipts.js'
 import type { Transaction } from './transaction.js'
 
-/** A writer silent for longer than this may be forgotten when there are many, and one silent for a day in any case. */
-const SILENT_FOR: Millis = 600_000
-const SILENT_FOR_LONG: Millis = 86_400_000
+/** How long a writer may be idle before it is forgotten, if there are many, and in any case. In milliseconds. */
+const IDLE_FOR: Millis = 600_000
+const IDLE_FOR_LONG: Millis = 86_400_000
 
-/** Writers whose receipts a connection keeps as they are, beside what is in the file. */
-const KEPT = 100
+/** Writers whose receipts a connection keeps in memory, beside those in the file. */
+const MAX_RECEIPTS = 100
 
 /** The writers as one connection knows them. */
 export class Writers {
-  readonly #receipts = new KeptReceipts(KEPT)
-  /** Writers of whom nobody else can have written a later batch. */
-  readonly #sure = new Set<string>()
+  readonly #receipts = new KeptReceipts(MAX_RECEIPTS)
+  /** Writers of which no other connection can have written a later batch. */
+  readonly #upToDate = new Set<string>()
 
   readonly #path: string | undefined
 
@@ -27,11 +27,11 @@ export class Writers {
     this.#path = path
   }
 
-  /** The receipt of a batch that was applied before; refuses one that is older than the last. */
-  replay(ground: Cache, batch: Batch): Receipt | undefined {
+  /** The receipt of a batch that was applied before. Throws for a batch that is older than the last one. */
+  replay(cache: Cache, batch: Batch): Receipt | undefined {
     const known = this.#receipts.last(batch.writer)
-    if (known !== undefined && batch.seq === known + 1 && this.#sure.has(batch.writer)) return undefined
-    const last = ground.sql.writer.get(batch.writer)?.[0] as number | undefined
+    if (known !== undefined && batch.seq === known + 1 && this.#upToDate.has(batch.writer)) return undefined
+    const last = cache.sql.writer.get(batch.writer)?.[0] as number | undefined
     if (known !== undefined && last !== undefined && last < known) throw overwritten(this.#path)
     if (last === undefined || batch.seq > last) return undefined
     if (batch.seq < last) {
@@ -40,25 +40,25 @@ export class Writers {
         details: { writer: batch.writer, seq: batch.seq, last },
       })
     }
-    return this.#receipts.of(batch) ?? read(ground, batch, ground.sql.receipt.get(batch.writer)![0] as string)
+    return this.#receipts.of(batch) ?? decode(cache, batch, cache.sql.receipt.get(batch.writer)![0] as string)
   }
 
-  /** Others have written, and may have sent a batch of one of these writers. */
-  suspect(): void {
-    this.#sure.clear()
+  /** Call when other connections have written, and may have written a batch of one of these writers. */
+  invalidate(): void {
+    this.#upToDate.clear()
   }
 
-  /** Keeps an answer that is durable. */
+  /** Keeps a receipt that is durable. */
   keep(receipt: Receipt): void {
-    this.#sure.add(receipt.writer)
+    this.#upToDate.add(receipt.writer)
     const forgotten = this.#receipts.keep(receipt)
-    if (forgotten !== undefined) this.#sure.delete(forgotten)
+    if (forgotten !== undefined) this.#upToDate.delete(forgotten)
   }
 }
 
-/** Writes a writer's last batch and its answer. */
-export function remember({ sql, now }: Transaction, { writer, seq }: Batch, receipt: string): void {
+/** Writes the receipt of a writer's last batch. */
+export function writeReceipt({ sql, now }: Transaction, { writer, seq }: Batch, receipt: string): void {
   if (Number(sql.setWriter.run(writer, seq, now, receipt).changes) > 0) return
   sql.addWriter.run(writer, seq, now, receipt)
-  sql.forgetWriters.run(now - SILENT_FOR, now - SILENT_FOR_LONG)
+  sql.forgetWriters.run(now - IDLE_FOR, now - IDLE_FOR_LONG)
 }

@@ -1,4 +1,4 @@
-// stores/sqlite/user-transactions/adapter.ts: a transaction that somebody else has open, as the store can work in it.
+// stores/sqlite/user-transactions/adapter.ts: runs the store's reads and writes inside a transaction that the user has open.
 import { MillraceError } from '../../../job/errors.js'
 import { answered, step, stepwise } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
@@ -10,26 +10,27 @@ import { Cache } from '../cache.js'
 import { sql } from '../sql.js'
 import { prepareWhenUsed } from '../statements.js'
 import type { Statements } from '../statements.js'
-import { asking, playing } from './replay.js'
+import { executing, replaying } from './replay.js'
 import type { Execute } from './replay.js'
 
-/** What is done in a transaction; may be begun anew, and then has to do the same. */
-export type TransactionWork<T> = (ground: Cache, list: Lister) => T
+/** Work inside a transaction. It may be restarted, and must then do the same. */
+export type TransactionWork<T> = (cache: Cache, list: Lister) => T
 
-/** Somebody else's transaction. */
+/** A transaction that the user has open. */
 export interface UserTransaction {
-  /** Reads in it. Where the driver is synchronous, that is done when this returns. */
+  /** Reads in it. With a synchronous driver the read is done when this returns. */
   read<T>(work: TransactionWork<T>): Promise<T>
-  /** Writes in it, whole or not at all. Where the driver is synchronous, that is done when this returns. */
+  /** Writes in it, whole or not at all. With a synchronous driver the write is done when this returns. */
   write<T>(work: TransactionWork<T>): Promise<T>
   /**
-   * Runs work in a savepoint, which is kept if it answers and undone if it throws. Nothing is sent once the transaction is over,
-   * which `isOver` says where another may be open on the same connection by then.
+   * Runs work in a savepoint, which is released if the work resolves and rolled back if it throws. Nothing is sent once
+   * the transaction has ended. `isOver` reports that where another transaction may be open on the same connection by
+   * then.
    */
   savepoint<T>(work: () => Promise<T>, isOver?: () => boolean): Promise<T>
   /** The file, or undefined in memory. */
   file(): Promise<string | undefined>
-  /** Whether it is over; undefined where nobody can tell. */
+  /** Whether it has ended; undefined if that cannot be detected. */
   readonly over: boolean | undefined
 }
 
@@ -50,7 +51,7 @@ export class HandleTransaction implements UserTransaction {
     try {
       return !this.#db.inTransaction
     } catch {
-      return true // it was closed
+      return true // the handle was closed
     }
   }
 
@@ -65,16 +66,16 @@ export class HandleTransaction implements UserTransaction {
   write<T>(work: TransactionWork<T>): Promise<T> {
     return this.#run(() => {
       const sql = this.#sql
-      sql.beginVisit.run()
+      sql.beginNested.run()
       try {
-        sql.lock.run() // before anything is read: what was read may be too old to be written upon
-        const answer = work(new Cache(sql), this.#list)
-        sql.keepVisit.run()
-        return answer
+        sql.lock.run() // before anything is read: a snapshot may be too old to write to
+        const result = work(new Cache(sql), this.#list)
+        sql.keepNested.run()
+        return result
       } catch (error) {
         if (this.#db.inTransaction) {
-          sql.rollbackVisit.run()
-          sql.keepVisit.run()
+          sql.rollbackNested.run()
+          sql.keepNested.run()
         }
         throw error
       }
@@ -83,17 +84,17 @@ export class HandleTransaction implements UserTransaction {
 
   async savepoint<T>(work: () => Promise<T>, isOver: () => boolean = () => false): Promise<T> {
     const check = (): void => {
-      if (isOver() || this.over) throw ended()
+      if (isOver() || this.over) throw transactionEnded()
     }
     check()
     const db = this.#db
     const name = `millrace_${++this.#savepoints}`
     db.exec(`SAVEPOINT ${name}`)
     try {
-      const answer = await work()
+      const result = await work()
       check()
       db.exec(`RELEASE ${name}`)
-      return answer
+      return result
     } catch (error) {
       if (!isOver() && !this.over) db.exec(`ROLLBACK TO ${name}; RELEASE ${name}`)
       throw error
@@ -107,56 +108,56 @@ export class HandleTransaction implements UserTransaction {
       this.#check()
       return answered(work())
     } catch (error) {
-      return Promise.reject(told(error, this.#db.path))
+      return Promise.reject(transactionError(error, this.#db.path))
     }
   }
 
   #check(): void {
-    if (this.over) throw ended()
+    if (this.over) throw transactionEnded()
   }
 }
 
-/** A transaction of a library that runs statements one by one, now or later. */
+/** A transaction of a library that runs statements one by one, synchronously or not. */
 export class ExecutorTransaction implements UserTransaction {
-  readonly #hold: <T>(work: (execute: Execute) => Promise<T>) => Promise<T>
+  readonly #withConnection: <T>(work: (execute: Execute) => Promise<T>) => Promise<T>
   readonly over = undefined
   #savepoints = 0
 
-  /** `hold` lets nobody else in between, if the library can. */
-  constructor(hold: <T>(work: (execute: Execute) => Promise<T>) => Promise<T>) {
-    this.#hold = hold
+  /** `withConnection` lets no other statements in between, if the library can do that. */
+  constructor(withConnection: <T>(work: (execute: Execute) => Promise<T>) => Promise<T>) {
+    this.#withConnection = withConnection
   }
 
   file(): Promise<string | undefined> {
     return this.#run(function* (execute) {
-      const rows = yield* asking(execute, 'PRAGMA database_list')
+      const rows = yield* executing(execute, 'PRAGMA database_list')
       const file = rows.find(([, name]) => name === 'main')?.[2]
       return typeof file === 'string' && file !== '' ? file : undefined
     })
   }
 
   read<T>(work: TransactionWork<T>): Promise<T> {
-    return this.#run((execute) => playing(execute, visiting(work)))
+    return this.#run((execute) => replaying(execute, withCache(work)))
   }
 
   write<T>(work: TransactionWork<T>): Promise<T> {
     return this.#run((execute) =>
       inSavepoint(execute, 'millrace_visit', function* () {
-        yield* asking(execute, sql.lock)
-        return yield* playing(execute, visiting(work))
+        yield* executing(execute, sql.lock)
+        return yield* replaying(execute, withCache(work))
       }),
     )
   }
 
-  /** Holds nobody off: what is done within the savepoint goes the same way. */
+  /** Does not reserve the connection, because the work inside the savepoint uses it too. */
   async savepoint<T>(work: () => Promise<T>): Promise<T> {
     const name = `millrace_${++this.#savepoints}`
-    const run = (sql: string): Promise<unknown> => this.#run((execute) => asking(execute, sql))
+    const run = (sql: string): Promise<unknown> => this.#run((execute) => executing(execute, sql))
     await run(`SAVEPOINT ${name}`)
     try {
-      const answer = await work()
+      const result = await work()
       await run(`RELEASE ${name}`)
-      return answer
+      return result
     } catch (error) {
       await run(`ROLLBACK TO ${name}`)
       await run(`RELEASE ${name}`)
@@ -168,53 +169,53 @@ export class ExecutorTransaction implements UserTransaction {
 
   #run<T>(work: (execute: Execute) => Steps<T>): Promise<T> {
     return stepwise(
-      (function* (hold): Steps<T> {
+      (function* (withConnection): Steps<T> {
         try {
-          return yield* step(hold((execute) => stepwise(checked(execute, work(execute)))))
+          return yield* step(withConnection((execute) => stepwise(checkingOpen(execute, work(execute)))))
         } catch (error) {
-          throw told(error, undefined)
+          throw transactionError(error, undefined)
         }
-      })(this.#hold),
+      })(this.#withConnection),
     )
   }
 }
 
-function visiting<T>(work: TransactionWork<T>): Parameters<typeof playing<T>>[1] {
+function withCache<T>(work: TransactionWork<T>): Parameters<typeof replaying<T>>[1] {
   return (prepare) => work(new Cache(prepareWhenUsed(prepare)), lister(prepare))
 }
 
 function* inSavepoint<T>(execute: Execute, name: string, work: () => Steps<T>): Steps<T> {
-  yield* asking(execute, `SAVEPOINT ${name}`)
-  let answer: T
+  yield* executing(execute, `SAVEPOINT ${name}`)
+  let result: T
   try {
-    answer = yield* work()
+    result = yield* work()
   } catch (error) {
-    yield* asking(execute, `ROLLBACK TO ${name}`)
-    yield* asking(execute, `RELEASE ${name}`)
+    yield* executing(execute, `ROLLBACK TO ${name}`)
+    yield* executing(execute, `RELEASE ${name}`)
     throw error
   }
-  yield* asking(execute, `RELEASE ${name}`)
-  return answer
+  yield* executing(execute, `RELEASE ${name}`)
+  return result
 }
 
-/** Makes sure that a transaction is open: only inside one does another BEGIN fail. */
-function* checked<T>(execute: Execute, work: Steps<T>): Steps<T> {
+/** Checks that a transaction is open: only inside one does another BEGIN fail. */
+function* checkingOpen<T>(execute: Execute, work: Steps<T>): Steps<T> {
   let failure: unknown
   try {
-    yield* asking(execute, 'BEGIN')
+    yield* executing(execute, 'BEGIN')
   } catch (error) {
     failure = error
   }
   if (failure === undefined) {
-    yield* asking(execute, 'ROLLBACK')
-    throw ended()
+    yield* executing(execute, 'ROLLBACK')
+    throw transactionEnded()
   }
-  if (!String((failure as Error).message).includes('within a transaction')) throw ended(failure)
+  if (!String((failure as Error).message).includes('within a transaction')) throw transactionEnded(failure)
   return yield* work
 }
 
-/** The error for a transaction that is none. */
-export function ended(cause?: unknown): MillraceError {
+/** The error for a `tx` that has no open transaction. */
+export function transactionEnded(cause?: unknown): MillraceError {
   return new MillraceError(
     'TRANSACTION_ENDED',
     'The `tx` given has no transaction open: it has ended, or was not begun. Nothing was written; begin one, and await each call before it ends.',
@@ -222,7 +223,7 @@ export function ended(cause?: unknown): MillraceError {
   )
 }
 
-/** The error for what failed in somebody's transaction. */
-function told(error: unknown, path: string | undefined): MillraceError {
+/** The error for a failure inside a user transaction. */
+function transactionError(error: unknown, path: string | undefined): MillraceError {
   return staleError(error, path) ?? toStoreError(error, path)
 }

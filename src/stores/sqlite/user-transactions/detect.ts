@@ -1,4 +1,4 @@
-// stores/sqlite/user-transactions/detect.ts: what may be given as `tx`, told apart, and known again.
+// stores/sqlite/user-transactions/detect.ts: detects what kind of `tx` the user passed, and recognises it again.
 import { MillraceError } from '../../../job/errors.js'
 import { quote } from '../../../job/quote.js'
 import { prismaIn } from '../../../store/sql.js'
@@ -10,11 +10,11 @@ import { fileNumber, refuseSecondCopy, remember } from '../library-copies.js'
 import { adopt } from '../driver.js'
 import type { SqliteHandle } from '../driver.js'
 import { nameOf } from '../errors.js'
-import { ExecutorTransaction, HandleTransaction, ended } from './adapter.js'
+import { ExecutorTransaction, HandleTransaction, transactionEnded } from './adapter.js'
 import type { UserTransaction } from './adapter.js'
 import type { Execute } from './replay.js'
 
-/** A transaction as `queue.transaction` gives it where the driver is the store's choice: the driver's own handle. */
+/** A transaction as `queue.transaction` passes it if the store chose the driver: the driver's own handle. */
 export interface SqliteTransaction {
   /** Prepares one statement. */
   prepare(sql: string): {
@@ -25,34 +25,34 @@ export interface SqliteTransaction {
     get(...values: SqliteValue[]): unknown
     all(...values: SqliteValue[]): unknown[]
   }
-  /** Runs statements that answer nothing. */
+  /** Runs statements that return nothing. */
   exec(sql: string): unknown
 }
 
-/** What a statement takes. */
+/** The values that a statement takes. */
 export type SqliteValue = string | number | bigint | null | Uint8Array
 
-/** A transaction of Drizzle on better-sqlite3, as far as types tell. */
+/** A transaction of Drizzle on better-sqlite3, as far as types show. */
 export interface DrizzleSqliteTransaction {
-  /** Runs a query that answers nothing. */
+  /** Runs a query that returns nothing. */
   run(query: never): unknown
-  /** Runs a query and gives its rows. */
+  /** Runs a query and returns its rows. */
   all(query: never): unknown
-  /** Runs a query and gives its rows as arrays. */
+  /** Runs a query and returns its rows as arrays. */
   values(query: never): unknown
-  /** Rolls it back; only transactions have it. */
+  /** Rolls it back; only transactions have this method. */
   rollback(): never
 }
 
-/** A transaction of Kysely, as far as types tell. */
+/** A transaction of Kysely, as far as types show. */
 export interface KyselyTransaction {
-  /** Tells it from a Kysely that is no transaction. */
+  /** Distinguishes it from a Kysely that is no transaction. */
   readonly isTransaction: true
-  /** What runs its queries, on the connection of the transaction. */
+  /** Runs its queries on the connection of the transaction. */
   getExecutor(): { provideConnection<T>(consumer: (connection: unknown) => Promise<T>): Promise<T> }
 }
 
-/** All that a SQLite store takes as `tx`. */
+/** Everything that a SQLite store takes as `tx`. */
 export type SqliteTx =
   | SqliteTransaction
   | Pick<SqliteHandle, 'prepare' | 'exec'>
@@ -61,63 +61,63 @@ export type SqliteTx =
   | PrismaTransaction
   | SqlTransaction
 
-/** A connection of Kysely's. */
+/** A connection of Kysely. */
 interface KyselyConnection {
   executeQuery(query: object): Promise<{ readonly rows: readonly Record<string, unknown>[] }>
 }
 
-/** The guests of one store. */
+/** The user transactions of one store. */
 export class UserTransactions {
   readonly #known = new WeakMap<object, UserTransaction>()
-  /** Those that are known to be on the store's own database. */
-  readonly #own = new WeakSet<UserTransaction>()
-  /** Those that are known to belong to the store's own copy of SQLite. */
-  readonly #proven = new WeakSet<UserTransaction>()
-  /** Where the store is: a file, or the one handle through which its memory can be reached. */
-  readonly #home: { readonly path: string | undefined; readonly handle: SqliteHandle | undefined }
+  /** Transactions that are known to be on the store's own database. */
+  readonly #onDatabase = new WeakSet<UserTransaction>()
+  /** Transactions that are known to use the store's own copy of SQLite. */
+  readonly #sameCopy = new WeakSet<UserTransaction>()
+  /** Where the store is: a file, or the only handle that reaches its memory. */
+  readonly #store: { readonly path: string | undefined; readonly handle: SqliteHandle | undefined }
 
-  constructor(home: { readonly path: string | undefined; readonly handle: SqliteHandle | undefined }) {
-    this.#home = home
+  constructor(store: { readonly path: string | undefined; readonly handle: SqliteHandle | undefined }) {
+    this.#store = store
   }
 
-  /** The guest that a `tx` is; refuses one of another kind, and one on another database. */
+  /** The user transaction for a `tx`. Throws for an unknown kind, and for another database. */
   *of(tx: Tx): Steps<UserTransaction> {
-    if (typeof tx !== 'object' || tx === null) throw unknown(tx)
+    if (typeof tx !== 'object' || tx === null) throw unknownTransaction(tx)
     const handle = handleIn(tx)
     const key = handle ?? tx
-    let guest = this.#known.get(key)
-    if (guest === undefined) {
-      guest = handle === undefined ? executing(tx) : adopted(handle)
-      this.#known.set(key, guest)
+    let transaction = this.#known.get(key)
+    if (transaction === undefined) {
+      transaction = handle === undefined ? executorTransaction(tx) : handleTransaction(handle)
+      this.#known.set(key, transaction)
     }
-    if (!this.#own.has(guest)) {
-      yield* this.#check(guest, handle)
-      this.#own.add(guest)
+    if (!this.#onDatabase.has(transaction)) {
+      yield* this.#check(transaction, handle)
+      this.#onDatabase.add(transaction)
     }
-    return guest
+    return transaction
   }
 
-  /** Whether a guest is known to belong to the store's own copy of SQLite. */
-  isProven(guest: UserTransaction): boolean {
-    return this.#proven.has(guest)
+  /** Whether a transaction is known to use the store's own copy of SQLite. */
+  isSameCopy(transaction: UserTransaction): boolean {
+    return this.#sameCopy.has(transaction)
   }
 
-  /** It was seen that a guest belongs to the store's own copy of SQLite. */
-  proven(guest: UserTransaction): void {
-    this.#proven.add(guest)
+  /** Records that a transaction uses the store's own copy of SQLite. */
+  markSameCopy(transaction: UserTransaction): void {
+    this.#sameCopy.add(transaction)
   }
 
-  *#check(guest: UserTransaction, handle: SqliteHandle | undefined): Steps<void> {
-    const home = this.#home
-    if (home.path === undefined) {
-      if (handle !== undefined && handle === home.handle) return
-      throw other('this store is in memory, where only its own handle reaches it')
+  *#check(transaction: UserTransaction, handle: SqliteHandle | undefined): Steps<void> {
+    const store = this.#store
+    if (store.path === undefined) {
+      if (handle !== undefined && handle === store.handle) return
+      throw otherDatabase('this store is in memory, where only its own handle reaches it')
     }
-    const file = yield* step(guest.file())
-    if (file === undefined) throw other(`it is in memory, and this store is in ${nameOf(home.path)}`)
-    if (!isSame(file, home.path)) throw other(`it is on ${file}, and this store is in ${nameOf(home.path)}`)
-    if (handle === undefined) return // its lock is looked at when it writes
-    if (refuseSecondCopy(file, handle) && home.handle !== undefined) this.#proven.add(guest)
+    const file = yield* step(transaction.file())
+    if (file === undefined) throw otherDatabase(`it is in memory, and this store is in ${nameOf(store.path)}`)
+    if (!isSame(file, store.path)) throw otherDatabase(`it is on ${file}, and this store is in ${nameOf(store.path)}`)
+    if (handle === undefined) return // its lock is checked when it writes
+    if (refuseSecondCopy(file, handle) && store.handle !== undefined) this.#sameCopy.add(transaction)
     remember(file, handle)
   }
 }
@@ -128,7 +128,7 @@ function isSame(file: string, path: string): boolean {
   return number !== undefined && number === fileNumber(path)
 }
 
-/** The driver's handle, given as it is or inside a transaction of Drizzle. */
+/** The driver's handle, passed as it is or inside a transaction of Drizzle. */
 function handleIn(tx: object): SqliteHandle | undefined {
   if (isHandle(tx)) return tx
   const { client } = (tx as { session?: { client?: unknown } }).session ?? {}
@@ -141,30 +141,30 @@ function isHandle(value: unknown): value is SqliteHandle {
   return typeof prepare === 'function' && typeof exec === 'function'
 }
 
-function adopted(handle: SqliteHandle): UserTransaction {
+function handleTransaction(handle: SqliteHandle): UserTransaction {
   try {
     return new HandleTransaction(adopt(handle))
   } catch (error) {
-    throw ended(error) // it was closed
+    throw transactionEnded(error) // the handle was closed
   }
 }
 
-function executing(given: object): UserTransaction {
+function executorTransaction(given: object): UserTransaction {
   const tx = prismaIn(given) ?? given
   const { isTransaction, getExecutor, execute } = tx as Partial<KyselyTransaction & SqlTransaction>
   if (typeof getExecutor === 'function') {
-    if (isTransaction !== true) throw ended()
+    if (isTransaction !== true) throw transactionEnded()
     const executor = (tx as KyselyTransaction).getExecutor()
-    return new ExecutorTransaction((work) => heldByKysely(executor, work))
+    return new ExecutorTransaction((work) => withKyselyConnection(executor, work))
   }
-  if (typeof execute !== 'function') throw unknown(tx)
+  if (typeof execute !== 'function') throw unknownTransaction(tx)
   const { session, _ } = tx as { session?: unknown; _?: unknown }
-  if (session !== undefined || _ !== undefined) throw unknown(tx) // a Drizzle of another database
+  if (session !== undefined || _ !== undefined) throw unknownTransaction(tx) // a Drizzle of another database
   return new ExecutorTransaction((work) => work((sql, params) => (tx as SqlTransaction).execute(sql, params)))
 }
 
-/** Kysely gives its connection to one at a time. */
-async function heldByKysely<T>(
+/** Kysely gives its connection to one consumer at a time. */
+async function withKyselyConnection<T>(
   executor: ReturnType<KyselyTransaction['getExecutor']>,
   work: (execute: Execute) => Promise<T>,
 ): Promise<T> {
@@ -179,18 +179,18 @@ async function heldByKysely<T>(
       })
     })
   } catch (error) {
-    throw began ? error : ended(error)
+    throw began ? error : transactionEnded(error)
   }
 }
 
-function unknown(tx: unknown): MillraceError {
+function unknownTransaction(tx: unknown): MillraceError {
   return new MillraceError(
     'INVALID_TRANSACTION',
     `The sqlite store cannot write to the \`tx\` given, ${quote(tx)}. It takes a handle of better-sqlite3, node:sqlite or @photostructure/sqlite, a transaction of Drizzle or Kysely on better-sqlite3, one of Prisma, or { execute(sql, params) }.`,
   )
 }
 
-function other(why: string): MillraceError {
+function otherDatabase(why: string): MillraceError {
   return new MillraceError(
     'OTHER_DATABASE',
     `The \`tx\` given is not on the database of this store: ${why}. Open the transaction on the same file.`,

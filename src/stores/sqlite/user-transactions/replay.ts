@@ -1,5 +1,7 @@
-// stores/sqlite/user-transactions/replay.ts: synchronous work over a connection that may answer later. Whenever an answer is not there, the work
-// is broken off, and begun anew once it is; what was answered before comes from the tape. So one set of rules does for all.
+// stores/sqlite/user-transactions/replay.ts: runs synchronous work over a connection that may be asynchronous.
+//
+// Whenever a result is missing, the work is aborted, and restarted once the result is there; earlier results are
+// replayed. So the same code serves both kinds of drivers.
 import { step } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { SqlRow as NamedRow } from '../../../store/sql.js'
@@ -8,8 +10,8 @@ import type { SqlRow, Statement, Value } from '../driver.js'
 /** Runs one statement, with its parameters in the order of their `?`. */
 export type Execute = (sql: string, params: readonly Value[]) => Promise<readonly NamedRow[]> | readonly NamedRow[]
 
-/** A statement whose answer is not on the tape yet. */
-class Wanted extends Error {
+/** Thrown for a statement whose result is not recorded yet. */
+class MissingResult extends Error {
   readonly sql: string
   readonly params: readonly Value[]
 
@@ -20,45 +22,45 @@ class Wanted extends Error {
   }
 }
 
-type Answer = { readonly rows: readonly SqlRow[] } | { readonly failure: unknown }
+type Result = { readonly rows: readonly SqlRow[] } | { readonly failure: unknown }
 
 /**
- * Runs work that asks through the statements it prepares. It must do the same again if it is given the same answers: no
- * clock, no chance, no memory of its own.
+ * Runs work on the statements that it prepares. The work must be deterministic, given the same results: no clock, no
+ * randomness, no state of its own.
  */
-export function* playing<T>(execute: Execute, work: (prepare: (sql: string) => Statement) => T): Steps<T> {
-  const tape: Answer[] = []
+export function* replaying<T>(execute: Execute, work: (prepare: (sql: string) => Statement) => T): Steps<T> {
+  const results: Result[] = []
   for (;;) {
     let at = 0
-    const ask = (sql: string, params: readonly Value[]): readonly SqlRow[] => {
-      const answer = tape[at++]
-      if (answer === undefined) throw new Wanted(sql, params)
-      if ('failure' in answer) throw answer.failure
-      return answer.rows
+    const rowsOf = (sql: string, params: readonly Value[]): readonly SqlRow[] => {
+      const result = results[at++]
+      if (result === undefined) throw new MissingResult(sql, params)
+      if ('failure' in result) throw result.failure
+      return result.rows
     }
     try {
-      return work((sql) => statement(sql, ask))
+      return work((sql) => statement(sql, rowsOf))
     } catch (error) {
-      if (!(error instanceof Wanted)) throw error
-      tape.push(yield* answering(execute, error.sql, error.params))
+      if (!(error instanceof MissingResult)) throw error
+      results.push(yield* resultOf(execute, error.sql, error.params))
     }
   }
 }
 
 /** Runs one statement by itself. */
-export function* asking(execute: Execute, sql: string, params: readonly Value[] = []): Steps<readonly SqlRow[]> {
-  const answer = yield* answering(execute, sql, params)
-  if ('failure' in answer) throw answer.failure
-  return answer.rows
+export function* executing(execute: Execute, sql: string, params: readonly Value[] = []): Steps<readonly SqlRow[]> {
+  const result = yield* resultOf(execute, sql, params)
+  if ('failure' in result) throw result.failure
+  return result.rows
 }
 
-function* answering(execute: Execute, sql: string, params: readonly Value[]): Steps<Answer> {
+function* resultOf(execute: Execute, sql: string, params: readonly Value[]): Steps<Result> {
   try {
-    const said = execute(sql, params)
-    const rows = isPromise(said) ? yield* step(said) : said
+    const returned = execute(sql, params)
+    const rows = isPromise(returned) ? yield* step(returned) : returned
     return { rows: Array.isArray(rows) ? rows.map(toArray) : [] }
   } catch (failure) {
-    return { failure: recognised(failure) }
+    return { failure: constraintError(failure) }
   }
 }
 
@@ -66,37 +68,40 @@ function isPromise<T>(value: Promise<T> | T): value is Promise<T> {
   return typeof (value as { then?: unknown } | undefined)?.then === 'function'
 }
 
-/** The columns of our rows have names of their own, which are not numbers, so that they come in their order. */
+/** Our columns have distinct names that are not numbers, so that `Object.values` keeps their order. */
 function toArray(row: NamedRow): SqlRow {
   return Object.values(row).map((value) => (typeof value === 'bigint' ? Number(value) : (value as Value)))
 }
 
-/** Libraries put errors of their own around those of SQLite; what must be known is whether a row was there already. */
-function recognised(failure: unknown): unknown {
+/**
+ * Libraries wrap SQLite's errors in errors of their own; a violated uniqueness constraint must be recognised all the
+ * same.
+ */
+function constraintError(failure: unknown): unknown {
   const { message, code } = (failure ?? {}) as { message?: unknown; code?: unknown }
   if (typeof code === 'string' && code.startsWith('SQLITE_')) return failure
   if (!/(UNIQUE|PRIMARY KEY) constraint failed/i.test(String(message))) return failure
   return Object.assign(new Error(String(message), { cause: failure }), { code: 'SQLITE_CONSTRAINT' })
 }
 
-function statement(sql: string, ask: (sql: string, params: readonly Value[]) => readonly SqlRow[]): Statement {
+function statement(sql: string, rowsOf: (sql: string, params: readonly Value[]) => readonly SqlRow[]): Statement {
   const { text, order } = positional(sql)
   const inOrder = (values: readonly Value[]): readonly Value[] => order?.map((at) => values[at]!) ?? values
   return {
     run: (...values) => {
-      ask(text, inOrder(values))
+      rowsOf(text, inOrder(values))
       return {
         get changes(): number {
-          return ask('SELECT changes() AS n', [])[0]![0] as number
+          return rowsOf('SELECT changes() AS n', [])[0]![0] as number
         },
       }
     },
-    get: (...values) => ask(text, inOrder(values))[0],
-    all: (...values) => [...ask(text, inOrder(values))],
+    get: (...values) => rowsOf(text, inOrder(values))[0],
+    all: (...values) => [...rowsOf(text, inOrder(values))],
   }
 }
 
-/** A statement whose parameters have no numbers, and the places of its values in their stead. */
+/** Replaces numbered parameters by plain ones; `order` holds the index of the value of each. */
 function positional(sql: string): { readonly text: string; readonly order: readonly number[] | undefined } {
   if (!/\?\d/.test(sql)) return { text: sql, order: undefined }
   const order: number[] = []

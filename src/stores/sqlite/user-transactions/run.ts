@@ -1,4 +1,4 @@
-// stores/sqlite/user-transactions/run.ts: what the store does inside transactions that are somebody else's to end.
+// stores/sqlite/user-transactions/run.ts: the store's commits and reads inside transactions that the user ends.
 import { MillraceError, isMillraceError } from '../../../job/errors.js'
 import type { Runtime } from '../../../store/runtime.js'
 import { step, stepwise } from '../../../store/maybe-sync.js'
@@ -15,89 +15,89 @@ import { VERSION } from '../schema.js'
 import { Transaction } from '../transaction.js'
 import { TransactionWatch } from './watch.js'
 
-/** The store that is visited from. */
-export interface Home {
+/** The store that works in user transactions. */
+export interface HostStore {
   readonly runtime: Runtime
-  /** Where it is: a file, or the one handle through which its memory can be reached. */
+  /** Where it is: a file, or the only handle that reaches its memory. */
   readonly path: string | undefined
   readonly handle: SqliteHandle | undefined
-  /** Changes whenever another connection has committed; undefined where that cannot be seen. */
+  /** Changes whenever another connection has committed; undefined if that cannot be detected. */
   readonly version: unknown
-  /** Whether the store's own connection sees that another one of this process holds the lock to write. */
+  /** Whether the store's own connection sees that another connection of this process has the write lock. */
   seesLock(): boolean
-  /** Looks what has come of transactions; `ended`: one of them is over, and others may have to be woken. */
-  visited(ended: boolean): void
+  /** Publishes the commits of user transactions; `ended`: one has ended, and other processes may have to be woken. */
+  publishUserCommits(ended: boolean): void
 }
 
-/** Writes and reads in transactions of others. Nothing is remembered from one call to the next: they may be rolled back. */
+/** Writes and reads in user transactions. Nothing is cached between calls, because transactions may be rolled back. */
 export class TransactionRunner {
-  readonly #home: Home
-  /** Nobody listens here: it tells the store's own listeners as those of any other handle. */
+  readonly #store: HostStore
+  /** Has no watchers: it notifies the store's own watchers as another handle would. */
   readonly #feed: EventFeed
-  readonly #guests: UserTransactions
-  readonly #vigil: TransactionWatch
-  #tells = false
+  readonly #transactions: UserTransactions
+  readonly #watch: TransactionWatch
+  #hasNotices = false
 
-  constructor(home: Home, feed: EventFeed) {
-    this.#home = home
+  constructor(store: HostStore, feed: EventFeed) {
+    this.#store = store
     this.#feed = feed
-    this.#guests = new UserTransactions(home)
-    this.#vigil = new TransactionWatch(home.runtime, (ended) => home.visited(ended))
+    this.#transactions = new UserTransactions(store)
+    this.#watch = new TransactionWatch(store.runtime, (ended) => store.publishUserCommits(ended))
   }
 
-  /** Applies groups in a transaction. `watched`: somebody else sees to it that the others are woken when it has ended. */
+  /** Applies groups in a transaction. `watched`: the caller wakes other processes when the transaction has ended. */
   *committing(tx: Tx, batch: Batch, watched: boolean): Steps<Receipt> {
-    const guest = yield* this.#guests.of(tx)
-    const now = this.#home.runtime.now()
+    const userTransaction = yield* this.#transactions.of(tx)
+    const now = this.#store.runtime.now()
     const feed = this.#feed
     const { receipt, wakes } = yield* step(
-      guest.write((ground) => {
-        this.#checkLock(guest)
-        const transaction = new Transaction(ground, new Map(), now, feed.recording(ground, now))
-        const answer = reduceWithin(transaction, batch)
-        const tells = feed.record(transaction)
-        transaction.keep()
-        return { receipt: answer, wakes: tells }
+      userTransaction.write((cache) => {
+        this.#checkLock(userTransaction)
+        const transaction = new Transaction(cache, new Map(), now, feed.recording(cache, now))
+        const result = reduceWithin(transaction, batch)
+        const hasNotices = feed.record(transaction)
+        transaction.writeNumbers()
+        return { receipt: result, wakes: hasNotices }
       }),
     )
     if (wakes) {
-      this.#tells = true
-      if (!watched) this.#vigil.keep(this.#watched(guest))
+      this.#hasNotices = true
+      if (!watched) this.#watch.add(this.#watched(userTransaction))
     }
     return receipt
   }
 
   /**
-   * A transaction that has the lock to write, and whose lock the store's own connection does not see, belongs to another copy
-   * of SQLite. Looked at once for each transaction that could not be told by its handle.
+   * A transaction with the write lock whose lock the store's own connection does not see uses another copy of SQLite.
+   * Checked once for each transaction whose handle did not show this.
    */
-  #checkLock(guest: UserTransaction): void {
-    const { path, handle } = this.#home
-    if (path === undefined || handle === undefined || this.#guests.isProven(guest)) return
-    if (!this.#home.seesLock()) throw secondCopy(path)
-    this.#guests.proven(guest)
+  #checkLock(userTransaction: UserTransaction): void {
+    const { path, handle } = this.#store
+    if (path === undefined || handle === undefined || this.#transactions.isSameCopy(userTransaction)) return
+    if (!this.#store.seesLock()) throw secondCopy(path)
+    this.#transactions.markSameCopy(userTransaction)
   }
 
-  /** Whether others may have to be woken for what was written since this was last asked. */
-  tells(): boolean {
-    const tells = this.#tells
-    this.#tells = false
-    return tells
+  /** Whether notices were written since the last call, for which other processes may have to be woken. */
+  takeNotices(): boolean {
+    const hasNotices = this.#hasNotices
+    this.#hasNotices = false
+    return hasNotices
   }
 
   /** Reads in a transaction. */
   *reading<T>(tx: Tx, work: TransactionWork<T>): Steps<T> {
-    const guest = yield* this.#guests.of(tx)
-    return yield* step(guest.read(work))
+    const userTransaction = yield* this.#transactions.of(tx)
+    return yield* step(userTransaction.read(work))
   }
 
-  /** Runs work in a savepoint of a transaction; `isOver`: whether that has ended, where the connection alone does not tell. */
+  /** Runs work in a savepoint of a transaction; `isOver` reports its end where the connection alone does not show it. */
   async savepoint<T>(tx: Tx, work: () => Promise<T>, isOver?: () => boolean): Promise<T> {
-    const guest = await stepwise(this.#guests.of(tx))
-    return guest.savepoint(work, isOver)
+    const userTransaction = await stepwise(this.#transactions.of(tx))
+    return userTransaction.savepoint(work, isOver)
   }
 
-  /** Makes sure that the tables are there, before the store has been opened: nobody can wait for that in a transaction. */
+  /** Checks that the tables exist, before the store is open: a transaction cannot wait for the store to open. */
   *checking(tx: Tx): Steps<void> {
     let found: unknown
     try {
@@ -108,22 +108,22 @@ export class TransactionRunner {
     if (found === VERSION) return
     throw new MillraceError(
       'STORE_NOT_OPEN',
-      `The store in ${nameOf(this.#home.path)} has not been opened, and its tables are not there as they should be. Call await store.open() before the transaction begins.`,
+      `The store in ${nameOf(this.#store.path)} has not been opened, and its tables are not there as they should be. Call await store.open() before the transaction begins.`,
     )
   }
 
   close(): void {
-    this.#vigil.close()
+    this.#watch.close()
   }
 
-  /** One that cannot tell whether it is over is taken to be when anybody has committed. */
-  #watched(guest: UserTransaction): { readonly over: boolean | undefined } {
-    if (guest.over !== undefined) return guest
-    const home = this.#home
-    const before = home.version
+  /** A transaction that cannot report its end counts as ended when any connection has committed. */
+  #watched(userTransaction: UserTransaction): { readonly over: boolean | undefined } {
+    if (userTransaction.over !== undefined) return userTransaction
+    const store = this.#store
+    const before = store.version
     return {
       get over(): boolean | undefined {
-        return before !== home.version || undefined
+        return before !== store.version || undefined
       },
     }
   }

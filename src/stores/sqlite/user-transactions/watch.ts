@@ -1,46 +1,46 @@
-// stores/sqlite/user-transactions/watch.ts: waits for transactions of the user's to end, which nobody tells, so that others are woken at once.
+// stores/sqlite/user-transactions/watch.ts: polls for the end of user transactions, to wake other processes at once.
 import type { Millis } from '../../../job/job.js'
 import type { Runtime, Stop } from '../../../store/runtime.js'
 
-/** How often to look, at first and when a transaction has been open for long. */
-const FIRST: Millis = 1
-const LATER: Millis = 10
+/** How often to poll: at first, and when a transaction has been open for long. In milliseconds. */
+const FIRST_INTERVAL: Millis = 1
+const LONGEST_INTERVAL: Millis = 10
 
-/** How long to look at those that do not tell whether they are over; whoever listens looks every second in any case. */
-const PATIENCE: Millis = 10_000
+/** How long to poll transactions that do not report their end, in milliseconds; listeners poll every second in any case. */
+const GIVE_UP_AFTER: Millis = 10_000
 
-/** A transaction that is looked at. */
-export interface Watched {
-  /** Whether it is over; undefined where nobody can tell. */
+/** A transaction to poll. */
+export interface WatchedTransaction {
+  /** Whether it has ended; undefined if that cannot be detected. */
   readonly over: boolean | undefined
 }
 
-/** Looks after open transactions. */
+/** Polls open transactions. */
 export class TransactionWatch {
   readonly #runtime: Runtime
-  /** Told after each look, and whether one of them has ended. */
-  readonly #look: (ended: boolean) => void
-  readonly #since = new Map<Watched, Millis>()
+  /** Called after each poll, with whether a transaction has ended. */
+  readonly #onCheck: (ended: boolean) => void
+  readonly #since = new Map<WatchedTransaction, Millis>()
   #stop: Stop | undefined
   #deferred = false
   #closed = false
 
-  constructor(runtime: Runtime, look: (ended: boolean) => void) {
+  constructor(runtime: Runtime, onCheck: (ended: boolean) => void) {
     this.#runtime = runtime
-    this.#look = look
+    this.#onCheck = onCheck
   }
 
-  /** Looks after a transaction until it is over. */
-  keep(one: Watched): void {
+  /** Polls a transaction until it has ended. */
+  add(transaction: WatchedTransaction): void {
     if (this.#closed) return
-    if (!this.#since.has(one)) this.#since.set(one, this.#runtime.elapsed())
+    if (!this.#since.has(transaction)) this.#since.set(transaction, this.#runtime.elapsed())
     if (this.#deferred) return
-    // Most are over when the code that runs now is.
+    // Most transactions end in the current turn of the event loop.
     this.#deferred = true
     this.#runtime.defer(() => {
       this.#deferred = false
       this.#stop?.()
-      this.#round()
+      this.#check()
     })
   }
 
@@ -50,20 +50,20 @@ export class TransactionWatch {
     this.#since.clear()
   }
 
-  #round(): void {
+  #check(): void {
     if (this.#closed) return
     const now = this.#runtime.elapsed()
     let ended = false
     let youngest = Infinity
-    for (const [one, since] of this.#since) {
-      const over = one.over ?? (now - since > PATIENCE || undefined)
+    for (const [transaction, since] of this.#since) {
+      const over = transaction.over ?? (now - since > GIVE_UP_AFTER || undefined)
       if (over === true) {
-        this.#since.delete(one)
+        this.#since.delete(transaction)
         ended = true
       } else youngest = Math.min(youngest, now - since)
     }
-    this.#look(ended)
+    this.#onCheck(ended)
     if (this.#since.size === 0) return
-    this.#stop = this.#runtime.timer(Math.min(LATER, FIRST + youngest / 50), () => this.#round())
+    this.#stop = this.#runtime.timer(Math.min(LONGEST_INTERVAL, FIRST_INTERVAL + youngest / 50), () => this.#check())
   }
 }
