@@ -1,8 +1,8 @@
-// features/opentelemetry.ts: what is used of @opentelemetry/api, an optional package, and how it is found.
+// features/opentelemetry.ts: the used part of the optional package @opentelemetry/api, and how it is loaded.
 import { createRequire } from 'node:module'
 import { cannotLoad } from '../store/packages.js'
 
-/** Where a span belongs. */
+/** Identifies a span. */
 export interface SpanContext {
   readonly traceId: string
   readonly spanId: string
@@ -10,7 +10,7 @@ export interface SpanContext {
   readonly isRemote?: boolean
 }
 
-/** A carrier of what is current. */
+/** An OpenTelemetry context. */
 type Context = object
 
 /** Attributes of spans and measurements. */
@@ -26,7 +26,7 @@ export interface Span {
   end(at?: number): void
 }
 
-/** What makes spans. */
+/** Creates spans. */
 export interface Tracer {
   startSpan(
     name: string,
@@ -35,26 +35,26 @@ export interface Tracer {
   ): Span
 }
 
-interface Settings {
+interface InstrumentOptions {
   readonly description: string
   readonly unit: string
   readonly advice?: { readonly explicitBucketBoundaries: number[] }
 }
 
-/** What is observed when somebody asks. */
+/** An instrument that is read by callbacks. */
 export interface Observable {
   addCallback(callback: (result: { observe(value: number, attributes: Attributes): void }) => Promise<void>): void
   removeCallback(callback: (result: never) => Promise<void>): void
 }
 
-/** What makes instruments. */
+/** Creates instruments. */
 export interface Meter {
-  createCounter(name: string, settings: Settings): { add(value: number, attributes: Attributes): void }
-  createHistogram(name: string, settings: Settings): { record(value: number, attributes: Attributes): void }
-  createObservableGauge(name: string, settings: Settings): Observable
+  createCounter(name: string, settings: InstrumentOptions): { add(value: number, attributes: Attributes): void }
+  createHistogram(name: string, settings: InstrumentOptions): { record(value: number, attributes: Attributes): void }
+  createObservableGauge(name: string, settings: InstrumentOptions): Observable
 }
 
-/** What is used of the package. */
+/** The used part of the package. */
 export interface Api {
   readonly trace: {
     getTracer(name: string): Tracer
@@ -68,7 +68,10 @@ export interface Api {
   readonly SpanStatusCode: { readonly ERROR: number }
 }
 
-/** The package, if it is installed. `telemetry()` answers at once, so it cannot be imported as other packages are. */
+/**
+ * Loads the package, if it is installed. `telemetry()` is synchronous, so it cannot use `import()` as other packages
+ * do.
+ */
 export function openTelemetryApi(name = '@opentelemetry/api'): Api {
   try {
     return createRequire(import.meta.url)(name) as Api
@@ -78,16 +81,16 @@ export function openTelemetryApi(name = '@opentelemetry/api'): Api {
   }
 }
 
-const form = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})/
+const pattern = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})/
 
-/** A place in a trace as W3C's `traceparent`. */
-export function traceparent({ traceId, spanId, traceFlags }: SpanContext): string {
+/** A span context as W3C `traceparent`. */
+export function formatTraceparent({ traceId, spanId, traceFlags }: SpanContext): string {
   return `00-${traceId}-${spanId}-${(traceFlags & 0xff).toString(16).padStart(2, '0')}`
 }
 
-/** The place that a `traceparent` names; undefined where it names none. */
+/** Parses a `traceparent`; undefined if it is invalid. */
 export function placeIn(text: string | undefined): SpanContext | undefined {
-  const [, traceId, spanId, flags] = form.exec(text ?? '') ?? []
+  const [, traceId, spanId, flags] = pattern.exec(text ?? '') ?? []
   if (traceId === undefined || spanId === undefined || /^0+$/.test(traceId) || /^0+$/.test(spanId)) return undefined
   return { traceId, spanId, traceFlags: Number.parseInt(flags!, 16), isRemote: true }
 }

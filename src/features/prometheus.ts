@@ -1,4 +1,4 @@
-// features/prometheus.ts: how many jobs there are and were, in the text format of Prometheus.
+// features/prometheus.ts: job counts and lifetime counters in the text format of Prometheus.
 import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
 import { isReserved, refuseUnknown } from '../job/names.js'
@@ -8,17 +8,17 @@ import { sessionFor } from '../store/session.js'
 import { connect } from '../store/connection.js'
 import type { Lifetime, QueueTally, Store } from '../store/store.js'
 
-/** How metrics are named and marked. */
+/** Options of `prometheus()`. */
 export interface PrometheusOptions {
-  /** What their names begin with. Default `millrace`. */
+  /** The prefix of metric names. Default `millrace`. */
   readonly prefix?: string
-  /** Labels that all of them get. Default: none. */
+  /** Labels added to all metrics. Default: none. */
   readonly labels?: Readonly<Record<string, string>>
 }
 
-/** Answers what a scrape asks for. */
+/** Produces the response to a scrape. */
 export interface PrometheusEndpoint {
-  /** The text of all metrics, as they are now. */
+  /** The text of all current metrics. */
   (): Promise<string>
   /** The media type of the text. */
   readonly contentType: string
@@ -34,8 +34,8 @@ const totals: readonly (readonly [keyof Lifetime, string])[] = [
 ]
 
 /**
- * Makes a Prometheus endpoint of a queue, or of all queues of a store: jobs by queue, name and state, leases, and lifetime
- * counters, all as the store keeps count of them.
+ * Makes a Prometheus endpoint for a queue, or for all queues of a store: jobs by queue, name and state, leases, and
+ * lifetime counters, all as the store maintains them.
  *
  * ```ts
  * const metrics = prometheus(store)
@@ -57,9 +57,9 @@ export function prometheus(source: Queue | Queue<never> | Store, options: Promet
   if (typeof store?.tally !== 'function') {
     throw new MillraceError('INVALID_OPTION', 'prometheus: give it a queue or a store.')
   }
-  const way = sessionFor(connect(store))
+  const currentSession = sessionFor(connect(store))
   const scrape = async (): Promise<string> => {
-    const tallies = await way().tally(queue?.name)
+    const tallies = await currentSession().tally(queue?.name)
     const own = tallies.filter((tally) => !isReserved(tally.queue))
     return textOf(own, prefix, labels)
   }
@@ -74,8 +74,10 @@ function textOf(tallies: readonly QueueTally[], prefix: string, labels: Readonly
   const lines: string[] = []
   const metric = (name: string, type: 'gauge' | 'counter', help: string, samples: readonly Sample[]): void => {
     lines.push(`# HELP ${prefix}_${name} ${help}`, `# TYPE ${prefix}_${name} ${type}`)
-    for (const [said, value] of samples) {
-      const pairs = Object.entries({ ...labels, ...said }).map(([label, text]) => `${label}="${escaped(text)}"`)
+    for (const [sampleLabels, value] of samples) {
+      const pairs = Object.entries({ ...labels, ...sampleLabels }).map(
+        ([label, text]) => `${label}="${escapeLabel(text)}"`,
+      )
       lines.push(`${prefix}_${name}{${pairs.join(',')}} ${value}`)
     }
   }
@@ -96,6 +98,6 @@ function textOf(tallies: readonly QueueTally[], prefix: string, labels: Readonly
   return `${lines.join('\n')}\n`
 }
 
-function escaped(value: string): string {
+function escapeLabel(value: string): string {
   return value.replaceAll('\\', '\\\\').replaceAll('\n', '\\n').replaceAll('"', '\\"')
 }

@@ -12,38 +12,38 @@ import type { Processed, Processing, Telemetry } from '../queue/telemetry.js'
 import type { AfterCommit } from '../store/transaction-context.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
-import { openTelemetryApi, placeIn, traceparent } from './opentelemetry.js'
+import { openTelemetryApi, placeIn, formatTraceparent } from './opentelemetry.js'
 import type { Api, Attributes, Meter, Observable, Span, SpanContext, Tracer } from './opentelemetry.js'
 
-/** What spans are made with: a `Tracer` of `@opentelemetry/api`. */
+/** Creates spans: a `Tracer` of `@opentelemetry/api`. */
 export interface TracerLike {
-  /** Begins a span. */
+  /** Starts a span. */
   startSpan(name: string, options?: object, context?: unknown): unknown
 }
 
-/** What instruments are made with: a `Meter` of `@opentelemetry/api`. */
+/** Creates instruments: a `Meter` of `@opentelemetry/api`. */
 export interface MeterLike {
-  /** Makes a counter. */
+  /** Creates a counter. */
   createCounter(name: string, options?: object): unknown
-  /** Makes a histogram. */
+  /** Creates a histogram. */
   createHistogram(name: string, options?: object): unknown
-  /** Makes a gauge that is asked. */
+  /** Creates a gauge that is read by callbacks. */
   createObservableGauge(name: string, options?: object): unknown
 }
 
-/** Where spans and measurements go. */
+/** Options of `telemetry()`. */
 export interface TelemetryOptions {
-  /** Makes the spans. Default: the global tracer provider's, by the name `millrace`. */
+  /** Creates the spans. Default: that of the global tracer provider, by the name `millrace`. */
   readonly tracer?: TracerLike
-  /** Makes the instruments. Default: the global meter provider's, by the name `millrace`. */
+  /** Creates the instruments. Default: that of the global meter provider, by the name `millrace`. */
   readonly meter?: MeterLike
-  /** The package `@opentelemetry/api`, for programs that are bundled. Default: loaded from where Millrace is installed. */
+  /** The package `@opentelemetry/api`, for bundled programs. Default: loaded from where Millrace is installed. */
   readonly api?: object
 }
 
 /**
- * Measures queues and workers that are given it as `telemetry`: spans and metrics by the conventions for messaging. Needs
- * the package `@opentelemetry/api`.
+ * Measures the queues and workers that have it as `telemetry`: spans and metrics by the conventions for messaging.
+ * Needs the package `@opentelemetry/api`.
  *
  * ```ts
  * const measured = telemetry()
@@ -54,8 +54,8 @@ export interface TelemetryOptions {
 export function telemetry(options: TelemetryOptions = {}): Telemetry {
   refuseUnknown(options, ['tracer', 'meter', 'api'], 'telemetry')
   const { tracer, meter } = options
-  if (tracer !== undefined && typeof tracer?.startSpan !== 'function') throw wrong('tracer', 'Tracer')
-  if (meter !== undefined && typeof meter?.createCounter !== 'function') throw wrong('meter', 'Meter')
+  if (tracer !== undefined && typeof tracer?.startSpan !== 'function') throw invalidOption('tracer', 'Tracer')
+  if (meter !== undefined && typeof meter?.createCounter !== 'function') throw invalidOption('meter', 'Meter')
   const api = options.api === undefined ? openTelemetryApi() : (options.api as Api)
   if (typeof api?.trace?.getTracer !== 'function') {
     throw new MillraceError(
@@ -63,38 +63,38 @@ export function telemetry(options: TelemetryOptions = {}): Telemetry {
       "telemetry: api must be the package itself: import * as api from '@opentelemetry/api'.",
     )
   }
-  return new Measures(
+  return new OpenTelemetryRecorder(
     api,
     (tracer as Tracer | undefined) ?? api.trace.getTracer('millrace'),
     (meter as Meter | undefined) ?? api.metrics.getMeter('millrace'),
   )
 }
 
-function wrong(option: string, type: string): MillraceError {
+function invalidOption(option: string, type: string): MillraceError {
   return new MillraceError('INVALID_OPTION', `telemetry: ${option} must be a ${type} of @opentelemetry/api.`)
 }
 
-/** Bounds of histograms in seconds, as the conventions ask for. */
+/** Bucket boundaries of histograms in seconds, by the conventions. */
 const advice = { explicitBucketBoundaries: [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10] }
 
-/** What is told of all jobs of a name. */
-interface Kind {
+/** What all jobs of a name have in common. */
+interface NameInfo {
   readonly queue: string
   readonly name: string
   readonly title: string
-  /** Attributes of what is measured of runs that went well. */
+  /** Attributes of measurements of successful runs. */
   readonly measured: Attributes
 }
 
-/** Where a job comes from, and what its span has to do with that. */
+/** The trace in which a job was added, and the links and parent context of its span. */
 interface Origin {
   readonly trace: string | undefined
   readonly active: object
   readonly links: { context: SpanContext }[]
-  readonly around: object
+  readonly parentContext: object
 }
 
-class Measures implements Telemetry {
+class OpenTelemetryRecorder implements Telemetry {
   readonly api: Api
   readonly #tracer: Tracer
   readonly #sent: ReturnType<Meter['createCounter']>
@@ -102,14 +102,14 @@ class Measures implements Telemetry {
   readonly #consumed: ReturnType<Meter['createCounter']>
   readonly duration: ReturnType<Meter['createHistogram']>
   readonly #jobs: Observable
-  readonly #observed = new Map<Store, { by: number; readonly stop: Stop }>()
-  /** The names that ran last. */
-  #kinds: readonly Kind[] = []
-  /** Where the job came from that ran last. */
+  readonly #observed = new Map<Store, { users: number; readonly stop: Stop }>()
+  /** The most recently used names. */
+  #recentNames: readonly NameInfo[] = []
+  /** The origin of the last processed job. */
   #origin: Origin | undefined
-  /** Runs that are still to be counted. */
+  /** Runs not yet counted, by attributes. */
   readonly #runs = new Map<Attributes, number>()
-  /** The span of the add under way, for where nobody keeps contexts. */
+  /** The span of the current add, for programs without a context manager. */
   readonly #adding = new AsyncLocalStorage<SpanContext>()
 
   constructor(api: Api, tracer: Tracer, meter: Meter) {
@@ -141,8 +141,8 @@ class Measures implements Telemetry {
 
   trace(): string | undefined {
     const { trace, context } = this.api
-    const place = trace.getSpanContext(context.active()) ?? this.#adding.getStore()
-    return place === undefined ? undefined : traceparent(place)
+    const spanContext = trace.getSpanContext(context.active()) ?? this.#adding.getStore()
+    return spanContext === undefined ? undefined : formatTraceparent(spanContext)
   }
 
   send<T extends Job | readonly Job[]>(
@@ -150,17 +150,17 @@ class Measures implements Telemetry {
     work: () => Promise<T>,
   ): Promise<T> {
     const { context, trace, SpanKind } = this.api
-    const attributes: Attributes = { ...about(queue, 'send'), ...(count !== 1 && { [BATCH]: count }) }
-    const begun = clock()
-    const span = this.#tracer.startSpan(`send ${queue}`, { kind: SpanKind.PRODUCER, startTime: begun, attributes })
-    const told = (tell: (at: number) => void): void => {
+    const attributes: Attributes = { ...operationAttributes(queue, 'send'), ...(count !== 1 && { [BATCH]: count }) }
+    const startedAt = clock()
+    const span = this.#tracer.startSpan(`send ${queue}`, { kind: SpanKind.PRODUCER, startTime: startedAt, attributes })
+    const whenDurable = (report: (at: number) => void): void => {
       const at = clock()
-      if (within === undefined) tell(at)
-      else within.afterCommit(() => tell(at)) // never ended, it is never exported
+      if (within === undefined) report(at)
+      else within.afterCommit(() => report(at)) // after a rollback, the span never ends and is not exported
     }
     const measure = (at: number, failed: Attributes, messages: number): void => {
-      this.#operation.record((at - begun) / 1000, { ...about(queue, 'send'), ...failed })
-      if (messages > 0) this.#sent.add(messages, { ...about(queue, 'send'), ...failed })
+      this.#operation.record((at - startedAt) / 1000, { ...operationAttributes(queue, 'send'), ...failed })
+      if (messages > 0) this.#sent.add(messages, { ...operationAttributes(queue, 'send'), ...failed })
       span.end(at)
     }
     return this.#adding
@@ -170,13 +170,13 @@ class Measures implements Telemetry {
           const jobs = (Array.isArray(added) ? added : [added]) as readonly Job[]
           if (count === 1 && jobs.length === 1) span.setAttributes({ [MESSAGE]: jobs[0]!.id, [NAME]: jobs[0]!.name })
           const messages = jobs.filter(({ id, duplicate }) => !duplicate && !isScheduleId(id)).length
-          told((at) => measure(at, {}, messages))
+          whenDurable((at) => measure(at, {}, messages))
           return added
         },
         (error: unknown) => {
           const info = describeError(error)
-          const type = { [ERROR]: typeOf(info) }
-          told((at) => {
+          const type = { [ERROR]: errorType(info) }
+          whenDurable((at) => {
             this.fail(span, info, type)
             measure(at, type, count)
           })
@@ -187,66 +187,67 @@ class Measures implements Telemetry {
 
   process(job: JobRecord): Processing {
     const { api } = this
-    const { links, around } = this.#from(job.extras?.trace, api.context.active())
-    const kind = this.kindOf(job)
-    const begun = clock()
-    const options = { kind: api.SpanKind.CONSUMER, startTime: begun, attributes: spanOf(job), links }
-    const span = this.#tracer.startSpan(kind.title, options, around)
-    return new ProcessSpan(this, kind, span, begun, around)
+    const { links, parentContext } = this.#originOf(job.extras?.trace, api.context.active())
+    const info = this.nameInfoOf(job)
+    const startedAt = clock()
+    const options = { kind: api.SpanKind.CONSUMER, startTime: startedAt, attributes: spanAttributes(job), links }
+    const span = this.#tracer.startSpan(info.title, options, parentContext)
+    return new ProcessSpan(this, info, span, startedAt, parentContext)
   }
 
-  /** Where jobs come from: mostly the same place as the one before, since many were added by one call. */
-  #from(trace: string | undefined, active: object): Origin {
+  /** The origin of a job: mostly that of the job before, since one call adds many. */
+  #originOf(trace: string | undefined, active: object): Origin {
     if (trace === this.#origin?.trace && active === this.#origin?.active) return this.#origin
     const producer = placeIn(trace)
-    const around = producer === undefined ? active : this.api.trace.setSpanContext(active, producer)
+    const parentContext = producer === undefined ? active : this.api.trace.setSpanContext(active, producer)
     const links = producer === undefined ? [] : [{ context: producer }]
-    return (this.#origin = { trace, active, links, around })
+    return (this.#origin = { trace, active, links, parentContext })
   }
 
-  /** What is told of all jobs of a name: one object for all of them, since instruments go by what is in them. */
-  kindOf({ queue, name }: JobRecord): Kind {
-    const [last] = this.#kinds
+  /** What all jobs of a name have in common. They share one object, because instruments compare attributes by value. */
+  nameInfoOf({ queue, name }: JobRecord): NameInfo {
+    const [last] = this.#recentNames
     if (last?.name === name && last.queue === queue) return last
-    const known = this.#kinds.find((each) => each.name === name && each.queue === queue) ?? kindOf(queue, name)
-    this.#kinds = [known, ...this.#kinds.filter((each) => each !== known)].slice(0, 32)
+    const known = this.#recentNames.find((each) => each.name === name && each.queue === queue) ?? nameInfo(queue, name)
+    this.#recentNames = [known, ...this.#recentNames.filter((each) => each !== known)].slice(0, 32)
     return known
   }
 
-  /** Counts a run; those that end together are counted together. */
+  /** Counts a run; runs that end together are counted in one call. */
   consume(attributes: Attributes): void {
-    if (this.#runs.size === 0) queueMicrotask(() => this.#counted())
+    if (this.#runs.size === 0) queueMicrotask(() => this.#flushCounts())
     this.#runs.set(attributes, (this.#runs.get(attributes) ?? 0) + 1)
   }
 
-  #counted(): void {
+  #flushCounts(): void {
     const runs = [...this.#runs]
     this.#runs.clear()
     for (const [attributes, count] of runs) this.#consumed.add(count, attributes)
   }
 
   observe(store: Store): Stop {
-    const known = this.#observed.get(store) ?? this.#begin(store)
-    known.by++
+    const known = this.#observed.get(store) ?? this.#startObserving(store)
+    known.users++
     let stopped = false
     return () => {
       if (stopped) return
       stopped = true
-      if (--known.by > 0) return
+      if (--known.users > 0) return
       this.#observed.delete(store)
       known.stop()
     }
   }
 
-  #begin(store: Store): { by: number; readonly stop: Stop } {
-    const look = async (result: { observe(value: number, attributes: Attributes): void }): Promise<void> => {
-      const counts = await storeCounts(store).catch(() => ({})) // a store that is away has nothing to tell
+  #startObserving(store: Store): { users: number; readonly stop: Stop } {
+    const readCounts = async (result: { observe(value: number, attributes: Attributes): void }): Promise<void> => {
+      const counts = await storeCounts(store).catch(() => ({})) // an unavailable store reports no counts
       for (const [queue, { total }] of Object.entries(counts)) {
-        for (const state of jobStates) result.observe(total[state], { ...of(queue), 'millrace.job.state': state })
+        for (const state of jobStates)
+          result.observe(total[state], { ...queueAttributes(queue), 'millrace.job.state': state })
       }
     }
-    this.#jobs.addCallback(look)
-    const entry = { by: 0, stop: () => this.#jobs.removeCallback(look) }
+    this.#jobs.addCallback(readCounts)
+    const entry = { users: 0, stop: () => this.#jobs.removeCallback(readCounts) }
     this.#observed.set(store, entry)
     return entry
   }
@@ -257,33 +258,33 @@ class Measures implements Telemetry {
     span.recordException({
       name,
       message,
-      ...((error.stack ?? error.cause) !== undefined && { stack: written(error) }),
+      ...((error.stack ?? error.cause) !== undefined && { stack: formatStack(error) }),
     })
     span.setStatus({ code: this.api.SpanStatusCode.ERROR, message })
   }
 }
 
-/** Ends when the handler has ended, and what it came to is durable, or counts for nothing. */
+/** Ends when the handler has ended and its outcome is durable, or discarded. */
 class ProcessSpan implements Processing {
-  readonly #measures: Measures
-  readonly #kind: Kind
+  readonly #recorder: OpenTelemetryRecorder
+  readonly #nameInfo: NameInfo
   readonly #span: Span
-  readonly #around: object
-  readonly #begun: number
+  readonly #parentContext: object
+  readonly #startedAt: number
   #handled: number | undefined
   #end: Processed | string | undefined
 
-  constructor(measures: Measures, kind: Kind, span: Span, begun: number, around: object) {
-    this.#begun = begun
-    this.#measures = measures
-    this.#kind = kind
+  constructor(recorder: OpenTelemetryRecorder, info: NameInfo, span: Span, startedAt: number, parentContext: object) {
+    this.#startedAt = startedAt
+    this.#recorder = recorder
+    this.#nameInfo = info
     this.#span = span
-    this.#around = around
+    this.#parentContext = parentContext
   }
 
   run<T>(work: () => T): T {
-    const { context, trace } = this.#measures.api
-    return context.with(trace.setSpan(this.#around, this.#span), work)
+    const { context, trace } = this.#recorder.api
+    return context.with(trace.setSpan(this.#parentContext, this.#span), work)
   }
 
   handled(): void {
@@ -305,26 +306,26 @@ class ProcessSpan implements Processing {
     const at = this.#handled
     const end = this.#end
     if (at === undefined || end === undefined) return
-    const { measured } = this.#kind
+    const { measured } = this.#nameInfo
     if (typeof end !== 'string' && end.error === undefined) return this.#record(at, measured, end.outcome)
-    const error = typeof end === 'string' ? end : typeOf(end.error!)
+    const error = typeof end === 'string' ? end : errorType(end.error!)
     if (typeof end === 'string') {
       const message = `The job was no longer this worker's: ${end}.`
       this.#span.setAttribute(ERROR, error)
-      this.#span.setStatus({ code: this.#measures.api.SpanStatusCode.ERROR, message })
-    } else this.#measures.fail(this.#span, end.error!, { [ERROR]: error })
+      this.#span.setStatus({ code: this.#recorder.api.SpanStatusCode.ERROR, message })
+    } else this.#recorder.fail(this.#span, end.error!, { [ERROR]: error })
     this.#record(at, { ...measured, [ERROR]: error }, typeof end === 'string' ? 'lost' : end.outcome)
   }
 
   #record(at: number, measured: Attributes, outcome: string): void {
     this.#span.setAttribute('millrace.job.outcome', outcome)
-    this.#measures.consume(measured)
-    this.#measures.duration.record((at - this.#begun) / 1000, measured)
+    this.#recorder.consume(measured)
+    this.#recorder.duration.record((at - this.#startedAt) / 1000, measured)
     this.#span.end(at)
   }
 }
 
-/** The time of day as spans have it: finer than milliseconds, and never behind their beginning. */
+/** The current time for spans: finer than milliseconds, and never before the start of a span. */
 const clock = (): number => performance.timeOrigin + performance.now()
 
 const MESSAGE = 'messaging.message.id'
@@ -332,20 +333,27 @@ const BATCH = 'messaging.batch.message_count'
 const NAME = 'millrace.job.name'
 const ERROR = 'error.type'
 
-function of(queue: string): Attributes {
+function queueAttributes(queue: string): Attributes {
   return { 'messaging.system': 'millrace', 'messaging.destination.name': queue }
 }
 
-function about(queue: string, operation: 'send' | 'process'): Attributes {
-  return { ...of(queue), 'messaging.operation.name': operation, 'messaging.operation.type': operation }
+function operationAttributes(queue: string, operation: 'send' | 'process'): Attributes {
+  return { ...queueAttributes(queue), 'messaging.operation.name': operation, 'messaging.operation.type': operation }
 }
 
-function kindOf(queue: string, name: string): Kind {
-  return { queue, name, title: `process ${queue}`, measured: { ...about(queue, 'process'), [NAME]: name } }
+function nameInfo(queue: string, name: string): NameInfo {
+  return {
+    queue,
+    name,
+    title: `process ${queue}`,
+    measured: { ...operationAttributes(queue, 'process'), [NAME]: name },
+  }
 }
 
-/** The attributes of a run. Written out: there is one for every job, and to put objects together costs several times as much. */
-function spanOf({ queue, id, name, attempt, worker = '' }: JobRecord): Attributes {
+/**
+ * The attributes of a run. Spelled out: there is one for every job, and assembling objects costs several times as much.
+ */
+function spanAttributes({ queue, id, name, attempt, worker = '' }: JobRecord): Attributes {
   return {
     'messaging.system': 'millrace',
     'messaging.destination.name': queue,
@@ -358,14 +366,14 @@ function spanOf({ queue, id, name, attempt, worker = '' }: JobRecord): Attribute
   }
 }
 
-/** The stack of an error and of its causes, as Java and Node's own printing write them. */
-function written({ name, message, stack = `${name}: ${message}`, cause, errors = [] }: ErrorInfo): string {
-  const causes = cause === undefined ? [] : [`Caused by: ${written(cause)}`]
-  const parts = errors.map((each, at) => `Error ${at + 1} of ${errors.length}: ${written(each)}`)
+/** The stack of an error and its causes, in the format of Java and Node. */
+function formatStack({ name, message, stack = `${name}: ${message}`, cause, errors = [] }: ErrorInfo): string {
+  const causes = cause === undefined ? [] : [`Caused by: ${formatStack(cause)}`]
+  const parts = errors.map((each, at) => `Error ${at + 1} of ${errors.length}: ${formatStack(each)}`)
   return [stack, ...causes, ...parts].join('\n')
 }
 
-/** What kind of error it is: its code, where it has one. */
-function typeOf({ code, name }: ErrorInfo): string {
+/** The type of an error: its code, if it has one. */
+function errorType({ code, name }: ErrorInfo): string {
   return code ?? name
 }

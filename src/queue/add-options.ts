@@ -1,4 +1,4 @@
-// queue/add-options.ts: what can be said about a job when it is added, checked and turned into the rules' terms.
+// queue/add-options.ts: the options of `add`, checked and parsed into the terms of the lifecycle.
 import type { NewEdge, When } from '../job/change.js'
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
@@ -10,25 +10,25 @@ import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
 import { quote } from '../job/quote.js'
 
-/** Defaults that a queue gives all its jobs, or `job()` all of one name. */
+/** Defaults for all jobs of a queue, or, in `job()`, for all jobs of one name. */
 export interface JobDefaults {
-  /** Attempts allowed, the first included; `Infinity` for no bound. Default 3. */
+  /** Maximum number of attempts, the first included; `Infinity` for no limit. Default 3. */
   readonly attempts?: number
   /** The wait before the next attempt. Default: exponential from 1 s, full jitter, at most 5 minutes. */
   readonly backoff?: BackoffOptions | Duration
-  /** How long a handler may run before its signal aborts. Default: no bound. */
+  /** How long a handler may run before its signal aborts. Default: no limit. */
   readonly timeout?: Duration
-  /** Lower goes first. Default 0. */
+  /** Jobs of a lower priority number run first. Default 0. */
   readonly priority?: number
-  /** Newest first within its priority, before all that are not. Default false. */
+  /** Run the newest job first within its priority, before all jobs that are not `lifo`. Default false. */
   readonly lifo?: boolean
-  /** Remove when completed: at once (`true`), or that long after. Default: as the queue's `retention` says. */
+  /** Remove the job when it completes: at once (`true`), or after this time. Default: the queue's `retention`. */
   readonly removeOnComplete?: boolean | Duration
-  /** Remove when failed for good: at once (`true`), or that long after. Default: as the queue's `retention` says. */
+  /** Remove the job when it fails for good: at once (`true`), or after this time. Default: the queue's `retention`. */
   readonly removeOnFail?: boolean | Duration
 }
 
-/** The names of `JobDefaults`' options. */
+/** The names of the options in `JobDefaults`. */
 export const defaultOptionNames = [
   'attempts',
   'backoff',
@@ -39,74 +39,84 @@ export const defaultOptionNames = [
   'removeOnFail',
 ] as const satisfies readonly (keyof JobDefaults)[]
 
-/** One job at a time for one key. */
+/** Deduplication: at most one job per key. */
 export interface DedupOptions {
-  /** What must not stand twice. */
+  /** The key that must be unique. */
   readonly key: string
-  /** Where the key is unique: in the `queue` (default), for one job `name` in it, or in the whole store (`global`). */
+  /**
+   * Where the key is unique: in the `queue` (default), for one job `name` in the queue, or in the whole store
+   * (`global`).
+   */
   readonly scope?: 'queue' | 'name' | 'global'
-  /** Hold the key this long from the add, even if the job ends or is removed sooner. Default: until it has finished. */
+  /**
+   * Hold the key for this time after the add, even if the job ends or is removed earlier. Default: until the job
+   * finishes.
+   */
   readonly window?: Duration
   /**
-   * What a second add does: `keep` (default) returns the standing job, `replace` gives it the new data, priority and
-   * delay if it has not started, `reject` throws `DUPLICATE_JOB`.
+   * What a second add does: `keep` (default) returns the existing job, `replace` gives the existing job the new data,
+   * priority and delay if it has not started, `reject` throws `DUPLICATE_JOB`.
    */
   readonly mode?: 'keep' | 'replace' | 'reject'
 }
 
-/** A job to wait for: a handle or an id, and what its failure means for the one that waits. */
+/** A job to wait for, by handle or id, and what its failure means for the dependent job. */
 export type Dependency =
   | string
   | {
-      /** Whose chain must end well. */
+      /** The job whose chain must complete. */
       readonly id: string
     }
   | {
-      /** Whose chain must end well: a handle or an id. */
+      /** The job whose chain must complete: a handle or an id. */
       readonly job: string | { readonly id: string }
       /** What its failure means. Default: `onChildFailure`, or else `fail`. */
       readonly onFailure?: FailurePolicy
     }
 
-/** When a job is added again and again, and under which key that is known. */
+/** When a job repeats, and the key of its schedule. */
 export type RepeatOptions = ScheduleTimes & {
-  /** What `schedules` and `unschedule` know it by. Default: the `id` given, or else the name. */
+  /** The key for `schedules` and `unschedule`. Default: the given `id`, or else the name. */
   readonly key?: string
 }
 
-/** Where the end of one job is told. */
+/** Webhook options of one job. */
 export interface JobWebhookOptions {
-  /** Where to. Default: the queue's. */
+  /** The URL to call. Default: the queue's. */
   readonly url?: string
-  /** The ends that are told. Default: those of the queue, or all three. */
+  /** The end states that are delivered. Default: those of the queue, or all three. */
   readonly on?: readonly FinishedState[]
 }
 
-/** How a job is added. */
+/** Options of `add`. */
 export interface AddOptions extends JobDefaults {
-  /** Its id, 1 to 255 printable characters; adding it twice returns the standing job. Default: a new UUIDv7. */
+  /**
+   * The job's id, 1 to 255 printable characters; a second add with the same id returns the existing job. Default: a new
+   * UUIDv7.
+   */
   readonly id?: string
-  /** Wait this long first. Default: none. */
+  /** Run after this delay. Default: none. */
   readonly delay?: Duration
-  /** Wait until then: a date or milliseconds since 1970. Default: none. */
+  /** Run at this time: a date or milliseconds since 1970. Default: none. */
   readonly runAt?: Date | number
-  /** One job at a time for one key. Default: none. */
+  /** Deduplication: at most one job per key. Default: none. */
   readonly dedup?: DedupOptions
   /**
-   * Whose job it is, 1 to 255 printable characters: groups take turns, so that none waits for all the jobs of another, and
-   * `queue.limit` can bound each. Not with `lifo`. Default: none, in the order added.
+   * The job's group, such as a tenant, 1 to 255 printable characters. Groups take turns, so that no group waits for all
+   * jobs of another, and `queue.limit` can limit each group. Not with `lifo`. Default: none, jobs run in the order
+   * added.
    */
   readonly group?: string
-  /** Jobs whose chains must end well first. Default: none. */
+  /** Jobs whose chains must complete first. Default: none. */
   readonly after?: Dependency | readonly Dependency[]
-  /** What the failure of a dependency means, where `after` does not say: default `fail`. */
+  /** What the failure of a dependency means, where `after` does not specify it. Default `fail`. */
   readonly onChildFailure?: FailurePolicy
   /**
-   * Where its end is told: a URL, which ends of it, or `false` for nowhere. A worker of a queue with `webhooks()` sends it.
-   * Default: as the queue says.
+   * The webhook for the end of this job: a URL, an object that also selects end states, or `false` for none. Workers of
+   * a queue with `webhooks()` deliver it. Default: the queue's.
    */
   readonly webhook?: string | JobWebhookOptions | false
-  /** Add it again and again, as `queue.schedule` does, from its next time on. Default: once. */
+  /** Repeat the job on a schedule, as `queue.schedule` does, from its next time on. Default: run once. */
   readonly repeat?: RepeatOptions
 }
 
@@ -123,7 +133,7 @@ const addOptionNames = [
   'repeat',
 ] as const satisfies readonly (keyof AddOptions)[]
 
-/** `AddOptions` in the rules' terms. */
+/** `AddOptions` in the terms of the lifecycle. */
 export interface ParsedOptions {
   readonly id: string | undefined
   readonly priority: number
@@ -142,7 +152,7 @@ export interface ParsedOptions {
 const policies: readonly FailurePolicy[] = ['fail', 'ignore', 'remove']
 const NO_EDGES: readonly NewEdge[] = []
 
-/** Refuses defaults that no job could have. */
+/** Throws if a default is invalid for every job. */
 export function checkDefaults(defaults: JobDefaults, where: string): void {
   parseOptions({ ...pick(defaults) }, where, '', '', undefined)
 }
@@ -151,7 +161,7 @@ function pick(defaults: JobDefaults): JobDefaults {
   return Object.fromEntries(defaultOptionNames.map((name) => [name, defaults[name]]))
 }
 
-/** Options as they hold when none are given, computed once per queue and name. */
+/** Checks and parses the options of a job. */
 export function parseOptions(
   options: AddOptions,
   where: string,
@@ -180,7 +190,7 @@ export function parseOptions(
   const edges = options.after === undefined ? NO_EDGES : parseAfter(options, where)
   return {
     id: options.id === undefined ? undefined : checkOwnId(options.id, 'job id'),
-    priority: priority === 0 ? 0 : priority, // no -0
+    priority: priority === 0 ? 0 : priority, // never -0
     lifo: flag(options.lifo, 'lifo', where),
     attempts,
     backoff: backoff === undefined ? undefined : parseBackoff(backoff, `${where}: backoff`),
@@ -194,7 +204,7 @@ export function parseOptions(
   }
 }
 
-/** When a job is to run, by `delay` or `runAt`. */
+/** When a job runs, from `delay` or `runAt`. */
 export function parseWhen(options: { delay?: Duration; runAt?: Date | number }, where: string): When | undefined {
   const { delay, runAt } = options
   if (delay !== undefined && runAt !== undefined) {
@@ -245,7 +255,7 @@ function parseDedup(dedup: DedupOptions, where: string, queue: string, name: str
   return dedup.window === undefined ? { key } : { key, window: positive(dedup.window, `${where}: dedup.window`) }
 }
 
-/** A key with its scope, as text in which no two scopes can be confused. */
+/** A dedup key with its scope, as text that is unambiguous between scopes. */
 function dedupKey(queue: string, name: string, key: string, scope: string, where: string): string {
   switch (scope) {
     case 'queue':
@@ -259,7 +269,7 @@ function dedupKey(queue: string, name: string, key: string, scope: string, where
   }
 }
 
-/** The edges that `after`, or `ctx.waitFor`, asks for. */
+/** The edges for `after` or `ctx.waitFor`. */
 export function parseAfter(options: Pick<AddOptions, 'after' | 'onChildFailure'>, where: string): readonly NewEdge[] {
   const fallback = options.onChildFailure ?? 'fail'
   oneOf(fallback, policies, `${where}: onChildFailure`)
@@ -288,8 +298,8 @@ function parseKeep(options: AddOptions, where: string, retention: KeepByState | 
   const failed = parseRemoval(options.removeOnFail, `${where}: removeOnFail`)
   if (completed === undefined && failed === undefined && retention === undefined) return undefined
   return {
-    completed: own(retention?.completed, completed),
-    failed: own(retention?.failed, failed),
+    completed: overrideRetention(retention?.completed, completed),
+    failed: overrideRetention(retention?.failed, failed),
     cancelled: retention?.cancelled,
   }
 }
@@ -299,13 +309,13 @@ function parseRemoval(value: boolean | Duration | undefined, field: string): Mil
   return value === true ? 0 : parseDuration(value, field)
 }
 
-/** What is said of a job goes before what is said of its queue. */
-function own(retention: Keep | undefined, deleteAfter: Millis | undefined): Keep | undefined {
+/** The job's own setting overrides the queue's retention. */
+function overrideRetention(retention: Keep | undefined, deleteAfter: Millis | undefined): Keep | undefined {
   if (deleteAfter === undefined) return retention
   return retention?.staleAfter === undefined ? { deleteAfter } : { staleAfter: retention.staleAfter, deleteAfter }
 }
 
-/** Answers the value if it is one of those known, and refuses it otherwise, with the nearest. */
+/** Returns the value if it is known; otherwise throws and suggests the nearest known value. */
 export function oneOf<T extends string>(value: string, known: readonly T[], field: string): T {
   const found = known.find((each) => each === value)
   if (found !== undefined) return found

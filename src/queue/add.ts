@@ -1,4 +1,4 @@
-// queue/add.ts: from a call of `add` to an insert, and from its verdict to a handle.
+// queue/add.ts: turns a call of `add` into an insert, and the store's verdict into a job handle.
 import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { Extras, JobRecord, KeepByState, Millis, Webhook } from '../job/job.js'
@@ -18,133 +18,138 @@ import { refuseWrongAfter } from './flows/chain-types.js'
 import { parseOptions } from './add-options.js'
 import type { AddOptions, Dependency, JobDefaults, ParsedOptions } from './add-options.js'
 import { withOverflow } from './settings/overflow.js'
-import { prepareSchedule, standingSchedule } from './settings/schedules.js'
+import { prepareRepeat, updateExistingSchedule } from './settings/schedules.js'
 import type { Session } from '../store/session.js'
 import { stampOf } from './settings/webhook.js'
 import type { Webhooks } from './settings/webhook.js'
 
-/** An add that was checked and only needs to be sent. */
+/** An add that is checked and ready to send. */
 export interface Prepared {
   readonly insert: Insert
-  /** What to do if it stands already; `schedule`: make a standing schedule what this one says. */
+  /** What to do with a duplicate; `schedule`: update the existing schedule to match this one. */
   readonly mode: ParsedOptions['mode'] | 'schedule'
 }
 
-/** What a job is to others, besides what its options say. */
+/** A job's links to other jobs that its options do not contain. */
 export interface FamilyLinks {
-  /** The job that it is a child of. Default: none. */
+  /** The parent of this child job. Default: none. */
   readonly parentId?: string
-  /** Its id, where it was minted before. Default: by its options. */
+  /** The id, if it was generated before. Default: from the options. */
   readonly id?: string
-  /** What it waits for besides. Default: nothing. */
+  /** Further dependencies. Default: none. */
   readonly children?: readonly NewEdge[]
-  /** The names of those. */
+  /** The job names of `children`. */
   readonly names?: readonly string[]
 }
 
-/** Options, and what goes with them. */
-type Stamped = ParsedOptions & { readonly webhook: Webhook | undefined }
+/** Parsed options with the webhook to stamp on the job. */
+type StampedOptions = ParsedOptions & { readonly webhook: Webhook | undefined }
 
 /**
- * A date further ahead than this is ahead for the store as well, or its clock is wrong, and the job is promoted at once. What
- * may be due is decided job by job, so that this is short.
+ * How far ahead of this process's clock the store's clock may be. A job with a later `runAt` is inserted as delayed; if
+ * the store's clock is further ahead, upkeep promotes the job at once. For an earlier `runAt`, the store decides job by
+ * job, so this is short.
  */
-const CLOCKS_APART: Millis = 1_000
+const CLOCK_SKEW: Millis = 1_000
 
-/** No options given. */
+/** An add without options. */
 export const NO_OPTIONS: AddOptions = Object.freeze({})
 
 /** Adds jobs to one queue. */
 export class Adder {
   readonly #queue: string
-  readonly #desk: JobOperations
+  readonly #operations: JobOperations
   readonly #jobs: JobDefinitions | undefined
   readonly #defaults: JobDefaults
   readonly #retention: KeepByState | undefined
-  /** Options parsed once per name, for adds that give none. */
-  readonly #parsed = new Map<string, Stamped>()
-  /** What jobs of a name are stamped with. */
+  /** Parsed options by job name, for adds without options. */
+  readonly #parsed = new Map<string, StampedOptions>()
+  /** Extras by job name. */
   readonly #stamps = new Map<string, Extras>()
   readonly #webhooks: Webhooks | undefined
-  /** The trace that whoever adds is part of, where somebody measures. */
+  /** Returns the current trace, for queues with telemetry. */
   trace: (() => string | undefined) | undefined
 
   constructor(
     queue: string,
-    desk: JobOperations,
+    operations: JobOperations,
     jobs: JobDefinitions | undefined,
     defaults: JobDefaults,
     retention: KeepByState | undefined,
     webhooks?: Webhooks,
   ) {
     this.#queue = queue
-    this.#desk = desk
+    this.#operations = operations
     this.#jobs = jobs
     this.#defaults = defaults
     this.#retention = retention
     this.#webhooks = webhooks
   }
 
-  /** The most bytes that data may take as JSON. */
+  /** Maximum size of the data as JSON, in bytes. */
   get maxBytes(): number {
-    return this.#desk.maxBytes
+    return this.#operations.maxBytes
   }
 
-  /** Checks everything about a job to be added; waits only if a schema does. */
-  prepare(name: string, data: unknown, options: AddOptions, kin?: FamilyLinks): Prepared | Promise<Prepared> {
+  /** Checks a job before it is added. Asynchronous only if the schema is. */
+  prepare(name: string, data: unknown, options: AddOptions, links?: FamilyLinks): Prepared | Promise<Prepared> {
     if (typeof options === 'object' && options?.repeat !== undefined) {
       const prepare = this.prepare.bind(this)
-      return prepareSchedule(prepare, name, data, options, this.#desk.connection.runtime.now())
+      return prepareRepeat(prepare, name, data, options, this.#operations.connection.runtime.now())
     }
     const definition = this.definition(name)
     const parsed = this.#options(name, definition, options)
     if (definition?.after !== undefined) {
-      refuseWrongAfter(name, definition, [...namesIn(options.after), ...(kin?.names ?? [])], 'add')
+      refuseWrongAfter(name, definition, [...dependencyNames(options.after), ...(links?.names ?? [])], 'add')
     }
     const version = definition?.version ?? 1
-    const text = this.#desk.encode(name, data)
-    if (!(text instanceof Promise)) return this.#insert(name, version, text, parsed, kin)
-    const prepared = text.then((each) => this.#insert(name, version, each, parsed, kin))
-    prepared.catch(() => {}) // one of many may be refused before anybody waits for the others
+    const text = this.#operations.encode(name, data)
+    if (!(text instanceof Promise)) return this.#insert(name, version, text, parsed, links)
+    const prepared = text.then((each) => this.#insert(name, version, each, parsed, links))
+    prepared.catch(() => {}) // in a bulk add, another item may throw before this promise is awaited
     return prepared
   }
 
-  /** Sends an add, and makes a handle of what it comes to. */
-  send(prepared: Prepared, way: Session = this.#desk.way(), signal?: AbortSignal): Promise<Job> {
-    if (way.within) return stepwise(this.#sending(prepared, way))
+  /** Sends an add and returns the handle of its job. */
+  send(prepared: Prepared, session: Session = this.#operations.way(), signal?: AbortSignal): Promise<Job> {
+    if (session.within) return stepwise(this.#sendWithin(prepared, session))
     return new Promise((resolve, reject) => {
       const group = signal === undefined ? [prepared.insert] : unlessAborted(prepared.insert, signal)
-      this.#desk.connection.main.submit(group, new Adding(this, prepared, way, resolve, reject))
+      this.#operations.connection.main.submit(group, new PendingAdd(this, prepared, session, resolve, reject))
     })
   }
 
-  /** Sends several; within a transaction all at once. */
-  sendAll(prepared: readonly Prepared[], way: Session, signal?: AbortSignal): Promise<Job[]> {
-    if (!way.within) return Promise.all(prepared.map((each) => this.send(each, way, signal)))
-    return stepwise(this.#sendingAll(prepared, way))
+  /** Sends several adds; within a transaction, in one call. */
+  sendAll(prepared: readonly Prepared[], session: Session, signal?: AbortSignal): Promise<Job[]> {
+    if (!session.within) return Promise.all(prepared.map((each) => this.send(each, session, signal)))
+    return stepwise(this.#sendAllWithin(prepared, session))
   }
 
-  *#sendingAll(prepared: readonly Prepared[], way: Session): Steps<Job[]> {
-    const verdicts = yield* step(way.commitAll(prepared.map(({ insert }) => [insert])))
+  *#sendAllWithin(prepared: readonly Prepared[], session: Session): Steps<Job[]> {
+    const verdicts = yield* step(session.commitAll(prepared.map(({ insert }) => [insert])))
     const added: Job[] = []
-    for (const [at, each] of prepared.entries()) added.push(yield* this.#handling(each, verdicts[at]!, way))
+    for (const [at, each] of prepared.entries()) added.push(yield* this.#resolveHandle(each, verdicts[at]!, session))
     return added
   }
 
-  *#sending(prepared: Prepared, way: Session): Steps<Job> {
-    return yield* this.#handling(prepared, yield* step(way.commit([prepared.insert])), way)
+  *#sendWithin(prepared: Prepared, session: Session): Steps<Job> {
+    return yield* this.#resolveHandle(prepared, yield* step(session.commit([prepared.insert])), session)
   }
 
   /** The handle that an add resolves to. */
-  handle(prepared: Prepared, verdict: Verdict, way: Session = this.#desk.way()): Job | Promise<Job> {
-    return verdict.ok ? new Job(this.#desk, verdict.inserted[0]!) : stepwise(this.#handling(prepared, verdict, way))
+  handle(prepared: Prepared, verdict: Verdict, session: Session = this.#operations.way()): Job | Promise<Job> {
+    return verdict.ok
+      ? new Job(this.#operations, verdict.inserted[0]!)
+      : stepwise(this.#resolveHandle(prepared, verdict, session))
   }
 
-  *#handling({ insert, mode }: Prepared, verdict: Verdict, way: Session): Steps<Job> {
-    return verdict.ok ? new Job(this.#desk, verdict.inserted[0]!) : yield* this.#refused(insert, mode, verdict, way)
+  *#resolveHandle({ insert, mode }: Prepared, verdict: Verdict, session: Session): Steps<Job> {
+    return verdict.ok
+      ? new Job(this.#operations, verdict.inserted[0]!)
+      : yield* this.#refused(insert, mode, verdict, session)
   }
 
-  /** Refuses that a job of this queue waits for what waits for it. */
+  /** Throws if the dependencies of a job in this queue would form a cycle. */
   refuseCycle(
     call: string,
     job: JobRecord,
@@ -153,10 +158,10 @@ export class Adder {
     known?: JobDetails,
   ): Promise<void> {
     const inserts = planned.map(({ insert }) => insert)
-    return refuseCycle(this.#desk.way(), call, job, edges, inserts, known)
+    return refuseCycle(this.#operations.way(), call, job, edges, inserts, known)
   }
 
-  /** How a name was declared; one that should have been and was not is refused. */
+  /** The definition of a job name. Throws if the queue declares its jobs and this name is not among them. */
   definition(name: string): JobDefinition | undefined {
     if (this.#parsed.has(name)) return this.#jobs?.[name]
     checkName(name, 'job name')
@@ -170,7 +175,7 @@ export class Adder {
     )
   }
 
-  #options(name: string, definition: JobDefinition | undefined, options: AddOptions): Stamped {
+  #options(name: string, definition: JobDefinition | undefined, options: AddOptions): StampedOptions {
     const known = options === NO_OPTIONS ? this.#parsed.get(name) : undefined
     if (known !== undefined) return known
     if (typeof options !== 'object' || options === null || Array.isArray(options)) {
@@ -186,7 +191,7 @@ export class Adder {
       phases: _p,
       ...own
     } = definition ?? {}
-    const all = { ...this.#defaults, ...own, ...defined(options) }
+    const all = { ...this.#defaults, ...own, ...withoutUndefined(options) }
     const where = 'queue.add options'
     const webhook = stampOf(options.webhook, this.#webhooks, where)
     const parsed = { ...parseOptions(all, where, this.#queue, name, this.#retention), webhook }
@@ -198,11 +203,11 @@ export class Adder {
     name: string,
     version: number,
     data: JsonText | undefined,
-    options: Stamped,
-    kin: FamilyLinks | undefined,
+    options: StampedOptions,
+    links: FamilyLinks | undefined,
   ): Prepared {
-    const made = create({
-      id: kin?.id ?? options.id ?? this.#desk.connection.runtime.id(),
+    const created = create({
+      id: links?.id ?? options.id ?? this.#operations.connection.runtime.id(),
       kind: 'job',
       queue: this.#queue,
       name,
@@ -214,32 +219,32 @@ export class Adder {
       backoff: options.backoff,
       timeout: options.timeout,
       run: options.run,
-      parentId: kin?.parentId,
+      parentId: links?.parentId,
       group: options.group,
       dedup: options.dedup,
       keep: options.keep,
       extras: this.#extras(name, options.webhook),
-      edges: kin?.children === undefined ? options.edges : [...options.edges, ...kin.children],
+      edges: links?.children === undefined ? options.edges : [...options.edges, ...links.children],
     })
     const { run } = options
-    const soon = run !== undefined && 'at' in run && run.at - this.#desk.connection.runtime.now() < CLOCKS_APART
-    const insert = soon ? perhapsDue(made) : made
-    return { insert: this.trace === undefined ? insert : traced(insert, this.trace()), mode: options.mode }
+    const maybeDue = run !== undefined && 'at' in run && run.at - this.#operations.connection.runtime.now() < CLOCK_SKEW
+    const insert = maybeDue ? perhapsDue(created) : created
+    return { insert: this.trace === undefined ? insert : withTrace(insert, this.trace()), mode: options.mode }
   }
 
-  /** One object for all jobs of a name that give no webhook of their own: those that are alike are written together. */
+  /** Jobs of a name that have no webhook of their own share one object, so that the store writes them together. */
   #extras(name: string, webhook: Webhook | undefined): Extras | undefined {
     const phases = this.#jobs?.[name]?.phases
     if (phases === undefined && webhook === undefined) return undefined
-    const usual = webhook === this.#webhooks?.stamp || webhook === undefined
+    const isDefault = webhook === this.#webhooks?.stamp || webhook === undefined
     const key = `${webhook === undefined ? '-' : '+'}${name}`
-    const known = usual ? this.#stamps.get(key) : undefined
+    const known = isDefault ? this.#stamps.get(key) : undefined
     if (known !== undefined) return known
     const extras: Extras = Object.freeze({
       ...(phases !== undefined && { phases: Object.freeze([...phases]) }),
       ...(webhook !== undefined && { webhook }),
     })
-    if (usual) this.#stamps.set(key, extras)
+    if (isDefault) this.#stamps.set(key, extras)
     return extras
   }
 
@@ -247,11 +252,13 @@ export class Adder {
     insert: Insert,
     mode: Prepared['mode'],
     verdict: Verdict & { readonly ok: false },
-    way: Session,
+    session: Session,
   ): Steps<Job> {
     const { why, id, job } = verdict
     if (mode === 'schedule') {
-      return new Job(this.#desk, yield* standingSchedule(this.#desk, insert, verdict, way), { duplicate: true })
+      return new Job(this.#operations, yield* updateExistingSchedule(this.#operations, insert, verdict, session), {
+        duplicate: true,
+      })
     }
     switch (why) {
       case 'missing':
@@ -261,7 +268,7 @@ export class Adder {
           { details: { id } },
         )
       case 'full':
-        return yield* this.#full({ insert, mode }, verdict, way)
+        return yield* this.#full({ insert, mode }, verdict, session)
       case 'duplicate':
         break
       default:
@@ -283,40 +290,41 @@ export class Adder {
         { details: { id, key } },
       )
     }
-    if (job === undefined) return new Job(this.#desk, asRemoved(insert.job, id), { duplicate: true, removed: true })
-    if (!sameId && mode === 'replace') return yield* this.#replace(insert, job, way)
-    return new Job(this.#desk, job, { duplicate: true })
+    if (job === undefined)
+      return new Job(this.#operations, removedRecord(insert.job, id), { duplicate: true, removed: true })
+    if (!sameId && mode === 'replace') return yield* this.#replace(insert, job, session)
+    return new Job(this.#operations, job, { duplicate: true })
   }
 
-  /** There was no room. Where it is the group's, its oldest job may have to make some. */
-  *#full(prepared: Prepared, refused: Verdict, way: Session): Steps<Job> {
-    const verdict = yield* withOverflow(way, [prepared.insert], refused)
-    if (!verdict.ok && verdict.why === 'full') throw noRoom(prepared.insert, verdict.job)
-    return yield* this.#handling(prepared, verdict, way)
+  /** The backlog is full. With `drop-oldest`, the oldest job of the group is dropped for this one. */
+  *#full(prepared: Prepared, refused: Verdict, session: Session): Steps<Job> {
+    const verdict = yield* withOverflow(session, [prepared.insert], refused)
+    if (!verdict.ok && verdict.why === 'full') throw queueFull(prepared.insert, verdict.job)
+    return yield* this.#resolveHandle(prepared, verdict, session)
   }
 
-  /** Gives the standing job what the new one said; judged anew if it was moved in between. */
-  *#replace(insert: Insert, standing: JobRecord, way: Session): Steps<Job> {
-    const decision = replace(standing, insert.job)
-    if (isDenied(decision) || decision.length === 0) return new Job(this.#desk, standing, { duplicate: true })
-    const verdict = yield* step(way.commit(decision))
-    if (!verdict.ok) return yield* step(this.send({ insert, mode: 'replace' }, way))
-    const record = yield* step(way.get(standing.id))
-    return new Job(this.#desk, record ?? standing, { duplicate: true, removed: record === undefined })
+  /** Gives the existing job the new job's data and options; decides again if the existing job was moved meanwhile. */
+  *#replace(insert: Insert, existing: JobRecord, session: Session): Steps<Job> {
+    const decision = replace(existing, insert.job)
+    if (isDenied(decision) || decision.length === 0) return new Job(this.#operations, existing, { duplicate: true })
+    const verdict = yield* step(session.commit(decision))
+    if (!verdict.ok) return yield* step(this.send({ insert, mode: 'replace' }, session))
+    const record = yield* step(session.get(existing.id))
+    return new Job(this.#operations, record ?? existing, { duplicate: true, removed: record === undefined })
   }
 }
 
-/** The error for a job that its queue, or its group, has no room for. */
-export function noRoom({ job: { queue, group } }: Insert, oldest: JobRecord | undefined): MillraceError {
-  const whose = group !== undefined && oldest !== undefined ? `Group '${group}' of queue` : 'Queue'
+/** The error for a full backlog of a queue or group. */
+export function queueFull({ job: { queue, group } }: Insert, oldest: JobRecord | undefined): MillraceError {
+  const owner = group !== undefined && oldest !== undefined ? `Group '${group}' of queue` : 'Queue'
   return new MillraceError(
     'QUEUE_FULL',
-    `${whose} '${queue}' is at the bound of its backlog; try again later, or raise maxBacklog by queue.limit.`,
+    `${owner} '${queue}' is at the bound of its backlog; try again later, or raise maxBacklog by queue.limit.`,
     { details: { queue, ...(group !== undefined && { group }) } },
   )
 }
 
-/** An insert that is left out of its batch if nobody waits for it any more when that leaves. */
+/** An insert that is left out of the batch if the signal aborted before the batch left. */
 function unlessAborted(insert: Insert, signal: AbortSignal): () => readonly Insert[] {
   return () => {
     refuseAborted(signal)
@@ -324,39 +332,39 @@ function unlessAborted(insert: Insert, signal: AbortSignal): () => readonly Inse
   }
 }
 
-/** An add on its way. A class, since there is one for every job, and closures cost more. */
-class Adding implements Caller {
+/** A pending add. A class, because there is one for every job, and closures cost more. */
+class PendingAdd implements Caller {
   readonly #adder: Adder
   readonly #prepared: Prepared
-  readonly #way: Session
+  readonly #session: Session
   readonly #resolve: (job: Job | Promise<Job>) => void
   readonly failed: (error: unknown) => void
 
   constructor(
     adder: Adder,
     prepared: Prepared,
-    way: Session,
+    session: Session,
     resolve: (job: Job | Promise<Job>) => void,
     reject: (error: unknown) => void,
   ) {
     this.#adder = adder
     this.#prepared = prepared
-    this.#way = way
+    this.#session = session
     this.#resolve = resolve
     this.failed = reject
   }
 
   landed(verdict: Verdict): void {
-    this.#resolve(this.#adder.handle(this.#prepared, verdict, this.#way))
+    this.#resolve(this.#adder.handle(this.#prepared, verdict, this.#session))
   }
 }
 
-function traced(insert: Insert, trace: string | undefined): Insert {
+function withTrace(insert: Insert, trace: string | undefined): Insert {
   return trace === undefined ? insert : { ...insert, job: { ...insert.job, extras: { ...insert.job.extras, trace } } }
 }
 
-/** The names of jobs given as dependencies, as far as they are known. */
-function namesIn(after: AddOptions['after']): readonly (string | undefined)[] {
+/** The names of the dependencies, where known. */
+function dependencyNames(after: AddOptions['after']): readonly (string | undefined)[] {
   const all = after === undefined ? [] : Array.isArray(after) ? (after as readonly Dependency[]) : [after as Dependency]
   return all.map((each) => {
     const job: unknown = typeof each === 'object' && each !== null && 'job' in each ? each.job : each
@@ -364,13 +372,13 @@ function namesIn(after: AddOptions['after']): readonly (string | undefined)[] {
   })
 }
 
-/** Options without those set to undefined, so that they do not hide defaults. */
-function defined(options: AddOptions): AddOptions {
+/** Options without undefined values, so that these do not override defaults. */
+function withoutUndefined(options: AddOptions): AddOptions {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined))
 }
 
-/** What is known of a job that still holds its dedup key but has been removed. */
-function asRemoved(job: NewJob, id: string): JobRecord {
+/** A record for a removed job that still holds its dedup key. */
+function removedRecord(job: NewJob, id: string): JobRecord {
   const { lifo: _lifo, run: _run, ...rest } = job
   return {
     ...rest,

@@ -1,4 +1,4 @@
-// queue/counts.ts: how many jobs there are, by queue, name and state. Kept by the store as jobs change: nothing is counted.
+// queue/counts.ts: job counts by queue, name and state, which the store maintains: reading them scans no jobs.
 import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
 import type { JobState } from '../job/job.js'
@@ -7,24 +7,24 @@ import { connect } from '../store/connection.js'
 import type { QueueTally, Store } from '../store/store.js'
 import { sessionFor } from '../store/session.js'
 
-/** How many jobs there are in each state. */
+/** Job counts by state. */
 export type StateCounts = Readonly<Record<JobState, number>>
 
-/** How many jobs a queue holds in each state: in all, and of each name. */
+/** Job counts of a queue by state: in total and by name. */
 export interface QueueCounts<Name extends string = string> {
-  /** Of all names. */
+  /** All names together. */
   readonly total: StateCounts
-  /** By name. One without jobs has zeros if it was declared, and is absent otherwise. */
+  /** By name. A name without jobs has zeros if it is declared, and is absent otherwise. */
   readonly names: Readonly<Record<Name, StateCounts>>
 }
 
-/** How to count. */
+/** Options of `counts`. */
 export interface CountOptions {
-  /** `state`: in all. `name`: in all, and of each name. Default `state`. */
+  /** `state`: totals only. `name`: totals and counts by name. Default `state`. */
   readonly by?: 'state' | 'name'
 }
 
-/** What a store keeps count of, with zeros where there is nothing. */
+/** The store's tally as counts, with zeros for states without jobs. */
 export function countsOf(tally: QueueTally | undefined, declared: readonly string[]): QueueCounts {
   const total = zeros()
   const names: Record<string, StateCounts> = Object.create(null)
@@ -45,7 +45,7 @@ function zeros(): Record<JobState, number> {
 }
 
 /**
- * How many jobs there are in a store, in one call: of each queue that was ever used, by its name, in all and of each name.
+ * Job counts of a whole store in one call, by the name of each queue that was ever used.
  *
  * ```ts
  * const { emails } = await storeCounts(store)

@@ -1,4 +1,4 @@
-// queue/define.ts: typed jobs: what a job takes and gives, by schema or by plain types, and its defaults.
+// queue/define.ts: declares typed jobs: input and result types, by schema or by plain types, and defaults.
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
@@ -10,27 +10,31 @@ import type { JobDefaults } from './add-options.js'
 
 declare const madeByJob: unique symbol
 
-/** What `job()` takes beside schemas: the defaults of this name's jobs, and its version. */
+/** Options of `job()` besides schemas: the defaults for jobs of this name, and its version. */
 export interface JobOptions<Input = unknown> extends JobDefaults {
-  /** Which shape of payload this is: jobs are added under it, and a worker claims only versions that it knows. Default 1. */
+  /**
+   * The version of the payload's shape. New jobs get this version, and a worker claims only versions that it knows.
+   * Default 1.
+   */
   readonly version?: number
   /**
-   * How payloads of other versions become ones of this version, by version: a worker claims these as well, and its handler
-   * sees what the function makes of them. Default: none, so that jobs of other versions are left to workers that know them.
+   * Functions that upgrade payloads of other versions to this one, by version. A worker claims those versions too, and
+   * its handler receives the upgraded payload. Default: none, so jobs of other versions are left to workers that know
+   * them.
    */
   readonly upgrade?: Readonly<Record<number, Upgrade<Input>>>
 }
 
-/** Makes a payload of this version out of one of another. What it is given is what was added under that version. */
+/** Upgrades the payload of another version, as it was added, to this version. */
 export type Upgrade<Input = unknown> = {
-  // Written as a method, so that the function may say what it expects.
+  // Method syntax makes the parameter bivariant, so that the function may declare the type it expects.
   bivariant(data: unknown): Input | Promise<Input>
 }['bivariant']
 
 /**
- * A job that was declared with `job()`: its types, its schemas and its defaults. `Input` is what `add` takes, `Data`
- * what the handler sees, `Return` what it returns and `Result` what `result()` gives; without schemas the first two are
- * one type, and so are the last two.
+ * A job declared with `job()`: its types, schemas and defaults. `Input` is what `add` takes, `Data` what the handler
+ * receives, `Return` what the handler returns and `Result` what `result()` returns. Without schemas, `Input` and `Data`
+ * are the same type, and so are `Return` and `Result`.
  */
 export interface JobDefinition<
   Input = unknown,
@@ -41,7 +45,7 @@ export interface JobDefinition<
   After extends readonly string[] = readonly string[],
   Phases = unknown,
 > extends JobOptions {
-  /** Carries types only; there is nothing here at run time. */
+  /** Carries types only; does not exist at run time. */
   readonly [madeByJob]: {
     readonly input: Input
     readonly data: Data
@@ -51,11 +55,13 @@ export interface JobDefinition<
     readonly after: After
     readonly phases: Phases
   }
-  /** Checks the payload at `add` and again before the handler, which gets what it makes of it. Default: no check. */
+  /**
+   * Validates the payload at `add` and again before the handler, which receives the schema's output. Default: no check.
+   */
   readonly input?: StandardSchemaV1
-  /** Checks what the handler returns; the result is what it makes of it. Default: no check. */
+  /** Validates what the handler returns; the job's result is the schema's output. Default: no check. */
   readonly output?: StandardSchemaV1
-  /** The jobs that its chain may go on with. Default: any. */
+  /** The jobs that may continue its chain. Default: any. */
   readonly next?: readonly string[]
   /** The jobs that it waits for, in this order. Default: any, or none. */
   readonly after?: readonly string[]
@@ -72,43 +78,45 @@ export type NameOf<Jobs> = Extract<keyof Jobs, string>
 /** What `add` takes for a job: `InputOf<(typeof jobs)['send-email']>`. */
 export type InputOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['input']
 
-/** What a job's handler sees as `job.data`. */
+/** The type of `job.data` in a job's handler. */
 export type DataOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['data']
 
-/** What `result()` gives. */
+/** The type of `result()`. */
 export type ResultOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['result']
 
 /** What a handler may return: the input of the `output` schema, which may be looser than the result. */
 export type ReturnOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['return']
 
-/** The names that a job's chain may go on with; `string` where none were declared. */
+/** The names that may continue a job's chain; `string` if `next` is not declared. */
 export type NextOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['next']
 
-/** What a job whose chain goes on may end without: its `next` names what that goes on with. */
-type Unless<Definition extends JobDefinition, Nothing> =
+/**
+ * What a handler may return instead of a result when its chain continues; never where `next` is not declared or empty.
+ */
+type IfContinues<Definition extends JobDefinition, Nothing> =
   string extends NextOf<Definition> ? never : [NextOf<Definition>] extends [never] ? never : Nothing
 
-/** What `result()` of one job gives: undefined where its chain went on and it returned nothing itself. */
-export type OwnResultOf<Definition extends JobDefinition> = ResultOf<Definition> | Unless<Definition, undefined>
+/** The type of a job's own `result()`: undefined if the chain continued and the job returned nothing. */
+export type OwnResultOf<Definition extends JobDefinition> = ResultOf<Definition> | IfContinues<Definition, undefined>
 
-/** What a handler may return: as `ReturnOf`, or nothing where `next` was declared, if it goes on with its chain. */
-export type HandlerReturnOf<Definition extends JobDefinition> = ReturnOf<Definition> | Unless<Definition, void>
+/** What a handler may return: `ReturnOf`, or, where `next` is declared, nothing if it continues its chain. */
+export type HandlerReturnOf<Definition extends JobDefinition> = ReturnOf<Definition> | IfContinues<Definition, void>
 
-/** The names that a job was declared to wait for, in order; `readonly string[]` where none were. */
+/** The names that a job is declared to wait for, in order; `readonly string[]` if `after` is not declared. */
 export type AfterOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['after']
 
-/** What the phases of a job were declared to return, by name; `unknown` where no names are known. */
+/** The declared return types of a job's phases, by name; `unknown` if the names are not declared. */
 export type PhasesOf<Definition extends JobDefinition> = Definition[typeof madeByJob]['phases']
 
-/** What is known of the results of declared phases: that the last one's is the job's. */
-type Results<Names extends readonly string[], Return> = string extends Names[number]
+/** The known results of declared phases: the last phase returns the job's result. */
+type PhaseResults<Names extends readonly string[], Return> = string extends Names[number]
   ? unknown
   : Names extends readonly [...infer First extends string[], infer Last extends string]
     ? { readonly [Name in First[number]]: unknown } & { readonly [Name in Last]: Return }
     : unknown
 
-/** Declarations that name no job which is not declared. */
-type Linked<Jobs> = {
+/** Rejects declarations whose `next` names an undeclared job. */
+type KnownContinuations<Jobs> = {
   readonly [Name in keyof Jobs]: Jobs[Name] extends JobDefinition
     ? string extends NextOf<Jobs[Name]>
       ? unknown
@@ -118,8 +126,11 @@ type Linked<Jobs> = {
     : unknown
 }
 
-/** Declarations of payloads and results that JSON carries: a schema's input is stored as payload, and its output as result. */
-type Carried<Jobs> = {
+/**
+ * Rejects payloads and results that JSON cannot carry. The store holds a schema's input as payload, and its output as
+ * result.
+ */
+type JsonOnly<Jobs> = {
   readonly [Name in keyof Jobs]: Jobs[Name] extends JobDefinition
     ? [InputOf<Jobs[Name]>] extends [Jsonable<InputOf<Jobs[Name]>>]
       ? [ResultOf<Jobs[Name]>] extends [Jsonable<ResultOf<Jobs[Name]>>]
@@ -133,8 +144,8 @@ type SchemaInput<Given, Plain> = Given extends StandardSchemaV1 ? StandardSchema
 type SchemaOutput<Given, Plain> = Given extends StandardSchemaV1 ? StandardSchemaV1.InferOutput<Given> : Plain
 
 /**
- * What `next` takes where types are given and its names are not among them: nothing, since `continueWith` would not know
- * them. Give the types with `typed`, or the names as the third type argument.
+ * The type of `next` if type arguments are given without its names: an empty list, because `continueWith` would not
+ * know the names. Give the types with `typed`, or the names as the third type argument.
  */
 type Unnamed = readonly never[]
 
@@ -158,15 +169,23 @@ export function job<
   const Phases extends readonly string[] = readonly string[],
 >(
   options: JobOptions<SchemaInput<InputSchema, Input>> & {
-    /** Checks the payload at `add` and again before the handler, which gets what it makes of it. Default: no check. */
+    /**
+     * Validates the payload at `add` and again before the handler, which receives the schema's output. Default: no
+     * check.
+     */
     readonly input?: InputSchema
-    /** Checks what the handler returns; the result is what it makes of it. Default: no check. */
+    /** Validates what the handler returns; the job's result is the schema's output. Default: no check. */
     readonly output?: OutputSchema
-    /** The jobs that its chain may go on with: `continueWith` takes no other. `[]`: none. Default: any. */
+    /** The jobs that may continue its chain: `continueWith` takes no other. `[]`: none. Default: any. */
     readonly next?: readonly string[] extends Next ? Unnamed : Next
-    /** The jobs that it waits for, in this order, which types `ctx.dependencies()`; `add` wants as many. Default: any. */
+    /**
+     * The jobs that it waits for, in this order. Types `ctx.dependencies()`, and `add` requires as many. Default: any.
+     */
     readonly after?: After
-    /** The phases of its handler, in this order, which is made by `phases()`; a new job has them from the start. Default: none. */
+    /**
+     * The phases of its handler, in this order; the handler is made by `phases()`. A new job has them from the start.
+     * Default: none.
+     */
     readonly phases?: Phases
   },
 ): JobDefinition<
@@ -176,11 +195,11 @@ export function job<
   SchemaInput<OutputSchema, Result>,
   Next[number],
   After,
-  Results<Phases, SchemaInput<OutputSchema, Result>>
+  PhaseResults<Phases, SchemaInput<OutputSchema, Result>>
 >
 /**
- * Declares a job by plain types, which are not checked at run time, and names what may come next. `Phases` says what each of
- * its phases returns: `{ download: { path: string }; upload: Result }`.
+ * Declares a job by plain types, which are not checked at run time, with type arguments for the continuations. `Phases`
+ * declares what each phase returns: `{ download: { path: string }; upload: Result }`.
  */
 export function job<
   Input = unknown,
@@ -190,18 +209,23 @@ export function job<
   Phases = unknown,
 >(
   options?: JobOptions<Input> & {
-    /** The jobs that its chain may go on with: `continueWith` takes no other. `[]`: none. Default: any. */
+    /** The jobs that may continue its chain: `continueWith` takes no other. `[]`: none. Default: any. */
     readonly next?: string extends Next ? Unnamed : readonly Next[]
-    /** The jobs that it waits for, in this order, which types `ctx.dependencies()`; `add` wants as many. Default: any. */
+    /**
+     * The jobs that it waits for, in this order. Types `ctx.dependencies()`, and `add` requires as many. Default: any.
+     */
     readonly after?: After
-    /** The phases of its handler, in this order, which is made by `phases()`; a new job has them from the start. Default: none. */
+    /**
+     * The phases of its handler, in this order; the handler is made by `phases()`. A new job has them from the start.
+     * Default: none.
+     */
     readonly phases?: readonly (unknown extends Phases ? string : Extract<keyof Phases, string>)[]
   },
 ): JobDefinition<Input, Input, Result, Result, Next, After, Phases>
-/** What both come to. */
+/** The implementation of both overloads. */
 export function job(options: Declared = {}): JobDefinition {
   checkDefinition(options, 'job()')
-  // The types are carried by a property that nothing reads, so there is none.
+  // The property that carries the types is never read, so it is not created.
   const { input, output, ...rest } = options
   return {
     ...rest,
@@ -210,11 +234,11 @@ export function job(options: Declared = {}): JobDefinition {
   } as JobDefinition
 }
 
-/** Takes everything as it is. */
+/** Accepts any value unchanged. */
 const AS_IS: StandardSchemaV1 = { '~standard': { version: 1, vendor: 'millrace', validate: (value) => ({ value }) } }
 
 /**
- * A plain type in the place of a schema: nothing is checked at run time, and all else that is declared is inferred.
+ * A plain type in place of a schema. Nothing is checked at run time, and the other declarations are still inferred.
  *
  * ```ts
  * job({ input: typed<Draft>(), output: typed<{ url: string }>(), next: ['review'] })
@@ -224,7 +248,7 @@ export function typed<Type>(): StandardSchemaV1<Type, Type> {
   return AS_IS as StandardSchemaV1<Type, Type>
 }
 
-/** What `job()` is given, whatever its types. */
+/** The argument of `job()`, without its types. */
 interface Declared extends JobOptions {
   readonly input?: StandardSchemaV1 | undefined
   readonly output?: StandardSchemaV1 | undefined
@@ -233,8 +257,10 @@ interface Declared extends JobOptions {
   readonly phases?: readonly string[]
 }
 
-/** Gathers declared jobs. Names are checked here, so that a bad one is found when the program starts. */
-export function defineJobs<const Jobs extends JobDefinitions>(jobs: Jobs & Linked<Jobs> & Carried<Jobs>): Jobs {
+/** Collects declared jobs by name. Checks the names, so that an invalid name fails at program start. */
+export function defineJobs<const Jobs extends JobDefinitions>(
+  jobs: Jobs & KnownContinuations<Jobs> & JsonOnly<Jobs>,
+): Jobs {
   if (typeof jobs !== 'object' || jobs === null || Array.isArray(jobs)) {
     throw new MillraceError('INVALID_OPTION', 'defineJobs takes an object of jobs by name.')
   }
@@ -254,17 +280,20 @@ export function defineJobs<const Jobs extends JobDefinitions>(jobs: Jobs & Linke
   return jobs
 }
 
-/** Schemas by the names of declared jobs: each takes what `add` takes, and `output` makes what `result()` gives. */
+/** Schemas by declared job name: `input` accepts what `add` takes, and `output` produces what `result()` returns. */
 export type SchemasFor<Jobs extends JobDefinitions> = {
   readonly [Name in keyof Jobs]?: {
-    /** Checks the payload at `add` and again before the handler, which gets what it makes of it. Default: as declared. */
+    /**
+     * Validates the payload at `add` and again before the handler, which receives the schema's output. Default: as
+     * declared.
+     */
     readonly input?: StandardSchemaV1<InputOf<Jobs[Name]>, unknown>
-    /** Checks what the handler returns; the result is what it makes of it. Default: as declared. */
+    /** Validates what the handler returns; the job's result is the schema's output. Default: as declared. */
     readonly output?: StandardSchemaV1<unknown, ResultOf<Jobs[Name]>>
   }
 }
 
-/** Refuses an `input` schema that does not take all that `add` takes. */
+/** Rejects an `input` schema that does not accept everything that `add` takes. */
 type Fitting<Jobs extends JobDefinitions, Schemas> = {
   readonly [Name in keyof Schemas & keyof Jobs]: [InputOf<Jobs[Name]>] extends [
     SchemaInput<InputIn<Schemas[Name]>, InputOf<Jobs[Name]>>,
@@ -292,8 +321,8 @@ export type WithSchemas<Jobs extends JobDefinitions, Schemas> = {
 }
 
 /**
- * Declared jobs, with schemas: for workers. Producers import the declarations alone, which have the same names, types, options
- * and versions, and load no schema.
+ * Adds schemas to declared jobs, for workers. Producers import only the declarations, which have the same names, types,
+ * options and versions, and load no schema.
  *
  * ```ts
  * export const jobs = defineJobs({ 'send-email': job<{ to: string }>({ version: 2, attempts: 5 }) }) // jobs.ts
@@ -361,12 +390,12 @@ function checkUpgrades({ version = 1, upgrade }: JobOptions, where: string): voi
   }
 }
 
-/** The version under which jobs of a declared name are added. */
+/** The version of new jobs of a declared name. */
 export function versionOf(definition: JobDefinition): number {
   return definition.version ?? 1
 }
 
-/** The versions of a declared name that its handler can be given. */
+/** The versions of a declared name that its handler accepts. */
 export function versionsOf(definition: JobDefinition): readonly number[] {
   return [versionOf(definition), ...Object.keys(definition.upgrade ?? {}).map(Number)]
 }
@@ -387,37 +416,37 @@ function checkSchema(schema: StandardSchemaV1 | undefined, field: string): void 
   }
 }
 
-/** What a schema said of a value. */
+/** The outcome of a validation. */
 export type Validation =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly issues: readonly string[] }
 
-/** Runs a schema; waits only if the schema does. A schema that throws refuses. */
+/** Runs a schema; asynchronous only if the schema is. A schema that throws counts as an issue. */
 export function validate(schema: StandardSchemaV1, value: unknown): Validation | Promise<Validation> {
   try {
     const result: unknown = schema['~standard'].validate(value)
-    if (typeof (result as { then?: unknown } | undefined)?.then !== 'function') return judge(result as Result)
+    if (typeof (result as { then?: unknown } | undefined)?.then !== 'function') return toValidation(result as Result)
     return Promise.resolve(result as Promise<Result>)
-      .then(judge)
-      .catch(refusal)
+      .then(toValidation)
+      .catch(failedValidation)
   } catch (error) {
-    return refusal(error)
+    return failedValidation(error)
   }
 }
 
 type Result = StandardSchemaV1.Result<unknown>
 
-function judge(result: Result): Validation {
+function toValidation(result: Result): Validation {
   return result.issues === undefined
     ? { ok: true, value: result.value }
-    : { ok: false, issues: result.issues.map(describe) }
+    : { ok: false, issues: result.issues.map(describeIssue) }
 }
 
-function refusal(error: unknown): Validation {
+function failedValidation(error: unknown): Validation {
   return { ok: false, issues: [describeError(error).message] }
 }
 
-function describe(issue: StandardSchemaV1.Issue): string {
+function describeIssue(issue: StandardSchemaV1.Issue): string {
   const path = (issue.path ?? []).map((part) => String(typeof part === 'object' ? part.key : part)).join('.')
   return path === '' ? issue.message : `${path}: ${issue.message}`
 }

@@ -1,4 +1,4 @@
-// queue/explain.ts: why a job is not running, for people.
+// queue/explain.ts: explains to people and programs why a job is not running.
 import { isFinished } from '../job/job.js'
 import type { JobRecord, JobState, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
@@ -15,29 +15,32 @@ import type { Session } from '../store/session.js'
 
 /** One reason why a job is not running. */
 export type Reason =
-  /** It has ended, in this state and `at` this time; `reason`: why it was cancelled, where that was given. */
+  /** It finished in this state at this time; `reason`: why it was cancelled, if given. */
   | { readonly why: 'finished'; readonly state: JobState; readonly at: Time | undefined; readonly reason?: string }
-  /** Its end is still to be told to its webhook; `sent`: by a live worker, made on a queue with `webhook`. */
+  /** Its webhook delivery is pending; `sent`: whether a live worker, made on a queue with `webhook`, delivers it. */
   | { readonly why: 'delivery'; readonly url: string; readonly queue: string; readonly sent: boolean }
-  /** It is running: that worker holds it `until` then, unless it says that it is alive. */
+  /** It is running: the worker's lease expires at `until` unless the worker renews it. */
   | { readonly why: 'running'; readonly worker: string; readonly until: Time }
-  /** Its time has not come: it runs from then on. */
+  /** It is delayed until this time. */
   | { readonly why: 'delayed'; readonly until: Time | undefined }
-  /** It is no job but a schedule, with its `next` run then. */
+  /** It is a schedule, not a job; its `next` run is at this time. */
   | { readonly why: 'schedule'; readonly next: Time | undefined }
-  /** It waits for these chains, or is about to be decided upon because these have failed (`broken`). */
+  /** It waits for these chains. `broken`: these failed, and upkeep is about to decide what that means for the job. */
   | { readonly why: 'dependencies'; readonly waitsFor: readonly string[]; readonly broken: readonly string[] }
-  /** It waits for ever: each of these waits for the next, from the job back to itself. */
+  /** It waits in a cycle, for ever: each of these jobs waits for the next, from the job back to itself. */
   | { readonly why: 'cycle'; readonly jobs: readonly string[] }
-  /** It waits for the signal of this name; `until` then, if the wait has a bound. */
+  /** It waits for the signal of this name, at most until `until`; undefined: without a timeout. */
   | { readonly why: 'signal'; readonly name: string; readonly until: Time | undefined }
-  /** The queue is paused; with a `name`, that name in it. */
+  /** The queue is paused; with a `name`, only jobs of that name are. */
   | { readonly why: 'paused'; readonly queue: string; readonly name?: string }
-  /** As many run as may at a time, `of` its queue, its name or its group. */
+  /** The concurrency limit of its queue, name or group is reached. */
   | { readonly why: 'limit'; readonly of: 'queue' | 'name' | 'group'; readonly concurrency: number }
-  /** As many have begun as may (`max` in `per` milliseconds), `of` its queue, its name or its group. */
+  /** A rate limit applies to its queue, name or group: at most `max` jobs start in `per` milliseconds. */
   | { readonly why: 'rate'; readonly of: 'queue' | 'name' | 'group'; readonly max: number; readonly per: Millis }
-  /** No live worker takes its name in its version. `known`: the versions of the name that live workers do take, if any. */
+  /**
+   * No live worker handles this version of its name. `known`: the versions of the name that live workers handle, if
+   * any.
+   */
   | {
       readonly why: 'no-worker'
       readonly queue: string
@@ -45,43 +48,43 @@ export type Reason =
       readonly version: number
       readonly known: readonly number[]
     }
-  /** Nothing holds it back: it runs when a worker has a free slot and it is its turn. */
+  /** Nothing blocks it: it runs when a worker has a free slot and it is next in claim order. */
   | { readonly why: 'next' }
 
-/** Why a job is not running: the reasons for programs, and a text for people. */
+/** Why a job is not running: reasons for programs, and a text for people. */
 export interface Explanation {
-  /** The job. */
+  /** The job's id. */
   readonly id: string
-  /** Its state when it was looked at. */
+  /** Its state when it was read. */
   readonly state: JobState
-  /** All reasons there are, for programs. */
+  /** All reasons, for programs. */
   readonly reasons: readonly Reason[]
   /** The same as a sentence, for people. */
   readonly text: string
 }
 
-/** Jobs that the text names at most. */
-const NAMED = 10
+/** Maximum number of jobs that the text names. */
+const MAX_NAMED = 10
 
-/** A worker that was not seen for this many of its own intervals is taken for dead. */
-const MISSED = 3
+/** A worker counts as dead after this many of its own heartbeat intervals without a heartbeat. */
+const MISSED_HEARTBEATS = 3
 
-/** Workers seen lately, of those that were registered. */
+/** The registered workers with a recent heartbeat. */
 export function liveWorkers(cells: readonly Cell[], now: Time): readonly WorkerCell[] {
   return cells
     .map((cell) => ({ cell, worker: decodeJson(cell.value) as unknown as WorkerCell }))
-    .filter(({ cell, worker }) => now - cell.at <= MISSED * worker.every)
+    .filter(({ cell, worker }) => now - cell.at <= MISSED_HEARTBEATS * worker.every)
     .map(({ worker }) => worker)
 }
 
-/** Looks at everything that can hold a job back. */
-export async function explain(way: Session, record: JobRecord, now: Time): Promise<Explanation> {
-  const reasons = await reasonsFor(way, record, now)
+/** Checks everything that can prevent a job from running. */
+export async function explain(session: Session, record: JobRecord, now: Time): Promise<Explanation> {
+  const reasons = await reasonsFor(session, record, now)
   const text = `Job ${record.id} (${record.name} in ${record.queue}) ${reasons.map(describe).join('; and ')}.`
   return { id: record.id, state: record.state, reasons, text }
 }
 
-async function reasonsFor(way: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+async function reasonsFor(session: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   if (record.kind === 'schedule') {
     return [{ why: 'schedule', next: isFinished(record.state) ? undefined : record.runAt }]
   }
@@ -91,42 +94,45 @@ async function reasonsFor(way: Session, record: JobRecord, now: Time): Promise<r
     case 'cancelled': {
       const reason = record.state === 'cancelled' ? cancelReason(record.error) : undefined
       const finished: Reason = { why: 'finished', state: record.state, at: record.finishedAt }
-      return [reason === undefined ? finished : { ...finished, reason }, ...(await toldBy(way, record, now))]
+      return [
+        reason === undefined ? finished : { ...finished, reason },
+        ...(await deliveryReasons(session, record, now)),
+      ]
     }
     case 'active':
       return [{ why: 'running', worker: record.worker ?? '', until: record.leaseUntil ?? now }]
     case 'delayed':
       return [{ why: 'delayed', until: record.runAt }]
     case 'waiting-children': {
-      const { jobs } = await way.details({ jobs: [record.id], parts: ['edges', 'dependents', 'kin'] })
+      const { jobs } = await session.details({ jobs: [record.id], parts: ['edges', 'dependents', 'kin'] })
       const edges = jobs[0]?.edges ?? []
       const chains = (state: string): string[] => edges.filter((edge) => edge.state === state).map((edge) => edge.chain)
       const broken = chains('broken')
-      const signals = broken.length > 0 ? [] : await signalsOf(way, chains('open'))
+      const signals = broken.length > 0 ? [] : await signalReasons(session, chains('open'))
       if (signals.length > 0) return signals
       const waits: Reason = { why: 'dependencies', waitsFor: chains('open'), broken }
-      const cycle = broken.length > 0 ? undefined : await findCycle(way, record, waits.waitsFor, [], jobs[0])
+      const cycle = broken.length > 0 ? undefined : await findCycle(session, record, waits.waitsFor, [], jobs[0])
       return cycle === undefined ? [waits] : [waits, { why: 'cycle', jobs: cycle }]
     }
     case 'waiting':
-      return held(way, record, now)
+      return waitingReasons(session, record, now)
   }
 }
 
-/** Whether the end of a finished job is still to be told, and whether anybody is there to do so. */
-async function toldBy(way: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+/** The pending webhook delivery of a finished job, and whether a live worker delivers it. */
+async function deliveryReasons(session: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   if (!deliveryPending(record)) return []
   const { queue } = record
-  const cells = await stepwise(readCells(way, WORKERS))
+  const cells = await stepwise(readCells(session, WORKERS))
   const sent = liveWorkers(cells, now).some(
     ({ state, queues, names }) => state === 'running' && queues.includes(DELIVERIES) && names?.includes(queue) === true,
   )
   return [{ why: 'delivery', url: record.extras!.webhook!.url, queue, sent }]
 }
 
-/** The signals among what a job waits for: it waits for nothing else then. */
-async function signalsOf(way: Session, chains: readonly string[]): Promise<readonly Reason[]> {
-  const rows = await way.getAll(chains.filter(isSignalId))
+/** The signals among the chains that a job waits for. A job that waits for a signal waits for nothing else. */
+async function signalReasons(session: Session, chains: readonly string[]): Promise<readonly Reason[]> {
+  const rows = await session.getAll(chains.filter(isSignalId))
   return rows.flatMap((row): Reason[] => {
     if (row === undefined) return []
     const { name, timeout } = readSignal(row)
@@ -134,9 +140,9 @@ async function signalsOf(way: Session, chains: readonly string[]): Promise<reado
   })
 }
 
-async function held(way: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
+async function waitingReasons(session: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   const { queue, name } = record
-  const cells = await stepwise(readCells(way, WORKERS, { cells: [cellKey.pause(queue), cellKey.limit(queue)] }))
+  const cells = await stepwise(readCells(session, WORKERS, { cells: [cellKey.pause(queue), cellKey.limit(queue)] }))
   const read = (key: string): unknown => {
     const cell = cells.find((each) => each.key === key)
     return cell === undefined ? undefined : decodeJson(cell.value)
@@ -146,7 +152,7 @@ async function held(way: Session, record: JobRecord, now: Time): Promise<readonl
   if (pause?.all === true) reasons.push({ why: 'paused', queue })
   if (pause?.names.includes(name) === true) reasons.push({ why: 'paused', queue, name })
   const limit = read(cellKey.limit(queue)) as LimitCell | undefined
-  if (limit !== undefined) reasons.push(...(await reached(way, limit, record)))
+  if (limit !== undefined) reasons.push(...(await limitReasons(session, limit, record)))
   const workers = liveWorkers(
     cells.filter((cell) => cell.key.startsWith(WORKERS)),
     now,
@@ -163,29 +169,33 @@ async function held(way: Session, record: JobRecord, now: Time): Promise<readonl
   return reasons.length > 0 ? reasons : [{ why: 'next' }]
 }
 
-async function activeIn(way: Session, queue: string, group: string): Promise<number> {
+async function countActive(session: Session, queue: string, group: string): Promise<number> {
   let count = 0
   let cursor: string | undefined
   do {
     const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = await way.find({ queue, group, states: ['active'], limit: 500, ...from })
+    const page: Page<JobRecord> = await session.find({ queue, group, states: ['active'], limit: 500, ...from })
     count += page.items.length
     cursor = page.cursor
   } while (cursor !== undefined && count < 1000)
   return count
 }
 
-async function reached(way: Session, limit: LimitCell, { queue, name, group }: JobRecord): Promise<readonly Reason[]> {
-  const [tally] = await way.tally(queue)
+async function limitReasons(
+  session: Session,
+  limit: LimitCell,
+  { queue, name, group }: JobRecord,
+): Promise<readonly Reason[]> {
+  const [tally] = await session.tally(queue)
   const leases = tally?.leases ?? {}
   const active = Object.values(leases).reduce((sum, count) => sum + count, 0)
   const ofName = leases[name] ?? 0
-  const whose = group === undefined ? {} : { ...limit.group, ...limit.groups?.[group] }
-  const running = (): Promise<number> => activeIn(way, queue, group!)
+  const groupLimits = group === undefined ? {} : { ...limit.group, ...limit.groups?.[group] }
+  const running = (): Promise<number> => countActive(session, queue, group!)
   const bounds = [
     { of: 'queue', ...limit, count: async () => active },
     { of: 'name', ...limit.names?.[name], count: async () => ofName },
-    { of: 'group', ...whose, count: running },
+    { of: 'group', ...groupLimits, count: running },
   ] as const
   const reasons: Reason[] = []
   for (const { of, concurrency, rate, count } of bounds) {
@@ -207,21 +217,21 @@ function describe(reason: Reason): string {
           : `, but no live worker sends the deliveries of queue ${reason.queue}: one made on a Queue with \`webhook\` does`)
       )
     case 'running':
-      return `is running: worker ${reason.worker} holds its lease until ${date(reason.until)}`
+      return `is running: worker ${reason.worker} holds its lease until ${formatTime(reason.until)}`
     case 'delayed':
-      return `is delayed until ${date(reason.until)}`
+      return `is delayed until ${formatTime(reason.until)}`
     case 'schedule':
       return reason.next === undefined
         ? 'is a schedule that has ended'
-        : `is a schedule, which makes its next run at ${date(reason.next)}; queue.list({ schedule }) shows its runs`
+        : `is a schedule, which makes its next run at ${formatTime(reason.next)}; queue.list({ schedule }) shows its runs`
     case 'dependencies':
       return reason.broken.length > 0
-        ? `waits for a decision, because ${named(reason.broken)} failed or was cancelled`
-        : `waits for ${named(reason.waitsFor)}`
+        ? `waits for a decision, because ${listIds(reason.broken)} failed or was cancelled`
+        : `waits for ${listIds(reason.waitsFor)}`
     case 'cycle':
       return `will do so for ever: ${describeCycle(reason.jobs)}; cancel one of them`
     case 'signal':
-      return `waits for signal '${reason.name}'${reason.until === undefined ? '' : `, until ${date(reason.until)}`}`
+      return `waits for signal '${reason.name}'${reason.until === undefined ? '' : `, until ${formatTime(reason.until)}`}`
     case 'paused':
       return reason.name === undefined
         ? `is held back: queue ${reason.queue} is paused`
@@ -240,11 +250,11 @@ function describe(reason: Reason): string {
   }
 }
 
-/** The first of many, for people. */
-function named(ids: readonly string[]): string {
-  return ids.slice(0, NAMED).join(', ') + (ids.length > NAMED ? ` and ${ids.length - NAMED} more` : '')
+/** The first ids of a long list, for people. */
+function listIds(ids: readonly string[]): string {
+  return ids.slice(0, MAX_NAMED).join(', ') + (ids.length > MAX_NAMED ? ` and ${ids.length - MAX_NAMED} more` : '')
 }
 
-function date(time: Time | undefined): string {
+function formatTime(time: Time | undefined): string {
   return time === undefined ? 'no date' : new Date(time).toISOString()
 }

@@ -1,4 +1,4 @@
-// queue/job.ts: the handle on a job: its record as it was last seen, and what can be done with it.
+// queue/job.ts: the handle of a job: its record as last read, and the operations on it.
 import type { Duration } from '../job/duration.js'
 import type { AttemptError, Dedup, ErrorInfo, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
@@ -8,42 +8,45 @@ import type { JobPhases } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/schedule.js'
 import type { CancelOptions, CascadeOptions } from './operations/cascade.js'
 import type { LogOptions } from './operations/logs.js'
-import { shownWebhook } from './settings/webhook.js'
+import { publicWebhook } from './settings/webhook.js'
 import type { JobWebhook } from './settings/webhook.js'
 
-/** How long to wait, and when to stop. */
+/** Options of `result()`. */
 export interface ResultOptions {
-  /** Give up after this long with `RESULT_TIMEOUT`. Default: no bound. */
+  /** Give up after this time with `RESULT_TIMEOUT`. Default: no limit. */
   readonly timeout?: Duration
-  /** Give up when this aborts. Default: none. */
+  /** Give up when this signal aborts. Default: none. */
   readonly signal?: AbortSignal
 }
 
-/** How long to observe. */
+/** Options of `observe()`. */
 export interface ObserveOptions {
-  /** End when this aborts. Default: none. */
+  /** Stop when this signal aborts. Default: none. */
   readonly signal?: AbortSignal
 }
 
-/** What `update` can change of a job. */
+/** What `update` can change. */
 export interface UpdateOptions<Data = unknown> {
-  /** New data. A running job's next attempt sees it. Default: as it is. */
+  /** New data. A running job's next attempt receives it. Default: unchanged. */
   readonly data?: Data
-  /** New priority; not for a running or finished job. Default: as it is. */
+  /** New priority; not for a running or finished job. Default: unchanged. */
   readonly priority?: number
-  /** Run this long from now; not for a finished job, nor for a running one but by its own handler. Default: as it is. */
+  /**
+   * Run after this delay, from now; not for a finished job, and for a running job only in its own handler. Default:
+   * unchanged.
+   */
   readonly delay?: Duration
-  /** Run then: a date or milliseconds since 1970; for the same jobs as `delay`. Default: as it is. */
+  /** Run at this time: a date or milliseconds since 1970; for the same jobs as `delay`. Default: unchanged. */
   readonly runAt?: Date | number
 }
 
-/** What became of a wish: whether it changed anything, and the job as it stands, if it still does. */
+/** The outcome of an operation: whether it changed anything, and the job's current record, if the job still exists. */
 export interface Done {
   readonly done: boolean
   readonly record: JobRecord | undefined
 }
 
-/** What a handle hands on to; see `Desk`. */
+/** The operations that a handle calls; see `JobOperations`. */
 export interface JobActions {
   read(id: string): Promise<JobRecord>
   result(id: string, options: ResultOptions): Promise<unknown>
@@ -61,17 +64,17 @@ export interface JobActions {
 interface JobHandleOptions {
   readonly duplicate?: boolean
   readonly removed?: boolean
-  /** What a schema made of the data. */
+  /** The data after a schema has parsed it. */
   readonly parsed?: { readonly data: unknown }
-  /** The attempt whose handler it is given to. */
+  /** The attempt whose handler receives this handle. */
   readonly running?: Pick<JobActions, 'update'>
 }
 
 const NONE: JobHandleOptions = {}
 
 /**
- * A job as it was last seen. `refresh()` looks again. `Input` is what `update` takes as data, which differs from what a
- * handler sees where a schema transforms it; `Phases` is what its phases return, by name, where that was declared.
+ * A job as last read. `refresh()` reads it again. `Input` is what `update` takes as data, which differs from what a
+ * handler receives if a schema transforms it; `Phases` is what its phases return, by name, if declared.
  */
 export class Job<Data = unknown, Result = unknown, Name extends string = string, Input = Data, Phases = unknown> {
   readonly #actions: JobActions
@@ -80,7 +83,7 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   #parsed = false
   #removed: boolean
   readonly #running: JobHandleOptions['running']
-  /** Whether dedup (or its id) led `add` to a job that stood already. */
+  /** Whether `add` returned an existing job, by its id or dedup key. */
   readonly duplicate: boolean
 
   /** @internal Handles come from `add`, `get`, `list` and workers. */
@@ -104,15 +107,15 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   get queue(): string {
     return this.#record.queue
   }
-  /** The name it was added under, which decides who handles it. */
+  /** The name it was added under, which selects its handler. */
   get name(): Name {
     return this.#record.name as Name
   }
-  /** Which shape of payload it carries; 1 unless `job()` said otherwise. */
+  /** The version of its payload; 1 unless `job()` declares another. */
   get version(): number {
     return this.#record.version
   }
-  /** The payload: as it was added, and in a handler as the `input` schema makes it. */
+  /** The payload: as it was added, and in a handler the output of the `input` schema. */
   get data(): Data {
     if (!this.#parsed) {
       this.#data = (this.#record.data === undefined ? undefined : decodeJson(this.#record.data)) as Data
@@ -124,75 +127,75 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   get state(): JobState | 'removed' {
     return this.#removed ? 'removed' : this.#record.state
   }
-  /** Lower goes first. */
+  /** Jobs of a lower priority number run first. */
   get priority(): number {
     return this.#record.priority
   }
-  /** Attempts begun; in a handler, which attempt this is, from 1. */
+  /** Attempts started so far; in a handler, the number of this attempt, from 1. */
   get attempt(): number {
     return this.#record.attempt
   }
-  /** Attempts allowed, the first included; may be `Infinity`. */
+  /** Maximum number of attempts, the first included; may be `Infinity`. */
   get attempts(): number {
     return this.#record.attempts
   }
-  /** How long its handler may run, in milliseconds; undefined: as its handler says, or without bound. */
+  /** How long its handler may run, in milliseconds; undefined: the handler's own timeout, or no limit. */
   get timeout(): Millis | undefined {
     return this.#record.timeout
   }
-  /** The worker that holds it, or held it when it finished. */
+  /** The worker that holds its lease, or held it when the job finished. */
   get worker(): string | undefined {
     return this.#record.worker
   }
-  /** Goes up whenever the job is claimed, moved or cancelled. */
+  /** Increases whenever the job is claimed, moved or cancelled. */
   get fence(): number {
     return this.#record.fence
   }
-  /** When it may run, while delayed. */
+  /** When it becomes due, while delayed. */
   get runAt(): Time | undefined {
     return this.#record.runAt
   }
-  /** Until when its worker holds it, while active. */
+  /** When its lease expires, while active. */
   get leaseUntil(): Time | undefined {
     return this.#record.leaseUntil
   }
-  /** How often its lease ran out. */
+  /** How often its lease expired. */
   get stalls(): number {
     return this.#record.stalls
   }
-  /** The id of the first job of its chain; its own unless another continued into it. */
+  /** The id of the first job of its chain; its own id unless it continues another job. */
   get chainId(): string {
     return this.#record.chainId
   }
-  /** Its place in the chain, from 0. */
+  /** Its position in the chain, from 0. */
   get chainIndex(): number {
     return this.#record.chainIndex
   }
-  /** The job that added it as a child, or the row of the schedule that made it. */
+  /** The job that added it as a child, or the row of the schedule that created it. */
   get parentId(): string | undefined {
     return this.#record.parentId
   }
-  /** Whose job it is, among those who share the queue by turns. */
+  /** Its group, such as a tenant; groups take turns in a queue. */
   get group(): string | undefined {
     return this.#record.group
   }
-  /** The time that it was made for, if a schedule made it; undefined otherwise. */
+  /** The time of the schedule's run, if a schedule created it; undefined otherwise. */
   get scheduledAt(): Time | undefined {
     return timeOfRun(this.#record)
   }
-  /** Dependencies it still waits for. */
+  /** The number of dependencies it still waits for. */
   get pending(): number {
     return this.#record.pending
   }
-  /** The key that it holds or held, with its scope. */
+  /** The dedup key that it holds or held, with its scope. */
   get dedup(): Dedup | undefined {
     return this.#record.dedup
   }
-  /** Its phases by name, in their order; empty where it has none. */
+  /** Its phases by name, in their order; empty if it has none. */
   get phases(): JobPhases<Phases> {
     return phasesOf(this.#record) as JobPhases<Phases>
   }
-  /** What `ctx.progress` said last; of a job with phases, how far the whole of it is, from 0 to 100. */
+  /** The last value of `ctx.progress`; for a job with phases, the progress of the whole job, from 0 to 100. */
   get progress(): unknown extends Phases ? unknown : number {
     const { progress } = this.#record
     if (hasPhases(this.#record)) return overallOf(this.#record)
@@ -210,15 +213,15 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   get errors(): readonly AttemptError[] {
     return this.#record.errors
   }
-  /** Where its end is told, and whether it has been; undefined if nowhere. */
+  /** Its webhook and the deliveries so far; undefined if it has none. */
   get webhook(): JobWebhook | undefined {
-    return shownWebhook(this.#record)
+    return publicWebhook(this.#record)
   }
-  /** When it was added, by the store's clock, as all its times. */
+  /** When it was added. All its times are by the store's clock. */
   get createdAt(): Time {
     return this.#record.createdAt
   }
-  /** When its last attempt began. */
+  /** When its last attempt started. */
   get startedAt(): Time | undefined {
     return this.#record.startedAt
   }
@@ -226,66 +229,67 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   get finishedAt(): Time | undefined {
     return this.#record.finishedAt
   }
-  /** When it is marked stale, once finished. */
+  /** When it becomes stale, once finished. */
   get staleAt(): Time | undefined {
     return this.#record.staleAt
   }
-  /** When it is removed, once finished, if that was said; by the default, jobs have no such date. */
+  /** When it is removed, once finished, if the job or its queue specifies that; default retention sets no date. */
   get deleteAt(): Time | undefined {
     return this.#record.deleteAt
   }
 
-  /** Looks again, and is this same handle. Throws `JOB_NOT_FOUND` if the job is gone. */
+  /** Reads the job again and returns this same handle. Throws `JOB_NOT_FOUND` if the job is gone. */
   async refresh(): Promise<this> {
-    this.#see(await this.#actions.read(this.id))
+    this.#setRecord(await this.#actions.read(this.id))
     return this
   }
 
-  /** What the handler returned, as soon as the job has completed; throws if it failed, was cancelled or removed. */
+  /** Resolves to what the handler returned when the job completes; throws if it failed, was cancelled or removed. */
   result(options: ResultOptions = {}): Promise<Result> {
     return this.#actions.result(this.id, options) as Promise<Result>
   }
 
   /**
-   * Cancels it; false if it had finished already. A running handler's signal aborts, with the `reason` if one is given. `cascade`: its
-   * children as well.
+   * Cancels it; false if it had already finished. Aborts the signal of a running handler, with the `reason` if given.
+   * `cascade`: cancels its children too.
    */
   async cancel(options?: CancelOptions): Promise<boolean> {
-    return this.#did(await this.#actions.cancel(this.id, options))
+    return this.#applyOutcome(await this.#actions.cancel(this.id, options))
   }
 
-  /** Starts a failed or cancelled job over, with all its attempts. */
+  /** Restarts a failed or cancelled job, with all its attempts. */
   async retry(): Promise<boolean> {
-    return this.#did(await this.#actions.retry(this.id))
+    return this.#applyOutcome(await this.#actions.retry(this.id))
   }
 
-  /** Lets a delayed job run now; false if it was waiting already. */
+  /** Makes a delayed job run now; false if it was already waiting. */
   async promote(): Promise<boolean> {
-    return this.#did(await this.#actions.promote(this.id))
+    return this.#applyOutcome(await this.#actions.promote(this.id))
   }
 
-  /** Removes it; false if it was gone already. Refused while others wait for it; `cascade`: removes them as well. */
+  /** Removes it; false if it was already gone. Throws while other jobs wait for it; `cascade`: removes those too. */
   async remove(options?: CascadeOptions): Promise<boolean> {
-    return this.#did(await this.#actions.remove(this.id, options))
+    return this.#applyOutcome(await this.#actions.remove(this.id, options))
   }
 
   /**
-   * Changes data, priority or delay. Called by the handler of this very job, `delay` or `runAt` send it back: however the
-   * handler returns, the job is then delayed, with its attempt given back.
+   * Changes data, priority or delay. In the job's own handler, `delay` or `runAt` postpones the job: whatever the
+   * handler returns, the job is then delayed, and the attempt does not count.
    */
   async update(changes: UpdateOptions<Input>): Promise<boolean> {
-    return this.#did(await (this.#running ?? this.#actions).update(this.id, changes))
+    return this.#applyOutcome(await (this.#running ?? this.#actions).update(this.id, changes))
   }
 
   /**
-   * Sends it a signal, which `ctx.waitForSignal(name)` of its handler gives. Answers whether it was taken: false if one of that
-   * name was sent before, or its wait was over, also once it has finished. Any other is refused then, with `INVALID_STATE`.
+   * Sends it a signal, which `ctx.waitForSignal(name)` in its handler returns. Returns whether the signal was accepted:
+   * false if one of that name was sent before or the wait has ended, even if the job has finished. Any other signal to
+   * a finished job throws `INVALID_STATE`.
    */
   signal<T>(name: string, data?: T & Jsonable<T>): Promise<boolean> {
     return this.#actions.signal(this.id, name, data)
   }
 
-  /** Tells its end to its webhook once more; answers the `webhook-id` of that delivery. */
+  /** Sends its webhook again; returns the `webhook-id` of that delivery. */
   redeliver(): Promise<string> {
     return this.#actions.redeliver(this.id)
   }
@@ -296,8 +300,8 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
   }
 
   /**
-   * This job now, and again after each change, each time by a handle of its own; ends by itself when the job has finished
-   * or is removed, or when the queue closes. Who is slow to read sees the latest state, and not each one before it.
+   * Yields this job now and after each change, each time as a new handle. Ends when the job has finished or is removed,
+   * or when the queue closes. A slow reader sees the latest state, not every state before it.
    */
   observe(options: ObserveOptions = {}): AsyncGenerator<Job<Data, Result, Name, Input, Phases>, void, void> {
     return this.#actions.observe(this.id, options) as never
@@ -315,14 +319,14 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     return this.toJSON()
   }
 
-  #did(after: { readonly done: boolean; readonly record: JobRecord | undefined }): boolean {
-    if (after.record !== undefined) this.#see(after.record)
+  #applyOutcome(outcome: { readonly done: boolean; readonly record: JobRecord | undefined }): boolean {
+    if (outcome.record !== undefined) this.#setRecord(outcome.record)
     else this.#removed = true
-    return after.done
+    return outcome.done
   }
 
-  #see(seen: JobRecord): void {
-    const record = asJob(seen)
+  #setRecord(read: JobRecord): void {
+    const record = asJob(read)
     if (record.data !== this.#record.data) this.#parsed = false
     this.#record = record
     this.#removed = false

@@ -1,4 +1,4 @@
-// queue/queue-checks.ts: what a queue can be made with.
+// queue/queue-checks.ts: checks the options of a queue.
 import { MillraceError } from '../job/errors.js'
 import { checkName, checkOwnName, refuseUnknown } from '../job/names.js'
 import type { Store } from '../store/store.js'
@@ -9,21 +9,21 @@ import type { QueueOptions } from './queue-types.js'
 import { checkWebhooks } from './settings/webhook.js'
 import type { Webhooks } from './settings/webhook.js'
 
-/** Set by Millrace itself, for a queue of its own; no name of an option, so that nobody sets it by chance. */
+/** Marks a queue that Millrace itself makes. A symbol, so that no user sets it by accident. */
 export const RESERVED: unique symbol = Symbol('reserved')
 
-/** The name of a queue, if it may have that. */
+/** Returns the name of a queue if it is valid. */
 export function checkQueueName(name: string, options: object): string {
   return RESERVED in (options ?? {}) ? checkName(name, 'queue name') : checkOwnName(name, 'queue name')
 }
 
-/** Refuses what cannot measure. */
+/** Throws unless the value is made by `telemetry()`. */
 export function checkTelemetry(telemetry: { readonly process: unknown } | undefined, where: string): void {
   if (telemetry === undefined || typeof telemetry?.process === 'function') return
   throw new MillraceError('INVALID_OPTION', `${where}: telemetry must be made by telemetry().`)
 }
 
-/** Refuses options that no queue could have; answers those that have defaults. */
+/** Throws if the options are invalid; returns those that have defaults. */
 export function checkQueue<Jobs extends JobDefinitions, S extends Store>(
   name: string,
   options: QueueOptions<Jobs, S>,

@@ -1,4 +1,4 @@
-// queue/queue-types.ts: the shapes of a queue's calls, typed by the jobs it takes.
+// queue/queue-types.ts: the types of a queue's calls, by the jobs it declares.
 import type { Abortable } from './operations/abort-signal.js'
 import type { Store } from '../store/store.js'
 import type { InputOf, JobDefinition, JobDefinitions, NameOf, PhasesOf, OwnResultOf } from './define.js'
@@ -13,56 +13,56 @@ import type { Webhooks } from './settings/webhook.js'
 /** Jobs of any name, with any data. */
 export type AnyJobs = Readonly<Record<string, JobDefinition>>
 
-/** How a queue is made. */
+/** Options of a queue. */
 export interface QueueOptions<Jobs extends JobDefinitions = AnyJobs, S extends Store = Store> {
-  /** Where its jobs live. */
+  /** The store that holds its jobs. */
   readonly store: S
-  /** The jobs it takes, made by `defineJobs`. Default: any. */
+  /** The jobs it accepts, made by `defineJobs`. Default: any. */
   readonly jobs?: Jobs
-  /** Defaults for all its jobs; what `job()` and `add` say goes before. Default: those of `JobDefaults`. */
+  /** Defaults for all its jobs; `job()` and `add` override them. Default: those of `JobDefaults`. */
   readonly defaults?: JobDefaults
   /**
-   * How long its finished jobs are kept, and who is told when one goes; `false`: for ever. Default: completed and cancelled
-   * jobs 7 days, failed ones 30 days.
+   * How long its finished jobs are kept, and callbacks for stale and removed jobs; `false`: for ever. Default:
+   * completed and cancelled jobs 7 days, failed ones 30 days.
    */
   readonly retention?: RetentionOptions<JobOf<Jobs>> | false
-  /** Tells a URL of the ends of its jobs: `webhooks({ url, secret })`. Default: nobody is told. */
+  /** Delivers the ends of its jobs to a URL: `webhooks({ url, secret })`. Default: no webhooks. */
   readonly webhook?: Webhooks
-  /** Where warnings and errors go that nobody listens for; `false` for nowhere. Default: the console. */
+  /** Logs warnings and errors that have no listener; `false` for none. Default: the console. */
   readonly logger?: Logger | false
-  /** Who measures what is added, made by `telemetry()`. Default: nobody. */
+  /** Measures adds; made by `telemetry()`. Default: none. */
   readonly telemetry?: Telemetry
-  /** The most bytes that a job's data may take as JSON. Default 1 MiB. */
+  /** Maximum size of a job's data as JSON, in bytes. Default 1 MiB. */
   readonly maxDataBytes?: number
 }
 
 /**
- * What one that takes declared jobs must be given: the declarations, and not their types alone, with which attempts, timeouts
- * and versions would be lost.
+ * Requires the `jobs` option where jobs are declared: with their types alone, attempts, timeouts and versions would be
+ * lost.
  */
 export type Declaring<Jobs extends JobDefinitions> = string extends keyof Jobs ? unknown : { readonly jobs: Jobs }
 
 /** A page of jobs; no `cursor` on the last. */
 export interface JobPage<AJob> {
-  /** The jobs, in the order asked for. */
+  /** The jobs, in the requested order. */
   readonly jobs: readonly AJob[]
-  /** Give it to `list` for the next page. */
+  /** Pass it to `list` for the next page. */
   readonly cursor?: string
 }
 
-/** What `add` takes after the name. Data may be left out where undefined is data. */
+/** The arguments of `add` after the name. Data may be omitted if its type allows undefined. */
 export type AddArguments<Input, S extends Store = Store> = undefined extends Input
   ? [data?: Input, options?: WithTransaction<S, AddOptions & Abortable>]
   : [data: Input, options?: WithTransaction<S, AddOptions & Abortable>]
 
-/** What `add` takes for a name; of a name that may be one of several, what fits all of them. */
+/** What `add` takes for a name; for a union of names, data that fits all of them. */
 export type InputFor<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = (
   Name extends unknown ? (input: InputOf<Jobs[Name]>) => void : never
 ) extends (input: infer Input) => void
   ? Input
   : never
 
-/** The handle on a job of one declared name, or of any, told apart by `name`: `JobOf<typeof jobs, 'send-email'>`. */
+/** The handle of a job of one declared name, or of any, discriminated by `name`: `JobOf<typeof jobs, 'send-email'>`. */
 export type JobOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = Name extends unknown
   ? Job<InputOf<Jobs[Name]>, OwnResultOf<Jobs[Name]>, Name, InputOf<Jobs[Name]>, PhasesOf<Jobs[Name]>>
   : never

@@ -1,4 +1,4 @@
-// queue/signals.ts: what is sent to a job that waits, or will: `queue.signal`, `job.signal`.
+// queue/signals.ts: sends signals to jobs that wait for one, or will: `queue.signal`, `job.signal`.
 import { createHash } from 'node:crypto'
 import { MillraceError } from '../job/errors.js'
 import { isFinished } from '../job/job.js'
@@ -13,50 +13,55 @@ import type { Steps } from '../store/maybe-sync.js'
 import type { Verdict } from '../store/store.js'
 import type { Session } from '../store/session.js'
 
-/** Whose signal it is. */
+/** The job that a signal belongs to. */
 type Owner = Pick<JobRecord, 'id' | 'queue' | 'createdAt'>
 
-/** How often a signal is sent again because somebody else moved its row first. */
+/** Maximum retries when another writer changes the signal's row first. */
 const RACES = 100
 
-/** The id of a signal's row: of its job and its name, so that one job has one signal of a name. */
+/** The id of a signal's row, from its job and its name, so that a job has one signal per name. */
 export function signalId({ id, createdAt }: Owner, name: string): string {
-  const told = createHash('sha256').update(JSON.stringify([id, createdAt, name]))
-  return `${SIGNAL_IDS}${told.digest('hex')}`
+  const hash = createHash('sha256').update(JSON.stringify([id, createdAt, name]))
+  return `${SIGNAL_IDS}${hash.digest('hex')}`
 }
 
-/** Refuses what cannot be the name of a signal. */
+/** Throws if this is not a valid signal name. */
 export function checkSignal(name: unknown): string {
   return checkName(name, 'signal name')
 }
 
-/** The row of a signal that nobody has sent yet. */
+/** The row of a signal that has not been sent yet. */
 export function signalRow(owner: Owner, name: string, timeout?: Millis): Insert {
   return create(signalSpec(owner, signalId(owner, name), name, timeout))
 }
 
-/** Whether a job waits, or has waited, for a signal by an edge, and not for a job. */
+/** Whether an edge leads to a signal instead of a job. */
 export function isOfSignal({ chain }: Edge): boolean {
   return isSignalId(chain)
 }
 
-/** Sends a signal to a job; answers whether it was taken: the first of its name is, unless its wait was over. */
-export function* sending(way: Session, job: JobRecord, name: string, data: JsonText | undefined): Steps<boolean> {
+/** Sends a signal to a job. Returns whether it was accepted: the first of its name is, unless the wait has ended. */
+export function* sendSignal(
+  session: Session,
+  job: JobRecord,
+  name: string,
+  data: JsonText | undefined,
+): Steps<boolean> {
   const id = signalId(job, checkSignal(name))
-  let row = yield* step(way.get(id))
+  let row = yield* step(session.get(id))
   if (row === undefined || !isFinished(row.state)) refuseFinished(job, name)
   for (let races = 0; races < RACES; races++) {
     if (row === undefined) {
-      const opened: Verdict = yield* step(way.commit([signalRow(job, name)]))
-      if (opened.ok) row = opened.inserted[0]
-      else if (opened.why !== 'fence') row = opened.job
+      const insertion: Verdict = yield* step(session.commit([signalRow(job, name)]))
+      if (insertion.ok) row = insertion.inserted[0]
+      else if (insertion.why !== 'fence') row = insertion.job
       continue
     }
     const changes = signalled(row, data)
     if (changes.length === 0) return false
-    const verdict: Verdict = yield* step(way.commit(changes))
+    const verdict: Verdict = yield* step(session.commit(changes))
     if (verdict.ok) return true
-    row = verdict.why === 'fence' ? yield* step(way.get(id)) : undefined
+    row = verdict.why === 'fence' ? yield* step(session.get(id)) : undefined
   }
   throw new MillraceError(
     'STORE_BUSY',

@@ -1,4 +1,4 @@
-// queue/telemetry.ts: what queues and workers tell of what they do, to whoever measures it and to the log.
+// queue/telemetry.ts: what queues and workers report to telemetry and to the debug log.
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { isScheduleId } from '../job/schedule.js'
 import { openTransaction } from '../store/transaction-context.js'
@@ -11,41 +11,41 @@ import type { Job } from './job.js'
 
 /** How the processing of a job ended, once that is durable. */
 export interface Processed {
-  /** What became of the job. */
+  /** The outcome of the attempt. */
   readonly outcome: 'completed' | 'failed' | 'retrying' | 'snoozed' | 'waiting-children' | 'interrupted'
-  /** What it failed with, where it failed. */
+  /** The error, if it failed. */
   readonly error?: ErrorInfo
 }
 
-/** One run of a handler, as it is measured. */
+/** One measured run of a handler. */
 export interface Processing {
-  /** Runs the handler inside what is measured. */
+  /** Runs the handler inside the span. */
   run<T>(work: () => T): T
   /** The handler has ended. */
   handled(): void
-  /** What it came to is durable. */
+  /** The outcome is durable. */
   ended(end: Processed): void
-  /** The job is no longer this worker's: what it came to counts for nothing. */
+  /** The worker lost the job's lease, so the outcome is discarded. */
   lost(reason: string): void
 }
 
-/** Who measures queues and workers. Made by `telemetry()`, and given to them as `telemetry`. */
+/** Measures queues and workers. Made by `telemetry()`, and given to them as `telemetry`. */
 export interface Telemetry {
-  /** The trace that the calling code is part of, as W3C's `traceparent`; undefined: none. */
+  /** The trace that the calling code is part of, as W3C `traceparent`; undefined: none. */
   trace(): string | undefined
-  /** @internal Measures an add; what it added is counted now, or when the transaction that it is part of was committed. */
+  /** @internal Measures an add; counts its jobs now, or when the transaction that it is part of commits. */
   send<T extends Job | readonly Job[]>(
     about: { readonly queue: string; readonly count: number; readonly within: AfterCommit | undefined },
     work: () => Promise<T>,
   ): Promise<T>
-  /** @internal Measures a run of a handler, from now on. */
+  /** @internal Starts to measure a run of a handler. */
   process(job: JobRecord): Processing
-  /** @internal Measures how many jobs there are in a store, until it is stopped. */
+  /** @internal Measures job counts of a store until stopped. */
   observe(store: Store): Stop
 }
 
-/** Tells of what a queue adds. Made only where somebody wants to know. */
-export class Reporter {
+/** Reports the adds of a queue. Exists only with telemetry or a debug logger. */
+export class AddReporter {
   readonly #queue: string
   readonly #connection: Connection
   readonly #telemetry: Telemetry | undefined
@@ -58,16 +58,16 @@ export class Reporter {
     this.#debug = debug
   }
 
-  /** Adds jobs, and tells of it once it is durable: of nothing that was rolled back. */
-  sending<T extends Job | readonly Job[]>(count: number, tx: Tx, work: () => Promise<T>): Promise<T> {
+  /** Adds jobs and reports that once it is durable; reports nothing that was rolled back. */
+  reportAdd<T extends Job | readonly Job[]>(count: number, tx: Tx, work: () => Promise<T>): Promise<T> {
     const { store, outcomes } = this.#connection
     const open = openTransaction(store)
-    if (tx !== undefined && open?.tx !== tx) return this.#within(outcomes, count, work)
-    if (open !== undefined) return this.#within(open, count, work)
+    if (tx !== undefined && open?.tx !== tx) return this.#sendWithin(outcomes, count, work)
+    if (open !== undefined) return this.#sendWithin(open, count, work)
     const sent = this.#send(count, work)
     if (this.#debug === undefined) return sent
     return sent.then((added) => {
-      this.#lines(jobsIn(added))()
+      this.#logLines(jobsIn(added))()
       return added
     })
   }
@@ -76,15 +76,15 @@ export class Reporter {
     return this.#telemetry === undefined ? work() : this.#telemetry.send({ queue: this.#queue, count, within }, work)
   }
 
-  /** Collects all reports of an add, and hands them over together. */
-  #within<T extends Job | readonly Job[]>(commit: AfterCommit, count: number, work: () => Promise<T>): Promise<T> {
+  /** Collects all reports of an add and submits them together. */
+  #sendWithin<T extends Job | readonly Job[]>(commit: AfterCommit, count: number, work: () => Promise<T>): Promise<T> {
     const reports: (() => void)[] = []
     const report = (): void => reports.forEach((each) => each())
     const sent = this.#send(count, work, { afterCommit: (each) => void reports.push(each) })
     return sent.then(
       (added) => {
         const jobs = jobsIn(added)
-        if (this.#debug !== undefined) reports.push(this.#lines(jobs))
+        if (this.#debug !== undefined) reports.push(this.#logLines(jobs))
         commit.afterCommit(report, evidenceOf(jobs))
         return added
       },
@@ -95,8 +95,8 @@ export class Reporter {
     )
   }
 
-  /** What writes the lines about jobs that were added. It may be held for long, and keeps no data of jobs. */
-  #lines(jobs: readonly Job[]): () => void {
+  /** Returns a function that logs the added jobs. A transaction may hold it for long, so it keeps no data of jobs. */
+  #logLines(jobs: readonly Job[]): () => void {
     const lines = jobs.map(({ id, name, queue, duplicate }) => ({
       about: { id, name, queue },
       message: `${isScheduleId(id) ? 'schedule' : 'job'} ${duplicate ? 'stands already' : 'added'}`,
@@ -111,7 +111,10 @@ function jobsIn(added: Job | readonly Job[]): readonly Job[] {
   return Array.isArray(added) ? (added as readonly Job[]) : [added as Job]
 }
 
-/** The job to look for: one of a call is enough, since all of them are committed or none is. Undefined: there is none. */
+/**
+ * The job that proves the commit. One per call is enough, since all jobs of a call commit or none does. Undefined:
+ * none.
+ */
 function evidenceOf(jobs: readonly Job[]): Evidence | undefined {
   const job = jobs.find(({ duplicate }) => !duplicate) ?? jobs.find(({ state }) => state !== 'removed')
   if (job === undefined) return undefined

@@ -11,31 +11,31 @@ import {
 import { connect } from '../store/connection.js'
 import type { GivenBy, Store, TakenBy, Tx } from '../store/store.js'
 
-/** Which transaction a call belongs to. */
+/** The transaction that a call belongs to. */
 export interface InTransaction<Taken = unknown> {
   /**
-   * The transaction to write and read in, which is the caller's to end. Default: the one of `queue.transaction` or
-   * `ctx.complete` that the calling code is inside of, else none.
+   * The transaction to read and write in; the caller ends it. Default: the one of `queue.transaction` or `ctx.complete`
+   * that the calling code is inside of, else none.
    */
   readonly tx?: Taken
 }
 
-/** The last argument of calls that may belong to a transaction, on stores that have them. */
+/** The last argument of calls that may join a transaction, on stores with transactions. */
 export type TransactionArgument<S extends Store> = [TakenBy<S>] extends [never]
   ? []
   : [options?: InTransaction<TakenBy<S>>]
 
-/** What `queue.transaction` takes: a function of what the store gives; nothing that there is where it has no transactions. */
+/** What `queue.transaction` takes: a function of the store's handle; `never` on stores without transactions. */
 export type TransactionWork<S extends Store, T> = [GivenBy<S>] extends [never]
   ? [thisStoreHasNoTransactions: never]
   : [work: (tx: GivenBy<S>) => Promise<T>]
 
-/** Options that may name a transaction, on stores that have them. */
+/** Options with `tx`, on stores with transactions. */
 export type WithTransaction<S extends Store, Options> = [TakenBy<S>] extends [never]
   ? Options
   : Options & InTransaction<TakenBy<S>>
 
-/** The transaction that options name, of a call that takes nothing else. */
+/** The transaction in the options of a call that has no other options. */
 export function transactionIn(options: InTransaction | undefined, call: string): Tx {
   if (options === undefined) return undefined
   if (typeof options !== 'object' || options === null) {
@@ -45,7 +45,7 @@ export function transactionIn(options: InTransaction | undefined, call: string):
   return options.tx
 }
 
-/** The transaction that options name, and the options without it. */
+/** Separates the transaction from the other options. */
 export function splitTransaction<Options extends object>(
   options: Options & InTransaction,
   call: string,
@@ -58,8 +58,11 @@ export function splitTransaction<Options extends object>(
   return { tx, rest: rest as unknown as Options }
 }
 
-/** Refuses a schema that waits where the transaction may be over, or another one begun, when it answers. */
-export function refuseLate(store: Store, tx: Tx, name: string): void {
+/**
+ * Throws for an asynchronous schema inside a given synchronous transaction: that transaction may end, or another one
+ * begin, before the schema returns.
+ */
+export function refuseAsyncSchema(store: Store, tx: Tx, name: string): void {
   if (tx === undefined || store.can.synchronous !== true || openTransaction(store)?.tx === tx) return
   throw new MillraceError(
     'ASYNC_SCHEMA',
@@ -68,7 +71,7 @@ export function refuseLate(store: Store, tx: Tx, name: string): void {
   )
 }
 
-/** Runs work in a transaction on a store, or in a savepoint of the one that the calling code is inside of. */
+/** Runs work in a transaction on a store, or in a savepoint of the transaction that the calling code is inside of. */
 export async function transactionOn<S extends Store, T>(
   store: S,
   check: () => void,
@@ -81,18 +84,18 @@ export async function transactionOn<S extends Store, T>(
   refuseWithout(store)
   let open: OpenTransaction | undefined
   const inside = (tx: Tx): Promise<T> => {
-    const own = (open = new OpenTransaction(store, tx))
-    return runInside({ open: own }, async () => {
+    const transaction = (open = new OpenTransaction(store, tx))
+    return runInside({ open: transaction }, async () => {
       try {
         return await work(tx)
       } finally {
-        await own.over()
+        await transaction.over()
       }
     })
   }
   const outer = joinedTransaction(store)
   if (outer === undefined) await connect(store).ready()
-  const answer = await (outer === undefined ? store.transact!(inside) : outer.nest(inside))
+  const result = await (outer === undefined ? store.transact!(inside) : outer.nest(inside))
   open?.committed()
-  return answer
+  return result
 }

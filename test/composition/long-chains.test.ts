@@ -5,7 +5,7 @@ import { runInNewContext } from 'node:vm'
 import { expect, test } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
 import type { Batch, Notice, Store, StoreEvent } from '../../src/store/store.js'
-import { withChains } from '../../src/queue/flows/chain-ends.js'
+import { withEarlierJobs } from '../../src/queue/flows/chain-ends.js'
 import { stepwise } from '../../src/store/maybe-sync.js'
 import type { Queue } from 'millrace'
 import { memory } from 'millrace/memory'
@@ -147,7 +147,7 @@ test('what goes with a job that is removed is held without its payload', async (
   const id = await chainOf(queue, 4)
   const last = (await queue.chain(id).jobs()).at(-1)!
   const records = (await store.get([last.id])) as readonly JobRecord[]
-  const all = await stepwise(withChains(store, records))
+  const all = await stepwise(withEarlierJobs(store, records))
   expect(all.map(({ chainIndex }) => chainIndex)).toEqual([0, 1, 2, 3])
   for (const each of all)
     for (const field of ['data', 'result', 'errors', 'memo']) expect(each).not.toHaveProperty(field)

@@ -1,4 +1,4 @@
-// features/webhooks/deliver.ts: a worker beside the user's own that sends the deliveries of its queue.
+// features/webhooks/deliver.ts: the delivery worker, which runs beside a user's worker and sends its queue's webhooks.
 import { storeErrors } from '../../job/catalogue-stores.js'
 import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
@@ -15,7 +15,7 @@ import type { QueueOptions } from '../../queue/queue-types.js'
 import { sessionFor } from '../../store/session.js'
 import type { Session } from '../../store/session.js'
 import { webhookId } from '../../queue/settings/webhook.js'
-import type { Deliveries, DeliveryPlace } from '../../queue/settings/webhook.js'
+import type { Deliveries, DeliveryOwner } from '../../queue/settings/webhook.js'
 import { connect } from '../../store/connection.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { JobContext } from '../../worker/attempt/context.js'
@@ -23,28 +23,28 @@ import { Worker } from '../../worker/worker.js'
 import { Breaker } from './breaker.js'
 import type { BreakerSettings } from './breaker.js'
 import { Poster } from './post.js'
-import type { Answer, PostingSettings } from './post.js'
+import type { PostResponse, PostingSettings } from './post.js'
 import { sign } from './sign.js'
 
-/** What deliveries are sent with. */
+/** Settings of deliveries. */
 export interface DeliverySettings extends PostingSettings {
   readonly keys: readonly Buffer[]
   readonly concurrency: number
   readonly breaker: BreakerSettings | undefined
 }
 
-/** The longest wait that a receiver can ask for. */
-const LONGEST_WAIT: Millis = 3_600_000
+/** The longest wait that a receiver can request. */
+const MAX_RETRY_AFTER: Millis = 3_600_000
 
-/** The most hosts that it is said of: customers may name any number. */
-const MOST_WARNED = 1000
+/** Maximum number of hosts that are warned about: customers may name any number. */
+const MAX_WARNED = 1000
 
-/** How often a note is made anew because somebody moved the job meanwhile. */
+/** Maximum retries of a note when another writer moves the job first. */
 const RACES = 100
 
-/** An attempt to deliver that failed. */
+/** A failed delivery attempt. */
 class DeliveryFailed extends MillraceError {
-  /** There is no use in another. */
+  /** Whether no further attempt is made. */
   readonly final: boolean
   readonly retryIn: Millis
 
@@ -56,15 +56,15 @@ class DeliveryFailed extends MillraceError {
 }
 
 /** Starts to send the deliveries of a queue. */
-export function startDeliveries(settings: DeliverySettings, place: DeliveryPlace): Deliveries {
-  const { store, logger, lease, upkeepEvery, pollEvery, reconnect } = place
+export function startDeliveries(settings: DeliverySettings, owner: DeliveryOwner): Deliveries {
+  const { store, logger, lease, upkeepEvery, pollEvery, reconnect } = owner
   const own = { store, ...(logger !== undefined && { logger }) }
   const queue = new Queue(DELIVERIES, { ...own, [RESERVED]: true } as QueueOptions)
-  const sender = new Sender(settings, place)
+  const sender = new Sender(settings, owner)
   const worker = new Worker(
     queue,
     {
-      [place.queue]: {
+      [owner.queue]: {
         run: (job: Job, ctx: JobContext) => sender.run(job, ctx),
         backoff: { type: 'custom', name: 'own' },
       },
@@ -80,7 +80,7 @@ export function startDeliveries(settings: DeliverySettings, place: DeliveryPlace
       backoff: { own: (_attempt, error) => (error instanceof DeliveryFailed ? error.retryIn : 10_000) },
     },
   )
-  worker.on('error', ({ error }) => isOfWorkers(error) || place.failed(error))
+  worker.on('error', ({ error }) => isReportedByWorker(error) || owner.failed(error))
   return {
     close: async (options) => {
       try {
@@ -92,32 +92,32 @@ export function startDeliveries(settings: DeliverySettings, place: DeliveryPlace
   }
 }
 
-/** Whether the worker beside it tells the same: what is wrong with the store, or with the process. */
-function isOfWorkers(error: Error): boolean {
+/** Whether the user's worker reports the same error: of the store, or of the process. */
+function isReportedByWorker(error: Error): boolean {
   return isMillraceError(error) && (error.code === 'EVENT_LOOP_BLOCKED' || Object.hasOwn(storeErrors, error.code))
 }
 
-/** Sends deliveries, and writes down how that went. */
+/** Sends deliveries and records their outcomes on the job. */
 class Sender {
   readonly #settings: DeliverySettings
-  readonly #place: DeliveryPlace
+  readonly #owner: DeliveryOwner
   readonly #runtime: Runtime
-  readonly #way: Session
+  readonly #session: Session
   readonly #poster: Poster
   readonly #breaker: Breaker
   readonly #logger: Logger
-  /** Hosts that it was said of that they are not called. */
+  /** Hosts whose refusal was logged. */
   readonly #warned = new Set<string>()
-  /** The last note on its way about each job, so that one follows the other. */
+  /** The last pending note of each job, so that notes are written in order. */
   readonly #noting = new Map<string, Promise<void>>()
 
-  constructor(settings: DeliverySettings, place: DeliveryPlace) {
-    const connection = connect(place.store)
+  constructor(settings: DeliverySettings, owner: DeliveryOwner) {
+    const connection = connect(owner.store)
     this.#settings = settings
-    this.#place = place
-    this.#logger = safeLogger(place.logger)
+    this.#owner = owner
+    this.#logger = safeLogger(owner.logger)
     this.#runtime = connection.runtime
-    this.#way = sessionFor(connection)()
+    this.#session = sessionFor(connection)()
     this.#poster = new Poster(this.#runtime, settings)
     this.#breaker = new Breaker(this.#runtime, settings.breaker)
   }
@@ -126,47 +126,55 @@ class Sender {
     this.#poster.close()
   }
 
-  /** One attempt. */
+  /** Runs one attempt. */
   async run(job: Job, ctx: JobContext): Promise<void> {
     const delivery = job.data as Delivery
     const id = webhookId(job.id)
-    const about = await this.#way.get(delivery.job.id)
-    // It was taken, and this process or another died before the delivery could end.
-    if (about !== undefined && wasTaken(about, id)) return
+    const record = await this.#session.get(delivery.job.id)
+    // It was delivered, but the process died before the delivery was settled.
+    if (record !== undefined && wasTaken(record, id)) return
     if (job.attempt > delivery.attempts) {
-      throw await this.#failed(job, id, failedBy('the worker that sent it last did not live to see the answer'), {})
+      throw await this.#failed(
+        job,
+        id,
+        deliveryError('the worker that sent it last did not live to see the answer'),
+        {},
+      )
     }
     const { host } = new URL(delivery.url)
     const pass = this.#breaker.enter(host)
     if ('wait' in pass) return ctx.snooze(Math.ceil(pass.wait * (1 + this.#runtime.random() / 10)))
-    let answer: Answer
+    let response: PostResponse
     try {
-      answer = await this.#post(job, id, ctx.signal)
+      response = await this.#post(job, id, ctx.signal)
     } catch (error) {
-      const brokenOff = ctx.signal.aborted
-      // What was refused was not called: that says nothing of the host.
-      const isHosts = !brokenOff && !isMillraceError(error, 'WEBHOOK_REFUSED')
-      this.#breaker.leave(host, pass, isHosts ? false : undefined)
-      if (brokenOff) throw error
-      const known = isInstance(error, MillraceError) ? error : failedBy(reasonOf(error))
+      const aborted = ctx.signal.aborted
+      // A refused webhook was not called, which says nothing about the host.
+      const isHostFailure = !aborted && !isMillraceError(error, 'WEBHOOK_REFUSED')
+      this.#breaker.leave(host, pass, isHostFailure ? false : undefined)
+      if (aborted) throw error
+      const known = isInstance(error, MillraceError) ? error : deliveryError(messageOf(error))
       this.#warnOnce(known)
       throw await this.#failed(job, id, known, {})
     }
-    const { status } = answer
+    const { status } = response
     this.#breaker.leave(host, pass, status < 500 && status !== 429)
-    if (status < 200 || status > 299) throw await this.#failed(job, id, failedBy(`it was answered ${status}`), answer)
+    if (status < 200 || status > 299)
+      throw await this.#failed(job, id, deliveryError(`it was answered ${status}`), response)
     await this.#note(job, { ...this.#entry(job, id, { status }), came: 'sent' })
   }
 
-  /** Says once of a host that it is not called: whoever develops against a private one wonders why nothing comes. */
+  /**
+   * Logs once per host that it is refused: a developer with a private address would not know why no webhook arrives.
+   */
   #warnOnce({ message, details }: MillraceError): void {
     const { host } = (details ?? {}) as { readonly host?: string }
-    if (host === undefined || this.#warned.has(host) || this.#warned.size >= MOST_WARNED) return
+    if (host === undefined || this.#warned.has(host) || this.#warned.size >= MAX_WARNED) return
     this.#warned.add(host)
-    this.#logger.warn({ host, queue: this.#place.queue }, message)
+    this.#logger.warn({ host, queue: this.#owner.queue }, message)
   }
 
-  #post(job: Job, id: string, signal: AbortSignal): Promise<Answer> {
+  #post(job: Job, id: string, signal: AbortSignal): Promise<PostResponse> {
     const { url, event, timeout, at, job: data } = job.data as Delivery
     const timestamp = new Date(at ?? job.createdAt).toISOString()
     const body = Buffer.from(JSON.stringify({ type: `job.${event}`, timestamp, data }))
@@ -182,19 +190,23 @@ class Sender {
     return this.#poster.post({ url, headers, body, timeout, signal })
   }
 
-  /** Writes a failure down; answers what to fail with. */
+  /** Records a failure; returns the error to throw. */
   async #failed(
     job: Job,
     id: string,
     error: MillraceError,
-    { status, retryAfter }: Partial<Answer>,
+    { status, retryAfter }: Partial<PostResponse>,
   ): Promise<DeliveryFailed> {
     const { attempts, backoff } = job.data as Delivery
     const final = job.attempt >= attempts || status === 410 || error.code === 'WEBHOOK_REFUSED'
     const entry = this.#entry(job, id, { ...(status !== undefined && { status }), error: error.message })
     await this.#note(job, { ...entry, came: final ? 'gave-up' : 'again', error: describeError(error) })
-    const asked = status === 429 || status === 503 ? waitAsked(retryAfter, this.#runtime.now()) : 0
-    return new DeliveryFailed(error, final, Math.max(asked, backoffDelay(backoff, job.attempt, this.#runtime.random)))
+    const requestedWait = status === 429 || status === 503 ? parseRetryAfter(retryAfter, this.#runtime.now()) : 0
+    return new DeliveryFailed(
+      error,
+      final,
+      Math.max(requestedWait, backoffDelay(backoff, job.attempt, this.#runtime.random)),
+    )
   }
 
   #entry(job: Job, id: string, came: { status?: number; error?: string }): Pick<Delivered, 'entry' | 'made'> {
@@ -203,11 +215,11 @@ class Sender {
     return { made: job.createdAt, entry: { id, at: this.#runtime.now(), event, url, attempt, ...came } }
   }
 
-  /** Writes it down with the job, one after another; where the job is gone, or runs again, there is nothing to write. */
+  /** Records an outcome on the job, one after another; skips a job that is gone or runs again. */
   #note(job: Job, delivered: Delivered): Promise<void> {
     const { id } = (job.data as Delivery).job
     const before = this.#noting.get(id) ?? Promise.resolve()
-    const noted = before.then(() => this.#writeDown(id, delivered))
+    const noted = before.then(() => this.#writeNote(id, delivered))
     const quiet = noted
       .catch(() => {})
       .then(() => {
@@ -217,18 +229,18 @@ class Sender {
     return noted
   }
 
-  async #writeDown(id: string, delivered: Delivered): Promise<void> {
-    let job: JobRecord | undefined = await this.#way.get(id)
+  async #writeNote(id: string, delivered: Delivered): Promise<void> {
+    let job: JobRecord | undefined = await this.#session.get(id)
     for (let races = 0; job !== undefined && races < RACES; races++) {
       const changes = noteDelivery(job, delivered)
       if (changes === undefined) break
-      const verdict = await this.#way.commit(changes)
+      const verdict = await this.#session.commit(changes)
       if (verdict.ok) return
-      job = verdict.why === 'fence' ? await this.#way.get(id) : undefined
+      job = verdict.why === 'fence' ? await this.#session.get(id) : undefined
     }
     const { came, error } = delivered
     if (came !== 'gave-up') return
-    this.#place.failed(
+    this.#owner.failed(
       new MillraceError(
         'WEBHOOK_FAILED',
         `The end of job ${id} was not told, and the job is gone or runs again: ${error?.message}`,
@@ -240,19 +252,19 @@ class Sender {
   }
 }
 
-/** How long `Retry-After` asks to wait, within bounds. */
-function waitAsked(retryAfter: string | undefined, now: number): Millis {
+/** How long `Retry-After` requests to wait, within limits. */
+function parseRetryAfter(retryAfter: string | undefined, now: number): Millis {
   if (retryAfter === undefined) return 0
   const wait = /^\d+$/.test(retryAfter) ? Number(retryAfter) * 1000 : Date.parse(retryAfter) - now
-  return Number.isNaN(wait) ? 0 : Math.min(Math.max(0, wait), LONGEST_WAIT)
+  return Number.isNaN(wait) ? 0 : Math.min(Math.max(0, wait), MAX_RETRY_AFTER)
 }
 
-/** What went wrong, in words; where several addresses were tried, that is in what they failed with. */
-function reasonOf(error: unknown): string {
+/** The message of an error; if several addresses failed, that of the first. */
+function messageOf(error: unknown): string {
   const first: unknown = isInstance(error, AggregateError) ? error.errors[0] : error
   return describeError(first).message || 'the connection failed'
 }
 
-function failedBy(why: string): MillraceError {
+function deliveryError(why: string): MillraceError {
   return new MillraceError('WEBHOOK_FAILED', `The webhook was not delivered: ${why}.`)
 }

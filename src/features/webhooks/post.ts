@@ -1,4 +1,4 @@
-// features/webhooks/post.ts: posts to a URL that a stranger may have named: to public addresses alone, and within bounds.
+// features/webhooks/post.ts: posts to URLs of third parties: only to public addresses, and within limits.
 import { lookup as systemLookup } from 'node:dns/promises'
 import * as http from 'node:http'
 import * as https from 'node:https'
@@ -11,16 +11,16 @@ import { isPublic } from './addresses.js'
 
 /** An address of a host. */
 export interface Address {
-  /** In digits. */
+  /** The IP address. */
   readonly address: string
   /** 4 or 6. */
   readonly family: number
 }
 
-/** Finds the addresses of a host. */
+/** Resolves the addresses of a host. */
 export type Lookup = (hostname: string) => Promise<readonly Address[]>
 
-/** What bounds a post. */
+/** Limits of a post. */
 export interface PostingSettings {
   readonly allowPrivate: boolean
   readonly maxResponseBytes: number
@@ -32,25 +32,25 @@ export interface Post {
   readonly url: string
   readonly headers: Readonly<Record<string, string>>
   readonly body: Buffer
-  /** For all of it, redirects included. */
+  /** For the whole post, redirects included. */
   readonly timeout: Millis
   readonly signal: AbortSignal
 }
 
-/** What was answered. */
-export interface Answer {
+/** The used part of the response. */
+export interface PostResponse {
   readonly status: number
   readonly retryAfter: string | undefined
   readonly location: string | undefined
 }
 
-const MOST_REDIRECTS = 3
-/** Those that ask for the same request elsewhere. */
+const MAX_REDIRECTS = 3
+/** Redirects that repeat the same request elsewhere. */
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 307, 308])
-/** For a connection, within the time for all. */
-const CONNECT: Millis = 5_000
+/** Timeout of a connection, within the timeout of the post. */
+const CONNECT_TIMEOUT: Millis = 5_000
 
-/** Posts, over connections that are kept. */
+/** Posts over keep-alive connections. */
 export class Poster {
   readonly #runtime: Runtime
   readonly #settings: PostingSettings
@@ -62,21 +62,21 @@ export class Poster {
     this.#settings = settings
   }
 
-  /** Posts, and answers with what was answered; follows redirects, each by the same rules. */
-  async post({ url, headers, body, timeout, signal }: Post): Promise<Answer> {
-    const ending = new AbortController()
-    const late = (): void => ending.abort(failed(`there was no answer within ${timeout} ms`))
-    const stop = this.#runtime.timer(timeout, late)
-    const abort = (): void => ending.abort(signal.reason)
+  /** Posts and returns the response; follows redirects, each with the same checks. */
+  async post({ url, headers, body, timeout, signal }: Post): Promise<PostResponse> {
+    const controller = new AbortController()
+    const onTimeout = (): void => controller.abort(failed(`there was no answer within ${timeout} ms`))
+    const stop = this.#runtime.timer(timeout, onTimeout)
+    const abort = (): void => controller.abort(signal.reason)
     signal.addEventListener('abort', abort)
     if (signal.aborted) abort()
     try {
       let target = new URL(url)
       for (let hops = 0; ; hops++) {
-        const answer = await this.#once(target, headers, body, ending.signal)
-        if (!REDIRECTS.has(answer.status) || answer.location === undefined) return answer
-        if (hops === MOST_REDIRECTS) throw failed(`it was redirected more than ${MOST_REDIRECTS} times`)
-        target = redirected(target, answer.location)
+        const received = await this.#once(target, headers, body, controller.signal)
+        if (!REDIRECTS.has(received.status) || received.location === undefined) return received
+        if (hops === MAX_REDIRECTS) throw failed(`it was redirected more than ${MAX_REDIRECTS} times`)
+        target = redirected(target, received.location)
       }
     } finally {
       stop()
@@ -95,48 +95,48 @@ export class Poster {
     headers: Readonly<Record<string, string>>,
     body: Buffer,
     signal: AbortSignal,
-    fresh = false,
-  ): Promise<Answer> {
+    newConnection = false,
+  ): Promise<PostResponse> {
     refuseUrl(url)
     const host = url.hostname.replace(/^\[|\]$/g, '')
-    if (isIP(host) !== 0) this.#check(host, [host]) // no lookup is asked about those
+    if (isIP(host) !== 0) this.#check(host, [host]) // Node does not look up IP addresses
     const secure = url.protocol === 'https:'
     const options: https.RequestOptions = {
       method: 'POST',
-      headers: { ...headers, 'content-length': String(body.length), ...(fresh && { connection: 'close' }) },
-      agent: fresh ? false : secure ? this.#https : this.#http,
+      headers: { ...headers, 'content-length': String(body.length), ...(newConnection && { connection: 'close' }) },
+      agent: newConnection ? false : secure ? this.#https : this.#http,
       lookup: this.#lookup,
     }
-    const sent = secure ? https.request(url, options) : http.request(url, options)
+    const request = secure ? https.request(url, options) : http.request(url, options)
     try {
-      return await this.#answer(sent, body, secure, signal)
+      return await this.#receive(request, body, secure, signal)
     } catch (error) {
-      // A connection that was kept may have been closed by the other side while this was on its way.
-      const closed = sent.reusedSocket && (error as { code?: unknown }).code === 'ECONNRESET'
+      // The receiver may have closed a kept-alive connection while the request was being sent.
+      const closed = request.reusedSocket && (error as { code?: unknown }).code === 'ECONNRESET'
       if (closed && !signal.aborted) return this.#once(url, headers, body, signal, true)
       throw error
     }
   }
 
-  #answer(sent: http.ClientRequest, body: Buffer, secure: boolean, signal: AbortSignal): Promise<Answer> {
+  #receive(request: http.ClientRequest, body: Buffer, secure: boolean, signal: AbortSignal): Promise<PostResponse> {
     return new Promise((resolve, reject) => {
-      let answer: Answer | undefined
+      let received: PostResponse | undefined
       let bytes = 0
-      const abort = (): void => void sent.destroy(signal.reason as Error)
+      const abort = (): void => void request.destroy(signal.reason as Error)
       const end = (error?: unknown): void => {
         signal.removeEventListener('abort', abort)
-        // The status is the answer; what comes after it is only read to keep the connection.
-        if (answer !== undefined) resolve(answer)
+        // The status is enough; the body is only read to keep the connection.
+        if (received !== undefined) resolve(received)
         else reject(error)
       }
       signal.addEventListener('abort', abort)
       if (signal.aborted) abort()
-      sent.on('socket', (socket) => this.#bound(sent, socket, secure))
-      sent.on('error', end)
-      sent.on('close', () => end(failed('the connection was closed without an answer')))
-      sent.on('response', (response) => {
+      request.on('socket', (socket) => this.#limitConnectTime(request, socket, secure))
+      request.on('error', end)
+      request.on('close', () => end(failed('the connection was closed without an answer')))
+      request.on('response', (response) => {
         const { 'retry-after': retryAfter, location } = response.headers
-        answer = { status: response.statusCode ?? 0, retryAfter, location }
+        received = { status: response.statusCode ?? 0, retryAfter, location }
         response.on('data', (chunk: Buffer) => {
           bytes += chunk.length
           if (bytes > this.#settings.maxResponseBytes) response.destroy()
@@ -145,35 +145,35 @@ export class Poster {
         response.on('error', end)
         response.on('close', end)
       })
-      sent.end(body)
+      request.end(body)
     })
   }
 
-  /** Bounds the time for a connection. */
-  #bound(sent: http.ClientRequest, socket: Socket, secure: boolean): void {
+  /** Limits the time for a connection. */
+  #limitConnectTime(request: http.ClientRequest, socket: Socket, secure: boolean): void {
     if (!socket.connecting) return
-    const late = (): void => void sent.destroy(failed(`there was no connection within ${CONNECT} ms`))
-    const stop = this.#runtime.timer(CONNECT, late)
+    const onTimeout = (): void => void request.destroy(failed(`there was no connection within ${CONNECT_TIMEOUT} ms`))
+    const stop = this.#runtime.timer(CONNECT_TIMEOUT, onTimeout)
     socket.once(secure ? 'secureConnect' : 'connect', stop)
     socket.once('close', stop)
   }
 
   /**
-   * Finds the address to connect to. What it answers was checked and is what is connected to: whatever the name leads to
-   * a moment later, nobody asks again.
+   * Resolves the address to connect to. The checked address is the one that is connected to: the name is not resolved
+   * again, so a DNS change in between has no effect.
    */
   readonly #lookup: LookupFunction = (hostname, options, callback) => {
-    const find = this.#settings.lookup ?? findAll
+    const find = this.#settings.lookup ?? resolveAll
     const wanted = options.family === 'IPv4' ? 4 : options.family === 'IPv6' ? 6 : (options.family ?? 0)
     Promise.resolve(hostname)
-      .then(find) // one that throws must not throw into the socket
+      .then(find) // so that a throwing lookup does not throw into the socket
       .then((found) => {
-        const open = this.#check(
+        const allowed = this.#check(
           hostname,
           found.map(({ address }) => address),
         )
         const addresses = found.filter(({ address, family }) => {
-          return open.includes(address) && (wanted === 0 || family === wanted)
+          return allowed.includes(address) && (wanted === 0 || family === wanted)
         })
         if (addresses.length === 0) throw failed(`${hostname} has no address that can be used`)
         if (options.all === true) callback(null, [...addresses])
@@ -182,11 +182,11 @@ export class Poster {
       .catch((error: unknown) => callback(error as NodeJS.ErrnoException, [], 0))
   }
 
-  /** Those addresses that may be called; refused if there are none. */
+  /** The addresses that may be called; throws if all are refused. */
   #check(host: string, addresses: readonly string[]): readonly string[] {
     if (this.#settings.allowPrivate) return addresses
-    const open = addresses.filter(isPublic)
-    if (open.length > 0 || addresses.length === 0) return open
+    const allowed = addresses.filter(isPublic)
+    if (allowed.length > 0 || addresses.length === 0) return allowed
     throw refused(
       `${host} is, or leads to, ${addresses[0]}, which is not a public address. ` +
         'In development, webhooks({ allowPrivate: true }) lets it be called',
@@ -195,7 +195,7 @@ export class Poster {
   }
 }
 
-async function findAll(hostname: string): Promise<readonly Address[]> {
+async function resolveAll(hostname: string): Promise<readonly Address[]> {
   return systemLookup(hostname, { all: true })
 }
 
@@ -204,7 +204,7 @@ function refuseUrl(url: URL): void {
   if (url.username !== '' || url.password !== '') throw refused('it leads to a URL with a user name or a password')
 }
 
-/** Where a redirect leads. */
+/** The target of a redirect. */
 export function redirected(from: URL, location: string): URL {
   if (!URL.canParse(location, from.href)) throw failed('it was redirected to what is no URL')
   const to = new URL(location, from.href)
@@ -212,7 +212,7 @@ export function redirected(from: URL, location: string): URL {
   return to
 }
 
-/** Never to be tried again. `host`: one that is not called because its address is not public. */
+/** An error that is not retried. `host`: the host whose address is not public. */
 function refused(why: string, host?: string): MillraceError {
   const details = host === undefined ? {} : { host }
   return new MillraceError('WEBHOOK_REFUSED', `The webhook was not called: ${why}.`, { details })

@@ -1,4 +1,4 @@
-// features/webhooks/sign.ts: signatures by the Standard Webhooks scheme: made by the sender, verified by the receiver.
+// features/webhooks/sign.ts: signs webhooks by the Standard Webhooks scheme, and verifies them for receivers.
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
@@ -6,13 +6,13 @@ import { MillraceError } from '../../job/errors.js'
 import type { ErrorInfo, FinishedState, Time } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
 
-/** What a receiver is sent, as JSON. */
+/** The JSON body of a webhook. */
 export interface WebhookMessage<Result = unknown> {
   /** What happened: `job.completed`, `job.failed` or `job.cancelled`. */
   readonly type: `job.${FinishedState}`
   /** When the job ended, in ISO 8601. */
   readonly timestamp: string
-  /** The job that has ended. */
+  /** The job that ended. */
   readonly data: {
     /** Its id. */
     readonly id: string
@@ -20,49 +20,49 @@ export interface WebhookMessage<Result = unknown> {
     readonly queue: string
     /** Its name. */
     readonly name: string
-    /** The attempt that it ended in; 0 if it was never begun. */
+    /** The attempt that it ended in; 0 if it never started. */
     readonly attempt: number
     /** The id of the first job of its chain. */
     readonly chainId: string
-    /** The job that added it as a child, or the schedule that made it. */
+    /** The job that added it as a child, or the schedule that created it. */
     readonly parentId?: string
-    /** Whose job it is, where it has a group. */
+    /** Its group, if it has one. */
     readonly group?: string
     /** What it returned, if it completed and returned something. */
     readonly result?: Result
-    /** What it failed with and what caused that, without stacks. */
+    /** The error it failed with and its causes, without stacks. */
     readonly error?: Omit<ErrorInfo, 'stack'>
   }
 }
 
-/** How strict to be. */
+/** Options of `verifyWebhook`. */
 export interface VerifyOptions {
-  /** How old, or how far ahead, a signature may be. Default 5 minutes. */
+  /** Maximum age of a signature, or how far it may be in the future. Default 5 minutes. */
   readonly tolerance?: Duration
-  /** The time by which that is judged, in milliseconds since 1970. Default: now. */
+  /** The time to compare with, in milliseconds since 1970. Default: now. */
   readonly now?: Time
 }
 
-/** Headers as `fetch` has them, or as `node:http` has them. */
+/** Headers of `fetch` or `node:http`. */
 export type ReceivedHeaders =
   | {
-      /** The value of a header; null where there is none. */
+      /** The value of a header; null if absent. */
       get(name: string): string | null
     }
   | Readonly<Record<string, string | readonly string[] | undefined>>
 
 const PREFIX = 'whsec_'
-const LEAST_BYTES = 16
+const MIN_SECRET_BYTES = 16
 
-/** Reads secrets: `whsec_` and base64, as the scheme writes them, or any text of 16 bytes or more. */
+/** Parses secrets: `whsec_` and base64, as the scheme writes them, or any text of 16 bytes or more. */
 export function readSecrets(secrets: readonly string[], where: string): readonly Buffer[] {
   return secrets.map((secret) => {
     const bytes = typeof secret === 'string' ? keyOf(secret) : undefined
-    if (bytes !== undefined && bytes.length >= LEAST_BYTES) return bytes
-    // The message does not say what it is: it may end up in a log.
+    if (bytes !== undefined && bytes.length >= MIN_SECRET_BYTES) return bytes
+    // The message does not contain the secret, because it may be logged.
     throw new MillraceError(
       'INVALID_OPTION',
-      `${where}: a secret is '${PREFIX}' and base64, or other text, of ${LEAST_BYTES} bytes or more.`,
+      `${where}: a secret is '${PREFIX}' and base64, or other text, of ${MIN_SECRET_BYTES} bytes or more.`,
     )
   })
 }
@@ -73,7 +73,7 @@ function keyOf(secret: string): Buffer | undefined {
   return /^[\w+/-]+=*$/.test(text) ? Buffer.from(text, 'base64') : undefined
 }
 
-/** The header `webhook-signature`: one signature by each secret, so that a receiver may know either. */
+/** The header `webhook-signature`: one signature per secret, so that a receiver may know any of them. */
 export function sign(keys: readonly Buffer[], id: string, seconds: string, body: Uint8Array): string {
   return keys.map((key) => `v1,${digest(key, id, seconds, body).toString('base64')}`).join(' ')
 }
@@ -83,8 +83,8 @@ function digest(key: Buffer, id: string, seconds: string, body: Uint8Array): Buf
 }
 
 /**
- * For receivers: answers the message if it was signed with one of the secrets, not long ago, and throws
- * `WEBHOOK_UNVERIFIED` otherwise. `body` is what was received, byte for byte, before it was parsed.
+ * For receivers: returns the message if it was signed with one of the secrets, within the tolerance; throws
+ * `WEBHOOK_UNVERIFIED` otherwise. `body` is what was received, byte for byte, before parsing.
  */
 export function verifyWebhook<Result = unknown>(
   secrets: string | readonly string[],
@@ -109,12 +109,12 @@ export function verifyWebhook<Result = unknown>(
   if (!/^\d{1,12}$/.test(seconds)) throw unverified('its webhook-timestamp is no number of seconds')
   const bytes = typeof body === 'string' ? Buffer.from(body) : body
   const given = signatures.split(' ').flatMap((each) => (each.startsWith('v1,') ? [Buffer.from(each.slice(3))] : []))
-  let known = false
+  let verified = false
   for (const key of keys) {
     const own = Buffer.from(digest(key, id, seconds, bytes).toString('base64'))
-    for (const each of given) if (each.length === own.length && timingSafeEqual(each, own)) known = true
+    for (const each of given) if (each.length === own.length && timingSafeEqual(each, own)) verified = true
   }
-  if (!known) throw unverified('no signature of it is by any of the secrets given')
+  if (!verified) throw unverified('no signature of it is by any of the secrets given')
   if (Math.abs(now - Number(seconds) * 1000) > tolerance) {
     throw unverified(`it was signed more than ${tolerance} ms ago, or as long in the future`)
   }

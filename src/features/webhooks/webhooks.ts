@@ -1,4 +1,4 @@
-// features/webhooks/webhooks.ts: what a queue is given to tell a URL of the ends of its jobs.
+// features/webhooks/webhooks.ts: `webhooks()`, which makes the `webhook` option of a queue.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
@@ -14,41 +14,43 @@ import { startDeliveries } from './deliver.js'
 import type { Lookup } from './post.js'
 import { readSecrets } from './sign.js'
 
-/** How the ends of jobs are told. */
+/** Options of `webhooks()`. */
 export interface WebhookOptions {
-  /** Where to: http or https, without a password in it. Default: only jobs that name a URL are told of. */
+  /**
+   * The URL to call: http or https, without credentials. Default: only jobs that have a URL of their own are delivered.
+   */
   readonly url?: string
-  /** What deliveries are signed with: `whsec_` and base64, or other text of 16 bytes or more. It is stored nowhere. Default: none. */
+  /** Signs deliveries: `whsec_` and base64, or other text of 16 bytes or more. It is not stored. Default: none. */
   readonly secret?: string
-  /** Several, to change from one to another: a delivery is signed with each. Default: none. */
+  /** Several secrets, for rotation: each signs every delivery. Default: none. */
   readonly secrets?: readonly string[]
-  /** Send without a signature, where there is no secret. Default false. */
+  /** Send without a signature, if there is no secret. Default false. */
   readonly unsigned?: boolean
-  /** The ends that are told. Default: `completed`, `failed` and `cancelled`. */
+  /** The end states that are delivered. Default: `completed`, `failed` and `cancelled`. */
   readonly on?: readonly FinishedState[]
-  /** Attempts to deliver, the first included, from 1 to 100. Default 10. */
+  /** Maximum number of delivery attempts, the first included, from 1 to 100. Default 10. */
   readonly attempts?: number
-  /** The wait between them. Default: exponential from 10 s to 1 h, half jitter. */
+  /** The wait between attempts. Default: exponential from 10 s to 1 h, half jitter. */
   readonly backoff?: BackoffOptions | Duration
-  /** For one attempt, redirects included. Default 10 s. */
+  /** Timeout of one attempt, redirects included. Default 10 s. */
   readonly timeout?: Duration
-  /** Call private and loopback addresses as well: for development. Default false. */
+  /** Also call private and loopback addresses: for development. Default false. */
   readonly allowPrivate?: boolean
-  /** Bytes of an answer's body that are read at most; what is left is cut off. Default 65536. */
+  /** Maximum number of bytes that are read of a response's body; the rest is cut off. Default 65536. */
   readonly maxResponseBytes?: number
-  /** Deliveries at a time in one worker. Default 10. */
+  /** Maximum number of deliveries at the same time in one worker. Default 10. */
   readonly concurrency?: number
-  /** When a host is left alone for a while; `false`: never. Default: as `BreakerOptions` say. */
+  /** When calls to a failing host pause; `false`: never. Default: the defaults of `BreakerOptions`. */
   readonly breaker?: BreakerOptions | false
-  /** Finds the addresses of a host; they are checked before they are called. Default: as the system does. */
+  /** Resolves the addresses of a host; they are checked before use. Default: the system's resolver. */
   readonly lookup?: Lookup
 }
 
-/** When a host is left alone that fails. */
+/** When calls to a failing host pause. */
 export interface BreakerOptions {
-  /** After so many failures in a row. Default 5. */
+  /** After this many consecutive failures. Default 5. */
   readonly failures?: number
-  /** For how long at first; it doubles with each try that fails. Default 30 s. */
+  /** For how long at first; doubles with each failed probe. Default 30 s. */
   readonly coolDown?: Duration
   /** For how long at most. Default 10 minutes. */
   readonly max?: Duration
@@ -71,8 +73,8 @@ const optionNames = [
 ] as const satisfies readonly (keyof WebhookOptions)[]
 
 /**
- * Has the ends of a queue's jobs told to a URL. They are stamped on jobs as they are added, and sent by workers that were
- * made with the queue.
+ * Delivers the ends of a queue's jobs to a URL. The settings are stamped on jobs when they are added, and workers made
+ * with the queue send the deliveries.
  *
  * ```ts
  * const queue = new Queue('emails', { store, webhook: webhooks({ url: 'https://example.com/hook', secret }) })
@@ -85,41 +87,42 @@ export function webhooks(options: WebhookOptions): Webhooks {
   flag(unsigned, 'unsigned')
   whole(maxResponseBytes, 0, Number.MAX_SAFE_INTEGER, 'maxResponseBytes')
   whole(concurrency, 1, 1000, 'concurrency')
-  if (lookup !== undefined && typeof lookup !== 'function') throw bad('lookup must be a function')
+  if (lookup !== undefined && typeof lookup !== 'function') throw invalid('lookup must be a function')
   const settings = {
-    keys: keysIn(options),
+    keys: parseKeys(options),
     allowPrivate,
     maxResponseBytes,
     concurrency,
     lookup,
-    breaker: breakerIn(options.breaker),
+    breaker: parseBreaker(options.breaker),
   }
   return Object.freeze<Webhooks>({
-    stamp: stampIn(options),
-    deliver: (place) => startDeliveries(settings, place),
+    stamp: parseStamp(options),
+    deliver: (owner) => startDeliveries(settings, owner),
   })
 }
 
 const WHERE = 'webhooks()'
 
-function keysIn({ secret, secrets = [], unsigned = false }: WebhookOptions): readonly Buffer[] {
-  if (!Array.isArray(secrets)) throw bad('secrets must be a list of them')
-  if (secret !== undefined && secrets.length > 0) throw bad('give either secret or secrets, not both')
+function parseKeys({ secret, secrets = [], unsigned = false }: WebhookOptions): readonly Buffer[] {
+  if (!Array.isArray(secrets)) throw invalid('secrets must be a list of them')
+  if (secret !== undefined && secrets.length > 0) throw invalid('give either secret or secrets, not both')
   const given = secret === undefined ? secrets : [secret]
   if (given.length === 0 && !unsigned) {
-    throw bad('give a secret, or say { unsigned: true }: without a signature, receivers cannot know who sends')
+    throw invalid('give a secret, or say { unsigned: true }: without a signature, receivers cannot know who sends')
   }
-  if (given.length > 0 && unsigned) throw bad('give secrets or unsigned, not both')
+  if (given.length > 0 && unsigned) throw invalid('give secrets or unsigned, not both')
   return readSecrets(given, WHERE)
 }
 
-function stampIn(options: WebhookOptions): WebhookStamp {
+function parseStamp(options: WebhookOptions): WebhookStamp {
   const { url, on, attempts = defaultStamp.attempts, backoff, timeout } = options
   whole(attempts, 1, 100, 'attempts')
   const waits = backoff === undefined ? defaultStamp.backoff : parseBackoff(backoff, `${WHERE}: backoff`)
-  if (waits?.type === 'custom') throw bad('backoff cannot be custom: whoever sends a delivery must know its formula')
+  if (waits?.type === 'custom')
+    throw invalid('backoff cannot be custom: whoever sends a delivery must know its formula')
   const millis = timeout === undefined ? defaultStamp.timeout : parseDuration(timeout, `${WHERE}: timeout`)
-  if (millis === 0) throw bad('timeout must be longer than 0')
+  if (millis === 0) throw invalid('timeout must be longer than 0')
   return {
     url: url === undefined ? undefined : checkUrl(url, `${WHERE}: url`),
     on: on === undefined ? defaultStamp.on : checkEnds(on, `${WHERE}: on`),
@@ -129,7 +132,7 @@ function stampIn(options: WebhookOptions): WebhookStamp {
   }
 }
 
-function breakerIn(breaker: BreakerOptions | false = {}): BreakerSettings | undefined {
+function parseBreaker(breaker: BreakerOptions | false = {}): BreakerSettings | undefined {
   if (breaker === false) return undefined
   refuseUnknown(breaker, ['failures', 'coolDown', 'max'], `${WHERE}: breaker`)
   const { failures = 5, coolDown = 30_000, max = 600_000 } = breaker
@@ -142,15 +145,15 @@ function breakerIn(breaker: BreakerOptions | false = {}): BreakerSettings | unde
 }
 
 function flag(value: unknown, field: string): void {
-  if (typeof value !== 'boolean') throw bad(`${field} must be true or false, not ${quote(value)}`)
+  if (typeof value !== 'boolean') throw invalid(`${field} must be true or false, not ${quote(value)}`)
 }
 
-function whole(value: number, least: number, most: number, field: string): void {
-  if (Number.isSafeInteger(value) && value >= least && value <= most) return
-  const range = most === Number.MAX_SAFE_INTEGER ? `from ${least} up` : `from ${least} to ${most}`
-  throw bad(`${field} must be a whole number ${range}, not ${quote(value)}`)
+function whole(value: number, min: number, max: number, field: string): void {
+  if (Number.isSafeInteger(value) && value >= min && value <= max) return
+  const range = max === Number.MAX_SAFE_INTEGER ? `from ${min} up` : `from ${min} to ${max}`
+  throw invalid(`${field} must be a whole number ${range}, not ${quote(value)}`)
 }
 
-function bad(what: string): MillraceError {
+function invalid(what: string): MillraceError {
   return new MillraceError('INVALID_OPTION', `${WHERE}: ${what}.`)
 }

@@ -1,16 +1,16 @@
-// queue/events/event-types.ts: events by the jobs declared: told apart by `name`, with the results that were said.
+// queue/events/event-types.ts: event types narrowed by the declared jobs: their names, results and phases.
 import type { JobDefinitions, NameOf, PhasesOf, OwnResultOf } from '../define.js'
 
-/** The types of events that need not be about a job. */
-type OfNoJob = 'drained' | 'paused' | 'resumed' | 'worker-started' | 'worker-stopping' | 'worker-stopped' | 'error'
+/** The event types that may concern no job. */
+type NonJobEvent = 'drained' | 'paused' | 'resumed' | 'worker-started' | 'worker-stopping' | 'worker-stopped' | 'error'
 
-/** The end of a job, with its result, for each name. */
-type Completed<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
+/** The `completed` event with the job's result, for each name. */
+type CompletedEvent<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
   ? Event & { readonly name: Name; readonly result: OwnResultOf<Jobs[Name]> }
   : never
 
-/** What happens to a phase, for each name and each phase that was declared for it. */
-type OfPhase<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
+/** The `phase` event, for each name and each declared phase. */
+type PhaseEvent<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
   ? unknown extends PhasesOf<Jobs[Name]>
     ? Event & { readonly name: Name }
     : {
@@ -22,8 +22,8 @@ type OfPhase<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Na
       }[keyof PhasesOf<Jobs[Name]>]
   : never
 
-/** How far a job is, for each name: a number where it has declared phases. */
-type Progress<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
+/** The `progress` event, for each name: a number if the job has declared phases. */
+type ProgressEvent<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
   ? unknown extends PhasesOf<Jobs[Name]>
     ? Event & { readonly name: Name }
     : Event & {
@@ -34,16 +34,16 @@ type Progress<Event, Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = N
       }
   : never
 
-/** An event of a queue that takes these jobs; where none were declared, as it is. */
+/** An event of a queue with these jobs; unchanged if none are declared. */
 export type Narrowed<Type extends string, Event, Jobs extends JobDefinitions> =
   string extends NameOf<Jobs>
     ? Event
     : Type extends 'completed'
-      ? Completed<Event, Jobs, NameOf<Jobs>>
+      ? CompletedEvent<Event, Jobs, NameOf<Jobs>>
       : Type extends 'phase'
-        ? OfPhase<Event, Jobs, NameOf<Jobs>>
+        ? PhaseEvent<Event, Jobs, NameOf<Jobs>>
         : Type extends 'progress'
-          ? Progress<Event, Jobs, NameOf<Jobs>>
-          : Type extends OfNoJob
+          ? ProgressEvent<Event, Jobs, NameOf<Jobs>>
+          : Type extends NonJobEvent
             ? Event
             : Event & { readonly name: NameOf<Jobs> }

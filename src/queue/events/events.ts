@@ -1,4 +1,4 @@
-// queue/events/events.ts: events as people see them, and the small emitter that carries them.
+// queue/events/events.ts: public events, the logger, and the emitter that calls listeners.
 import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { ErrorInfo, FinishedState, Time } from '../../job/job.js'
@@ -12,65 +12,68 @@ import type { StoreEvent, StoreEventType } from '../../store/store.js'
 import type { JobDefinitions } from '../define.js'
 import type { Narrowed } from './event-types.js'
 
-/** Everything that is announced: what commits made true, and what happened in this process. */
+/** All event types: those that commits cause, and those of this process. */
 export type EventType = StoreEventType | 'error' | 'lease-lost'
 
-/** What every event says. */
+/** The properties of every event. */
 export interface EventBase {
   /** What happened. */
   readonly type: EventType
-  /** The job's id; empty where the event is not about a job. */
+  /** The job's id; empty if the event does not concern a job. */
   readonly id: string
   /** The queue; for an event of a worker, one of its queues. */
   readonly queue: string
-  /** The job's name; empty where the event is not about a job. */
+  /** The job's name; empty if the event does not concern a job. */
   readonly name: string
   /** When it happened, by the store's clock (by this process's, for `error` and `lease-lost`). */
   readonly at: Time
 }
 
-/** What is said of a delivery. */
+/** A webhook delivery. */
 export interface Delivered {
-  /** Where to. */
+  /** The URL it was sent to. */
   readonly url: string
-  /** The end that was to be told. */
+  /** The end state that it reports. */
   readonly event: FinishedState
-  /** How often it was tried. */
+  /** The number of attempts made. */
   readonly attempts: number
 }
 
-/** What events say beside that, by type. */
-interface Extras {
-  /** A job became claimable: added, promoted, retried by hand, released, stalled, or handed back. */
+/** Further properties of events, by type. */
+interface EventDetails {
+  /** A job became claimable: added, promoted, retried by hand, released, stalled, or returned by a worker. */
   waiting: object
-  /** A job was added, or retried, that waits for others. */
+  /** A job that waits for others was added or retried. */
   'waiting-children': object
-  /** A job is to run later: added so, retried after a failure, or snoozed. */
+  /** A job runs later: added with a delay, retried after a failure, or snoozed. */
   delayed: { readonly runAt: Time }
   /** A worker has claimed a job. */
   active: { readonly worker: string; readonly attempt: number }
-  /** `ctx.progress` is durable. Of a job with phases, it is that of the whole, and `phase` and `phaseProgress` say where it is. */
+  /**
+   * A value of `ctx.progress` is durable. For a job with phases, `progress` is that of the whole job, and `phase` and
+   * `phaseProgress` are those of the current phase.
+   */
   progress: { readonly progress: unknown; readonly phase?: string; readonly phaseProgress?: number }
-  /** A phase of a job has begun, or has ended: `result` is what it returned, `error` what it threw. */
+  /** A phase of a job has started or ended: `result` is what it returned, `error` what it threw. */
   phase: {
     readonly phase: string
     readonly status: PhaseStatus
     readonly result?: unknown
     readonly error?: ErrorInfo
   }
-  /** The end of a job was told to its webhook. */
+  /** The webhook of a job was delivered. */
   'webhook-delivered': Delivered & { readonly webhookSent: true }
-  /** The end of a job could not be told to its webhook, and will not be tried again. */
+  /** The webhook of a job could not be delivered, and is not retried. */
   'webhook-failed': Delivered & { readonly error: ErrorInfo }
-  /** A job has ended well. */
+  /** A job has completed. */
   completed: { readonly result: unknown; readonly attempt: number }
   /** A job has failed for good. */
   failed: { readonly error: ErrorInfo; readonly attempt: number }
-  /** An attempt failed, and there will be another; `delayed` follows, or `waiting` where that is to begin at once. */
+  /** An attempt failed, and another follows; `delayed` comes next, or `waiting` if it may start at once. */
   retrying: { readonly error: ErrorInfo; readonly attempt: number; readonly runAt: Time }
-  /** The lease of a worker ran out; `waiting` follows. */
+  /** The lease of a worker expired; `waiting` comes next. */
   stalled: { readonly worker: string }
-  /** A job was cancelled; for this reason, if whoever cancelled it gave one. */
+  /** A job was cancelled, with this reason if given. */
   cancelled: { readonly reason?: string }
   /** A job is no longer in the store. */
   removed: object
@@ -78,19 +81,19 @@ interface Extras {
   stale: object
   /** The last waiting job of a queue was claimed; it may still be running. */
   drained: object
-  /** The queue, or the name given, was paused. */
+  /** The queue, or the given name, was paused. */
   paused: object
-  /** The queue, or the name given, was resumed. */
+  /** The queue, or the given name, was resumed. */
   resumed: object
   /** A worker has registered. */
   'worker-started': { readonly worker: string }
-  /** A worker takes no further jobs. */
+  /** A worker has stopped claiming. */
   'worker-stopping': { readonly worker: string }
-  /** A worker has let go of everything. */
+  /** A worker has stopped and holds nothing any more. */
   'worker-stopped': { readonly worker: string }
-  /** Something went wrong that no call could reject for: a listener, a callback, the store while nobody waited. */
+  /** An error that no call could reject with: in a listener, in a callback, or in the store while no call waited. */
   error: { readonly error: Error }
-  /** A worker learned that a job it runs is no longer its own. */
+  /** A worker found that it lost the lease of a job it runs. */
   'lease-lost': { readonly worker: string }
 }
 
@@ -120,17 +123,17 @@ const types: Readonly<Record<EventType, true>> = {
   'lease-lost': true,
 }
 
-/** All types of events. */
+/** All event types. */
 export const eventTypes = Object.keys(types) as readonly EventType[]
 
-/** Refuses a listener that would never be called. */
+/** Throws if the listener would never be called. */
 export function checkListener(type: unknown, listener: unknown, known: readonly string[] = eventTypes): void {
   if (typeof listener !== 'function')
     throw new MillraceError('INVALID_OPTION', `on('${String(type)}') needs a function.`)
   checkEventType(type, known)
 }
 
-/** Refuses a type of event that is never announced. */
+/** Throws if there is no event of this type. */
 export function checkEventType(type: unknown, known: readonly string[]): void {
   if (typeof type === 'string' && known.includes(type)) return
   const near = nearest(String(type), known)
@@ -140,45 +143,48 @@ export function checkEventType(type: unknown, known: readonly string[]): void {
   )
 }
 
-/** Events by type. Looked up, and not decided by the type, so that a queue of declared jobs passes for one of any. */
+/**
+ * Events by type. A mapped type rather than a conditional one, so that a queue of declared jobs is assignable to a
+ * queue of any jobs.
+ */
 type Events<Jobs extends JobDefinitions> = {
   readonly [Type in EventType]: Narrowed<
     Type,
     EventBase & {
       /** What happened. */
       readonly type: Type
-    } & Extras[Type],
+    } & EventDetails[Type],
     Jobs
   >
 }
 
-/** One event by its type; of declared jobs, told apart by `name`: `EventOf<'completed', typeof jobs>`. */
+/** One event by its type; for declared jobs, discriminated by `name`: `EventOf<'completed', typeof jobs>`. */
 export type EventOf<Type extends EventType, Jobs extends JobDefinitions = JobDefinitions> = Events<Jobs>[Type]
 
 /** Any event. */
 export type QueueEvent = { [Type in EventType]: EventOf<Type> }[EventType]
 
-/** Hears events of one type. A promise it returns is watched for rejection, not waited for. */
+/** Receives events of one type. If it returns a promise, a rejection is reported; the promise is not awaited. */
 export type Listener<Type extends EventType, Jobs extends JobDefinitions = JobDefinitions> = (
   event: EventOf<Type, Jobs>,
 ) => unknown
 
 /**
- * What is written: errors and warnings where nobody listens; and, with a logger that has `debug` and `info`, the life of jobs.
- * Pino fits, and so does the console.
+ * Receives errors and warnings that have no listener; with `debug` and `info`, also what happens to jobs. Pino and the
+ * console fit.
  */
 export interface Logger {
-  /** For jobs that were added, claimed and completed. Default: not written. */
+  /** Logs jobs that were added, claimed and completed. Default: not logged. */
   debug?(details: object, message: string): void
-  /** For jobs that are retried and jobs that failed. Default: not written. */
+  /** Logs jobs that are retried and jobs that failed. Default: not logged. */
   info?(details: object, message: string): void
-  /** For what went wrong and was dealt with. */
+  /** Logs problems that were handled. */
   warn(details: object, message: string): void
-  /** For what went wrong and somebody should look at. */
+  /** Logs problems that need attention. */
   error(details: object, message: string): void
 }
 
-/** Warnings and errors on the console's error stream: the one place where Millrace writes to it. */
+/** Logs warnings and errors to the console. Millrace writes to the console nowhere else. */
 const consoleLogger: Logger = {
   // oxlint-disable-next-line no-console
   warn: (details, message) => console.warn(message, details),
@@ -186,7 +192,7 @@ const consoleLogger: Logger = {
   error: (details, message) => console.error(message, details),
 }
 
-/** Makes a logger that cannot throw; false is silence. Refuses what could not be written to. */
+/** Wraps a logger so that it cannot throw; `false` logs nothing. Throws if the value is not a logger. */
 export function safeLogger(logger: Logger | false | undefined): Logger {
   if (logger === false) return { warn: () => {}, error: () => {} }
   const target: Logger = logger === undefined ? consoleLogger : logger
@@ -200,10 +206,10 @@ export function safeLogger(logger: Logger | false | undefined): Logger {
     (level: keyof Logger) =>
     (details: object, message: string): void => {
       try {
-        const answer: unknown = target[level]?.(details, message)
-        if (answer instanceof Promise) answer.catch(() => {})
+        const returned: unknown = target[level]?.(details, message)
+        if (returned instanceof Promise) returned.catch(() => {})
       } catch {
-        // A logger that throws has nobody left to tell.
+        // There is nowhere left to report the error of a logger.
       }
     }
   return {
@@ -215,34 +221,34 @@ export function safeLogger(logger: Logger | false | undefined): Logger {
 }
 
 /**
- * Listeners by type. A listener that throws is reported on `error`, once, and harms nobody; an `error` that nobody
- * listens for goes to the logger.
+ * Listeners by type. An error thrown by a listener is emitted as `error`, once, and does not affect other listeners; an
+ * `error` event without a listener goes to the logger.
  */
 export class Emitter {
   readonly #listeners = new Map<EventType, Set<(event: never) => unknown>>()
   readonly #logger: Logger
   readonly #origin: () => { readonly queue: string; readonly at: Time }
-  /** Writes the events that are logged though nobody listens, where they are. */
-  readonly #life: Partial<Record<EventType, (details: object, message: string) => void>> | undefined
+  /** Log methods by event type, for job events that are logged even without listeners. */
+  readonly #jobLogs: Partial<Record<EventType, (details: object, message: string) => void>> | undefined
 
-  /** With `life`, what happens to jobs is logged as well, as far as the logger has the methods. */
-  constructor(logger: Logger, origin: () => { readonly queue: string; readonly at: Time }, life = false) {
+  /** With `logJobs`, also logs job events, as far as the logger has the methods. */
+  constructor(logger: Logger, origin: () => { readonly queue: string; readonly at: Time }, logJobs = false) {
     this.#logger = logger
     this.#origin = origin
     const { debug, info } = logger
-    if (!life || (debug === undefined && info === undefined)) return
-    this.#life = {
+    if (!logJobs || (debug === undefined && info === undefined)) return
+    this.#jobLogs = {
       ...(debug !== undefined && { active: debug, completed: debug }),
       ...(info !== undefined && { retrying: info, failed: info }),
     }
   }
 
-  /** Whether anybody listens for this type: lets callers save the making of an event. */
+  /** Whether this type has a listener or is logged. Lets callers avoid creating an event. */
   has(type: EventType): boolean {
-    return this.#listeners.has(type) || this.#life?.[type] !== undefined
+    return this.#listeners.has(type) || this.#jobLogs?.[type] !== undefined
   }
 
-  /** How many listeners there are in all. */
+  /** The total number of listeners. */
   get size(): number {
     let size = 0
     for (const listeners of this.#listeners.values()) size += listeners.size
@@ -252,27 +258,27 @@ export class Emitter {
   on<Type extends EventType>(type: Type, listener: Listener<Type>): Stop {
     const listeners = this.#listeners.get(type) ?? new Set()
     this.#listeners.set(type, listeners)
-    const own = (event: EventOf<Type>): unknown => listener(event) // so that one function can be added twice
-    listeners.add(own)
+    const wrapper = (event: EventOf<Type>): unknown => listener(event) // so that a listener can be added twice
+    listeners.add(wrapper)
     return () => {
-      listeners.delete(own)
+      listeners.delete(wrapper)
       if (listeners.size === 0 && this.#listeners.get(type) === listeners) this.#listeners.delete(type)
     }
   }
 
   emit(event: QueueEvent): void {
     const listeners = this.#listeners.get(event.type)
-    if (this.#life !== undefined) this.#write(event)
+    if (this.#jobLogs !== undefined) this.#logJob(event)
     if (listeners === undefined) {
       if (event.type === 'error') this.#log(event.error)
       return
     }
-    // What a listener does is its own, whatever transaction the code is inside of that gave it something to hear.
+    // Listeners run outside of any transaction that the emitting code is inside of.
     outside(() => {
       for (const listener of [...listeners]) {
         try {
-          const answer = listener(event as never)
-          if (answer instanceof Promise) answer.catch((cause: unknown) => this.#report(event, cause))
+          const returned = listener(event as never)
+          if (returned instanceof Promise) returned.catch((cause: unknown) => this.#report(event, cause))
         } catch (cause) {
           this.#report(event, cause)
         }
@@ -280,19 +286,19 @@ export class Emitter {
     })
   }
 
-  #write({ type, id, name, queue, ...rest }: QueueEvent): void {
+  #logJob({ type, id, name, queue, ...rest }: QueueEvent): void {
     const { attempt, error } = rest as { attempt?: number; error?: ErrorInfo }
     const details = { id, name, queue, attempt, ...(error !== undefined && { err: error }) }
-    this.#life?.[type]?.(details, `job ${type === 'active' ? 'claimed' : type}`)
+    this.#jobLogs?.[type]?.(details, `job ${type === 'active' ? 'claimed' : type}`)
   }
 
-  /** A blocked event loop is a warning: the jobs it cost run again. */
+  /** A blocked event loop is a warning, because its jobs run again. */
   #log(error: Error): void {
     const level = isMillraceError(error, 'EVENT_LOOP_BLOCKED') ? 'warn' : 'error'
     this.#logger[level]({ err: error }, describeError(error).message)
   }
 
-  /** Announces an error of this process. */
+  /** Emits an error of this process. */
   error(error: unknown, about: { id?: string; name?: string; queue?: string } = {}): void {
     const origin = this.#origin()
     const { id = '', name = '', queue = origin.queue } = about
@@ -301,23 +307,26 @@ export class Emitter {
   }
 
   #report(event: QueueEvent, cause: unknown): void {
-    const said = describeError(cause).message
-    const error = new MillraceError('LISTENER_FAILED', `A listener for '${event.type}' threw: ${said}`, { cause })
+    const message = describeError(cause).message
+    const error = new MillraceError('LISTENER_FAILED', `A listener for '${event.type}' threw: ${message}`, { cause })
     if (event.type === 'error') this.#log(error)
     else this.error(error, { id: event.id, name: event.name, queue: event.queue })
   }
 
-  /** Forgets all listeners. */
+  /** Removes all listeners. */
   clear(): void {
     this.#listeners.clear()
   }
 }
 
-/** A store's event as people see it: JSON parsed, the cursor and what it does not say left out, so that `'worker' in event` tells. */
+/**
+ * A store's event as users receive it: JSON decoded, without the cursor and absent properties, so that
+ * `'worker' in event` works.
+ */
 export function publicEvent(event: StoreEvent): QueueEvent {
   const { type, id, chain, queue, name, at, attempt, worker, runAt, error, result, progress, about } = event
   if (chain === undefined && about === undefined && error === undefined) {
-    // Those that there are most of are written out: to put objects together costs several times as much.
+    // The most frequent events are spelled out: assembling objects costs several times as much.
     if (type === 'completed') {
       return {
         type,
@@ -332,18 +341,18 @@ export function publicEvent(event: StoreEvent): QueueEvent {
     if (type === 'active') return { type, id, queue, name, at, attempt: attempt!, worker: worker! }
     if (type === 'waiting') return { type, id, queue, name, at }
   }
-  const shown: Record<string, unknown> = { type, id, queue, name, at }
-  if (chain !== undefined) shown['chain'] = chain
-  if (attempt !== undefined) shown['attempt'] = attempt
-  if (worker !== undefined) shown['worker'] = worker
-  if (runAt !== undefined) shown['runAt'] = runAt
-  else if (type === 'retrying') shown['runAt'] = at // the next attempt may begin at once
+  const fields: Record<string, unknown> = { type, id, queue, name, at }
+  if (chain !== undefined) fields['chain'] = chain
+  if (attempt !== undefined) fields['attempt'] = attempt
+  if (worker !== undefined) fields['worker'] = worker
+  if (runAt !== undefined) fields['runAt'] = runAt
+  else if (type === 'retrying') fields['runAt'] = at // the next attempt may start at once
   if (error !== undefined) {
-    if (type === 'cancelled') shown['reason'] = error.message
-    else shown['error'] = error
+    if (type === 'cancelled') fields['reason'] = error.message
+    else fields['error'] = error
   }
-  if (about !== undefined) Object.assign(shown, decodeJson(about))
-  if (type === 'completed') shown['result'] = result === undefined ? undefined : decodeJson(result)
-  if (progress !== undefined) shown['progress'] = decodeJson(progress)
-  return shown as unknown as QueueEvent
+  if (about !== undefined) Object.assign(fields, decodeJson(about))
+  if (type === 'completed') fields['result'] = result === undefined ? undefined : decodeJson(result)
+  if (progress !== undefined) fields['progress'] = decodeJson(progress)
+  return fields as unknown as QueueEvent
 }

@@ -1,4 +1,4 @@
-// queue/events/listen.ts: what the listeners of a queue hear: its events from everywhere, and what goes wrong here meanwhile.
+// queue/events/listen.ts: passes store events and store errors to the listeners of a queue.
 import { MillraceError } from '../../job/errors.js'
 import type { Stop } from '../../store/runtime.js'
 import type { JobOperations } from '../operations/job-operations.js'
@@ -6,7 +6,7 @@ import { publicEvent } from './events.js'
 import type { Emitter } from './events.js'
 import { isOwnRow } from './subscription.js'
 
-/** Passes on what there is to listen of a queue, until it is stopped. */
+/** Forwards events and store errors of a queue to its emitter, until stopped. */
 export function listen(queue: string, { feed, connection }: JobOperations, emitter: Emitter): Stop {
   const stops = [
     feed.all((event) => {

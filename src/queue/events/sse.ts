@@ -1,4 +1,4 @@
-// queue/events/sse.ts: the events of a queue as server-sent events, for browsers and whoever else reads them over HTTP.
+// queue/events/sse.ts: the events of a queue as server-sent events, for browsers and other HTTP clients.
 import type { ReadableStream as WebStream } from 'node:stream/web'
 import { MillraceError } from '../../job/errors.js'
 import type { Extras, JobRecord, Time } from '../../job/job.js'
@@ -16,140 +16,149 @@ import { isOwnRow } from './subscription.js'
 import { Job } from '../job.js'
 import { bareUrl } from '../settings/webhook.js'
 
-/** The events that a stream can carry: what commits make true. What goes wrong in a process stays there. */
+/** The event types of a stream: those that commits cause. Errors of a process are not sent. */
 export type StreamEventType = StoreEventType
 
-/** What a stream is to tell. */
+/** Options of `queue.eventStream`. */
 export interface EventStreamOptions {
   /**
-   * Begin with an event `snapshot`, and send one after each `gap`. A stream that resumes does not begin with one: whoever
-   * reads it has been told all before. Default true.
+   * Begin with an event `snapshot`, and send one after each `gap`. A stream that resumes begins without one, because
+   * its reader has received all events before. Default true.
    */
   readonly snapshot?: boolean
-  /** The types of events to send, one at least. Default: all. */
+  /** The event types to send, at least one. Default: all. */
   readonly events?: readonly StreamEventType[]
-  /** Only the events of this job; the snapshot then tells of it as well. Default: all jobs of the queue. */
+  /** Send only the events of this job; the snapshot then contains the job too. Default: all jobs of the queue. */
   readonly jobId?: string
-  /** The snapshot shows the job's data, which may be meant for its handler alone. Default false. */
+  /** Include the job's data in the snapshot; it may be meant for the handler alone. Default false. */
   readonly data?: boolean
-  /** Go on after the event with this `id`: what a browser sends as `Last-Event-ID`. Empty or null as if absent. Default: from now on. */
+  /**
+   * Resume after the event with this `id`: what a browser sends as `Last-Event-ID`. Empty or null counts as absent.
+   * Default: from now on.
+   */
   readonly lastEventId?: string | null
-  /** How many events may wait for a slow reader; what comes after them is read from the store again. Default 1000. */
+  /** Maximum number of events buffered for a slow reader; later events are read from the store again. Default 1000. */
   readonly buffer?: number
   /** Ends the stream when it aborts. Default: none. */
   readonly signal?: AbortSignal
 }
 
 /**
- * The events of a queue as bytes: a web stream, for the body of a `Response`, for `Readable.fromWeb` and for `for await`. Where the
- * types of the DOM are on, the global stream and that of `node:stream/web` are two types of one thing, and this is both.
+ * The events of a queue as bytes: a web stream, for the body of a `Response`, for `Readable.fromWeb` and for
+ * `for await`. With DOM types, the global stream and that of `node:stream/web` are two types for the same thing, and
+ * this is both.
  */
 export type EventStream = ReadableStream<Uint8Array> & WebStream<Uint8Array>
 
-/** What the event `snapshot` says. Events that come after it may be contained in it already. */
+/** The data of the event `snapshot`. It may already include the effect of events that follow it. */
 export interface StreamSnapshot {
-  /** As the event is called. */
+  /** The event's name. */
   readonly type: 'snapshot'
   /** The queue of the stream. */
   readonly queue: string
-  /** When it was taken, by the clock of the process that did. */
+  /** When it was taken, by the clock of the process that took it. */
   readonly at: Time
-  /** How many jobs there are in each state. */
+  /** Job counts by state. */
   readonly counts: StateCounts
-  /** The job asked for, its data only if that was asked for as well; null if there is none; absent if none was asked for. */
+  /** The requested job, with its data only if requested; null if it does not exist; absent if none was requested. */
   readonly job?: Readonly<Record<string, unknown>> | null
 }
 
-/** The headers of an answer whose body is an event stream: `new Response(queue.eventStream(), { headers: eventStreamHeaders })`. */
+/**
+ * The headers of a response whose body is an event stream:
+ * `new Response(queue.eventStream(), { headers: eventStreamHeaders })`.
+ */
 export const eventStreamHeaders = Object.freeze({
   'content-type': 'text/event-stream; charset=utf-8',
   'cache-control': 'no-cache, no-transform',
-  'x-accel-buffering': 'no', // nginx would hold events back otherwise
+  'x-accel-buffering': 'no', // otherwise nginx buffers events
 })
 
 const PING_EVERY = 15_000
-/** Characters that may wait for a slow reader, however few events they are. */
-const MOST_WAITING = 8 * 1_048_576
-/** Characters that a reader is given at a time; a single event may be larger. */
-const MOST_AT_ONCE = 1_048_576
+/** Maximum number of characters buffered for a slow reader, however few events they are. */
+const MAX_BUFFERED_CHARS = 8 * 1_048_576
+/** Maximum number of characters per chunk; a single event may be larger. */
+const MAX_CHUNK_CHARS = 1_048_576
 
-const streamed: readonly string[] = eventTypes.filter((type) => type !== 'error' && type !== 'lease-lost')
+const streamTypes: readonly string[] = eventTypes.filter((type) => type !== 'error' && type !== 'lease-lost')
 const optionNames = ['snapshot', 'events', 'jobId', 'data', 'lastEventId', 'buffer', 'signal']
 
-/** Opens a stream. Nothing that is committed in this process from now on escapes it. */
-export function eventStream(queue: string, desk: JobOperations, options: EventStreamOptions): EventStream {
-  const outlet = new Outlet(queue, desk, options)
-  // Only what is asked for is taken from the outlet: what waits, waits there, where it is counted.
-  return outside(() => new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))
+/** Opens a stream. It misses no event that is committed in this process from now on. */
+export function eventStream(queue: string, operations: JobOperations, options: EventStreamOptions): EventStream {
+  const source = new Outlet(queue, operations, options)
+  // No buffer in the web stream: everything buffered is in the source, which counts it.
+  return outside(() => new ReadableStream<Uint8Array>(source, { highWaterMark: 0 }))
 }
 
 /**
- * The source of one stream. It hears what the queue hears until it has to resume, after a reconnection or because its
- * reader was slow, and has a watch of its own from then on.
+ * The source of one stream. It shares the queue's subscription until it has to resume, after a reconnection or because
+ * its reader was slow; from then on it watches the store by itself.
  */
 export class Outlet {
   readonly #queue: string
-  readonly #desk: JobOperations
+  readonly #operations: JobOperations
   readonly #options: EventStreamOptions
   readonly #types: ReadonlySet<string> | undefined
-  readonly #most: number
+  readonly #maxEntries: number
   readonly #encoder = new TextEncoder()
   /** What waits to be read. */
-  #entries: (string | Taking)[] = []
-  #waitingChars = 0
-  /** The place of the last event that was seen here, and the last place that the reader is told. */
-  #last: string | undefined
-  #told: string | undefined
-  /** There was no room for what came after `#last`: it is to be read from the store when there is. */
-  #behind = false
-  #unhear: Stop | undefined
-  readonly #undo: Stop[] = []
+  #entries: (string | PendingSnapshot)[] = []
+  #bufferedChars = 0
+  /** The cursor of the last event received here, and the last cursor sent to the reader. */
+  #lastCursor: string | undefined
+  #sentCursor: string | undefined
+  /** The buffer was full: events after `#lastCursor` are to be read from the store once it is not. */
+  #mustResume = false
+  #unsubscribe: Stop | undefined
+  readonly #cleanups: Stop[] = []
   #stopPing: Stop | undefined
-  #over = false
-  /** The reader waits, and this tells it that something has come. */
+  #ended = false
+  /** Set while the reader waits: wakes it. */
   #wake: (() => void) | undefined
 
-  constructor(queue: string, desk: JobOperations, options: EventStreamOptions) {
+  constructor(queue: string, operations: JobOperations, options: EventStreamOptions) {
     refuseUnknown(options, optionNames, 'queue.eventStream')
     const { snapshot, events, jobId, data, lastEventId, buffer = 1000, signal } = options
-    if (snapshot !== undefined && typeof snapshot !== 'boolean') throw bad('snapshot must be true or false', snapshot)
-    if (data !== undefined && typeof data !== 'boolean') throw bad('data must be true or false', data)
-    if (events !== undefined && !Array.isArray(events)) throw bad("events must be a list, as in ['completed']", events)
-    if (events?.length === 0) throw bad('events must name one type at least, or be left out for all', events)
-    for (const type of events ?? []) checkEventType(type, streamed)
+    if (snapshot !== undefined && typeof snapshot !== 'boolean')
+      throw invalid('snapshot must be true or false', snapshot)
+    if (data !== undefined && typeof data !== 'boolean') throw invalid('data must be true or false', data)
+    if (events !== undefined && !Array.isArray(events))
+      throw invalid("events must be a list, as in ['completed']", events)
+    if (events?.length === 0) throw invalid('events must name one type at least, or be left out for all', events)
+    for (const type of events ?? []) checkEventType(type, streamTypes)
     if (jobId !== undefined) checkName(jobId, 'job id')
-    if (typeof (lastEventId ?? '') !== 'string') throw bad('lastEventId must be a string', lastEventId)
-    if (!Number.isSafeInteger(buffer) || buffer < 1) throw bad('buffer must be a whole number from 1 up', buffer)
+    if (typeof (lastEventId ?? '') !== 'string') throw invalid('lastEventId must be a string', lastEventId)
+    if (!Number.isSafeInteger(buffer) || buffer < 1) throw invalid('buffer must be a whole number from 1 up', buffer)
     checkAbortSignal(signal, 'queue.eventStream')
-    refuseInside(desk.connection.store, 'queue.eventStream()')
+    refuseInside(operations.connection.store, 'queue.eventStream()')
     this.#queue = queue
-    this.#desk = desk
+    this.#operations = operations
     this.#options = options
     this.#types = events === undefined ? undefined : new Set(events)
-    this.#most = buffer
+    this.#maxEntries = buffer
   }
 
-  /** How many frames wait to be read. */
+  /** The number of frames that wait to be read. */
   get waiting(): number {
     return this.#entries.length
   }
 
   start(controller: ReadableStreamDefaultController<Uint8Array>): void {
     const end = (): void => {
-      if (this.#over) return
+      if (this.#ended) return
       this.cancel()
       controller.close()
     }
     const { signal, lastEventId, snapshot = true } = this.#options
     if (signal?.aborted === true) return end()
     signal?.addEventListener('abort', end)
-    this.#undo.push(() => signal?.removeEventListener('abort', end), this.#desk.onClose(end))
-    if (this.#over) return
+    this.#cleanups.push(() => signal?.removeEventListener('abort', end), this.#operations.onClose(end))
+    if (this.#ended) return
     const from = lastEventId || undefined
-    this.#last = this.#told = from
-    // The ear is open before the snapshot is taken, so that nothing falls between.
-    this.#hearFrom(from)
-    this.#push(snapshot && from === undefined ? this.#takeSnapshot() : PING) // so that the answer begins at once
+    this.#lastCursor = this.#sentCursor = from
+    // Subscribe before the snapshot is taken, so that no event is missed in between.
+    this.#subscribe(from)
+    this.#push(snapshot && from === undefined ? this.#takeSnapshot() : PING) // so that the response begins at once
     this.#armPing()
   }
 
@@ -158,35 +167,35 @@ export class Outlet {
       const chunk = await this.#next()
       if (chunk !== undefined) controller.enqueue(this.#encoder.encode(chunk))
     } catch (error) {
-      if (this.#over) return
+      if (this.#ended) return
       this.cancel()
-      throw error // whoever reads learns of it
+      throw error // the reader receives the error
     }
   }
 
-  /** Lets go of everything. */
+  /** Releases all resources. */
   cancel(): void {
-    this.#over = true
-    this.#unhear?.()
+    this.#ended = true
+    this.#unsubscribe?.()
     this.#stopPing?.()
-    for (const undo of this.#undo.splice(0)) undo()
+    for (const cleanUp of this.#cleanups.splice(0)) cleanUp()
     this.#entries = []
     this.#wake?.()
   }
 
-  /** What is to be read next; waits for it. Undefined when all is over. */
+  /** The next chunk; waits for it. Undefined when the stream has ended. */
   async #next(): Promise<string | undefined> {
-    while (!this.#over) {
+    while (!this.#ended) {
       const first = this.#entries[0]
       if (typeof first === 'string') return this.#takeFrames()
       if (first !== undefined) {
         const frame = await first.snapshot
         this.#entries.shift()
-        return this.#over ? undefined : frame
+        return this.#ended ? undefined : frame
       }
-      if (this.#behind) {
-        this.#behind = false
-        this.#hearFrom(this.#last)
+      if (this.#mustResume) {
+        this.#mustResume = false
+        this.#subscribe(this.#lastCursor)
       }
       await new Promise<void>((resolve) => (this.#wake = resolve))
       this.#wake = undefined
@@ -194,58 +203,63 @@ export class Outlet {
     return undefined
   }
 
-  /** Frames up to the next snapshot, as one. */
+  /** Joins the frames up to the next snapshot. */
   #takeFrames(): string {
     let text = ''
     let taken = 0
     for (const entry of this.#entries) {
-      if (typeof entry !== 'string' || (taken > 0 && text.length + entry.length > MOST_AT_ONCE)) break
+      if (typeof entry !== 'string' || (taken > 0 && text.length + entry.length > MAX_CHUNK_CHARS)) break
       text += entry
       taken++
     }
     this.#entries.splice(0, taken)
-    this.#waitingChars -= text.length
+    this.#bufferedChars -= text.length
     return text
   }
 
-  /** Listens with everybody else, or from a place on. What was listened to before is let go of after, so that events go on being recorded. */
-  #hearFrom(from: string | undefined): void {
-    const before = this.#unhear
-    const { feed, connection } = this.#desk
-    if (from === undefined) this.#unhear = feed.all((event) => this.#hear(event))
+  /**
+   * Uses the shared subscription, or watches the store from a cursor on. Stops the previous watch afterwards, so that
+   * the store goes on recording events.
+   */
+  #subscribe(from: string | undefined): void {
+    const previous = this.#unsubscribe
+    const { feed, connection } = this.#operations
+    if (from === undefined) this.#unsubscribe = feed.all((event) => this.#receive(event))
     else {
-      this.#unhear = connection.store.watch({ events: true, from }, ({ gap, events }) => {
-        if (gap) this.#hear(undefined)
+      this.#unsubscribe = connection.store.watch({ events: true, from }, ({ gap, events }) => {
+        if (gap) this.#receive(undefined)
         for (const event of events) {
-          if (this.#behind) break
-          this.#hear(event)
+          if (this.#mustResume) break
+          this.#receive(event)
         }
       })
     }
-    before?.()
+    previous?.()
   }
 
-  /** Takes no more until what waits has been read. Somebody still listens, so that events go on being recorded. */
-  #fallBehind(): void {
-    this.#behind = true
-    const before = this.#unhear
-    this.#unhear = this.#desk.feed.all(() => {})
-    before?.()
+  /**
+   * Accepts no events until the buffer has been read. Keeps a subscription, so that the store goes on recording events.
+   */
+  #stopBuffering(): void {
+    this.#mustResume = true
+    const previous = this.#unsubscribe
+    this.#unsubscribe = this.#operations.feed.all(() => {})
+    previous?.()
   }
 
-  #hear(event: StoreEvent | undefined): void {
-    if (this.#behind || this.#over) return
-    if (event !== undefined && !this.#isWanted(event)) this.#last = event.cursor
-    else if (this.#isFull() && this.#last !== undefined) this.#fallBehind()
-    else if (event === undefined) this.#tellGap()
+  #receive(event: StoreEvent | undefined): void {
+    if (this.#mustResume || this.#ended) return
+    if (event !== undefined && !this.#isWanted(event)) this.#lastCursor = event.cursor
+    else if (this.#isFull() && this.#lastCursor !== undefined) this.#stopBuffering()
+    else if (event === undefined) this.#sendGap()
     else {
-      this.#last = this.#told = event.cursor
+      this.#lastCursor = this.#sentCursor = event.cursor
       this.#push(frame(event.type, withoutQuery(publicEvent(event)), event.cursor))
     }
   }
 
   #isFull(): boolean {
-    return this.#entries.length >= this.#most || this.#waitingChars >= MOST_WAITING
+    return this.#entries.length >= this.#maxEntries || this.#bufferedChars >= MAX_BUFFERED_CHARS
   }
 
   #isWanted(event: StoreEvent): boolean {
@@ -255,33 +269,33 @@ export class Outlet {
     return (jobId === undefined || id === jobId) && (this.#types?.has(type) ?? true)
   }
 
-  #tellGap(): void {
-    const at = this.#desk.connection.runtime.now()
+  #sendGap(): void {
+    const at = this.#operations.connection.runtime.now()
     this.#push(frame('gap', { type: 'gap', queue: this.#queue, at }))
     if (this.#options.snapshot ?? true) this.#push(this.#takeSnapshot())
   }
 
-  #push(entry: string | Taking): void {
+  #push(entry: string | PendingSnapshot): void {
     this.#entries.push(entry)
-    if (typeof entry === 'string') this.#waitingChars += entry.length
+    if (typeof entry === 'string') this.#bufferedChars += entry.length
     this.#wake?.()
   }
 
-  #takeSnapshot(): Taking {
+  #takeSnapshot(): PendingSnapshot {
     const snapshot = this.#snapshot()
-    snapshot.catch(() => {}) // whoever reads it learns of it
+    snapshot.catch(() => {}) // the reader receives the error
     return { snapshot }
   }
 
   async #snapshot(): Promise<string> {
-    const { store, runtime, ready } = this.#desk.connection
+    const { store, runtime, ready } = this.#operations.connection
     await ready()
     const { jobId } = this.#options
     const [[tally], [record]] = await Promise.all([
       store.tally([this.#queue]),
       jobId === undefined ? [] : store.get([jobId]),
     ])
-    const job = record?.queue === this.#queue && record.kind !== 'signal' ? this.#shown(record) : null
+    const job = record?.queue === this.#queue && record.kind !== 'signal' ? this.#publicJob(record) : null
     return frame('snapshot', {
       type: 'snapshot',
       queue: this.#queue,
@@ -291,9 +305,9 @@ export class Outlet {
     } satisfies StreamSnapshot)
   }
 
-  /** The job without what its readers may not be meant to see. */
-  #shown(record: JobRecord): Record<string, unknown> {
-    const { data, extras, ...rest } = new Job(this.#desk, record).toJSON()
+  /** The job without what readers may not be allowed to see. */
+  #publicJob(record: JobRecord): Record<string, unknown> {
+    const { data, extras, ...rest } = new Job(this.#operations, record).toJSON()
     const { webhook, ...others } = (extras ?? {}) as Extras
     return {
       ...rest,
@@ -302,12 +316,12 @@ export class Outlet {
     }
   }
 
-  /** A sign of life for whoever waits. It says how far the stream is, so that one with few events resumes from there. */
+  /** Pings a waiting reader. A ping carries the current cursor, so that a stream with few events resumes from there. */
   #armPing(): void {
-    this.#stopPing = this.#desk.connection.runtime.timer(PING_EVERY, () => {
+    this.#stopPing = this.#operations.connection.runtime.timer(PING_EVERY, () => {
       if (this.#wake !== undefined && this.#entries.length === 0) {
-        this.#push(this.#last === this.#told ? PING : `id: ${this.#last}\n${PING}`)
-        this.#told = this.#last
+        this.#push(this.#lastCursor === this.#sentCursor ? PING : `id: ${this.#lastCursor}\n${PING}`)
+        this.#sentCursor = this.#lastCursor
       }
       this.#armPing()
     })
@@ -317,21 +331,21 @@ export class Outlet {
 const PING = ': ping\n\n'
 
 /** A snapshot that is being taken. */
-interface Taking {
+interface PendingSnapshot {
   readonly snapshot: Promise<string>
 }
 
-/** The same, and of its URL neither query nor credentials: whoever may read the stream need not know what lets one in there. */
+/** The same value with its URL stripped of query and credentials, which readers of the stream need not know. */
 function withoutQuery<T extends object>(value: T): T {
   const { url } = value as { url?: unknown }
   return typeof url === 'string' ? { ...value, url: bareUrl(url) } : value
 }
 
-/** One event as it is sent. JSON has no line breaks, so that it is one line. */
+/** One event as it is sent. JSON has no line breaks, so its data is one line. */
 function frame(type: string, data: object, id?: string): string {
   return `${id === undefined ? '' : `id: ${id}\n`}event: ${type}\ndata: ${JSON.stringify(data)}\n\n`
 }
 
-function bad(what: string, value: unknown): MillraceError {
+function invalid(what: string, value: unknown): MillraceError {
   return new MillraceError('INVALID_OPTION', `queue.eventStream: ${what}, not ${quote(value)}.`)
 }

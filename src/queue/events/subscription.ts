@@ -1,18 +1,18 @@
-// queue/events/subscription.ts: one watch on a store's events, shared by all who listen, and held only while somebody does.
+// queue/events/subscription.ts: one watch on a store's events, shared by all listeners, open while there are any.
 import { isScheduleId } from '../../job/schedule.js'
 import { isSignalId } from '../../job/signals.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Store, StoreEvent } from '../../store/store.js'
 
-/** Whether an event is of a row that is no job, and of which nobody is told: that of a schedule, or of a signal. */
+/** Whether an event is about a row that is not a job and has no public events: that of a schedule or of a signal. */
 export function isOwnRow({ id }: Pick<StoreEvent, 'id'>): boolean {
   return isScheduleId(id) || isSignalId(id)
 }
 
-/** Hears events. `undefined`: some were missed, look for yourself. */
+/** Receives events. `undefined`: some were missed, read the jobs instead. */
 export type JobListener = (event: StoreEvent | undefined) => void
 
-/** A process's ear on a store. */
+/** A process's shared subscription to a store's events. */
 export class EventSubscription {
   readonly #store: Store
   readonly #jobs = new Map<string, Set<JobListener>>()
@@ -23,24 +23,27 @@ export class EventSubscription {
     this.#store = store
   }
 
-  /** How many listen. */
+  /** The number of listeners. */
   get size(): number {
     let size = this.#all.size
     for (const listeners of this.#jobs.values()) size += listeners.size
     return size
   }
 
-  /** Hears every event, those of rows that are no jobs as well: they say how far the stream is. `undefined`: some were missed. */
+  /**
+   * Subscribes to every event, including those of rows that are not jobs: they show the position in the stream.
+   * `undefined`: some were missed.
+   */
   all(listener: JobListener): Stop {
     this.#all.add(listener)
     this.#start()
     return () => {
       this.#all.delete(listener)
-      this.#rest()
+      this.#stopIfIdle()
     }
   }
 
-  /** Hears the events of one job. */
+  /** Subscribes to the events of one job. */
   job(id: string, listener: JobListener): Stop {
     const listeners = this.#jobs.get(id) ?? new Set()
     this.#jobs.set(id, listeners)
@@ -49,7 +52,7 @@ export class EventSubscription {
     return () => {
       listeners.delete(listener)
       if (listeners.size === 0 && this.#jobs.get(id) === listeners) this.#jobs.delete(id)
-      this.#rest()
+      this.#stopIfIdle()
     }
   }
 
@@ -67,7 +70,7 @@ export class EventSubscription {
     })
   }
 
-  #rest(): void {
+  #stopIfIdle(): void {
     if (this.#all.size > 0 || this.#jobs.size > 0) return
     this.#stop?.()
     this.#stop = undefined

@@ -1,4 +1,4 @@
-// queue/flows/chain-ends.ts: the last job of a chain says what the chain came to, so it does not go before those ahead of it.
+// queue/flows/chain-ends.ts: keeps the last job of a chain, which holds the chain's outcome, until the rest is gone.
 import { MillraceError } from '../../job/errors.js'
 import type { JobHeader, JobRecord } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
@@ -7,23 +7,23 @@ import type { Steps } from '../../store/maybe-sync.js'
 import type { Page } from '../../store/store.js'
 import type { Session } from '../../store/session.js'
 
-type Look = Pick<Session, 'find'>
+type Reader = Pick<Session, 'find'>
 
-/** Jobs of a chain read at a time. */
-const PORTION = 500
+/** Jobs of a chain per read. */
+const PAGE = 500
 
-/** Whether a job is the last of a chain of which others stand. One that began its chain has none before it. */
-export function* endsChain(way: Look, { id, chainId, chainIndex }: JobHeader): Steps<boolean> {
+/** Whether a job is the last of a chain that has other jobs left. The first job of a chain has none before it. */
+export function* endsChain(session: Reader, { id, chainId, chainIndex }: JobHeader): Steps<boolean> {
   if (chainIndex === 0) return false
-  const [last] = (yield* step(way.find({ chain: chainId, order: 'newest', limit: 1 }))).items
+  const [last] = (yield* step(session.find({ chain: chainId, order: 'newest', limit: 1 }))).items
   if (last?.id !== id) return false
-  const [first] = (yield* step(way.find({ chain: chainId, limit: 1 }))).items
+  const [first] = (yield* step(session.find({ chain: chainId, limit: 1 }))).items
   return first?.id !== id
 }
 
-/** Refuses to remove the last job of a chain alone: what came before it would be taken for the end. */
-export function* refuseChainEnd(way: Look, record: JobRecord): Steps<void> {
-  if (!(yield* endsChain(way, record))) return
+/** Throws if the last job of a chain would be removed alone: the job before it would then count as the chain's end. */
+export function* refuseChainEnd(session: Reader, record: JobRecord): Steps<void> {
+  if (!(yield* endsChain(session, record))) return
   const { id, chainId } = record
   throw new MillraceError(
     'JOB_ENDS_CHAIN',
@@ -32,39 +32,39 @@ export function* refuseChainEnd(way: Look, record: JobRecord): Steps<void> {
   )
 }
 
-/** Those of some jobs that can be removed together: the last of a chain only with all that is left of it. */
-export function* notChainEnds(way: Look, records: readonly JobRecord[]): Steps<readonly JobRecord[]> {
-  const among = new Set(records.map(({ id }) => id))
-  const staying = new Set<string>()
+/** The jobs that can be removed together: the last job of a chain only with all that is left of the chain. */
+export function* withoutChainEnds(session: Reader, records: readonly JobRecord[]): Steps<readonly JobRecord[]> {
+  const selected = new Set(records.map(({ id }) => id))
+  const kept = new Set<string>()
   for (const chain of new Set(records.filter(({ chainIndex }) => chainIndex > 0).map(({ chainId }) => chainId))) {
-    const last = yield* endWithout(way, chain, among)
-    if (last !== undefined) staying.add(last)
+    const last = yield* lastOfPartialChain(session, chain, selected)
+    if (last !== undefined) kept.add(last)
   }
-  return staying.size === 0 ? records : records.filter(({ id }) => !staying.has(id))
+  return kept.size === 0 ? records : records.filter(({ id }) => !kept.has(id))
 }
 
-/** The last job of a chain, if it is among some jobs and another of its chain is not. */
-function* endWithout(way: Look, chain: string, among: ReadonlySet<string>): Steps<string | undefined> {
+/** The last job of a chain, if it is among these ids and another job of its chain is not. */
+function* lastOfPartialChain(session: Reader, chain: string, selected: ReadonlySet<string>): Steps<string | undefined> {
   let last: string | undefined
   let cursor: string | undefined
   do {
     const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = yield* step(way.find({ chain, order: 'newest', limit: PORTION, ...from }))
+    const page: Page<JobRecord> = yield* step(session.find({ chain, order: 'newest', limit: PAGE, ...from }))
     last ??= page.items[0]?.id
-    if (last === undefined || !among.has(last)) return undefined
-    if (page.items.some(({ id }) => !among.has(id))) return last
+    if (last === undefined || !selected.has(last)) return undefined
+    if (page.items.some(({ id }) => !selected.has(id))) return last
     cursor = page.cursor
   } while (cursor !== undefined)
   return undefined
 }
 
-/** Some jobs, and before each those that are ahead of it in its chain; without their payloads, for chains may be long. */
-export function* withChains(way: Look, records: readonly JobRecord[]): Steps<readonly JobHeader[]> {
+/** These jobs, each preceded by the earlier jobs of its chain; without payloads, because chains may be long. */
+export function* withEarlierJobs(session: Reader, records: readonly JobRecord[]): Steps<readonly JobHeader[]> {
   const all = new Map<string, JobHeader>()
   for (const record of records) {
     for (let cursor: string | undefined, more = record.chainIndex > 0; more; more = cursor !== undefined) {
       const from = cursor === undefined ? {} : { cursor }
-      const page: Page<JobRecord> = yield* step(way.find({ chain: record.chainId, limit: PORTION, ...from }))
+      const page: Page<JobRecord> = yield* step(session.find({ chain: record.chainId, limit: PAGE, ...from }))
       for (const each of page.items) if (each.chainIndex < record.chainIndex) all.set(each.id, headerOf(each))
       cursor = page.cursor
     }

@@ -1,80 +1,83 @@
-// queue/flows/chain-jobs.ts: the jobs of a chain: finding them, waiting for the last, removing them all.
+// queue/flows/chain-jobs.ts: reads the jobs of a chain, waits for the last one, and removes them all.
 import { MillraceError } from '../../job/errors.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
 import { remove } from '../../job/lifecycle.js'
 import { stepwise } from '../../store/maybe-sync.js'
 import type { Page, Query, StoreEvent } from '../../store/store.js'
-import { awaitEnd, removed } from '../operations/result.js'
-import type { Ending } from '../operations/result.js'
+import { awaitEnd, jobRemoved } from '../operations/result.js'
+import type { EndHandler } from '../operations/result.js'
 import { hasDependents, removeDependents } from '../operations/cascade.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import type { ResultOptions } from '../job.js'
 import type { Session } from '../../store/session.js'
 
-/** Jobs read at a time. */
+/** Jobs per read. */
 const PAGE = 500
 
-/** How often a chain is looked at again that goes on while it is removed. */
+/** Maximum reads of a chain that continues while it is removed. */
 const RACES = 100
 
-/** The chain of a job: by its id, unless that is another's. */
-async function chainOf(way: Pick<Session, 'find' | 'get'>, id: string): Promise<string> {
-  const { items } = await way.find({ chain: id, limit: 1 })
-  return items.length > 0 ? id : ((await way.get(id))?.chainId ?? id)
+/** The chain of a job: its own id, unless the job belongs to another chain. */
+async function chainOf(session: Pick<Session, 'find' | 'get'>, id: string): Promise<string> {
+  const { items } = await session.find({ chain: id, limit: 1 })
+  return items.length > 0 ? id : ((await session.get(id))?.chainId ?? id)
 }
 
-/** The last job of a chain, which lies in one queue as a whole. */
-async function newest(way: Pick<Session, 'find'>, chain: string, queue: string): Promise<JobRecord | undefined> {
-  return (await way.find({ queue, chain, order: 'newest', limit: 1 })).items[0]
+/** The last job of a chain. All jobs of a chain are in one queue. */
+async function newestJob(session: Pick<Session, 'find'>, chain: string, queue: string): Promise<JobRecord | undefined> {
+  return (await session.find({ queue, chain, order: 'newest', limit: 1 })).items[0]
 }
 
-/** The job at which a chain stands. */
-export async function lastJob(way: Session, id: string, queue: string): Promise<JobRecord> {
-  const record = (await newest(way, id, queue)) ?? (await newest(way, await chainOf(way, id), queue))
-  if (record === undefined) throw noChain(id, queue)
+/** The current job of a chain: its last. */
+export async function lastJob(session: Session, id: string, queue: string): Promise<JobRecord> {
+  const record = (await newestJob(session, id, queue)) ?? (await newestJob(session, await chainOf(session, id), queue))
+  if (record === undefined) throw chainNotFound(id, queue)
   return record
 }
 
 /** All jobs of a chain, in order. */
-export async function chainJobs(way: Session, id: string, queue: string): Promise<readonly JobRecord[]> {
-  const chain = await chainOf(way, id)
+export async function chainJobs(session: Session, id: string, queue: string): Promise<readonly JobRecord[]> {
+  const chain = await chainOf(session, id)
   const records: JobRecord[] = []
   let cursor: string | undefined
   do {
-    const page = await way.find({ queue, chain, limit: PAGE, ...(cursor !== undefined && { cursor }) })
+    const page = await session.find({ queue, chain, limit: PAGE, ...(cursor !== undefined && { cursor }) })
     records.push(...page.items)
     cursor = page.cursor
   } while (cursor !== undefined)
   return records.toSorted((a, b) => a.chainIndex - b.chainIndex)
 }
 
-/** One page of them: they are inserted in the order of the chain. */
-export async function chainPage(way: Session, id: string, queue: string, page: Query): Promise<Page<JobRecord>> {
-  return way.find({ queue, chain: await chainOf(way, id), ...page })
+/** One page of a chain's jobs. They are inserted in the order of the chain. */
+export async function chainPage(session: Session, id: string, queue: string, page: Query): Promise<Page<JobRecord>> {
+  return session.find({ queue, chain: await chainOf(session, id), ...page })
 }
 
-/** Removes all jobs of a chain, unless others wait for it; or those as well. By page: a chain may be long. */
+/**
+ * Removes all jobs of a chain, unless other jobs wait for it; with `cascade`, removes those too. Works by page, because a
+ * chain may be long.
+ */
 export async function removeChain(
-  desk: JobOperations,
-  way: Session,
+  operations: JobOperations,
+  session: Session,
   id: string,
   queue: string,
   cascade: boolean,
 ): Promise<number> {
-  const chain = await chainOf(way, id)
+  const chain = await chainOf(session, id)
   let count = 0
   for (let races = 0; races < RACES;) {
-    // Only the last can be unfinished, and those that wait for the chain wait for any of its jobs.
-    const last = await newest(way, chain, queue)
+    // Only the last job can be unfinished, and every job of the chain has the dependents of the chain.
+    const last = await newestJob(session, chain, queue)
     if (last === undefined) break
-    if (cascade) await stepwise(removeDependents(desk, [last.id], way))
-    else if (!isFinished(last.state)) await refuseAwaited(way, id, last.id)
-    // From the first on: the chain has not ended before the last is gone.
+    if (cascade) await stepwise(removeDependents(operations, [last.id], session))
+    else if (!isFinished(last.state)) await refuseWithDependents(session, id, last.id)
+    // First job first: the chain does not end before its last job is removed.
     let page: Page<JobRecord>
     do {
-      page = await way.find({ queue, chain, limit: PAGE })
-      const removed = await stepwise(desk.actingOnAll(page.items, remove, way))
+      page = await session.find({ queue, chain, limit: PAGE })
+      const removed = await stepwise(operations.decideAndCommitAll(page.items, remove, session))
       count += removed
       if (removed === 0) races++
     } while (page.cursor !== undefined && races < RACES)
@@ -83,98 +86,106 @@ export async function removeChain(
   return count
 }
 
-async function refuseAwaited(way: Session, id: string, member: string): Promise<void> {
-  const { jobs } = await way.details({ jobs: [member], parts: ['dependents'] })
-  const waiting = jobs[0]!.dependents.filter(({ state }) => state === 'open').map(({ dependent }) => dependent)
-  if (waiting.length > 0) throw hasDependents('Chain', id, waiting)
+async function refuseWithDependents(session: Session, id: string, member: string): Promise<void> {
+  const { jobs } = await session.details({ jobs: [member], parts: ['dependents'] })
+  const dependents = jobs[0]!.dependents.filter(({ state }) => state === 'open').map(({ dependent }) => dependent)
+  if (dependents.length > 0) throw hasDependents('Chain', id, dependents)
 }
 
-/** Waits for the end of a chain, by push: what its last job comes to. */
-export function chainResult(desk: JobOperations, id: string, queue: string, options: ResultOptions): Promise<unknown> {
-  return awaitEnd(desk, `chain ${id}`, id, options, (end) => new ChainEar(desk, id, queue, end).begin())
+/** Waits for the end of a chain, by events, and returns the outcome of its last job. */
+export function chainResult(
+  operations: JobOperations,
+  id: string,
+  queue: string,
+  options: ResultOptions,
+): Promise<unknown> {
+  return awaitEnd(operations, `chain ${id}`, id, options, (end) => new ChainWatcher(operations, id, queue, end).start())
 }
 
-/** Follows a chain by its events. A job and the one it is continued with are told of together, so none is missed. */
-class ChainEar {
-  readonly #desk: JobOperations
+/** Follows a chain by its events. One notice contains both a job's end and its continuation, so none is missed. */
+class ChainWatcher {
+  readonly #operations: JobOperations
   readonly #id: string
   readonly #queue: string
-  readonly #end: Ending
+  readonly #end: EndHandler
   #chain: string | undefined
-  /** Events that came before it was known which chain is meant, as far as it may be this one. */
-  #early: StoreEvent[] = []
+  /** Events received before the id of the chain is known, if they may belong to it. */
+  #earlyEvents: StoreEvent[] = []
   readonly #unfinished = new Set<string>()
-  /** Jobs that have ended during a look, which may have seen them before. */
+  /** Jobs that ended during a read, which may have returned their earlier state. */
   readonly #ended = new Set<string>()
-  #looks = 0
+  #reads = 0
   #last: StoreEvent | undefined
-  #judging = false
-  #looked = false
+  #concluding = false
+  #hasRead = false
 
-  constructor(desk: JobOperations, id: string, queue: string, end: Ending) {
-    this.#desk = desk
+  constructor(operations: JobOperations, id: string, queue: string, end: EndHandler) {
+    this.#operations = operations
     this.#id = id
     this.#queue = queue
     this.#end = end
   }
 
-  /** Opens the ear before the first look, so that nothing falls between. */
-  begin(): () => void {
-    const stop = this.#desk.feed.all((event) => {
-      if (event === undefined) this.#lookAgain()
-      else if (event.id !== '') this.#hear(event)
+  /** Subscribes before the first read, so that no event is missed in between. */
+  start(): () => void {
+    const stop = this.#operations.feed.all((event) => {
+      if (event === undefined) this.#readAgain()
+      else if (event.id !== '') this.#receive(event)
     })
-    this.#look().catch(this.#end.fail)
-    const forget = this.#desk.rereading.add({
+    this.#read().catch(this.#end.fail)
+    const stopPolling = this.#operations.rereader.add({
       jobs: () => (this.#unfinished.size > 0 ? [...this.#unfinished] : [this.#chain ?? this.#id]),
-      see: (record) => {
-        if (record === undefined || isFinished(record.state)) this.#lookAgain(() => {}) // and again in the next round
+      receive: (record) => {
+        // A failed read is repeated in the next round.
+        if (record === undefined || isFinished(record.state)) this.#readAgain(() => {})
       },
     })
     return () => {
       stop()
-      forget()
+      stopPolling()
     }
   }
 
-  #lookAgain(failed: (error: unknown) => void = this.#end.fail): void {
+  #readAgain(failed: (error: unknown) => void = this.#end.fail): void {
     this.#unfinished.clear()
     this.#last = undefined
-    this.#looked = false
-    this.#look().catch(failed)
+    this.#hasRead = false
+    this.#read().catch(failed)
   }
 
-  async #look(): Promise<void> {
-    const way = this.#desk.way()
+  async #read(): Promise<void> {
+    const session = this.#operations.way()
     let last: JobRecord | undefined
-    this.#looks++
+    this.#reads++
     try {
-      this.#chain ??= await chainOf(way, this.#id)
-      for (const event of this.#early.splice(0)) this.#hear(event)
-      last = await newest(way, this.#chain, this.#queue)
+      this.#chain ??= await chainOf(session, this.#id)
+      for (const event of this.#earlyEvents.splice(0)) this.#receive(event)
+      last = await newestJob(session, this.#chain, this.#queue)
     } finally {
-      this.#looks--
+      this.#reads--
     }
-    this.#looked = true
+    this.#hasRead = true
     if (last !== undefined && !isFinished(last.state) && !this.#ended.has(last.id)) this.#unfinished.add(last.id)
-    if (this.#looks === 0) this.#ended.clear()
+    if (this.#reads === 0) this.#ended.clear()
     if (this.#unfinished.size > 0) return
-    if (this.#last !== undefined) this.#judge(this.#last)
-    else if (last === undefined) this.#end.fail(noChain(this.#id, this.#queue))
+    if (this.#last !== undefined) this.#conclude(this.#last)
+    else if (last === undefined) this.#end.fail(chainNotFound(this.#id, this.#queue))
     else this.#end.conclude(last.state, last)
   }
 
-  #judge({ type: state, id }: StoreEvent): void {
-    if (!this.#looked || this.#unfinished.size > 0) return
-    if (state === 'removed') this.#end.fail(removed(id))
+  #conclude({ type: state, id }: StoreEvent): void {
+    if (!this.#hasRead || this.#unfinished.size > 0) return
+    if (state === 'removed') this.#end.fail(jobRemoved(id))
     else this.#end.conclude(state, this.#last!)
   }
 
-  #hear(event: StoreEvent): void {
+  #receive(event: StoreEvent): void {
     const { id, type } = event
     const chain = event.chain ?? id
     if (event.queue !== this.#queue) return
-    if (this.#chain === undefined) return void ((chain === this.#id || id === this.#id) && this.#early.push(event))
+    if (this.#chain === undefined) {
+      return void ((chain === this.#id || id === this.#id) && this.#earlyEvents.push(event))
+    }
     if (chain !== this.#chain) return
     const ends = isFinished(type as never) || type === 'removed'
     if (!ends) {
@@ -184,21 +195,21 @@ class ChainEar {
       }
       return
     }
-    if (!this.#unfinished.delete(id) && type === 'removed') return // it had ended before
-    if (this.#looks > 0) this.#ended.add(id)
+    if (!this.#unfinished.delete(id) && type === 'removed') return // it had already ended
+    if (this.#reads > 0) this.#ended.add(id)
     this.#last = event
-    if (this.#judging) return
-    this.#judging = true
-    // What the same commit has to tell of the next job comes with it.
+    if (this.#concluding) return
+    this.#concluding = true
+    // The event of the continuation arrives in the same notice.
     queueMicrotask(() => {
-      this.#judging = false
-      this.#judge(this.#last!)
+      this.#concluding = false
+      this.#conclude(this.#last!)
     })
   }
 }
 
-/** The error for a chain that is not there. */
-export function noChain(id: string, queue: string): MillraceError {
+/** The error for a chain that does not exist. */
+export function chainNotFound(id: string, queue: string): MillraceError {
   const where = ` in queue '${queue}'`
   return new MillraceError(
     'JOB_NOT_FOUND',

@@ -1,4 +1,4 @@
-// queue/flows/chain-types.ts: how declared jobs belong together: what a chain may go on with, and what those waited for came to.
+// queue/flows/chain-types.ts: the types and checks of declared continuations and dependencies.
 import { MillraceError } from '../../job/errors.js'
 import type { Edge, EdgeError } from '../../job/job.js'
 import { decodeJson } from '../../job/json.js'
@@ -11,21 +11,24 @@ export type ContinuationOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs
     : Extract<NextOf<Jobs[Name]>, NameOf<Jobs>>
   : never
 
-/** What `next` of these jobs names; nothing where it was not declared. */
+/** The names in `next` of these jobs; never if it is not declared. */
 type Declared<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
   ? string extends NextOf<Jobs[Name]>
     ? never
     : Extract<NextOf<Jobs[Name]>, NameOf<Jobs>>
   : never
 
-/** The jobs that a chain can come to, by `next`; each is looked at once, so that loops end. */
+/** The jobs that a chain can reach by `next`. Each is visited once, so that loops end. */
 type Reached<Jobs extends JobDefinitions, Names extends NameOf<Jobs>, Seen extends NameOf<Jobs> = never> = [
   Exclude<Names, Seen>,
 ] extends [never]
   ? Seen
   : Reached<Jobs, Declared<Jobs, Exclude<Names, Seen>>, Seen | Names>
 
-/** What a job gives as the last of its chain: one that goes on and declares no result is not meant to be the last. */
+/**
+ * The result of a job as the last of its chain; never for a job that has `next` and declares no result, because it is
+ * not meant to be the last.
+ */
 type LastResult<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
   ? [Declared<Jobs, Name>] extends [never]
     ? ResultOf<Jobs[Name]>
@@ -37,18 +40,18 @@ type LastResult<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name e
 type OrUnknown<Result> = [Result] extends [never] ? unknown : Result
 
 /**
- * What a chain that begins with a job gives: the result of any job that it can end with. That is each job that can be
- * reached by `next` and has no `next` itself, or declares a result.
+ * The result of a chain that begins with a job: that of any job it can end with. These are the jobs reachable by `next`
+ * that have no `next` themselves or declare a result.
  */
 export type ChainResult<Jobs extends JobDefinitions, Name extends NameOf<Jobs> = NameOf<Jobs>> = OrUnknown<
   LastResult<Jobs, Reached<Jobs, Name>>
 >
 
-/** What a job that another waited for, or its whole chain, came to. */
+/** The outcome of a dependency: of its whole chain. */
 export type Ended<Name extends string = string, Result = unknown> = {
-  /** The chain that was waited for: the id of its first job. */
+  /** The id of the dependency's chain: of its first job. */
   readonly id: string
-  /** The name of the job that was waited for. */
+  /** The name of the dependency. */
   readonly name: Name
 } & (
   | {
@@ -58,18 +61,18 @@ export type Ended<Name extends string = string, Result = unknown> = {
     }
   | {
       readonly status: 'failed'
-      /** What it failed with. */
+      /** The error it failed with. */
       readonly error: EdgeError
     }
   | { readonly status: 'cancelled' }
 )
 
-/** What jobs of these names came to, told apart by `name` and `status`. */
+/** The outcomes of dependencies of these names, discriminated by `name` and `status`. */
 export type EndedOf<Jobs extends JobDefinitions, Name extends string = NameOf<Jobs>> =
   Name extends NameOf<Jobs> ? Ended<Name, ChainResult<Jobs, Name>> : Ended<Name>
 
 type EndedEach<Jobs extends JobDefinitions, After extends readonly string[]> = {
-  readonly [Place in keyof After]: EndedOf<Jobs, After[Place]>
+  readonly [Index in keyof After]: EndedOf<Jobs, After[Index]>
 }
 
 type EndedAfter<Jobs extends JobDefinitions, After extends readonly string[]> = string extends After[number]
@@ -77,22 +80,22 @@ type EndedAfter<Jobs extends JobDefinitions, After extends readonly string[]> = 
   : readonly [...EndedEach<Jobs, After>, ...Ended[]]
 
 /**
- * What `ctx.dependencies()` gives to the handler of a job: by `after`, if it was declared with one. Nothing is claimed of others:
- * flows and `ctx.waitFor` reach into other queues, whose jobs are not known here.
+ * The type of `ctx.dependencies()` in a job's handler: by the declared `after`. Further dependencies have no declared
+ * type, because flows and `ctx.waitFor` can reach other queues, whose jobs are unknown here.
  */
 export type DependenciesOf<Jobs extends JobDefinitions, Name extends NameOf<Jobs>> = Name extends unknown
   ? EndedAfter<Jobs, AfterOf<Jobs[Name]>>
   : never
 
-/** A page of what those that a job waited for came to, and where the next begins; no `cursor` on the last page. */
+/** A page of the outcomes of a job's dependencies. The last page has no `cursor`. */
 export interface DependencyPage<Each extends Ended = Ended> {
   /** In the order in which they were named. */
   readonly dependencies: readonly Each[]
-  /** What to give for the next page. */
+  /** Pass it to read the next page. */
   readonly cursor?: string
 }
 
-/** What an edge that has been decided tells of what it led to. */
+/** The outcome of a dependency, from its decided edge. */
 export function endedOf({ chain: id, name, state, result, error }: Edge): Ended {
   if (state === 'ended') {
     return { id, name, status: 'completed', result: result === undefined ? undefined : decodeJson(result) }
@@ -100,7 +103,7 @@ export function endedOf({ chain: id, name, state, result, error }: Edge): Ended 
   return error === undefined ? { id, name, status: 'cancelled' } : { id, name, status: 'failed', error }
 }
 
-/** Refuses a chain to go on with a job that its declaration does not name. */
+/** Throws if a chain would continue with a job that the declaration does not name. */
 export function refuseWrongNext(
   job: { id: string; name: string },
   definition: JobDefinition | undefined,
@@ -108,17 +111,17 @@ export function refuseWrongNext(
 ): void {
   const known = definition?.next
   if (known === undefined || known.includes(next)) return
-  const ways = known.length === 0 ? 'ends its chain' : `goes on with ${list(known)}`
+  const continuation = known.length === 0 ? 'ends its chain' : `goes on with ${list(known)}`
   throw new MillraceError(
     'WRONG_CONTINUATION',
-    `continueWith('${next}') of job ${job.id}: '${job.name}' ${ways}. Name '${next}' in its \`next\`, if that is meant.`,
+    `continueWith('${next}') of job ${job.id}: '${job.name}' ${continuation}. Name '${next}' in its \`next\`, if that is meant.`,
     { details: { id: job.id, next } },
   )
 }
 
 /**
- * Refuses what does not fit the declared dependencies: there are as many at least, each in its place, and all others are of
- * the names declared. A name that is not known is believed. Of a page it is known whether it is the `first` and the `last`.
+ * Throws if the dependencies do not fit the declaration: at least as many, each in its position, and the rest of
+ * declared names. A dependency of unknown name is accepted. `page` says whether `names` is the first and the last page.
  */
 export function refuseWrongAfter(
   name: string,

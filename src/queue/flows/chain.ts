@@ -1,4 +1,4 @@
-// queue/flows/chain.ts: a chain of jobs, and its settlement without a worker: approvals, callbacks of others, work done by hand.
+// queue/flows/chain.ts: a chain of jobs, and completing it without a worker: approvals, callbacks, manual work.
 import { MillraceError } from '../../job/errors.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
@@ -11,13 +11,13 @@ import { connect } from '../../store/connection.js'
 import { stepwise } from '../../store/maybe-sync.js'
 import type { Store, Tx } from '../../store/store.js'
 import type { Adder } from '../add.js'
-import { cascadeIn, reasonIn } from '../operations/cascade.js'
+import { splitCascade, splitReason } from '../operations/cascade.js'
 import type { CancelOptions, CascadeArgument } from '../operations/cascade.js'
-import { chainJobs, chainPage, chainResult, lastJob, noChain as notFound, removeChain } from './chain-jobs.js'
+import { chainJobs, chainPage, chainResult, lastJob, chainNotFound, removeChain } from './chain-jobs.js'
 import { validate } from '../define.js'
 import type { JobDefinitions } from '../define.js'
 import type { JobOperations } from '../operations/job-operations.js'
-import { pageIn, pageQuery } from '../operations/filter.js'
+import { requestedPage, pageQuery } from '../operations/filter.js'
 import type { PageOptions, PageWish } from '../operations/filter.js'
 import { Job } from '../job.js'
 import type { ResultOptions } from '../job.js'
@@ -29,33 +29,34 @@ import type { InTransaction, TransactionArgument, WithTransaction } from '../tra
 import type { JobPage } from '../queue-types.js'
 import type { Session } from '../../store/session.js'
 
-/** How often a settlement is judged anew because somebody else moved the job first. */
+/** Maximum retries of a settlement when another writer moves the job first. */
 const RACES = 100
 
-/** What a chain needs of its queue. */
+/** What a chain uses of its queue. */
 export interface ChainHost {
   readonly queue: string
   readonly store: Store
   readonly jobs: JobDefinitions | undefined
-  readonly desk: JobOperations
+  readonly operations: JobOperations
   readonly adder: Adder
   refuseClosed(): void
 }
 
-/** What the callback of `chain.complete` is given. */
+/** What the callback of `chain.complete` receives. */
 export interface CurrentJob<Jobs extends JobDefinitions, S extends Store, AJob = Job> {
-  /** The job at which the chain stands. */
+  /** The current job of the chain. */
   readonly job: AJob
   /**
-   * Completes that job, whatever its state: the callback's writes, the jobs it adds and the settlement are there together
-   * or not at all. Its result is what the callback returns. Once; without it, nothing happens to the job.
+   * Completes that job, whatever its state. The callback's writes, the jobs it adds and the settlement commit together
+   * or not at all. The job's result is what the callback returns. Can be called once; without it, the job does not
+   * change.
    */
   complete<Result>(work: (inside: NoInfer<Completing<S, Jobs>>) => Result | Promise<Result>): Promise<Result>
 }
 
-/** A job and those that it was continued with. `Result` is what it can end with. */
+/** A job and its continuations. `Result` is what the chain can end with. */
 export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Result = unknown> {
-  /** The id that it was asked for by: of its first job, or of any of its jobs. */
+  /** The id given to `queue.chain`: that of its first job, or of any of its jobs. */
   readonly id: string
   readonly #host: ChainHost
 
@@ -66,81 +67,82 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
   }
 
   /**
-   * What the last job of the chain returned, as soon as the chain has ended; throws if that one failed, was cancelled or
-   * removed. Waits by push, through all jobs that the chain goes on with.
+   * Resolves to what the last job of the chain returned when the chain ends; throws if that job failed, was cancelled
+   * or removed. Waits by events, through all continuations.
    */
   result(options: ResultOptions = {}): Promise<Result> {
-    return this.#do(() => chainResult(this.#host.desk, this.id, this.#host.queue, options)) as Promise<Result>
+    return this.#call(() => chainResult(this.#host.operations, this.id, this.#host.queue, options)) as Promise<Result>
   }
 
-  /** Its jobs by page, in order, as they stand; those that were removed are missing. */
+  /** Its jobs by page, in order; removed jobs are missing. */
   jobs(options: WithTransaction<S, PageWish>): Promise<JobPage<AJob>>
   /** All of them at once. */
   jobs(...options: TransactionArgument<S>): Promise<AJob[]>
   jobs(options: PageOptions & InTransaction = {}): Promise<unknown> {
-    return this.#do(async () => {
-      const { desk, queue } = this.#host
+    return this.#call(async () => {
+      const { operations, queue } = this.#host
       const { tx, rest } = splitTransaction(options, 'chain.jobs')
-      const page = pageIn(rest, 'chain.jobs')
-      const way = desk.way(tx)
-      const handle = (record: JobRecord): AJob => new Job(desk, record) as AJob
-      if (page === undefined) return (await chainJobs(way, this.id, queue)).map(handle)
-      const { items, cursor } = await chainPage(way, this.id, queue, pageQuery(page, 'chain.jobs'))
+      const page = requestedPage(rest, 'chain.jobs')
+      const session = operations.way(tx)
+      const handle = (record: JobRecord): AJob => new Job(operations, record) as AJob
+      if (page === undefined) return (await chainJobs(session, this.id, queue)).map(handle)
+      const { items, cursor } = await chainPage(session, this.id, queue, pageQuery(page, 'chain.jobs'))
       return { jobs: items.map(handle), ...(cursor !== undefined && { cursor }) }
     })
   }
 
   /**
-   * The state of the job at which it stands: a chain goes on as long as that is unfinished, and ended as that did. A method,
-   * since it has to be read. Rejects with `JOB_NOT_FOUND` if none of its jobs is there.
+   * The state of its current job. The chain continues while that job is unfinished, and ends in that job's end state. A
+   * method, because it reads the store. Rejects with `JOB_NOT_FOUND` if none of its jobs exists.
    */
   state(...options: TransactionArgument<S>): Promise<JobState> {
-    return this.#do(async () => {
-      const way = this.#host.desk.way(transactionIn(options[0], 'chain.state'))
-      return (await lastJob(way, this.id, this.#host.queue)).state
+    return this.#call(async () => {
+      const session = this.#host.operations.way(transactionIn(options[0], 'chain.state'))
+      return (await lastJob(session, this.id, this.#host.queue)).state
     })
   }
 
-  /** Cancels the job at which it stands, and so the chain, for a `reason` if one is given; false if it had ended. */
+  /** Cancels its current job, and so the chain, with a `reason` if given; false if the chain had ended. */
   cancel(...options: [options?: WithTransaction<S, Pick<CancelOptions, 'reason'>>]): Promise<boolean> {
-    return this.#do(async () => {
-      const { desk, queue } = this.#host
-      const { reason, rest } = reasonIn(options[0], 'chain.cancel')
-      const way = desk.way(transactionIn(rest, 'chain.cancel'))
-      for (let seen: string | undefined; ;) {
-        const last = await lastJob(way, this.id, queue)
-        if (last.id === seen) return false
-        seen = last.id
-        if ((await stepwise(desk.acting(last.id, (job) => cancel(job, reason), way, last))).done) return true // else it went on meanwhile
+    return this.#call(async () => {
+      const { operations, queue } = this.#host
+      const { reason, rest } = splitReason(options[0], 'chain.cancel')
+      const session = operations.way(transactionIn(rest, 'chain.cancel'))
+      for (let previous: string | undefined; ;) {
+        const last = await lastJob(session, this.id, queue)
+        if (last.id === previous) return false
+        previous = last.id
+        if ((await stepwise(operations.decideAndCommit(last.id, (job) => cancel(job, reason), session, last))).done)
+          return true // otherwise the chain continued meanwhile
       }
     })
   }
 
   /**
-   * Removes its jobs; answers how many there were. Refused while others wait for it, which `details.dependents` lists;
-   * `cascade`: removes them as well.
+   * Removes its jobs; returns how many there were. Throws while other jobs wait for it, listed in `details.dependents`;
+   * `cascade`: removes those too.
    */
   remove(...options: CascadeArgument<S>): Promise<number> {
-    return this.#do(async () => {
-      const { cascade, rest } = cascadeIn(options[0], 'chain.remove')
-      const { desk, queue } = this.#host
-      return removeChain(desk, desk.way(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
+    return this.#call(async () => {
+      const { cascade, rest } = splitCascade(options[0], 'chain.remove')
+      const { operations, queue } = this.#host
+      return removeChain(operations, operations.way(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
     })
   }
 
-  async #do<T>(work: () => Promise<T>): Promise<T> {
+  async #call<T>(work: () => Promise<T>): Promise<T> {
     this.#host.refuseClosed()
     return work()
   }
 
   /**
-   * Settles the job at which the chain stands without a worker, in one transaction where the store has them. A worker
-   * that is running it learns of it by its signal: `completed-elsewhere`. Rejects with `JOB_NOT_FOUND` or, if the chain has
+   * Settles the current job of the chain without a worker, in one transaction if the store has them. A worker that is
+   * running the job gets an aborted signal: `completed-elsewhere`. Rejects with `JOB_NOT_FOUND` or, if the chain has
    * ended, `INVALID_STATE`.
    *
    * ```ts
    * await queue.chain(id).complete(async ({ job, complete }) => {
-   *   if (job.name === 'await-approval') await complete(async ({ continueWith }) => void (await continueWith('publish')))
+   * if (job.name === 'await-approval') await complete(async ({ continueWith }) => void (await continueWith('publish')))
    * })
    * ```
    */
@@ -153,14 +155,14 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
     if (typeof work !== 'function') {
       throw new MillraceError('INVALID_OPTION', 'chain.complete takes a function: async ({ job, complete }) => ….')
     }
-    const given: Tx = transactionIn(options[0], 'chain.complete')
+    const userTx: Tx = transactionIn(options[0], 'chain.complete')
     const run = work as unknown as (current: CurrentJob<JobDefinitions, Store>) => T | Promise<T>
-    if (given !== undefined) {
+    if (userTx !== undefined) {
       refuseWithout(store)
-      const open = new OpenTransaction(store, given, connect(store).outcomes)
+      const open = new OpenTransaction(store, userTx, connect(store).outcomes)
       return runInside({ open }, async () => {
         try {
-          return await new Completion(this.#host, this.id, given).run(run)
+          return await new Completion(this.#host, this.id, userTx).run(run)
         } finally {
           await open.over()
         }
@@ -171,28 +173,28 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
   }
 }
 
-/** One call of `complete`, inside its transaction where there is one. */
+/** One call of `complete`, inside its transaction if there is one. */
 class Completion {
   readonly #host: ChainHost
   readonly #id: string
-  /** The user's own transaction. */
-  readonly #given: Tx
-  readonly #way: Session
+  /** The user transaction. */
+  readonly #userTx: Tx
+  readonly #session: Session
   #called = false
   #ended = false
   #running: Promise<unknown> | undefined
 
-  constructor(host: ChainHost, id: string, given?: Tx) {
+  constructor(host: ChainHost, id: string, userTx?: Tx) {
     this.#host = host
     this.#id = id
-    this.#given = given
-    this.#way = host.desk.way()
+    this.#userTx = userTx
+    this.#session = host.operations.way()
   }
 
   async run<T>(work: (current: CurrentJob<JobDefinitions, Store>) => T | Promise<T>): Promise<T> {
-    const record = await this.#hold()
+    const record = await this.#lockCurrent()
     const current: CurrentJob<JobDefinitions, Store> = {
-      job: new Job(this.#host.desk, record),
+      job: new Job(this.#host.operations, record),
       complete: (inner) => {
         const done = this.#complete(record, inner)
         this.#running = done.catch(() => {})
@@ -205,20 +207,20 @@ class Completion {
     return value
   }
 
-  /** The job at which the chain stands, kept from others while the transaction is open. */
-  async #hold(): Promise<JobRecord> {
+  /** The current job of the chain, locked while the transaction is open. */
+  async #lockCurrent(): Promise<JobRecord> {
     for (let races = 0; races < RACES; races++) {
-      const record = await this.#last()
-      if (!this.#way.within) return record
-      const verdict = await this.#way.commit([lock(record, false)])
+      const record = await this.#readCurrent()
+      if (!this.#session.within) return record
+      const verdict = await this.#session.commit([lock(record, false)])
       if (verdict.ok) return record
     }
-    throw notFound(this.#id, this.#host.queue)
+    throw chainNotFound(this.#id, this.#host.queue)
   }
 
-  async #last(): Promise<JobRecord> {
-    const record = await lastJob(this.#way, this.#id, this.#host.queue)
-    if (isFinished(record.state)) throw hasEnded(this.#id, record)
+  async #readCurrent(): Promise<JobRecord> {
+    const record = await lastJob(this.#session, this.#id, this.#host.queue)
+    if (isFinished(record.state)) throw chainEnded(this.#id, record)
     return record
   }
 
@@ -231,13 +233,13 @@ class Completion {
     if (this.#called) throw outOfOrder('complete was called twice for one job')
     this.#called = true
     try {
-      if (!this.#way.within || this.#given !== undefined)
-        return await this.#settle(record, this.#way, this.#given, work)
-      // Caught by the caller, an error undoes the callback's writes and no more.
+      if (!this.#session.within || this.#userTx !== undefined)
+        return await this.#settle(record, this.#session, this.#userTx, work)
+      // A savepoint: if the caller catches an error, only the callback's writes are rolled back.
       return await transactionOn(
         this.#host.store,
         () => {},
-        (tx) => this.#settle(record, this.#host.desk.way(), tx, work),
+        (tx) => this.#settle(record, this.#host.operations.way(), tx, work),
       )
     } catch (error) {
       this.#called = false
@@ -247,60 +249,69 @@ class Completion {
 
   async #settle<Result>(
     record: JobRecord,
-    way: Session,
+    session: Session,
     tx: Tx,
     work: (inside: Completing<Store, JobDefinitions>) => Result | Promise<Result>,
   ): Promise<Result> {
     const { adder } = this.#host
-    const successors = new FollowUps(adder, record, way.within ? (prepared) => adder.send(prepared, way) : undefined)
-    const value = await work({ ...(way.within && { tx }), ...successors.planning() })
-    await successors.close()
-    const result = await this.#result(record, value, successors.goesOn)
-    await this.#land(record, successors, result, way)
+    const followUps = new FollowUps(
+      adder,
+      record,
+      session.within ? (prepared) => adder.send(prepared, session) : undefined,
+    )
+    const value = await work({ ...(session.within && { tx }), ...followUps.planning() })
+    await followUps.close()
+    const result = await this.#result(record, value, followUps.goesOn)
+    await this.#commit(record, followUps, result, session)
     return value
   }
 
-  /** The result as text, if the declared schema takes it. None is asked of a job whose chain goes on. */
+  /** The result as JSON, if the declared schema accepts it. A job whose chain continues needs none. */
   async #result({ id, name }: JobRecord, value: unknown, goesOn: boolean): Promise<Returned['result']> {
     const schema = this.#host.jobs?.[name]?.output
-    const said = schema === undefined ? undefined : await validate(schema, value)
-    if (said?.ok === false) {
+    const validation = schema === undefined ? undefined : await validate(schema, value)
+    if (validation?.ok === false) {
       if (goesOn && value === undefined) return undefined
-      throw new MillraceError('INVALID_RESULT', `The result for job ${id} was refused: ${said.issues.join('; ')}`, {
-        details: { id, issues: said.issues },
-      })
+      throw new MillraceError(
+        'INVALID_RESULT',
+        `The result for job ${id} was refused: ${validation.issues.join('; ')}`,
+        {
+          details: { id, issues: validation.issues },
+        },
+      )
     }
-    const result = said === undefined ? value : said.value
+    const result = validation === undefined ? value : validation.value
     return result === undefined ? undefined : encodeJson(result, 'result')
   }
 
-  async #land(first: JobRecord, successors: FollowUps, result: Returned['result'], way: Session): Promise<void> {
+  async #commit(first: JobRecord, followUps: FollowUps, result: Returned['result'], session: Session): Promise<void> {
     let record = first
     for (let races = 0; races < RACES; races++) {
-      const outcome = successors.with(result)
+      const outcome = followUps.with(result)
       const changes = complete(record, outcome)
-      if (isDenied(changes)) throw hasEnded(this.#id, record)
-      const said = await way.commit(changes)
-      const full = !said.ok && said.why === 'full' && way.within
-      const verdict = full ? await stepwise(withOverflow(way, changes, said)) : said
+      if (isDenied(changes)) throw chainEnded(this.#id, record)
+      const firstVerdict = await session.commit(changes)
+      const full = !firstVerdict.ok && firstVerdict.why === 'full' && session.within
+      const verdict = full ? await stepwise(withOverflow(session, changes, firstVerdict)) : firstVerdict
       if (verdict.ok) return
       const own = verdict.id === record.id
-      const standing = own && verdict.why === 'fence' ? await way.get(record.id) : undefined
-      if (standing !== undefined) {
-        record = standing // somebody moved it in between: judged anew
+      const current = own && verdict.why === 'fence' ? await session.get(record.id) : undefined
+      if (current !== undefined) {
+        record = current // another writer moved it: decide again
         continue
       }
-      if (own && (verdict.why === 'missing' || verdict.why === 'fence')) throw notFound(this.#id, record.queue)
-      if (outcome.continuation !== undefined && way.within) throw cannotContinue(record, outcome.continuation, verdict)
-      const seen = record
-      const failed = await successors.sortOut((tried) => complete(seen, tried), way)
+      if (own && (verdict.why === 'missing' || verdict.why === 'fence')) throw chainNotFound(this.#id, record.queue)
+      if (outcome.continuation !== undefined && session.within)
+        throw cannotContinue(record, outcome.continuation, verdict)
+      const decided = record
+      const failed = await followUps.sortOut((tried) => complete(decided, tried), session)
       if (failed !== undefined && 'error' in failed) throw failed.error
     }
-    throw notFound(this.#id, this.#host.queue)
+    throw chainNotFound(this.#id, this.#host.queue)
   }
 }
 
-function hasEnded(id: string, last: JobRecord): MillraceError {
+function chainEnded(id: string, last: JobRecord): MillraceError {
   return new MillraceError(
     'INVALID_STATE',
     `Chain ${id} has ended: its last job, ${last.id} ('${last.name}'), is ${last.state}. Only one that goes on can be completed.`,

@@ -1,87 +1,90 @@
-// queue/flows/cycles.ts: jobs that wait for one another for ever: refused before they do, and told of where they do already.
+// queue/flows/cycles.ts: finds jobs that wait for one another for ever: refuses such waits, explains existing ones.
 import type { Insert, NewEdge } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
 import { readDetails } from '../../store/read-pages.js'
 import { stepwise } from '../../store/maybe-sync.js'
 import type { JobDetails } from '../../store/store.js'
-import { READ } from '../operations/filter.js'
+import { READ_SIZE } from '../operations/filter.js'
 import type { Session } from '../../store/session.js'
 
-/** What looking for cycles needs of the store. */
-type Look = Pick<Session, 'details' | 'getAll'>
+/** What the search for cycles uses of a session. */
+type Reader = Pick<Session, 'details' | 'getAll'>
 
-/** Jobs that a text names at most. */
-const NAMED = 10
+/** Maximum number of jobs that a text names. */
+const MAX_NAMED = 10
 
 /**
- * The jobs over which the chain of a job would wait for itself, if that job waited for others: each waits for the chain of
- * the next, and the last is the first again. Undefined if there are none. `planned` are jobs that come to be with the wait.
+ * Finds the cycle that would exist if a job waited for `targets`: each job in it waits for the chain of the next, and
+ * the last is the first again. Undefined if there is none. `planned` are jobs that the same commit inserts.
  *
- * It is looked for among those who wait for the job, and not among those it would wait for: mostly nobody, or one parent.
+ * Searches among the dependents of the job, not among its targets: mostly there are none, or one parent.
  */
 export async function findCycle(
-  way: Look,
+  session: Reader,
   job: Pick<JobRecord, 'id' | 'chainId'>,
   targets: readonly string[],
   planned: readonly Insert[] = [],
   known?: JobDetails,
 ): Promise<readonly string[] | undefined> {
-  const ways = throughPlanned(targets, planned)
-  const own = [job.id, job.chainId].find((id) => ways.has(id))
-  if (own !== undefined) return [job.id, ...wayTo(own, ways), job.id]
-  const details = known ?? (await way.details({ jobs: [job.id], parts: ['dependents', 'kin'] })).jobs[0]
-  // Nobody waits for it, and it is alone in its chain.
+  const paths = pathsThroughPlanned(targets, planned)
+  const direct = [job.id, job.chainId].find((id) => paths.has(id))
+  if (direct !== undefined) return [job.id, ...plannedPathTo(direct, paths), job.id]
+  const details = known ?? (await session.details({ jobs: [job.id], parts: ['dependents', 'kin'] })).jobs[0]
+  // No job waits for it, and it is alone in its chain.
   if (details === undefined || (!details.kin && !details.dependents.some(({ state }) => state === 'open'))) {
     return undefined
   }
-  const fresh = new Set(planned.map((insert) => insert.job.id))
-  const stored = [...ways.keys()].filter((id) => !fresh.has(id))
-  const chains = await chainsOf(way, stored)
+  const plannedIds = new Set(planned.map((insert) => insert.job.id))
+  const stored = [...paths.keys()].filter((id) => !plannedIds.has(id))
+  const chains = await targetsByChain(session, stored)
   const itself = chains.get(job.chainId)
-  if (itself !== undefined) return [job.id, ...wayTo(itself, ways), job.id]
-  const found = await upwards(way, job, chains, details)
-  return found && [job.id, ...wayTo(found.waitedFor, ways), ...found.back]
+  if (itself !== undefined) return [job.id, ...plannedPathTo(itself, paths), job.id]
+  const found = await searchDependents(session, job, chains, details)
+  return found && [job.id, ...plannedPathTo(found.target, paths), ...found.back]
 }
 
-/** The same for a job that is to come to be with others, and waits for some of them. */
+/** The same for a job that is inserted together with others and waits for some of them. */
 export function cycleAmong(id: string, planned: readonly Insert[]): readonly string[] | undefined {
   const edges = planned.find(({ job }) => job.id === id)?.edges ?? []
-  const ways = throughPlanned(
+  const paths = pathsThroughPlanned(
     edges.map(({ on }) => on),
     planned,
   )
-  return ways.has(id) ? [id, ...wayTo(id, ways), id] : undefined
+  return paths.has(id) ? [id, ...plannedPathTo(id, paths), id] : undefined
 }
 
-/** What is waited for, by id, and the planned job by which it is; undefined: by the job that is looked at. */
-type Ways = ReadonlyMap<string, string | undefined>
+/** What is waited for, by id, each with the planned job that waits for it; undefined: the job under test itself. */
+type Paths = ReadonlyMap<string, string | undefined>
 
-/** The planned jobs through which something is waited for, from the first on. */
-function wayTo(id: string, ways: Ways): readonly string[] {
+/** The planned jobs on the path to what is waited for, first one first. */
+function plannedPathTo(id: string, paths: Paths): readonly string[] {
   const path: string[] = []
-  for (let by = ways.get(id); by !== undefined; by = ways.get(by)) path.push(by)
+  for (let via = paths.get(id); via !== undefined; via = paths.get(via)) path.push(via)
   return path.toReversed()
 }
 
-function throughPlanned(targets: readonly string[], planned: readonly Insert[]): Ways {
+function pathsThroughPlanned(targets: readonly string[], planned: readonly Insert[]): Paths {
   const byId = new Map(planned.map((insert) => [insert.job.id, insert]))
-  const ways = new Map<string, string | undefined>()
-  const open: { readonly on: string; readonly by: string | undefined }[] = targets.map((on) => ({ on, by: undefined }))
-  for (let at = 0; at < open.length; at++) {
-    const { on, by } = open[at]!
-    if (ways.has(on)) continue
-    ways.set(on, by)
-    for (const edge of byId.get(on)?.edges ?? []) open.push({ on: edge.on, by: on })
+  const paths = new Map<string, string | undefined>()
+  const frontier: { readonly on: string; readonly via: string | undefined }[] = targets.map((on) => ({
+    on,
+    via: undefined,
+  }))
+  for (let at = 0; at < frontier.length; at++) {
+    const { on, via } = frontier[at]!
+    if (paths.has(on)) continue
+    paths.set(on, via)
+    for (const edge of byId.get(on)?.edges ?? []) frontier.push({ on: edge.on, via: on })
   }
-  return ways
+  return paths
 }
 
-/** The chains that some jobs belong to, and the job by which each is known. */
-async function chainsOf(way: Look, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
+/** The chains of these jobs, each with the first of the jobs in it. */
+async function targetsByChain(session: Reader, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
   const chains = new Map<string, string>()
-  for (let from = 0; from < ids.length; from += READ) {
-    for (const record of await way.getAll(ids.slice(from, from + READ))) {
+  for (let from = 0; from < ids.length; from += READ_SIZE) {
+    for (const record of await session.getAll(ids.slice(from, from + READ_SIZE))) {
       if (record !== undefined && !chains.has(record.chainId)) chains.set(record.chainId, record.id)
     }
   }
@@ -89,49 +92,49 @@ async function chainsOf(way: Look, ids: readonly string[]): Promise<ReadonlyMap<
 }
 
 /**
- * Goes from a job to those who wait for its chain, and to those who wait for theirs, until one is found that is waited for itself: the
- * job that it is known by, and the way from it back to the job.
+ * Walks from a job to the dependents of its chain, and on to their dependents, until one is in a chain of `chains`.
+ * Returns the target in that chain, and the path from the dependent back to the job.
  */
-async function upwards(
-  way: Look,
+async function searchDependents(
+  session: Reader,
   job: Pick<JobRecord, 'id'>,
   chains: ReadonlyMap<string, string>,
   details: JobDetails,
-): Promise<{ readonly waitedFor: string; readonly back: readonly string[] } | undefined> {
-  /** For whom each of them waits. */
-  const before = new Map<string, string>()
+): Promise<{ readonly target: string; readonly back: readonly string[] } | undefined> {
+  /** For each dependent, the job it waits for. */
+  const waitsFor = new Map<string, string>()
   for (let level: readonly JobDetails[] = [details]; level.length > 0;) {
     const next: string[] = []
     for (const { id, dependents } of level) {
       for (const { dependent, state } of dependents) {
-        if (state !== 'open' || before.has(dependent) || dependent === job.id) continue
-        before.set(dependent, id)
+        if (state !== 'open' || waitsFor.has(dependent) || dependent === job.id) continue
+        waitsFor.set(dependent, id)
         next.push(dependent)
       }
     }
     const found: JobDetails[] = []
-    for (let from = 0; from < next.length; from += READ) {
-      const ids = next.slice(from, from + READ)
-      for (const record of await way.getAll(ids)) {
-        const waitedFor = record === undefined ? undefined : chains.get(record.chainId)
-        if (waitedFor !== undefined) return { waitedFor, back: backTo(record!.id, before) }
+    for (let from = 0; from < next.length; from += READ_SIZE) {
+      const ids = next.slice(from, from + READ_SIZE)
+      for (const record of await session.getAll(ids)) {
+        const target = record === undefined ? undefined : chains.get(record.chainId)
+        if (target !== undefined) return { target, back: pathTo(record!.id, waitsFor) }
       }
-      found.push(...(await stepwise(readDetails(way, { jobs: ids, parts: ['dependents'] }))))
+      found.push(...(await stepwise(readDetails(session, { jobs: ids, parts: ['dependents'] }))))
     }
     level = found
   }
   return undefined
 }
 
-function backTo(from: string, before: ReadonlyMap<string, string>): string[] {
+function pathTo(from: string, waitsFor: ReadonlyMap<string, string>): string[] {
   const path: string[] = []
-  for (let id: string | undefined = from; id !== undefined; id = before.get(id)) path.push(id)
+  for (let id: string | undefined = from; id !== undefined; id = waitsFor.get(id)) path.push(id)
   return path
 }
 
-/** Refuses a wait that would never end. */
+/** Throws if a wait would never end. */
 export async function refuseCycle(
-  way: Look,
+  session: Reader,
   call: string,
   job: JobRecord,
   edges: readonly NewEdge[],
@@ -139,7 +142,7 @@ export async function refuseCycle(
   known?: JobDetails,
 ): Promise<void> {
   const cycle = await findCycle(
-    way,
+    session,
     job,
     edges.map(({ on }) => on),
     planned,
@@ -151,10 +154,11 @@ export async function refuseCycle(
   })
 }
 
-/** Who waits for whom, for people. */
+/** Describes a cycle, for people. */
 export function describeCycle(cycle: readonly string[]): string {
   const [first, ...rest] = cycle
   if (rest.length === 1) return `${first} waits for its own chain`
-  const named = rest.length <= NAMED ? rest : [...rest.slice(0, NAMED - 1), `${rest.length - NAMED} more`, rest.at(-1)!]
+  const named =
+    rest.length <= MAX_NAMED ? rest : [...rest.slice(0, MAX_NAMED - 1), `${rest.length - MAX_NAMED} more`, rest.at(-1)!]
   return `${first} waits for ${named.join(', which waits for ')}`
 }

@@ -1,4 +1,4 @@
-// queue/flows/follow-ups.ts: the jobs that a settlement brings with it: those added in the same commit, and the chain's next.
+// queue/flows/follow-ups.ts: the jobs that a settlement adds in the same commit, and the continuation of its chain.
 import type { Insert } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
@@ -8,7 +8,7 @@ import { keepsRunsAway } from '../../job/schedule.js'
 import { stepwise } from '../../store/maybe-sync.js'
 import type { GivenBy, Refused, Store, Verdict } from '../../store/store.js'
 import type { Adder, Prepared } from '../add.js'
-import { NO_OPTIONS, noRoom } from '../add.js'
+import { NO_OPTIONS, queueFull } from '../add.js'
 import type { JobDefinitions, NameOf } from '../define.js'
 import { refuseWrongNext } from './chain-types.js'
 import type { AddOptions } from '../add-options.js'
@@ -16,97 +16,100 @@ import { Overflow } from '../settings/overflow.js'
 import type { OverflowSession } from '../settings/overflow.js'
 import type { InputFor } from '../queue-types.js'
 
-/** A job that will be there when its commit is. */
+/** A job that exists once its commit is durable. */
 export interface Planned {
-  /** Its id; where a job with the same dedup key stands already, that one's. */
+  /** Its id; if a job with the same dedup key already exists, the id of that job. */
   readonly id: string
 }
 
-/** What `add` and `continueWith` take after the name. Data may be left out where undefined is data. */
+/** The arguments of `add` and `continueWith` after the name. Data may be omitted if its type allows undefined. */
 export type PlanArguments<Input> = undefined extends Input
   ? [data?: Input, options?: AddOptions]
   : [data: Input, options?: AddOptions]
 
-/** Adds jobs that are there if, and only if, this settlement is. */
+/** Adds jobs in the commit of the settlement: they exist if and only if the settlement does. */
 export interface Planning<Jobs extends JobDefinitions, Next extends NameOf<Jobs> = NameOf<Jobs>> {
   /**
-   * Adds a child to the same queue, in the same commit. Where a job with its id or dedup key stands already, that one is
-   * meant, as with `queue.add`; stores without transactions find out when the job settles, and cannot replace there.
+   * Adds a child to the same queue, in the same commit. A duplicate, by id or dedup key, resolves to the existing job,
+   * as with `queue.add`. Stores without transactions find duplicates when the job settles, and cannot replace there.
    */
   add<Name extends NameOf<Jobs>>(name: Name, ...args: PlanArguments<InputFor<Jobs, Name>>): Promise<Planned>
   /**
-   * Continues the chain with a job in the same queue, in the same commit; once. Who waits for the chain waits for it. Takes
-   * the names in `next` of the job's declaration, if it has one.
+   * Continues the chain with a job in the same queue, in the same commit; once. Jobs that wait for the chain wait for
+   * it too. Takes the names in `next` of the job's declaration, if declared.
    */
   continueWith<Name extends Next>(name: Name, ...args: PlanArguments<InputFor<Jobs, Name>>): Promise<Planned>
 }
 
-/** What a callback that runs in a transaction is given: the transaction, where the store has any. */
+/** What a callback that runs in a transaction receives: the transaction, if the store has them. */
 export type Inside<S extends Store> = [GivenBy<S>] extends [never]
   ? object
   : unknown extends GivenBy<S>
-    ? { readonly tx?: unknown } // of a store that is not known, which may have none
+    ? { readonly tx?: unknown } // an unknown store may have no transactions
     : { readonly tx: GivenBy<S> }
 
-/** What the callback of `complete` is given. */
+/** What the callback of `complete` receives. */
 export type Completing<
   S extends Store,
   Jobs extends JobDefinitions,
   Next extends NameOf<Jobs> = NameOf<Jobs>,
 > = Inside<S> & Planning<Jobs, Next>
 
-/** Sends a job within the transaction that is open; undefined on stores that have none. */
+/** Sends a job within the open transaction; undefined on stores without transactions. */
 export type SendNow = ((prepared: Prepared) => Promise<Planned>) | undefined
 
-/** Gathers what the callback of one `complete` asks for. Without a transaction, it leaves with the settlement. */
+/** Collects the jobs that the callback of one `complete` adds. Without a transaction, the settlement inserts them. */
 export class FollowUps {
   readonly #adder: Adder
   readonly #job: JobRecord
   readonly #sendNow: SendNow
-  readonly #beside: () => readonly Prepared[]
+  readonly #otherJobs: () => readonly Prepared[]
   readonly #pending = new Set<Promise<unknown>>()
   #also: Prepared[] = []
   #continuation: Prepared | undefined
   #continued = false
   #closed = false
-  /** What is dropped for them. */
-  readonly #room = new Overflow()
-  /** Jobs that stand in place of planned ones, by the ids of these. */
-  readonly #instead = new Map<string, string>()
+  /** The jobs to drop for them. */
+  readonly #overflow = new Overflow()
+  /** Existing jobs in place of planned ones, by the id of the planned job. */
+  readonly #existing = new Map<string, string>()
 
-  /** `beside`: what else is to be added with the settlement. */
-  constructor(adder: Adder, job: JobRecord, sendNow: SendNow, beside: () => readonly Prepared[] = () => []) {
+  /** `otherJobs`: further jobs that are inserted with the settlement. */
+  constructor(adder: Adder, job: JobRecord, sendNow: SendNow, otherJobs: () => readonly Prepared[] = () => []) {
     this.#adder = adder
     this.#job = job
     this.#sendNow = sendNow
-    this.#beside = beside
+    this.#otherJobs = otherJobs
   }
 
-  /** Jobs that are to be inserted with the settlement. */
+  /** The jobs to insert with the settlement. */
   get also(): readonly Prepared[] {
     return this.#also
   }
 
-  /** What the callback is given. Getters would do, but these are called without their object. */
+  /** What the callback receives. Closures, not methods, because callers destructure them. */
   planning(): Planning<JobDefinitions> {
     return {
-      add: (name, ...args) => this.#take('add', () => this.#add(name, args[0], args[1] ?? NO_OPTIONS)),
+      add: (name, ...args) => this.#track('add', () => this.#add(name, args[0], args[1] ?? NO_OPTIONS)),
       continueWith: (name, ...args) =>
-        this.#take('continueWith', () => this.#continue(name, args[0], args[1] ?? NO_OPTIONS)),
+        this.#track('continueWith', () => this.#continue(name, args[0], args[1] ?? NO_OPTIONS)),
     }
   }
 
-  /** The callback has ended: waits for those it did not wait for, and rejects if one of them fails, or would wait for ever. */
+  /**
+   * Called when the callback has ended. Waits for calls that the callback did not await; rejects if one of them fails,
+   * or if the continuation would wait in a cycle.
+   */
   async close(): Promise<void> {
     this.#closed = true
     await Promise.all(this.#pending)
     const next = this.#continuation?.insert
     if (next === undefined || next.edges.length === 0) return
-    const planned = [...this.#beside(), ...this.#also]
+    const planned = [...this.#otherJobs(), ...this.#also]
     await this.#adder.refuseCycle(`continueWith('${next.job.name}')`, this.#job, next.edges, planned)
   }
 
-  /** Whether the chain goes on: the job may then end without a result of its own. */
+  /** Whether the chain continues: the job may then end without a result of its own. */
   get goesOn(): boolean {
     return this.#continuation !== undefined
   }
@@ -116,7 +119,7 @@ export class FollowUps {
     return this.#pending.size > 0
   }
 
-  /** These and those of another, which may carry the chain on, as one. */
+  /** Combines these with others, which may contain the continuation. */
   and(others: FollowUps): FollowUps {
     const all = new FollowUps(this.#adder, this.#job, undefined)
     all.#also = [...this.#also, ...others.#also]
@@ -124,51 +127,52 @@ export class FollowUps {
     return all
   }
 
-  /** Whether the store refused them over a job that was to be dropped for one of them. */
+  /** Whether the store refused the commit because of a job that was to be dropped. */
   drops(verdict: Verdict & { ok: false }): boolean {
-    return this.#room.isAbout(verdict)
+    return this.#overflow.isAbout(verdict)
   }
 
-  /** The job that came to be in place of a planned one: itself, unless another stood already. */
+  /** The id of the job that exists for a planned one: its own, unless there was a duplicate. */
   standing(id: string): string {
-    return this.#instead.get(id) ?? id
+    return this.#existing.get(id) ?? id
   }
 
   /** The outcome with all of them. */
   with(result: Returned['result']): Returned {
-    const also = [...this.#room.changes, ...this.#also.map(({ insert }) => insert)]
+    const also = [...this.#overflow.changes, ...this.#also.map(({ insert }) => insert)]
     const continuation = this.#continuation?.insert
     if (continuation === undefined) return { kind: 'returned', result, also }
     return { kind: 'returned', result, also, continuation: continueChain(this.#job, continuation) }
   }
 
   /**
-   * The store refused a settlement over one of these jobs. Leaves out those that stand already, where that is as good, and
-   * makes room where groups say so; answers what `queue.add` would have thrown otherwise, or what the store says of the job
-   * itself if that is not as it was seen. Rejects only if the store gives no answer.
+   * Resolves a settlement that the store refused because of one of these jobs. Leaves out duplicates where the existing
+   * job is as good, and drops jobs of full groups with `drop-oldest`. Returns the error that `queue.add` would throw,
+   * or, if the settled job itself was moved, the store's refusal; undefined if the settlement can be sent again.
+   * Rejects only if the store does not respond.
    */
   async sortOut(
     decide: (outcome: Returned) => Decision,
-    way: OverflowSession,
+    session: OverflowSession,
   ): Promise<{ readonly error: unknown } | { readonly moved: Refused } | undefined> {
     const kept: Prepared[] = []
-    this.#room.clear()
+    this.#overflow.clear()
     for (const each of this.#also) {
-      const refused = await this.#probe(kept, each, decide, way)
+      const refused = await this.#probe(kept, each, decide, session)
       if (refused === undefined) {
         kept.push(each)
         continue
       }
       if (this.#isMoved(refused)) return { moved: refused }
-      if (refused.why === 'full') return { error: noRoom(each.insert, refused.job) }
+      if (refused.why === 'full') return { error: queueFull(each.insert, refused.job) }
       try {
-        this.#instead.set(each.insert.job.id, (await this.#adder.handle(each, refused)).id)
+        this.#existing.set(each.insert.job.id, (await this.#adder.handle(each, refused)).id)
       } catch (error) {
         return { error }
       }
     }
     const last = this.#continuation
-    const refused = last === undefined ? undefined : await this.#probe(kept, last, decide, way)
+    const refused = last === undefined ? undefined : await this.#probe(kept, last, decide, session)
     if (refused !== undefined) {
       return this.#isMoved(refused) ? { moved: refused } : { error: cannotContinue(this.#job, last!.insert, refused) }
     }
@@ -176,36 +180,41 @@ export class FollowUps {
     return undefined
   }
 
-  /** What the store has against a job after those kept, if anything, once there is as much room as can be made. */
+  /** The reason why the store refuses a job after the kept ones, if any, once all droppable jobs are dropped. */
   async #probe(
     kept: readonly Prepared[],
     { insert }: Prepared,
     decide: (outcome: Returned) => Decision,
-    way: OverflowSession,
+    session: OverflowSession,
   ): Promise<Refused | undefined> {
-    // The group that asks ends with a job whose id is taken for certain, so that it never lands.
-    const taken: Insert = { kind: 'insert', job: { ...insert.job, id: this.#job.id, dedup: undefined }, edges: [] }
+    // The probe ends with an insert whose id certainly exists, so the group is never applied.
+    const conflicting: Insert = {
+      kind: 'insert',
+      job: { ...insert.job, id: this.#job.id, dedup: undefined },
+      edges: [],
+    }
     const inserts = [...kept.map((each) => each.insert), insert]
     for (;;) {
-      const also = [...this.#room.changes, ...inserts, taken]
+      const also = [...this.#overflow.changes, ...inserts, conflicting]
       const group = decide({ kind: 'returned', result: undefined, also })
       if (isDenied(group)) return undefined
-      const verdict = await way.commit(group)
-      // One that was to be dropped and is not there any more comes up again when all is sent.
-      if (verdict.ok || this.#room.isAbout(verdict)) return undefined
+      const verdict = await session.commit(group)
+      // A dropped job that is gone is found again when all changes are sent.
+      if (verdict.ok || this.#overflow.isAbout(verdict)) return undefined
       if (this.#isMoved(verdict)) return verdict
-      const atItsEnd = verdict.id === this.#job.id && insert.job.id !== this.#job.id
-      if (atItsEnd) return undefined
-      if (verdict.why !== 'full' || !(await stepwise(this.#room.make(verdict, inserts, way)))) return verdict
+      const reachedEnd = verdict.id === this.#job.id && insert.job.id !== this.#job.id
+      if (reachedEnd) return undefined
+      if (verdict.why !== 'full' || !(await stepwise(this.#overflow.dropOldest(verdict, inserts, session))))
+        return verdict
     }
   }
 
-  /** Whether it is the job itself that the store has something against. */
+  /** Whether the refusal is about the settled job itself. */
   #isMoved({ why, id }: Refused): boolean {
     return id === this.#job.id && (why === 'fence' || why === 'missing')
   }
 
-  #take<T>(what: string, work: () => Promise<T>): Promise<T> {
+  #track<T>(what: string, work: () => Promise<T>): Promise<T> {
     if (this.#closed) return Promise.reject(outOfOrder(`${what} was called after the callback of complete had ended`))
     const done = work()
     this.#pending.add(done)
@@ -253,7 +262,7 @@ export class FollowUps {
   }
 }
 
-/** The error for a chain whose next job cannot be inserted. */
+/** The error for a continuation that cannot be inserted. */
 export function cannotContinue(job: JobRecord, { job: next }: Insert, verdict: Verdict & { ok: false }): MillraceError {
   const which = `continueWith('${next.name}') of job ${job.id}`
   switch (verdict.why) {
@@ -268,13 +277,13 @@ export function cannotContinue(job: JobRecord, { job: next }: Insert, verdict: V
         details: { id: verdict.id },
       })
     case 'full':
-      return noRoom({ kind: 'insert', job: next, edges: [] }, verdict.job)
+      return queueFull({ kind: 'insert', job: next, edges: [] }, verdict.job)
     default:
       return new MillraceError('STORE_UNAVAILABLE', `${which}: the store refused it (${verdict.why}).`)
   }
 }
 
-/** The error for a call that came twice, too late or too early. */
+/** The error for a call made twice, too late or too early. */
 export function outOfOrder(what: string): MillraceError {
   return new MillraceError('CALLED_OUT_OF_ORDER', `${what}.`)
 }

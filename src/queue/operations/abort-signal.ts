@@ -1,8 +1,8 @@
-// queue/operations/abort-signal.ts: signals that end a wait.
+// queue/operations/abort-signal.ts: abort signals that end a wait.
 import { MillraceError } from '../../job/errors.js'
 import { quote } from '../../job/quote.js'
 
-/** Refuses what is not a signal; one of another realm, or of a polyfill, is. */
+/** Throws if the value is not an AbortSignal; accepts those of other realms and polyfills. */
 export function checkAbortSignal(signal: AbortSignal | undefined, where: string): AbortSignal | undefined {
   const given: Partial<AbortSignal> | null | undefined = signal
   if (given === undefined) return undefined
@@ -10,16 +10,16 @@ export function checkAbortSignal(signal: AbortSignal | undefined, where: string)
   throw new MillraceError('INVALID_OPTION', `${where}: signal must be an AbortSignal, not ${quote(signal)}.`)
 }
 
-/** A wait that its caller may end. */
+/** A call whose wait the caller can end. */
 export interface Abortable {
   /**
-   * Ends the wait with the signal's reason. What has not been sent by then is not sent any more; what has been may still land.
-   * Default: none.
+   * Ends the wait with the signal's reason. Writes that have not left by then are not sent; those that have may still
+   * be applied. Default: none.
    */
   readonly signal?: AbortSignal
 }
 
-/** The signal that options name, and the options without it. */
+/** Separates the signal from the other options. */
 export function splitSignal<Options extends object>(
   options: Options & Abortable,
   where: string,
@@ -29,19 +29,19 @@ export function splitSignal<Options extends object>(
   return { signal: checkAbortSignal(signal, where), rest: rest as unknown as Options }
 }
 
-/** Throws the reason of a signal that has aborted. */
+/** Throws the reason of an aborted signal. */
 export function refuseAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted === true) throw signal.reason
 }
 
-/** What a promise comes to, or the signal's reason as soon as it aborts. */
+/** The promise's outcome, or the signal's reason as soon as it aborts. */
 export function orAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work
   return new Promise<T>((resolve, reject) => {
     const abort = (): void => reject(signal.reason)
     signal.addEventListener('abort', abort, { once: true })
-    const left = (): void => signal.removeEventListener('abort', abort)
-    work.then(resolve, reject).finally(left)
+    const cleanUp = (): void => signal.removeEventListener('abort', abort)
+    work.then(resolve, reject).finally(cleanUp)
     if (signal.aborted) abort()
   })
 }

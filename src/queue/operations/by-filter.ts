@@ -1,4 +1,4 @@
-// queue/operations/by-filter.ts: what is done with jobs of one queue, by id or by filter.
+// queue/operations/by-filter.ts: operations on jobs of one queue, by id or by filter.
 import { MillraceError } from '../../job/errors.js'
 import { jobStates } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
@@ -14,79 +14,92 @@ import type { JobFilter } from './filter.js'
 import type { UpdateOptions } from '../job.js'
 import type { Session } from '../../store/session.js'
 
-/** The queue whose jobs are meant, and the way to them. */
-export interface Place {
+/** The queue of a call, its operations and its session. */
+export interface QueueScope {
   readonly queue: string
-  readonly desk: JobOperations
-  readonly way: Session
+  readonly operations: JobOperations
+  readonly session: Session
 }
 
-/** Wishes that the rules judge by the job alone, and the states in which they can come true. */
-const wishes = {
+/** Operations that depend on the job's record alone, and the states they apply to. */
+const plainOperations = {
   retry: { decide: retry, states: ['failed', 'cancelled'] },
   promote: { decide: promote, states: ['delayed'] },
 } as const satisfies Record<string, { decide: (job: JobRecord) => Decision; states: readonly JobState[] }>
 
-/** The job, if it is one of this queue. */
-export function* ownJob({ queue, desk, way }: Place, id: string): Steps<JobRecord> {
-  const record = yield* desk.reading(checkName(id, 'job id'), way)
+/** The record of a job of this queue; throws if it is in another. */
+export function* ownJob({ queue, operations, session }: QueueScope, id: string): Steps<JobRecord> {
+  const record = yield* operations.readSteps(checkName(id, 'job id'), session)
   if (record.queue === queue) return record
   throw new MillraceError('JOB_NOT_FOUND', `Job ${id} is not in queue '${queue}' but in '${record.queue}'.`, {
     details: { id, queue: record.queue },
   })
 }
 
-/** Does it to a job, and answers whether that changed anything; or to all jobs that match, and answers to how many. */
-export function* wish(place: Place, what: keyof typeof wishes, which: string | JobFilter): Steps<boolean | number> {
-  const { queue, desk, way } = place
-  const { decide, states } = wishes[what]
-  if (typeof which === 'string') return (yield* desk.acting(which, decide, way, yield* ownJob(place, which))).done
-  return yield* eachPage(way, queue, which, states, (page) => desk.actingOnAll(page, decide, way))
+/**
+ * Applies an operation to one job and returns whether it changed, or to all that match and returns how many changed.
+ */
+export function* applyToJobs(
+  scope: QueueScope,
+  what: keyof typeof plainOperations,
+  which: string | JobFilter,
+): Steps<boolean | number> {
+  const { queue, operations, session } = scope
+  const { decide, states } = plainOperations[what]
+  if (typeof which === 'string')
+    return (yield* operations.decideAndCommit(which, decide, session, yield* ownJob(scope, which))).done
+  return yield* eachPage(session, queue, which, states, (page) => operations.decideAndCommitAll(page, decide, session))
 }
 
 /** Cancels a job, or all that match. */
 export function* cancelJobs(
-  place: Place,
+  scope: QueueScope,
   which: string | JobFilter,
   how: { readonly cascade: boolean; readonly reason: string | undefined },
 ): Steps<boolean | number> {
-  const { queue, desk, way } = place
-  if (typeof which === 'string') return (yield* desk.cancelling(which, way, how, yield* ownJob(place, which))).done
-  return yield* eachPage(way, queue, which, ['waiting', 'delayed', 'waiting-children', 'active'], function* (page) {
-    if (!how.cascade) return yield* desk.actingOnAll(page, (job) => cancel(job, how.reason), way)
+  const { queue, operations, session } = scope
+  if (typeof which === 'string')
+    return (yield* operations.cancelSteps(which, session, how, yield* ownJob(scope, which))).done
+  return yield* eachPage(session, queue, which, ['waiting', 'delayed', 'waiting-children', 'active'], function* (page) {
+    if (!how.cascade) return yield* operations.decideAndCommitAll(page, (job) => cancel(job, how.reason), session)
     let done = 0
-    for (const { id } of page) if ((yield* desk.cancelling(id, way, how)).done) done++
+    for (const { id } of page) if ((yield* operations.cancelSteps(id, session, how)).done) done++
     return done
   })
 }
 
 /** Removes a job, or all that match. */
-export function* removeJobs(place: Place, which: string | JobFilter, cascade = false): Steps<boolean | number> {
-  const { queue, desk, way } = place
+export function* removeJobs(scope: QueueScope, which: string | JobFilter, cascade = false): Steps<boolean | number> {
+  const { queue, operations, session } = scope
   if (typeof which === 'string') {
-    const record = yield* step(way.get(checkName(which, 'job id')))
-    return record?.queue === queue && (yield* desk.removing(which, way, cascade)).done
+    const record = yield* step(session.get(checkName(which, 'job id')))
+    return record?.queue === queue && (yield* operations.removeSteps(which, session, cascade)).done
   }
-  return yield* eachPage(way, queue, which, jobStates, function* (page) {
+  return yield* eachPage(session, queue, which, jobStates, function* (page) {
     const ids = page.map(({ id }) => id)
-    if (cascade) yield* removeDependents(desk, ids, way)
-    return yield* desk.actingOnAll(yield* desk.removable(page, way), remove, way)
+    if (cascade) yield* removeDependents(operations, ids, session)
+    return yield* operations.decideAndCommitAll(yield* operations.removable(page, session), remove, session)
   })
 }
 
-/** Changes a job, or all that match and have not started. */
-export function* updateJobs(place: Place, which: string | JobFilter, changes: UpdateOptions): Steps<boolean | number> {
-  const { queue, desk, way } = place
+/** Updates a job, or all that match and have not started. */
+export function* updateJobs(
+  scope: QueueScope,
+  which: string | JobFilter,
+  changes: UpdateOptions,
+): Steps<boolean | number> {
+  const { queue, operations, session } = scope
   if (typeof which === 'string') {
-    yield* ownJob(place, which)
-    return (yield* desk.updating(which, changes, way)).done
+    yield* ownJob(scope, which)
+    return (yield* operations.updateSteps(which, changes, session)).done
   }
   const { data: _data, ...rest } = changes
-  yield* desk.editing(rest, '') // a bad option is refused even if nothing matches
-  return yield* eachPage(way, queue, which, ['waiting', 'delayed', 'waiting-children'], function* (page) {
+  yield* operations.parseUpdate(rest, '') // throws for a bad option even if nothing matches
+  return yield* eachPage(session, queue, which, ['waiting', 'delayed', 'waiting-children'], function* (page) {
     const edits = new Map<string, Edit>()
-    for (const name of new Set(page.map((record) => record.name))) edits.set(name, yield* desk.editing(changes, name))
-    const fit = changes.data === undefined ? page : page.filter((record) => desk.writes(record))
-    return yield* desk.actingOnAll(fit, (job) => update(job, edits.get(job.name)!), way)
+    for (const name of new Set(page.map((record) => record.name)))
+      edits.set(name, yield* operations.parseUpdate(changes, name))
+    const matching = changes.data === undefined ? page : page.filter((record) => operations.hasSameVersion(record))
+    return yield* operations.decideAndCommitAll(matching, (job) => update(job, edits.get(job.name)!), session)
   })
 }

@@ -1,4 +1,4 @@
-// queue/operations/cascade.ts: what goes with a job: those that wait for it when it is removed, its children when it is cancelled.
+// queue/operations/cascade.ts: removes the dependents of a removed job, and cancels the children of a cancelled one.
 import { isFinished, jobStates } from '../../job/job.js'
 import type { JobHeader, JobRecord, JobState } from '../../job/job.js'
 import { MillraceError } from '../../job/errors.js'
@@ -10,21 +10,21 @@ import { readDetails } from '../../store/read-pages.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Store } from '../../store/store.js'
-import { withChains } from '../flows/chain-ends.js'
-import { READ } from './filter.js'
+import { withEarlierJobs } from '../flows/chain-ends.js'
+import { READ_SIZE } from './filter.js'
 import type { InTransaction, WithTransaction } from '../transactions.js'
 import type { Session } from '../../store/session.js'
 
-/** What becomes of others. */
+/** Whether an operation extends to related jobs. */
 export interface CascadeOptions {
   /**
-   * Removing: those that wait for the job are removed as well, each with its chain, and those that wait for them. Cancelling: its unfinished
-   * children are cancelled as well, and theirs. Default false.
+   * Removing: also removes the jobs that wait for this job, each with its chain, and the jobs that wait for those.
+   * Cancelling: also cancels its unfinished children, and their children. Default false.
    */
   readonly cascade?: boolean
 }
 
-/** How a job is cancelled. */
+/** Options of `cancel`. */
 export interface CancelOptions extends CascadeOptions {
   /** Why, in at most 500 characters: for the handler's signal, the event and `explain`. Default: none. */
   readonly reason?: string
@@ -33,31 +33,31 @@ export interface CancelOptions extends CascadeOptions {
 /** The last argument of calls that cancel. */
 export type CancelArgument<S extends Store> = [options?: WithTransaction<S, CancelOptions>]
 
-/** Characters that the reason of a cancellation may have: it travels in notices, which are small. */
-const LONGEST_REASON = 500
+/** Maximum length of a cancellation's reason, in characters: it travels in notices, which are small. */
+const MAX_REASON_LENGTH = 500
 
-/** The reason that a cancellation was given, and the rest of the options. */
-export function reasonIn<T extends CancelOptions>(
+/** Separates the reason of a cancellation from the other options. */
+export function splitReason<T extends CancelOptions>(
   options: T | undefined,
   call: string,
 ): { readonly reason: string | undefined; readonly rest: Omit<T, 'reason'> | undefined } {
   if (typeof options !== 'object' || options === null) return { reason: undefined, rest: options }
   const { reason, ...rest } = options
   if (reason === undefined) return { reason, rest }
-  if (typeof reason === 'string' && reason.length > 0 && reason.length <= LONGEST_REASON) {
+  if (typeof reason === 'string' && reason.length > 0 && reason.length <= MAX_REASON_LENGTH) {
     return { reason: cleanText(reason), rest }
   }
   throw new MillraceError(
     'INVALID_OPTION',
-    `${call}: reason must be a text of 1 to ${LONGEST_REASON} characters, not ${quote(reason)}.`,
+    `${call}: reason must be a text of 1 to ${MAX_REASON_LENGTH} characters, not ${quote(reason)}.`,
   )
 }
 
 /** The last argument of calls that may cascade. */
 export type CascadeArgument<S extends Store> = [options?: WithTransaction<S, CascadeOptions>]
 
-/** What was said of others, and the rest of the options. */
-export function cascadeIn(
+/** Separates `cascade` from the other options. */
+export function splitCascade(
   options: (CascadeOptions & InTransaction) | undefined,
   call: string,
 ): { readonly cascade: boolean; readonly rest: InTransaction | undefined } {
@@ -69,30 +69,34 @@ export function cascadeIn(
   return { cascade, rest }
 }
 
-/** Whoever carries out what the rules decide. */
-interface Acting {
-  actingOnAll(records: readonly JobHeader[], decide: (job: JobHeader) => Decision, way: Session): Steps<number>
+/** Decides and commits; see `JobOperations`. */
+interface Decider {
+  decideAndCommitAll(
+    records: readonly JobHeader[],
+    decide: (job: JobHeader) => Decision,
+    session: Session,
+  ): Steps<number>
 }
 
-/** Jobs handled at a time. */
-const PORTION = 500
+/** Jobs per page. */
+const PAGE = 500
 
 const unfinished: readonly JobState[] = jobStates.filter((state) => !isFinished(state))
 
 /**
- * Removes all that wait for the chains of some jobs, and for theirs; those first that nobody waits for, so that whatever
- * happens in between, nobody is left waiting for what is gone.
+ * Removes all dependents of the chains of these jobs, and their dependents. Those without dependents go first, so that
+ * after a failure half-way no job waits for one that is gone.
  */
-export function* removeDependents(desk: Acting, ids: readonly string[], way: Session): Steps<number> {
+export function* removeDependents(operations: Decider, ids: readonly string[], session: Session): Steps<number> {
   const waiting = new Set<string>()
   const given = new Set(ids)
   const seen = new Set(ids)
   for (let level: readonly string[] = ids; level.length > 0;) {
     const next: string[] = []
-    for (let from = 0; from < level.length; from += PORTION) {
-      const jobs = yield* readDetails(way, { jobs: level.slice(from, from + PORTION), parts: ['dependents'] })
+    for (let from = 0; from < level.length; from += PAGE) {
+      const jobs = yield* readDetails(session, { jobs: level.slice(from, from + PAGE), parts: ['dependents'] })
       for (const { dependent, state } of jobs.flatMap(({ dependents }) => dependents)) {
-        // One that is met again on a longer way goes before all that it was met by.
+        // A dependent found again on a longer path is removed before every job found before.
         if ((state !== 'open' && state !== 'broken') || given.has(dependent)) continue
         waiting.delete(dependent)
         waiting.add(dependent)
@@ -103,20 +107,24 @@ export function* removeDependents(desk: Acting, ids: readonly string[], way: Ses
     }
     level = next
   }
-  const last = [...waiting].toReversed()
+  const removalOrder = [...waiting].toReversed()
   let removed = 0
-  for (let from = 0; from < last.length; from += READ) {
-    const records = yield* step(way.getAll(last.slice(from, from + READ)))
-    removed += yield* desk.actingOnAll(yield* withChains(way, records.filter(isThere)), remove, way)
+  for (let from = 0; from < removalOrder.length; from += READ_SIZE) {
+    const records = yield* step(session.getAll(removalOrder.slice(from, from + READ_SIZE)))
+    removed += yield* operations.decideAndCommitAll(
+      yield* withEarlierJobs(session, records.filter(exists)),
+      remove,
+      session,
+    )
   }
   return removed
 }
 
 /**
- * Cancels the unfinished children of a job that was cancelled, and theirs: parents first, which then wait for nobody any more.
- * Children of cancelled ones are looked for as well, so that what was left by somebody who died half-way is found.
+ * Cancels the unfinished children of a cancelled job, and theirs: parents first, which then wait for nothing. Also
+ * visits the children of cancelled jobs, so that it completes what a process that died half-way left.
  */
-export function* cancelChildren(desk: Acting, id: string, way: Session, reason?: string): Steps<number> {
+export function* cancelChildren(operations: Decider, id: string, session: Session, reason?: string): Steps<number> {
   const parents = [id]
   let cancelled = 0
   for (let at = 0; at < parents.length; at++) {
@@ -125,9 +133,9 @@ export function* cancelChildren(desk: Acting, id: string, way: Session, reason?:
     do {
       const from = cursor === undefined ? {} : { cursor }
       const page = yield* step(
-        way.find({ parent, kind: 'job', states: [...unfinished, 'cancelled'], limit: PORTION, ...from }),
+        session.find({ parent, kind: 'job', states: [...unfinished, 'cancelled'], limit: PAGE, ...from }),
       )
-      cancelled += yield* desk.actingOnAll(page.items, (job) => cancel(job, reason), way)
+      cancelled += yield* operations.decideAndCommitAll(page.items, (job) => cancel(job, reason), session)
       for (const child of page.items) parents.push(child.id)
       cursor = page.cursor
     } while (cursor !== undefined)
@@ -135,19 +143,19 @@ export function* cancelChildren(desk: Acting, id: string, way: Session, reason?:
   return cancelled
 }
 
-/** Those who wait that an error lists at most. */
-const LISTED = 1000
+/** Maximum number of dependents that an error lists. */
+const MAX_LISTED = 1000
 
-/** The error for what cannot be removed because others wait for it. */
+/** The error for a job or chain that other jobs wait for. */
 export function hasDependents(what: 'Job' | 'Chain', id: string, waiting: readonly string[]): MillraceError {
   const some = waiting.slice(0, 5).join(', ') + (waiting.length > 5 ? ', …' : '')
   return new MillraceError(
     'JOB_HAS_DEPENDENTS',
     `${what} ${id} cannot be removed: ${waiting.length} wait for it (${some}). Cancel it instead, or remove them as well: { cascade: true }.`,
-    { details: { id, dependents: waiting.slice(0, LISTED), count: waiting.length } },
+    { details: { id, dependents: waiting.slice(0, MAX_LISTED), count: waiting.length } },
   )
 }
 
-function isThere(record: JobRecord | undefined): record is JobRecord {
+function exists(record: JobRecord | undefined): record is JobRecord {
   return record !== undefined
 }

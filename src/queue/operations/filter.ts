@@ -1,4 +1,4 @@
-// queue/operations/filter.ts: which jobs of a queue, for lists and for operations on many.
+// queue/operations/filter.ts: job filters and pages, for lists and for operations on many jobs.
 import { MillraceError } from '../../job/errors.js'
 import { jobStates } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
@@ -12,48 +12,49 @@ import { oneOf } from '../add-options.js'
 import type { Session } from '../../store/session.js'
 
 /**
- * Which jobs of a queue. Every field given must match; lists match any of theirs. Read from indexes, whatever else is in the
- * store: by state, by name, by both, by chain and by parent; what is said beside a chain or a parent is looked at job by job.
+ * Selects jobs of a queue. Every given field must match; a list matches any of its values. State, name, both, chain and
+ * parent are read from indexes, so the cost does not depend on other jobs in the store; fields given besides a chain or
+ * a parent are checked job by job.
  */
 export interface JobFilter<Name extends string = string> {
   /** In one of these states. Default: any. */
   readonly state?: JobState | readonly JobState[]
-  /** Of one of these names. Default: any. */
+  /** With one of these names. Default: any. */
   readonly name?: Name | readonly Name[]
-  /** Of the chain with this first job, by its id. Default: any. */
+  /** In the chain whose first job has this id. Default: any. */
   readonly chain?: string
   /** Children of the job with this id. Default: any. */
   readonly parent?: string
-  /** Of this group. Default: any, and those without. */
+  /** In this group. Default: any, and those without. */
   readonly group?: string
   /** Runs of the schedule with this key. Default: any. */
   readonly schedule?: string
 }
 
-/** Which page. */
+/** Selects a page. */
 export interface PageOptions {
-  /** At most this many, up to 1000. Default 100. */
+  /** Maximum number of items, up to 1000. Default 100. */
   readonly limit?: number
-  /** Continue after a page, with the cursor it gave. Default: from the start. */
+  /** The cursor of the page before. Default: from the start. */
   readonly cursor?: string | undefined
 }
 
-/** A page, of what is given whole where neither is said: one of the two is. */
+/** Requests a page from a call that otherwise returns all: with `limit` or `cursor`. */
 export type PageWish = PageOptions &
   (
     | {
-        /** As in `PageOptions`. No default: it is said. */
+        /** As in `PageOptions`. No default: it is given. */
         readonly limit: number
       }
     | {
-        /** As in `PageOptions`. No default: it is said. */
+        /** As in `PageOptions`. No default: it is given. */
         readonly cursor: string
       }
   )
 
-/** Which page of a list. */
+/** Options of `queue.list`. */
 export interface ListOptions<Name extends string = string> extends JobFilter<Name>, PageOptions {
-  /** Which of those added go first. Default `oldest`. */
+  /** Whether the oldest or the newest jobs come first. Default `oldest`. */
   readonly order?: 'oldest' | 'newest'
 }
 
@@ -66,13 +67,13 @@ const filterNames = [
   'schedule',
 ] as const satisfies readonly (keyof JobFilter)[]
 
-/** Jobs handled at a time by operations on many. */
+/** Jobs per page in operations on many. */
 const PAGE = 500
 
-/** Jobs read by their ids at a time, with their payloads: such a read is not cut by bytes. */
-export const READ = 50
+/** Jobs per read by id, with their payloads: such a read has no byte limit. */
+export const READ_SIZE = 50
 
-/** A list's page as a query. */
+/** The query for a page of a list. */
 export function listQuery(queue: string, options: ListOptions): Query {
   refuseUnknown(options, [...filterNames, 'limit', 'cursor', 'order'], 'queue.list')
   const { order = 'oldest' } = options
@@ -80,7 +81,7 @@ export function listQuery(queue: string, options: ListOptions): Query {
   return { ...filterQuery(queue, options), ...pageQuery(options, 'queue.list'), order }
 }
 
-/** Where a page begins and ends, as a query. */
+/** The part of a query that selects a page. */
 export function pageQuery({ limit = 100, cursor }: PageOptions, call: string): Pick<Query, 'limit' | 'cursor'> {
   if (!Number.isInteger(limit) || limit < 1 || limit > 1000) {
     throw new MillraceError('INVALID_OPTION', `${call}: limit must be between 1 and 1000, not ${quote(limit)}.`)
@@ -91,8 +92,8 @@ export function pageQuery({ limit = 100, cursor }: PageOptions, call: string): P
   return { limit, ...(cursor !== undefined && { cursor }) }
 }
 
-/** Whether a call that lists all without a page was asked for one. Options that it does not know are refused. */
-export function pageIn(options: PageOptions, call: string): PageOptions | undefined {
+/** The page options, if one is requested. Throws for unknown options. */
+export function requestedPage(options: PageOptions, call: string): PageOptions | undefined {
   refuseUnknown(options, ['limit', 'cursor'], call)
   return options.limit === undefined && options.cursor === undefined ? undefined : options
 }
@@ -109,19 +110,19 @@ function filterQuery(queue: string, filter: JobFilter): Query {
   for (const [what, value] of Object.entries({ chain, parent: filter.parent, group, schedule })) {
     if (value !== undefined) checkName(value, what === 'chain' || what === 'parent' ? 'job id' : what)
   }
-  const states = state === undefined ? undefined : list(state).map((each) => oneOf(each, jobStates, 'state'))
+  const states = state === undefined ? undefined : toList(state).map((each) => oneOf(each, jobStates, 'state'))
   return {
     queue,
     kind: 'job',
     ...(states !== undefined && { states }),
-    ...(name !== undefined && { names: list(name).map((each) => checkName(each, 'job name')) }),
+    ...(name !== undefined && { names: toList(name).map((each) => checkName(each, 'job name')) }),
     ...(chain !== undefined && { chain }),
     ...(parent !== undefined && { parent }),
     ...(group !== undefined && { group }),
   }
 }
 
-function list<T extends string>(value: T | readonly T[]): readonly T[] {
+function toList<T extends string>(value: T | readonly T[]): readonly T[] {
   return Array.isArray(value) ? (value as readonly T[]) : [value as T]
 }
 
@@ -132,11 +133,11 @@ function isPlain(value: object): boolean {
 }
 
 /**
- * Goes through all jobs that match, page by page, as long as they are in one of `states`. Those dealt with no longer
- * match, so that it can be repeated. Answers the sum of what `work` says.
+ * Visits all jobs that match, page by page, while they are in one of `states`. Processed jobs no longer match, so it
+ * can be repeated. Returns the sum of what `work` returns.
  */
 export function* eachPage(
-  way: Session,
+  session: Session,
   queue: string,
   filter: JobFilter,
   states: readonly JobState[],
@@ -155,13 +156,13 @@ export function* eachPage(
     throw new MillraceError('INVALID_OPTION', `The filter's ${field} is undefined. Leave it out to match any ${field}.`)
   }
   const query = filterQuery(queue, filter)
-  const wanted = (query.states ?? states).filter((state) => states.includes(state))
-  if (wanted.length === 0) return 0
+  const applicable = (query.states ?? states).filter((state) => states.includes(state))
+  if (applicable.length === 0) return 0
   let count = 0
   let cursor: string | undefined
   do {
     const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = yield* step(way.find({ ...query, states: wanted, limit: PAGE, ...from }))
+    const page: Page<JobRecord> = yield* step(session.find({ ...query, states: applicable, limit: PAGE, ...from }))
     count += yield* work(page.items)
     cursor = page.cursor
   } while (cursor !== undefined)

@@ -1,4 +1,4 @@
-// queue/operations/job-operations.ts: what can be done with jobs that exist: read them, move them by the rules, wait for them.
+// queue/operations/job-operations.ts: operations on existing jobs: read, change by the lifecycle, wait for the result.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 import { isFinished } from '../../job/job.js'
 import type { JobHeader, JobRecord, LogLine } from '../../job/job.js'
@@ -13,178 +13,180 @@ import { readDetails } from '../../store/read-pages.js'
 import { step, stepwise } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Group, Refused, StoreEvent, Tx, Verdict } from '../../store/store.js'
-import { awaitEnd, notFound, removed } from './result.js'
-import { cancelChildren, cascadeIn, hasDependents, reasonIn, removeDependents } from './cascade.js'
+import { awaitEnd, jobNotFound, jobRemoved } from './result.js'
+import { cancelChildren, splitCascade, hasDependents, splitReason, removeDependents } from './cascade.js'
 import type { CancelOptions, CascadeOptions } from './cascade.js'
-import { notChainEnds, refuseChainEnd } from '../flows/chain-ends.js'
+import { withoutChainEnds, refuseChainEnd } from '../flows/chain-ends.js'
 import { validate, versionOf } from '../define.js'
 import type { JobDefinitions } from '../define.js'
 import { EventSubscription } from '../events/subscription.js'
-import { logsIn } from './logs.js'
+import { logPage } from './logs.js'
 import type { LogOptions } from './logs.js'
 import type { Done, Job, JobActions, ObserveOptions, ResultOptions, UpdateOptions } from '../job.js'
 import { observe } from './observe.js'
 import { parseOptions, parseWhen } from '../add-options.js'
 import { Rereader } from './reread.js'
-import { sending } from '../signals.js'
+import { sendSignal } from '../signals.js'
 import { sessionFor } from '../../store/session.js'
 import type { Session } from '../../store/session.js'
-import { redelivering } from '../settings/webhook.js'
+import { redeliverSteps } from '../settings/webhook.js'
 
-/** How often a wish is judged anew because somebody else moved the job first. */
+/** Maximum retries of an operation when another writer moves the job first. */
 const RACES = 100
 
-/** What a queue and its workers share in dealing with jobs. */
+/** The operations on jobs that a queue and its workers share. */
 export class JobOperations implements JobActions {
   readonly connection: Connection
   readonly feed: EventSubscription
-  readonly rereading: Rereader
-  /** The way of a call to the store, in a transaction if one is given or if the calling code is inside of one. */
+  readonly rereader: Rereader
+  /** The session of a call: in a transaction if one is given or the calling code is inside of one. */
   readonly way: (tx?: Tx) => Session
   readonly #jobs: JobDefinitions | undefined
-  /** The most bytes that a job's data may take as JSON. */
+  /** Maximum size of a job's data as JSON, in bytes. */
   readonly maxBytes: number
-  /** Called when this desk closes, to let go of those who wait. */
-  readonly #closing = new Set<() => void>()
+  /** Called on close, to end pending waits. */
+  readonly #closeListeners = new Set<() => void>()
   #closed = false
 
   constructor(connection: Connection, jobs: JobDefinitions | undefined, maxBytes: number) {
     this.connection = connection
     this.way = sessionFor(connection)
     this.feed = new EventSubscription(connection.store)
-    this.rereading = new Rereader(connection)
+    this.rereader = new Rereader(connection)
     this.#jobs = jobs
     this.maxBytes = maxBytes
   }
 
-  /** The payload as text, if it is JSON and the declared schema takes it. Waits only if the schema does. */
+  /** The payload as JSON, if the declared schema accepts it. Asynchronous only if the schema is. */
   encode(name: string, data: unknown): JsonText | undefined | Promise<JsonText | undefined> {
     const text = encodeJson(data, 'data', this.maxBytes)
     const schema = this.#jobs?.[name]?.input
     if (schema === undefined) return text
-    const said = validate(schema, data)
-    return said instanceof Promise ? said.then((each) => accept(each, name, text)) : accept(said, name, text)
+    const validation = validate(schema, data)
+    return validation instanceof Promise
+      ? validation.then((each) => accept(each, name, text))
+      : accept(validation, name, text)
   }
 
-  /** The job as it stands. */
+  /** The current record of a job. */
   read(id: string): Promise<JobRecord> {
-    return stepwise(this.reading(id, this.way()))
+    return stepwise(this.readSteps(id, this.way()))
   }
 
-  /** The job as it stands. */
-  *reading(id: string, way: Session): Steps<JobRecord> {
-    const record = yield* step(way.get(id))
-    if (record === undefined || record.kind === SIGNAL) throw notFound(id)
+  /** The current record of a job. */
+  *readSteps(id: string, session: Session): Steps<JobRecord> {
+    const record = yield* step(session.get(id))
+    if (record === undefined || record.kind === SIGNAL) throw jobNotFound(id)
     return record
   }
 
   cancel(id: string, options?: CancelOptions): Promise<Done> {
-    const { reason, rest } = reasonIn(options, 'job.cancel')
-    const { cascade } = cascadeIn(rest, 'job.cancel')
-    return this.#within((way) => this.cancelling(id, way, { cascade, reason }))
+    const { reason, rest } = splitReason(options, 'job.cancel')
+    const { cascade } = splitCascade(rest, 'job.cancel')
+    return this.#run((session) => this.cancelSteps(id, session, { cascade, reason }))
   }
 
-  /** Its children after it, if it is to cascade. */
-  *cancelling(
+  /** Cancels a job, and then its children if it cascades. */
+  *cancelSteps(
     id: string,
-    way: Session,
+    session: Session,
     { cascade, reason }: { readonly cascade: boolean; readonly reason: string | undefined },
     known?: JobRecord,
   ): Steps<Done> {
-    const done = yield* this.acting(id, (job) => cancel(job, reason), way, known)
-    if (cascade) yield* cancelChildren(this, id, way, reason)
+    const done = yield* this.decideAndCommit(id, (job) => cancel(job, reason), session, known)
+    if (cascade) yield* cancelChildren(this, id, session, reason)
     return done
   }
 
   retry(id: string): Promise<Done> {
-    return this.#do(id, retry)
+    return this.#decide(id, retry)
   }
 
   promote(id: string): Promise<Done> {
-    return this.#do(id, promote)
+    return this.#decide(id, promote)
   }
 
   remove(id: string, options?: CascadeOptions): Promise<Done> {
-    const { cascade } = cascadeIn(options, 'job.remove')
-    return this.#within((way) => this.removing(id, way, cascade))
+    const { cascade } = splitCascade(options, 'job.remove')
+    return this.#run((session) => this.removeSteps(id, session, cascade))
   }
 
   update(id: string, changes: UpdateOptions): Promise<Done> {
-    return this.#within((way) => this.updating(id, changes, way))
+    return this.#run((session) => this.updateSteps(id, changes, session))
   }
 
   redeliver(id: string): Promise<string> {
-    return stepwise(redelivering(id, this, this.way()))
+    return stepwise(redeliverSteps(id, this, this.way()))
   }
 
-  #do(id: string, decide: (job: JobRecord) => Decision): Promise<Done> {
-    return this.#within((way) => this.acting(id, decide, way))
+  #decide(id: string, decide: (job: JobRecord) => Decision): Promise<Done> {
+    return this.#run((session) => this.decideAndCommit(id, decide, session))
   }
 
-  #within(work: (way: Session) => Steps<Done>): Promise<Done> {
+  #run(work: (session: Session) => Steps<Done>): Promise<Done> {
     return stepwise(work(this.way()))
   }
 
-  /** Refused while others wait for the job, because they would then wait for nothing. */
-  *removing(id: string, way: Session, cascade: boolean): Steps<Done> {
-    const record = yield* step(way.get(id))
+  /** Throws while other jobs wait for this one, because they would wait for ever. */
+  *removeSteps(id: string, session: Session, cascade: boolean): Steps<Done> {
+    const record = yield* step(session.get(id))
     if (record === undefined || record.kind === SIGNAL) return { done: false, record: undefined }
-    yield* refuseChainEnd(way, record)
-    if (cascade) yield* removeDependents(this, [id], way)
-    const waiting = (yield* this.#awaited([record], () => true, way)).get(id)
-    if (waiting !== undefined) throw hasDependents('Job', id, waiting)
+    yield* refuseChainEnd(session, record)
+    if (cascade) yield* removeDependents(this, [id], session)
+    const openDependents = (yield* this.#openDependents([record], () => true, session)).get(id)
+    if (openDependents !== undefined) throw hasDependents('Job', id, openDependents)
     try {
-      return yield* this.acting(id, remove, way)
+      return yield* this.decideAndCommit(id, remove, session)
     } catch (error) {
       if (isMillraceError(error, 'JOB_NOT_FOUND')) return { done: false, record: undefined }
       throw error
     }
   }
 
-  /** Those of some jobs that can be removed together: for which nobody else waits, and no chain loses its end alone. */
-  *removable(records: readonly JobRecord[], way: Session): Steps<readonly JobRecord[]> {
-    const among = new Set(records.map((record) => record.id))
-    const awaited = yield* this.#awaited(records, (dependent) => !among.has(dependent), way)
-    const free = records.filter((record) => !awaited.has(record.id))
-    return yield* notChainEnds(way, free)
+  /** The jobs that can be removed together: no other job waits for them, and no chain loses only its last job. */
+  *removable(records: readonly JobRecord[], session: Session): Steps<readonly JobRecord[]> {
+    const ids = new Set(records.map((record) => record.id))
+    const dependentsById = yield* this.#openDependents(records, (dependent) => !ids.has(dependent), session)
+    const candidates = records.filter((record) => !dependentsById.has(record.id))
+    return yield* withoutChainEnds(session, candidates)
   }
 
-  /** Who waits for each unfinished job, as far as they count. */
-  *#awaited(
+  /** The dependents of each unfinished job, filtered by `counts`. */
+  *#openDependents(
     records: readonly JobRecord[],
     counts: (dependent: string) => boolean,
-    way: Session,
+    session: Session,
   ): Steps<ReadonlyMap<string, readonly string[]>> {
     const unfinished = records.filter((record) => !isFinished(record.state)).map((record) => record.id)
-    const awaited = new Map<string, readonly string[]>()
-    if (unfinished.length === 0) return awaited
-    const jobs = yield* readDetails(way, { jobs: unfinished, parts: ['dependents'] })
+    const dependentsById = new Map<string, readonly string[]>()
+    if (unfinished.length === 0) return dependentsById
+    const jobs = yield* readDetails(session, { jobs: unfinished, parts: ['dependents'] })
     for (const { id, dependents } of jobs) {
-      const waiting = dependents.filter((edge) => edge.state === 'open' && counts(edge.dependent))
-      if (waiting.length > 0)
-        awaited.set(
+      const openDependents = dependents.filter((edge) => edge.state === 'open' && counts(edge.dependent))
+      if (openDependents.length > 0)
+        dependentsById.set(
           id,
-          waiting.map((edge) => edge.dependent),
+          openDependents.map((edge) => edge.dependent),
         )
     }
-    return awaited
+    return dependentsById
   }
 
-  *updating(id: string, changes: UpdateOptions, way: Session): Steps<Done> {
-    const record = yield* this.reading(id, way)
-    if (changes.data !== undefined && !this.writes(record)) throw otherVersion(record)
-    const edit = yield* this.editing(changes, record.name)
-    return yield* this.acting(id, (job) => update(job, edit), way)
+  *updateSteps(id: string, changes: UpdateOptions, session: Session): Steps<Done> {
+    const record = yield* this.readSteps(id, session)
+    if (changes.data !== undefined && !this.hasSameVersion(record)) throw otherVersion(record)
+    const edit = yield* this.parseUpdate(changes, record.name)
+    return yield* this.decideAndCommit(id, (job) => update(job, edit), session)
   }
 
-  /** Whether data made here is of the version that the job was added under. */
-  writes({ name, version }: JobRecord): boolean {
+  /** Whether this process's definition has the version that the job was added with. */
+  hasSameVersion({ name, version }: JobRecord): boolean {
     const definition = this.#jobs?.[name]
     return definition === undefined || versionOf(definition) === version
   }
 
-  /** `UpdateOptions` in the rules' terms. */
-  *editing(changes: UpdateOptions, name: string): Steps<Edit> {
+  /** Parses `UpdateOptions` into the terms of the lifecycle. */
+  *parseUpdate(changes: UpdateOptions, name: string): Steps<Edit> {
     refuseUnknown(changes, ['data', 'priority', 'delay', 'runAt'], 'update')
     const run = parseWhen(changes, 'update') ?? (changes.delay === undefined ? undefined : { in: 0 })
     const { priority } = parseOptions({ priority: changes.priority }, 'update', '', '', undefined)
@@ -197,20 +199,20 @@ export class JobOperations implements JobActions {
     }
   }
 
-  /** Judges a wish by the rules and commits what they say, anew whenever somebody moved the job in between. */
-  *acting(id: string, decide: (job: JobRecord) => Decision, way: Session, known?: JobRecord): Steps<Done> {
-    let record: JobRecord | undefined = known ?? (yield* this.reading(id, way))
+  /** Decides an operation by the lifecycle and commits the changes; decides again if another writer moved the job. */
+  *decideAndCommit(id: string, decide: (job: JobRecord) => Decision, session: Session, known?: JobRecord): Steps<Done> {
+    let record: JobRecord | undefined = known ?? (yield* this.readSteps(id, session))
     for (let races = 0; record !== undefined && races < RACES; races++) {
       const decision = decide(record)
       if (isDenied(decision)) throw denied(record, decision.denied)
       if (decision.length === 0) return { done: false, record }
-      const verdict: Verdict = yield* step(way.commit(decision))
-      if (verdict.ok) return { done: true, record: yield* step(way.get(id)) }
+      const verdict: Verdict = yield* step(session.commit(decision))
+      if (verdict.ok) return { done: true, record: yield* step(session.get(id)) }
       refuseDuplicate(verdict, record)
-      if (verdict.why === 'broken') record = yield* this.#blocked(record, verdict.id, way)
-      else record = verdict.why === 'fence' ? yield* step(way.get(id)) : undefined
+      if (verdict.why === 'broken') record = yield* this.#blocked(record, verdict.id, session)
+      else record = verdict.why === 'fence' ? yield* step(session.get(id)) : undefined
     }
-    throw notFound(id)
+    throw jobNotFound(id)
   }
 
   /** Says which job keeps another from starting over; the other, to be judged anew, where none does any more. */
@@ -221,127 +223,130 @@ export class JobOperations implements JobActions {
   }
 
   /**
-   * As `acting`, for many: those that the rules deny, or that are gone, are passed over. Answers how many were changed. The ids
-   * of those that could not start over because of a dependency are added to `blocked`.
+   * As `decideAndCommit`, for many jobs; skips those that the lifecycle denies or that are gone. Returns how many
+   * changed. Adds to `blocked` the ids of jobs that a failed dependency keeps from restarting.
    */
-  *actingOnAll<Seen extends JobHeader>(
+  *decideAndCommitAll<Seen extends JobHeader>(
     records: readonly Seen[],
     decide: (job: Seen | JobRecord) => Decision,
-    way: Session,
+    session: Session,
     blocked: string[] = [],
   ): Steps<number> {
     let done = 0
     let left: readonly (Seen | JobRecord)[] = records
     for (let races = 0; left.length > 0 && races < RACES; races++) {
-      const wishes: Group[] = []
-      const whose: string[] = []
+      const groups: Group[] = []
+      const ids: string[] = []
       for (const record of left) {
         const decision = decide(record)
         if (isDenied(decision) || decision.length === 0) continue
-        wishes.push(decision)
-        whose.push(record.id)
+        groups.push(decision)
+        ids.push(record.id)
       }
-      const verdicts = yield* step(way.commitAll(wishes))
+      const verdicts = yield* step(session.commitAll(groups))
       const moved: string[] = []
       for (const [at, verdict] of verdicts.entries()) {
         if (verdict.ok) done++
-        else if (verdict.why === 'broken') blocked.push(whose[at]!)
-        else if (verdict.why === 'fence') moved.push(whose[at]!)
+        else if (verdict.why === 'broken') blocked.push(ids[at]!)
+        else if (verdict.why === 'fence') moved.push(ids[at]!)
       }
-      left = moved.length === 0 ? [] : (yield* step(way.getAll(moved))).filter((record) => record !== undefined)
+      left = moved.length === 0 ? [] : (yield* step(session.getAll(moved))).filter((record) => record !== undefined)
     }
     return done
   }
 
   async logs(id: string, options?: LogOptions): Promise<readonly LogLine[]> {
-    const query = { jobs: [id], parts: ['logs'], logs: logsIn(options) } as const
-    // A page is what one read gives, which is cut by bytes; all of it takes as many reads as it needs.
+    const query = { jobs: [id], parts: ['logs'], logs: logPage(options) } as const
+    // A page is what one read returns, which is cut by bytes. All lines take as many reads as needed.
     const isPage = options?.after !== undefined || options?.limit !== undefined
     const [found] = isPage ? (await this.way().details(query)).jobs : await stepwise(readDetails(this.way(), query))
     return found?.logs ?? []
   }
 
   signal(id: string, name: string, data: unknown): Promise<boolean> {
-    return stepwise(this.signalling(id, name, data, this.way()))
+    return stepwise(this.signalSteps(id, name, data, this.way()))
   }
 
-  /** Sends a signal to a job; answers whether it was taken. */
-  *signalling(id: string, name: string, data: unknown, way: Session, known?: JobRecord): Steps<boolean> {
+  /** Sends a signal to a job; returns whether it was accepted. */
+  *signalSteps(id: string, name: string, data: unknown, session: Session, known?: JobRecord): Steps<boolean> {
     const text = encodeJson(data, 'signal data', this.maxBytes)
-    return yield* sending(way, known ?? (yield* this.reading(id, way)), name, text)
+    return yield* sendSignal(session, known ?? (yield* this.readSteps(id, session)), name, text)
   }
 
-  /** Waits for a job's end, by push, with a slow read under it. The ear is open before the first look, so nothing falls between. */
+  /**
+   * Waits for a job's end by events, with a slow poll as fallback. Subscribes before the first read, so that no event
+   * is missed in between.
+   */
   result(id: string, options: ResultOptions): Promise<unknown> {
     return awaitEnd(this, `job ${id}`, id, options, (end) => {
-      const see = (record: JobRecord | undefined): void => {
-        if (record === undefined || record.kind === SIGNAL) end.fail(notFound(id))
+      const receive = (record: JobRecord | undefined): void => {
+        if (record === undefined || record.kind === SIGNAL) end.fail(jobNotFound(id))
         else if (record.kind === 'schedule')
           end.fail(denied(record, 'is a schedule: its runs have results, and it has none'))
         else if (isFinished(record.state)) end.conclude(record.state, record)
       }
       const { looks } = this.connection
-      const look = (): void => void looks.look(id).then(see, end.fail)
-      let bad: StoreEvent | undefined
-      // An event may come late: a job that failed, was cancelled or removed may have been started over since.
-      const unless = (anew: (record: JobRecord | undefined) => boolean, over: () => void): void =>
-        void looks.look(id).then((record) => void (anew(record) || over()), end.fail)
+      const read = (): void => void looks.look(id).then(receive, end.fail)
+      let failure: StoreEvent | undefined
+      // An event may arrive late: a job that failed, was cancelled or was removed may have restarted since.
+      const concludeUnless = (restarted: (record: JobRecord | undefined) => boolean, finish: () => void): void =>
+        void looks.look(id).then((record) => void (restarted(record) || finish()), end.fail)
       const stop = this.feed.job(id, (event) => {
-        if (event === undefined) look()
+        if (event === undefined) read()
         else if (event.type === 'completed') end.conclude(event.type, event)
         else if (event.type === 'failed' || event.type === 'cancelled') {
-          bad = event
-          unless(
+          failure = event
+          concludeUnless(
             (record) => record !== undefined && !isFinished(record.state),
             () => end.conclude(event.type, event),
           )
         } else if (event.type === 'removed') {
-          const last = bad // what it failed with is told also where the job was not kept
-          unless(
+          const last = failure // so that the failure is reported even if the job was not kept
+          concludeUnless(
             (record) => record !== undefined,
-            () => (last === undefined ? end.fail(removed(id)) : end.conclude(last.type, last)),
+            () => (last === undefined ? end.fail(jobRemoved(id)) : end.conclude(last.type, last)),
           )
-        } else bad = undefined
+        } else failure = undefined
       })
-      look()
-      const forget = this.rereading.add({ jobs: () => [id], see })
+      read()
+      const stopPolling = this.rereader.add({ jobs: () => [id], receive })
       return () => {
         stop()
-        forget()
+        stopPolling()
       }
     })
   }
 
-  /** Calls back when this desk closes, or at once if it has. */
+  /** Calls the listener on close, or at once if already closed. Returns a function that removes it. */
   onClose(listener: () => void): () => void {
     if (this.#closed) listener()
-    else this.#closing.add(listener)
-    return () => void this.#closing.delete(listener)
+    else this.#closeListeners.add(listener)
+    return () => void this.#closeListeners.delete(listener)
   }
 
   observe(id: string, options: ObserveOptions): AsyncGenerator<Job, void, void> {
     return observe(this, id, options)
   }
 
-  /** Lets go of everybody who waits here. */
+  /** Ends all pending waits. */
   close(): void {
     this.#closed = true
-    for (const each of [...this.#closing]) each()
+    for (const each of [...this.#closeListeners]) each()
   }
 }
 
 function accept(
-  said: Awaited<ReturnType<typeof validate>>,
+  validation: Awaited<ReturnType<typeof validate>>,
   name: string,
   text: JsonText | undefined,
 ): JsonText | undefined {
-  if (said.ok) return text
-  throw new MillraceError('INVALID_PAYLOAD', `The data for '${name}' was refused: ${said.issues.join('; ')}`, {
-    details: { name, issues: said.issues },
+  if (validation.ok) return text
+  throw new MillraceError('INVALID_PAYLOAD', `The data for '${name}' was refused: ${validation.issues.join('; ')}`, {
+    details: { name, issues: validation.issues },
   })
 }
 
-/** Refuses to start a job over whose dedup key was taken meanwhile. */
+/** Throws if a job cannot restart because another job has taken its dedup key. */
 function refuseDuplicate(verdict: Refused, record: JobRecord): void {
   if (verdict.why !== 'duplicate') return
   throw new MillraceError(

@@ -1,22 +1,22 @@
-// queue/operations/logs.ts: which lines of a job's log.
+// queue/operations/logs.ts: pages of a job's log.
 import { MillraceError } from '../../job/errors.js'
 import { LOGS_KEPT } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
 import { quote } from '../../job/quote.js'
 
 /**
- * Which page of a job's log. A page is cut at 8 MiB of lines as well, one line at least: one without lines is behind the last. Without
- * either option, all lines are read.
+ * Selects a page of a job's log. A page is also cut at 8 MiB of lines, with one line at least; a page without lines is behind
+ * the last one. Without either option, all lines are read.
  */
 export interface LogOptions {
-  /** Lines behind this one: the `index` of the last line of the page before. Default: from the first that is kept. */
+  /** Lines after this one: the `index` of the last line of the page before. Default: from the first line kept. */
   readonly after?: number | undefined
-  /** At most this many, up to 1000, which is how many a job keeps. Default 1000. */
+  /** Maximum number of lines, up to 1000, which is how many a job keeps. Default 1000. */
   readonly limit?: number
 }
 
-/** A page of a log, as stores are asked for it. */
-export function logsIn(options: LogOptions = {}): { readonly after: number; readonly limit: number } {
+/** Checks the options; returns the page for the store. */
+export function logPage(options: LogOptions = {}): { readonly after: number; readonly limit: number } {
   refuseUnknown(options, ['after', 'limit'], 'job.logs')
   const { after = 0, limit = LOGS_KEPT } = options
   if (!Number.isSafeInteger(after) || after < 0) {

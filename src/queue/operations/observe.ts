@@ -1,4 +1,4 @@
-// queue/operations/observe.ts: a job as it changes, from now until it has finished.
+// queue/operations/observe.ts: yields a job as it changes, from now until it has finished.
 import { isDeepStrictEqual } from 'node:util'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
@@ -8,42 +8,42 @@ import type { Connection } from '../../store/connection.js'
 import type { Stop } from '../../store/runtime.js'
 import type { StoreEvent } from '../../store/store.js'
 import { checkAbortSignal } from './abort-signal.js'
-import { notFound } from './result.js'
+import { jobNotFound } from './result.js'
 import type { EventSubscription } from '../events/subscription.js'
 import { Job } from '../job.js'
 import type { JobActions, ObserveOptions } from '../job.js'
 import type { Rereader } from './reread.js'
 
-/** Where one observes. */
-interface Observing extends JobActions {
+/** What observing uses of `JobOperations`. */
+interface ObserveHost extends JobActions {
   readonly connection: Connection
   readonly feed: EventSubscription
-  readonly rereading: Rereader
-  /** Calls back when it closes, at once if it has; answers how to stop. */
+  readonly rereader: Rereader
+  /** Calls back on close, at once if already closed; returns a function that stops that. */
   onClose(closed: () => void): Stop
 }
 
-/** The job now and after each change. Changes that come faster than they are read are seen as one. */
-export function observe(desk: Observing, id: string, options: ObserveOptions): AsyncGenerator<Job, void, void> {
-  const look: Look = { over: false, changed: true, last: undefined, ended: undefined, wake: () => {} }
-  const seen = observing(desk, id, options, look)
-  const end = seen.return.bind(seen)
-  // Whoever leaves while it waits for a change must not have to wait for that change.
-  seen.return = (value) => {
-    look.over = true
-    look.wake()
+/** Yields the job now and after each change. Changes that come faster than they are read are combined. */
+export function observe(operations: ObserveHost, id: string, options: ObserveOptions): AsyncGenerator<Job, void, void> {
+  const observation: Observation = { stopped: false, changed: true, last: undefined, ended: undefined, wake: () => {} }
+  const handles = observeChanges(operations, id, options, observation)
+  const end = handles.return.bind(handles)
+  // A consumer that stops must not have to wait for the next change.
+  handles.return = (value) => {
+    observation.stopped = true
+    observation.wake()
     return end(value)
   }
-  return seen
+  return handles
 }
 
-/** What is known between two looks at a job. */
-interface Look {
-  /** Nobody wants to know any more. */
-  over: boolean
-  /** Something has happened since the last look. */
+/** The state between two reads of a job. */
+interface Observation {
+  /** The consumer has stopped. */
+  stopped: boolean
+  /** The job may have changed since the last read. */
   changed: boolean
-  /** The job as it was seen last. */
+  /** The record as last read. */
   last: JobRecord | undefined
   /** The event that ended it. */
   ended: StoreEvent | undefined
@@ -51,55 +51,55 @@ interface Look {
   wake: () => void
 }
 
-async function* observing(
-  desk: Observing,
+async function* observeChanges(
+  operations: ObserveHost,
   id: string,
   options: ObserveOptions,
-  look: Look,
+  observation: Observation,
 ): AsyncGenerator<Job, void, void> {
   refuseUnknown(options, ['signal'], 'observe')
   const signal = checkAbortSignal(options.signal, 'observe')
-  const { store } = desk.connection
+  const { store } = operations.connection
   refuseInside(store, `observe() of job ${id}`)
-  await desk.connection.ready()
+  await operations.connection.ready()
   const leave = (): void => {
-    look.over = true
-    look.wake()
+    observation.stopped = true
+    observation.wake()
   }
-  // The ear is open before the first look, so nothing falls between.
+  // Subscribe before the first read, so that no event is missed in between.
   const stops = [
-    desk.feed.job(id, (event) => {
-      if (event !== undefined && isEnd(event)) look.ended ??= event
-      look.changed = true
-      look.wake()
+    operations.feed.job(id, (event) => {
+      if (event !== undefined && isEnd(event)) observation.ended ??= event
+      observation.changed = true
+      observation.wake()
     }),
-    desk.rereading.add({
+    operations.rereader.add({
       jobs: () => [id],
-      see: (record) => {
-        if (isDeepStrictEqual(record, look.last)) return
-        look.changed = true
-        look.wake()
+      receive: (record) => {
+        if (isDeepStrictEqual(record, observation.last)) return
+        observation.changed = true
+        observation.wake()
       },
     }),
-    desk.onClose(leave),
+    operations.onClose(leave),
   ]
   if (signal?.aborted === true) leave()
   signal?.addEventListener('abort', leave)
   stops.push(() => signal?.removeEventListener('abort', leave))
   try {
-    while (!look.over) {
-      if (!look.changed) {
-        await new Promise<void>((resolve) => (look.wake = resolve))
+    while (!observation.stopped) {
+      if (!observation.changed) {
+        await new Promise<void>((resolve) => (observation.wake = resolve))
         continue
       }
-      look.changed = false
-      const record: JobRecord | undefined = await desk.connection.looks.look(id)
+      observation.changed = false
+      const record: JobRecord | undefined = await operations.connection.looks.look(id)
       if (record === undefined) {
-        if (look.last === undefined) throw notFound(id)
-        yield gone(desk, look.last, look.ended)
+        if (observation.last === undefined) throw jobNotFound(id)
+        yield goneJob(operations, observation.last, observation.ended)
         return
       }
-      if (record !== look.last) yield new Job(desk, (look.last = record))
+      if (record !== observation.last) yield new Job(operations, (observation.last = record))
       if (isFinished(record.state)) return
     }
   } finally {
@@ -111,9 +111,9 @@ function isEnd({ type }: StoreEvent): boolean {
   return type === 'removed' || isFinished(type as never)
 }
 
-/** A job that is no longer there: as it ended, if that was told, or as one that was removed. */
-function gone(desk: Observing, last: JobRecord, ended: StoreEvent | undefined): Job {
-  if (ended === undefined || ended.type === 'removed') return new Job(desk, last, { removed: true })
+/** The handle of a job that is gone: in its end state, if an event contained it, or as removed. */
+function goneJob(operations: ObserveHost, last: JobRecord, ended: StoreEvent | undefined): Job {
+  if (ended === undefined || ended.type === 'removed') return new Job(operations, last, { removed: true })
   const { result = last.result, error = last.error, at } = ended
-  return new Job(desk, { ...last, state: ended.type as JobRecord['state'], result, error, finishedAt: at })
+  return new Job(operations, { ...last, state: ended.type as JobRecord['state'], result, error, finishedAt: at })
 }

@@ -1,33 +1,33 @@
-// queue/operations/reread.ts: a slow read of the jobs that callers wait for, in case that no event ever tells of their end.
+// queue/operations/reread.ts: slowly polls the jobs that callers wait for, in case an event is missed.
 import type { JobRecord, Millis } from '../../job/job.js'
 import type { Connection } from '../../store/connection.js'
 import { Portion } from '../../store/looks.js'
 import type { Stop } from '../../store/runtime.js'
 
-/** How often; a wait is first read for after one to two times this. */
-const EVERY: Millis = 15_000
+/** The polling interval. A wait is first polled after one to two intervals. */
+const INTERVAL: Millis = 15_000
 
-/** After so many failed reads in a row the store is taken to be down, and the rest is left for the next round. */
-const DOWN = 8
+/** Failed reads in a row after which the store counts as down: the rest waits for the next round. */
+const MAX_FAILURES = 8
 
-/** One who waits. */
+/** A pending wait. */
 export interface Waiter {
   /** The jobs to read. */
   jobs(): readonly string[]
-  /** A job as it stands; undefined where it is gone. */
-  see(record: JobRecord | undefined): void
+  /** Receives a job's current record; undefined if it is gone. */
+  receive(record: JobRecord | undefined): void
 }
 
-/** All who wait on one queue of this process. One timer for all of them, and their reads travel together. */
+/** Polls for all waits on one queue in this process, with one timer and shared reads. */
 export class Rereader {
   readonly #connection: Connection
-  /** The round in which each began to wait. */
+  /** The round in which each wait began. */
   readonly #waiters = new Map<Waiter, number>()
   #round = 0
   readonly #portion = new Portion()
-  /** With how many others at most a job is read, after a read with more has failed. */
-  #among = new Map<string, number>()
-  /** Jobs that the last round did not come to. */
+  /** By job, the maximum size of the batch that reads it, after a larger one has failed. */
+  #batchLimits = new Map<string, number>()
+  /** Jobs that the last round did not read. */
   #left: readonly string[] = []
   #failing = false
   #reading = false
@@ -37,7 +37,7 @@ export class Rereader {
     this.#connection = connection
   }
 
-  /** Reads for one who waits, until it is stopped. */
+  /** Polls for a wait until stopped. */
   add(waiter: Waiter): Stop {
     this.#waiters.set(waiter, this.#round)
     if (this.#stopTimer === undefined) this.#arm()
@@ -50,70 +50,72 @@ export class Rereader {
   }
 
   #arm(): void {
-    this.#stopTimer = this.#connection.runtime.timer(EVERY, () => {
+    this.#stopTimer = this.#connection.runtime.timer(INTERVAL, () => {
       this.#arm()
       if (!this.#reading) void this.#read()
     })
   }
 
   /**
-   * One round. A read that fails does not end it: its jobs are read again behind the others, in two halves, so that one that cannot
-   * be read keeps no other from being read.
+   * Runs one round. A failed read does not end it: its jobs are read again after the others, in two halves, so that a
+   * job that cannot be read does not block the others.
    */
   async #read(): Promise<void> {
     this.#reading = true
-    const asked = this.#asked()
-    const ids = [...new Set([...this.#left.filter((id) => asked.has(id)), ...asked.keys()])]
-    this.#among = new Map(ids.flatMap((id) => (this.#among.has(id) ? [[id, this.#among.get(id)!]] : [])))
+    const waitersById = this.#waitersById()
+    const ids = [...new Set([...this.#left.filter((id) => waitersById.has(id)), ...waitersById.keys()])]
+    this.#batchLimits = new Map(
+      ids.flatMap((id) => (this.#batchLimits.has(id) ? [[id, this.#batchLimits.get(id)!]] : [])),
+    )
     let failure: { readonly error: unknown } | undefined
     let at = 0
-    for (let inRow = 0; at < ids.length && inRow < DOWN;) {
-      const some = this.#next(ids, at)
-      at += some.length
+    for (let failures = 0; at < ids.length && failures < MAX_FAILURES;) {
+      const batch = this.#nextBatch(ids, at)
+      at += batch.length
       try {
-        const records = await this.#connection.store.get(some)
-        inRow = 0
-        for (const [n, id] of some.entries()) {
-          this.#among.delete(id)
-          for (const waiter of asked.get(id)!) if (this.#waiters.has(waiter)) waiter.see(records[n])
+        const records = await this.#connection.store.get(batch)
+        failures = 0
+        for (const [n, id] of batch.entries()) {
+          this.#batchLimits.delete(id)
+          for (const waiter of waitersById.get(id)!) if (this.#waiters.has(waiter)) waiter.receive(records[n])
         }
         this.#portion.adapt(records)
       } catch (error) {
-        inRow++
+        failures++
         failure ??= { error }
-        for (const id of some) this.#among.set(id, Math.ceil(some.length / 2))
-        if (some.length > 1) ids.push(...some)
+        for (const id of batch) this.#batchLimits.set(id, Math.ceil(batch.length / 2))
+        if (batch.length > 1) ids.push(...batch)
       }
     }
     this.#left = ids.slice(at)
-    // Once, however many rounds it lasts.
+    // Reported once, however many rounds it lasts.
     if (failure !== undefined && !this.#failing) this.#connection.outage.unread(failure.error)
     this.#failing = failure !== undefined
     this.#reading = false
   }
 
-  /** The jobs to read, and who waits for each. */
-  #asked(): ReadonlyMap<string, readonly Waiter[]> {
+  /** The jobs to read, each with its waiters. */
+  #waitersById(): ReadonlyMap<string, readonly Waiter[]> {
     const round = this.#round++
-    const asked = new Map<string, Waiter[]>()
+    const waitersById = new Map<string, Waiter[]>()
     for (const [waiter, since] of this.#waiters) {
-      if (since === round) continue // most waits are over before they have to be read for
+      if (since === round) continue // most waits end before their first poll
       for (const id of waiter.jobs()) {
-        const waiters = asked.get(id)
-        if (waiters === undefined) asked.set(id, [waiter])
+        const waiters = waitersById.get(id)
+        if (waiters === undefined) waitersById.set(id, [waiter])
         else waiters.push(waiter)
       }
     }
-    return asked
+    return waitersById
   }
 
-  /** The jobs of one read: no more than each of them may be read with. */
-  #next(ids: readonly string[], from: number): readonly string[] {
-    let most = this.#portion.size
+  /** The jobs of one read: no more than the batch limit of each of them. */
+  #nextBatch(ids: readonly string[], from: number): readonly string[] {
+    let limit = this.#portion.size
     let to = from
     for (; to < ids.length; to++) {
-      most = Math.min(most, this.#among.get(ids[to]!) ?? most)
-      if (to - from >= most) break
+      limit = Math.min(limit, this.#batchLimits.get(ids[to]!) ?? limit)
+      if (to - from >= limit) break
     }
     return ids.slice(from, to)
   }

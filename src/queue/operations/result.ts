@@ -1,4 +1,4 @@
-// queue/operations/result.ts: waiting for the end of a job or of a chain: how long, until when, and what it comes to.
+// queue/operations/result.ts: waits for the end of a job or chain and returns its result.
 import { parseDuration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
@@ -12,56 +12,56 @@ import type { StoreEvent } from '../../store/store.js'
 import { checkAbortSignal } from './abort-signal.js'
 import type { ResultOptions } from '../job.js'
 
-/** The last that is known of a job. */
+/** The last known data of a job. */
 type LastSeen = Pick<StoreEvent | JobRecord, 'id' | 'name' | 'queue' | 'result' | 'error'>
 
-/** How a wait ends. */
-export interface Ending {
-  /** It has ended in a state, with a result or an error. */
+/** The ways in which a wait ends. */
+export interface EndHandler {
+  /** The job ended in this state, with a result or an error. */
   conclude(state: string, end: LastSeen): void
   fail(error: unknown): void
 }
 
-/** Where one waits. */
-interface Waiting {
+/** What waiting uses of `JobOperations`. */
+interface WaitHost {
   readonly connection: Connection
-  /** Calls back when it closes, at once if it has; answers how to stop. */
+  /** Calls back on close, at once if already closed; returns a function that stops that. */
   onClose(closed: () => void): Stop
 }
 
-/** Waits for an end that `begin` listens for, but no longer than is asked for. */
+/** Waits for an end that `begin` listens for, until the timeout, the signal or the queue's close. */
 export async function awaitEnd(
-  desk: Waiting,
+  operations: WaitHost,
   what: string,
   id: string,
   options: ResultOptions,
-  begin: (end: Ending) => Stop,
+  begin: (end: EndHandler) => Stop,
 ): Promise<unknown> {
   refuseUnknown(options, ['timeout', 'signal'], 'result')
-  const { store, runtime } = desk.connection
+  const { store, runtime } = operations.connection
   refuseInside(store, `result() of ${what}`)
   const timeout = options.timeout === undefined ? undefined : parseDuration(options.timeout, 'result timeout')
   const signal = checkAbortSignal(options.signal, 'result')
-  await desk.connection.ready()
+  await operations.connection.ready()
   return new Promise<unknown>((resolve, reject) => {
-    const undo: (() => void)[] = []
-    let over = false
+    const cleanups: (() => void)[] = []
+    let ended = false
     const settle = (end: () => void): void => {
-      over = true
-      for (const each of undo.splice(0)) each()
+      ended = true
+      for (const each of cleanups.splice(0)) each()
       end()
     }
     const fail = (error: unknown): void => settle(() => reject(error))
-    const later = (stop: () => void): void => void (over ? stop() : undo.push(stop))
-    later(desk.onClose(() => fail(closed())))
-    if (timeout !== undefined && !over) later(runtime.timer(timeout, () => fail(late(what, id, timeout))))
-    if (signal !== undefined && !over) {
+    const onEnd = (stop: () => void): void => void (ended ? stop() : cleanups.push(stop))
+    onEnd(operations.onClose(() => fail(closed())))
+    if (timeout !== undefined && !ended) onEnd(runtime.timer(timeout, () => fail(timedOut(what, id, timeout))))
+    if (signal !== undefined && !ended) {
       const abort = (): void => fail(signal.reason)
       if (signal.aborted) return abort()
       signal.addEventListener('abort', abort)
-      later(() => signal.removeEventListener('abort', abort))
+      onEnd(() => signal.removeEventListener('abort', abort))
     }
-    if (!over) later(begin({ fail, conclude: (state, end) => settle(() => conclude(state, end, resolve, reject)) }))
+    if (!ended) onEnd(begin({ fail, conclude: (state, end) => settle(() => conclude(state, end, resolve, reject)) }))
   })
 }
 
@@ -82,11 +82,11 @@ function conclude(
       new MillraceError('JOB_CANCELLED', `${which} was cancelled${why}; job.retry() starts it over.`, { details }),
     )
   }
-  const said = (end.error?.message ?? 'no reason given').replace(/\.$/, '')
+  const message = (end.error?.message ?? 'no reason given').replace(/\.$/, '')
   reject(
     new MillraceError(
       'JOB_FAILED',
-      `${which} failed: ${said}. Its errors tell of each attempt; job.retry() starts it over.`,
+      `${which} failed: ${message}. Its errors tell of each attempt; job.retry() starts it over.`,
       {
         cause: end.error,
         details: { id, error: end.error },
@@ -95,7 +95,7 @@ function conclude(
   )
 }
 
-function late(what: string, id: string, timeout: number): MillraceError {
+function timedOut(what: string, id: string, timeout: number): MillraceError {
   return new MillraceError(
     'RESULT_TIMEOUT',
     `${what[0]!.toUpperCase()}${what.slice(1)} did not finish within ${timeout} ms; it goes on. queue.explain(id) says why it is not running.`,
@@ -103,13 +103,13 @@ function late(what: string, id: string, timeout: number): MillraceError {
   )
 }
 
-/** The error for a job that is gone before its end. */
-export function removed(id: string): MillraceError {
+/** The error for a job that was removed before its end. */
+export function jobRemoved(id: string): MillraceError {
   return new MillraceError('JOB_REMOVED', `Job ${id} was removed before it finished.`, { details: { id } })
 }
 
-/** The error for a job that is not there. */
-export function notFound(id: string): MillraceError {
+/** The error for a job that does not exist. */
+export function jobNotFound(id: string): MillraceError {
   return new MillraceError('JOB_NOT_FOUND', `There is no job ${id}: it was never added, or has been removed.`, {
     details: { id },
   })

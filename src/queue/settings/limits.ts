@@ -1,4 +1,4 @@
-// queue/settings/limits.ts: what bounds a queue, its names and its groups, as a versioned cell that claims and inserts read.
+// queue/settings/limits.ts: the limits of a queue, its names and its groups, as a versioned cell in the store.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
@@ -13,67 +13,75 @@ import type { Verdict } from '../../store/store.js'
 import { oneOf } from '../add-options.js'
 import type { Session } from '../../store/session.js'
 
-/** So many jobs begun in any stretch of time. */
+/** A rate limit. */
 export interface RateOptions {
-  /** The most jobs in a stretch, from 1 up; all of them may begin at once. */
+  /** Maximum number of jobs that start in a period, from 1 up; all of them may start at once. */
   readonly max: number
-  /** How long a stretch is. */
+  /** The length of the period. */
   readonly per: Duration
 }
 
-/** What bounds some jobs. What is left out stays as it is; `null` lifts it. */
+/** Limits of some jobs. Omitted limits stay as they are; `null` removes one. */
 export interface BoundOptions {
-  /** Jobs that run at a time, from 0 up. Default: no bound. */
+  /** Maximum number of jobs that run at the same time, from 0 up. Default: no limit. */
   readonly concurrency?: number | null
-  /** Jobs begun in any stretch of time. Default: no bound. */
+  /** Maximum number of jobs that start in any period. Default: no limit. */
   readonly rate?: RateOptions | null
 }
 
-/** What bounds a group. What is left out stays as it is; `null` lifts it. */
+/** Limits of a group. Omitted limits stay as they are; `null` removes one. */
 export interface GroupOptions extends BoundOptions {
-  /** Jobs that have not begun, from 0 up: what comes beyond is refused, or pushes out the oldest. Default: no bound. */
+  /**
+   * Maximum number of jobs that have not started, from 0 up; `onFull` decides about further jobs. Default: no limit.
+   */
   readonly maxBacklog?: number | null
-  /** What happens at that bound: a new job is refused with `QUEUE_FULL`, or the oldest that has not begun is cancelled. Default `reject`. */
+  /**
+   * At that limit, `reject` refuses a new job with `QUEUE_FULL`, and `drop-oldest` cancels the oldest job that has not
+   * started. Default `reject`.
+   */
   readonly onFull?: 'reject' | 'drop-oldest' | null
 }
 
-/** What bounds one group, and its share of turns. */
+/** Limits of one group, and its weight in fair order. */
 export interface OneGroupOptions extends GroupOptions {
-  /** Turns for each one that others have, from 0.01 to 100. Default 1. */
+  /** Turns of this group for each turn of other groups, from 0.01 to 100. Default 1. */
   readonly weight?: number | null
 }
 
-/** What `queue.limit` changes. What is left out stays as it is; `null` lifts it. */
+/** Changes for `queue.limit`. Omitted limits stay as they are; `null` removes one. */
 export interface LimitOptions<Name extends string = string> extends BoundOptions {
-  /** Jobs of the queue that have not begun, from 0 up: what comes beyond is refused with `QUEUE_FULL`. Default: no bound. */
+  /**
+   * Maximum number of jobs in the queue that have not started, from 0 up; further jobs are refused with `QUEUE_FULL`.
+   * Default: no limit.
+   */
   readonly maxBacklog?: number | null
-  /** Bounds of single names, beside those of the queue. Default: none. */
+  /** Limits of single names, in addition to those of the queue. Default: none. */
   readonly names?: { readonly [Each in Name]?: BoundOptions | null }
-  /** Bounds of each group by itself. Default: none. */
+  /** Limits that apply to each group by itself. Default: none. */
   readonly group?: GroupOptions | null
-  /** Bounds and weights of single groups, which go before those of `group`. Default: none. */
+  /** Limits and weights of single groups, which override those of `group`. Default: none. */
   readonly groups?: Readonly<Record<string, OneGroupOptions | null>>
 }
 
-/** What bounds some jobs, as it stands. */
+/** Current limits of some jobs. */
 export interface StandingBound {
-  /** Jobs that run at a time; absent: no bound. */
+  /** Maximum number of jobs that run at the same time; absent: no limit. */
   readonly concurrency?: number
-  /** Jobs begun in any stretch of so many milliseconds; absent: no bound. */
+  /** Maximum number of jobs that start in any period of `per` milliseconds; absent: no limit. */
   readonly rate?: { readonly max: number; readonly per: Millis }
 }
 
-/** What bounds a group, as it stands. */
+/** Current limits of a group. */
 export interface StandingGroupBound extends StandingBound {
-  /** Jobs that have not begun; absent: no bound. */
+  /** Maximum number of jobs that have not started; absent: no limit. */
   readonly maxBacklog?: number
-  /** What happens at that bound; absent: `reject`. */
+  /** What happens at that limit; absent: `reject`. */
   readonly onFull?: 'reject' | 'drop-oldest'
 }
 
-/** What bounds a queue, as it stands. */
+/** Current limits of a queue. */
 export interface Limits extends StandingBound {
-  /** Jobs that have not begun; absent: no bound. */
+  /** Maximum number of jobs that have not started; absent: no limit. */
   readonly maxBacklog?: number
   /** By name. */
   readonly names: Readonly<Record<string, StandingBound>>
@@ -83,60 +91,60 @@ export interface Limits extends StandingBound {
   readonly groups: Readonly<Record<string, StandingGroupBound & { readonly weight?: number }>>
 }
 
-/** Bytes that all bounds of a queue may take as JSON: adds and claims read them. */
-const MOST_BYTES = 2 ** 20
+/** Bytes that all limits of a queue may take as JSON, because adds and claims read them. */
+const MAX_BYTES = 2 ** 20
 
-/** Changes what bounds a queue, and answers what then does; writes nothing where it is so already. */
+/** Changes the limits of a queue and returns all that then apply; writes nothing if nothing changes. */
 export function* setLimits(
-  way: Session,
+  session: Session,
   queue: string,
   changes: LimitOptions,
   checkJob: (name: string) => void,
 ): Steps<Limits> {
-  const patch = parse(changes, checkJob)
+  const patch = parseLimits(changes, checkJob)
   const key = cellKey.limit(queue)
-  let [cell] = (yield* step(way.details({ cells: [key] }))).cells
+  let [cell] = (yield* step(session.details({ cells: [key] }))).cells
   for (;;) {
-    const now = readCell<LimitCell>(cell?.value)
-    const by = patch.concurrency === undefined ? (now.by ?? 'worker') : 'queue'
-    const next: LimitCell = { ...merge(now, patch), by }
+    const current = readCell<LimitCell>(cell?.value)
+    const by = patch.concurrency === undefined ? (current.by ?? 'worker') : 'queue'
+    const next: LimitCell = { ...merge(current, patch), by }
     const value = JSON.stringify(next)
-    if (value === cell?.value) return standing(next)
-    if (value.length > MOST_BYTES && value.length > (cell?.value.length ?? 0)) throw tooManyBounds(queue, value.length)
+    if (value === cell?.value) return publicLimits(next)
+    if (value.length > MAX_BYTES && value.length > (cell?.value.length ?? 0)) throw tooManyLimits(queue, value.length)
     const verdict: Verdict = yield* step(
-      way.commit([{ kind: 'put', key, value, version: cell?.version ?? 0, events: [] }]),
+      session.commit([{ kind: 'put', key, value, version: cell?.version ?? 0, events: [] }]),
     )
-    if (verdict.ok) return standing(next)
+    if (verdict.ok) return publicLimits(next)
     cell = verdict.cell
   }
 }
 
-function tooManyBounds(queue: string, bytes: number): MillraceError {
+function tooManyLimits(queue: string, bytes: number): MillraceError {
   return new MillraceError(
     'DATA_TOO_LARGE',
-    `queue.limit: all that bounds queue '${queue}' would take ${bytes} bytes as JSON, and ${MOST_BYTES} is the most, since adds and claims read it. Bound each group by \`group\`, and single ones only where they differ.`,
-    { details: { queue, bytes, limit: MOST_BYTES } },
+    `queue.limit: all that bounds queue '${queue}' would take ${bytes} bytes as JSON, and ${MAX_BYTES} is the most, since adds and claims read it. Bound each group by \`group\`, and single ones only where they differ.`,
+    { details: { queue, bytes, limit: MAX_BYTES } },
   )
 }
 
-/** What bounds a queue. */
-export function* getLimits(way: Session, queue: string): Steps<Limits> {
-  const { cells } = yield* step(way.details({ cells: [cellKey.limit(queue)] }))
-  return standing(readCell<LimitCell>(cells[0]?.value))
+/** The limits of a queue. */
+export function* getLimits(session: Session, queue: string): Steps<Limits> {
+  const { cells } = yield* step(session.details({ cells: [cellKey.limit(queue)] }))
+  return publicLimits(readCell<LimitCell>(cells[0]?.value))
 }
 
-/** What whoever adds to a group at its bound does. */
+/** What an add to a group does at the limit of its backlog. */
 export function* whenFull(
-  way: Pick<Session, 'details'>,
+  session: Pick<Session, 'details'>,
   queue: string,
   group: string,
 ): Steps<'reject' | 'drop-oldest'> {
-  const { cells } = yield* step(way.details({ cells: [cellKey.limit(queue)] }))
+  const { cells } = yield* step(session.details({ cells: [cellKey.limit(queue)] }))
   const limits = readCell<LimitCell>(cells[0]?.value)
   return { ...limits.group, ...limits.groups?.[group] }.whenFull ?? 'reject'
 }
 
-/** A change of a cell; null lifts. */
+/** A change of limits; null removes one. */
 interface Patch {
   readonly concurrency?: number | null
   readonly rate?: Rate | null
@@ -155,7 +163,7 @@ const boundNames = ['concurrency', 'rate'] as const
 const fullModes = ['reject', 'drop-oldest'] as const
 const groupNames = [...boundNames, 'maxBacklog', 'onFull'] as const
 
-function parse(changes: LimitOptions, checkJob: (name: string) => void): LimitPatch {
+function parseLimits(changes: LimitOptions, checkJob: (name: string) => void): LimitPatch {
   const where = 'queue.limit'
   refuseUnknown(changes, [...boundNames, 'maxBacklog', 'names', 'group', 'groups'], where)
   const { names = {}, group, groups = {} } = changes
@@ -193,11 +201,11 @@ function parseBound(bound: OneGroupOptions, known: readonly string[], where: str
   }
 }
 
-function whole(value: number | null, least: number, field: string): number | null {
-  if (value === null || (Number.isSafeInteger(value) && value >= least)) return value
+function whole(value: number | null, min: number, field: string): number | null {
+  if (value === null || (Number.isSafeInteger(value) && value >= min)) return value
   throw new MillraceError(
     'INVALID_OPTION',
-    `${field} must be a whole number from ${least} up, or null for no bound, not ${quote(value)}.`,
+    `${field} must be a whole number from ${min} up, or null for no bound, not ${quote(value)}.`,
   )
 }
 
@@ -220,13 +228,13 @@ function parseRate(rate: RateOptions | null, where: string): Rate | null {
   return { max, per }
 }
 
-/** What stands, with a change over it. Fields keep one order, so that the same limits have the same text. */
-function merge(now: Partial<LimitCell>, patch: LimitPatch): Omit<LimitCell, 'by'> {
-  const names = mergeEach(now.names, patch.names)
-  const group = patch.group === null ? undefined : mergeBound(now.group, patch.group)
-  const groups = mergeEach(now.groups, patch.groups)
+/** The current limits with a change applied. Fields keep one order, so that equal limits have equal text. */
+function merge(current: Partial<LimitCell>, patch: LimitPatch): Omit<LimitCell, 'by'> {
+  const names = mergeEach(current.names, patch.names)
+  const group = patch.group === null ? undefined : mergeBound(current.group, patch.group)
+  const groups = mergeEach(current.groups, patch.groups)
   return {
-    ...mergeBound(now, patch),
+    ...mergeBound(current, patch),
     ...(Object.keys(names).length > 0 && { names }),
     ...(group !== undefined && Object.keys(group).length > 0 && { group }),
     ...(Object.keys(groups).length > 0 && { groups }),
@@ -234,10 +242,10 @@ function merge(now: Partial<LimitCell>, patch: LimitPatch): Omit<LimitCell, 'by'
 }
 
 function mergeEach(
-  now: Readonly<Record<string, Patched>> | undefined,
+  current: Readonly<Record<string, Patched>> | undefined,
   patches: readonly (readonly [string, Patch | null])[],
 ): Record<string, Patched> {
-  const each = new Map(Object.entries(now ?? {}))
+  const each = new Map(Object.entries(current ?? {}))
   for (const [name, patch] of patches) {
     const bound = patch === null ? {} : mergeBound(each.get(name), patch)
     if (Object.keys(bound).length > 0) each.set(name, bound)
@@ -248,8 +256,8 @@ function mergeEach(
 
 type Patched = GroupBound & { readonly weight?: number }
 
-function mergeBound(now: Patched | undefined, patch: Patch | undefined): Patched {
-  const { concurrency, rate, backlog, whenFull: full, weight } = { ...now, ...patch }
+function mergeBound(current: Patched | undefined, patch: Patch | undefined): Patched {
+  const { concurrency, rate, backlog, whenFull: full, weight } = { ...current, ...patch }
   return {
     ...(concurrency != null && { concurrency }),
     ...(rate != null && { rate }),
@@ -259,22 +267,22 @@ function mergeBound(now: Patched | undefined, patch: Patch | undefined): Patched
   }
 }
 
-function standing({ names = {}, group = {}, groups = {}, ...own }: Partial<LimitCell>): Limits {
-  const each = <T, U>(of: Readonly<Record<string, T>>, say: (bound: T) => U): Record<string, U> =>
-    Object.fromEntries(Object.entries(of).map(([name, bound]) => [name, say(bound)]))
+function publicLimits({ names = {}, group = {}, groups = {}, ...own }: Partial<LimitCell>): Limits {
+  const each = <T, U>(of: Readonly<Record<string, T>>, convert: (bound: T) => U): Record<string, U> =>
+    Object.fromEntries(Object.entries(of).map(([name, bound]) => [name, convert(bound)]))
   return {
-    ...saidOf(own),
-    names: each(names, saidOf),
-    group: saidOf(group),
+    ...publicBound(own),
+    names: each(names, publicBound),
+    group: publicBound(group),
     groups: each(groups, (bound) => ({
-      ...saidOf(bound),
+      ...publicBound(bound),
       ...(bound.weight !== undefined && { weight: bound.weight }),
     })),
   }
 }
 
-/** A bound in the words of `queue.limit`. */
-function saidOf({ concurrency, rate, backlog, whenFull: onFull }: Bound & GroupBound): StandingGroupBound {
+/** A stored limit in the terms of `queue.limit`. */
+function publicBound({ concurrency, rate, backlog, whenFull: onFull }: Bound & GroupBound): StandingGroupBound {
   return {
     ...(concurrency !== undefined && { concurrency }),
     ...(rate !== undefined && { rate }),

@@ -1,4 +1,4 @@
-// queue/settings/overflow.ts: what happens at the bound of a group's backlog: its oldest jobs make room, where the group says so.
+// queue/settings/overflow.ts: drops the oldest jobs of a full group whose limit is set to `drop-oldest`.
 import type { Change, Insert } from '../../job/change.js'
 import type { JobHeader } from '../../job/job.js'
 import { drop } from '../../job/lifecycle.js'
@@ -9,24 +9,24 @@ import type { Group, Refused, RefusedOtherwise, Verdict } from '../../store/stor
 import { whenFull } from './limits.js'
 import type { Session } from '../../store/session.js'
 
-/** What making room needs of the store. */
+/** What overflow handling uses of a session. */
 export type OverflowSession = Pick<Session, 'commit' | 'details'>
 
-/** Jobs that one commit drops at most. */
-const MOST_DROPPED = 1000
-/** How often it is begun anew because one that was to be dropped had been moved, or had begun. */
+/** Maximum number of jobs that one commit drops. */
+const MAX_DROPPED = 1000
+/** Maximum restarts when a job to drop was moved or started. */
 const RACES = 100
 
-/** The jobs that are dropped for others, in the very commit that inserts these. */
+/** The jobs to drop for others, in the commit that inserts those. */
 export class Overflow {
   readonly #dropped = new Map<string, JobHeader>()
 
-  /** What drops them. It goes before the inserts. */
+  /** The changes that drop them. They precede the inserts. */
   get changes(): readonly Change[] {
     return [...this.#dropped.values()].flatMap(drop)
   }
 
-  /** Whether a verdict is about one of them, and not about what they are dropped for. */
+  /** Whether a refusal concerns one of the dropped jobs rather than the inserts. */
   isAbout({ why, id }: Refused): boolean {
     return why !== 'full' && this.#dropped.has(id)
   }
@@ -37,35 +37,35 @@ export class Overflow {
   }
 
   /**
-   * Drops one more for inserts that were refused as `full`; answers whether that can be. Not where the group does not
-   * say so, nor a job that would itself come to be by the same commit.
+   * Drops one more job for inserts that were refused as `full`; returns whether it can. Only if the group is set to
+   * `drop-oldest`, and never a job that the same commit inserts.
    */
-  *make(
+  *dropOldest(
     { id, job: oldest }: RefusedOtherwise,
     inserts: readonly Insert[],
-    way: Pick<Session, 'details'>,
+    session: Pick<Session, 'details'>,
   ): Steps<boolean> {
     const refused = inserts.find(({ job }) => job.id === id)?.job
     if (oldest === undefined || refused?.group === undefined) return false
-    if (this.#dropped.has(oldest.id) || this.#dropped.size >= MOST_DROPPED) return false
+    if (this.#dropped.has(oldest.id) || this.#dropped.size >= MAX_DROPPED) return false
     if (inserts.some(({ job }) => job.id === oldest.id)) return false
-    if ((yield* whenFull(way, refused.queue, refused.group)) !== 'drop-oldest') return false
+    if ((yield* whenFull(session, refused.queue, refused.group)) !== 'drop-oldest') return false
     this.#dropped.set(oldest.id, headerOf(oldest)) // there may be many, and their payloads are not needed
     return true
   }
 }
 
-/** Sends a group again that was refused as `full`, with as much room as its groups can make; answers the last verdict. */
-export function* withOverflow(way: OverflowSession, group: Group, refused: Verdict): Steps<Verdict> {
-  const room = new Overflow()
+/** Sends a group that was refused as `full` again, with as many jobs dropped as allowed; returns the last verdict. */
+export function* withOverflow(session: OverflowSession, group: Group, refused: Verdict): Steps<Verdict> {
+  const overflow = new Overflow()
   const inserts = group.filter((change) => change.kind === 'insert')
   let verdict = refused
   for (let races = 0; !verdict.ok && races < RACES;) {
-    if (room.isAbout(verdict)) {
-      room.clear() // it was moved, or began: there may be room now
+    if (overflow.isAbout(verdict)) {
+      overflow.clear() // it was moved or started: the backlog may have room now
       races++
-    } else if (verdict.why !== 'full' || !(yield* room.make(verdict, inserts, way))) return verdict
-    verdict = yield* step(way.commit([...room.changes, ...group]))
+    } else if (verdict.why !== 'full' || !(yield* overflow.dropOldest(verdict, inserts, session))) return verdict
+    verdict = yield* step(session.commit([...overflow.changes, ...group]))
   }
   return verdict
 }

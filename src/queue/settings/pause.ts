@@ -1,4 +1,4 @@
-// queue/settings/pause.ts: pausing and resuming, as a versioned cell that claims read.
+// queue/settings/pause.ts: pauses and resumes a queue or a name, as a versioned cell that claims read.
 import { cellKey } from '../../store/settings.js'
 import type { PauseCell } from '../../store/settings.js'
 import { step } from '../../store/maybe-sync.js'
@@ -6,17 +6,17 @@ import type { Steps } from '../../store/maybe-sync.js'
 import type { Verdict } from '../../store/store.js'
 import type { Session } from '../../store/session.js'
 
-/** Pauses or resumes a queue, or one name in it; changes and announces nothing where it is so already. */
-export function* setPause(way: Session, queue: string, name: string | undefined, paused: boolean): Steps<void> {
+/** Pauses or resumes a queue, or one name in it; writes and publishes nothing if nothing changes. */
+export function* setPause(session: Session, queue: string, name: string | undefined, paused: boolean): Steps<void> {
   const key = cellKey.pause(queue)
   const type = paused ? 'paused' : 'resumed'
-  let [cell] = (yield* step(way.details({ cells: [key] }))).cells
+  let [cell] = (yield* step(session.details({ cells: [key] }))).cells
   for (;;) {
-    const now = cell === undefined ? NOTHING : (JSON.parse(cell.value) as PauseCell)
-    const next = change(now, name, paused)
-    if (next === now) return
+    const current = cell === undefined ? NOT_PAUSED : (JSON.parse(cell.value) as PauseCell)
+    const next = change(current, name, paused)
+    if (next === current) return
     const verdict: Verdict = yield* step(
-      way.commit([
+      session.commit([
         {
           kind: 'put',
           key,
@@ -31,7 +31,7 @@ export function* setPause(way: Session, queue: string, name: string | undefined,
   }
 }
 
-const NOTHING: PauseCell = { all: false, names: [] }
+const NOT_PAUSED: PauseCell = { all: false, names: [] }
 
 function change(cell: PauseCell, name: string | undefined, paused: boolean): PauseCell {
   if (name === undefined) return cell.all === paused ? cell : { ...cell, all: paused }

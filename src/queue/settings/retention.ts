@@ -1,4 +1,4 @@
-// queue/settings/retention.ts: what a queue says about its finished jobs: how long they are kept, and who is told when they go.
+// queue/settings/retention.ts: how long a queue keeps finished jobs, and the callbacks for stale and removed ones.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
@@ -17,50 +17,56 @@ import { Job } from '../job.js'
 
 /** How long finished jobs are kept. */
 export interface RetentionRule {
-  /** Marked stale this long after they finished; `false`: never. Default: never. */
+  /** Mark jobs stale this long after they finished; `false`: never. Default: never. */
   readonly staleAfter?: Duration | false
-  /** Removed this long after they finished; `false`: never. Default: 7 days, of failed jobs 30 days. */
+  /** Remove jobs this long after they finished; `false`: never. Default: 7 days, failed jobs 30 days. */
   readonly deleteAfter?: Duration | false
 }
 
-/** How long finished jobs of a queue are kept: all of them alike, or by the state they ended in, which goes before. */
+/** How long a queue keeps finished jobs: one rule for all, or rules by end state, which override it. */
 export interface RetentionOptions<AJob extends Job = Job> extends RetentionRule {
-  /** Of completed jobs; `false`: for ever. Default: as the rest says. */
+  /** For completed jobs; `false`: keep for ever. Default: the rule for all. */
   readonly completed?: RetentionRule | false
-  /** Of jobs that failed for good; `false`: for ever. Default: as the rest says. */
+  /** For jobs that failed for good; `false`: keep for ever. Default: the rule for all. */
   readonly failed?: RetentionRule | false
-  /** Of cancelled jobs; `false`: for ever. Default: as the rest says. */
+  /** For cancelled jobs; `false`: keep for ever. Default: the rule for all. */
   readonly cancelled?: RetentionRule | false
   /**
-   * Called when a job has been marked stale, after that is durable. Where a queue has callbacks, only processes that gave
-   * them carry out its retention; `false`: it has none any more. Default: none.
+   * Called when a job has become stale, after that is durable. If a queue has callbacks, only processes that have them
+   * apply its retention; `false`: the queue has none any more. Default: none.
    */
   readonly onStale?: ((job: AJob) => unknown) | false
-  /** Called when a job has been removed by retention, after that is durable, with the job as it was. As `onStale` otherwise. Default: none. */
+  /**
+   * Called with the last record of a job that retention removed, after that is durable. Otherwise as `onStale`.
+   * Default: none.
+   */
   readonly onDelete?: ((job: AJob) => unknown) | false
 }
 
-/** Whoever is to be called. Neither throws nor rejects. */
+/** The callbacks of a queue. They neither throw nor reject. */
 export interface Callbacks {
   readonly onStale: ((record: JobRecord) => Promise<void>) | undefined
   readonly onDelete: ((record: JobRecord) => Promise<void>) | undefined
 }
 
-/** What a queue says, in the rules' terms. */
+/** The retention of a queue in the terms of the lifecycle. */
 export interface QueueRetention {
-  /** Stamped on jobs that do not say for themselves. */
+  /** Stamped on jobs that have no retention of their own. */
   readonly keep: KeepByState
-  /** Whether somebody is to be called; undefined: nothing was said about that. */
+  /** Whether the queue has callbacks; undefined: not specified. */
   readonly calls: boolean | undefined
   readonly callbacks: Callbacks | undefined
 }
 
-const states = ['completed', 'failed', 'cancelled'] as const satisfies readonly FinishedState[]
+const endStates = ['completed', 'failed', 'cancelled'] as const satisfies readonly FinishedState[]
 
-/** Reads `retention` of a queue. Nothing said is nothing stamped: the default costs no job anything. */
+/**
+ * Parses `retention` of a queue. Undefined if it is not specified: the default is not stamped on jobs and costs
+ * nothing.
+ */
 export function readRetention(
   options: RetentionOptions<never> | false | undefined,
-  desk: JobOperations,
+  operations: JobOperations,
   emitter: Emitter,
 ): QueueRetention | undefined {
   if (options === undefined) return undefined
@@ -68,7 +74,7 @@ export function readRetention(
   if (typeof options !== 'object' || options === null) {
     throw new MillraceError('INVALID_OPTION', `retention must be an object or false, not ${quote(options)}.`)
   }
-  refuseUnknown(options, ['staleAfter', 'deleteAfter', ...states, 'onStale', 'onDelete'], 'retention')
+  refuseUnknown(options, ['staleAfter', 'deleteAfter', ...endStates, 'onStale', 'onDelete'], 'retention')
   const { onStale, onDelete } = options
   for (const [name, call] of Object.entries({ onStale, onDelete })) {
     if (call === undefined || call === false || typeof call === 'function') continue
@@ -79,7 +85,7 @@ export function readRetention(
     typeof call === 'function'
       ? async (record) => {
           try {
-            await outside(() => call(new Job(desk, record)))
+            await outside(() => call(new Job(operations, record)))
           } catch (cause) {
             emitter.error(failedCallback(name, record, cause), record)
           }
@@ -120,26 +126,26 @@ function parseRule(options: RetentionOptions<never>, state: FinishedState): Keep
     byQueue: true,
   }
   if (keep.staleAfter !== undefined && keep.deleteAfter !== undefined && keep.staleAfter >= keep.deleteAfter) {
-    const given = own?.deleteAfter !== undefined || options.deleteAfter !== undefined
+    const specified = own?.deleteAfter !== undefined || options.deleteAfter !== undefined
     throw new MillraceError(
       'INVALID_OPTION',
-      `retention: ${state} jobs would be removed${given ? '' : ' by default'} before they become stale; give a deleteAfter that is longer than staleAfter, or false.`,
+      `retention: ${state} jobs would be removed${specified ? '' : ' by default'} before they become stale; give a deleteAfter that is longer than staleAfter, or false.`,
     )
   }
   return keep
 }
 
 function failedCallback(name: string, { id }: JobRecord, cause: unknown): MillraceError {
-  const said = describeError(cause).message
-  return new MillraceError('CALLBACK_FAILED', `retention.${name} threw for job ${id}: ${said}`, {
+  const message = describeError(cause).message
+  return new MillraceError('CALLBACK_FAILED', `retention.${name} threw for job ${id}: ${message}`, {
     details: { id },
     cause,
   })
 }
 
 /**
- * Says to all processes how long finished jobs of a queue are kept that were added by somebody who did not know, and
- * whether somebody is to be called. The last one to say so holds.
+ * Publishes to all processes how long finished jobs are kept if their producer did not specify it, and whether there
+ * are callbacks. The last writer wins.
  */
 export async function declareRetention(
   { store, main }: Connection,
@@ -149,8 +155,8 @@ export async function declareRetention(
   const key = cellKey.retention(queue)
   let [cell] = (await store.details({ cells: [key] })).cells
   for (;;) {
-    const standing = readCell<RetentionCell>(cell?.value)
-    const value = JSON.stringify({ callbacks: calls ?? standing.callbacks === true, keep } satisfies RetentionCell)
+    const current = readCell<RetentionCell>(cell?.value)
+    const value = JSON.stringify({ callbacks: calls ?? current.callbacks === true, keep } satisfies RetentionCell)
     if (value === cell?.value) return
     const verdict = await main.commit([{ kind: 'put', key, value, version: cell?.version ?? 0, events: [] }])
     if (verdict.ok || verdict.why !== 'version') return

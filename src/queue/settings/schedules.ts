@@ -1,4 +1,4 @@
-// queue/settings/schedules.ts: jobs that are added again and again: scheduling them, and listing the schedules there are.
+// queue/settings/schedules.ts: creates, updates, removes and lists the schedules of a queue.
 import { MillraceError } from '../../job/errors.js'
 import type { Insert } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
@@ -14,34 +14,34 @@ import type { Steps } from '../../store/maybe-sync.js'
 import type { Page, Refused } from '../../store/store.js'
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
 import type { JobOperations } from '../operations/job-operations.js'
-import { pageIn, pageQuery } from '../operations/filter.js'
+import { requestedPage, pageQuery } from '../operations/filter.js'
 import type { PageOptions } from '../operations/filter.js'
-import type { Place } from '../operations/by-filter.js'
+import type { QueueScope } from '../operations/by-filter.js'
 import type { AddOptions } from '../add-options.js'
 import type { Session } from '../../store/session.js'
 
-/** How the runs of a schedule are added: as `add`, but for what the schedule itself decides. */
-export type RunOptions = Omit<AddOptions, (typeof decided)[number]>
+/** How the runs of a schedule are added: as with `add`, without the options that the schedule sets itself. */
+export type RunOptions = Omit<AddOptions, (typeof setBySchedule)[number]>
 
-/** What a schedule decides about its runs. */
-const decided = ['id', 'delay', 'runAt', 'dedup', 'after', 'onChildFailure', 'repeat'] as const
+/** The options that a schedule sets for its runs. */
+const setBySchedule = ['id', 'delay', 'runAt', 'dedup', 'after', 'onChildFailure', 'repeat'] as const
 
-/** What is run when, for `queue.schedule`: the name and the data go together. */
+/** What runs and when, for `queue.schedule`: the type of the data follows from the name. */
 export type ScheduleOptions<Jobs extends JobDefinitions> = ScheduleTimes &
   {
     [Name in NameOf<Jobs>]: {
       /** The job's name. */
       readonly name: Name
-      /** How its runs are added. Default: as the queue and the job say. */
+      /** How its runs are added. Default: the defaults of the queue and the job. */
       readonly options?: RunOptions
     } & (undefined extends InputOf<Jobs[Name]>
       ? { readonly data?: InputOf<Jobs[Name]> }
       : { readonly data: InputOf<Jobs[Name]> })
   }[NameOf<Jobs>]
 
-/** A schedule as it stands. */
+/** A schedule as stored. */
 export interface Schedule<Name extends string = string, Data = unknown> {
-  /** The key it was scheduled under. */
+  /** Its key. */
   readonly key: string
   /** The id of its row, which its runs have as `parentId`. */
   readonly id: string
@@ -51,25 +51,25 @@ export interface Schedule<Name extends string = string, Data = unknown> {
   readonly data: Data
   /** When it runs, with all defaults. */
   readonly times: Timing
-  /** `ended` when its limit is reached or its end is over; it can be scheduled again. */
+  /** `ended` when its limit or its end is reached; it can be scheduled again. */
   readonly state: 'scheduled' | 'ended'
-  /** How many runs it has made. */
+  /** The number of runs it has created. */
   readonly count: number
-  /** The last run it made: the id of that job, and the time it was made for. */
+  /** The last run it created: the id of that job, and its scheduled time. */
   readonly last: { readonly id: string; readonly at: Time } | undefined
-  /** The last time for which it could make none, and why: `overlap`, `full`, or `duplicate` (the id was taken). */
+  /** The last time it skipped, and why: `overlap`, `full`, or `duplicate` (the id exists). */
   readonly skipped: { readonly at: Time; readonly why: string } | undefined
-  /** The next five times, or those that are left. */
+  /** The next five times, or fewer if it ends. */
   readonly next: readonly Time[]
   /** When it was first scheduled, by the store's clock. */
   readonly createdAt: Time
 }
 
-/** A page of schedules, and where the next begins; no `cursor` on the last page. */
+/** A page of schedules; no `cursor` on the last. */
 export interface SchedulePage<Name extends string = string> {
-  /** In the order in which they were made. */
+  /** In the order in which they were created. */
   readonly schedules: readonly Schedule<Name>[]
-  /** What to give for the next page. */
+  /** Pass it for the next page. */
   readonly cursor?: string
 }
 
@@ -80,19 +80,19 @@ type Prepare = (
   options: AddOptions,
 ) => { readonly insert: Insert } | Promise<{ readonly insert: Insert }>
 
-/** A schedule that was checked and only needs to be sent. */
+/** A schedule that is checked and ready to send. */
 export interface PreparedSchedule {
   readonly insert: Insert
   readonly mode: 'schedule'
 }
 
-/** Times that a listing shows. */
-const SHOWN = 5
-/** Schedules that are read at a time. */
+/** How many times a listing shows. */
+const SHOWN_TIMES = 5
+/** Schedules per read. */
 const PAGE = 500
 
-/** Checks a job that is to be added again and again; what is sent is its schedule. */
-export function prepareSchedule(
+/** Checks a repeated job of `queue.add`; returns its schedule to send. */
+export function prepareRepeat(
   prepare: Prepare,
   name: string,
   data: unknown,
@@ -106,8 +106,8 @@ export function prepareSchedule(
   return prepareRuns(prepare, { key, name, data, options: rest }, times, where, now)
 }
 
-/** Checks what `queue.schedule` was given. */
-export function prepareScheduled(
+/** Checks the options of `queue.schedule`. */
+export function prepareSchedule(
   prepare: Prepare,
   key: string,
   options: ScheduleOptions<JobDefinitions>,
@@ -144,7 +144,7 @@ function prepareRuns(
 ): PreparedSchedule | Promise<PreparedSchedule> {
   checkName(key, 'schedule key')
   refuseUnknown(options, Object.keys(options ?? {}), `${where}: options`)
-  for (const option of decided) {
+  for (const option of setBySchedule) {
     if (options[option] === undefined) continue
     const message = `${where}: ${option} cannot be given for what is repeated: the schedule decides it for each run.`
     throw new MillraceError('INVALID_OPTION', message, { details: { option } })
@@ -156,7 +156,7 @@ function prepareRuns(
     : scheduleInsert(run.insert, key, timing, now)
 }
 
-/** The insert of a schedule, made of that of one run. */
+/** The insert of a schedule, made from the insert of one run. */
 function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time): PreparedSchedule {
   const { queue } = job
   const longest = runId(queue, key, now).length
@@ -177,7 +177,7 @@ function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time)
     extras,
     ...rest
   } = job
-  // Runs belong to no trace; and a schedule that is said again in another one is the same.
+  // Runs belong to no trace, and the same schedule from another trace is equal.
   const { trace: _trace, ...carried } = extras ?? {}
   const run = { ...rest, extras: Object.keys(carried).length === 0 ? undefined : carried }
   const first = nextTime(timing, now, now)
@@ -199,24 +199,25 @@ function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time)
     dedup: undefined,
     keep: undefined,
     extras: undefined,
-    // One without a time left must not come to be, but may stand: it waits for a job that cannot be, and is refused.
-    edges: first === undefined ? [{ on: NOWHERE, policy: 'fail' }] : [],
+    // A schedule without a next time must not be inserted, but may already exist: an edge to a missing job has the
+    // insert refused.
+    edges: first === undefined ? [{ on: NO_JOB, policy: 'fail' }] : [],
   })
   return { insert, mode: 'schedule' }
 }
 
 /** No job has this id. */
-const NOWHERE = ''
+const NO_JOB = ''
 
-/** How often a change is judged anew because the schedule was moved in between. */
+/** Maximum retries when another writer moves the schedule first. */
 const RACES = 100
 
-/** What stands where a schedule was refused, once it is what the new one says. */
-export function* standingSchedule(
-  desk: JobOperations,
+/** Updates the existing schedule to match a refused one, and returns its record. */
+export function* updateExistingSchedule(
+  operations: JobOperations,
   insert: Insert,
   verdict: Refused,
-  way: Session,
+  session: Session,
 ): Steps<JobRecord> {
   const { id, queue } = insert.job
   const { key } = readSpec(insert.job as unknown as JobRecord)
@@ -231,21 +232,21 @@ export function* standingSchedule(
   }
   for (let races = 0; races < RACES; races++) {
     if (job === undefined) {
-      const again = yield* step(way.commit([insert]))
-      if (again.ok) return again.inserted[0]!
-      if (again.why !== 'duplicate') return yield* standingSchedule(desk, insert, again, way)
-      job = again.job
+      const reinserted = yield* step(session.commit([insert]))
+      if (reinserted.ok) return reinserted.inserted[0]!
+      if (reinserted.why !== 'duplicate') return yield* updateExistingSchedule(operations, insert, reinserted, session)
+      job = reinserted.job
       continue
     }
-    const decision = reschedule(job, insert.job, desk.connection.runtime.now())
+    const decision = reschedule(job, insert.job, operations.connection.runtime.now())
     if ('denied' in decision) {
       const message = `The schedule '${key}' of queue '${queue}' ${decision.denied}.`
       throw new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
     }
     if (decision.length === 0) return job
-    const moved = yield* step(way.commit(decision))
-    if (moved.ok) return (yield* step(way.get(id))) ?? job
-    job = moved.why === 'fence' ? yield* step(way.get(id)) : undefined
+    const moved = yield* step(session.commit(decision))
+    if (moved.ok) return (yield* step(session.get(id))) ?? job
+    job = moved.why === 'fence' ? yield* step(session.get(id)) : undefined
   }
   throw new MillraceError(
     'STORE_BUSY',
@@ -253,49 +254,51 @@ export function* standingSchedule(
   )
 }
 
-/** Sends a schedule, and answers it as it stands then. */
-export function* putSchedule({ desk, way }: Place, { insert }: PreparedSchedule): Steps<Schedule> {
-  const verdict = yield* step(way.commit([insert]))
-  return viewOf(verdict.ok ? verdict.inserted[0]! : yield* standingSchedule(desk, insert, verdict, way))
+/** Sends a schedule and returns it as stored. */
+export function* putSchedule({ operations, session }: QueueScope, { insert }: PreparedSchedule): Steps<Schedule> {
+  const verdict = yield* step(session.commit([insert]))
+  return toSchedule(
+    verdict.ok ? verdict.inserted[0]! : yield* updateExistingSchedule(operations, insert, verdict, session),
+  )
 }
 
-/** Takes a schedule away; its runs stay. */
-export function* dropSchedule({ queue, desk, way }: Place, key: string): Steps<boolean> {
+/** Removes a schedule; its runs stay. */
+export function* dropSchedule({ queue, operations, session }: QueueScope, key: string): Steps<boolean> {
   const id = scheduleId(queue, checkName(key, 'schedule key'))
-  const record = yield* step(way.get(id))
+  const record = yield* step(session.get(id))
   if (record?.kind !== SCHEDULE) return false
-  return (yield* desk.actingOnAll([record], remove, way)) > 0
+  return (yield* operations.decideAndCommitAll([record], remove, session)) > 0
 }
 
-/** The schedules of a queue, in the order in which they were made: a page, if one is asked for, or all. */
+/** The schedules of a queue, in the order in which they were created: one page if requested, or all. */
 export function* schedulesOf(
-  { queue, way }: Place,
+  { queue, session }: QueueScope,
   options: PageOptions,
 ): Steps<SchedulePage | SchedulePage['schedules']> {
-  const wanted = pageIn(options, 'queue.schedules')
-  if (wanted === undefined) return yield* allSchedules(queue, way)
-  const { items, cursor } = yield* step(way.find({ queue, kind: SCHEDULE, ...pageQuery(wanted, 'queue.schedules') }))
-  const schedules = items.map(viewOf)
+  const page = requestedPage(options, 'queue.schedules')
+  if (page === undefined) return yield* allSchedules(queue, session)
+  const { items, cursor } = yield* step(session.find({ queue, kind: SCHEDULE, ...pageQuery(page, 'queue.schedules') }))
+  const schedules = items.map(toSchedule)
   return cursor === undefined ? { schedules } : { schedules, cursor }
 }
 
-function* allSchedules(queue: string, way: Session): Steps<readonly Schedule[]> {
+function* allSchedules(queue: string, session: Session): Steps<readonly Schedule[]> {
   const found: Schedule[] = []
   let cursor: string | undefined
   do {
     const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = yield* step(way.find({ queue, kind: SCHEDULE, limit: PAGE, ...from }))
-    found.push(...page.items.map(viewOf))
+    const page: Page<JobRecord> = yield* step(session.find({ queue, kind: SCHEDULE, limit: PAGE, ...from }))
+    found.push(...page.items.map(toSchedule))
     cursor = page.cursor
   } while (cursor !== undefined)
   return found
 }
 
-function viewOf(row: JobRecord): Schedule {
+function toSchedule(row: JobRecord): Schedule {
   const { key, timing, run } = readSpec(row)
   const { runs, last, skipped } = readProgress(row)
   const ended = isFinished(row.state)
-  const left = Math.min(SHOWN, (timing.limit ?? Infinity) - runs)
+  const left = Math.min(SHOWN_TIMES, (timing.limit ?? Infinity) - runs)
   return {
     key,
     id: row.id,

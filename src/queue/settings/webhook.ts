@@ -1,4 +1,4 @@
-// queue/settings/webhook.ts: where the end of a job is told: what is stamped on it, what its handle shows, and replay by hand.
+// queue/settings/webhook.ts: webhook settings as stamped on jobs, what a handle shows of them, and redelivery.
 import { createHash } from 'node:crypto'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
@@ -18,66 +18,68 @@ import { oneOf } from '../add-options.js'
 import type { JobWebhookOptions } from '../add-options.js'
 import type { Session } from '../../store/session.js'
 
-/** Where a worker has the deliveries of its queue sent. */
-export interface DeliveryPlace {
+/** What a delivery worker uses of the worker that starts it. */
+export interface DeliveryOwner {
   readonly queue: string
   readonly store: Store
   readonly logger: Logger | false | undefined
-  /** How the worker was told to hold and to look after jobs. */
+  /** The worker's settings for leases, upkeep and polling. */
   readonly lease: Millis
   readonly upkeepEvery: Millis
   readonly pollEvery: Millis
   readonly reconnect: Backoff
-  /** Something went wrong that no call rejects for. */
+  /** Reports an error that no call rejects with. */
   failed(error: unknown): void
 }
 
-/** Deliveries under way. */
+/** A running delivery worker. */
 export interface Deliveries {
-  /** Takes no further ones and waits for those under way; those that are not done in time are left to whoever comes next. */
+  /**
+   * Stops claiming deliveries and waits for running ones; those unfinished at the timeout are left to other workers.
+   */
   close(options: { readonly timeout: Duration; readonly grace: Duration }): Promise<void>
 }
 
-/** Tells webhooks of the ends of jobs. Made by `webhooks()`, for the `webhook` of a queue. */
+/** Delivers the ends of jobs to webhooks. Made by `webhooks()`, for the `webhook` option of a queue. */
 export interface Webhooks {
-  /** What is stamped on jobs that do not say otherwise; it holds no secret. */
+  /** Stamped on jobs that have no webhook options of their own; contains no secret. */
   readonly stamp: WebhookStamp
-  /** Sends the deliveries of a queue until that is closed; called by its workers. */
-  deliver(place: DeliveryPlace): Deliveries
+  /** Sends the deliveries of a queue until closed; called by its workers. */
+  deliver(owner: DeliveryOwner): Deliveries
 }
 
-/** What is stamped on jobs; without a URL, only on those that name one. */
+/** What is stamped on jobs; without a URL, only on those that have one themselves. */
 export type WebhookStamp = Omit<Webhook, 'url'> & { readonly url: string | undefined }
 
-/** What the handle on a job shows of its webhook. */
+/** What a job handle shows of its webhook. */
 export interface JobWebhook {
-  /** Where its end is told. */
+  /** The URL that is called. */
   readonly url: string
-  /** The ends that are told. */
+  /** The end states that are delivered. */
   readonly on: readonly FinishedState[]
-  /** Its end has been told: the receiver answered with a status from 200 to 299. */
+  /** Whether it was delivered: the receiver responded with a status from 200 to 299. */
   readonly sent: boolean
-  /** Its end is still to be told, for the first time or because somebody asked for it again. */
+  /** Whether a delivery is pending, the first one or a redelivery. */
   readonly pending: boolean
-  /** Attempts to tell it, oldest first, the last 20 of them. */
+  /** Delivery attempts, oldest first, the last 20 of them. */
   readonly deliveries: readonly DeliveryEntry[]
 }
 
-/** All that can be told. */
-const ends: readonly FinishedState[] = ['completed', 'failed', 'cancelled']
+/** All end states. */
+const endStates: readonly FinishedState[] = ['completed', 'failed', 'cancelled']
 
-const LONGEST_URL = 2048
+const MAX_URL_LENGTH = 2048
 
-/** What jobs are stamped with where neither they nor their queue say more: ten attempts in about seven hours. */
+/** The stamp where neither the job nor its queue specifies more: ten attempts in about seven hours. */
 export const defaultStamp: WebhookStamp = {
   url: undefined,
-  on: ends,
+  on: endStates,
   attempts: 10,
   backoff: { type: 'exponential', delay: 10_000, factor: 2, max: 3_600_000, jitter: 0.5 },
   timeout: 10_000,
 }
 
-/** What a job is stamped with, by its own `webhook` and by that of its queue. */
+/** The stamp for a job, from its own `webhook` option and its queue's. */
 export function stampOf(
   own: string | JobWebhookOptions | false | undefined,
   webhooks: Webhooks | undefined,
@@ -95,27 +97,27 @@ export function stampOf(
   return { ...stamp, url, on: own.on === undefined ? stamp.on : checkEnds(own.on, `${where}: webhook.on`) }
 }
 
-/** Reads which ends are told. */
+/** Checks the end states that are delivered. */
 export function checkEnds(on: readonly FinishedState[], field: string): readonly FinishedState[] {
-  if (Array.isArray(on) && on.length > 0) return [...new Set(on.map((each) => oneOf(each, ends, field)))]
-  throw new MillraceError('INVALID_OPTION', `${field} must name at least one of ${ends.join(', ')}.`)
+  if (Array.isArray(on) && on.length > 0) return [...new Set(on.map((each) => oneOf(each, endStates, field)))]
+  throw new MillraceError('INVALID_OPTION', `${field} must name at least one of ${endStates.join(', ')}.`)
 }
 
-/** Reads a URL that can be told anything at all: http or https, and nobody's password in it. */
+/** Checks the URL of a webhook: http or https, without credentials. */
 export function checkUrl(value: string, field: string): string {
   const url = typeof value === 'string' && URL.canParse(value) ? new URL(value) : undefined
-  const wrong =
+  const problem =
     url === undefined
       ? `must be a URL, not ${quote(value)}`
       : url.protocol !== 'https:' && url.protocol !== 'http:'
         ? `must begin with https:// or http://, not ${url.protocol}`
         : url.username !== '' || url.password !== ''
           ? 'must not hold a user name or a password: it is stored with the job. The signature says who sends'
-          : value.length > LONGEST_URL
-            ? `must not be longer than ${LONGEST_URL} characters`
+          : value.length > MAX_URL_LENGTH
+            ? `must not be longer than ${MAX_URL_LENGTH} characters`
             : undefined
-  if (wrong === undefined) return url!.href
-  throw new MillraceError('INVALID_OPTION', `${field} ${wrong}.`, { details: { field } })
+  if (problem === undefined) return url!.href
+  throw new MillraceError('INVALID_OPTION', `${field} ${problem}.`, { details: { field } })
 }
 
 /** A URL without its query and credentials. */
@@ -124,7 +126,7 @@ export function bareUrl(value: string): string {
   return url === undefined ? '' : `${url.origin}${url.pathname}`
 }
 
-/** Refuses what cannot send deliveries. */
+/** Throws unless the value is made by `webhooks()`. */
 export function checkWebhooks(webhook: Webhooks | undefined): Webhooks | undefined {
   if (webhook === undefined) return undefined
   if (typeof webhook?.deliver === 'function') return webhook
@@ -134,30 +136,30 @@ export function checkWebhooks(webhook: Webhooks | undefined): Webhooks | undefin
   )
 }
 
-/** What the handle on a job shows. */
-export function shownWebhook(record: JobRecord): JobWebhook | undefined {
+/** What a job handle shows of its webhook. */
+export function publicWebhook(record: JobRecord): JobWebhook | undefined {
   const { webhook } = record.extras ?? {}
   if (webhook === undefined) return undefined
   const { deliveries = [] } = memoOf(record)
   return { url: webhook.url, on: webhook.on, sent: isSent(record), pending: deliveryPending(record), deliveries }
 }
 
-/** What a delivery is known by outside: `webhook-id`, the same in all its attempts. */
+/** The public id of a delivery, the header `webhook-id`, the same in all its attempts. */
 export function webhookId(delivery: string): string {
   return `msg_${createHash('sha256').update(delivery).digest('base64url').slice(0, 27)}`
 }
 
-/** What judges wishes by the rules; see `Desk`. */
-interface Acting {
+/** Decides and commits; see `JobOperations`. */
+interface Decider {
   readonly connection: Connection
-  acting(id: string, decide: (job: JobRecord) => Decision, way: Session, known?: JobRecord): Steps<unknown>
+  decideAndCommit(id: string, decide: (job: JobRecord) => Decision, session: Session, known?: JobRecord): Steps<unknown>
 }
 
-/** Has the end of a finished job told once more; answers the `webhook-id` of that delivery. */
-export function* redelivering(id: string, desk: Acting, way: Session, known?: JobRecord): Steps<string> {
-  const { runtime } = desk.connection
+/** Queues another delivery for a finished job; returns its `webhook-id`. */
+export function* redeliverSteps(id: string, operations: Decider, session: Session, known?: JobRecord): Steps<string> {
+  const { runtime } = operations.connection
   const delivery = `millrace:webhook:${runtime.id()}`
-  const asked = { id: webhookId(delivery), at: runtime.now() }
-  yield* desk.acting(id, (job) => redeliver(job, delivery, asked), way, known)
-  return asked.id
+  const request = { id: webhookId(delivery), at: runtime.now() }
+  yield* operations.decideAndCommit(id, (job) => redeliver(job, delivery, request), session, known)
+  return request.id
 }

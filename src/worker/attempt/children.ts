@@ -8,7 +8,7 @@ import { NO_OPTIONS } from '../../queue/add.js'
 import type { Adder } from '../../queue/add.js'
 import type { JobDefinition } from '../../queue/define.js'
 import type { JobOperations } from '../../queue/operations/job-operations.js'
-import { pageIn, pageQuery } from '../../queue/operations/filter.js'
+import { pageQuery, requestedPage } from '../../queue/operations/filter.js'
 import type { PageOptions } from '../../queue/operations/filter.js'
 import { endedOf, refuseWrongAfter } from '../../queue/flows/chain-types.js'
 import type { DependencyPage, Ended } from '../../queue/flows/chain-types.js'
@@ -150,7 +150,7 @@ export async function dependenciesOf(
   options: PageOptions = {},
 ): Promise<readonly Ended[] | DependencyPage> {
   const { id, name } = record
-  const page = pageIn(options, 'ctx.dependencies')
+  const page = requestedPage(options, 'ctx.dependencies')
   if (page !== undefined) return dependencyPage(operations, record, definition, page)
   const [found] = await stepwise(readDetails(operations.way(), { jobs: [id], parts: ['edges', 'outcomes'] }))
   const ended = (found?.edges ?? []).filter((edge) => !isOfSignal(edge)).map(endedOf)
