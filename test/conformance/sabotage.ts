@@ -185,9 +185,9 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
     wrap: (store) => ({
       ...store,
       details: async (query) => {
-        const { jobs, cells } = await store.details(query)
+        const { jobs, ...rest } = await store.details(query)
         const bare = (edge: Edge): Edge => ({ ...edge, result: undefined, error: undefined })
-        return { cells, jobs: jobs.map((each) => ({ ...each, edges: each.edges.map(bare) })) }
+        return { ...rest, jobs: jobs.map((each) => ({ ...each, edges: each.edges.map(bare) })) }
       },
     }),
   },
@@ -278,17 +278,25 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       },
     }),
   },
+  'cuts cells without saying so': {
+    areas: ['cells'],
+    walks: false,
+    wrap: (store) => ({
+      ...store,
+      details: async (query) => {
+        const { moreCells: _more, ...rest } = await store.details(query)
+        return rest
+      },
+    }),
+  },
   'tells log lines newest first': {
     areas: ['details'],
     walks: true,
     wrap: (store) => ({
       ...store,
       details: async (query) => {
-        const { jobs, cells } = await store.details(query)
-        return {
-          jobs: jobs.map((each) => ({ ...each, logs: each.logs.toReversed() })),
-          cells,
-        }
+        const { jobs, ...rest } = await store.details(query)
+        return { ...rest, jobs: jobs.map((each) => ({ ...each, logs: each.logs.toReversed() })) }
       },
     }),
   },
@@ -298,8 +306,8 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
     wrap: (store) => ({
       ...store,
       details: async (query) => {
-        const { jobs, cells } = await store.details(query)
-        return { jobs: jobs.map((each) => ({ ...each, steps: each.steps.slice(1) })), cells }
+        const { jobs, ...rest } = await store.details(query)
+        return { ...rest, jobs: jobs.map((each) => ({ ...each, steps: each.steps.slice(1) })) }
       },
     }),
   },
