@@ -4,7 +4,7 @@ import * as fc from 'fast-check'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { MillraceError, isMillraceError } from '../../src/job/errors.js'
 import { Batcher } from '../../src/store/batcher.js'
-import type { BatcherOptions } from '../../src/store/batcher.js'
+import type { BatcherOptions, Unanswered } from '../../src/store/batcher.js'
 import type { Group, Verdict } from '../../src/store/store.js'
 import { record } from '../job/lifecycle.records.js'
 import {
@@ -693,7 +693,7 @@ describe('an ask without an answer', () => {
   const job = record({ id: 'claimed', state: 'active' })
 
   /** Asks for a job, and loses every answer until the lane has given up. */
-  async function lose(unanswered: (error: unknown) => number, ...ids: readonly string[]) {
+  async function lose(unanswered: Unanswered, ...ids: readonly string[]) {
     lane = open({ replays: 1 })
     const heard = ids.map((id) => listen(lane.commit(group(id))))
     const asked = listen(lane.ask(ask(1), unanswered))
@@ -745,10 +745,10 @@ describe('an ask without an answer', () => {
     expect(errors.length).toBe(2)
   })
 
-  it('is given up once the leases that it may have given are over, and what comes next has the next number', async () => {
+  it('is given up on request once the leases that it may have given are over, and what comes next has the next number', async () => {
     let elapsed = 0
     runtime.elapsed = () => elapsed
-    const { asked } = await lose(() => 1)
+    const { asked } = await lose((_error, over) => (over ? undefined : 1))
     elapsed = 30_000
     await runtime.fire()
     store.last.fail(new Error('line lost'))
