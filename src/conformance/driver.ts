@@ -11,13 +11,13 @@ import type {
   Group,
   Handled,
   JobDetails,
-  Lifetime,
   Receipt,
   RefusedAsMoved,
   RefusedOtherwise,
   Renewal,
   Store,
 } from '../store/store.js'
+import type { Lifetime } from '../store/tally.js'
 import type { Verdict, Why } from '../store/store.js'
 import { derived, must, present, same } from './check.js'
 import type { Harness } from './harness.js'

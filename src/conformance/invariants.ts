@@ -2,7 +2,8 @@
 import type { Edge, JobRecord } from '../job/job.js'
 import { isFinished } from '../job/job.js'
 import { dueAt } from '../job/lifecycle.js'
-import type { JobDetails, QueueTally } from '../store/store.js'
+import type { JobDetails } from '../store/store.js'
+import type { QueueTally } from '../store/tally.js'
 import { equal } from './check.js'
 
 /** What a store says of itself. */

@@ -6,7 +6,8 @@ import { countsOf } from '../queue/counts.js'
 import { Queue } from '../queue/queue.js'
 import { sessionFor } from '../store/session.js'
 import { connect } from '../store/connection.js'
-import type { Lifetime, QueueTally, Store } from '../store/store.js'
+import type { Store } from '../store/store.js'
+import type { Lifetime, QueueTally } from '../store/tally.js'
 
 /** Options of `prometheus()`. */
 export interface PrometheusOptions {

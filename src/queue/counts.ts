@@ -4,7 +4,8 @@ import { jobStates } from '../job/job.js'
 import type { JobState } from '../job/job.js'
 import { isReserved } from '../job/names.js'
 import { connect } from '../store/connection.js'
-import type { QueueTally, Store } from '../store/store.js'
+import type { Store } from '../store/store.js'
+import type { QueueTally } from '../store/tally.js'
 import { sessionFor } from '../store/session.js'
 
 /** Job counts by state. */

@@ -7,7 +7,8 @@ import type { Connection } from './connection.js'
 import { step, stepwise } from './maybe-sync.js'
 import type { Steps } from './maybe-sync.js'
 import { portionsOf } from './batch-size.js'
-import type { Details, DetailsQuery, Group, Page, Query, QueueTally, Tx, Verdict } from './store.js'
+import type { Details, DetailsQuery, Group, Page, Query, Tx, Verdict } from './store.js'
+import type { QueueTally } from './tally.js'
 
 /** Where a call goes. In a synchronous transaction its results are available at once; see store/maybe-sync.ts. */
 export interface Session {

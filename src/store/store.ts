@@ -16,6 +16,7 @@ import type {
 } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
 import type { Runtime, Stop } from './runtime.js'
+import type { QueueTally } from './tally.js'
 
 /** Changes that are applied whole or refused whole, in order. Each sees the ones before it. */
 export type Group = readonly Change[]
@@ -244,27 +245,6 @@ export interface RevokedLease {
 
 /** The most revoked leases that one answer lists. */
 export const REVOKED_LISTED = 500
-
-/** How often each thing has happened in a queue since it was created; never goes down. */
-export interface Lifetime {
-  readonly added: number
-  readonly completed: number
-  readonly failed: number
-  readonly cancelled: number
-  /** Retries by the rules after a failure; not those requested by hand. */
-  readonly retried: number
-  readonly stalled: number
-}
-
-/** The counts of one queue. */
-export interface QueueTally {
-  readonly queue: string
-  /** Jobs by name and state; names and states without jobs may be absent. Schedules are not counted. */
-  readonly names: Readonly<Record<string, Readonly<Partial<Record<JobState, number>>>>>
-  /** By name, the leases that count against limits: of active jobs, and revoked ones whose handlers may still run. */
-  readonly leases: Readonly<Record<string, number>>
-  readonly lifetime: Lifetime
-}
 
 /** What is due. */
 export interface Due {

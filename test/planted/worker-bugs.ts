@@ -113,7 +113,7 @@ export const workerBugs: readonly Bug[] = [
     title: 'a claim that is answered after its lease is lost',
     guarantee: 'crash',
     file: 'src/worker/claimer.ts',
-    find: 'if (jobs.length > 0 && connection.runtime.elapsed() >= asked + this.#shortest)',
+    find: 'if (jobs.length > 0 && connection.runtime.elapsed() >= sentAt + this.#shortestLease)',
     replace: 'if (jobs.length < 0)',
   },
   {

@@ -3,7 +3,7 @@ import { same } from '../check.js'
 import { first, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { cancel, complete, doom, fail, handBack, insert, remove, retry, snooze, stumble } from '../changes.js'
-import type { Lifetime } from '../../store/store.js'
+import type { Lifetime } from '../../store/tally.js'
 
 const NONE: Lifetime = { added: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, stalled: 0 }
 

@@ -1,7 +1,7 @@
 // stores/memory/row.ts: a stored job and the indexes that contain it: of its lane, its name, its queue and its chain.
 import { isFinished, jobStates } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
-import type { Lifetime } from '../../store/store.js'
+import type { Lifetime } from '../../store/tally.js'
 import type { Draft } from '../../job/record.js'
 import { boundsOf } from '../queue-bounds.js'
 import type { Bounds } from '../queue-bounds.js'

@@ -1,7 +1,7 @@
 // stores/sqlite/counters.ts: collects the changes that a commit makes to counters, and writes them once at its end.
 import { jobStates } from '../../job/job.js'
 import type { JobState } from '../../job/job.js'
-import type { Lifetime } from '../../store/store.js'
+import type { Lifetime } from '../../store/tally.js'
 import type { Value } from './driver.js'
 import type { Statements } from './statements.js'
 

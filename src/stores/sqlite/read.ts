@@ -2,16 +2,8 @@
 import type { Edge, EdgePolicy, EdgeState, JobRecord, JobState, LogLine, Time } from '../../job/job.js'
 import { jobStates } from '../../job/job.js'
 import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
-import type {
-  Cell,
-  Details,
-  DetailsQuery,
-  Due,
-  DueQuery,
-  Lifetime,
-  QueueTally,
-  RevokedLease,
-} from '../../store/store.js'
+import type { Cell, Details, DetailsQuery, Due, DueQuery, RevokedLease } from '../../store/store.js'
+import type { Lifetime, QueueTally } from '../../store/tally.js'
 import { cellsOf, detailsOf } from '../details.js'
 import type { DetailsSource } from '../details.js'
 import type { SqlRow, Statement, Value } from './driver.js'
