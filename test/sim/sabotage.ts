@@ -2,7 +2,7 @@
 import type { Change } from '../../src/job/change.js'
 import type { JobHeader, JobRecord } from '../../src/job/job.js'
 import { cellKey } from '../../src/store/settings.js'
-import type { Batch, Group, Store, Verdict } from '../../src/store/store.js'
+import type { Batch, Group, Renewal, Store, Verdict } from '../../src/store/store.js'
 
 /** Turns a rule of a store off. */
 export type Sabotage = (store: Store) => Store
@@ -104,13 +104,20 @@ export const withoutExclusion: Sabotage = (store) =>
     },
   })
 
-/** Renewals are answered and do nothing, so that leases run out under those who hold them. */
+/**
+ * Renewals of running jobs are answered and do nothing, so that leases expire under their holders. Those of jobs that have not
+ * started are applied: a claim that is answered late relies on them.
+ */
 export const withoutRenewals: Sabotage = (store) =>
   but(store, {
     commit: async (batch) => {
-      const kept = batch.renewals.filter(({ lease }) => lease === 0)
-      const receipt = await store.commit({ ...batch, renewals: kept })
-      return { ...receipt, renewals: batch.renewals.map(() => ({ ok: true, inserted: [] })) }
+      const isApplied = ({ lease, started }: Renewal): boolean => lease === 0 || !started
+      const receipt = await store.commit({ ...batch, renewals: batch.renewals.filter(isApplied) })
+      const applied = receipt.renewals.values()
+      const renewals = batch.renewals.map((renewal): Verdict => {
+        return isApplied(renewal) ? applied.next().value! : { ok: true, inserted: [] }
+      })
+      return { ...receipt, renewals }
     },
   })
 
