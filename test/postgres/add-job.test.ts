@@ -474,8 +474,9 @@ describe('a group that drops its oldest job at its bound', () => {
   test('cancels it as queue.add does, and adds the new one', async () => {
     const { on, queue, group } = await stage()
     const first = await queue.add('chore', 1, { group })
-    const second = await queue.add('chore', 2, { group })
-    const cancelled = event(queue, 'cancelled')
+    const id = `second of ${queue.name}`
+    const cancelled = event(queue, 'cancelled', (each) => each.id === id)
+    const second = await queue.add('chore', 2, { group, id }) // its commit waits until the listener is known to the server
     const third = await addJob(queue.name, 'chore', 3, { group })
     expect((await cancelled).id).toBe(second.id)
     const [dropped, pushedOut, added] = await on.get([first.id, second.id, third])
