@@ -1,4 +1,4 @@
-// testing/seeds.ts: runs many seeds and cuts what fails down to what is needed to fail.
+// testing/seeds.ts: runs many seeds and shrinks the scripts that fail.
 import { generateScript } from './script/generate.js'
 import { runScript } from './play.js'
 import type { RunScriptOptions, SimulationReport } from './play.js'
@@ -9,25 +9,25 @@ import { shrinkScript } from './script/shrink.js'
 export interface SeedsOptions {
   /** The first seed. Default 1. */
   readonly from?: number
-  /** How many. Default 100. */
+  /** How many seeds. Default 100. */
   readonly count?: number
-  /** Whether a failing script is cut down. Default true. */
+  /** Whether failing scripts are shrunk. Default true. */
   readonly shrink?: boolean
   /** Stop after this many failures. Default 1. */
   readonly failures?: number
-  /** Told after each seed. Default: nobody is. */
+  /** Called after each seed with its report. Default: no callback. */
   readonly progress?: (report: SimulationReport) => void
 }
 
-/** What many seeds came to. */
+/** The result of running many seeds. */
 export interface SeedsReport {
-  /** Whether every promise was kept in every one of them. */
+  /** Whether no rule was broken for any seed. */
   readonly ok: boolean
   /** How many were run. */
   readonly ran: number
-  /** Those that failed, each cut down unless told otherwise. */
+  /** The failed ones, each shrunk unless `shrink` is false. */
   readonly failures: readonly SimulationReport[]
-  /** How often each fault, operation and act occurred in all of them. */
+  /** How often each fault, operation and act occurred, over all seeds. */
   readonly counts: Readonly<Record<string, number>>
 }
 
@@ -36,17 +36,17 @@ export function runSeeds(options: SeedsOptions & RunScriptOptions = {}): Promise
   return eachSeed(options, generateScript, (script) => runScript(script, options))
 }
 
-/** Makes a script of each seed and runs it. */
+/** Generates a script for each seed and runs it. */
 export async function eachSeed(
   options: SeedsOptions,
   generate: (seed: number) => Script,
   run: (script: Script) => Promise<SimulationReport>,
 ): Promise<SeedsReport> {
-  const { from = 1, count = 100, shrink = true, failures: most = 1, progress } = options
+  const { from = 1, count = 100, shrink = true, failures: maxFailures = 1, progress } = options
   const failures: SimulationReport[] = []
   const counts: Record<string, number> = {}
   let ran = 0
-  for (let seed = from; seed < from + count && failures.length < most; seed++) {
+  for (let seed = from; seed < from + count && failures.length < maxFailures; seed++) {
     const report = await run(generate(seed))
     ran++
     for (const [name, times] of Object.entries(report.counts)) counts[name] = (counts[name] ?? 0) + times

@@ -1,4 +1,4 @@
-// testing/simulate.ts: somebody's own jobs and handlers, in a world where everything goes wrong.
+// testing/simulate.ts: simulates a user's own jobs and handlers under injected faults.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
@@ -14,7 +14,7 @@ import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
 import type { Handling } from '../worker/handlers.js'
 import type { WorkerOptions } from '../worker/options.js'
-import { generateTrouble } from './script/generate.js'
+import { generateFaultScript } from './script/generate.js'
 import type { AnyHandlers } from './world/observed.js'
 import { play } from './play.js'
 import type { SimulationReport } from './play.js'
@@ -23,7 +23,7 @@ import type { Script } from './script/script.js'
 import { eachSeed } from './seeds.js'
 import type { SeedsOptions, SeedsReport } from './seeds.js'
 
-/** A job as a simulation left it. */
+/** A job at the end of a simulation. */
 export interface SimulatedJob {
   /** Its id. */
   readonly id: string
@@ -31,69 +31,69 @@ export interface SimulatedJob {
   readonly name: string
   /** The state it ended in. */
   readonly state: JobState
-  /** Its data as it was added. */
+  /** The data it was added with. */
   readonly data: unknown
   /** What its handler returned, if it completed. */
   readonly result: unknown
-  /** Its phases by name, in their order; empty where it has none. */
+  /** Its phases by name, in their order; empty if it has none. */
   readonly phases: Readonly<Record<string, JobPhase>>
   /** Its last failure, if there was one. */
   readonly error: ErrorInfo | undefined
-  /** Attempts begun and not given back. */
+  /** Attempts that were started and not given back. */
   readonly attempt: number
-  /** How often its lease ran out. */
+  /** How often its lease expired. */
   readonly stalls: number
 }
 
-/** What to simulate. */
+/** Options of a simulation. */
 export interface SimulateOptions<Jobs extends JobDefinitions = AnyJobs> {
   /**
-   * Makes the handlers of a worker, anew for each process: what they remember dies with it. Wait with `process.sleep`,
-   * for nothing here may wait in real time.
+   * Creates the handlers of a worker, once for each process: their state is lost when it dies. Wait with `process.sleep`:
+   * handlers must not wait in real time.
    */
   readonly handlers: (process: SimulatedProcess) => Handling<NameOf<Jobs>, Jobs>
   /** Adds the jobs. Its process is never killed, and its calls do not fail; the store may still be slow. */
   readonly produce: (queue: Queue<Jobs>, process: SimulatedProcess) => Promise<void>
-  /** Looks at how it ended, after every job has; what it throws fails the simulation. Default: nothing. */
+  /** Checks the jobs after all of them have ended; an error that it throws fails the simulation. Default: no check. */
   readonly expect?: (jobs: readonly SimulatedJob[]) => void | Promise<void>
-  /** The jobs that the queue takes, made by `defineJobs`. Default: any. */
+  /** The jobs that the queue accepts, from `defineJobs`. Default: any. */
   readonly jobs?: Jobs
-  /** Makes the store that it happens on, in the world it is given; one for a single process. Default: one in memory. */
+  /** Creates a store for a single process, on the given runtime; it must not wait in real time. Default: one in memory. */
   readonly store?: (runtime: Runtime) => Store
   /** The queue's name. Default `simulated`. */
   readonly queue?: string
   /** Worker processes at a time. Default 3. */
   readonly workers?: number
-  /** What each worker is told, such as `concurrency` (here 2 by default) and `lease` (here 5 s by default). */
+  /** Options of each worker, such as `concurrency` (default here 2) and `lease` (default here 5 s). */
   readonly worker?: Omit<WorkerOptions<Jobs>, 'store' | 'jobs' | 'autorun' | 'logger' | 'batch'>
-  /** How long things go wrong, in virtual time; then all jobs must come to their end. Default one minute. */
+  /** How long faults are injected, in virtual time; then all jobs must end. Default one minute. */
   readonly lasts?: Duration
 }
 
-/** Jobs of one's own may be delayed by more than scripted ones. */
-const PATIENCE: Millis = 86_400_000
+/** A user's jobs may have longer delays than scripted ones. */
+const TIMEOUT: Millis = 86_400_000
 
-/** Runs one simulation of your own jobs. The same seed (default 1) runs the same way, byte for byte. */
+/** Runs one simulation of your own jobs. The same seed (default 1) gives the same trace, byte for byte. */
 export function simulate<Jobs extends JobDefinitions = AnyJobs>(
   options: SimulateOptions<Jobs> & { readonly seed?: number },
 ): Promise<SimulationReport> {
   check(options, ['seed'])
-  return run(options, trouble(options, options.seed ?? 1))
+  return run(options, faultScript(options, options.seed ?? 1))
 }
 
-/** Simulates your own jobs for many seeds, and cuts what goes wrong in a failing one down to what is needed to fail. */
+/** Simulates your own jobs for many seeds, and shrinks the faults of a failing one to those that are needed to fail. */
 export function simulateSeeds<Jobs extends JobDefinitions = AnyJobs>(
   options: SimulateOptions<Jobs> & SeedsOptions,
 ): Promise<SeedsReport> {
   check(options, ['from', 'count', 'shrink', 'failures', 'progress'])
   return eachSeed(
     options,
-    (seed) => trouble(options, seed),
+    (seed) => faultScript(options, seed),
     (script) => run(options, script),
   )
 }
 
-/** A misspelt `expect` would expect nothing, and be content. */
+/** Unknown options are refused: a misspelt `expect` would otherwise check nothing and pass. */
 function check(options: object, more: readonly string[]): void {
   const known = ['handlers', 'produce', 'expect', 'jobs', 'store', 'queue', 'workers', 'worker', 'lasts', ...more]
   refuseUnknown(options, known, 'the simulation')
@@ -109,7 +109,7 @@ function check(options: object, more: readonly string[]): void {
   }
 }
 
-function trouble<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, seed: number): Script {
+function faultScript<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, seed: number): Script {
   const { queue = 'simulated', workers = 3, worker = {}, lasts = 60_000 } = options
   const lease = parseDuration(worker.lease ?? 5_000, 'simulate: lease')
   const settings = {
@@ -122,7 +122,7 @@ function trouble<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, se
     retention: undefined,
     latency: 5,
   }
-  return generateTrouble(seed, settings, parseDuration(lasts, 'simulate: lasts'), workers)
+  return generateFaultScript(seed, settings, parseDuration(lasts, 'simulate: lasts'), workers)
 }
 
 function run<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, script: Script): Promise<SimulationReport> {
@@ -135,8 +135,8 @@ function run<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, script
       ...(store && { store }),
       ...(worker && { worker }),
     },
-    patience: PATIENCE,
-    calm: ({ queues }) => {
+    timeout: TIMEOUT,
+    unblock: ({ queues }) => {
       for (const queue of queues.values()) void endSchedules(queue).catch(() => {})
     },
     produce: ({ queues, process }) => produce([...queues.values()][0] as unknown as Queue<Jobs>, process),
@@ -144,7 +144,7 @@ function run<Jobs extends JobDefinitions>(options: SimulateOptions<Jobs>, script
   })
 }
 
-/** Schedules go on for ever, and a simulation must not. */
+/** Schedules never end, and a simulation must. */
 async function endSchedules(queue: Queue): Promise<void> {
   for (const { key } of await queue.schedules()) await queue.unschedule(key)
 }
@@ -156,13 +156,13 @@ function view(record: JobRecord): SimulatedJob {
   return { id, name, state, data, result, phases, error, attempt, stalls }
 }
 
-/** A failed simulation in words: what was broken, and what happened until then. */
+/** A failed simulation as text: the broken rules, and the last lines of the trace up to the first of them. */
 export function describeFailure({ seed, violations, trace }: SimulationReport, lines = 60): string {
   if (violations.length === 0) return `Seed ${seed}: nothing was broken.`
   const [first] = violations
-  const said = violations
+  const broken = violations
     .slice(0, 10)
     .map(({ rule, id, message }) => `  ${rule}${id === undefined ? '' : ` ${id}`}: ${message}`)
   const until = trace.filter((line) => Number(line.slice(0, 11)) <= first!.time + 1)
-  return [`Seed ${seed} failed:`, ...said, '', 'What happened until then:', ...until.slice(-lines)].join('\n')
+  return [`Seed ${seed} failed:`, ...broken, '', 'What happened until then:', ...until.slice(-lines)].join('\n')
 }

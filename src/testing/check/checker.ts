@@ -1,7 +1,7 @@
-// testing/check/checker.ts: holds a history and the state it ended in to every promise.
+// testing/check/checker.ts: checks a history and its final state against every rule.
 import { isFinished } from '../../job/job.js'
 import { AnswerChecks, EventChecks } from './answers.js'
-import { KeyChecks, Pauses, Replays, checkAsks } from './claims.js'
+import { KeyChecks, Pauses, Replays, checkClaims } from './claims.js'
 import { FlowChecks } from './flows.js'
 import { LatenessChecks } from './lateness.js'
 import type { LatenessSettings } from './lateness.js'
@@ -16,13 +16,13 @@ import { Ledger } from './ledger.js'
 import { EPOCH } from '../world/process.js'
 import type { Report, Violation } from './violation.js'
 
-/** More than this many would only be echoes of the first. */
-const MOST = 50
+/** The most violations that are reported; further ones would mostly follow from the first. */
+const MAX_VIOLATIONS = 50
 
-/** What is due is done at the latest this long after, when nothing goes wrong: upkeep looks at least every 30 s. */
+/** Without faults, due jobs are handled within this time: upkeep looks at least every 30 s. */
 const OVERDUE = 60_000
 
-/** Everything in a history that should not be. Pure: the same history gives the same answer. */
+/** Returns the violations in a history. Pure: the same history gives the same result. */
 export function checkHistory(
   entries: readonly Entry[],
   final: FinalState,
@@ -30,7 +30,7 @@ export function checkHistory(
 ): readonly Violation[] {
   const violations: Violation[] = []
   const report: Report = (rule, time, id, message) => {
-    if (violations.length < MOST) violations.push({ rule, time, id, message })
+    if (violations.length < MAX_VIOLATIONS) violations.push({ rule, time, id, message })
   }
   const leases = new LeaseChecks(report, settings)
   const keys = new KeyChecks(report)
@@ -56,7 +56,7 @@ export function checkHistory(
         schedules.follow(entry)
         leases.landed(entry, ledger.jobs)
         limits.landed(entry, () => leases.counting(entry.receipt.now))
-        checkAsks(entry, pauses, report)
+        checkClaims(entry, pauses, report)
         lateness.landed(entry, pauses)
         break
       case 'received':
@@ -74,8 +74,8 @@ export function checkHistory(
       case 'logged':
         answers.logged(entry.id, entry.time)
         break
-      case 'given':
-        flows.given(entry, ledger.jobs.get(entry.id))
+      case 'dependencies':
+        flows.dependenciesRead(entry, ledger.jobs.get(entry.id))
         break
       case 'stepped':
         steps.stepped(entry)
@@ -87,8 +87,8 @@ export function checkHistory(
         answers.answered(entry)
         steps.answered(entry)
         break
-      case 'told':
-        events.heard(entry)
+      case 'event':
+        events.received(entry)
         break
       case 'gone':
         leases.gone(entry.process)
@@ -109,10 +109,10 @@ export function checkHistory(
   return violations
 }
 
-/** With living workers and nothing going wrong, every job ends, and whatever is due is done. */
+/** With live workers and without faults, every job ends, and every due job is handled. */
 function checkEnds({ now, jobs }: FinalState, report: Report): void {
   for (const { id, kind, state, fence, attempt, attempts, dueAt } of jobs) {
-    if (kind === 'signal' && (dueAt ?? 0) > now) continue // one that nobody waits for stays for as long as its job
+    if (kind === 'signal' && (dueAt ?? 0) > now) continue // a signal that no job waits for is kept for as long as its job
     if (!isFinished(state)) {
       report('lost', now - EPOCH, id, `It is still ${state} (fence ${fence}, attempt ${attempt} of ${attempts}).`)
     } else if (dueAt !== undefined && dueAt < now - OVERDUE) {

@@ -1,4 +1,4 @@
-// testing/check/claims.ts: what asks were given, what keys and pauses kept out, and that batches are applied once.
+// testing/check/claims.ts: checks what claims return, that pauses and dedup keys hold, and that batches are applied once.
 import type { Insert } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { Millis, Time } from '../../job/job.js'
@@ -9,8 +9,8 @@ import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 import type { Work } from '../script/acting.js'
 
-/** What each ask was given must be what it asked for. */
-export function checkAsks({ time, process, batch, receipt }: Landing, paused: Pauses, report: Report): void {
+/** Each claim returns only jobs that it asked for, not too many, and none that is paused. */
+export function checkClaims({ time, process, batch, receipt }: Landing, pauses: Pauses, report: Report): void {
   batch.asks.forEach((ask, at) => {
     const jobs = receipt.asks[at] ?? []
     if (jobs.length > ask.want + ask.ahead) {
@@ -26,12 +26,12 @@ export function checkAsks({ time, process, batch, receipt }: Landing, paused: Pa
       if (!handled || !ask.queues.includes(queue) || worker !== ask.worker) {
         report('claim', time, id, `${process} was given ${queue}/${name}, which it had not asked for.`)
       }
-      if (paused.has(queue, name)) report('pause', time, id, `${process} was given ${queue}/${name}, which is paused.`)
+      if (pauses.has(queue, name)) report('pause', time, id, `${process} was given ${queue}/${name}, which is paused.`)
     }
   })
 }
 
-/** What is paused, by the cells that landed. */
+/** What is paused, according to the cells that were written. */
 export class Pauses {
   readonly #cells = new Map<string, PauseCell>()
 
@@ -52,7 +52,7 @@ export class Pauses {
   }
 }
 
-/** Batches are applied once, in order, and answered alike each time. */
+/** Each batch is applied once, in order, and a replay returns the same receipt. */
 export class Replays {
   readonly #last = new Map<string, number>()
 
@@ -71,7 +71,7 @@ interface Key {
   readonly window: Millis | undefined
 }
 
-/** Keys as callers meant them: scripted jobs say so in their data, others by their options. */
+/** Checks dedup keys as callers intended them: from the data of scripted jobs, from the options of others. */
 export class KeyChecks implements LedgerListener {
   readonly #report: Report
   readonly #keys = new Map<string, Key>()
@@ -83,7 +83,7 @@ export class KeyChecks implements LedgerListener {
   }
 
   inserted(job: Tracked, change: Insert, { time, receipt }: Landing): void {
-    const key = meant(change)
+    const key = intendedKey(change)
     if (key === undefined) return
     this.#keys.set(job.id, key)
     if (key.window === undefined) return this.#hold(job, key.key, time)
@@ -105,15 +105,15 @@ export class KeyChecks implements LedgerListener {
   }
 
   #hold(job: Tracked, key: string, time: Millis): void {
-    const standing = (this.#holders.get(key) ?? []).filter(
+    const unfinished = (this.#holders.get(key) ?? []).filter(
       (other) => other !== job && other.state !== 'removed' && !isFinished(other.state),
     )
-    for (const other of standing) this.#report('dedup', time, job.id, `It holds key ${key}, and so does ${other.id}.`)
-    this.#holders.set(key, [...standing, job])
+    for (const other of unfinished) this.#report('dedup', time, job.id, `It holds key ${key}, and so does ${other.id}.`)
+    this.#holders.set(key, [...unfinished, job])
   }
 }
 
-function meant({ job }: Insert): Key | undefined {
+function intendedKey({ job }: Insert): Key | undefined {
   const work = job.data === undefined ? undefined : (JSON.parse(job.data) as Partial<Work> | null)
   if (typeof work?.n === 'number' && Array.isArray(work.runs)) {
     return work.key === undefined ? undefined : { key: `${job.queue}/${work.key}`, window: work.window }

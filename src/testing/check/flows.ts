@@ -1,24 +1,24 @@
-// testing/check/flows.ts: what waits come to: results that are delivered whole, siblings that end first, chains that go on.
+// testing/check/flows.ts: checks dependency results, siblings that end before their parent, and continuations of chains.
 import type { Insert, Move } from '../../job/change.js'
 import type { FinishedState, JobRecord } from '../../job/job.js'
 import { isSignalId } from '../../job/signals.js'
 import type { Ended } from '../../queue/flows/chain-types.js'
 import type { ScriptedResult } from '../script/acting.js'
-import type { Given, Landing } from './history.js'
+import type { DependenciesRead, Landing } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 
-/** Follows what jobs wait for, and what they are told of it. */
+/** Tracks what jobs wait for, and which results their handlers read. */
 export class FlowChecks implements LedgerListener {
   readonly #report: Report
-  /** What each chain came to, each time it ended. */
+  /** The outcomes of each chain: one for each time it ended. */
   readonly #ends = new Map<string, Set<string>>()
-  /** What each job returned last. */
+  /** The last result of each job. */
   readonly #results = new Map<string, string | undefined>()
   readonly #chains = new Map<string, Tracked[]>()
-  /** Whose child the first job of each chain is. */
+  /** The parent of the first job of each chain. */
   readonly #parents = new Map<string, string | undefined>()
-  /** What jobs had waited for when they were claimed, by job and fence. */
+  /** The chains that a job had waited for when it was claimed, by job and fence. */
   readonly #waited = new Map<string, readonly string[]>()
 
   constructor(report: Report) {
@@ -35,21 +35,26 @@ export class FlowChecks implements LedgerListener {
       each.some((change) => change.kind === 'insert' && change.job.id === job.id),
     )
     if (parentId !== this.#parents.get(job.chain)) {
-      const [meant, found] = [this.#parents.get(job.chain), parentId].map((each) => each ?? 'nobody')
-      this.#report('chain', time, job.id, `It carries on a chain of children of ${meant}, and is a child of ${found}.`)
+      const [expected, found] = [this.#parents.get(job.chain), parentId].map((each) => each ?? 'nobody')
+      this.#report(
+        'chain',
+        time,
+        job.id,
+        `It carries on a chain of children of ${expected}, and is a child of ${found}.`,
+      )
     }
     const ends = group?.some((change) => change.kind === 'move' && change.to === 'completed') === true
     if (!ends) this.#report('chain', time, job.id, 'It carries a chain on, and nothing was completed with it.')
   }
 
   moving(job: Tracked, move: Move, landing: Landing): void {
-    if (move.to === 'removed') this.#standIn(job)
+    if (move.to === 'removed') this.#usePrevious(job)
     if (move.to === 'completed') {
       this.#results.set(job.id, move.set.result)
       this.#checkNext(job, move, landing)
     }
     if (move.to === 'failed' && move.set.error?.code === 'DEPENDENCY_FAILED') {
-      const ends = job.edges.some(({ state, policy }) => state === 'broken' && endsWithAll(policy))
+      const ends = job.edges.some(({ state, policy }) => state === 'broken' && waitsForSiblings(policy))
       const open = job.edges.filter(({ state, policy }) => state === 'open' && policy.endsWith('-all'))
       if (ends && open.length > 0) {
         const left = open.map(({ chain }) => chain).join(', ')
@@ -58,10 +63,10 @@ export class FlowChecks implements LedgerListener {
     }
   }
 
-  /** A scripted result says which job the chain goes on with. */
+  /** A scripted result names the next job of the chain. */
   #checkNext(job: Tracked, { set }: Move, { time, batch }: Landing): void {
     const result = set.result === undefined ? undefined : (JSON.parse(set.result) as Partial<ScriptedResult> | null)
-    const meant = typeof result?.run === 'number' ? result.next : undefined
+    const expected = typeof result?.run === 'number' ? result.next : undefined
     const group = batch.groups.find((each) =>
       each.some((change) => change.kind === 'move' && change.id === job.id && change.set === set),
     )
@@ -69,12 +74,12 @@ export class FlowChecks implements LedgerListener {
       change.kind === 'insert' && change.job.chainId === job.chain ? [change.job.id] : [],
     )
     const scripted = typeof result?.run === 'number'
-    if (next.length <= 1 && (!scripted || next[0] === meant)) return
+    if (next.length <= 1 && (!scripted || next[0] === expected)) return
     this.#report(
       'chain',
       time,
       job.id,
-      `It was to be followed by ${meant ?? 'none'}; ${next.join(', ') || 'none'} came.`,
+      `It was to be followed by ${expected ?? 'none'}; ${next.join(', ') || 'none'} came.`,
     )
   }
 
@@ -84,9 +89,9 @@ export class FlowChecks implements LedgerListener {
     ends.add(outcome === 'completed' ? `completed ${this.#results.get(id)}` : outcome)
   }
 
-  /** Where the last job of a chain is gone, the one before it stands for the chain. */
-  #standIn(gone: Tracked): void {
-    const last = this.#chains.get(gone.chain)?.findLast((each) => each !== gone && each.state !== 'removed')
+  /** If the last job of a chain is removed, the outcome of the job before it is that of the chain. */
+  #usePrevious(removed: Tracked): void {
+    const last = this.#chains.get(removed.chain)?.findLast((each) => each !== removed && each.state !== 'removed')
     if (last?.state === 'completed') this.chainEnded(last, 'completed')
   }
 
@@ -94,15 +99,15 @@ export class FlowChecks implements LedgerListener {
     if (job.edges.length > 0) this.#waited.set(`${job.id}@${fence}`, chainsOf(job))
   }
 
-  /** A handler was told what its dependencies came to. */
-  given({ time, id, fence, ended }: Given, job: Tracked | undefined): void {
-    if (job === undefined || job.state === 'removed') return // and what it waited for is gone with it
+  /** A handler read how its job's dependencies ended. */
+  dependenciesRead({ time, id, fence, ended }: DependenciesRead, job: Tracked | undefined): void {
+    if (job === undefined || job.state === 'removed') return // its edges are removed with it
     const waited = this.#waited.get(`${id}@${fence}`) ?? []
-    const told = ended.map((each) => each.id)
-    // Another run may have waited for more in the meantime, where this one has lost its lease.
+    const read = ended.map((each) => each.id)
+    // If this run has lost its lease, another run may have added dependencies in the meantime.
     const all = job.fence === fence ? waited : chainsOf(job)
-    const missing = waited.filter((chain) => !told.includes(chain))
-    const foreign = told.filter((chain) => !all.includes(chain))
+    const missing = waited.filter((chain) => !read.includes(chain))
+    const foreign = read.filter((chain) => !all.includes(chain))
     for (const chain of missing) this.#report('results', time, id, `It was told nothing of ${chain}.`)
     for (const chain of foreign)
       this.#report('results', time, id, `It was told of ${chain}, and waited for no such job.`)
@@ -114,7 +119,7 @@ export class FlowChecks implements LedgerListener {
   }
 }
 
-function endsWithAll(policy: string): boolean {
+function waitsForSiblings(policy: string): boolean {
   return policy === 'fail-all' || policy === 'remove-all'
 }
 

@@ -1,9 +1,9 @@
-// testing/check/history.ts: what truly happened, in order: what landed in the store, and what handlers and callers saw.
+// testing/check/history.ts: the history of a simulation: what the store applied and what handlers and callers saw, in order.
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import type { Ended } from '../../queue/flows/chain-types.js'
 import type { Batch, Receipt } from '../../store/store.js'
 
-/** A batch that the store applied, and the jobs that it touched as they stood right after. */
+/** A batch that the store applied, and the jobs that it touched, as read directly after it. */
 export interface Landing {
   readonly kind: 'landing'
   readonly time: Millis
@@ -11,12 +11,12 @@ export interface Landing {
   readonly process: string
   readonly batch: Batch
   readonly receipt: Receipt
-  /** It had landed before, and the answer was the same: nothing was applied. */
+  /** It was applied before, and the receipt is the same: nothing was applied again. */
   readonly replay: boolean
   readonly after: ReadonlyMap<string, JobRecord | undefined>
 }
 
-/** The answer to a batch reached the process that sent it. */
+/** The receipt of a batch reached the process that sent it. */
 export interface Received {
   readonly kind: 'received'
   readonly time: Millis
@@ -26,15 +26,15 @@ export interface Received {
   readonly jobs: readonly { readonly id: string; readonly fence: number }[]
 }
 
-/** One run of a handler, which it is told by. */
+/** What identifies one run of a handler. */
 export interface Run {
   readonly process: string
   readonly worker: string
   readonly id: string
   readonly fence: number
-  /** How long it may run; one that does not obey is given up some time after that. */
+  /** How long it may run; a handler that ignores its timeout is abandoned some time after that. */
   readonly timeout: Millis | undefined
-  /** The call that runs it and others as a batch; undefined: one of its own. */
+  /** The number of the call that runs it in a batch; undefined: it runs alone. */
   readonly call?: number
 }
 
@@ -44,57 +44,60 @@ export type RunEntry =
   | { readonly kind: 'aborted'; readonly time: Millis; readonly run: Run; readonly reason: string }
   | { readonly kind: 'ended'; readonly time: Millis; readonly run: Run; readonly how: 'returned' | 'threw' }
 
-/** A call that was made. */
+/** A caller started a call. */
 export interface Called {
   readonly kind: 'called'
   readonly time: Millis
   readonly process: string
   readonly call: string
-  /** By which its answer is known. */
+  /** Links the call to its answer. */
   readonly number: number
 }
 
-/** What a caller was told. */
+/** The result of a call, or the code of its error. */
+export type CallResult = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly code: string }
+
+/** A call returned or threw. */
 export interface Answer {
   readonly kind: 'answer'
   readonly time: Millis
   readonly process: string
   readonly call: string
   readonly number: number
-  /** The job it was about, where that is known. */
+  /** The job it was about, if that is known. */
   readonly id: string | undefined
   /** The number of that job in the script. */
   readonly n: number | undefined
-  readonly said: { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly code: string }
+  readonly result: CallResult
 }
 
-/** An event, as the store announced it or as a listener in a process heard it. */
-export interface Told {
-  readonly kind: 'told'
+/** An event, as the store published it or as a listener in a process received it. */
+export interface EventReceived {
+  readonly kind: 'event'
   readonly time: Millis
-  /** Undefined: heard at the store itself. */
+  /** Undefined: a watcher of the store itself received it. */
   readonly process: string | undefined
   readonly event: { readonly type: string; readonly id: string }
 }
 
-/** A handler was told that its line is in the log. */
+/** A handler's call to log a line returned. */
 interface Logged {
   readonly kind: 'logged'
   readonly time: Millis
   readonly id: string
 }
 
-/** A handler was told what those that its job had waited for came to. */
-export interface Given {
-  readonly kind: 'given'
+/** A handler read how its job's dependencies ended. */
+export interface DependenciesRead {
+  readonly kind: 'dependencies'
   readonly time: Millis
   readonly id: string
-  /** Of the run that was told. */
+  /** The fence of the run that read them. */
   readonly fence: number
   readonly ended: readonly Ended[]
 }
 
-/** A handler took a step, or (with a result) was told what it came to. */
+/** A handler runs a durable step, or (with a result) the call of the step returned. */
 export interface Stepped {
   readonly kind: 'stepped'
   readonly time: Millis
@@ -104,7 +107,7 @@ export interface Stepped {
   readonly result?: string
 }
 
-/** A handler was given the signal that it waited for. */
+/** A handler received the signal that it waited for. */
 export interface Signalled {
   readonly kind: 'signalled'
   readonly time: Millis
@@ -112,14 +115,14 @@ export interface Signalled {
   readonly data: string
 }
 
-/** A process that ended, by itself or not: nothing runs in it any more. */
+/** A process ended, by itself or not: nothing runs in it any more. */
 interface Gone {
   readonly kind: 'gone'
   readonly time: Millis
   readonly process: string
 }
 
-/** Something happened to a process, or to one of its calls, that may keep its worker from starting jobs until then. */
+/** A fault of a process or of one of its calls, which may keep its worker from starting jobs until then. */
 interface Disturbed {
   readonly kind: 'disturbed'
   readonly time: Millis
@@ -135,14 +138,14 @@ export type Entry =
   | Called
   | Answer
   | Logged
-  | Given
+  | DependenciesRead
   | Stepped
   | Signalled
-  | Told
+  | EventReceived
   | Gone
   | Disturbed
 
-/** All that happened, with a readable trace of it and counts of what it covered. */
+/** The entries of a history, with a readable trace and counts of what was covered. */
 export class History {
   readonly entries: Entry[] = []
   readonly trace: string[] = []
@@ -154,12 +157,12 @@ export class History {
     this.#time = time
   }
 
-  /** Milliseconds since the simulation began. */
+  /** Milliseconds since the simulation started. */
   get time(): Millis {
     return this.#time()
   }
 
-  /** A number for one more call of a handler of batches. */
+  /** A number for the next call of a batch handler. */
   nextCall(): number {
     return ++this.#calls
   }
@@ -168,29 +171,29 @@ export class History {
     this.entries.push(entry)
   }
 
-  /** Writes down that something happened to a process, which is well again after so long. */
+  /** Records a fault of a process, and how long it lasts. */
   disturb(process: string, lasts: Millis): void {
     const time = this.#time()
     this.entries.push({ kind: 'disturbed', time, process, until: time + lasts })
   }
 
-  /** Writes a line of the trace. */
-  say(who: string, text: string): void {
-    this.trace.push(`${this.#time().toFixed(2).padStart(11)}  ${who.padEnd(6)} ${text}`)
+  /** Adds a line to the trace. */
+  writeTrace(process: string, text: string): void {
+    this.trace.push(`${this.#time().toFixed(2).padStart(11)}  ${process.padEnd(6)} ${text}`)
   }
 
-  /** Counts something that was covered. */
+  /** Counts one more occurrence of something that simulations should cover. */
   count(what: string): void {
     this.#counts.set(what, (this.#counts.get(what) ?? 0) + 1)
   }
 
-  /** How often each thing was covered, by name. */
+  /** How often each thing occurred, by name. */
   counts(): Readonly<Record<string, number>> {
     return Object.fromEntries([...this.#counts].toSorted(([a], [b]) => (a < b ? -1 : 1)))
   }
 }
 
-/** What the checker is given besides the history. */
+/** The state of the store at the end, which the checker reads beside the history. */
 export interface FinalState {
   readonly now: Time
   readonly jobs: readonly JobRecord[]

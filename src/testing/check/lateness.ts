@@ -1,4 +1,4 @@
-// testing/check/lateness.ts: a job that a worker could have started and did not, for longer than anything explains.
+// testing/check/lateness.ts: checks that no job waits longer than a poll takes while a healthy worker has a free slot.
 import type { Put } from '../../job/change.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { cellKey, readCell } from '../../store/settings.js'
@@ -8,13 +8,13 @@ import type { Landing, RunEntry } from './history.js'
 import type { SimulationSettings } from '../script/script.js'
 import type { Report } from './violation.js'
 
-/** What the bound is derived from, and what makes a worker full. */
+/** The settings that the longest wait and the number of slots are derived from. */
 export type LatenessSettings = Pick<SimulationSettings, 'limit' | 'concurrency' | 'pollEvery' | 'latency'>
 
 const LIMIT = cellKey.limit('')
 const PAUSE = cellKey.pause('')
 
-/** What a claim takes besides the poll: calls there and back, one after the other. */
+/** Time for a claim in addition to the poll: several calls, one after the other. */
 const SLACK: Millis = 1000
 
 /** A job that can be claimed. */
@@ -22,38 +22,38 @@ interface Claimable {
   readonly id: string
   readonly queue: string
   readonly name: string
-  /** Infinity: it cannot be claimed, or was judged. */
+  /** Infinity: it cannot be claimed, or was already reported. */
   since: Millis
 }
 
 /** A worker process. */
-interface Server {
+interface WorkerProcess {
   readonly process: string
-  /** The queues and names that it has asked for; `undefined` among the names: all. */
+  /** The queues and names that it has claimed from; `undefined` among the names: all. */
   readonly queues: Set<string>
   readonly names: Set<string | undefined>
-  /** Jobs that it has claimed and that are still active, and runs of handlers that have not ended, by id and fence. */
+  /** Its claimed jobs that are still active, and its runs of handlers that have not ended, by id and fence. */
   readonly leased: Set<string>
   readonly running: Set<string>
-  /** From when on nothing is wrong with it any more. */
-  calm: Millis
-  /** Since when it has had a free slot; undefined: it is full, or has not asked yet. */
+  /** When its last fault ends. */
+  faultsEnd: Millis
+  /** Since when it has had a free slot; undefined: it is full, or has not claimed yet. */
   free: Millis | undefined
 }
 
 /**
- * Follows which jobs could be claimed, and which workers could have claimed them: those that have asked for such jobs, have a
- * free slot, are not paused or closing, and to which nothing has happened. A job that waits beside one of these for longer
- * than the poll and a few calls take was forgotten. Queues under a limit are left out.
+ * Tracks which jobs could be claimed, and which workers could have claimed them: those that claim such jobs, have a free
+ * slot, are not paused or closing, and have no fault. A job that waits for longer than the poll and a few calls take, while
+ * there is such a worker, was forgotten. Queues with a limit are not checked.
  */
 export class LatenessChecks {
   readonly #report: Report
   readonly #settings: LatenessSettings
   readonly #bound: Millis
   readonly #waiting = new Map<string, Claimable>()
-  readonly #servers = new Map<string, Server>()
-  /** Who claimed each active job. */
-  readonly #holders = new Map<string, { readonly server: Server; readonly lease: string }>()
+  readonly #workers = new Map<string, WorkerProcess>()
+  /** The worker that claimed each active job. */
+  readonly #holders = new Map<string, { readonly worker: WorkerProcess; readonly lease: string }>()
   readonly #limited = new Set<string>()
 
   constructor(report: Report, settings: LatenessSettings) {
@@ -62,29 +62,29 @@ export class LatenessChecks {
     this.#bound = settings.pollEvery + 10 * settings.latency + SLACK
   }
 
-  /** After `pauses` has followed the landing. */
+  /** Call it after `pauses` has followed the landing. */
   landed({ time, process, batch, receipt, after }: Landing, pauses: Pauses): void {
     for (const { queues, handles } of batch.asks) {
-      const server = this.#server(process)
-      for (const queue of queues) server.queues.add(queue)
-      for (const { name } of handles) server.names.add(name)
-      this.#recount(server, time)
+      const worker = this.#worker(process)
+      for (const queue of queues) worker.queues.add(queue)
+      for (const { name } of handles) worker.names.add(name)
+      this.#recount(worker, time)
     }
     for (const [id, record] of after) {
-      if (record?.state !== 'active') this.#letGo(id, time)
+      if (record?.state !== 'active') this.#releaseLease(id, time)
       if (record?.kind === 'job' && record.state === 'waiting') this.#wait(record, pauses, time)
       else this.#leave(id, time)
     }
-    for (const { id, fence } of receipt.asks.flat()) this.#claim(id, fence, this.#server(process), time)
+    for (const { id, fence } of receipt.asks.flat()) this.#claim(id, fence, this.#worker(process), time)
     batch.groups.forEach((group, at) => {
       for (const change of receipt.groups[at]?.ok === true ? group : []) {
-        if (change.kind === 'put') this.#bounded(change, pauses, time)
+        if (change.kind === 'put') this.#settingChanged(change, pauses, time)
       }
     })
   }
 
-  /** A pause or a limit has changed: what waits in the queue can be claimed from now on, or not any more. */
-  #bounded({ key, value }: Put, pauses: Pauses, time: Millis): void {
+  /** A pause or a limit changed: waiting jobs of the queue can be claimed from now on, or no longer. */
+  #settingChanged({ key, value }: Put, pauses: Pauses, time: Millis): void {
     const prefix = [LIMIT, PAUSE].find((each) => key.startsWith(each))
     if (prefix === undefined) return
     const queue = key.slice(prefix.length)
@@ -92,114 +92,114 @@ export class LatenessChecks {
     else if (prefix === LIMIT) this.#limited.delete(queue)
     for (const job of this.#waiting.values()) {
       if (job.queue !== queue) continue
-      this.#judge(job, time)
-      job.since = this.#isFree(job, pauses) ? time : Infinity
+      this.#check(job, time)
+      job.since = this.#isClaimable(job, pauses) ? time : Infinity
     }
   }
 
-  #isFree({ queue, name }: Pick<Claimable, 'queue' | 'name'>, pauses: Pauses): boolean {
+  #isClaimable({ queue, name }: Pick<Claimable, 'queue' | 'name'>, pauses: Pauses): boolean {
     return this.#settings.limit === undefined && !this.#limited.has(queue) && !pauses.has(queue, name)
   }
 
   #wait(record: JobRecord, pauses: Pauses, time: Millis): void {
     const { id, queue, name } = record
     if (this.#waiting.has(id)) return
-    this.#waiting.set(id, { id, queue, name, since: this.#isFree(record, pauses) ? time : Infinity })
+    this.#waiting.set(id, { id, queue, name, since: this.#isClaimable(record, pauses) ? time : Infinity })
   }
 
   #leave(id: string, time: Millis): void {
     const job = this.#waiting.get(id)
     if (job === undefined) return
-    this.#judge(job, time)
+    this.#check(job, time)
     this.#waiting.delete(id)
   }
 
-  #claim(id: string, fence: number, server: Server, time: Millis): void {
-    this.#letGo(id, time)
+  #claim(id: string, fence: number, worker: WorkerProcess, time: Millis): void {
+    this.#releaseLease(id, time)
     const lease = keyOf(id, fence)
-    this.#holders.set(id, { server, lease })
-    server.leased.add(lease)
-    this.#recount(server, time)
+    this.#holders.set(id, { worker, lease })
+    worker.leased.add(lease)
+    this.#recount(worker, time)
   }
 
-  #letGo(id: string, time: Millis): void {
+  #releaseLease(id: string, time: Millis): void {
     const holder = this.#holders.get(id)
     if (holder === undefined) return
     this.#holders.delete(id)
-    holder.server.leased.delete(holder.lease)
-    this.#recount(holder.server, time)
+    holder.worker.leased.delete(holder.lease)
+    this.#recount(holder.worker, time)
   }
 
-  /** Follows what happens to a run. */
+  /** A run starts, is aborted or ends. */
   ran({ kind, time, run }: RunEntry): void {
     if (kind === 'aborted') return
-    const server = this.#server(run.process)
-    if (kind === 'started') server.running.add(keyOf(run.id, run.fence))
-    else server.running.delete(keyOf(run.id, run.fence))
-    this.#recount(server, time)
+    const worker = this.#worker(run.process)
+    if (kind === 'started') worker.running.add(keyOf(run.id, run.fence))
+    else worker.running.delete(keyOf(run.id, run.fence))
+    this.#recount(worker, time)
   }
 
-  /** Something has happened to a process, after which it is well again. */
+  /** A process has a fault that lasts until then. */
   disturbed(process: string, time: Millis, until: Millis): void {
-    const server = this.#server(process)
-    this.#judgeAll(server, time)
-    server.calm = Math.max(server.calm, until)
+    const worker = this.#worker(process)
+    this.#checkAll(worker, time)
+    worker.faultsEnd = Math.max(worker.faultsEnd, until)
   }
 
-  /** A process has ended; what it sent may still land. */
+  /** A process ended; batches that it sent may still be applied. */
   gone(process: string, time: Millis): void {
     this.disturbed(process, time, Infinity)
   }
 
   /** The history ends here. */
   close(time: Millis): void {
-    for (const server of this.#servers.values()) this.#judgeAll(server, time)
+    for (const worker of this.#workers.values()) this.#checkAll(worker, time)
   }
 
-  #server(process: string): Server {
-    const known = this.#servers.get(process)
+  #worker(process: string): WorkerProcess {
+    const known = this.#workers.get(process)
     if (known !== undefined) return known
-    const server: Server = {
+    const worker: WorkerProcess = {
       process,
       queues: new Set(),
       names: new Set(),
       leased: new Set(),
       running: new Set(),
-      calm: 0,
+      faultsEnd: 0,
       free: undefined,
     }
-    this.#servers.set(process, server)
-    return server
+    this.#workers.set(process, worker)
+    return worker
   }
 
-  /** Each lease and each run counts as a slot, those of a batch too: a worker that seems full is not blamed. */
-  #recount(server: Server, time: Millis): void {
-    const { leased, running, names } = server
+  /** Counts a slot for each lease and each run, even within a batch: a worker that seems full is not reported. */
+  #recount(worker: WorkerProcess, time: Millis): void {
+    const { leased, running, names } = worker
     let busy = leased.size
     for (const run of running) if (!leased.has(run)) busy++
     const free = names.size > 0 && busy < this.#settings.concurrency
-    if (free) server.free ??= time
+    if (free) worker.free ??= time
     else {
-      this.#judgeAll(server, time)
-      server.free = undefined
+      this.#checkAll(worker, time)
+      worker.free = undefined
     }
   }
 
-  #judgeAll(server: Server, time: Millis): void {
-    if (server.free === undefined || time - Math.max(server.free, server.calm) <= this.#bound) return
-    for (const job of this.#waiting.values()) this.#judge(job, time, server)
+  #checkAll(worker: WorkerProcess, time: Millis): void {
+    if (worker.free === undefined || time - Math.max(worker.free, worker.faultsEnd) <= this.#bound) return
+    for (const job of this.#waiting.values()) this.#check(job, time, worker)
   }
 
-  #judge(job: Claimable, time: Millis, by?: Server): void {
+  #check(job: Claimable, time: Millis, only?: WorkerProcess): void {
     if (time - job.since <= this.#bound) return
-    for (const server of by === undefined ? this.#servers.values() : [by]) {
-      const { process, free, calm, queues, names } = server
+    for (const worker of only === undefined ? this.#workers.values() : [only]) {
+      const { process, free, faultsEnd, queues, names } = worker
       if (free === undefined || !queues.has(job.queue) || !(names.has(undefined) || names.has(job.name))) continue
-      const late = time - Math.max(job.since, free, calm)
+      const late = time - Math.max(job.since, free, faultsEnd)
       if (late <= this.#bound) continue
       const could = `${process} had a free slot for it for ${Math.round(late)} ms`
       this.#report('late', time, job.id, `It waited, and ${could}; ${this.#bound} ms is the most.`)
-      job.since = Infinity // once is enough
+      job.since = Infinity // report it once
       return
     }
   }

@@ -1,4 +1,4 @@
-// testing/check/leases.ts: who holds what: settlements, reaping, limits, and the handlers that run.
+// testing/check/leases.ts: checks leases: who settles and reaps them, how many there are, and which handlers run under them.
 import type { Move } from '../../job/change.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import type { Landing, Run, RunEntry } from './history.js'
@@ -12,20 +12,20 @@ interface Lease {
   readonly group: string | undefined
   readonly ahead: boolean
   until: Time
-  /** Its job was taken away while it lasted. */
+  /** Its job was revoked before the lease ended. */
   orphaned: boolean
 }
 
 interface Running extends Run {
   readonly since: Millis
-  /** Why it was told to stop, if it was. */
+  /** The reason of its abort, if it was aborted. */
   aborted: string | undefined
 }
 
-/** What bounds leases and runs. */
+/** The settings that limit leases and runs. */
 export type LeaseSettings = Pick<SimulationSettings, 'limit' | 'concurrency' | 'abandonAfter'>
 
-/** Follows every lease and every run. */
+/** Tracks every lease and every run. */
 export class LeaseChecks implements LedgerListener {
   readonly #report: Report
   readonly #settings: LeaseSettings
@@ -46,7 +46,7 @@ export class LeaseChecks implements LedgerListener {
   moving(job: Tracked, move: Move, landing: Landing): void {
     const key = keyOf(job.id, move.fence)
     if (move.held) this.#settle(job, move, landing, key)
-    else if (job.state === 'active') this.#take(job, move, landing, key)
+    else if (job.state === 'active') this.#revoke(job, move, landing, key)
   }
 
   #settle(job: Tracked, move: Move, { time, process, receipt }: Landing, key: string): void {
@@ -60,7 +60,7 @@ export class LeaseChecks implements LedgerListener {
     this.#leases.delete(key)
   }
 
-  #take(job: Tracked, move: Move, { time, process, receipt }: Landing, key: string): void {
+  #revoke(job: Tracked, move: Move, { time, process, receipt }: Landing, key: string): void {
     const left = job.leaseUntil - receipt.now
     if (move.why === 'stalled' || move.set.error?.code === 'JOB_EXHAUSTED') {
       if (left > 0) this.#report('lease', time, job.id, `${process} reaped it with ${left} ms of its lease to go.`)
@@ -75,7 +75,7 @@ export class LeaseChecks implements LedgerListener {
     if (left <= 0) this.#leases.delete(key)
   }
 
-  /** After the ledger has followed a landing. */
+  /** Call it after the ledger has applied the landing. */
   landed({ time, process, batch, receipt }: Landing, jobs: ReadonlyMap<string, Tracked>): void {
     const { now } = receipt
     batch.renewals.forEach(({ id, fence, lease }, at) => {
@@ -105,7 +105,7 @@ export class LeaseChecks implements LedgerListener {
     for (const lease of this.#leases.values()) if (lease.until > now) yield lease
   }
 
-  /** Follows what happens to a run. */
+  /** A run starts, is aborted or ends. */
   ran(entry: RunEntry): void {
     const { time, run } = entry
     const key = `${run.process} ${keyOf(run.id, run.fence)}`
@@ -116,7 +116,7 @@ export class LeaseChecks implements LedgerListener {
     } else {
       for (const other of this.#running.values()) {
         if (other.process !== run.process || other.id !== run.id) continue
-        if (this.#givenUp(other, time)) continue
+        if (this.#isAbandoned(other, time)) continue
         const still = `fence ${other.fence} was running (${other.aborted ?? 'not aborted'})`
         this.#report('handler', time, run.id, `${run.process} began fence ${run.fence} while ${still}.`)
       }
@@ -128,15 +128,15 @@ export class LeaseChecks implements LedgerListener {
     }
   }
 
-  /** One that ignores its timeout is given up after a while; it cannot be ended by force. */
-  #givenUp({ since, timeout }: Running, time: Millis): boolean {
+  /** A worker abandons a run that ignores its timeout, because it cannot stop it. */
+  #isAbandoned({ since, timeout }: Running, time: Millis): boolean {
     return timeout !== undefined && time >= since + timeout + this.#settings.abandonAfter
   }
 
   #countSlots({ process }: Run, time: Millis): void {
     const calls = new Set<unknown>()
     for (const run of this.#running.values()) {
-      if (run.process === process && !this.#givenUp(run, time)) calls.add(run.call ?? run)
+      if (run.process === process && !this.#isAbandoned(run, time)) calls.add(run.call ?? run)
     }
     const count = calls.size
     if (count <= this.#settings.concurrency) return

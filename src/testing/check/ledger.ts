@@ -1,4 +1,4 @@
-// testing/check/ledger.ts: what the landed changes make of each job, worked out apart from the store and compared with it.
+// testing/check/ledger.ts: derives the state of each job from the applied changes alone, and compares it with the store.
 import type { Insert, Move, NewEdge, Note } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { EdgePolicy, FinishedState, JobRecord, JobState, Millis, Time } from '../../job/job.js'
@@ -24,27 +24,27 @@ export interface Tracked {
   attempt: number
   runAt: Time | undefined
   leaseUntil: Time
-  /** It was let go by its dependencies, and has not been started over since. */
-  let: boolean
+  /** Its dependencies have released it, and it has not been retried since. */
+  isReleased: boolean
 }
 
-/** What others want to know of as the ledger goes along. */
+/** Callbacks for the changes that the ledger applies. */
 export interface LedgerListener {
   inserted?(job: Tracked, change: Insert, landing: Landing): void
-  /** Before the ledger follows the move. */
+  /** Called before the ledger applies the move. */
   moving?(job: Tracked, move: Move, landing: Landing): void
-  /** A finished job starts over. */
+  /** A finished job is retried. */
   revived?(job: Tracked, landing: Landing): void
   noted?(job: Tracked, note: Note): void
   claimed?(job: Tracked, record: JobRecord, landing: Landing): void
-  /** A whole chain has ended, with this job. */
+  /** A chain has ended; this is the job that ended last. */
   chainEnded?(job: Tracked, outcome: FinishedState): void
 }
 
-/** Follows every landing. */
+/** Applies every landing to its own copy of the jobs. */
 export class Ledger {
   readonly jobs = new Map<string, Tracked>()
-  /** What should have been announced of each job, in order. */
+  /** The events that should have been published of each job, in order. */
   readonly expected = new Map<string, string[]>()
   readonly #chains = new Map<string, Tracked[]>()
   readonly #dependents = new Map<string, Tracked[]>()
@@ -56,7 +56,7 @@ export class Ledger {
     this.#listeners = listeners
   }
 
-  /** Takes in a landing. */
+  /** Applies a landing. */
   land(landing: Landing): void {
     const { batch, receipt, after } = landing
     batch.groups.forEach((group, at) => {
@@ -71,23 +71,23 @@ export class Ledger {
     for (const [id, record] of after) this.#compare(landing, id, record)
   }
 
-  /** Compares with the store at the end: nothing may have changed without a landing. */
+  /** Compares with the final state of the store: no job may have changed without a landing. */
   close(time: Millis, jobs: readonly JobRecord[]): void {
-    const standing = new Map(jobs.map((job) => [job.id, job]))
+    const stored = new Map(jobs.map((job) => [job.id, job]))
     for (const { id, state, fence } of this.jobs.values()) {
-      const record = standing.get(id)
+      const record = stored.get(id)
       const found = record === undefined ? 'removed' : `${record.state}@${record.fence}`
       const known = state === 'removed' ? 'removed' : `${state}@${fence}`
       if (found !== known) this.#report('state', time, id, `In the end it is ${found}, and should be ${known}.`)
-      standing.delete(id)
+      stored.delete(id)
     }
-    for (const id of standing.keys()) this.#report('state', time, id, 'It is in the store, and nobody added it.')
+    for (const id of stored.keys()) this.#report('state', time, id, 'It is in the store, and nobody added it.')
   }
 
-  #tell(id: string, event: string): void {
-    const told = this.expected.get(id)
-    if (told === undefined) this.expected.set(id, [event])
-    else told.push(event)
+  #expect(id: string, event: string): void {
+    const events = this.expected.get(id)
+    if (events === undefined) this.expected.set(id, [event])
+    else events.push(event)
   }
 
   #group(landing: Landing, group: Landing['batch']['groups'][number], verdict: Verdict & { ok: true }): void {
@@ -110,15 +110,15 @@ export class Ledger {
         }
       }
     }
-    // Whether the group says so or not, whoever waits must hear of it in the same commit.
+    // Dependents are released in the same commit, whether the group has a `release` or not.
     for (const { job, outcome } of ended) this.#release(job, outcome, landing.receipt.now)
   }
 
   #insert(landing: Landing, change: Insert, record: JobRecord | undefined): void {
     const { id, queue, name, chainId, attempts } = change.job
     const { now } = landing.receipt
-    const standing = this.jobs.get(id)
-    if (standing !== undefined && standing.state !== 'removed') {
+    const existing = this.jobs.get(id)
+    if (existing !== undefined && existing.state !== 'removed') {
       this.#report('state', landing.time, id, 'It was added a second time while it stood.')
     }
     const chains = new Set<string>()
@@ -140,7 +140,7 @@ export class Ledger {
       attempt: 0,
       runAt: record?.runAt,
       leaseUntil: 0,
-      let: false,
+      isReleased: false,
     }
     const expected =
       edges.length === 0 ? change.job.state : pending(job) > 0 ? 'waiting-children' : released(job.runAt, now)
@@ -152,11 +152,11 @@ export class Ledger {
         `It was born ${job.state}, not ${expected}.`,
       )
     }
-    job.let = edges.length > 0 && job.state !== 'waiting-children'
+    job.isReleased = edges.length > 0 && job.state !== 'waiting-children'
     this.jobs.set(id, job)
     append(this.#chains, chainId, job)
     for (const { chain } of edges) append(this.#dependents, chain, job)
-    this.#tell(id, job.state)
+    this.#expect(id, job.state)
     for (const each of this.#listeners) each.inserted?.(job, change, landing)
   }
 
@@ -179,7 +179,7 @@ export class Ledger {
     } else if (change.held && (job.state !== 'active' || job.leaseUntil <= receipt.now)) {
       this.#report('fence', time, job.id, `${process} wrote a note without the lease.`)
     }
-    if (change.progress !== undefined) this.#tell(job.id, 'progress')
+    if (change.progress !== undefined) this.#expect(job.id, 'progress')
     for (const each of this.#listeners) each.noted?.(job, change)
   }
 
@@ -195,7 +195,7 @@ export class Ledger {
     job.fence = Math.max(job.fence, move.fence) + 1
     if (move.to === 'removed') {
       job.state = 'removed'
-      this.#tell(id, 'removed')
+      this.#expect(id, 'removed')
       return
     }
     const { set } = move
@@ -205,20 +205,20 @@ export class Ledger {
     if (move.closesBroken) for (const edge of job.edges) if (edge.state === 'broken') edge.state = 'closed'
     if (move.reopens) this.#reopen(landing.time, job)
     if (move.waitsFor !== undefined) this.#waitFor(job, move.waitsFor)
-    const goesOn = move.to === 'waiting-children' && pending(job) === 0
-    job.state = goesOn ? released(job.runAt, now) : move.to
+    const releasedAtOnce = move.to === 'waiting-children' && pending(job) === 0
+    job.state = releasedAtOnce ? released(job.runAt, now) : move.to
     if (job.state === 'waiting' && before !== 'waiting') job.runAt = undefined
     if (before === 'waiting-children' && (job.state === 'waiting' || job.state === 'delayed'))
-      this.#let(landing.time, job)
+      this.#checkRelease(landing.time, job)
     if (before !== 'removed' && isFinished(before) && !isFinished(job.state)) {
-      job.let = job.state !== 'waiting-children'
+      job.isReleased = job.state !== 'waiting-children'
       for (const each of this.#listeners) each.revived?.(job, landing)
     }
-    if (move.why !== undefined) this.#tell(id, move.why)
-    if (job.state !== before) this.#tell(id, job.state)
+    if (move.why !== undefined) this.#expect(id, move.why)
+    if (job.state !== before) this.#expect(id, job.state)
   }
 
-  /** A job that starts over waits again for what goes on, and never starts with what stands ended badly. */
+  /** A retried job waits again for chains that are open again, and must not start if a dependency is still broken. */
   #reopen(time: Millis, job: Tracked): void {
     for (const edge of job.edges) {
       if (edge.state !== 'broken' && edge.state !== 'closed') continue
@@ -229,7 +229,7 @@ export class Ledger {
     }
   }
 
-  /** A running job takes on further dependencies, and may be let go once more. */
+  /** A running job adds dependencies, and can be released once more. */
   #waitFor(job: Tracked, waitsFor: readonly NewEdge[]): void {
     for (const { on, policy } of waitsFor) {
       const chain = this.jobs.get(on)?.chain ?? on
@@ -237,38 +237,38 @@ export class Ledger {
       job.edges.push({ chain, policy, state: this.#edgeTo(chain) })
       append(this.#dependents, chain, job)
     }
-    job.let = false
+    job.isReleased = false
   }
 
-  #let(time: Millis, job: Tracked): void {
+  #checkRelease(time: Millis, job: Tracked): void {
     if (pending(job) > 0) this.#report('parent', time, job.id, 'It was released before its dependencies had ended.')
-    if (job.let) this.#report('parent', time, job.id, 'It was released a second time.')
-    job.let = true
+    if (job.isReleased) this.#report('parent', time, job.id, 'It was released a second time.')
+    job.isReleased = true
   }
 
-  /** A chain has ended, unless somebody in it has not: its dependents are counted down, or learn that it ended badly. */
+  /** If all jobs of the chain have ended, its dependents are counted down, or their edges become broken. */
   #release(last: Tracked, outcome: FinishedState, now: Time): void {
     const { chain } = last
     if (this.#chains.get(chain)?.some(isUnfinished) === true) return
     for (const each of this.#listeners) each.chainEnded?.(last, outcome)
     for (const job of this.#dependents.get(chain) ?? []) {
-      const well = outcome === 'completed'
+      const completed = outcome === 'completed'
       const edge = job.edges.find(
-        (each) => each.chain === chain && (each.state === 'open' || (well && each.state !== 'ended')),
+        (each) => each.chain === chain && (each.state === 'open' || (completed && each.state !== 'ended')),
       )
       if (edge === undefined || job.state === 'removed') continue
-      const was = edge.state
-      edge.state = well ? 'ended' : 'broken'
-      if (was === 'closed') continue // it was counted when it was decided
-      if (was === 'broken' && job.state === 'waiting-children' && pending(job) > 0) job.fence++
+      const before = edge.state
+      edge.state = completed ? 'ended' : 'broken'
+      if (before === 'closed') continue // it was counted down when it was closed
+      if (before === 'broken' && job.state === 'waiting-children' && pending(job) > 0) job.fence++
       if (job.state !== 'waiting-children') continue
       if (edge.state === 'broken') job.fence++
       else if (pending(job) === 0) {
         job.fence++
         job.state = released(job.runAt, now)
         if (job.state === 'waiting') job.runAt = undefined
-        job.let = true
-        this.#tell(job.id, job.state)
+        job.isReleased = true
+        this.#expect(job.id, job.state)
       }
     }
   }
@@ -294,11 +294,11 @@ export class Ledger {
     job.fence = record.fence
     job.attempt = record.attempt
     job.leaseUntil = record.leaseUntil ?? 0
-    this.#tell(job.id, 'active')
+    this.#expect(job.id, 'active')
     for (const each of this.#listeners) each.claimed?.(job, record, landing)
   }
 
-  /** The job as it stood right after the landing must be what the landing has made of it; from here on the store is right. */
+  /** Compares a job with the store directly after the landing. From then on the ledger uses the store's values. */
   #compare({ time }: Landing, id: string, record: JobRecord | undefined): void {
     const job = this.jobs.get(id)
     if (job === undefined) return

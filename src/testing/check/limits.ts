@@ -1,4 +1,4 @@
-// testing/check/limits.ts: what groups are bounded by, and what rates let through.
+// testing/check/limits.ts: checks the concurrency limits of groups, and the rates of queues, names and groups.
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { cellKey, readCell } from '../../store/settings.js'
 import type { LimitCell, Rate } from '../../store/settings.js'
@@ -7,24 +7,24 @@ import type { Report } from './violation.js'
 
 const LIMIT = cellKey.limit('')
 
-/** A lease that counts. */
+/** A lease that counts against limits. */
 export interface Counted {
   readonly queue: string
   readonly group: string | undefined
 }
 
-/** Follows the limits that were set, and what was claimed under them. */
+/** Tracks the limits that were set, and the claims under them. */
 export class LimitChecks {
   readonly #report: Report
   readonly #cells = new Map<string, Partial<LimitCell>>()
-  /** When jobs were claimed, since the limits last changed, by what is bounded. */
+  /** Times of claims since the limits last changed, by what the rate applies to. */
   readonly #claims = new Map<string, Time[]>()
 
   constructor(report: Report) {
     this.#report = report
   }
 
-  /** After the leases have been followed; `leases` are those that count. */
+  /** Call it after the leases are up to date. `leases` returns those that count against limits. */
   landed({ time, batch, receipt }: Landing, leases: () => Iterable<Counted>): void {
     batch.groups.forEach((group, at) => {
       if (receipt.groups[at]?.ok !== true) return
@@ -43,7 +43,7 @@ export class LimitChecks {
   #claimed({ id, queue, name, group }: JobRecord, now: Time, time: Millis): void {
     const cell = this.#cells.get(queue)
     if (cell === undefined) return
-    const look = (what: string, rate: Rate | undefined): void => {
+    const check = (what: string, rate: Rate | undefined): void => {
       if (rate === undefined) return
       const claims = [...(this.#claims.get(what) ?? []), now].filter((at) => at > now - rate.per)
       this.#claims.set(what, claims)
@@ -55,24 +55,24 @@ export class LimitChecks {
         `${claims.length} jobs of ${what} were claimed within ${rate.per} ms, and its rate is ${rate.max}.`,
       )
     }
-    look(`queue ${queue}`, cell.rate)
-    look(`${queue}/${name}`, cell.names?.[name]?.rate)
-    if (group !== undefined) look(`group ${group} in ${queue}`, boundOf(cell, group).rate)
+    check(`queue ${queue}`, cell.rate)
+    check(`${queue}/${name}`, cell.names?.[name]?.rate)
+    if (group !== undefined) check(`group ${group} in ${queue}`, limitsOf(cell, group).rate)
   }
 
-  /** Only what was given out is held against a limit: one that was lowered takes nothing back. */
+  /** Checks only the jobs that were just claimed: lowering a limit revokes no lease. */
   #count(jobs: readonly JobRecord[], leases: readonly Counted[], time: Millis): void {
     for (const { id, queue, group } of jobs) {
       const cell = this.#cells.get(queue)
-      const most = cell === undefined || group === undefined ? undefined : boundOf(cell, group).concurrency
-      if (most === undefined) continue
+      const limit = cell === undefined || group === undefined ? undefined : limitsOf(cell, group).concurrency
+      if (limit === undefined) continue
       const count = leases.filter((lease) => lease.queue === queue && lease.group === group).length
-      if (count <= most) continue
-      this.#report('limit', time, id, `${count} leases of group ${group} run in ${queue}, and the limit is ${most}.`)
+      if (count <= limit) continue
+      this.#report('limit', time, id, `${count} leases of group ${group} run in ${queue}, and the limit is ${limit}.`)
     }
   }
 }
 
-function boundOf(cell: Partial<LimitCell>, group: string): NonNullable<LimitCell['group']> {
+function limitsOf(cell: Partial<LimitCell>, group: string): NonNullable<LimitCell['group']> {
   return { ...cell.group, ...cell.groups?.[group] }
 }

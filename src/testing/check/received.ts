@@ -1,26 +1,26 @@
-// testing/check/received.ts: claims whose answers were lost are found again, and cost no attempt.
+// testing/check/received.ts: checks that claims whose receipt was lost are recovered by a replay, and cost no attempt.
 import type { Move } from '../../job/change.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import type { Landing, Received } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 
-/** A claim that its worker does not know of. */
+/** A claim whose receipt has not reached its worker. */
 interface Unreceived {
   readonly process: string
   readonly writer: string
   readonly seq: number
-  /** It was leased ahead, so that an expired lease costs nothing. */
+  /** It was leased ahead, so its expiry costs no attempt. */
   readonly ahead: boolean
-  /** The batch whose answer its writer was given instead. */
+  /** The batch whose receipt its writer received instead. */
   instead: number | undefined
 }
 
 /**
- * Follows claims from the commit that made them until their answer reaches the worker's process. A writer whose batch got no
- * answer sends it again before any other, so that no answer without the claimed jobs reaches it. Where one does, the resend was
- * left out or came back without them, and an attempt that is lost then was lost to that. A process that dies, or does not
- * reach the store before somebody reaps the job, is given no such answer; one that closes need not wait for it.
+ * Tracks claims from their commit until the receipt reaches the worker's process. A writer that got no receipt for a batch
+ * sends it again before any other, so it never receives another receipt without the claimed jobs. If it does, the replay was
+ * skipped or came back without them, and that caused the loss of the attempt. A process that dies, or does not reach the
+ * store before the job is reaped, receives no such receipt. A process that closes need not wait for the replay.
  */
 export class ReceivedChecks implements LedgerListener {
   readonly #report: Report
@@ -36,7 +36,7 @@ export class ReceivedChecks implements LedgerListener {
     this.#claims.set(keyOf(job.id, fence), { process, writer, seq, ahead, instead: undefined })
   }
 
-  /** An answer has reached its process. */
+  /** A receipt reached its process. */
   received({ writer, seq, jobs }: Received): void {
     for (const { id, fence } of jobs) this.#claims.delete(keyOf(id, fence))
     for (const claim of this.#claims.values()) {
@@ -44,7 +44,7 @@ export class ReceivedChecks implements LedgerListener {
     }
   }
 
-  /** Something happens to a process until then; one that is never well again closes. */
+  /** A process has a fault until then; Infinity: it is closing. */
   disturbed(process: string, until: Millis): void {
     if (until === Infinity) this.#closing.add(process)
   }

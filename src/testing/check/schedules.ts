@@ -1,4 +1,4 @@
-// testing/check/schedules.ts: every time of a schedule is run once, or passed over for a reason that was promised.
+// testing/check/schedules.ts: checks that every time of a schedule is run once, or skipped for a documented reason.
 import type { Insert, Move } from '../../job/change.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { SCHEDULE, readSpec, timeOfRun } from '../../job/schedule.js'
@@ -8,29 +8,29 @@ import type { Group } from '../../store/store.js'
 import type { Landing } from './history.js'
 import type { Report } from './violation.js'
 
-interface Known {
+interface TrackedSchedule {
   timing: Timing
-  /** The time it stands at. */
+  /** Its next time. */
   next: Time
   runs: number
-  /** The last time that it made a run for. */
+  /** The last time for which it made a run. */
   last: Time
   /** Fences at which the store refused its runs. */
   readonly refused: Set<number>
 }
 
-/** Follows schedules from their rows alone; what their runs become is the business of others. */
+/** Tracks schedules by their rows alone; other checks handle the jobs that they add. */
 export class ScheduleChecks {
   readonly #report: Report
-  readonly #known = new Map<string, Known>()
-  /** Ids of all runs ever made: one that is made again was doubled, even if the first is gone. */
+  readonly #known = new Map<string, TrackedSchedule>()
+  /** Ids of all runs ever made: an id that comes again is a doubled run, even if the first job was removed. */
   readonly #made = new Set<string>()
 
   constructor(report: Report) {
     this.#report = report
   }
 
-  /** Takes in a landing. */
+  /** Applies a landing. */
   follow(landing: Landing): void {
     landing.batch.groups.forEach((group, at) => {
       const verdict = landing.receipt.groups[at]
@@ -44,7 +44,7 @@ export class ScheduleChecks {
     for (const change of group) if (change.kind === 'move') this.#known.get(change.id)?.refused.add(change.fence)
   }
 
-  /** What was inserted is what the store says, whatever it was sent. */
+  /** Inserted jobs are taken from the verdict, not from the batch. */
   #group(group: Group, inserted: readonly JobRecord[], landing: Landing): void {
     const runs = new Map<string, Time[]>()
     for (const job of inserted) this.#run(job, runs, landing.time)
@@ -77,7 +77,7 @@ export class ScheduleChecks {
     runs.set(job.parentId!, [...(runs.get(job.parentId!) ?? []), made])
   }
 
-  #changed({ id, set, to }: Move, known: Known, time: Millis): void {
+  #changed({ id, set, to }: Move, known: TrackedSchedule, time: Millis): void {
     const { timing } = readSpec({ id, data: set.data } as Parameters<typeof readSpec>[0])
     known.timing = timing
     if (to === 'delayed') known.next = nextOf(set) ?? known.next
@@ -86,9 +86,14 @@ export class ScheduleChecks {
     known.runs = (JSON.parse(set.result ?? '{"runs":0}') as { runs: number }).runs
   }
 
-  #round({ id, fence, set }: Move, known: Known, times: readonly Time[], { time, receipt: { now } }: Landing): void {
+  #round(
+    { id, fence, set }: Move,
+    known: TrackedSchedule,
+    times: readonly Time[],
+    { time, receipt: { now } }: Landing,
+  ): void {
     const { timing, next: from } = known
-    const wrong = (message: string): void => this.#report('schedule', time, id, message)
+    const report = (message: string): void => this.#report('schedule', time, id, message)
     const to = nextOf(set)
     known.runs += times.length
     known.last = Math.max(known.last, ...times)
@@ -96,24 +101,24 @@ export class ScheduleChecks {
     const until = to ?? now + 1
     for (const each of times) {
       if (each < from || each > now || nextTime(timing, each - 1, from) !== each) {
-        wrong(`It made a run for ${each}, which is none of its times from ${from} to ${now}.`)
+        report(`It made a run for ${each}, which is none of its times from ${from} to ${now}.`)
       }
     }
-    if (known.runs > (timing.limit ?? Infinity)) wrong(`It made ${known.runs} runs, and its limit is ${timing.limit}.`)
+    if (known.runs > (timing.limit ?? Infinity)) report(`It made ${known.runs} runs, and its limit is ${timing.limit}.`)
     const last = latestTime(timing, from, until - 1)
     const [first = last] = times
     if (timing.catchUp === 'all' && times.length > 0) {
       const all = timesFrom(timing, from, times.length)
-      const whole =
+      const complete =
         all.every((each, at) => each === times[at]) && (to === undefined || nextTime(timing, all.at(-1)!, from) === to)
-      if (!whole)
-        wrong(`It stood at ${from}, made runs for ${times.join(', ')} and went on to ${to}: a time was skipped.`)
-    } else if (times.length > 1) wrong(`It made ${times.length} runs at a time, and was not asked to.`)
+      if (!complete)
+        report(`It stood at ${from}, made runs for ${times.join(', ')} and went on to ${to}: a time was skipped.`)
+    } else if (times.length > 1) report(`It made ${times.length} runs at a time, and was not asked to.`)
     else if (times.length === 1 && to !== undefined && first !== last) {
-      wrong(`It made a run for ${first}, and the latest time before ${to} is ${last}.`)
+      report(`It made a run for ${first}, and the latest time before ${to} is ${last}.`)
     } else if (times.length === 0 && !known.refused.has(fence)) {
       const missed = timing.catchUp === 'none' && isMissed(timing, last, now)
-      if (!missed) wrong(`It stood at ${from}, made no run and went on to ${to}: a time was skipped.`)
+      if (!missed) report(`It stood at ${from}, made no run and went on to ${to}: a time was skipped.`)
     }
   }
 }

@@ -1,31 +1,31 @@
-// testing/check/steps.ts: steps that were remembered are not taken again, and signals are taken once.
+// testing/check/steps.ts: checks that stored durable steps do not run again, and that each signal is accepted once.
 import type { Insert, Move, Note } from '../../job/change.js'
 import type { Answer, Signalled, Stepped } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 
-/** Follows what is remembered of each job. */
+/** Tracks the stored steps and the signals of each job. */
 export class StepChecks implements LedgerListener {
   readonly #report: Report
-  /** By job and step: what was remembered, and by which run. */
+  /** By job and step: the stored result, and the fence of the run that stored it. */
   readonly #steps = new Map<string, Map<string, { readonly fence: number; readonly result: string | undefined }>>()
-  /** By the row of a signal: its job. */
+  /** By the id of a signal's row: its job. */
   readonly #owners = new Map<string, string>()
-  /** By job: what was sent to it as its signal, as text. */
+  /** By job: the data of the signal that was sent to it, as JSON text. */
   readonly #sent = new Map<string, string | undefined>()
-  /** Jobs whose signal was said to be taken. */
-  readonly #taken = new Set<string>()
+  /** Jobs for which a caller's signal was accepted. */
+  readonly #accepted = new Set<string>()
 
   constructor(report: Report) {
     this.#report = report
   }
 
-  /** Of a job that has the id of a removed one, nothing is remembered. */
+  /** A job that reuses the id of a removed one starts without steps and signals. */
   inserted({ id }: Tracked, { job: { kind, parentId } }: Insert): void {
     if (kind === 'signal') this.#owners.set(id, parentId!)
     this.#steps.delete(id)
     this.#sent.delete(id)
-    this.#taken.delete(id)
+    this.#accepted.delete(id)
   }
 
   moving({ id }: Tracked, { to, set }: Move): void {
@@ -40,7 +40,7 @@ export class StepChecks implements LedgerListener {
     for (const { name, result } of steps) known.set(name, { fence, result })
   }
 
-  /** A step was taken, or has answered. */
+  /** A step runs, or its call has returned. */
   stepped({ time, id, fence, name, result }: Stepped): void {
     const known = this.#steps.get(id)?.get(`step:${name}`)
     if (result === undefined) {
@@ -51,16 +51,16 @@ export class StepChecks implements LedgerListener {
     }
   }
 
-  /** A handler was given its signal: one that was removed meanwhile, and added anew, has had another. */
+  /** A handler received its signal. A job that was removed meanwhile and added again may have received another one. */
   signalled({ time, id, data }: Signalled): void {
     if (!this.#sent.has(id)) return
     const sent = this.#sent.get(id)
     if (sent !== JSON.stringify(data)) this.#report('signal', time, id, `It was given ${data}, and was sent ${sent}.`)
   }
 
-  answered({ time, call, id, said }: Answer): void {
-    if (call !== 'signal' || id === undefined || !said.ok || said.value !== true) return
-    if (this.#taken.has(id)) this.#report('signal', time, id, 'Two were told that their signal was taken.')
-    this.#taken.add(id)
+  answered({ time, call, id, result }: Answer): void {
+    if (call !== 'signal' || id === undefined || !result.ok || result.value !== true) return
+    if (this.#accepted.has(id)) this.#report('signal', time, id, 'Two were told that their signal was taken.')
+    this.#accepted.add(id)
   }
 }

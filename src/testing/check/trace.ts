@@ -1,8 +1,8 @@
-// testing/check/trace.ts: what landed, in words short enough for one line.
+// testing/check/trace.ts: describes an applied batch in one line of the trace.
 import type { Change, NewEdge } from '../../job/change.js'
 import type { Batch, Receipt, Verdict } from '../../store/store.js'
 
-/** One line for a batch and its answer. */
+/** Describes a batch and its receipt in one line. */
 export function describeLanding(batch: Batch, receipt: Receipt, replay: boolean): string {
   const name = `${batch.writer}#${batch.seq}`
   if (replay) return `landed ${name} again: answered as before`

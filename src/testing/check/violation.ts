@@ -1,7 +1,7 @@
-// testing/check/violation.ts: the promises that the checker holds a history to, and what it says when one was broken.
+// testing/check/violation.ts: the rules that a history must obey, and the reports of broken ones.
 import type { Millis } from '../../job/job.js'
 
-/** What is promised. */
+/** The rules, by name. */
 export const rules = {
   fence: 'a change lands only with the fence that the job has',
   settlement: 'a lease is settled at most once, by its holder, while it lasts',
@@ -37,20 +37,20 @@ export const rules = {
   unhandled: 'no promise is rejected without somebody to hear of it',
 } as const
 
-/** The name of a promise. */
+/** The name of a rule. */
 export type Rule = keyof typeof rules
 
-/** A promise that was broken. */
+/** A rule that was broken. */
 export interface Violation {
-  /** The promise. */
+  /** The rule. */
   readonly rule: Rule
-  /** When, in milliseconds since the simulation began. */
+  /** When, in milliseconds since the simulation started. */
   readonly time: Millis
   /** The job it is about, if it is about one. */
   readonly id: string | undefined
-  /** What was seen instead. */
+  /** What happened instead. */
   readonly message: string
 }
 
-/** Told of each promise that was broken. */
+/** Reports a broken rule. */
 export type Report = (rule: Rule, time: Millis, id: string | undefined, message: string) => void

@@ -1,4 +1,4 @@
-// testing/script/acting.ts: jobs whose data says what their handler does.
+// testing/script/acting.ts: the handlers of scripted jobs, which do what the data of their job lists.
 import { UnrecoverableError, isMillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Job } from '../../queue/job.js'
@@ -11,19 +11,19 @@ import type { AnyHandlers } from '../world/observed.js'
 import type { SimulatedProcess } from '../world/process.js'
 import type { Act, ChildPlan, SimulationSettings } from './script.js'
 
-/** What the data of a scripted job says. */
+/** The data of a scripted job. */
 export interface Work {
   readonly n: number
-  /** The dedup key it was meant to have. */
+  /** Its intended dedup key, which the checker compares with the actual one. */
   readonly key?: string
   readonly window?: Millis
-  /** It may have waited for others, and looks what they came to. */
+  /** It may have dependencies, and its handler reads their results. */
   readonly waits?: true
   readonly runs: readonly (readonly Act[])[]
 }
 
-/** The number of all that was not added by a step: runs of schedules, children, continuations. */
-export const OTHERS = 1_000_000
+/** The number of every job that no step adds: runs of schedules, children, continuations. */
+export const UNNUMBERED = 1_000_000
 
 /** The signal that scripted jobs wait for. */
 export const SIGNAL_NAME = 'go'
@@ -33,36 +33,36 @@ export interface ScriptedResult {
   readonly n: number
   readonly run: number
   readonly fence: number
-  /** The job that its chain goes on with. */
+  /** The next job of its chain. */
   readonly next?: string
 }
 
-/** The handlers of scripted jobs. `runs` counts how often each was run, over all processes. */
+/** Creates the handlers of scripted jobs. `runs` counts the runs of each job, over all processes. */
 export function scripted(
   process: SimulatedProcess,
   history: History,
   runs: Map<string, number>,
   batch?: SimulationSettings['batch'],
 ): AnyHandlers {
-  const run = scriptedOne(process, history, runs)
-  const alone: Handler = (job, ctx) => run(job, ctx, ctx)
-  if (batch === undefined) return alone
+  const run = scriptedRun(process, history, runs)
+  const single: Handler = (job, ctx) => run(job, ctx, ctx)
+  if (batch === undefined) return single
   const runBatch: BatchHandler = (jobs, ctx) => {
     history.count(`batch:${jobs.length === 1 ? 'one' : 'many'}`)
-    // One that hangs for ever hangs the others with it: it is to be told to stop, unless it is alone.
+    // A job that hangs blocks the others of its batch, so it stops when it is aborted, unless it is alone.
     return ctx.each((job, own) => run(job, own, undefined, jobs.length > 1))
   }
-  return { even: alone, odd: { runBatch, batch } }
+  return { even: single, odd: { runBatch, batch } }
 }
 
-/** What both a job's own context and one in a batch have. */
-type Acting = Pick<JobContext, 'signal' | 'progress' | 'log'> & { snooze(duration: Millis): unknown }
+/** What the context of a single job and that of a job in a batch have in common. */
+type ScriptedContext = Pick<JobContext, 'signal' | 'progress' | 'log'> & { snooze(duration: Millis): unknown }
 
-function scriptedOne(process: SimulatedProcess, history: History, runs: Map<string, number>) {
+function scriptedRun(process: SimulatedProcess, history: History, runs: Map<string, number>) {
   return (
     job: Job,
-    ctx: Acting,
-    alone: JobContext | undefined,
+    ctx: ScriptedContext,
+    single: JobContext | undefined,
     polite = false,
   ): ScriptedResult | Promise<ScriptedResult> => {
     const work = job.data as Work
@@ -70,46 +70,51 @@ function scriptedOne(process: SimulatedProcess, history: History, runs: Map<stri
     runs.set(job.id, run + 1)
     const acts = work.runs[run] ?? work.runs.at(-1) ?? []
     const result: ScriptedResult = { n: work.n, run, fence: job.fence }
-    const looks = work.waits === true && alone !== undefined
-    if (acts.length === 0 && !looks) return result
-    const performance = async (): Promise<ScriptedResult> => {
-      if (looks) await look(process, history, job, alone)
-      const next = await perform(process, history, acts, job, ctx, alone, polite)
+    const reads = work.waits === true && single !== undefined
+    if (acts.length === 0 && !reads) return result
+    const performAll = async (): Promise<ScriptedResult> => {
+      if (reads) await readDependencies(process, history, job, single)
+      const next = await perform(process, history, acts, job, ctx, single, polite)
       return next === undefined ? result : { ...result, next }
     }
-    return performance()
+    return performAll()
   }
 }
 
-/** Looks what those that a job waited for came to, and writes it down. */
-async function look({ name }: SimulatedProcess, history: History, { id, fence }: Job, ctx: JobContext): Promise<void> {
-  const ended = await ctx.dependencies().catch(() => undefined) // reads may be lost, and whoever works goes on
+/** Reads the results of a job's dependencies and records them. */
+async function readDependencies(
+  { name }: SimulatedProcess,
+  history: History,
+  { id, fence }: Job,
+  ctx: JobContext,
+): Promise<void> {
+  const ended = await ctx.dependencies().catch(() => undefined) // a read may be lost; the handler continues without it
   if (ended === undefined) return
   history.count(`dependencies:${ended.length === 0 ? 'none' : 'some'}`)
-  history.add({ kind: 'given', time: history.time, id, fence, ended })
-  history.say(name, `sees for ${id}@${fence}: ${ended.map((each) => `${each.id} ${each.status}`).join(', ')}`)
+  history.add({ kind: 'dependencies', time: history.time, id, fence, ended })
+  history.writeTrace(name, `sees for ${id}@${fence}: ${ended.map((each) => `${each.id} ${each.status}`).join(', ')}`)
 }
 
-/** Answers the job that its chain goes on with, if it does. */
+/** Performs the acts of a run. Returns the id of the next job of its chain, if it continues. */
 async function perform(
   process: SimulatedProcess,
   history: History,
   acts: readonly Act[],
   job: Job,
-  ctx: Acting,
-  alone: JobContext | undefined,
+  ctx: ScriptedContext,
+  single: JobContext | undefined,
   polite: boolean,
 ): Promise<string | undefined> {
   const { id } = job
   for (const each of acts) {
-    if (ofOne.has(each.act) && alone === undefined) continue
+    if (singleOnly.has(each.act) && single === undefined) continue
     history.count(`act:${each.act}`)
     switch (each.act) {
       case 'sleep':
         await (each.polite ? process.sleep(each.for, ctx.signal) : process.sleep(each.for))
         break
       case 'block':
-        history.say(process.name, `blocks for ${each.for} ms`)
+        history.writeTrace(process.name, `blocks for ${each.for} ms`)
         await process.block(each.for)
         break
       case 'log':
@@ -128,24 +133,24 @@ async function perform(
       case 'snooze':
         throw ctx.snooze(each.for)
       case 'step':
-        await takeStep(history, job, alone!, each.name)
+        await takeStep(history, job, single!, each.name)
         break
       case 'nap':
-        await alone!.sleep(each.name, each.for)
+        await single!.sleep(each.name, each.for)
         break
       case 'await':
-        await awaitSignal(history, job, alone!, each.for)
+        await awaitSignal(history, job, single!, each.for)
         break
       case 'hang':
         await (polite ? whenAborted(ctx.signal) : new Promise(() => {}))
         break
       case 'children': {
-        const children = await Promise.all(each.jobs.map((plan, at) => addChild(alone!, id, plan, at)))
+        const children = await Promise.all(each.jobs.map((plan, at) => addChild(single!, id, plan, at)))
         const { onFailure, cancelSiblings } = each
-        return alone!.waitFor(children, { onFailure, cancelSiblings })
+        return single!.waitFor(children, { onFailure, cancelSiblings })
       }
       case 'continue':
-        return alone!.complete(async ({ continueWith }) => {
+        return single!.complete(async ({ continueWith }) => {
           const { name, options, data } = childOf(each.job)
           return (await continueWith(name, data, options)).id
         })
@@ -154,18 +159,18 @@ async function perform(
   return undefined
 }
 
-/** What a handler of batches has not. */
-const ofOne: ReadonlySet<Act['act']> = new Set(['children', 'continue', 'step', 'nap', 'await'])
+/** Acts that a batch handler does not support. */
+const singleOnly: ReadonlySet<Act['act']> = new Set(['children', 'continue', 'step', 'nap', 'await'])
 
 async function takeStep(history: History, { id, fence }: Job, ctx: JobContext, name: string): Promise<void> {
-  const about = { kind: 'stepped', id, fence, name } as const
+  const entry = { kind: 'stepped', id, fence, name } as const
   const take = (): number => {
-    history.add({ ...about, time: history.time })
+    history.add({ ...entry, time: history.time })
     return fence
   }
   await ctx.step(name, take).then(
-    (result) => history.add({ ...about, time: history.time, result: JSON.stringify(result) }),
-    () => {}, // the lease was lost, or the read was
+    (result) => history.add({ ...entry, time: history.time, result: JSON.stringify(result) }),
+    () => {}, // the lease or the read was lost
   )
 }
 
@@ -197,10 +202,10 @@ function childOf({ name, runs, ownId: _own, ...options }: ChildPlan): {
   readonly data: Work
   readonly options: AddOptions
 } {
-  return { name, data: { n: OTHERS, runs, ...(waitsIn(runs) && { waits: true }) }, options }
+  return { name, data: { n: UNNUMBERED, runs, ...(waitsIn(runs) && { waits: true }) }, options }
 }
 
-/** Whether a job waits for children of its own in one of its runs. */
+/** Whether a job waits for children in one of its runs. */
 export function waitsIn(runs: Work['runs']): boolean {
   return runs.flat().some(({ act }) => act === 'children')
 }

@@ -1,4 +1,4 @@
-// testing/script/generate-acts.ts: what the handlers of a script do, and the jobs that they add themselves.
+// testing/script/generate-acts.ts: generates what the handlers of a script do, and the jobs that they add.
 import type { Millis } from '../../job/job.js'
 import type { Random } from '../world/random.js'
 import type { Act, ChildPlan } from './script.js'
@@ -6,13 +6,13 @@ import type { Act, ChildPlan } from './script.js'
 /** The names of scripted jobs. */
 export const jobNames = ['even', 'odd'] as const
 
-/** The names of their steps and sleeps. */
+/** The names of their durable steps and sleeps. */
 const stepNames = ['one', 'two'] as const
 
 interface RunsOptions {
-  /** It has a timeout, which ends it. */
+  /** Whether a run may hang: only a timeout ends it then. */
   readonly mayHang: boolean
-  /** How deep children and continuations may go. */
+  /** How deep children and continuations may nest. */
   readonly links: number
 }
 
@@ -26,14 +26,14 @@ export function generateRuns(
     ...generateActs(random, lease).filter((each) => each.act !== 'hang' || mayHang),
     ...generateLinks(random, lease, links),
   ])
-  // The last run is also that of all later ones: it must come to an end by itself.
+  // Later runs repeat the last one, so it must end by itself.
   const last = runs
     .at(-1)!
     .filter(({ act }) => act !== 'hang' && act !== 'snooze' && act !== 'block' && act !== 'children')
   return [...runs.slice(0, -1), last]
 }
 
-/** What a run ends with, now and then: a wait for children of its own, or a job that its chain goes on with. */
+/** What some runs end with: a wait for children, or a continuation of the chain. */
 function generateLinks(random: Random, lease: Millis, links: number): readonly Act[] {
   if (links === 0) return []
   const child = (): ChildPlan => generateChild(random, lease, links - 1)
@@ -62,7 +62,7 @@ function generateChild(random: Random, lease: Millis, links: number): ChildPlan 
   }
 }
 
-/** What a handler does in one run, by itself. */
+/** What a handler does in one run, without children and continuations. */
 export function generateActs(random: Random, lease: Millis): readonly Act[] {
   const acts: Act[] = []
   for (let left = random.between(0, 3); left > 0; left--) {

@@ -1,4 +1,4 @@
-// testing/script/generate.ts: a script from a seed.
+// testing/script/generate.ts: generates a script from a seed.
 import type { FailurePolicy, Millis } from '../../job/job.js'
 import type { LimitOptions } from '../../queue/settings/limits.js'
 import { generateActs, generateRuns, jobNames } from './generate-acts.js'
@@ -16,28 +16,30 @@ import type {
   Step,
 } from './script.js'
 
-/** How rough a simulation is: how often calls fail, and how often something happens to a process. */
-interface Weather {
-  readonly faults: number
-  readonly trouble: number
+/** How many faults a simulation has. */
+interface Severity {
+  /** The share of calls that fail. */
+  readonly calls: number
+  /** About how often each worker process is frozen, killed, closed, paused or cut off during a script. */
+  readonly processes: number
 }
 
-const weathers: readonly Weather[] = [
-  { faults: 0.01, trouble: 1 },
-  { faults: 0.04, trouble: 3 },
-  { faults: 0.1, trouble: 6 },
+const severities: readonly Severity[] = [
+  { calls: 0.01, processes: 1 },
+  { calls: 0.04, processes: 3 },
+  { calls: 0.1, processes: 6 },
 ]
 
-/** The process that only produces, and hears every event; it may be frozen, but never ends. */
+/** The process that only produces, and listens to every event. It may be frozen, but never ends. */
 export const PRODUCER = 'p0'
 
 /** The script of a seed. */
 export function generateScript(seed: number): Script {
   const random = new Random(`script/${seed}`)
   const settings = generateSettings(random.fork('settings'))
-  const weather = random.pick(weathers)
+  const severity = random.pick(severities)
   const span = random.between(5, 20) * settings.lease
-  const processes = generateProcesses(random.fork('processes'), settings, weather, span)
+  const processes = generateProcesses(random.fork('processes'), settings, severity, span)
   const names = [PRODUCER, ...processes.filter((step) => step.do === 'spawn').map((step) => step.process)]
   const operations = generateOperations(random.fork('operations'), settings, names, span)
   const schedules = generateSchedules(random.fork('schedules'), settings, names, span)
@@ -45,24 +47,24 @@ export function generateScript(seed: number): Script {
     seed,
     settings,
     steps: [...processes, ...operations, ...schedules].toSorted((a, b) => a.at - b.at),
-    faults: generateFaults(random.fork('faults'), names, settings.lease, weather.faults),
+    faults: generateFaults(random.fork('faults'), names, settings.lease, severity.calls),
   }
 }
 
 /**
- * A script without operations, for somebody's own jobs. Writes of the producer may be late or lost and are sent again;
- * nothing else happens to it, so that whoever produces need not expect every call to fail.
+ * Generates a script without operations, for a user's own jobs. Commits of the producer may be late or lost, and are sent
+ * again; it has no other faults, so that the code that produces need not handle the failure of every call.
  */
-export function generateTrouble(seed: number, settings: SimulationSettings, span: Millis, workers: number): Script {
+export function generateFaultScript(seed: number, settings: SimulationSettings, span: Millis, workers: number): Script {
   const random = new Random(`trouble/${seed}`)
-  const weather = random.pick(weathers)
-  const processes = generateProcesses(random.fork('processes'), settings, weather, span, workers)
+  const severity = random.pick(severities)
+  const processes = generateProcesses(random.fork('processes'), settings, severity, span, workers)
   const steps = processes.filter((step) => step.process !== PRODUCER)
   const names = [PRODUCER, ...steps.filter((step) => step.do === 'spawn').map((step) => step.process)]
-  const faults = generateFaults(random.fork('faults'), names, settings.lease, weather.faults)
-  const spares = ({ process, on, kind }: Fault): boolean =>
+  const faults = generateFaults(random.fork('faults'), names, settings.lease, severity.calls)
+  const isAllowed = ({ process, on, kind }: Fault): boolean =>
     process !== PRODUCER || (on !== 'read' && kind !== 'cut-off')
-  return { seed, settings, steps, faults: faults.filter(spares) }
+  return { seed, settings, steps, faults: faults.filter(isAllowed) }
 }
 
 function generateSettings(random: Random): SimulationSettings {
@@ -83,7 +85,7 @@ function generateSettings(random: Random): SimulationSettings {
 function generateProcesses(
   random: Random,
   { lease }: SimulationSettings,
-  weather: Weather,
+  severity: Severity,
   span: Millis,
   workers: number = random.between(1, 3),
 ): readonly ProcessStep[] {
@@ -100,7 +102,7 @@ function generateProcesses(
   for (let place = 1; place <= workers; place++) spawn(`w${place}`, random.between(0, lease))
 
   let at = 0
-  const pace = span / (weather.trouble * workers)
+  const pace = span / (severity.processes * workers)
   while ((at += random.between(1, Math.ceil(2 * pace))) < span) {
     const place = random.pick([...lives.keys()])
     const process = running.get(place)!
@@ -208,10 +210,10 @@ function generateOperations(
       })
     } else steps.push({ at, do: what, process, job: random.between(0, jobs) })
   }
-  return inOrder(steps)
+  return sortSteps(steps)
 }
 
-/** Few keys, so that schedules are changed and taken away as well as made. */
+/** Uses few keys, so that schedules are replaced and removed as well as created. */
 function generateSchedules(
   random: Random,
   { queues, lease }: SimulationSettings,
@@ -239,8 +241,8 @@ function generateSchedules(
   })
 }
 
-/** Steps by time, jobs numbered as they come, so that what is meant by a number mostly exists. */
-function inOrder(steps: readonly Operation[]): readonly Operation[] {
+/** Sorts steps by time and numbers their jobs in that order, so that the job that a step refers to mostly exists. */
+function sortSteps(steps: readonly Operation[]): readonly Operation[] {
   const sorted = steps.toSorted((a, b) => a.at - b.at)
   const numbers = new Map<number, number>()
   for (const step of sorted) for (const { n } of jobsOf(step)) numbers.set(n, numbers.size)
@@ -274,7 +276,7 @@ function generateFlow(random: Random, job: () => JobPlan, depth: number): FlowPl
   const { dedup, ...plan } = job()
   const count = depth === 0 ? 0 : random.between(depth === 2 ? 1 : 0, 3)
   return {
-    job: { ...plan, ...(dedup !== undefined && dedup.mode !== 'replace' && { dedup }) }, // flows replace nothing
+    job: { ...plan, ...(dedup !== undefined && dedup.mode !== 'replace' && { dedup }) }, // flows do not support `replace`
     ...(random.chance(0.6) && { onFailure: random.pick(['fail', 'ignore', 'remove'] as const) }),
     ...(random.chance(0.4) && { cancelSiblings: true }),
     children: Array.from({ length: count }, () => generateFlow(random, job, depth - 1)),
@@ -282,9 +284,10 @@ function generateFlow(random: Random, job: () => JobPlan, depth: number): FlowPl
 }
 
 function generateJob(random: Random, n: number, { queues, lease }: SimulationSettings): JobPlan {
-  const some = (probability: number): boolean => random.chance(probability)
-  const dedup = some(0.25) ? generateDedup(random, lease) : undefined
-  const mayHang = dedup === undefined // for it needs the timeout that it came with, and a key may bring it into another job
+  const chance = (probability: number): boolean => random.chance(probability)
+  const dedup = chance(0.25) ? generateDedup(random, lease) : undefined
+  // A job that hangs needs its own timeout, and deduplication may give its data to a job with another one.
+  const mayHang = dedup === undefined
   const runs = generateRuns(random, lease, { mayHang, links: 3 })
   const hangs = runs.flat().some((each) => each.act === 'hang')
   return {
@@ -293,20 +296,20 @@ function generateJob(random: Random, n: number, { queues, lease }: SimulationSet
     name: random.pick(jobNames),
     runs,
     backoff: random.between(1, lease),
-    ...(some(0.2) && { ownId: true }),
-    ...(some(0.3) && { priority: random.between(-2, 2) }),
-    ...(some(0.2) && { delay: random.between(1, 2 * lease) }),
-    ...(some(0.5) && { attempts: random.between(1, 5) }),
-    ...(some(0.3) ? { group: random.pick(['a', 'b', 'c']) } : some(0.1) && { lifo: true }),
-    ...((hangs || some(0.1)) && { timeout: random.between(lease / 4, 2 * lease) }),
-    ...(some(0.15) && { removeOnComplete: random.pick([0, 1, lease]) }),
-    ...(some(0.1) && { removeOnFail: random.pick([0, lease]) }),
+    ...(chance(0.2) && { ownId: true }),
+    ...(chance(0.3) && { priority: random.between(-2, 2) }),
+    ...(chance(0.2) && { delay: random.between(1, 2 * lease) }),
+    ...(chance(0.5) && { attempts: random.between(1, 5) }),
+    ...(chance(0.3) ? { group: random.pick(['a', 'b', 'c']) } : chance(0.1) && { lifo: true }),
+    ...((hangs || chance(0.1)) && { timeout: random.between(lease / 4, 2 * lease) }),
+    ...(chance(0.15) && { removeOnComplete: random.pick([0, 1, lease]) }),
+    ...(chance(0.1) && { removeOnFail: random.pick([0, lease]) }),
     ...(dedup !== undefined && { dedup }),
-    ...(some(0.3) && { after: Array.from({ length: random.between(1, 3) }, () => generateAfter(random)) }),
+    ...(chance(0.3) && { after: Array.from({ length: random.between(1, 3) }, () => generateAfter(random)) }),
   }
 }
 
-/** Bounds that let everything through in the end. */
+/** Limits under which every job can still finish. */
 function generateLimits(random: Random, { lease }: SimulationSettings): LimitOptions {
   const rate = (): { max: number; per: Millis } => ({ max: random.between(2, 6), per: random.between(50, lease) })
   return {

@@ -1,4 +1,4 @@
-// testing/script/script.ts: everything that a simulation will go through, as plain data: it can be kept, cut down and run again.
+// testing/script/script.ts: everything that happens in a simulation, as plain data that can be stored, shrunk and run again.
 import type { FailurePolicy, Millis } from '../../job/job.js'
 import type { CatchUp, Overlap } from '../../job/schedule-times.js'
 import type { LimitOptions } from '../../queue/settings/limits.js'
@@ -22,10 +22,10 @@ export const hintFaults = ['late', 'dropped', 'doubled'] as const
 /** What goes wrong with one call of one process. */
 export type Fault =
   /**
-   * - `late`: applied late. `slow`: applied at once, answered late.
+   * - `late`: applied late. `slow`: applied at once, the receipt comes late.
    * - `lost-before`: rejected, not applied. `lost-after`: applied, then rejected.
-   * - `cut-off`: applied, then rejected, and the store is out of reach from then on.
-   * - `duplicated`: arrives once more, later. `straggler`: rejected at once, arrives later.
+   * - `cut-off`: applied, then rejected, and the store is unreachable for `delay` from then on.
+   * - `duplicated`: applied, and sent again later. `straggler`: rejected at once, applied later.
    * - `busy`: one group is withheld and refused as busy.
    */
   | {
@@ -56,20 +56,20 @@ export type Act =
   | { readonly act: 'block'; readonly for: Millis }
   | { readonly act: 'log' | 'progress' | 'throw' | 'fatal' | 'hang' }
   | { readonly act: 'snooze'; readonly for: Millis }
-  /** A durable step, one of a few names; left out in batches, and so are the two below. */
+  /** A durable step, one of a few names. In batches it is skipped, and so are the two acts below. */
   | { readonly act: 'step'; readonly name: string }
   /** A durable sleep. */
   | { readonly act: 'nap'; readonly name: string; readonly for: Millis }
-  /** Waits for the job's signal, for that long at most. */
+  /** Waits for the job's signal, with this timeout. */
   | { readonly act: 'await'; readonly for: Millis }
-  /** Adds children and waits for them. The last act of its run, and never of the last run; left out in batches. */
+  /** Adds children and waits for them. The last act of its run, and never in the last run; skipped in batches. */
   | {
       readonly act: 'children'
       readonly jobs: readonly ChildPlan[]
       readonly onFailure: FailurePolicy
       readonly cancelSiblings: boolean
     }
-  /** Carries the chain on. The last act of its run; left out in batches. */
+  /** Continues the chain with another job. The last act of its run; skipped in batches. */
   | { readonly act: 'continue'; readonly job: ChildPlan }
 
 /** A job that a handler adds, to its own queue. */
@@ -78,21 +78,21 @@ export interface ChildPlan {
   readonly name: string
   /** What its handler does, run by run. */
   readonly runs: readonly (readonly Act[])[]
-  /** As in `add`, and so are those below. */
+  /** As in `add`, like the options below. */
   readonly attempts: number
-  /** A fixed one. */
+  /** A fixed backoff. */
   readonly backoff: Millis
   /** Default: none. */
   readonly delay?: Millis
   /** Default: kept. */
   readonly removeOnComplete?: Millis
-  /** A child is given an id by its parent's, so that another run means the same one. Default: one made up. */
+  /** Derives a child's id from its parent's, so that another run adds the same job. Default: a generated id. */
   readonly ownId?: true
 }
 
-/** A job to be added, and what its handler will do in each of its runs; the last run's acts are also those of any later. */
+/** A job to add, and what its handler does in each run; later runs repeat the acts of the last one. */
 export interface JobPlan {
-  /** By which other steps mean it. */
+  /** Its number, by which other steps refer to it. */
   readonly n: number
   /** The queue it is added to. */
   readonly queue: string
@@ -100,15 +100,15 @@ export interface JobPlan {
   readonly name: string
   /** What its handler does, run by run. */
   readonly runs: readonly (readonly Act[])[]
-  /** Give it an id of its own instead of one made up. */
+  /** Derives its id from `n`. Default: a generated id. */
   readonly ownId?: true
-  /** As in `add`, and so are those below. Default: as in `add`. */
+  /** As in `add`, like the options below. Default: as in `add`. */
   readonly priority?: number
   /** Default: none. */
   readonly delay?: Millis
   /** Default 3. */
   readonly attempts?: number
-  /** A fixed one. Default: as in `add`. */
+  /** A fixed backoff. Default: as in `add`. */
   readonly backoff?: Millis
   /** Default: first in, first out. */
   readonly lifo?: true
@@ -126,15 +126,15 @@ export interface JobPlan {
   readonly after?: readonly { readonly job: number; readonly onFailure: FailurePolicy }[]
 }
 
-/** A tree of jobs to be added together. */
+/** A tree of jobs to add together. */
 export interface FlowPlan {
   /** The job. */
   readonly job: JobPlan
   /** What its failure means for its parent. Default: as in flows. */
   readonly onFailure?: FailurePolicy
-  /** Its children are cancelled before the failure of one of them ends it. Default: they are not. */
+  /** When one child fails, the others are cancelled before the job ends. Default: they are not. */
   readonly cancelSiblings?: true
-  /** Those it waits for. */
+  /** The jobs it waits for. */
   readonly children: readonly FlowPlan[]
 }
 
@@ -143,7 +143,7 @@ export function jobsOfFlow({ job, children }: FlowPlan): readonly JobPlan[] {
   return [...children.flatMap(jobsOfFlow), job]
 }
 
-/** A schedule, and what the handlers of its runs will do. */
+/** A schedule, and what the handlers of its runs do. */
 export interface SchedulePlan {
   /** Its key. */
   readonly key: string
@@ -153,13 +153,13 @@ export interface SchedulePlan {
   readonly name: string
   /** What the handler of each run does. */
   readonly runs: readonly (readonly Act[])[]
-  /** As in `queue.schedule`, and so are those below. */
+  /** As in `queue.schedule`, like the options below. */
   readonly every: Millis
-  /** So that it comes to an end. */
+  /** How many runs it makes, so that it ends. */
   readonly limit: number
-  /** What becomes of times that were missed. */
+  /** What to do about times that were missed. */
   readonly catchUp: CatchUp
-  /** What becomes of a run whose predecessor has not finished. */
+  /** What to do about a run whose predecessor has not finished. */
   readonly overlap: Overlap
 }
 
@@ -171,10 +171,10 @@ export type ProcessStep =
   | { readonly at: Millis; readonly do: 'rest'; readonly process: string; readonly for: Millis }
   | { readonly at: Millis; readonly do: 'kill'; readonly process: string }
   | { readonly at: Millis; readonly do: 'close'; readonly process: string; readonly timeout: Millis }
-  /** The store cannot be reached from this process, or from any. */
+  /** The store is unreachable from this process; undefined: from all processes. */
   | { readonly at: Millis; readonly do: 'outage'; readonly process: string | undefined; readonly for: Millis }
 
-/** Something that a process asks for. */
+/** Something that a process does to the queues. */
 export type Operation =
   | {
       readonly at: Millis
@@ -232,36 +232,36 @@ export type Operation =
 /** One step of a script. */
 export type Step = ProcessStep | Operation
 
-/** What all workers of a simulation are told. */
+/** Settings of all workers of a simulation. */
 export interface SimulationSettings {
-  /** The queues that every worker takes jobs from. */
+  /** The queues that every worker claims from. */
   readonly queues: readonly string[]
   /** The workers' lease. */
   readonly lease: Millis
   /** Jobs at a time in each worker. */
   readonly concurrency: number
-  /** Jobs at a time in each queue, over all workers; undefined: no bound. */
+  /** Jobs at a time in each queue, over all workers; undefined: no limit. */
   readonly limit: number | undefined
-  /** How often workers ask without being told. */
+  /** How often workers poll without a hint. */
   readonly pollEvery: Millis
-  /** How long after its timeout a handler is given up. */
+  /** How long after its timeout a handler is abandoned. */
   readonly abandonAfter: Millis
   /** How long finished jobs are kept. */
   readonly retention: { readonly staleAfter: Millis; readonly deleteAfter: Millis } | undefined
-  /** Jobs named `odd` are run in batches of at most so many, gathered for so long; undefined: one by one. */
+  /** The batch options of jobs named `odd`: the largest size, and how long to wait for more; undefined: no batches. */
   readonly batch?: { readonly size: number; readonly wait: Millis } | undefined
-  /** The most that a call takes each way when nothing is wrong. */
+  /** The longest that a call without a fault takes in each direction. */
   readonly latency: Millis
 }
 
 /** A simulation as data. */
 export interface Script {
-  /** What it was made from; it also decides the chance within. */
+  /** The seed it was generated from, which also seeds the random numbers of its processes. */
   readonly seed: number
-  /** What all workers are told. */
+  /** The settings of all workers. */
   readonly settings: SimulationSettings
   /** What happens, in the order of `at`. */
   readonly steps: readonly Step[]
-  /** What goes wrong. */
+  /** The faults to inject. */
   readonly faults: readonly Fault[]
 }

@@ -1,12 +1,12 @@
-// testing/script/shrink.ts: cuts a script down to what is needed to fail.
+// testing/script/shrink.ts: shrinks a failing script to a smaller one that still fails.
 import type { Script, Step } from './script.js'
 
-/** How many scripts are tried at most. */
+/** The most scripts that are tried. */
 const TRIES = 600
 
 /**
- * A smaller script that still fails, found by leaving out steps, then faults, then parts of jobs. `fails` tells whether
- * a script fails; the one given must.
+ * Finds a smaller script that still fails, by removing faults, then steps, then parts of jobs. `fails` returns whether a
+ * script fails; the given one must.
  */
 export async function shrinkScript(
   script: Script,
@@ -35,7 +35,7 @@ function sizeOf({ steps, faults }: Script): number {
   return steps.length + faults.length
 }
 
-/** Takes options and acts out of the jobs that are left. */
+/** Removes options and acts from the jobs that are left. */
 async function simplify(script: Script, attempt: (script: Script) => Promise<boolean>): Promise<void> {
   let current = script
   for (let at = 0; at < current.steps.length; at++) {
@@ -91,7 +91,7 @@ function simplerSteps(step: Step): ((step: Step) => Step)[] {
   ]
 }
 
-/** Leaves out ever smaller stretches of a list, as long as it still fails without them. */
+/** Removes ever smaller slices of a list, as long as it still fails without them. */
 async function cutOut<T>(list: readonly T[], fails: (shorter: readonly T[]) => Promise<boolean>): Promise<void> {
   let kept = list
   for (let size = Math.ceil(kept.length / 2); size >= 1; size = size === 1 ? 0 : Math.ceil(size / 2)) {

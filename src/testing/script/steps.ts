@@ -1,8 +1,8 @@
-// testing/script/steps.ts: what scripts do to processes.
+// testing/script/steps.ts: performs the steps of a script that affect processes.
 import type { Operation, Step } from './script.js'
 import type { Actor, Stage } from '../world/stage.js'
 
-/** Takes one step of a script; operations are left to whoever carries them out. */
+/** Performs one step of a script; operations are passed to `perform`. */
 export function takeStep(stage: Stage, step: Step, perform?: (stage: Stage, step: Operation) => void): void {
   const { history } = stage
   switch (step.do) {
@@ -28,10 +28,10 @@ export function takeStep(stage: Stage, step: Step, perform?: (stage: Stage, step
     case 'outage': {
       const { process: name } = step
       history.count(name === undefined ? 'process:blackout' : 'process:outage')
-      history.say(name ?? '-', `cannot reach the store for ${step.for} ms`)
+      history.writeTrace(name ?? '-', `cannot reach the store for ${step.for} ms`)
       for (const { process } of stage.actors.values()) {
-        const meant = name === undefined ? !process.sheltered : name === process.name
-        if (meant) process.outageUntil = stage.timeline.time + step.for
+        const affected = name === undefined ? !process.exemptFromOutages : name === process.name
+        if (affected) process.outageUntil = stage.timeline.time + step.for
       }
       return
     }
@@ -40,7 +40,7 @@ export function takeStep(stage: Stage, step: Step, perform?: (stage: Stage, step
   }
 }
 
-/** Does something to a process, if it lives. */
+/** Runs `work` on a process, if it is alive. */
 function on(
   stage: Stage,
   step: { readonly do: string; readonly process: string },
@@ -50,6 +50,6 @@ function on(
   const actor = stage.living(step.process)
   if (actor === undefined) return
   stage.history.count(`process:${step.do}`)
-  stage.history.say(step.process, text)
+  stage.history.writeTrace(step.process, text)
   work(actor)
 }

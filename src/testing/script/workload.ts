@@ -1,20 +1,21 @@
-// testing/script/workload.ts: the operations that scripts are made of, carried out.
+// testing/script/workload.ts: performs the operations of a script and records their results.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { FlowProducer } from '../../queue/flows/flow.js'
 import type { Flow, FlowJob } from '../../queue/flows/flow.js'
 import type { Job } from '../../queue/job.js'
 import type { AddOptions } from '../../queue/add-options.js'
-import { OTHERS, SIGNAL_NAME, waitsIn } from './acting.js'
+import { UNNUMBERED, SIGNAL_NAME, waitsIn } from './acting.js'
 import type { Work } from './acting.js'
 import { jobsOfFlow } from './script.js'
 import type { FlowPlan, JobPlan, Operation } from './script.js'
+import type { CallResult } from '../check/history.js'
 import type { Actor, Stage } from '../world/stage.js'
 
-/** Carries out what scripts ask for, and writes down what came of it. */
+/** Performs operations of scripts, and records the calls and their results. */
 export class Operator {
   readonly #stage: Stage
-  /** Ids by number, as far as callers were told. */
+  /** Ids of jobs by number, as far as the calls that added them have returned. */
   readonly #ids = new Map<number, string>()
   #calls = 0
 
@@ -22,7 +23,7 @@ export class Operator {
     this.#stage = stage
   }
 
-  /** Does one step, if its process lives. */
+  /** Performs one step, if its process is alive. */
   perform(step: Operation): void {
     const actor = this.#stage.living(step.process)
     if (actor === undefined) return
@@ -39,7 +40,7 @@ export class Operator {
         return void this.#addFlow(actor, step.flow)
       case 'schedule': {
         const { key, queue, runs, ...plan } = step.plan
-        const data: Work = { n: OTHERS, runs }
+        const data: Work = { n: UNNUMBERED, runs }
         this.#stage.history.count(`catchUp:${plan.catchUp}`)
         this.#stage.history.count(`overlap:${plan.overlap}`)
         const to = actor.queues.get(queue)!
@@ -64,13 +65,13 @@ export class Operator {
       case 'promoteAll': {
         const queue = actor.queues.get(step.queue)!
         const odd = { name: 'odd' }
-        const acts = {
+        const operations = {
           cancelAll: () => queue.cancel(odd),
           retryAll: () => queue.retry(odd),
           retryFailed: () => queue.retry({ state: 'failed' }),
           promoteAll: () => queue.promote(odd),
         }
-        return void this.#call(actor, step.do, undefined, undefined, acts[step.do])
+        return void this.#call(actor, step.do, undefined, undefined, operations[step.do])
       }
       case 'update': {
         const { priority, delay } = step
@@ -151,18 +152,18 @@ export class Operator {
     const number = this.#calls++
     history.add({ kind: 'called', time: timeline.time, process: process.name, call, number })
     const about = n === undefined ? '' : ` ${n}`
-    history.say(process.name, `calls ${call}${about}`)
-    const told = (said: { ok: true; value: unknown } | { ok: false; code: string }, text: string): void => {
-      history.add({ kind: 'answer', time: timeline.time, process: process.name, call, number, id, n, said })
-      history.say(process.name, `hears of ${call}${about}: ${text}`)
+    history.writeTrace(process.name, `calls ${call}${about}`)
+    const returned = (result: CallResult, text: string): void => {
+      history.add({ kind: 'answer', time: timeline.time, process: process.name, call, number, id, n, result })
+      history.writeTrace(process.name, `hears of ${call}${about}: ${text}`)
     }
     try {
       const value = await work()
-      told({ ok: true, value }, textOf(value))
+      returned({ ok: true, value }, textOf(value))
       return value
     } catch (error) {
       const code = (error as { code?: string }).code ?? 'ERROR'
-      told({ ok: false, code }, code)
+      returned({ ok: false, code }, code)
       return undefined
     }
   }

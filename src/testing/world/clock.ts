@@ -1,4 +1,4 @@
-// testing/world/clock.ts: a clock that moves only when told, for tests of one's own.
+// testing/world/clock.ts: a virtual clock for tests: time stands still until the test advances it.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import type { Millis, Time } from '../../job/job.js'
@@ -7,32 +7,32 @@ import type { Runtime } from '../../store/runtime.js'
 import { Random } from './random.js'
 import { Timeline, drain } from './timeline.js'
 
-/** How a virtual clock begins. */
+/** Options of a virtual clock. */
 export interface VirtualClockOptions {
-  /** The time of day it begins at. Default: 14 November 2023, 22:13:20 UTC. */
+  /** The time of day at which it starts. Default: 14 November 2023, 22:13:20 UTC. */
   readonly start?: Time
-  /** Where its chance comes from. Default 1. */
+  /** The seed of its random numbers and ids. Default 1. */
   readonly seed?: number
 }
 
-/** A world whose time stands still until it is moved. */
+/** A runtime whose time stands still until it is advanced. */
 export interface VirtualClock {
-  /** Give this to a store, as in `memory({ runtime })`: queues and workers on that store live by it. */
+  /** Pass this to a store, as in `memory({ runtime })`: queues and workers on that store use its clock and timers. */
   readonly runtime: Runtime
-  /** Moves time on: all timers on the way fire, in order, each at its own time. */
+  /** Advances time. All timers up to then fire in order, each at its own time. */
   advance(by: Duration): Promise<void>
-  /** Moves time on without letting anything happen meanwhile, as code that blocks the event loop does. */
+  /** Advances time without running any timer meanwhile, as code that blocks the event loop does. */
   block(by: Duration): void
-  /** Lets everything happen that needs no time. */
+  /** Runs all pending work that needs no time to pass. */
   settle(): Promise<void>
-  /** Moves time on until `promise` settles, and answers it. Rejects after `limit` (default one day) of virtual time. */
+  /** Advances time until `promise` settles and returns it. Rejects after `limit` of virtual time (default one day). */
   until<T>(promise: Promise<T>, limit?: Duration): Promise<T>
 }
 
 const DAY: Millis = 86_400_000
 
 /**
- * Makes a clock for tests. Calls such as `queue.add` work as ever; only waiting takes `advance`.
+ * Creates a clock for tests. Calls such as `queue.add` work as usual; only waiting needs `advance`.
  *
  * ```ts
  * const clock = virtualClock()

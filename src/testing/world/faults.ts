@@ -1,4 +1,4 @@
-// testing/world/faults.ts: a store as one process sees it over a bad line: late, lost, doubled, busy, or not there at all.
+// testing/world/faults.ts: the connection of a process to the store, with late, lost, doubled and busy calls, and outages.
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
@@ -10,48 +10,48 @@ import type { Recorder } from './recorder.js'
 import type { Fault } from '../script/script.js'
 import type { Timeline } from './timeline.js'
 
-/** What a bad line needs to know. */
-export interface LineOptions {
+/** Options of a faulty connection. */
+export interface ConnectionOptions {
   readonly process: Process
-  /** For reads and for watching. */
+  /** Serves reads and watches. */
   readonly store: Store
-  /** For commits. */
+  /** Serves commits. */
   readonly recorder: Recorder
   readonly timeline: Timeline
   readonly history: History
   readonly random: Random
-  /** The most that a call takes each way. */
+  /** The longest that a call takes in each direction. */
   readonly latency: Millis
   readonly faults: readonly Fault[]
-  /** Nothing goes wrong any more. */
+  /** Whether no more faults are injected. */
   quiet(): boolean
 }
 
 type Kind = Fault['on']
 type Deferred<T> = { resolve(value: T): void; reject(error: unknown): void }
 
-/** How long a worker may take to ask again after its store has failed, which has then failed for no longer than scripts have it. */
+/** How long a worker may take to claim again after store failures, given how long failures last at most in scripts. */
 const RECONNECT: Millis = 10_000
 
 const NO_HINTS = { work: [], due: [], revoked: [] } as const
 
-/** Makes the store that a process is given. */
-export function badLine(options: LineOptions): Store {
-  return new BadLine(options)
+/** Creates the store that a process uses. */
+export function faultyConnection(options: ConnectionOptions): Store {
+  return new FaultyConnection(options)
 }
 
-class BadLine implements Store {
+class FaultyConnection implements Store {
   readonly name = 'simulated'
   readonly can = { transactions: false, share: 'network' } as const
   readonly runtime
-  readonly #options: LineOptions
+  readonly #options: ConnectionOptions
   readonly #faults = new Map<string, Fault>()
   readonly #calls: Record<Kind, number> = { commit: 0, read: 0, hint: 0 }
-  /** Groups that were withheld as busy, by batch: a replay must be answered alike. */
+  /** Index of the group that was withheld as busy, by batch: a replay must get the same receipt. */
   readonly #withheld = new Map<string, number | undefined>()
   #closed = false
 
-  constructor(options: LineOptions) {
+  constructor(options: ConnectionOptions) {
     this.#options = options
     this.runtime = options.process.runtime
     for (const fault of options.faults) this.#faults.set(`${fault.on} ${fault.nth}`, fault)
@@ -74,7 +74,7 @@ class BadLine implements Store {
       const jobs = asks.flat().map(({ id, fence }) => ({ id, fence }))
       history.add({ kind: 'received', time: history.time, writer, seq, jobs })
     }
-    const carryOut = (fault: Fault | undefined, answer: Deferred<Receipt>): void => {
+    const commitWith = (fault: Fault | undefined, answer: Deferred<Receipt>): void => {
       const send = (): Promise<Receipt> => this.#deliver(batch, fault)
       const later = (delay: Millis): void => {
         this.#after(delay, () => void send().catch(() => {}))
@@ -109,10 +109,10 @@ class BadLine implements Store {
       }
       send().then(answer.resolve, answer.reject)
     }
-    return this.#call<Receipt>('commit', carryOut, received)
+    return this.#call<Receipt>('commit', commitWith, received)
   }
 
-  /** Sends a batch to the store, but for the group withheld, if there is one. */
+  /** Sends a batch to the store, without the withheld group if there is one. */
   async #deliver(batch: Batch, fault: Fault | undefined): Promise<Receipt> {
     const key = `${batch.writer}#${batch.seq}`
     if (!this.#withheld.has(key)) {
@@ -131,7 +131,7 @@ class BadLine implements Store {
     const { store, process } = this.#options
     let stopped = false
     let ready: Millis = 0
-    const tell = (notice: Notice): void => {
+    const deliver = (notice: Notice): void => {
       process.enter('answer', () => {
         if (!stopped) listener(notice)
       })
@@ -140,15 +140,15 @@ class BadLine implements Store {
       if (!process.alive) return
       const { timeline } = this.#options
       const { fault, down } = this.#next('hint')
-      // Events are kept in order and wait for the line to come back; hints are not worth that.
+      // Events stay in order and wait until the connection is back; hints may be dropped.
       const dropped = down || fault?.kind === 'dropped'
       if (notice.events.length > 0 || notice.gap) {
         ready = Math.max(ready, timeline.time + this.#latency(), this.#downUntil())
-        timeline.after(ready - timeline.time, () => tell(dropped ? { ...notice, ...NO_HINTS } : notice))
+        timeline.after(ready - timeline.time, () => deliver(dropped ? { ...notice, ...NO_HINTS } : notice))
       } else if (!dropped) {
-        timeline.after(this.#latency() + (fault?.kind === 'late' ? fault.delay : 0), () => tell(notice))
+        timeline.after(this.#latency() + (fault?.kind === 'late' ? fault.delay : 0), () => deliver(notice))
       }
-      if (fault?.kind === 'doubled') timeline.after(fault.delay, () => tell({ ...notice, events: [], gap: false }))
+      if (fault?.kind === 'doubled') timeline.after(fault.delay, () => deliver({ ...notice, events: [], gap: false }))
     })
     return () => {
       stopped = true
@@ -168,7 +168,7 @@ class BadLine implements Store {
     })
   }
 
-  /** One call: there, and back through the gate of the process, where `received` is told of the answer. */
+  /** Makes one call. Its result returns through the gate of the process, where `received` is called with it. */
   #call<T>(
     kind: Kind,
     work: (fault: Fault | undefined, answer: Deferred<T>) => void,
@@ -195,7 +195,7 @@ class BadLine implements Store {
     })
   }
 
-  /** What goes wrong with the next call of a kind. */
+  /** The fault of the next call of a kind, and whether the store is unreachable. */
   #next(kind: Kind): { readonly fault: Fault | undefined; readonly down: boolean } {
     const { process, timeline, history, quiet } = this.#options
     const nth = ++this.#calls[kind]
@@ -209,7 +209,7 @@ class BadLine implements Store {
     if (fault !== undefined) {
       history.count(`${kind}:${fault.kind}`)
       history.disturb(process.name, fault.delay + RECONNECT)
-      history.say(process.name, `fault: ${kind} ${nth} ${fault.kind} ${fault.delay} ms`)
+      history.writeTrace(process.name, `fault: ${kind} ${nth} ${fault.kind} ${fault.delay} ms`)
     }
     return { fault, down: false }
   }
@@ -224,7 +224,7 @@ class BadLine implements Store {
   }
 
   #latency(): Millis {
-    // In eighths, so that calls interleave within a millisecond and times stay exact.
+    // Eighths of a millisecond: calls interleave within a millisecond, and sums of times stay exact.
     return this.#options.random.between(0, this.#options.latency * 8) / 8
   }
 

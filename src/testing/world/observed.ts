@@ -1,4 +1,4 @@
-// testing/world/observed.ts: handlers whose every run is written down.
+// testing/world/observed.ts: wraps handlers so that the history records every run.
 import { parseDuration } from '../../job/duration.js'
 import type { Millis } from '../../job/job.js'
 import type { JobDefinitions } from '../../queue/define.js'
@@ -10,56 +10,56 @@ import { phasesIn } from '../../worker/phases/types.js'
 import type { History, Run } from '../check/history.js'
 import type { Process } from './process.js'
 
-/** Handlers by name, or one for all. */
+/** Handlers by name, or one for all names. */
 export type AnyHandlers = Handler | Handlers<JobDefinitions>
 
-/** The same handlers, watched. */
+/** The same handlers, with their runs recorded. */
 export function observed(process: Process, history: History, handlers: AnyHandlers): Handler {
   if (phasesIn(handlers) !== undefined) return handlers as Handler
   return typeof handlers === 'function'
-    ? watched(process, history, handlers)
+    ? recorded(process, history, handlers)
     : (Object.fromEntries(
-        Object.entries(handlers).map(([name, handler]) => [name, watchedOne(process, history, handler as Handler)]),
-      ) as unknown as Handler) // a worker takes either, and checks for itself
+        Object.entries(handlers).map(([name, handler]) => [name, recordedOne(process, history, handler as Handler)]),
+      ) as unknown as Handler) // a worker takes either form and checks it itself
 }
 
 type OneHandler = Handler | HandlerOptions | BatchHandlerOptions
 
-function watchedOne(process: Process, history: History, handler: OneHandler): OneHandler {
-  if (typeof handler === 'function') return watched(process, history, handler)
+function recordedOne(process: Process, history: History, handler: OneHandler): OneHandler {
+  if (typeof handler === 'function') return recorded(process, history, handler)
   if (isInPhases(handler)) return handler
   const { timeout } = handler
   const limit = timeout === undefined ? undefined : parseDuration(timeout, 'timeout')
   return 'runBatch' in handler
-    ? { ...handler, runBatch: watchedBatch(process, history, handler.runBatch, limit) }
-    : { ...handler, run: watched(process, history, handler.run, limit) }
+    ? { ...handler, runBatch: recordedBatch(process, history, handler.runBatch, limit) }
+    : { ...handler, run: recorded(process, history, handler.run, limit) }
 }
 
 function isInPhases(handler: unknown): boolean {
   return (phasesIn(handler) ?? phasesIn((handler as HandlerOptions | undefined)?.run)) !== undefined
 }
 
-/** What watches runs in phases, which cannot be wrapped as functions are; none where there are no such handlers. */
+/** Middleware that records runs in phases, which cannot be wrapped as functions are; empty if no handler has phases. */
 export function phasesObserved(process: Process, history: History, handlers: AnyHandlers): readonly Middleware[] {
   const all = isInPhases(handlers)
-  const watches = (name: string): boolean =>
+  const hasPhases = (name: string): boolean =>
     all || (Object.hasOwn(handlers, name) && isInPhases((handlers as Handlers<JobDefinitions>)[name]))
-  const some = all || Object.values(handlers).some(isInPhases)
+  const anyPhases = all || Object.values(handlers).some(isInPhases)
   const around: Middleware = (job, ctx, next) => {
-    if (!watches(job.name)) return next()
+    if (!hasPhases(job.name)) return next()
     return whenEnded(() => next(), begin(process, history, job, ctx.signal, undefined))
   }
-  return some ? [around] : []
+  return anyPhases ? [around] : []
 }
 
-function watched(process: Process, history: History, run: Handler, limit?: Millis): Handler {
+function recorded(process: Process, history: History, run: Handler, limit?: Millis): Handler {
   return (job, ctx) => {
     const ended = begin(process, history, job, ctx.signal, limit)
     return whenEnded(() => run(job, ctx), ended)
   }
 }
 
-function watchedBatch(process: Process, history: History, run: BatchHandler, limit?: Millis): BatchHandler {
+function recordedBatch(process: Process, history: History, run: BatchHandler, limit?: Millis): BatchHandler {
   return (jobs, ctx) => {
     const call = history.nextCall()
     const ends = jobs.map((job) => begin(process, history, job, ctx.of(job).signal, limit, call))
@@ -70,7 +70,7 @@ function watchedBatch(process: Process, history: History, run: BatchHandler, lim
   }
 }
 
-/** Writes down that a run has begun, and when it is told to stop; answers how to say that it has ended. */
+/** Records the start of a run, and its abort if there is one. Returns a function that records its end. */
 function begin(
   process: Process,
   history: History,
@@ -80,21 +80,21 @@ function begin(
   call?: number,
 ): (how: 'returned' | 'threw') => void {
   const { id, fence, worker = '' } = job
-  const of = { process: process.name, worker, id, fence, timeout: job.timeout ?? limit }
-  const current: Run = call === undefined ? of : { ...of, call }
+  const base = { process: process.name, worker, id, fence, timeout: job.timeout ?? limit }
+  const current: Run = call === undefined ? base : { ...base, call }
   history.add({ kind: 'started', time: history.time, run: current })
-  history.say(
+  history.writeTrace(
     process.name,
     `starts ${id}@${fence}, attempt ${job.attempt}${call === undefined ? '' : `, call ${call}`}`,
   )
   signal.addEventListener('abort', () => {
     const reason = signal.reason?.reason ?? 'unknown'
     history.add({ kind: 'aborted', time: history.time, run: current, reason })
-    history.say(process.name, `aborts ${id}@${fence}: ${reason}`)
+    history.writeTrace(process.name, `aborts ${id}@${fence}: ${reason}`)
   })
   return (how) => {
     history.add({ kind: 'ended', time: history.time, run: current, how })
-    history.say(process.name, `${how} in ${id}@${fence}`)
+    history.writeTrace(process.name, `${how} in ${id}@${fence}`)
   }
 }
 

@@ -1,4 +1,4 @@
-// testing/world/process.ts: a simulated process: a world of its own behind a gate that can be frozen or shut for good.
+// testing/world/process.ts: a simulated process with its own runtime, behind a gate that can be frozen or closed for good.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import type { Millis } from '../../job/job.js'
@@ -6,22 +6,22 @@ import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Random } from './random.js'
 import type { Timeline } from './timeline.js'
 
-/** The time of day at which every simulation begins. */
+/** The time of day at which every simulation starts. */
 export const EPOCH = 1_700_000_000_000
 
 type Source = 'timer' | 'deferred' | 'answer'
 
-/** What a simulated process gives to the code that runs in it. */
+/** What the code that runs in a simulated process can call. */
 export interface SimulatedProcess {
-  /** Such as `w1`, or `w1.2` after a restart. */
+  /** For example `w1`, or `w1.2` after a restart. */
   readonly name: string
-  /** Waits in virtual time; rejects with the signal's reason when it aborts. */
+  /** Waits in virtual time. Rejects with the signal's reason when it aborts. */
   sleep(delay: Duration, signal?: AbortSignal): Promise<void>
-  /** Keeps the event loop busy: nothing else runs in this process meanwhile, no renewal and no timer. */
+  /** Blocks the event loop: nothing else runs in this process meanwhile, no renewal and no timer. */
   block(delay: Duration): Promise<void>
   /** The time of day, as this process's clock shows it. */
   now(): number
-  /** A number in [0, 1), by the seed. */
+  /** A random number in [0, 1), from the seed. */
   random(): number
 }
 
@@ -29,18 +29,18 @@ export interface SimulatedProcess {
 export class Process implements SimulatedProcess {
   readonly name: string
   readonly runtime: Runtime
-  /** Its connection to the store is broken until then. */
+  /** It cannot reach the store until this time. */
   outageUntil: Millis = 0
-  /** Its connection holds when those of all others break. */
-  sheltered = false
+  /** It still reaches the store when an outage hits all processes. */
+  exemptFromOutages = false
   readonly #timeline: Timeline
   readonly #random: Random
   readonly #onFreeze: ((lasts: Millis) => void) | undefined
   #state: 'running' | 'frozen' | 'dead' = 'running'
   #frozenUntil: Millis = 0
-  #held: { readonly source: Source; readonly work: () => void }[] = []
+  #queued: { readonly source: Source; readonly work: () => void }[] = []
 
-  /** `skew` is how far its clock is ahead of the true one; `onFreeze` is called whenever nothing runs here for a while. */
+  /** `skew` is how far its clock is ahead of the true time; `onFreeze` is called at each freeze, with its length. */
   constructor(name: string, timeline: Timeline, random: Random, skew: Millis, onFreeze?: (lasts: Millis) => void) {
     this.name = name
     this.#timeline = timeline
@@ -62,15 +62,15 @@ export class Process implements SimulatedProcess {
     return this.#state !== 'dead'
   }
 
-  /** Runs `work` here: at once, when the process thaws, or never. */
+  /** Runs `work` in this process: now, when it thaws, or never if it is dead. */
   enter(source: Source, work: () => void): void {
     if (this.#state === 'dead') return
-    // While there is something left from a freeze, nothing overtakes it.
-    if (this.#state === 'frozen' || this.#held.length > 0) this.#held.push({ source, work })
+    // New work must not overtake work that is left from a freeze.
+    if (this.#state === 'frozen' || this.#queued.length > 0) this.#queued.push({ source, work })
     else work()
   }
 
-  /** Nothing runs here for a while; what comes meanwhile runs then, late. */
+  /** Stops running work for a while. Work that arrives meanwhile runs late, after the thaw. */
   freeze(delay: Millis): void {
     if (this.#state === 'dead') return
     this.#state = 'frozen'
@@ -81,28 +81,28 @@ export class Process implements SimulatedProcess {
     })
   }
 
-  /** Ends a freeze. An event loop that wakes up finds its timers first, or its answers in the order they came. */
+  /** Ends a freeze. Like a real event loop, it then runs its timers first, or everything in the order of arrival. */
   thaw(): void {
     if (this.#state !== 'frozen') return
     this.#state = 'running'
     this.#frozenUntil = 0
-    if (this.#random.chance(0.5)) this.#held.sort((a, b) => rank(a.source) - rank(b.source))
+    if (this.#random.chance(0.5)) this.#queued.sort((a, b) => rank(a.source) - rank(b.source))
     this.#catchUp()
   }
 
   #catchUp(): void {
-    if (this.#held.length === 0) return
+    if (this.#queued.length === 0) return
     this.#timeline.after(0, () => {
       if (this.#state !== 'running') return
-      this.#held.shift()?.work()
+      this.#queued.shift()?.work()
       this.#catchUp()
     })
   }
 
-  /** The process is gone: whatever comes never runs. */
+  /** Kills the process: no work runs in it any more. */
   kill(): void {
     this.#state = 'dead'
-    this.#held = []
+    this.#queued = []
   }
 
   sleep(delay: Duration, signal?: AbortSignal): Promise<void> {
@@ -123,8 +123,8 @@ export class Process implements SimulatedProcess {
 
   block(delay: Duration): Promise<void> {
     this.freeze(parseDuration(delay, 'process.block'))
-    // Held first, so that who blocked goes on before anybody else.
-    return new Promise((resolve) => this.#held.unshift({ source: 'timer', work: resolve }))
+    // At the front, so that the caller that blocked continues before any other work.
+    return new Promise((resolve) => this.#queued.unshift({ source: 'timer', work: resolve }))
   }
 
   now(): number {
@@ -136,7 +136,7 @@ export class Process implements SimulatedProcess {
   }
 
   #timer(delay: Millis, work: () => void): Stop {
-    // A timer stopped while it was held must not run either.
+    // A timer that is stopped while it is queued must not run either.
     let stopped = false
     const stop = this.#timeline.after(Math.ceil(delay), () => {
       this.enter('timer', () => {

@@ -1,4 +1,4 @@
-// testing/world/random.ts: chance from a seed. Streams are forked by label, so that a draw in one place shifts no other.
+// testing/world/random.ts: seeded random numbers, in streams forked by label: a draw in one stream changes no other.
 
 /** A stream of random numbers that is the same for the same label, on every platform. */
 export class Random {
@@ -14,15 +14,15 @@ export class Random {
     this.#a = a
     this.#b = b
     this.#c = c
-    for (let turn = 0; turn < 12; turn++) this.next()
+    for (let round = 0; round < 12; round++) this.next()
   }
 
-  /** A stream of its own: what is drawn from it moves no other stream. */
+  /** An independent stream: draws from it change no other stream. */
   fork(label: string): Random {
     return new Random(`${this.#label}/${label}`)
   }
 
-  /** A number in [0, 1). By sfc32. */
+  /** A number in [0, 1), by sfc32. */
   next(): number {
     const sum = (this.#a + this.#b + this.#count++) | 0
     this.#a = this.#b ^ (this.#b >>> 9)
@@ -31,7 +31,7 @@ export class Random {
     return (sum >>> 0) / 2 ** 32
   }
 
-  /** A whole number from `least` to `most`, both included. */
+  /** An integer from `least` to `most`, both included. */
   between(least: number, most: number): number {
     return least + Math.floor(this.next() * (most - least + 1))
   }
@@ -41,14 +41,14 @@ export class Random {
     return this.next() < probability
   }
 
-  /** One of a list that is not empty. */
+  /** An item of a list, which must not be empty. */
   pick<T>(list: readonly T[]): T {
     const found = list[Math.floor(this.next() * list.length)]
     if (found === undefined && list.length === 0) throw new RangeError('There is nothing to pick from.')
     return found as T
   }
 
-  /** One of several, each as likely as its weight says. */
+  /** A name, with a probability proportional to its weight. */
   weigh<T extends string>(weights: Readonly<Record<T, number>>): T {
     const entries = Object.entries(weights) as [T, number][]
     let left = this.next() * entries.reduce((sum, [, weight]) => sum + weight, 0)
@@ -57,7 +57,7 @@ export class Random {
   }
 }
 
-/** Three words from a text, by the mixing steps of MurmurHash3. */
+/** Three 32-bit words from a text, by the mixing steps of MurmurHash3. */
 function hash(text: string): readonly [number, number, number] {
   let a = 0x9e3779b9
   let b = 0x243f6a88

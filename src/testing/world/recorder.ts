@@ -1,4 +1,4 @@
-// testing/world/recorder.ts: stands right before the store and writes down what it applied.
+// testing/world/recorder.ts: sits directly in front of the store and records every batch that it applied.
 import type { Change, NewEdge } from '../../job/change.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { isFinished } from '../../job/job.js'
@@ -6,16 +6,16 @@ import type { Batch, Receipt, Store } from '../../store/store.js'
 import type { History } from '../check/history.js'
 import { describeLanding } from '../check/trace.js'
 
-/** Commits for processes, and remembers. */
+/** Commits the batches of processes and records them in the history. */
 export class Recorder {
   readonly #store: Store
   readonly #history: History
   readonly #time: () => Millis
-  /** The answer to the last batch of each writer. */
-  readonly #answered = new Map<string, Receipt>()
+  /** The receipt of the last batch of each writer. */
+  readonly #receipts = new Map<string, Receipt>()
   readonly #chainOf = new Map<string, string>()
   readonly #dependents = new Map<string, Set<string>>()
-  /** Jobs that have not finished, as last seen. */
+  /** Jobs that had not finished when they were last read. */
   readonly unfinished = new Set<string>()
 
   constructor(store: Store, history: History, time: () => Millis) {
@@ -23,7 +23,7 @@ export class Recorder {
     this.#history = history
     this.#time = time
     store.watch({ events: true }, (notice) => {
-      for (const event of notice.events) history.add({ kind: 'told', time: time(), process: undefined, event })
+      for (const event of notice.events) history.add({ kind: 'event', time: time(), process: undefined, event })
     })
   }
 
@@ -33,26 +33,26 @@ export class Recorder {
     try {
       receipt = await this.#store.commit(batch)
     } catch (error) {
-      this.#history.say(
+      this.#history.writeTrace(
         process,
         `refused ${batch.writer}#${batch.seq}: ${(error as { code?: string }).code ?? 'error'}`,
       )
       throw error
     }
-    const last = this.#answered.get(batch.writer)
+    const last = this.#receipts.get(batch.writer)
     const replay = last?.seq === batch.seq && (last === receipt || JSON.stringify(last) === JSON.stringify(receipt))
-    this.#answered.set(batch.writer, receipt)
+    this.#receipts.set(batch.writer, receipt)
     const ids = [...this.#touched(batch, receipt)]
     const records = await this.#store.get(ids)
     const after = new Map(ids.map((id, at) => [id, records[at]]))
-    for (const [id, record] of after) this.#see(id, record)
+    for (const [id, record] of after) this.#track(id, record)
     for (const job of receipt.asks.flat()) this.#history.count(job.ahead ? 'claim:ahead' : 'claim:plain')
     this.#history.add({ kind: 'landing', time: this.#time(), process, batch, receipt, replay, after })
-    this.#history.say(process, describeLanding(batch, receipt, replay))
+    this.#history.writeTrace(process, describeLanding(batch, receipt, replay))
     return receipt
   }
 
-  #see(id: string, record: JobRecord | undefined): void {
+  #track(id: string, record: JobRecord | undefined): void {
     if (record !== undefined && !isFinished(record.state)) this.unfinished.add(id)
     else this.unfinished.delete(id)
   }
@@ -68,12 +68,12 @@ export class Recorder {
     return ids
   }
 
-  #depends(id: string, edges: readonly NewEdge[]): void {
+  #addDependent(id: string, edges: readonly NewEdge[]): void {
     for (const { on } of edges) {
       const chain = this.#chainOf.get(on) ?? on
-      const others = this.#dependents.get(chain)
-      if (others === undefined) this.#dependents.set(chain, new Set([id]))
-      else others.add(id)
+      const dependents = this.#dependents.get(chain)
+      if (dependents === undefined) this.#dependents.set(chain, new Set([id]))
+      else dependents.add(id)
     }
   }
 
@@ -82,11 +82,11 @@ export class Recorder {
       case 'insert': {
         const { id, chainId } = change.job
         this.#chainOf.set(id, chainId)
-        this.#depends(id, change.edges)
+        this.#addDependent(id, change.edges)
         return [id]
       }
       case 'move':
-        this.#depends(change.id, change.waitsFor ?? [])
+        this.#addDependent(change.id, change.waitsFor ?? [])
         return [change.id, ...(this.#dependents.get(this.#chainOf.get(change.id) ?? change.id) ?? [])]
       case 'note':
         return [change.id]

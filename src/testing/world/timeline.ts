@@ -1,50 +1,50 @@
-// testing/world/timeline.ts: what is to happen and when, in virtual time: by time first, then in the order of the asking.
+// testing/world/timeline.ts: the timers of virtual time, which fire by time, then in the order of their creation.
 import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 
-interface Moment {
+interface Timer {
   readonly at: Millis
   readonly order: number
   work: (() => void) | undefined
 }
 
-/** Lets everything that is under way without waiting for time come to rest. */
+/** Runs all pending work that needs no timer: promises and immediates. */
 export function drain(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve))
 }
 
-/** A heap of moments, and the time of the one that came last. */
+/** A heap of timers, and the current virtual time: that of the timer that fired last. */
 export class Timeline {
-  /** Milliseconds since the beginning. */
+  /** Milliseconds since the start. */
   time: Millis = 0
-  readonly #heap: Moment[] = []
+  readonly #heap: Timer[] = []
   #order = 0
   #size = 0
 
-  /** How many moments are to come. */
+  /** How many timers are pending. */
   get size(): number {
     return this.#size
   }
 
-  /** When the next one comes; undefined when there is none. */
+  /** When the next timer fires; undefined: none is pending. */
   get next(): Millis | undefined {
     while (this.#heap.length > 0 && this.#heap[0]!.work === undefined) this.#pop()
     return this.#heap[0]?.at
   }
 
-  /** Lets `work` happen after `delay`. */
+  /** Runs `work` after `delay`. Returns how to stop that. */
   after(delay: Millis, work: () => void): Stop {
-    const moment: Moment = { at: this.time + Math.max(0, delay), order: this.#order++, work }
-    this.#push(moment)
+    const timer: Timer = { at: this.time + Math.max(0, delay), order: this.#order++, work }
+    this.#push(timer)
     this.#size++
     return () => {
-      if (moment.work === undefined) return
-      moment.work = undefined
+      if (timer.work === undefined) return
+      timer.work = undefined
       this.#size--
     }
   }
 
-  /** Moves to the next moment and does its work; false when there is none at or before `limit`. */
+  /** Moves to the time of the next timer and runs it. Returns false if none is pending at or before `limit`. */
   step(limit: Millis): boolean {
     const { next } = this
     if (next === undefined || next > limit) return false
@@ -57,16 +57,16 @@ export class Timeline {
     return true
   }
 
-  #push(moment: Moment): void {
+  #push(timer: Timer): void {
     const heap = this.#heap
-    let at = heap.push(moment) - 1
+    let at = heap.push(timer) - 1
     while (at > 0) {
-      const above = (at - 1) >> 1
-      if (!before(moment, heap[above]!)) break
-      heap[at] = heap[above]!
-      at = above
+      const parent = (at - 1) >> 1
+      if (!before(timer, heap[parent]!)) break
+      heap[at] = heap[parent]!
+      at = parent
     }
-    heap[at] = moment
+    heap[at] = timer
   }
 
   #pop(): void {
@@ -75,17 +75,17 @@ export class Timeline {
     if (last === undefined || heap.length === 0) return
     let at = 0
     for (;;) {
-      let below = 2 * at + 1
-      if (below >= heap.length) break
-      if (below + 1 < heap.length && before(heap[below + 1]!, heap[below]!)) below++
-      if (!before(heap[below]!, last)) break
-      heap[at] = heap[below]!
-      at = below
+      let child = 2 * at + 1
+      if (child >= heap.length) break
+      if (child + 1 < heap.length && before(heap[child + 1]!, heap[child]!)) child++
+      if (!before(heap[child]!, last)) break
+      heap[at] = heap[child]!
+      at = child
     }
     heap[at] = last
   }
 }
 
-function before(a: Moment, b: Moment): boolean {
+function before(a: Timer, b: Timer): boolean {
   return a.at < b.at || (a.at === b.at && a.order < b.order)
 }
