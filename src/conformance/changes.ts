@@ -1,4 +1,4 @@
-// conformance/changes.ts: short words for the changes that stories are made of, each by the rule of the lifecycle.
+// conformance/changes.ts: builds the changes that cases send, by the rules of the lifecycle.
 import type { Change, CellEvent, Insert, NewEdge, Put, When } from '../job/change.js'
 import type { Dedup, ErrorInfo, Extras, FailurePolicy, JobKind, JobRecord, KeepByState, Millis } from '../job/job.js'
 import { encodeJson } from '../job/json.js'
@@ -7,10 +7,10 @@ import * as lifecycle from '../job/lifecycle.js'
 import type { Decision, Edit, NoteFields } from '../job/lifecycle.js'
 import { must } from './check.js'
 
-/** The queue of a story that names none. */
+/** The default queue of cases. */
 export const QUEUE = 'mill'
 
-/** What a story says of a job; everything left out is the plainest there is. */
+/** Options of a job in a case; every omitted option has the simplest value. */
 export interface JobOptions {
   readonly id?: string
   readonly kind?: JobKind
@@ -21,9 +21,9 @@ export interface JobOptions {
   readonly lifo?: boolean
   readonly attempts?: number
   readonly run?: When
-  /** Jobs it waits for: ids or records with the policy below, or whole edges. */
+  /** Jobs it waits for: ids or records, with the policy below, or complete edges. */
   readonly after?: readonly (string | JobRecord | NewEdge)[]
-  /** The policy of `after`; `fail` unless told. */
+  /** The policy of `after`. Default `fail`. */
   readonly policy?: FailurePolicy
   readonly parent?: string
   readonly group?: string
@@ -33,7 +33,7 @@ export interface JobOptions {
   readonly chain?: { readonly id: string; readonly index: number }
 }
 
-/** The insert of a job with this id and name. */
+/** The insert of a job with this id and name. `options.id` takes precedence over `id`. */
 export function insert(id: string, name: string, options: JobOptions = {}): Insert {
   const policy = options.policy ?? 'fail'
   return lifecycle.create(
@@ -64,12 +64,12 @@ export function insert(id: string, name: string, options: JobOptions = {}): Inse
   )
 }
 
-/** JSON text of a value. */
+/** A value as JSON text. */
 export function json(value: unknown): JsonText | undefined {
   return encodeJson(value, 'value')
 }
 
-/** The error of every failing handler in these stories. */
+/** The default error of failing handlers. */
 export const BOOM: ErrorInfo = { name: 'Error', message: 'boom', code: 'E_BOOM' }
 
 /** The handler returned. */
@@ -86,12 +86,12 @@ export function complete(
   })
 }
 
-/** The handler threw for good. */
+/** The handler threw an error that is not retried. */
 export function fail(job: JobRecord, error: ErrorInfo = BOOM): Change[] {
   return lifecycle.settle(job, { kind: 'threw', error, retryable: false, retryIn: 0 })
 }
 
-/** The handler waits for jobs: ids with the policy `fail`, or whole edges. */
+/** The handler waits for jobs: ids with the policy `fail`, or complete edges. */
 export function waits(job: JobRecord, on: readonly (string | NewEdge)[], also: readonly Insert[] = []): Change[] {
   const edges = on.map((each): NewEdge => (typeof each === 'string' ? { on: each, policy: 'fail' } : each))
   return lifecycle.settle(job, { kind: 'waits', for: edges, also })
@@ -102,48 +102,48 @@ export function stumble(job: JobRecord, retryIn: Millis, error: ErrorInfo = BOOM
   return lifecycle.settle(job, { kind: 'threw', error, retryable: true, retryIn })
 }
 
-/** The handler asked to run again later. */
+/** The handler snoozed its job. */
 export function snooze(job: JobRecord, time: Millis): Change[] {
   return lifecycle.settle(job, { kind: 'snoozed', for: time })
 }
 
-/** The worker gives the job back untouched. */
+/** The worker gives the job back without a result. */
 export function handBack(job: JobRecord): Change[] {
   return lifecycle.settle(job, { kind: 'interrupted' })
 }
 
-/** Somebody completes the job who does not hold it. */
+/** A caller completes the job, without its lease. */
 export function completeByHand(job: JobRecord, result?: unknown): readonly Change[] {
   return allowed(lifecycle.complete(job, { kind: 'returned', result: json(result), also: [] }))
 }
 
-/** Somebody cancels the job. */
+/** A caller cancels the job. */
 export function cancel(job: JobRecord, reason?: string): readonly Change[] {
   return allowed(lifecycle.cancel(job, reason))
 }
 
-/** Somebody retries the job by hand. */
+/** A caller retries the job. */
 export function retry(job: JobRecord): readonly Change[] {
   return allowed(lifecycle.retry(job))
 }
 
-/** Somebody lets a delayed job run now. */
+/** A caller promotes a delayed job, so that it runs now. */
 export function promote(job: JobRecord): readonly Change[] {
   return allowed(lifecycle.promote(job))
 }
 
-/** Somebody changes the job. */
+/** A caller updates the job. */
 export function update(job: JobRecord, edit: Edit): readonly Change[] {
   return allowed(lifecycle.update(job, edit))
 }
 
-/** Somebody removes the job. */
+/** A caller removes the job. */
 export function remove(job: JobRecord): readonly Change[] {
   return allowed(lifecycle.remove(job))
 }
 
-/** A schedule makes a run and is due again later: what its row may be asked for, without its dates. */
-export function round(row: JobRecord, run: Insert, again: Millis): readonly Change[] {
+/** A schedule makes a run and is due again later: the changes of its row, without the rules for its dates. */
+export function runSchedule(row: JobRecord, run: Insert, again: Millis): readonly Change[] {
   const set = { run: { in: again }, result: `{"runs":${row.fence}}` }
   const { id, fence } = row
   return [
@@ -152,22 +152,22 @@ export function round(row: JobRecord, run: Insert, again: Millis): readonly Chan
   ]
 }
 
-/** The handler writes about its job. */
+/** The handler writes a note on its job. */
 export function note(
   job: JobRecord,
-  said: Pick<NoteFields, 'logs' | 'memo' | 'steps'> & { readonly progress?: unknown },
+  fields: Pick<NoteFields, 'logs' | 'memo' | 'steps'> & { readonly progress?: unknown },
 ): Change[] {
-  const { progress: made, ...rest } = said
-  const progress = json(made)
+  const { progress: value, ...rest } = fields
+  const progress = json(value)
   return [lifecycle.note(job, { ...(progress !== undefined && { progress }), ...rest })]
 }
 
-/** A cell is written; without a value it is removed. */
+/** Writes a cell; without a value the cell is removed. */
 export function put(key: string, value: unknown, version: number, events: readonly CellEvent[] = []): Put {
   return { kind: 'put', key, value: json(value), version, events }
 }
 
-/** A change that no store can accept, to spoil a group with. */
+/** A change that every store refuses, to make its group fail. */
 export function doom(id = 'nobody'): Change {
   return { kind: 'note', id, fence: 1, held: false, progress: '1' }
 }

@@ -1,12 +1,12 @@
-// conformance/check.ts: assertions whose messages say which duty was broken, and what was seen instead.
+// conformance/check.ts: assertions whose messages name the duty that was broken and the actual value.
 import assert from 'node:assert/strict'
 import { isMillraceError } from '../job/errors.js'
 import type { ErrorCode } from '../job/errors.js'
 import { dueAt } from '../job/lifecycle.js'
 import type { JobRecord, Millis } from '../job/job.js'
 
-/** How long, in real time, a duty may take before the store counts as hung. */
-const PATIENCE: Millis = 10_000
+/** How long a duty may take in real time before the store counts as hung. */
+const TIMEOUT: Millis = 10_000
 
 /** Fails with the duty unless the condition holds. */
 export function must(condition: boolean, duty: string): asserts condition {
@@ -38,44 +38,44 @@ export function equal(actual: unknown, expected: unknown): boolean {
   }
 }
 
-/** The value, unless it is undefined. */
+/** Returns the value; fails with the duty if it is undefined. */
 export function present<T>(value: T | undefined, duty: string): T {
   if (value === undefined) assert.fail(duty)
   return value
 }
 
-/** Fails unless the fields named stand in the record with just these values. */
+/** Fails unless the record has exactly these values in the given fields. */
 export function has(job: JobRecord, fields: Partial<JobRecord>, duty: string): void {
   const seen: Record<string, unknown> = {}
   for (const field of Object.keys(fields) as (keyof JobRecord)[]) seen[field] = job[field]
   same<unknown>(seen, { ...fields }, duty)
 }
 
-/** Fails unless the record's `dueAt` is the one that its other times give. */
+/** Fails unless the record's `dueAt` follows from its other times. */
 export function derived(job: JobRecord): JobRecord {
   same(job.dueAt, dueAt(job), `dueAt of job ${job.id}, which is ${job.state}, is not derived from its other times`)
   return job
 }
 
-/** Fails unless the call is refused with the code, by a throw or a rejection. */
+/** Fails unless the call throws or rejects with this error code. */
 export async function refuses(call: () => unknown, code: ErrorCode, duty: string): Promise<void> {
-  let answer: unknown
+  let result: unknown
   try {
-    answer = await call()
+    result = await call()
   } catch (error) {
     must(isMillraceError(error, code), `${duty}: expected ${code}, and it was refused with ${String(error)}`)
     return
   }
-  assert.fail(`${duty}: expected ${code}, and it answered ${JSON.stringify(answer)}`)
+  assert.fail(`${duty}: expected ${code}, and it answered ${JSON.stringify(result)}`)
 }
 
-/** Rejects if the work has not ended after so much real time. */
-export async function within<T>(work: Promise<T>, duty: string, patience: Millis = PATIENCE): Promise<T> {
+/** Rejects if the work has not ended after `timeout` of real time. */
+export async function within<T>(work: Promise<T>, duty: string, timeout: Millis = TIMEOUT): Promise<T> {
   let timer: NodeJS.Timeout | undefined
   const guard = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
-      reject(new assert.AssertionError({ message: `${duty}: nothing happened within ${patience} ms` }))
-    }, patience)
+      reject(new assert.AssertionError({ message: `${duty}: nothing happened within ${timeout} ms` }))
+    }, timeout)
   })
   try {
     return await Promise.race([work, guard])

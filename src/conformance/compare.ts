@@ -1,4 +1,4 @@
-// conformance/compare.ts: takes two stores along the same walk and tells where they part.
+// conformance/compare.ts: runs the same walk on two stores and reports where they differ.
 import { equal, present, same } from './check.js'
 import { ids } from './driver.js'
 import type { Parts } from './driver.js'
@@ -10,35 +10,35 @@ import { randomWalk, walkQueues } from './walk.js'
 import type { WalkStep } from './walk.js'
 import type { Receipt } from '../store/store.js'
 
-/** Steps between two looks at all jobs, where not everything is looked at. */
-const GLANCE = 5
+/** How often all jobs are compared, in steps, where not everything is compared. */
+const COMPARE_JOBS_EVERY = 5
 
-/** Where two stores part. */
+/** Where two stores differ. */
 export interface Divergence {
   /** The step after which they differ, from 0. */
   readonly step: number
-  /** What differs: `receipt`, `get`, `due`, `events`, …; or `itself`, where the store contradicts itself. */
+  /** What differs: `receipt`, `get`, `due`, `events`, …; `itself`: the store contradicts itself. */
   readonly what: string
-  /** What the reference says. */
+  /** What the reference returned. */
   readonly expected: unknown
-  /** What the store says. */
+  /** What the store returned. */
   readonly actual: unknown
 }
 
-/** How to compare. */
+/** Options of a comparison. */
 export interface CompareOptions {
-  /** Cut a walk that tells two stores apart down to a small one. Default true. */
+  /** Whether to shrink a walk on which two stores differ. Default true. */
   readonly shrink?: boolean
   /**
-   * Receipts are compared after every step, all that can be read after every so many, and the jobs in between after every
-   * fifth. Default 1.
+   * After how many steps everything that can be read is compared. Receipts are compared after every step, and all jobs after
+   * every fifth. Default 1.
    */
   readonly every?: number
 }
 
 /**
- * Takes a store and the reference along a random walk; rejects where they part, with the smallest walk found that
- * tells them apart, to be run again by `compareWalk`.
+ * Runs a random walk on a store and on the reference. Rejects if they differ, with the smallest walk found on which they do;
+ * `compareWalk` runs it again.
  */
 export async function compareStores(
   make: MakeHarness,
@@ -59,46 +59,46 @@ export async function compareStores(
   same(divergence.actual, divergence.expected, explain(divergence, seed, walk))
 }
 
-/** Takes both along one walk, step by step; answers where they part, if they do. */
+/** Runs one walk on both stores, step by step. Returns where they differ; undefined: they do not. */
 export async function compareWalk(
   make: MakeHarness,
   reference: MakeHarness,
   walk: readonly WalkStep[],
   every = 1,
 ): Promise<Divergence | undefined> {
-  const expecting = await Walker.begin(await reference())
+  const expectedWalker = await Walker.begin(await reference())
   try {
-    const walking = await Walker.begin(await make())
+    const actualWalker = await Walker.begin(await make())
     try {
-      return await walkTogether(walking, expecting, walk, every)
+      return await walkBoth(actualWalker, expectedWalker, walk, every)
     } finally {
-      await walking.end()
+      await actualWalker.end()
     }
   } finally {
-    await expecting.end()
+    await expectedWalker.end()
   }
 }
 
-async function walkTogether(
-  walking: Walker,
-  expecting: Walker,
+async function walkBoth(
+  actualWalker: Walker,
+  expectedWalker: Walker,
   walk: readonly WalkStep[],
   every: number,
 ): Promise<Divergence | undefined> {
   const seen = new Set<string>()
   for (const [index, step] of walk.entries()) {
-    // The reference says what a step means; both are then sent the same.
-    const send = await meaning(step, expecting)
-    const expectedReceipt = await send(expecting)
-    const actualReceipt = await send(walking)
-    for (const { id } of await expecting.jobs()) seen.add(id)
-    const closely = (index + 1) % every === 0 || index === walk.length - 1
-    const contradicted = closely ? await walking.contradictions() : []
-    if (contradicted.length > 0) return { step: index, what: 'itself', expected: [], actual: contradicted }
+    // A step is resolved on the reference, and both stores receive the same batch.
+    const send = await interpret(step, expectedWalker)
+    const expectedReceipt = await send(expectedWalker)
+    const actualReceipt = await send(actualWalker)
+    for (const { id } of await expectedWalker.jobs()) seen.add(id)
+    const complete = (index + 1) % every === 0 || index === walk.length - 1
+    const contradictions = complete ? await actualWalker.contradictions() : []
+    if (contradictions.length > 0) return { step: index, what: 'itself', expected: [], actual: contradictions }
     const look = (walker: Walker, receipt: Receipt | undefined): Promise<Readonly<Record<string, unknown>>> =>
-      closely ? walker.look(receipt, [...seen]) : walker.glance(receipt, (index + 1) % GLANCE === 0)
-    const expected = await look(expecting, expectedReceipt)
-    const actual = await look(walking, actualReceipt)
+      complete ? walker.look(receipt, [...seen]) : walker.readBrief(receipt, (index + 1) % COMPARE_JOBS_EVERY === 0)
+    const expected = await look(expectedWalker, expectedReceipt)
+    const actual = await look(actualWalker, actualReceipt)
     for (const what of Object.keys(expected)) {
       if (equal(actual[what], expected[what])) continue
       return { step: index, what, expected: expected[what], actual: actual[what] }
@@ -107,7 +107,7 @@ async function walkTogether(
   return undefined
 }
 
-async function meaning(step: WalkStep, reference: Walker): Promise<(walker: Walker) => Promise<Receipt | undefined>> {
+async function interpret(step: WalkStep, reference: Walker): Promise<(walker: Walker) => Promise<Receipt | undefined>> {
   switch (step.step) {
     case 'advance':
       return async (walker) => {

@@ -1,4 +1,4 @@
-// conformance/driver.ts: one writer that numbers its batches, so that cases read like stories.
+// conformance/driver.ts: one writer of a store, with short calls for what cases do.
 import type { Change } from '../job/change.js'
 import type { Edge, EdgePolicy, JobRecord, Millis, Time } from '../job/job.js'
 import * as lifecycle from '../job/lifecycle.js'
@@ -24,23 +24,23 @@ import type { Harness } from './harness.js'
 import { insert, put, QUEUE } from './changes.js'
 import type { JobOptions } from './changes.js'
 
-/** The lease that claims give unless told. */
+/** The default lease of claims. */
 export const LEASE: Millis = 30_000
 
-/** How often a group is sent that meets commits of others under way. */
+/** How often a group is sent while the store refuses it as `busy`. */
 const BUSY_TRIES = 1_000
 
-/** What goes into a batch; all of it may be left out. */
+/** The parts of a batch; each is optional. */
 export interface Parts {
   readonly groups?: readonly Group[]
   readonly renewals?: readonly Renewal[]
   readonly asks?: readonly Ask[]
 }
 
-/** What a claim asks for besides how many. */
+/** Options of a claim, besides the number of jobs. */
 export interface ClaimOptions {
   readonly queues?: readonly string[]
-  /** Names, each with the lease below; every name unless told. */
+  /** Names, each with the lease below. Default: every name. */
   readonly names?: readonly string[]
   /** Names with their own versions and leases, in place of `names`. */
   readonly handles?: readonly Handled[]
@@ -49,7 +49,7 @@ export interface ClaimOptions {
   readonly worker?: string
 }
 
-/** The ask of a worker for so many jobs. */
+/** A worker's claim of up to `want` jobs. */
 export function ask(want: number, options: ClaimOptions = {}): Ask {
   const lease = options.lease ?? LEASE
   return {
@@ -71,14 +71,14 @@ export function renewal(job: JobRecord, lease: Millis = LEASE, started = false):
   return { id: job.id, fence: job.fence, lease, started }
 }
 
-/** How a group is refused for this reason. */
+/** The refusal of a group for this reason. */
 type RefusedFor<W extends Why> = W extends 'fence' ? RefusedAsMoved : RefusedOtherwise
 
 /** One writer of one store. */
 export class Driver {
   readonly store: Store
   readonly writer: string
-  /** The batch sent last. */
+  /** The last batch that was sent. */
   last: Batch
   #ids = 0
   #marks = 0
@@ -89,7 +89,7 @@ export class Driver {
     this.last = { writer, seq: 0, groups: [], renewals: [], asks: [] }
   }
 
-  /** Sends a batch with the writer's next number. */
+  /** Sends a batch with the next sequence number of the writer. */
   async commit(parts: Parts): Promise<Receipt> {
     const { groups = [], renewals = [], asks = [] } = parts
     this.last = { writer: this.writer, seq: this.last.seq + 1, groups, renewals, asks }
@@ -101,12 +101,12 @@ export class Driver {
     return receipt
   }
 
-  /** Sends the last batch again, as after a lost answer. */
+  /** Sends the last batch again, as after a lost receipt. */
   replay(): Promise<Receipt> {
     return this.store.commit(this.last)
   }
 
-  /** Sends one group, and answers its verdict; one that met somebody's open transaction is sent again, as callers do. */
+  /** Sends one group and returns its verdict. Sends it again while an open transaction makes it `busy`, as callers do. */
   async send(group: Group): Promise<Verdict> {
     for (let tries = 1; ; tries++) {
       const receipt = await this.commit({ groups: [group] })
@@ -115,7 +115,7 @@ export class Driver {
     }
   }
 
-  /** Sends one group that must land; answers the jobs it inserted. */
+  /** Sends one group that must be applied; returns the jobs it inserted. */
   async land(...changes: readonly (Change | Group)[]): Promise<readonly JobRecord[]> {
     const verdict = await this.send(changes.flat())
     if (!verdict.ok) must(false, `a group that should land was refused: ${verdict.why}, over ${verdict.id}`)
@@ -130,23 +130,23 @@ export class Driver {
     return verdict as RefusedFor<W>
   }
 
-  /** An id that nobody else has. */
+  /** A new id. */
   id(): string {
     return `${this.writer}-${++this.#ids}`
   }
 
-  /** A key that no other mark has. */
+  /** A new key for a marker. */
   mark(): string {
     return `mark:${this.writer}-${++this.#marks}`
   }
 
-  /** Adds a job that must land. */
+  /** Adds a job, which must succeed. */
   async add(name: string, options: JobOptions = {}): Promise<JobRecord> {
     const [job] = await this.land(insert(this.id(), name, options))
     return present(job, 'a group that inserted a job answers that job')
   }
 
-  /** Adds so many jobs in one batch, a group each. */
+  /** Adds `count` jobs in one batch, one group each. */
   async addMany(count: number, name: string, options: JobOptions = {}): Promise<readonly JobRecord[]> {
     const groups = Array.from({ length: count }, () => [insert(this.id(), name, options)])
     const receipt = await this.commit({ groups })
@@ -156,13 +156,13 @@ export class Driver {
     })
   }
 
-  /** Claims up to so many jobs. */
+  /** Claims up to `want` jobs. */
   async claim(want: number, options: ClaimOptions = {}): Promise<readonly JobRecord[]> {
     const receipt = await this.commit({ asks: [ask(want, options)] })
     return present(receipt.asks[0], 'a receipt holds an answer for each ask')
   }
 
-  /** Claims one job, which must be there. */
+  /** Claims one job; one must be waiting. */
   async claimOne(options: ClaimOptions = {}): Promise<JobRecord> {
     const [job] = await this.claim(1, options)
     return present(job, 'a waiting job is given to a worker that asks for it')
@@ -176,15 +176,15 @@ export class Driver {
     return job
   }
 
-  /** Renews one lease, and answers the verdict. */
+  /** Renews one lease and returns the verdict. */
   async renew(job: JobRecord, lease: Millis = LEASE, started = false): Promise<Verdict> {
     const receipt = await this.commit({ renewals: [renewal(job, lease, started)] })
     return present(receipt.renewals[0], 'a receipt holds a verdict for each renewal')
   }
 
-  /** The job as it stands; it must be there. */
-  async job(of: string | JobRecord): Promise<JobRecord> {
-    const id = typeof of === 'string' ? of : of.id
+  /** The stored job; it must exist. */
+  async job(jobOrId: string | JobRecord): Promise<JobRecord> {
+    const id = typeof jobOrId === 'string' ? jobOrId : jobOrId.id
     const [job] = await this.store.get([id])
     return derived(present(job, `job ${id} is stored`))
   }
@@ -195,24 +195,24 @@ export class Driver {
     return job !== undefined
   }
 
-  /** What lies beside the job. */
-  async details(of: string | JobRecord): Promise<JobDetails> {
-    const { jobs } = await this.store.details({ jobs: [typeof of === 'string' ? of : of.id] })
+  /** The details of the job. */
+  async details(jobOrId: string | JobRecord): Promise<JobDetails> {
+    const { jobs } = await this.store.details({ jobs: [typeof jobOrId === 'string' ? jobOrId : jobOrId.id] })
     return present(jobs[0], 'details answer for every job asked for')
   }
 
-  /** What a job depends on. */
-  async edges(of: string | JobRecord): Promise<readonly Edge[]> {
-    return (await this.details(of)).edges
+  /** The edges to what a job depends on. */
+  async edges(jobOrId: string | JobRecord): Promise<readonly Edge[]> {
+    return (await this.details(jobOrId)).edges
   }
 
-  /** The cell as it stands. */
+  /** The stored cell. */
   async cell(key: string): Promise<Cell | undefined> {
     const { cells } = await this.store.details({ cells: [key] })
     return cells[0]
   }
 
-  /** Writes a cell over whatever stands there. */
+  /** Writes a cell, whatever its version. */
   async put(key: string, value: unknown): Promise<void> {
     const cell = await this.cell(key)
     await this.land(put(key, value, cell?.version ?? 0))
@@ -223,18 +223,18 @@ export class Driver {
     return this.put(cellKey.pause(queue), { all: false, names: [], ...what } satisfies PauseCell)
   }
 
-  /** Sets what bounds a queue. */
-  limit(bounds: Omit<LimitCell, 'by'>, queue: string = QUEUE): Promise<void> {
-    return this.put(cellKey.limit(queue), { ...bounds, by: 'queue' } satisfies LimitCell)
+  /** Sets the limits of a queue. */
+  limit(limits: Omit<LimitCell, 'by'>, queue: string = QUEUE): Promise<void> {
+    return this.put(cellKey.limit(queue), { ...limits, by: 'queue' } satisfies LimitCell)
   }
 
-  /** Lifetime counters of a queue. */
+  /** The lifetime counters of a queue. */
   async lifetime(queue: string = QUEUE): Promise<Lifetime> {
     const [tally] = await this.store.tally([queue])
     return present(tally, 'a queue that was used has a tally').lifetime
   }
 
-  /** Counts of a queue by name and state, without the zeros. */
+  /** The counts of a queue by name and state, without zeros. */
   async counts(queue: string = QUEUE): Promise<Record<string, Record<string, number>>> {
     const [tally] = await this.store.tally([queue])
     const counts: Record<string, Record<string, number>> = {}
@@ -245,7 +245,7 @@ export class Driver {
     return counts
   }
 
-  /** Does once what upkeep does: decides whatever is due; answers the ids looked at. */
+  /** Runs upkeep once: handles what is due, and returns the ids of those jobs. */
   async upkeep(queues: readonly string[] = [QUEUE]): Promise<readonly string[]> {
     const { now, jobs } = await this.due(queues)
     const details = await this.store.details({ jobs: ids(jobs) })

@@ -1,51 +1,51 @@
-// conformance/harness.ts: what a store's author provides, and what a case of the suite is.
+// conformance/harness.ts: what the author of a store provides, and the shape of a case.
 import type { Millis } from '../job/job.js'
 import type { Store } from '../store/store.js'
 
-/** A fresh, empty store for one case, a second handle on the same data, and a way to move its clock. */
+/** A new, empty store for one case, a second handle on the same data, and a way to advance its clock. */
 export interface Harness {
-  /** Open and empty. */
+  /** The store, open and empty. */
   readonly store: Store
   /** Another open handle on the same data; for stores shared by `process` it may be the same object. */
   peer(): Promise<Store>
-  /** Moves the store's clock ahead, for every handle. */
+  /** Advances the store's clock, for every handle. */
   advance(ms: Millis): Promise<void>
-  /** Throws the store and its data away; must bear that a case has closed the store already. */
+  /** Closes the store and deletes its data. The case may have closed the store already. */
   dispose(): Promise<void>
-  /** How many events the ring holds; where it is absent, the case that overruns the ring does nothing. */
+  /** How many events the ring holds. Default: unknown, and the case that overflows the ring does nothing. */
   readonly ring?: number
-  /** How many bytes the events in it may have; where it is absent, the case that overruns that does nothing. */
+  /** How many bytes of events the ring holds. Default: unknown, and the case that overflows them does nothing. */
   readonly ringBytes?: number
-  /** The clock also runs by itself between calls of `advance`; comparisons then read times to the minute. */
+  /** Whether the clock also runs between calls of `advance`. Comparisons then round times to minutes. Default false. */
   readonly ticks?: boolean
-  /** An open transaction locks rows only: commits of others are answered while it is open. */
+  /** Whether an open transaction locks rows only, so that other commits return while it is open. Default false. */
   readonly rowLocks?: boolean
-  /** An open transaction makes even reads of others wait for its end, as where a database has one connection only. */
+  /** Whether even reads wait for the end of an open transaction, as on a single connection. Default false. */
   readonly readsWait?: boolean
 }
 
-/** Makes a harness; called once for each case. */
+/** Creates a harness; called once for each case. */
 export type MakeHarness = () => Promise<Harness>
 
-/** One duty of a store, as a short story that rejects where the duty is broken. */
+/** One duty of a store, as a test that rejects if the store breaks it. */
 export interface ConformanceCase {
   /** The part of the port it belongs to. */
   readonly area: string
   /** The duty, as a sentence. */
   readonly title: string
-  /** What a store must be able to do for the case to apply. */
+  /** What a store must support for the case to apply. Default: nothing. */
   readonly needs?: 'transactions'
-  /** Tries the duty on a fresh store; rejects where it is broken. */
+  /** Tests the duty on a new store; rejects if the store breaks it. */
   run(harness: Harness): Promise<void>
 }
 
 /** The cases of one area, by their titles. */
 export function area(
   name: string,
-  stories: Readonly<Record<string, (harness: Harness) => Promise<void>>>,
+  cases: Readonly<Record<string, (harness: Harness) => Promise<void>>>,
   needs?: 'transactions',
 ): readonly ConformanceCase[] {
-  return Object.entries(stories).map(([title, run]) => {
+  return Object.entries(cases).map(([title, run]) => {
     return needs === undefined ? { area: name, title, run } : { area: name, title, needs, run }
   })
 }

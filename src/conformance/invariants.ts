@@ -1,4 +1,4 @@
-// conformance/invariants.ts: what must be true of any store at any moment, whatever a walk has done to it.
+// conformance/invariants.ts: invariants that every store must satisfy at any moment of a walk.
 import type { Edge, JobRecord } from '../job/job.js'
 import { isFinished } from '../job/job.js'
 import { dueAt } from '../job/lifecycle.js'
@@ -6,27 +6,27 @@ import type { JobDetails } from '../store/store.js'
 import type { QueueTally } from '../store/tally.js'
 import { equal } from './check.js'
 
-/** What a store says of itself. */
+/** Everything that the invariants are checked on. */
 export interface Survey {
   readonly jobs: readonly JobRecord[]
-  /** Of the same jobs, in the same order. */
+  /** Details of the same jobs, in the same order. */
   readonly details: readonly JobDetails[]
   readonly tallies: readonly QueueTally[]
 }
 
-/** Every way in which a store contradicts itself, as sentences. */
+/** Every broken invariant, as a sentence. */
 export function contradictions({ jobs, details, tallies }: Survey): readonly string[] {
   const found: string[] = []
   const running = new Set(jobs.filter(({ state }) => !isFinished(state)).map(({ chainId }) => chainId))
   for (const [index, job] of jobs.entries()) {
-    for (const rule of rulesOf(job)) found.push(`job ${job.id}, which is ${job.state}: ${rule}`)
+    for (const rule of brokenRules(job)) found.push(`job ${job.id}, which is ${job.state}: ${rule}`)
     for (const rule of edgeRules(job, details[index]?.edges ?? [], running)) found.push(`job ${job.id}: ${rule}`)
   }
   return [...found, ...keyRules(jobs), ...tallyRules(jobs, tallies)]
 }
 
-/** The sentences that a record breaks, each given as the reason. */
-function rulesOf(job: JobRecord): readonly string[] {
+/** The rules that a record breaks. */
+function brokenRules(job: JobRecord): readonly string[] {
   const leased = job.state === 'active'
   const rules: readonly (readonly [boolean, string])[] = [
     [job.dueAt === dueAt(job), 'dueAt is derived from the other times'],
@@ -75,14 +75,16 @@ function keyRules(jobs: readonly JobRecord[]): readonly string[] {
 function tallyRules(jobs: readonly JobRecord[], tallies: readonly QueueTally[]): readonly string[] {
   const counted: Record<string, number> = {}
   for (const { queue, name, state, kind } of jobs) {
-    const place = `${queue} ${name} ${state}`
-    if (kind === 'job') counted[place] = (counted[place] ?? 0) + 1
+    const key = `${queue} ${name} ${state}`
+    if (kind === 'job') counted[key] = (counted[key] ?? 0) + 1
   }
-  const told: Record<string, number> = {}
+  const tallied: Record<string, number> = {}
   for (const { queue, names } of tallies) {
     for (const [name, states] of Object.entries(names)) {
-      for (const [state, count] of Object.entries(states)) if (count !== 0) told[`${queue} ${name} ${state}`] = count
+      for (const [state, count] of Object.entries(states)) if (count !== 0) tallied[`${queue} ${name} ${state}`] = count
     }
   }
-  return equal(told, counted) ? [] : [`tallies say ${JSON.stringify(told)}, and there are ${JSON.stringify(counted)}`]
+  return equal(tallied, counted)
+    ? []
+    : [`tallies say ${JSON.stringify(tallied)}, and there are ${JSON.stringify(counted)}`]
 }

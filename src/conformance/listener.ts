@@ -1,31 +1,31 @@
-// conformance/listener.ts: gathers what a watcher is told, and waits for it without sleeping.
+// conformance/listener.ts: collects the notices of a watcher, and waits for them without sleeping.
 import { put } from './changes.js'
 import { must, within } from './check.js'
 import type { Driver } from './driver.js'
 import type { Notice, Revoked, Store, StoreEvent, WatchOptions } from '../store/store.js'
 import type { Stop } from '../store/runtime.js'
 
-/** The queue of the marks that tell a listener how far it has heard; its events are not gathered. */
+/** The queue of markers, which show a listener that it has received everything before them; `events` omits them. */
 const MARKS = 'marks'
 
-/** A watcher that remembers. */
+/** A watcher that keeps every notice. */
 export class Listener {
-  /** Every notice, as it came. */
+  /** Every notice, in the order of arrival. */
   readonly notices: Notice[] = []
   readonly stop: Stop
-  #waiting: (() => void)[] = []
+  #wakers: (() => void)[] = []
 
-  constructor(store: Store, options: WatchOptions = {}, also: (notice: Notice) => void = () => {}) {
+  constructor(store: Store, options: WatchOptions = {}, callback: (notice: Notice) => void = () => {}) {
     this.stop = store.watch(options, (notice) => {
       this.notices.push(notice)
-      const waiting = this.#waiting
-      this.#waiting = []
-      for (const wake of waiting) wake()
-      also(notice)
+      const wakers = this.#wakers
+      this.#wakers = []
+      for (const wake of wakers) wake()
+      callback(notice)
     })
   }
 
-  /** All events so far, but for marks and `drained`. */
+  /** All events so far, except markers and `drained`. */
   get events(): readonly StoreEvent[] {
     return this.all.filter(({ queue, type }) => queue !== MARKS && type !== 'drained')
   }
@@ -35,7 +35,7 @@ export class Listener {
     return this.notices.flatMap(({ events }) => events)
   }
 
-  /** All leases known to be taken away, each once. */
+  /** All revoked leases so far, each once. */
   get revoked(): readonly Revoked[] {
     const known = new Map<string, Revoked>()
     for (const revoked of this.notices.flatMap((notice) => notice.revoked)) {
@@ -44,24 +44,24 @@ export class Listener {
     return [...known.values()]
   }
 
-  /** All queues in which work was announced. */
+  /** All queues with a work hint so far. */
   get work(): ReadonlySet<string> {
     return new Set(this.notices.flatMap((notice) => notice.work))
   }
 
-  /** Waits until the condition holds, looking again at each notice. */
+  /** Waits until the condition holds; checks it again at each notice. */
   async until(condition: () => boolean, duty: string): Promise<void> {
     const wait = async (): Promise<void> => {
       while (!condition()) {
         await new Promise<void>((wake) => {
-          this.#waiting.push(wake)
+          this.#wakers.push(wake)
         })
       }
     }
     await within(wait(), duty)
   }
 
-  /** Waits until every event of the commits before this call has come. */
+  /** Waits until all events of commits before this call have arrived, and returns them. */
   async heard(by: Driver): Promise<readonly StoreEvent[]> {
     const worker = by.mark()
     await by.land(put(worker, 1, 0, [{ type: 'worker-started', queue: MARKS, worker }]))
@@ -73,26 +73,26 @@ export class Listener {
   }
 }
 
-/** Runs a story with a listener, and stops it whatever happens. */
-export async function listening(
+/** Runs `work` with a listener, and stops the listener in any case. */
+export async function withListener(
   store: Store,
   options: WatchOptions,
-  story: (listener: Listener) => Promise<void>,
+  work: (listener: Listener) => Promise<void>,
 ): Promise<void> {
   const listener = new Listener(store, options)
   try {
-    await story(listener)
+    await work(listener)
   } finally {
     listener.stop()
   }
 }
 
-/** The types of the events of one job, in their order. */
+/** The types of the events of one job, in order. */
 export function typesOf(events: readonly StoreEvent[], id: string): readonly string[] {
   return events.filter((event) => event.id === id).map(({ type }) => type)
 }
 
-/** Fails unless every event came once. */
+/** Fails unless every event arrived once. */
 export function onceEach(events: readonly StoreEvent[]): void {
   const cursors = events.map(({ cursor }) => cursor)
   must(new Set(cursors).size === cursors.length, 'every event is told once, with a cursor of its own')

@@ -1,4 +1,4 @@
-// conformance/observe.ts: reads everything a store answers, in words that two stores can be compared by.
+// conformance/observe.ts: reads everything from a store, in a form in which two stores can be compared.
 import type { JobRecord, JobState, Time } from '../job/job.js'
 import { jobStates } from '../job/job.js'
 import { Driver, ids } from './driver.js'
@@ -15,18 +15,18 @@ import type { QueueTally } from '../store/tally.js'
 const times = new Set(
   'now at next runAt leaseUntil brokenAt staleAt deleteAt dueAt createdAt startedAt finishedAt'.split(' '),
 )
-/** Numbers that each store chooses for itself. */
-const own = new Set(['ord', 'cursor', 'writer', 'again'])
+/** Fields whose values each store chooses itself. */
+const ownFields = new Set(['ord', 'cursor', 'writer', 'again'])
 
-/** A store on its walk. */
+/** A store on which a walk runs. */
 export class Walker {
   readonly harness: Harness
   readonly drivers: readonly [Driver, Driver]
   readonly began: Time
   readonly listener: Listener
-  /** Keeps the stream of marks apart from the writers of the walk. */
+  /** Writes markers, so that the writers of the walk send nothing else. */
   readonly #marker: Driver
-  #told = 0
+  #eventsRead = 0
 
   private constructor(harness: Harness, drivers: readonly [Driver, Driver], began: Time) {
     this.harness = harness
@@ -36,13 +36,13 @@ export class Walker {
     this.#marker = new Driver(harness.store, 'marker')
   }
 
-  /** Sets out with a fresh store. */
+  /** Starts a walk on a new store. */
   static async begin(harness: Harness): Promise<Walker> {
     const drivers = [new Driver(harness.store, 'walker-0'), new Driver(await harness.peer(), 'walker-1')] as const
     const { now } = await drivers[0].commit({})
     await drivers[1].commit({})
     const walker = new Walker(harness, drivers, now)
-    await walker.#events() // from here on all handles know that somebody watches
+    await walker.#events() // from here on every handle knows that there is a watcher
     return walker
   }
 
@@ -55,7 +55,7 @@ export class Walker {
     await this.harness.dispose()
   }
 
-  /** All jobs, in the order of their insertion. */
+  /** All jobs, in the order of insertion. */
   jobs(): Promise<readonly JobRecord[]> {
     return findAll(this.store, {})
   }
@@ -73,18 +73,18 @@ export class Walker {
     return contradictions({ jobs, details, tallies: await this.store.tally() })
   }
 
-  /** A receipt and, where asked for, the jobs as they stand. */
-  async glance(receipt: Receipt | undefined, jobs: boolean): Promise<Readonly<Record<string, unknown>>> {
-    const said = { receipt: this.#plain(receipt) }
-    return jobs ? { ...said, 'find of everything': this.#plain(await this.jobs()) } : said
+  /** A receipt and, if `jobs` is true, all jobs. */
+  async readBrief(receipt: Receipt | undefined, jobs: boolean): Promise<Readonly<Record<string, unknown>>> {
+    const brief = { receipt: this.#normalize(receipt) }
+    return jobs ? { ...brief, 'find of everything': this.#normalize(await this.jobs()) } : brief
   }
 
-  /** Everything that can be read, by what it is called. `seen` are all ids the walk ever used. */
+  /** Everything that can be read, by name. `seen` holds all ids that the walk ever used. */
   async look(receipt: Receipt | undefined, seen: readonly string[]): Promise<Readonly<Record<string, unknown>>> {
     const { store } = this
     const jobs = await this.jobs()
     const due = await store.due({ queues: walkQueues, except: [], limit: 10_000 })
-    const { jobs: beside } = await store.details({ jobs: seen })
+    const { jobs: details } = await store.details({ jobs: seen })
     const events = await this.#events()
     const views: Record<string, unknown> = {
       receipt,
@@ -95,10 +95,10 @@ export class Walker {
       'find by queue and name': ids(await findAll(store, { queue: 'q1', names: ['a', 'c'], limit: 5 })),
       tally: (await store.tally())
         .filter(({ queue }) => walkQueues.includes(queue))
-        .map(plainTally)
+        .map(withoutZeros)
         .toSorted(byQueue),
       due: { ...due, jobs: due.jobs.toSorted((a, b) => (a.dueAt ?? 0) - (b.dueAt ?? 0) || (a.id < b.id ? -1 : 1)) },
-      details: beside.map(({ id, edges, dependents, logs, steps }) => ({
+      details: details.map(({ id, edges, dependents, logs, steps }) => ({
         id,
         edges,
         dependents: dependents.toSorted(byDependent),
@@ -108,32 +108,32 @@ export class Walker {
       cells: (await this.cells()).toSorted((a, b) => (a.key < b.key ? -1 : 1)),
       events,
     }
-    return Object.fromEntries(Object.entries(views).map(([name, view]) => [name, this.#plain(view)]))
+    return Object.fromEntries(Object.entries(views).map(([name, view]) => [name, this.#normalize(view)]))
   }
 
-  /** The events of the last step; within a commit only the order of each job's own is a duty. */
+  /** The events of the last step, by job: within a commit, stores must keep only the order of each job's own events. */
   async #events(): Promise<unknown> {
     await this.listener.heard(this.#marker)
     const { all } = this.listener
-    const fresh = all.slice(this.#told).filter(({ queue }) => queue === '' || walkQueues.includes(queue))
-    this.#told = all.length
-    const key = ({ id, queue }: StoreEvent): string => (id === '' ? ` ${queue}` : id) // that of a queue is no job's
+    const fresh = all.slice(this.#eventsRead).filter(({ queue }) => queue === '' || walkQueues.includes(queue))
+    this.#eventsRead = all.length
+    const key = ({ id, queue }: StoreEvent): string => (id === '' ? ` ${queue}` : id) // events of a queue have no job
     return fresh.toSorted((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0))
   }
 
-  /** Times from the beginning of the walk, and nothing that a store chooses for itself. */
-  #plain(value: unknown, key = ''): unknown {
+  /** Makes times relative to the start of the walk, and drops the values that a store chooses itself. */
+  #normalize(value: unknown, key = ''): unknown {
     if (typeof value === 'number' && times.has(key)) {
       const unit = this.harness.ticks === true ? MINUTE : 1
       return Math.round((value - this.began) / unit)
     }
-    if (Array.isArray(value)) return value.map((item) => this.#plain(item, key))
+    if (Array.isArray(value)) return value.map((item) => this.#normalize(item, key))
     if (typeof value !== 'object' || value === null) return value
-    const plain: Record<string, unknown> = {}
+    const normalized: Record<string, unknown> = {}
     for (const [field, inner] of Object.entries(value)) {
-      if (inner !== undefined && !own.has(field)) plain[field] = this.#plain(inner, field)
+      if (inner !== undefined && !ownFields.has(field)) normalized[field] = this.#normalize(inner, field)
     }
-    return plain
+    return normalized
   }
 }
 
@@ -154,8 +154,8 @@ async function byState(store: Store): Promise<Readonly<Partial<Record<JobState, 
   return found
 }
 
-/** A tally without its zeros, which may be there or not. */
-function plainTally(tally: QueueTally): QueueTally {
+/** A tally without zero counts, which stores may omit. */
+function withoutZeros(tally: QueueTally): QueueTally {
   const names: Record<string, Partial<Record<JobState, number>>> = {}
   for (const [name, states] of Object.entries(tally.names)) {
     const counted = Object.entries(states).filter(([, count]) => count !== 0)

@@ -1,12 +1,12 @@
-// conformance/shrink.ts: cuts a walk down to what is needed to fail.
+// conformance/shrink.ts: shrinks a failing walk to a smaller one that still fails.
 import type { WalkStep } from './walk.js'
 
-/** How many walks are tried at most. */
+/** The most walks that are tried. */
 const TRIES = 400
 
 /**
- * A smaller walk that still fails, found by leaving out steps, then parts of steps. `fails` tells whether a walk
- * fails; the walk given must.
+ * Finds a smaller walk that still fails, by removing steps, then parts of steps. `fails` returns whether a walk fails; the
+ * given one must.
  */
 export async function shrinkWalk(
   walk: readonly WalkStep[],
@@ -24,10 +24,10 @@ export async function shrinkWalk(
     let batch = step
     const groups = await cutOut(batch.groups, (fewer) => stillFails(withBatch({ ...batch, groups: fewer })))
     batch = { ...batch, groups }
-    for (let place = 0; place < batch.groups.length; place++) {
-      const whole = batch.groups[place] ?? []
-      const replace = (acts: typeof whole) => ({ ...batch, groups: batch.groups.with(place, acts) })
-      batch = replace(await cutOut(whole, (fewer) => stillFails(withBatch(replace(fewer)))))
+    for (let groupIndex = 0; groupIndex < batch.groups.length; groupIndex++) {
+      const group = batch.groups[groupIndex] ?? []
+      const replace = (acts: typeof group) => ({ ...batch, groups: batch.groups.with(groupIndex, acts) })
+      batch = replace(await cutOut(group, (fewer) => stillFails(withBatch(replace(fewer)))))
     }
     batch = {
       ...batch,
@@ -39,7 +39,7 @@ export async function shrinkWalk(
   return smallest
 }
 
-/** Leaves out ever smaller stretches of a list, as long as it still fails without them. */
+/** Removes ever smaller slices of a list, as long as it still fails without them. */
 async function cutOut<T>(
   list: readonly T[],
   fails: (shorter: readonly T[]) => Promise<boolean>,

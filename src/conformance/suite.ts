@@ -1,8 +1,8 @@
-// conformance/suite.ts: all cases, and a way to run them without a test runner.
-import { asks } from './cases/claims.js'
+// conformance/suite.ts: all cases, and how to run them without a test runner.
+import { claims } from './cases/claims.js'
 import { broken } from './cases/broken.js'
 import { cells } from './cases/cells.js'
-import { closing } from './cases/open-and-close.js'
+import { openAndClose } from './cases/open-and-close.js'
 import { dedup } from './cases/dedup.js'
 import { dependencies } from './cases/dependencies.js'
 import { details } from './cases/details.js'
@@ -22,18 +22,18 @@ import { replays } from './cases/replays.js'
 import { schedules } from './cases/schedules.js'
 import { tallies } from './cases/tallies.js'
 import { transactions } from './cases/transactions.js'
-import { roundTrips } from './cases/values.js'
+import { values } from './cases/values.js'
 import { waiting } from './cases/waiting.js'
 import { within } from './check.js'
 import type { ConformanceCase, MakeHarness } from './harness.js'
 
-/** Every duty of a store, as cases; each wants a fresh harness. */
+/** Every duty of a store, as cases; each needs a new harness. */
 export const conformanceCases: readonly ConformanceCase[] = [
   ...fences,
   ...refusals,
   ...replays,
   ...order,
-  ...asks,
+  ...claims,
   ...pauses,
   ...limits,
   ...rates,
@@ -51,26 +51,26 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...notes,
   ...events,
   ...hints,
-  ...roundTrips,
-  ...closing,
+  ...values,
+  ...openAndClose,
   ...transactions,
 ]
 
-/** What became of one case. */
+/** The result of one case. */
 export interface CaseResult {
   /** The part of the port it belongs to. */
   readonly area: string
   /** The duty, as a sentence. */
   readonly title: string
-  /** Skipped are cases that need what the store cannot do. */
+  /** A case is skipped if it needs what the store does not support. */
   readonly outcome: 'passed' | 'failed' | 'skipped'
-  /** Why it failed. */
+  /** The error of a failed case. */
   readonly error?: unknown
 }
 
-/** What became of all cases. */
+/** The results of all cases. */
 export interface ConformanceReport {
-  /** No case failed. */
+  /** Whether no case failed. */
   readonly ok: boolean
   /** How many cases passed. */
   readonly passed: number
@@ -80,9 +80,9 @@ export interface ConformanceReport {
   readonly skipped: readonly CaseResult[]
 }
 
-/** How to run the suite. */
+/** Options of a run of the suite. */
 export interface ConformanceOptions {
-  /** Told of each case as it ends. Default: nobody is. */
+  /** Called with the result of each case when it ends. Default: no callback. */
   readonly report?: (result: CaseResult) => void
   /** The cases to run. Default: all. */
   readonly cases?: readonly ConformanceCase[]
@@ -90,28 +90,28 @@ export interface ConformanceOptions {
   readonly patience?: number
 }
 
-/** Runs one case on a harness of its own; rejects where its duty is broken, answers whether it applied. */
+/** Runs one case on a new harness. Rejects if the store breaks its duty; returns whether the case applied. */
 export async function runCase(
   make: MakeHarness,
-  story: ConformanceCase,
+  conformanceCase: ConformanceCase,
   patience = 60_000,
 ): Promise<'passed' | 'skipped'> {
   const harness = await make()
   try {
-    if (story.needs === 'transactions' && !harness.store.can.transactions) return 'skipped'
-    await within(story.run(harness), `the case "${story.title}" comes to an end`, patience)
+    if (conformanceCase.needs === 'transactions' && !harness.store.can.transactions) return 'skipped'
+    await within(conformanceCase.run(harness), `the case "${conformanceCase.title}" comes to an end`, patience)
     return 'passed'
   } finally {
     await harness.dispose()
   }
 }
 
-/** Runs the suite, one case after the other. Never rejects: what failed is in the report. */
+/** Runs the suite, one case after the other. Failed cases are in the report; they do not make it reject. */
 export async function runConformance(make: MakeHarness, options: ConformanceOptions = {}): Promise<ConformanceReport> {
   const results: CaseResult[] = []
-  for (const story of options.cases ?? conformanceCases) {
-    const { area, title } = story
-    const result = await runCase(make, story, options.patience).then(
+  for (const conformanceCase of options.cases ?? conformanceCases) {
+    const { area, title } = conformanceCase
+    const result = await runCase(make, conformanceCase, options.patience).then(
       (outcome): CaseResult => ({ area, title, outcome }),
       (error: unknown): CaseResult => ({ area, title, outcome: 'failed', error }),
     )

@@ -1,11 +1,11 @@
-// conformance/walk.ts: random walks over the port, as plain values that can be stored, cut down and run again.
+// conformance/walk.ts: random walks over the port, as plain data that can be stored, shrunk and run again.
 import type { EdgePolicy } from '../job/job.js'
 import { cellKey } from '../store/settings.js'
 
-/** A choice among the jobs there are when the step is taken: 0 is the first, just below 1 the last. */
+/** Selects a job among those stored when the step is taken: 0 is the first, just below 1 the last. */
 export type Pick = number
 
-/** One change of a group, by what it means; whom it meets is found out when the step is taken. */
+/** One change of a group. The job it applies to is selected when the step is taken. */
 export type WalkAct =
   | {
       readonly act: 'add'
@@ -17,7 +17,7 @@ export type WalkAct =
       readonly lifo: boolean
       readonly group?: string
       readonly attempts: number | 'endless'
-      /** Minutes from the commit, or from the beginning of the walk. */
+      /** Minutes from the commit, or from the start of the walk. */
       readonly run?: { readonly in: number } | { readonly at: number }
       readonly after: readonly WalkEdge[]
       readonly key?: string
@@ -25,7 +25,7 @@ export type WalkAct =
       readonly window?: number
       /** Minutes until it is stale, and until it is removed. */
       readonly keep?: readonly [stale: number, remove: number]
-      /** It is the row of a schedule. */
+      /** Whether it is the row of a schedule. */
       readonly schedule?: true
     }
   | {
@@ -48,7 +48,7 @@ export type WalkAct =
   | { readonly act: 'put'; readonly key: string; readonly value: unknown; readonly old: boolean }
   | { readonly act: 'doom' }
 
-/** A wait for some job, or for one that is not there. */
+/** A dependency on a job, or on one that does not exist. */
 export interface WalkEdge {
   readonly on: Pick | 'nobody'
   readonly policy: EdgePolicy
@@ -57,7 +57,7 @@ export interface WalkEdge {
 /** What can be done to one job. */
 export type JobVerb = (typeof verbs)[number]
 
-/** A renewal of some running job, or of one that was taken away. */
+/** A renewal of the lease of a running job, or of a revoked lease. */
 export interface WalkRenewal {
   readonly on: Pick
   readonly old: boolean
@@ -66,7 +66,7 @@ export interface WalkRenewal {
   readonly started: boolean
 }
 
-/** A worker's wish. */
+/** A worker's claim. */
 export interface WalkAsk {
   readonly worker: string
   readonly queues: readonly string[]
@@ -82,19 +82,19 @@ export interface WalkAsk {
 export type WalkStep =
   | {
       readonly step: 'batch'
-      /** Which of two writers sends it, each through a handle of its own. */
+      /** Which of two writers sends it; each has its own handle. */
       readonly writer: 0 | 1
       readonly groups: readonly (readonly WalkAct[])[]
       readonly renewals: readonly WalkRenewal[]
       readonly asks: readonly WalkAsk[]
     }
-  /** The writer's last batch again. */
+  /** The writer sends its last batch again. */
   | { readonly step: 'replay'; readonly writer: 0 | 1 }
-  /** What is due is decided. */
+  /** Upkeep handles what is due. */
   | { readonly step: 'upkeep' }
   | { readonly step: 'advance'; readonly minutes: number }
 
-/** The queues that walks go through. */
+/** The queues that walks use. */
 export const walkQueues: readonly string[] = ['q1', 'q2', 'full', 'shared']
 
 const verbs = [
@@ -112,92 +112,92 @@ const verbs = [
 ] as const
 const names: readonly string[] = ['a', 'b', 'c']
 
-/** A walk of so many steps; the same seed gives the same walk. */
+/** Generates a walk of this many steps; the same seed gives the same walk. */
 export function randomWalk(seed: number, steps: number): readonly WalkStep[] {
-  const dice = new Dice(seed)
-  return Array.from({ length: steps }, () => randomStep(dice))
+  const random = new Random(seed)
+  return Array.from({ length: steps }, () => randomStep(random))
 }
 
-function randomStep(dice: Dice): WalkStep {
-  const roll = dice.below(20)
-  if (roll < 3) return { step: 'advance', minutes: dice.among([1, 1, 2, 5, 10]) }
+function randomStep(random: Random): WalkStep {
+  const roll = random.below(20)
+  if (roll < 3) return { step: 'advance', minutes: random.pick([1, 1, 2, 5, 10]) }
   if (roll < 6) return { step: 'upkeep' }
-  if (roll < 7) return { step: 'replay', writer: dice.among([0, 1]) }
-  if (roll < 8 && dice.chance(0.8)) return crowdedStep(dice)
-  if (roll < 9 && dice.chance(0.4)) return askingStep(dice)
+  if (roll < 7) return { step: 'replay', writer: random.pick([0, 1]) }
+  if (roll < 8 && random.chance(0.8)) return largeStep(random)
+  if (roll < 9 && random.chance(0.4)) return claimStep(random)
   return {
     step: 'batch',
-    writer: dice.among([0, 1]),
-    groups: dice.list(4, () => randomGroup(dice)),
-    renewals: dice.chance(0.3) ? dice.list(3, () => randomRenewal(dice)) : [],
-    asks: dice.chance(0.6) ? dice.list(2, () => randomAsk(dice)) : [],
+    writer: random.pick([0, 1]),
+    groups: random.list(4, () => randomGroup(random)),
+    renewals: random.chance(0.3) ? random.list(3, () => randomRenewal(random)) : [],
+    asks: random.chance(0.6) ? random.list(2, () => randomAsk(random)) : [],
   }
 }
 
-/** Many at once and much alike: what a store may write in one statement must come to the same as one by one. */
-function crowdedStep(dice: Dice): WalkStep {
-  const size = 8 + dice.below(70)
+/** Many similar changes: a store that writes them in one statement must get the same result as one by one. */
+function largeStep(random: Random): WalkStep {
+  const size = 8 + random.below(70)
   return {
     step: 'batch',
-    writer: dice.among([0, 1]),
-    groups: dice.chance(0.5) ? crowdOfAdds(dice, size) : crowdOfChanges(dice, size),
+    writer: random.pick([0, 1]),
+    groups: random.chance(0.5) ? manyAdds(random, size) : manyChanges(random, size),
     renewals: [],
-    asks: dice.chance(0.6) ? [{ ...randomAsk(dice), want: dice.below(60) }] : [],
+    asks: random.chance(0.6) ? [{ ...randomAsk(random), want: random.below(60) }] : [],
   }
 }
 
-function crowdOfAdds(dice: Dice, size: number): readonly (readonly WalkAct[])[] {
-  const model = randomJob(dice)
-  const keys = model.queue !== 'full' && model.queue !== 'shared' && dice.chance(0.4) ? 2 * size : 0
-  const mixed = dice.chance(0.5)
+function manyAdds(random: Random, size: number): readonly (readonly WalkAct[])[] {
+  const model = randomJob(random)
+  const keys = model.queue !== 'full' && model.queue !== 'shared' && random.chance(0.4) ? 2 * size : 0
+  const mixed = random.chance(0.5)
   const adds = Array.from({ length: size }, (): WalkAct => {
-    // One refusal at a time, as below.
-    const id = keys === 0 && dice.chance(0.01) ? dice.oldId() : dice.id()
-    const key = keys === 0 ? {} : { key: `crowd ${dice.below(keys)}` }
-    const group = model.group !== undefined && mixed ? { group: dice.among(['g1', 'g2', 'g3']) } : {}
+    // At most one reason for a refusal, as in randomJob.
+    const id = keys === 0 && random.chance(0.01) ? random.oldId() : random.id()
+    const key = keys === 0 ? {} : { key: `crowd ${random.below(keys)}` }
+    const group = model.group !== undefined && mixed ? { group: random.pick(['g1', 'g2', 'g3']) } : {}
     return { ...model, id, after: [], ...key, ...group }
   })
-  return dice.chance(0.3) ? [adds] : adds.map((add) => [add])
+  return random.chance(0.3) ? [adds] : adds.map((add) => [add])
 }
 
-/** The same for all of them, or something else for each. */
-function crowdOfChanges(dice: Dice, size: number): readonly (readonly WalkAct[])[] {
-  const [first, value, mixed] = [dice.below(100), dice.below(4), dice.chance(0.4)]
-  const same = dice.among(crowding)
+/** The same change for all jobs, or a different one for each. */
+function manyChanges(random: Random, size: number): readonly (readonly WalkAct[])[] {
+  const [first, value, mixed] = [random.below(100), random.below(4), random.chance(0.4)]
+  const same = random.pick(bulkActs)
   return Array.from({ length: size }, (_, at): readonly WalkAct[] => {
-    const [on, old] = [((first + at) % size) / size, dice.chance(0.01)]
-    const act = mixed ? dice.among(settling) : same
-    return [act === 'complete' ? { act, on, old } : { act, on, old, value: mixed ? dice.below(4) : value }]
+    const [on, old] = [((first + at) % size) / size, random.chance(0.01)]
+    const act = mixed ? random.pick(settlingActs) : same
+    return [act === 'complete' ? { act, on, old } : { act, on, old, value: mixed ? random.below(4) : value }]
   })
 }
 
-/** What holders do to their jobs. */
-const settling = ['complete', 'finish', 'fail', 'stumble', 'snooze', 'handBack', 'note'] as const
-const crowding = [...settling, 'finish', 'fail', 'cancel', 'promote', 'remove'] as const
+/** What lease holders do to their jobs. */
+const settlingActs = ['complete', 'finish', 'fail', 'stumble', 'snooze', 'handBack', 'note'] as const
+const bulkActs = [...settlingActs, 'finish', 'fail', 'cancel', 'promote', 'remove'] as const
 
-/** One worker asks for many, and nothing else happens. */
-function askingStep(dice: Dice): WalkStep {
-  const ask = { ...randomAsk(dice), want: dice.below(20), ahead: dice.below(40) }
-  return { step: 'batch', writer: dice.among([0, 1]), groups: [], renewals: [], asks: [ask] }
+/** One worker claims many jobs, and nothing else happens. */
+function claimStep(random: Random): WalkStep {
+  const ask = { ...randomAsk(random), want: random.below(20), ahead: random.below(40) }
+  return { step: 'batch', writer: random.pick([0, 1]), groups: [], renewals: [], asks: [ask] }
 }
 
-function randomGroup(dice: Dice): readonly WalkAct[] {
-  const acts = dice.list(dice.chance(0.25) ? 4 : 1, () => randomAct(dice))
-  return dice.chance(0.08) ? [...acts, { act: 'doom' }] : acts
+function randomGroup(random: Random): readonly WalkAct[] {
+  const acts = random.list(random.chance(0.25) ? 4 : 1, () => randomAct(random))
+  return random.chance(0.08) ? [...acts, { act: 'doom' }] : acts
 }
 
-function randomAct(dice: Dice): WalkAct {
-  const roll = dice.below(20)
-  if (roll < 8) return randomAdd(dice)
-  const [on, old] = [dice.fraction(), dice.chance(0.12)]
+function randomAct(random: Random): WalkAct {
+  const roll = random.below(20)
+  if (roll < 8) return randomAdd(random)
+  const [on, old] = [random.fraction(), random.chance(0.12)]
   if (roll < 12) {
-    const continues = dice.chance(0.25)
+    const continues = random.chance(0.25)
     return {
       act: 'complete',
       on,
       old,
-      ...(continues && { next: dice.id() }),
-      ...(dice.chance(0.2) && { also: dice.id() }),
+      ...(continues && { next: random.id() }),
+      ...(random.chance(0.2) && { also: random.id() }),
     }
   }
   if (roll < 13) {
@@ -205,16 +205,16 @@ function randomAct(dice: Dice): WalkAct {
       act: 'wait',
       on,
       old,
-      children: dice.list(3, () => dice.id()).slice(dice.below(2)),
-      after: randomEdges(dice),
-      policy: dice.among(policies),
+      children: random.list(3, () => random.id()).slice(random.below(2)),
+      after: randomEdges(random),
+      policy: random.pick(policies),
     }
   }
-  if (roll < 19) return { act: dice.among(verbs), on, old, value: dice.below(4) }
-  return { act: 'put', old, ...dice.among(settings) }
+  if (roll < 19) return { act: random.pick(verbs), on, old, value: random.below(4) }
+  return { act: 'put', old, ...random.pick(settings) }
 }
 
-/** Settings worth changing on the way: pauses, limits, and a cell that means nothing. */
+/** Settings that walks change: pauses, limits, and a cell without meaning. */
 const settings: readonly { readonly key: string; readonly value: unknown }[] = [
   { key: cellKey.pause('q1'), value: { all: true, names: [] } },
   { key: cellKey.pause('q1'), value: { all: false, names: ['b'] } },
@@ -228,7 +228,7 @@ const settings: readonly { readonly key: string; readonly value: unknown }[] = [
   { key: cellKey.limit('shared'), value: { group: { concurrency: 2 }, groups: { g1: { weight: 2 } }, by: 'queue' } },
   {
     key: cellKey.limit('shared'),
-    // Its end falls between the minutes by which walks advance.
+    // Its window ends between the minutes by which walks advance.
     value: { rate: { max: 8, per: 150_000 }, names: { a: { rate: { max: 3, per: 150_000 } } }, by: 'queue' },
   },
   {
@@ -245,63 +245,71 @@ const settings: readonly { readonly key: string; readonly value: unknown }[] = [
   { key: 'plain', value: undefined },
 ]
 
-function randomAdd(dice: Dice): WalkAct {
-  const add = randomJob(dice)
-  if (!dice.chance(0.06)) return add
+function randomAdd(random: Random): WalkAct {
+  const add = randomJob(random)
+  if (!random.chance(0.06)) return add
   const { key: _key, window: _window, keep: _keep, ...plain } = add
-  return { ...plain, run: { in: dice.below(4) }, after: [], schedule: true }
+  return { ...plain, run: { in: random.below(4) }, after: [], schedule: true }
 }
 
-function randomJob(dice: Dice): WalkAct & { act: 'add' } {
-  const queue = dice.among(walkQueues)
-  const taken = dice.chance(0.03)
-  // One refusal at a time: which of several reasons is told first is not a duty.
+function randomJob(random: Random): WalkAct & { act: 'add' } {
+  const queue = random.pick(walkQueues)
+  const duplicate = random.chance(0.03)
+  // At most one reason for a refusal: which of several reasons a store reports is not a duty.
   const bounded = queue === 'full' || queue === 'shared'
-  const keyed = !taken && !bounded && dice.chance(0.2)
-  const after = randomEdges(dice)
-  const lost = !taken && !keyed && !bounded && dice.chance(0.02)
+  const keyed = !duplicate && !bounded && random.chance(0.2)
+  const after = randomEdges(random)
+  const dangling = !duplicate && !keyed && !bounded && random.chance(0.02)
   return {
     act: 'add',
-    id: taken ? dice.oldId() : dice.id(),
+    id: duplicate ? random.oldId() : random.id(),
     queue,
-    name: dice.among(names),
-    version: dice.among([1, 1, 2]),
-    priority: dice.among([0, 0, 0, -1, 1, 5]),
-    ...(dice.chance(queue === 'shared' ? 0.7 : 0.1)
-      ? { lifo: false, group: dice.among(['g1', 'g2', 'g3', 'g4']) }
-      : { lifo: dice.chance(0.15) }),
-    attempts: dice.among([1, 2, 3, 'endless'] as const),
-    ...(dice.chance(0.2) && { run: dice.chance(0.5) ? { in: dice.below(6) } : { at: dice.below(30) } }),
-    after: lost ? [...after, { on: 'nobody', policy: 'fail' }] : after,
-    ...(keyed && { key: dice.among(['k1', 'k2', 'k3', 'k4']), ...(dice.chance(0.3) && { window: 1 + dice.below(9) }) }),
-    ...(dice.chance(0.2) && { keep: [1 + dice.below(3), dice.below(6)] as const }),
+    name: random.pick(names),
+    version: random.pick([1, 1, 2]),
+    priority: random.pick([0, 0, 0, -1, 1, 5]),
+    ...(random.chance(queue === 'shared' ? 0.7 : 0.1)
+      ? { lifo: false, group: random.pick(['g1', 'g2', 'g3', 'g4']) }
+      : { lifo: random.chance(0.15) }),
+    attempts: random.pick([1, 2, 3, 'endless'] as const),
+    ...(random.chance(0.2) && { run: random.chance(0.5) ? { in: random.below(6) } : { at: random.below(30) } }),
+    after: dangling ? [...after, { on: 'nobody', policy: 'fail' }] : after,
+    ...(keyed && {
+      key: random.pick(['k1', 'k2', 'k3', 'k4']),
+      ...(random.chance(0.3) && { window: 1 + random.below(9) }),
+    }),
+    ...(random.chance(0.2) && { keep: [1 + random.below(3), random.below(6)] as const }),
   }
 }
 
 const policies: readonly EdgePolicy[] = ['fail', 'fail', 'ignore', 'remove', 'fail-all', 'ignore-all']
 
-function randomEdges(dice: Dice): readonly WalkEdge[] {
-  return dice.chance(0.3) ? dice.list(3, () => ({ on: dice.fraction(), policy: dice.among(policies) })) : []
+function randomEdges(random: Random): readonly WalkEdge[] {
+  return random.chance(0.3) ? random.list(3, () => ({ on: random.fraction(), policy: random.pick(policies) })) : []
 }
 
-function randomRenewal(dice: Dice): WalkRenewal {
-  return { on: dice.fraction(), old: dice.chance(0.3), lease: dice.among([0, 1, 2, 5]), started: dice.chance(0.5) }
-}
-
-function randomAsk(dice: Dice): WalkAsk {
+function randomRenewal(random: Random): WalkRenewal {
   return {
-    worker: dice.among(['w1', 'w2', 'w3']),
-    queues: dice.among([walkQueues, walkQueues, ['q1'], ['q2', 'full'], ['q2'], ['shared'], ['shared']]),
-    names: dice.among([[undefined], [undefined], ['a', 'b'], [undefined, 'c'], ['c']]),
-    ...(dice.chance(0.15) && { versions: [1] }),
-    lease: 1 + dice.below(4),
-    want: dice.below(5),
-    ahead: dice.chance(0.3) ? dice.below(4) : 0,
+    on: random.fraction(),
+    old: random.chance(0.3),
+    lease: random.pick([0, 1, 2, 5]),
+    started: random.chance(0.5),
   }
 }
 
-/** Chance from a seed (mulberry32), and ids in order. */
-class Dice {
+function randomAsk(random: Random): WalkAsk {
+  return {
+    worker: random.pick(['w1', 'w2', 'w3']),
+    queues: random.pick([walkQueues, walkQueues, ['q1'], ['q2', 'full'], ['q2'], ['shared'], ['shared']]),
+    names: random.pick([[undefined], [undefined], ['a', 'b'], [undefined, 'c'], ['c']]),
+    ...(random.chance(0.15) && { versions: [1] }),
+    lease: 1 + random.below(4),
+    want: random.below(5),
+    ahead: random.chance(0.3) ? random.below(4) : 0,
+  }
+}
+
+/** Seeded random numbers (mulberry32), and ids in order. */
+class Random {
   #state: number
   #ids = 0
 
@@ -325,11 +333,11 @@ class Dice {
     return this.fraction() < probability
   }
 
-  among<const T>(choices: readonly T[]): T {
+  pick<const T>(choices: readonly T[]): T {
     return choices[this.below(choices.length)] as T
   }
 
-  /** From one to `most` things. */
+  /** A list of one to `most` items. */
   list<T>(most: number, make: () => T): readonly T[] {
     return Array.from({ length: 1 + this.below(most) }, make)
   }

@@ -1,4 +1,4 @@
-// conformance/cases/broken.ts: what a dependency that ended badly does to those who wait for it.
+// conformance/cases/broken.ts: cases on dependencies that fail, are cancelled or are removed, and on their dependents.
 import type { Change } from '../../job/change.js'
 import type { Edge, JobRecord } from '../../job/job.js'
 import { has, must, present, same } from '../check.js'
@@ -7,7 +7,7 @@ import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
 import { cancel, complete, fail, insert, remove, retry, waits } from '../changes.js'
 
-const badEnds: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
+const badOutcomes: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
   failed: fail,
   cancelled: cancel,
   removed: remove,
@@ -17,16 +17,16 @@ function states(edges: readonly Edge[]): readonly Edge['state'][] {
   return edges.map(({ state }) => state)
 }
 
-/** Retries a job by hand, deciding again as long as somebody else moves it. */
+/** Retries a job by hand. If another change has moved it, decides again on the current record. */
 async function retryByHand(d: Driver, of: JobRecord): Promise<void> {
   const stale = await d.send(retry(of))
   if (!stale.ok) await d.land(retry(await d.job(of)))
 }
 
-/** Dependencies that end badly. */
+/** Cases of broken dependencies. */
 export const broken = area('broken dependencies', {
   ...Object.fromEntries(
-    Object.entries(badEnds).map(([how, end]) => [
+    Object.entries(badOutcomes).map(([how, end]) => [
       `a dependent is due at once when what it waits for is ${how}`,
       async (h) => {
         const d = first(h)
@@ -57,7 +57,7 @@ export const broken = area('broken dependencies', {
 
   'a chain whose last job is cancelled or removed has ended badly': async (h) => {
     const d = first(h)
-    for (const [how, end] of Object.entries(badEnds)) {
+    for (const [how, end] of Object.entries(badOutcomes)) {
       const head = await d.running(`head-${how}`)
       const parent = await d.add('parent', { after: [head], queue: 'parents' })
       const chain = { id: head.id, index: 1 }
@@ -154,7 +154,7 @@ export const broken = area('broken dependencies', {
 
   'a failed dependent cannot be retried by hand while what it waits for stands ended badly': async (h) => {
     const d = first(h)
-    for (const [how, end] of Object.entries(badEnds)) {
+    for (const [how, end] of Object.entries(badOutcomes)) {
       const good = await d.running(`good-${how}`)
       const child = await d.running(`child-${how}`)
       const parent = await d.add('parent', { after: [good, child], queue: 'parents' })

@@ -1,4 +1,4 @@
-// conformance/cases/cells.ts: versioned settings.
+// conformance/cases/cells.ts: cases on cells: versioned settings.
 import { must, same } from '../check.js'
 import { first, second } from '../driver.js'
 import { area } from '../harness.js'
@@ -10,7 +10,7 @@ import type { Cell, Details } from '../../store/store.js'
 /** Bytes of a large value in these cases. */
 const LARGE = 10_000
 
-/** A cell is written by whoever knows its version. */
+/** Cases of cells: a write needs the current version of its cell. */
 export const cells = area('cells', {
   'a cell is written, read and written again, its version going up by one': async (h) => {
     const d = first(h)
@@ -26,14 +26,14 @@ export const cells = area('cells', {
   'a write with another version is refused with what stands there': async (h) => {
     const d = first(h)
     await d.land(put('color', 'red', 0))
-    const standing = await d.cell('color')
+    const current = await d.cell('color')
     for (const version of [0, 2, 7]) {
       const verdict = await d.refuse('version', 'a cell is written by its version', put('color', 'blue', version))
-      same([verdict.id, verdict.cell], ['color', standing], 'the refusal carries the cell that stands there')
+      same([verdict.id, verdict.cell], ['color', current], 'the refusal carries the cell that stands there')
     }
     const verdict = await d.refuse('version', 'a cell that is not there has version 0', put('none', 1, 1))
     same([verdict.id, verdict.cell], ['none', undefined], 'the refusal carries no cell where there is none')
-    same(await d.cell('color'), standing, 'a refused write changes nothing')
+    same(await d.cell('color'), current, 'a refused write changes nothing')
   },
 
   'a cell is removed by a write without a value': async (h) => {
@@ -86,7 +86,7 @@ export const cells = area('cells', {
   'cells under a prefix are cut by bytes, and can be read on': async (h) => {
     const d = first(h)
     const large = 'x'.repeat(LARGE)
-    // Keys that languages, and the encodings of texts, sort in different ways.
+    // Keys whose order depends on the collation and on the text encoding.
     const keys = ['w:A', 'w:a', 'w:B', 'w:b', 'w:ä', 'w:z', 'w:_', 'w:-', 'w:\u{ffff}', 'w:\u{1f600}', 'w:10', 'w:9']
     for (const key of [...keys, 'other']) await d.land(put(key, large, 0))
     const sorted = (cells: readonly Cell[]): readonly string[] => cells.map(({ key }) => key).toSorted()

@@ -1,12 +1,12 @@
-// conformance/cases/claims.ts: what a worker asks for, and what a claim makes of a job.
+// conformance/cases/claims.ts: cases on which jobs a claim returns, and what it changes in them.
 import { has, must, present, same } from '../check.js'
 import { ask, first, ids, LEASE } from '../driver.js'
 import { area } from '../harness.js'
 import type { JobRecord } from '../../job/job.js'
 import { handBack, promote, snooze, stumble } from '../changes.js'
 
-/** A worker is given only what it handles, leased as it said. */
-export const asks = area('asks', {
+/** Cases of claims: a worker receives only jobs that it handles, with the lease that it asks for. */
+export const claims = area('asks', {
   'a claim makes the job active, leased to the worker by the clock of the store': async (h) => {
     const d = first(h)
     const added = await d.add('work', { data: { a: 1 } })
@@ -106,9 +106,9 @@ export const asks = area('asks', {
       const job = present(given, 'it is given to those who know its version')
       await d.land(again(job))
       await h.advance(1)
-      const standing = await d.job(job)
-      same(standing.version, 2, 'a job keeps its version')
-      if (standing.state === 'delayed') await d.land(promote(standing))
+      const current = await d.job(job)
+      same(current.version, 2, 'a job keeps its version')
+      if (current.state === 'delayed') await d.land(promote(current))
     }
   },
 

@@ -1,4 +1,4 @@
-// conformance/cases/dedup.ts: a dedup key is held by one job at a time, or for a window.
+// conformance/cases/dedup.ts: cases on dedup keys: one job holds a key at a time, or for a window.
 import type { JobRecord } from '../../job/job.js'
 import { has, must, present, same } from '../check.js'
 import { first, second } from '../driver.js'
@@ -15,19 +15,19 @@ const endings: Readonly<Record<string, (d: Driver, job: JobRecord) => Promise<un
   removed: (d, job) => d.land(remove(job)),
 }
 
-/** A key guards against a second job. */
+/** Cases of dedup keys. */
 export const dedup = area('dedup', {
   'a key that is taken refuses a second job with the standing one': async (h) => {
     const d = first(h)
-    const standing = await d.add('work', { dedup: key })
-    same(standing.dedup, key, 'a job carries its key')
+    const existing = await d.add('work', { dedup: key })
+    same(existing.dedup, key, 'a job carries its key')
     const verdict = await d.refuse(
       'duplicate',
       'a key is held by one job',
       insert('second', 'other', { queue: 'other', dedup: key }),
     )
-    same(verdict.id, standing.id, 'a refusal as duplicate names the standing job')
-    same(verdict.job, standing, 'a refusal as duplicate carries the standing job')
+    same(verdict.id, existing.id, 'a refusal as duplicate names the standing job')
+    same(verdict.job, existing, 'a refusal as duplicate carries the standing job')
     must(!(await d.exists('second')), 'a duplicate is not added')
     await d.add('work', { dedup: { key: 'report:43' } })
     await d.add('work')
@@ -111,10 +111,10 @@ export const dedup = area('dedup', {
     const d = first(h)
     const held = await d.running('work', { dedup: key })
     await d.land(cancel(held))
-    const standing = await d.add('work', { dedup: key })
+    const existing = await d.add('work', { dedup: key })
     const before = await d.job(held)
     const verdict = await d.refuse('duplicate', 'a key is held by one job', retry(before))
-    same(verdict.job, standing, 'a refused retry is told the standing job')
+    same(verdict.job, existing, 'a refused retry is told the standing job')
     same(await d.job(held), before, 'a refused retry changes nothing')
     await d.land(complete(await d.claimOne()))
     await d.land(retry(before))

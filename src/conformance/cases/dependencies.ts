@@ -1,10 +1,10 @@
-// conformance/cases/dependencies.ts: a dependent is released in the very commit that ends what it waits for.
+// conformance/cases/dependencies.ts: cases on dependencies: the commit that ends the last one also releases the dependent.
 import { has, must, present, same } from '../check.js'
 import { ask, first, ids, openEdge, second } from '../driver.js'
 import { area } from '../harness.js'
 import { cancel, complete, insert, remove, update } from '../changes.js'
 
-/** Dependencies that end well. */
+/** Cases of dependencies that complete. */
 export const dependencies = area('dependencies', {
   'a job with unfinished dependencies waits for them': async (h) => {
     const d = first(h)

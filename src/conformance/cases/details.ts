@@ -1,4 +1,4 @@
-// conformance/cases/details.ts: what lies beside jobs.
+// conformance/cases/details.ts: cases on `details`: edges, logs, steps and revoked leases.
 import { must, same } from '../check.js'
 import { LEASE, first, openEdge } from '../driver.js'
 import { area } from '../harness.js'
@@ -12,9 +12,9 @@ import type { DetailsQuery, JobDetails } from '../../store/store.js'
 /** Bytes of a large entry in these cases. */
 const LARGE = 10_000
 
-const empty = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [], steps: [], kin: false })
+const emptyDetails = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [], steps: [], kin: false })
 
-/** Edges, logs and revoked leases. */
+/** Cases of details. */
 export const details = area('details', {
   'leases that were revoked are listed by their worker until they are given up or over': async (h) => {
     const d = first(h)
@@ -79,7 +79,7 @@ export const details = area('details', {
     for (const part of parts) {
       const { jobs } = await h.store.details({ jobs: ['parent', 'child'], parts: [part] })
       const expected = whole.map((each) => ({
-        ...empty(each.id),
+        ...emptyDetails(each.id),
         ...(part === 'edges' && {
           edges: each.edges.map((edge) => ({ ...edge, result: undefined, error: undefined })),
         }),
@@ -154,24 +154,32 @@ export const details = area('details', {
     const d = first(h)
     await d.addMany(2, 'work')
     const { jobs, cells } = await h.store.details({ jobs: ['first-2', 'nobody', 'first-1'] })
-    same(jobs, [empty('first-2'), empty('nobody'), empty('first-1')], 'jobs are answered in the order asked for')
+    same(
+      jobs,
+      [emptyDetails('first-2'), emptyDetails('nobody'), emptyDetails('first-1')],
+      'jobs are answered in the order asked for',
+    )
     same(cells, [], 'cells are not told unless asked for')
     same(await h.store.details({}), { jobs: [], cells: [] }, 'nothing is answered with nothing')
   },
 
   'whether a job has others of its chain, or children, is told': async (h) => {
     const d = first(h)
-    const kin = async (...ids: string[]): Promise<readonly boolean[]> =>
+    const hasKin = async (...ids: string[]): Promise<readonly boolean[]> =>
       (await h.store.details({ jobs: ids })).jobs.map((each) => each.kin)
     const alone = await d.running('work', { id: 'alone' })
     await d.land(complete(alone))
     const head = await d.running('work', { id: 'head' })
-    same(await kin('alone', 'head'), [false, false], 'a chain of one has no kin')
+    same(await hasKin('alone', 'head'), [false, false], 'a chain of one has no kin')
     await d.land(complete(head, { continuation: insert('next', 'work', { chain: { id: 'head', index: 1 } }) }))
     await d.add('child', { id: 'child', parent: 'alone' })
-    same(await kin('head', 'next', 'alone', 'child'), [true, true, true, false], 'the chain and the children are kin')
+    same(
+      await hasKin('head', 'next', 'alone', 'child'),
+      [true, true, true, false],
+      'the chain and the children are kin',
+    )
     await d.land(remove((await h.store.get(['head']))[0]!))
-    same(await kin('next', 'head'), [false, false], 'those that were removed are no kin')
+    same(await hasKin('next', 'head'), [false, false], 'those that were removed are no kin')
   },
 
   'log lines are kept in order, with their time and attempt': async (h) => {
@@ -217,15 +225,15 @@ export const details = area('details', {
     const lines = (from: number, many: number): string[] => Array.from({ length: many }, (_, at) => `${from + at}`)
     await d.land(note(held, { logs: lines(1, LOGS_KEPT) }))
     same((await d.details(held)).logs.length, LOGS_KEPT, 'as many as are kept are kept')
-    const spoilt = await d.send([
+    const refused = await d.send([
       ...note(held, { logs: ['never'] }),
       { ...stumble(held, 0)[0]!, id: 'nobody' } as Change,
     ])
-    same(spoilt.ok, false, 'a group is refused')
+    same(refused.ok, false, 'a group is refused')
     const whole = (await d.details(held)).logs
     same([whole.length, whole[0]?.line, whole.at(-1)?.line], [LOGS_KEPT, '1', `${LOGS_KEPT}`], 'and drops nothing')
     await d.land(note(held, { logs: lines(LOGS_KEPT + 1, 5) }))
-    // Beside something else, which stores may write in another way.
+    // With progress as well: stores may write such a note by another path.
     await d.land(note(held, { progress: 1, logs: lines(LOGS_KEPT + 6, 2) }))
     const { logs } = await d.details(held)
     same(logs.length, LOGS_KEPT, 'no more are kept')

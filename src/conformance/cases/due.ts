@@ -1,17 +1,17 @@
-// conformance/cases/due.ts: one question for time.
+// conformance/cases/due.ts: cases on `due`: delays, dates, expired leases and retention.
 import type { JobRecord } from '../../job/job.js'
 import { perhapsDue, settle } from '../../job/lifecycle.js'
 import { has, must, present, same } from '../check.js'
 import { first, ids, LEASE } from '../driver.js'
 import { area } from '../harness.js'
-import { listening, typesOf } from '../listener.js'
+import { withListener, typesOf } from '../listener.js'
 import { headerOf } from '../../job/record.js'
 import { BOOM, cancel, complete, fail, insert, note, snooze, stumble, update } from '../changes.js'
 import type { JobOptions } from '../changes.js'
 
 const MILL = { queues: ['mill'], except: [], limit: 100 }
 
-/** `due` tells what wants attention, and when to look again. */
+/** Cases of `due`, which returns the due jobs and the time of the next one. */
 export const due = area('due', {
   'nothing is due in an empty store': async (h) => {
     const { jobs, next } = await h.store.due(MILL)
@@ -70,10 +70,10 @@ export const due = area('due', {
       await d.land([perhapsDue(insert(id, 'work', { ...options, run: { at } }))])
       return d.job(id)
     }
-    const gone = { state: 'waiting', runAt: undefined, dueAt: undefined } as const
-    has(await add(now), gone, 'a date that has come delays nothing')
-    has(await add(now - 5_000, { group: 'ann' }), gone, 'nor does it in a group')
-    has(await add(now - 5_000, { lifo: true, priority: 2 }), gone, 'nor with a place of its own')
+    const notDelayed = { state: 'waiting', runAt: undefined, dueAt: undefined } as const
+    has(await add(now), notDelayed, 'a date that has come delays nothing')
+    has(await add(now - 5_000, { group: 'ann' }), notDelayed, 'nor does it in a group')
+    has(await add(now - 5_000, { lifo: true, priority: 2 }), notDelayed, 'nor with a place of its own')
     const ahead = now + 3_600_000
     has(await add(ahead), { state: 'delayed', runAt: ahead, dueAt: ahead }, 'one that is ahead does')
     same(ids(await d.claim(5)).length, 3, 'those that wait are claimed at once')
@@ -84,7 +84,7 @@ export const due = area('due', {
     const { now } = await d.commit({})
     const ahead = now + 3_600_000
     const delayed = { state: 'delayed', runAt: ahead, dueAt: ahead } as const
-    const gone = { state: 'waiting', runAt: undefined, dueAt: undefined } as const
+    const notDelayed = { state: 'waiting', runAt: undefined, dueAt: undefined } as const
     const [early, late] = [await d.add('work', { run: { in: 60_000 } }), await d.add('work')]
     const [own, turn] = [
       await d.add('work', { lifo: true }),
@@ -96,7 +96,7 @@ export const due = area('due', {
     }
     for (const job of [early, turn, own, late]) {
       await d.land(update(await d.job(job), { run: { at: now } }))
-      has(await d.job(job), gone, 'one that has come does not')
+      has(await d.job(job), notDelayed, 'one that has come does not')
     }
     await d.land(update(await d.job(early), { run: { at: now - 5_000 } }))
     same(ids(await d.claim(4)), ids([own, early, late, turn]), 'those that wait are claimed, and keep their places')
@@ -104,14 +104,18 @@ export const due = area('due', {
       const held = await d.job(job)
       const at = job === own ? ahead : now
       await d.land(settle(held, { kind: 'snoozed', for: { at } }))
-      has(await d.job(job), { ...(job === own ? delayed : gone), attempt: 0 }, 'so it is with one that is put back')
+      has(
+        await d.job(job),
+        { ...(job === own ? delayed : notDelayed), attempt: 0 },
+        'so it is with one that is put back',
+      )
     }
     same(ids(await d.claim(4)), ids([early, late]), 'which is claimed at once')
   },
 
   'a job that runs again without a delay waits behind all others': async (h) => {
     const d = first(h)
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       const held = [await d.running('work', { id: 'retried' }), await d.running('work', { id: 'snoozed' })]
       await d.add('work', { id: 'other' })
       await d.land(stumble(held[0]!, 0))
@@ -238,9 +242,9 @@ export const due = area('due', {
     const later = await d.add('work', { run: { in: 20_000 } })
     await d.add('work', { run: { in: 30_000 } })
     await h.advance(1_000)
-    const answer = await h.store.due(MILL)
-    same([answer.jobs.length, answer.next], [1, later.runAt], 'what is due now is not what comes next')
-    must(answer.now >= later.createdAt + 1_000, 'the time of the store is told')
+    const reply = await h.store.due(MILL)
+    same([reply.jobs.length, reply.next], [1, later.runAt], 'what is due now is not what comes next')
+    must(reply.now >= later.createdAt + 1_000, 'the time of the store is told')
     await d.upkeep()
     await d.land(cancel(later))
     same((await h.store.due(MILL)).next, later.createdAt + 30_000, 'a cancelled job comes no more')

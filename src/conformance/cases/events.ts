@@ -1,17 +1,17 @@
-// conformance/cases/events.ts: events are told once each, in order, after the commit that made them true.
+// conformance/cases/events.ts: cases on events: each is delivered once, in order, after its commit.
 import { must, present, same } from '../check.js'
 import { first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
-import { Listener, listening, onceEach, typesOf } from '../listener.js'
+import { Listener, withListener, onceEach, typesOf } from '../listener.js'
 import { BOOM, cancel, complete, doom, fail, insert, note, promote, put, remove, snooze, stumble } from '../changes.js'
 
 const EVENTS = { events: true }
 
-/** The stream of what commits made true. */
+/** Cases of events. */
 export const events = area('events', {
   'a life is told in order, each event once': async (h) => {
     const d = first(h)
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       const job = await d.add('work', { run: { in: 1_000 } })
       await d.land(promote(job))
       await d.land(note(await d.claimOne(), { progress: 50 }))
@@ -33,7 +33,7 @@ export const events = area('events', {
 
   'an event says what happened, to which job, and when': async (h) => {
     const d = first(h)
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       const [good, bad] = [await d.add('good'), await d.add('bad', { queue: 'other', run: { in: 5_000 } })]
       const claim = await d.commit({
         asks: [{ worker: 'w', queues: ['mill'], handles: [{ name: 'good', lease: LEASE }], want: 1, ahead: 0 }],
@@ -47,29 +47,31 @@ export const events = area('events', {
       await d.land(promote(bad))
       await d.land(fail(await d.claimOne({ queues: ['other'] })))
       const events = await listener.heard(d)
-      const told = (id: string, type: string) =>
+      const eventOf = (id: string, type: string) =>
         present(
           events.find((event) => event.id === id && event.type === type),
           `the event ${type} of ${id} is told`,
         )
-      const delayed = told(bad.id, 'delayed')
+      const delayed = eventOf(bad.id, 'delayed')
       same([delayed.queue, delayed.name, delayed.runAt], ['other', 'bad', bad.runAt], '`delayed` says until when')
       same(delayed.at, bad.createdAt, 'an event is dated by its commit')
-      const active = told(good.id, 'active')
+      const active = eventOf(good.id, 'active')
       same([active.worker, active.attempt, active.at], ['w', 1, claim.now], '`active` says who runs which attempt')
-      same(told(good.id, 'progress').progress, '{"half":true}', '`progress` says how far')
-      same(told(good.id, 'retrying').error?.message, BOOM.message, '`retrying` says what went wrong')
-      const completed = told(good.id, 'completed')
+      same(eventOf(good.id, 'progress').progress, '{"half":true}', '`progress` says how far')
+      same(eventOf(good.id, 'retrying').error?.message, BOOM.message, '`retrying` says what went wrong')
+      const completed = eventOf(good.id, 'completed')
       same([completed.result, completed.at], ['[1]', done.now], '`completed` carries the result')
-      same(told(bad.id, 'failed').error?.code, BOOM.code, '`failed` carries the error')
-      const attempts = [told(good.id, 'retrying'), completed, told(bad.id, 'failed')].map(({ attempt }) => attempt)
+      same(eventOf(bad.id, 'failed').error?.code, BOOM.code, '`failed` carries the error')
+      const attempts = [eventOf(good.id, 'retrying'), completed, eventOf(bad.id, 'failed')].map(
+        ({ attempt }) => attempt,
+      )
       same(attempts, [1, 2, 1], 'the end of an attempt says which it was')
     })
   },
 
   'a claim that takes the last waiting job of a queue says so, once': async (h) => {
     const d = first(h)
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       await d.addMany(3, 'work')
       await d.claim(2)
       await listener.heard(d)
@@ -86,7 +88,7 @@ export const events = area('events', {
 
   'the events of a cell are told as they were sent': async (h) => {
     const d = first(h)
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       await d.land(put('pause:mill', { all: true, names: [] }, 0, [{ type: 'paused', queue: 'mill' }]))
       await d.land(put('pause:mill', { all: false, names: [] }, 1, [{ type: 'resumed', queue: 'mill', name: 'work' }]))
       await d.send([put('pause:mill', 0, 0, [{ type: 'paused', queue: 'mill' }])])
@@ -102,7 +104,7 @@ export const events = area('events', {
   'a dependent that is released or broken is told of': async (h) => {
     const d = first(h)
     const [good, bad] = [await d.running('good'), await d.running('bad')]
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       const [released, broken] = [await d.add('r', { after: [good] }), await d.add('b', { after: [bad] })]
       await d.commit({ groups: [complete(good), fail(bad)] })
       await d.upkeep()
@@ -114,7 +116,7 @@ export const events = area('events', {
 
   'a refused group tells nothing, and its neighbours are told': async (h) => {
     const d = first(h)
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       await d.commit({ groups: [[insert('a', 'work')], [insert('b', 'work'), doom()], [insert('c', 'work')]] })
       const events = await listener.heard(d)
       same(
@@ -127,22 +129,22 @@ export const events = area('events', {
 
   'events come after the commit that made them true': async (h) => {
     const d = first(h)
-    let inside = false
-    const looks: Promise<boolean>[] = []
+    let committing = false
+    const reads: Promise<boolean>[] = []
     const listener = new Listener(h.store, EVENTS, ({ events }) => {
-      must(!inside, 'a listener never runs inside a commit')
-      for (const { id } of events.filter((event) => event.type === 'waiting')) looks.push(d.exists(id))
+      must(!committing, 'a listener never runs inside a commit')
+      for (const { id } of events.filter((event) => event.type === 'waiting')) reads.push(d.exists(id))
     })
     try {
       for (let round = 0; round < 10; round++) {
-        inside = true
+        committing = true
         const sent = d.add('work')
-        inside = false
+        committing = false
         await sent
       }
       await listener.heard(d)
       same(
-        await Promise.all(looks),
+        await Promise.all(reads),
         Array.from({ length: 10 }, () => true),
         'what is told can be read',
       )
@@ -154,7 +156,7 @@ export const events = area('events', {
   'a commit sent after watching began is told': async (h) => {
     const d = first(h)
     await d.add('before')
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       const job = await d.add('after')
       await listener.heard(d)
       same(
@@ -175,7 +177,7 @@ export const events = area('events', {
     await h.advance(5 * 60_000)
     await d.addMany(4, 'work')
     await d.claim(2)
-    await listening(h.store, { events: true, from: cursor }, async (resumed) => {
+    await withListener(h.store, { events: true, from: cursor }, async (resumed) => {
       await d.add('last')
       const events = await resumed.heard(d)
       const missed = [...[4, 5, 6, 7, 8, 9].map((n) => `first-${n}`), 'first-1', 'first-2', 'first-10']
@@ -203,7 +205,7 @@ export const events = area('events', {
     const { cursor } = present(old, 'an event')
     for (let added = 0; added < ring + 200; added += 200) await d.addMany(200, 'work')
     listener.stop()
-    await listening(h.store, { events: true, from: cursor }, async (resumed) => {
+    await withListener(h.store, { events: true, from: cursor }, async (resumed) => {
       await resumed.heard(d)
       same(resumed.notices[0]?.gap, true, 'whoever comes too late is told that events are missing')
       onceEach(resumed.all)
@@ -221,12 +223,12 @@ export const events = area('events', {
     for (let n = 0; n < 12; n++) await d.land(note(job, { progress: { n, text } }))
     const recent = present((await listener.heard(d)).at(-3), 'twelve events').cursor
     listener.stop()
-    await listening(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
+    await withListener(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
       await resumed.heard(d)
       same(resumed.notices[0]?.gap, true, 'what is beyond the bound is dropped, and whoever resumes is told so')
       must(resumed.events.length < 9, 'no more is held than the bound allows')
     })
-    await listening(h.store, { events: true, from: recent }, async (resumed) => {
+    await withListener(h.store, { events: true, from: recent }, async (resumed) => {
       const events = await resumed.heard(d)
       must(!resumed.notices.some(({ gap }) => gap) && events.length === 2, 'what is within the bound is held')
     })
@@ -241,7 +243,7 @@ export const events = area('events', {
     for (let n = 0; n < 12; n++) await d.land(note(job, { progress: { n, text } }))
     await listener.heard(d)
     listener.stop()
-    await listening(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
+    await withListener(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
       await resumed.heard(d)
       same(resumed.all.slice(0, listener.all.length - 1), listener.all.slice(1), 'everything is told, in order')
       for (const { events } of resumed.notices) {
@@ -252,7 +254,7 @@ export const events = area('events', {
 
   'a cancelled job is told with the reason of its cancellation, and with no other error': async (h) => {
     const d = first(h)
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       const [running, waiting] = [await d.running('work'), await d.add('work')]
       await d.land(cancel(running, 'while it ran'))
       await d.land(cancel(waiting, 'before it ran'))
@@ -260,15 +262,15 @@ export const events = area('events', {
       await d.land(stumble(failed, 1_000))
       await d.land(cancel(await d.job(failed)))
       const events = await listener.heard(d)
-      const told = events.filter(({ type }) => type === 'cancelled').map(({ error }) => error?.message)
-      same(told, ['while it ran', 'before it ran', undefined], 'the event says why, if anybody did')
+      const reasons = events.filter(({ type }) => type === 'cancelled').map(({ error }) => error?.message)
+      same(reasons, ['while it ran', 'before it ran', undefined], 'the event says why, if anybody did')
     })
   },
 
   'every watcher is told everything': async (h) => {
     const d = first(h)
-    await listening(h.store, EVENTS, (one) =>
-      listening(h.store, EVENTS, async (two) => {
+    await withListener(h.store, EVENTS, (one) =>
+      withListener(h.store, EVENTS, async (two) => {
         await d.land(complete(await d.running('work')))
         await d.land(cancel(await d.add('work')))
         const events = await one.heard(d)
@@ -282,7 +284,7 @@ export const events = area('events', {
   'commits through another handle are told': async (h) => {
     const d = first(h)
     const other = await second(h)
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       await listener.heard(d)
       await other.land(snooze(await other.running('work'), 1_000))
       await listener.heard(other)
@@ -293,7 +295,7 @@ export const events = area('events', {
   'commits of many handles at once are told in one order, without gaps': async (h) => {
     const d = first(h)
     const other = await second(h)
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       await listener.heard(d)
       const work = async (by: typeof d): Promise<void> => {
         for (let round = 0; round < 25; round++) await by.add('work')
@@ -301,9 +303,9 @@ export const events = area('events', {
       await Promise.all([work(d), work(other)])
       await listener.heard(other)
       await listener.heard(d)
-      const told = listener.events.map(({ id }) => id)
+      const received = listener.events.map(({ id }) => id)
       for (const writer of ['first', 'second']) {
-        const mine = told.filter((id) => id.startsWith(writer))
+        const mine = received.filter((id) => id.startsWith(writer))
         same(
           mine,
           Array.from({ length: 25 }, (_, i) => `${writer}-${i + 1}`),
@@ -311,7 +313,7 @@ export const events = area('events', {
         )
       }
       const half = present(listener.events[24], 'fifty events').cursor
-      await listening(h.store, { events: true, from: half }, async (resumed) => {
+      await withListener(h.store, { events: true, from: half }, async (resumed) => {
         await resumed.heard(d)
         same(resumed.events, listener.events.slice(25), 'every watcher is told in the same order')
       })
@@ -321,15 +323,15 @@ export const events = area('events', {
   'nothing is told after a watcher was stopped': async (h) => {
     const d = first(h)
     const stopped = new Listener(h.store, EVENTS)
-    await listening(h.store, EVENTS, async (listener) => {
+    await withListener(h.store, EVENTS, async (listener) => {
       await stopped.heard(d)
       await d.add('work')
       stopped.stop()
       stopped.stop()
-      const told = stopped.notices.length
+      const count = stopped.notices.length
       await d.add('work')
       await listener.heard(d)
-      same(stopped.notices.length, told, 'a watcher that was stopped is told nothing')
+      same(stopped.notices.length, count, 'a watcher that was stopped is told nothing')
     })
   },
 
@@ -339,7 +341,7 @@ export const events = area('events', {
       throw new Error('a listener may throw')
     })
     try {
-      await listening(h.store, EVENTS, async (listener) => {
+      await withListener(h.store, EVENTS, async (listener) => {
         await d.addMany(3, 'work')
         same((await listener.heard(d)).length, 3, 'the other watchers are told')
         await d.add('work')

@@ -1,4 +1,4 @@
-// conformance/cases/fences.ts: a worker that lost its lease is refused, on every path.
+// conformance/cases/fences.ts: cases on fences: a worker that lost its lease is refused on every path.
 import type { Change } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import { cancelReason, due } from '../../job/lifecycle.js'
@@ -24,7 +24,7 @@ import {
   update,
 } from '../changes.js'
 
-/** Every way to change a running job, by what it is called in a sentence. */
+/** Every change of a running job, by its phrase in the title of the case. */
 const paths: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
   'completed by': (job) => complete(job, { result: 'late' }),
   'failed by': (job) => fail(job),
@@ -38,8 +38,8 @@ const paths: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
   'given new data for': (job) => update(job, { data: '"late"' }),
 }
 
-/** A job whose lease was lost by one worker and taken by another: what the first one still believes. */
-async function lost(d: Driver, h: Harness): Promise<JobRecord> {
+/** Makes one worker lose a lease that another claims. Returns the stale record of the first worker. */
+async function loseLease(d: Driver, h: Harness): Promise<JobRecord> {
   const held = await d.running('work', { attempts: 5 })
   await h.advance(LEASE)
   await d.upkeep()
@@ -58,26 +58,26 @@ async function refusedAndUnchanged(d: Driver, id: string, changes: readonly Chan
   same((await d.details(id)).logs, logs, 'a refused change adds no log lines')
 }
 
-const byPath = Object.fromEntries(
+const staleHolderCases = Object.fromEntries(
   Object.entries(paths).map(([how, make]) => [
     `a job cannot be ${how} a worker that lost its lease to another`,
     async (h: Harness) => {
       const d = first(h)
-      const held = await lost(d, h)
+      const held = await loseLease(d, h)
       await refusedAndUnchanged(d, held.id, make(held), how)
     },
   ]),
 )
 
-const byWaiting: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
+const delayedPaths: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
   'cancelled with': (job) => cancel(job),
   'removed with': (job) => remove(job),
   'promoted with': (job) => promote(job),
   'changed with': (job) => update(job, { priority: 7 }),
 }
 
-const standing = Object.fromEntries(
-  Object.entries(byWaiting).map(([how, make]) => [
+const delayedCases = Object.fromEntries(
+  Object.entries(delayedPaths).map(([how, make]) => [
     `a delayed job cannot be ${how} a fence from before it was changed`,
     async (h: Harness) => {
       const d = first(h)
@@ -88,10 +88,10 @@ const standing = Object.fromEntries(
   ]),
 )
 
-/** A fence stops whoever was overtaken. */
+/** Cases of fences: a change that was decided on an older fence is refused. */
 export const fences = area('fences', {
-  ...byPath,
-  ...standing,
+  ...staleHolderCases,
+  ...delayedCases,
 
   'a retry by hand with an old fence is refused': async (h) => {
     const d = first(h)
@@ -244,7 +244,7 @@ export const fences = area('fences', {
 
   'a renewal with an old fence is refused and changes nothing': async (h) => {
     const d = first(h)
-    const held = await lost(d, h)
+    const held = await loseLease(d, h)
     const before = await d.job(held)
     const verdict = await d.renew(held, 90_000)
     must(!verdict.ok, 'a worker that lost its lease cannot renew it')
@@ -259,18 +259,18 @@ export const fences = area('fences', {
     for (const job of jobs) await d.land(note(job, { progress: 1, memo: '{}' }))
     await d.land(cancel(jobs[0]!, 'too late'))
     await d.land(complete(jobs[1]!, { result: 'much' }))
-    const standing = await Promise.all(jobs.map((job) => d.job(job)))
+    const current = await Promise.all(jobs.map((job) => d.job(job)))
     const { groups, renewals } = await d.commit({
       groups: jobs.map((job) => complete(job)),
       renewals: jobs.map(({ id, fence }) => ({ id, fence, lease: LEASE, started: false })),
     })
-    for (const [at, record] of standing.entries()) {
+    for (const [at, record] of current.entries()) {
       for (const verdict of [groups[at]!, renewals[at]!]) {
         must(!verdict.ok && verdict.why === 'fence', 'a job that was moved is refused to its last holder')
         same(verdict.job, movedJob(record), 'a refusal for a fence carries the header alone')
       }
     }
-    same(cancelReason(movedJob(standing[0]!).error), 'too late', 'the reason is told')
+    same(cancelReason(movedJob(current[0]!).error), 'too late', 'the reason is told')
   },
 
   'a refused renewal does not touch its neighbours': async (h) => {

@@ -1,4 +1,4 @@
-// conformance/cases/find.ts: finding jobs by what they are, page by page.
+// conformance/cases/find.ts: cases on `find` and `get`: queries, order and pages.
 import type { JobRecord } from '../../job/job.js'
 import { must, same } from '../check.js'
 import { first, ids } from '../driver.js'
@@ -11,7 +11,7 @@ async function found(store: Store, query: Query): Promise<readonly string[]> {
   return ids((await store.find(query)).items)
 }
 
-/** Reads all pages; `between` runs after each. */
+/** Reads all pages; `between` runs after each page but the last. */
 async function pages(
   store: Store,
   query: Query,
@@ -20,10 +20,10 @@ async function pages(
   const seen: string[] = []
   let cursor: string | undefined
   for (let page = 0; page < 100; page++) {
-    const answer = await store.find({ ...query, ...(cursor !== undefined && { cursor }) })
-    must(answer.items.length <= (query.limit ?? 100), 'a page holds no more than asked for')
-    seen.push(...ids(answer.items))
-    cursor = answer.cursor
+    const result = await store.find({ ...query, ...(cursor !== undefined && { cursor }) })
+    must(result.items.length <= (query.limit ?? 100), 'a page holds no more than asked for')
+    seen.push(...ids(result.items))
+    cursor = result.cursor
     if (cursor === undefined) return seen
     await between(page)
   }
@@ -31,7 +31,7 @@ async function pages(
   return seen
 }
 
-/** One job in each state, its id the state. */
+/** Adds one job in each state; its id is the state. */
 async function oneOfEach(d: Driver): Promise<void> {
   await d.land(complete(await d.running('a', { id: 'completed' })))
   await d.land(fail(await d.running('b', { id: 'failed' })))
@@ -46,7 +46,7 @@ async function oneOfEach(d: Driver): Promise<void> {
 /** Bytes of a large job in these cases. */
 const LARGE = 10_000
 
-/** Jobs are found in the order of their insertion. */
+/** Cases of `find` and `get`. */
 export const find = area('find', {
   'a page is cut by its bytes, and goes on from its cursor': async (h) => {
     const d = first(h)
@@ -86,14 +86,14 @@ export const find = area('find', {
     const data = 'x'.repeat(1_000_000)
     const known = Array.from({ length: 20 }, (_, at) => `job-${at}`)
     for (const id of known) await d.add('work', { id, data })
-    const answer = await h.store.get(['nobody', ...known, 'job-3'])
+    const result = await h.store.get(['nobody', ...known, 'job-3'])
     same(
-      answer.map((job) => job?.id),
+      result.map((job) => job?.id),
       [undefined, ...known, 'job-3'],
       'jobs are answered in the order asked for, however large they are',
     )
     must(
-      answer.every((job) => job === undefined || job.data?.length === data.length + 2),
+      result.every((job) => job === undefined || job.data?.length === data.length + 2),
       'each with its data',
     )
   },
@@ -170,7 +170,7 @@ export const find = area('find', {
         }),
       )
     }
-    // One name has far more than the others between two places of theirs.
+    // Between two jobs of the other names, one name has many more than fit on a page.
     jobs.push(...(await d.addMany(40, 'name-3')), await d.add('name-1'), await d.add('name-2'))
     const queries: readonly Query[] = [
       {},
@@ -223,9 +223,9 @@ export const find = area('find', {
   'get answers in the order asked for, with gaps where there is nothing': async (h) => {
     const d = first(h)
     await d.addMany(3, 'work')
-    const answer = await h.store.get(['first-3', 'nobody', 'first-1', 'first-3'])
+    const result = await h.store.get(['first-3', 'nobody', 'first-1', 'first-3'])
     same(
-      answer.map((job) => job?.id),
+      result.map((job) => job?.id),
       ['first-3', undefined, 'first-1', 'first-3'],
       'get answers in the order asked for',
     )

@@ -1,4 +1,4 @@
-// conformance/cases/groups.ts: groups take turns, and each can be bounded; none holds back another.
+// conformance/cases/groups.ts: cases on groups of jobs: fair order, limits and backlogs. No group holds back another.
 import type { JobRecord } from '../../job/job.js'
 import { has, present, same } from '../check.js'
 import { ask, first, ids, LEASE, renewal, second } from '../driver.js'
@@ -6,22 +6,22 @@ import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
 import { cancel, complete, handBack, insert, promote, remove, retry, stumble, update } from '../changes.js'
 
-/** Adds so many jobs for a group in one batch. */
+/** Adds `count` jobs of a group in one batch. */
 function addFor(d: Driver, group: string, count: number, more: object = {}): Promise<readonly JobRecord[]> {
   return d.addMany(count, 'work', { group, ...more })
 }
 
-/** How many of some turns are a group's. */
+/** How many of the turns belong to a group. */
 function shareOf(given: string, group: string): number {
   return given.split('').filter((each) => each === group).length
 }
 
-/** Whose jobs a claim gives, in order, as one word. */
+/** Claims jobs, and returns the letters of their groups in order, as one word. */
 async function turns(d: Driver, want: number, more: object = {}): Promise<string> {
   return (await d.claim(want, more)).map(({ group }) => group ?? '-').join('')
 }
 
-/** The places of jobs with a group. */
+/** Cases of groups. */
 export const groups = area('groups', {
   'a job keeps its group, and is found by it': async (h) => {
     const d = first(h)

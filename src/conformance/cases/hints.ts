@@ -1,35 +1,35 @@
-// conformance/cases/hints.ts: wake-ups and revocations, told beside the events.
+// conformance/cases/hints.ts: cases on hints: work, due times and revoked leases.
 import type { Change, Move } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import { cancelReason } from '../../job/lifecycle.js'
 import { must, present, same } from '../check.js'
 import { first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
-import { Listener, listening } from '../listener.js'
+import { Listener, withListener } from '../listener.js'
 import { cellKey } from '../../store/settings.js'
 import { cancel, complete, doom, fail, put, remove, stumble, update } from '../changes.js'
 import type { Revoked } from '../../store/store.js'
 
-function unheld(change: Move): Move {
+function withoutLease(change: Move): Move {
   return { ...change, held: false }
 }
 
-/** Ends a job for its holder, as somebody else. */
+/** Completes a job without its lease. */
 function completeElsewhere(job: JobRecord): readonly Change[] {
-  return complete(job).map((change) => (change.kind === 'move' ? unheld(change) : change))
+  return complete(job).map((change) => (change.kind === 'move' ? withoutLease(change) : change))
 }
 
-const takings: Readonly<Record<Exclude<Revoked['reason'], 'lease-lost'>, (job: JobRecord) => readonly Change[]>> = {
+const revocations: Readonly<Record<Exclude<Revoked['reason'], 'lease-lost'>, (job: JobRecord) => readonly Change[]>> = {
   cancelled: cancel,
   removed: remove,
   'completed-elsewhere': completeElsewhere,
 }
 
-/** What workers are woken by. */
+/** Cases of hints, which wake workers. */
 export const hints = area('hints', {
   'work that can be claimed is announced by its queue': async (h) => {
     const d = first(h)
-    await listening(h.store, {}, async (listener) => {
+    await withListener(h.store, {}, async (listener) => {
       await d.add('work')
       await listener.until(() => listener.work.has('mill'), 'an added job is announced')
       await d.add('work', { queue: 'other' })
@@ -43,7 +43,7 @@ export const hints = area('hints', {
     await d.add('parent', { after: [child], queue: 'released' })
     const stalling = await d.running('stalls', { queue: 'reaped' })
     await d.add('delayed', { run: { in: LEASE }, queue: 'delayed' })
-    await listening(h.store, {}, async (listener) => {
+    await withListener(h.store, {}, async (listener) => {
       await d.land(complete(child))
       await listener.until(() => listener.work.has('released'), 'a released job is announced')
       await h.advance(LEASE)
@@ -62,7 +62,7 @@ export const hints = area('hints', {
     const d = first(h)
     await d.land(put(cellKey.pause('mill'), { all: true, names: [] }, 0))
     await d.add('work')
-    await listening(h.store, {}, async (listener) => {
+    await withListener(h.store, {}, async (listener) => {
       await d.land(put(cellKey.pause('mill'), { all: false, names: [] }, 1))
       await listener.until(() => listener.work.has('mill'), 'a pause that is lifted announces what it held back')
     })
@@ -74,7 +74,7 @@ export const hints = area('hints', {
     await d.addMany(5, 'work')
     let held = await d.claimOne()
     const woken = async (by: () => Promise<unknown>, duty: string): Promise<void> => {
-      await listening(h.store, {}, async (listener) => {
+      await withListener(h.store, {}, async (listener) => {
         await by()
         await listener.until(() => listener.work.has('mill'), duty)
       })
@@ -94,40 +94,40 @@ export const hints = area('hints', {
 
   'a time sooner than may be known is announced': async (h) => {
     const d = first(h)
-    await listening(h.store, {}, async (listener) => {
-      const told = (queue: string, at: number | undefined): boolean =>
+    await withListener(h.store, {}, async (listener) => {
+      const announced = (queue: string, at: number | undefined): boolean =>
         listener.notices.some((notice) => notice.due.some((due) => due.queue === queue && due.at === at))
       const delayed = await d.add('work', { run: { in: 60_000 } })
-      await listener.until(() => told('mill', delayed.runAt), 'a new delay is announced')
+      await listener.until(() => announced('mill', delayed.runAt), 'a new delay is announced')
       const held = await d.running('work', { queue: 'other' })
       await d.land(stumble(held, 5_000))
       const retrying = await d.job(held)
-      await listener.until(() => told('other', retrying.runAt), 'a backoff is announced')
+      await listener.until(() => announced('other', retrying.runAt), 'a backoff is announced')
       await d.land(update(delayed, { run: { in: 1_000 } }))
       const sooner = await d.job(delayed)
-      await listener.until(() => told('mill', sooner.runAt), 'a date that was moved is announced')
+      await listener.until(() => announced('mill', sooner.runAt), 'a date that was moved is announced')
       const child = await d.running('child')
       const parent = await d.add('parent', { after: [child], queue: 'parents' })
       await d.land(fail(child))
       const broken = await d.job(parent)
-      await listener.until(() => told('parents', broken.dueAt), 'a job that broke is announced')
+      await listener.until(() => announced('parents', broken.dueAt), 'a job that broke is announced')
     })
   },
 
   ...Object.fromEntries(
-    Object.entries(takings).map(([reason, take]) => [
+    Object.entries(revocations).map(([reason, revoke]) => [
       `a holder is told that its lease was taken away: ${reason}`,
       async (h) => {
         const d = first(h)
         const other = await second(h)
-        await listening(h.store, {}, async (listener) => {
+        await withListener(h.store, {}, async (listener) => {
           const held = await d.running('work')
           await listener.until(() => listener.work.has('mill'), 'a watcher of hints is told of work')
-          await other.land(take(await other.job(held)))
+          await other.land(revoke(await other.job(held)))
           await listener.until(() => listener.revoked.length > 0, 'a lease that was taken away is announced')
           const revoked = { id: held.id, fence: held.fence, worker: 'miller', reason: reason as Revoked['reason'] }
           same(
-            listener.revoked.map((told) => ({ ...told })),
+            listener.revoked.map((revocation) => ({ ...revocation })),
             [revoked],
             'a revocation says whose lease, and why',
           )
@@ -139,13 +139,17 @@ export const hints = area('hints', {
   'a holder whose job was cancelled for a reason is told the reason': async (h) => {
     const d = first(h)
     const other = await second(h)
-    await listening(h.store, {}, async (listener) => {
+    await withListener(h.store, {}, async (listener) => {
       const held = await d.running('work')
       await listener.until(() => listener.work.has('mill'), 'a watcher of hints is told of work')
       await other.land(cancel(await other.job(held), 'withdrawn, "at last" ☃'))
       await listener.until(() => listener.revoked.length > 0, 'a lease that was taken away is announced')
-      const [told] = listener.revoked
-      same([told?.reason, told?.cancelReason], ['cancelled', 'withdrawn, "at last" ☃'], 'the reason goes with it')
+      const [revocation] = listener.revoked
+      same(
+        [revocation?.reason, revocation?.cancelReason],
+        ['cancelled', 'withdrawn, "at last" ☃'],
+        'the reason goes with it',
+      )
       same(cancelReason((await d.job(held)).error), 'withdrawn, "at last" ☃', 'and is kept with the job')
     })
   },
@@ -155,8 +159,8 @@ export const hints = area('hints', {
     const other = await second(h)
     await d.addMany(200, 'work')
     const held = await d.claim(200)
-    await listening(h.store, {}, async (listener) => {
-      await d.commit({}) // from here on it is known to watch
+    await withListener(h.store, {}, async (listener) => {
+      await d.commit({}) // from here on every handle knows that there is a watcher
       await other.commit({ groups: held.map((job) => cancel(job)) })
       await listener.until(
         () => listener.revoked.length === held.length || listener.notices.some(({ missed }) => missed === true),
@@ -167,14 +171,14 @@ export const hints = area('hints', {
 
   'a holder whose lease ran out is told that it was lost': async (h) => {
     const d = first(h)
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       const held = await d.running('work')
       await h.advance(LEASE)
       await d.upkeep()
       await listener.until(() => listener.revoked.length > 0, 'a lease that was lost is announced')
       const revoked = { id: held.id, fence: held.fence, worker: 'miller', reason: 'lease-lost' as const }
       same(
-        listener.revoked.map((told) => ({ ...told })),
+        listener.revoked.map((revocation) => ({ ...revocation })),
         [revoked],
         'a revocation says whose lease, and why',
       )
@@ -183,7 +187,7 @@ export const hints = area('hints', {
 
   'a holder is told nothing of what it did itself': async (h) => {
     const d = first(h)
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       await d.land(complete(await d.running('a')))
       await d.land(fail(await d.running('b')))
       await d.land(stumble(await d.running('c'), 1_000))
@@ -195,7 +199,7 @@ export const hints = area('hints', {
 
   'a refused group revokes nothing': async (h) => {
     const d = first(h)
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       const held = await d.running('work')
       await d.refuse('missing', 'a group with one impossible change is refused', cancel(held), doom())
       await d.refuse('missing', 'a group with one impossible change is refused', remove(held), doom())
@@ -206,8 +210,8 @@ export const hints = area('hints', {
 
   'watchers of hints alone get no events': async (h) => {
     const d = first(h)
-    await listening(h.store, {}, (hints) =>
-      listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, {}, (hints) =>
+      withListener(h.store, { events: true }, async (listener) => {
         await d.land(complete(await d.running('work')))
         await listener.heard(d)
         await d.add('work', { queue: 'last' })
@@ -227,7 +231,7 @@ export const hints = area('hints', {
       throw new Error('a listener may throw')
     })
     try {
-      await listening(h.store, {}, async (listener) => {
+      await withListener(h.store, {}, async (listener) => {
         const job = present(await d.add('work'), 'a job')
         await listener.until(() => listener.work.has(job.queue), 'the other watchers are told')
       })

@@ -1,12 +1,12 @@
-// conformance/cases/limits.ts: limits count leases, exactly, whoever claims.
+// conformance/cases/limits.ts: cases on concurrency limits, which count leases exactly, over all handles.
 import type { JobRecord } from '../../job/job.js'
 import { present, same } from '../check.js'
 import { ask, first, ids, LEASE, renewal, second } from '../driver.js'
 import { area } from '../harness.js'
 import { cancel, complete, doom, fail, handBack, remove, retry, snooze, stumble } from '../changes.js'
 
-/** However a holder lets its job go. */
-const endings = {
+/** Every way in which a lease holder settles its job. */
+const settlements = {
   complete,
   fail,
   handBack,
@@ -14,7 +14,7 @@ const endings = {
   stumble: (job: JobRecord) => stumble(job, 60_000),
 }
 
-/** Whatever is at its limit is passed over, and counts by leases. */
+/** Cases of limits: claims skip what is at its limit. */
 export const limits = area('limits', {
   'a queue is never given out past its limit': async (h) => {
     const d = first(h)
@@ -83,7 +83,7 @@ export const limits = area('limits', {
   },
 
   ...Object.fromEntries(
-    Object.entries(endings).map(([how, end]) => [
+    Object.entries(settlements).map(([how, end]) => [
       `a settlement frees its place, for the ask of its own batch: ${how}`,
       async (h) => {
         const d = first(h)

@@ -1,15 +1,15 @@
-// conformance/cases/notes.ts: memos, steps, what notes announce, and rows that are signals.
+// conformance/cases/notes.ts: cases on extras, memos, steps, events of notes, and signals.
 import { present, same } from '../check.js'
 import { first, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
-import { listening, typesOf } from '../listener.js'
+import { withListener, typesOf } from '../listener.js'
 import { cancel, complete, doom, handBack, insert, note, remove, stumble } from '../changes.js'
 import type { Change, Note } from '../../job/change.js'
 import type { Extras, JobRecord } from '../../job/job.js'
 
-const written = (job: JobRecord, more: Partial<Note>): Change => ({ ...(note(job, {})[0] as Note), ...more })
+const noteWith = (job: JobRecord, more: Partial<Note>): Change => ({ ...(note(job, {})[0] as Note), ...more })
 
-/** What is written beside a job by its handlers and about its end. */
+/** Cases of notes. */
 export const notes = area('notes', {
   'what a job carries besides its data comes back as it was': async (h) => {
     const d = first(h)
@@ -33,7 +33,7 @@ export const notes = area('notes', {
   'a memo is written by notes and by moves, and stays until it is written again': async (h) => {
     const d = first(h)
     const held = await d.running('work')
-    await d.land(written(held, { memo: '{"a":1}' }))
+    await d.land(noteWith(held, { memo: '{"a":1}' }))
     const noted = await d.job(held)
     same(noted, { ...held, memo: '{"a":1}' }, 'a note writes the memo, and nothing else')
     await d.land(note(held, { progress: 5 }))
@@ -54,7 +54,7 @@ export const notes = area('notes', {
     const d = first(h)
     const held = await d.running('work')
     await d.land(handBack(held))
-    const verdict = await d.send([written(held, { memo: '1', steps: [{ name: 'a', result: '1' }] })])
+    const verdict = await d.send([noteWith(held, { memo: '1', steps: [{ name: 'a', result: '1' }] })])
     same([verdict.ok, !verdict.ok && verdict.why], [false, 'fence'], 'an old fence is refused')
     same([(await d.job(held)).memo, (await d.details(held)).steps], [undefined, []], 'and nothing is written')
   },
@@ -64,16 +64,16 @@ export const notes = area('notes', {
     const held = await d.running('work')
     const other = await d.running('work')
     await d.land(
-      written(held, {
+      noteWith(held, {
         steps: [
           { name: 'one', result: '1' },
           { name: 'zwei', result: undefined },
         ],
       }),
     )
-    await d.land(written(other, { steps: [{ name: 'one', result: '"of another"' }] }))
+    await d.land(noteWith(other, { steps: [{ name: 'one', result: '"of another"' }] }))
     await d.land(
-      written(held, {
+      noteWith(held, {
         steps: [
           { name: 'a', result: 'null' },
           { name: 'one', result: '[2]' },
@@ -101,9 +101,9 @@ export const notes = area('notes', {
   'steps of a refused group were never there': async (h) => {
     const d = first(h)
     const held = await d.running('work')
-    await d.land(written(held, { steps: [{ name: 'one', result: '1' }] }))
-    const spoilt = await d.send([
-      written(held, {
+    await d.land(noteWith(held, { steps: [{ name: 'one', result: '1' }] }))
+    const refused = await d.send([
+      noteWith(held, {
         memo: '9',
         steps: [
           { name: 'one', result: '2' },
@@ -112,7 +112,7 @@ export const notes = area('notes', {
       }),
       doom(),
     ])
-    same(spoilt.ok, false, 'the group is refused')
+    same(refused.ok, false, 'the group is refused')
     same((await d.details(held)).steps, [{ name: 'one', result: '1' }], 'and its steps with it')
     same((await d.job(held)).memo, undefined, 'and its memo')
     const dropped = await d.send([
@@ -126,13 +126,13 @@ export const notes = area('notes', {
 
   'a note announces what it says, after its progress and in order': async (h) => {
     const d = first(h)
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       const held = await d.running('work')
       const tells = [
         { type: 'phase', about: '{"phase":"a","status":"completed"}' },
         { type: 'phase', about: '{"phase":"b","status":"active"}' },
       ] as const
-      await d.land(written(held, { progress: '33', about: '{"phase":"a"}', memo: '1', tells }))
+      await d.land(noteWith(held, { progress: '33', about: '{"phase":"a"}', memo: '1', tells }))
       await d.land(complete(held))
       const ended = await d.job(held)
       const sent = { type: 'webhook-delivered', about: '{"url":"ž"}' } as const
@@ -141,8 +141,12 @@ export const notes = area('notes', {
       const events = (await listener.heard(d)).filter(({ id }) => id === held.id)
       const life = ['waiting', 'active', 'progress', 'phase', 'phase', 'completed', sent.type, lost.type]
       same(typesOf(events, held.id), life, 'each is told once, in order')
-      const about = events.map((event) => event.about).filter((said) => said !== undefined)
-      same(about, ['{"phase":"a"}', ...tells.map((told) => told.about), '{"url":"ž"}', '{}'], 'with what goes with it')
+      const about = events.map((event) => event.about).filter((text) => text !== undefined)
+      same(
+        about,
+        ['{"phase":"a"}', ...tells.map((event) => event.about), '{"url":"ž"}', '{}'],
+        'with what goes with it',
+      )
       const phase = present(
         events.find(({ type }) => type === 'phase'),
         'a phase',
@@ -153,21 +157,21 @@ export const notes = area('notes', {
 
   'notes on many jobs in one batch: each says its own, and one that is refused takes nobody down': async (h) => {
     const d = first(h)
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       for (let n = 0; n < 6; n++) await d.add('work')
       const held = await d.claim(6)
       same(held.length, 6, 'all are held')
       await d.land(handBack(held[2]!))
-      const tell = (n: number) => ({ type: 'phase', about: `{"phase":"ž${n}"}` }) as const
-      const said: Partial<Note>[] = [
-        { memo: '{"a":0}', tells: [tell(0), tell(1)] },
+      const phaseEvent = (n: number) => ({ type: 'phase', about: `{"phase":"ž${n}"}` }) as const
+      const notesOf: Partial<Note>[] = [
+        { memo: '{"a":0}', tells: [phaseEvent(0), phaseEvent(1)] },
         { progress: '1', about: '{"phase":"b"}', memo: '{"a":"\\u001f ž"}', logs: ['one', 'two'] },
-        { progress: '2', memo: '{"lost":true}', tells: [tell(2)] },
+        { progress: '2', memo: '{"lost":true}', tells: [phaseEvent(2)] },
         { progress: '"3"' },
         { memo: '{"a":4}' },
-        { logs: ['five'], progress: '5', tells: [tell(5)] },
+        { logs: ['five'], progress: '5', tells: [phaseEvent(5)] },
       ]
-      const receipt = await d.commit({ groups: held.map((job, n) => [written(job, said[n]!)]) })
+      const receipt = await d.commit({ groups: held.map((job, n) => [noteWith(job, notesOf[n]!)]) })
       same(
         receipt.groups.map(({ ok }) => ok),
         [true, true, false, true, true, true],
@@ -187,12 +191,12 @@ export const notes = area('notes', {
         'each says its own',
       )
       const events = (await listener.heard(d)).filter(({ type }) => type === 'progress' || type === 'phase')
-      const heard = held.map(({ id }) =>
+      const received = held.map(({ id }) =>
         events.filter((event) => event.id === id).map(({ type, about, progress }) => [type, about, progress]),
       )
-      const phase = (n: number): unknown[] => ['phase', tell(n).about, undefined]
+      const phase = (n: number): unknown[] => ['phase', phaseEvent(n).about, undefined]
       same(
-        heard,
+        received,
         [
           [phase(0), phase(1)],
           [['progress', '{"phase":"b"}', '1']],
@@ -213,19 +217,19 @@ export const notes = area('notes', {
 
   'settlements of many jobs with what was said just before: each lands whole, or not at all': async (h) => {
     const d = first(h)
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       for (let n = 0; n < 12; n++) await d.add('work')
       const held = await d.claim(12)
       await d.land(handBack(held[3]!))
-      const say = (job: JobRecord, n: number): Change =>
-        written(job, {
+      const noteOf = (job: JobRecord, n: number): Change =>
+        noteWith(job, {
           memo: `{"n":${n}}`,
           tells: [{ type: 'phase', about: `{"phase":"${n}"}` }],
           ...(n % 4 === 1 && { progress: `${n}`, about: '{"phase":"p"}' }),
         })
       const settle = (job: JobRecord, n: number): readonly Change[] =>
         n < 9 ? complete(job, n % 3 === 0 ? {} : { result: n }) : stumble(job, 60_000)
-      const receipt = await d.commit({ groups: held.map((job, n) => [say(job, n), ...settle(job, n)]) })
+      const receipt = await d.commit({ groups: held.map((job, n) => [noteOf(job, n), ...settle(job, n)]) })
       same(
         receipt.groups.map(({ ok }) => ok),
         held.map((_, n) => n !== 3),
@@ -251,8 +255,8 @@ export const notes = area('notes', {
         held.map(({ id }) => typesOf(events, id).slice(2)),
         held.map((_, n) => {
           if (n === 3) return ['waiting']
-          const said = n % 4 === 1 ? ['progress', 'phase'] : ['phase']
-          return [...said, ...(n < 9 ? ['completed'] : ['retrying', 'delayed'])]
+          const noted = n % 4 === 1 ? ['progress', 'phase'] : ['phase']
+          return [...noted, ...(n < 9 ? ['completed'] : ['retrying', 'delayed'])]
         }),
         'what was said is told before what it came to',
       )

@@ -1,10 +1,10 @@
-// conformance/cases/open-and-close.ts: opening twice, closing twice, and what comes after.
+// conformance/cases/open-and-close.ts: cases on opening twice, closing twice, and calls after closing.
 import { refuses, same } from '../check.js'
 import { first } from '../driver.js'
 import { area } from '../harness.js'
 
-/** A store opens and closes as often as it is told. */
-export const closing = area('closing', {
+/** Cases of opening and closing, which may be repeated. */
+export const openAndClose = area('closing', {
   'opening again changes nothing': async (h) => {
     const d = first(h)
     const job = await d.add('work')

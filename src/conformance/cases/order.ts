@@ -1,11 +1,11 @@
-// conformance/cases/order.ts: which waiting job is next.
+// conformance/cases/order.ts: cases on claim order.
 import type { JobRecord } from '../../job/job.js'
 import { has, must, present, same } from '../check.js'
 import { ask, first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { handBack, insert, promote, retry, fail, stumble, update } from '../changes.js'
 
-/** Claims go by priority, and then by place. */
+/** Cases of claim order: by priority, then by `ord`. */
 export const order = area('order', {
   'jobs are claimed in the order of their insertion': async (h) => {
     const d = first(h)

@@ -1,11 +1,11 @@
-// conformance/cases/pauses.ts: what is paused is passed over, however much of it stands before.
+// conformance/cases/pauses.ts: cases on pauses: claims skip paused jobs, however many there are.
 import { present, same } from '../check.js'
 import { ask, first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { complete, put, QUEUE } from '../changes.js'
 import { cellKey } from '../../store/settings.js'
 
-/** A pause stops claims, and nothing else. */
+/** Cases of pauses: a pause stops claims, and nothing else. */
 export const pauses = area('pauses', {
   'a paused queue gives nothing until it is resumed': async (h) => {
     const d = first(h)

@@ -1,4 +1,4 @@
-// conformance/cases/rates.ts: so many claims in any stretch of time, exactly, whoever claims.
+// conformance/cases/rates.ts: cases on rates, which count claims in any stretch of time exactly, over all handles.
 import type { Millis } from '../../job/job.js'
 import { must, same } from '../check.js'
 import { ask, first, second } from '../driver.js'
@@ -6,7 +6,7 @@ import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
 import { complete, handBack } from '../changes.js'
 
-/** Far longer than a case takes, so that a clock that runs by itself does not matter. */
+/** Far longer than a case takes, so that a clock that runs by itself makes no difference. */
 const PER: Millis = 600_000
 
 const rate = (max: number): { readonly max: number; readonly per: number } => ({ max, per: PER })
@@ -14,7 +14,7 @@ const rate = (max: number): { readonly max: number; readonly per: number } => ({
 const names = async (d: Driver, want: number): Promise<string> =>
   (await d.claim(want)).map(({ name }) => name).join(' ')
 
-/** Whatever has used up its rate is passed over until a stretch of time is over. */
+/** Cases of rates: claims skip what has used up its rate. */
 export const rates = area('rates', {
   'a queue gives no more than its rate in any stretch of time': async (h) => {
     const d = first(h)

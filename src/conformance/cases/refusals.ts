@@ -1,12 +1,12 @@
-// conformance/cases/refusals.ts: each verdict and what it carries; a refused group leaves no trace.
+// conformance/cases/refusals.ts: cases on verdicts and what they carry, and on refused groups, which leave no trace.
 import { has, must, present, same } from '../check.js'
 import { ask, first, ids, second } from '../driver.js'
 import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
-import { listening } from '../listener.js'
+import { withListener } from '../listener.js'
 import { cancel, complete, doom, fail, insert, note, put, remove, update } from '../changes.js'
 
-/** Everything that can be read of a store in one look. */
+/** Everything that can be read from a store. */
 async function everything(d: Driver): Promise<unknown> {
   const { items } = await d.store.find({})
   const { jobs, cells } = await d.store.details({ jobs: ids(items), cellsUnder: '' })
@@ -14,7 +14,7 @@ async function everything(d: Driver): Promise<unknown> {
   return { items, jobs, cells, due: due.jobs, tally: await d.store.tally() }
 }
 
-/** A verdict says why, and its group leaves no trace. */
+/** Cases of refusals. */
 export const refusals = area('refusals', {
   'a change of a job that is not there is refused as missing': async (h) => {
     const d = first(h)
@@ -37,15 +37,15 @@ export const refusals = area('refusals', {
 
   'a taken id is refused as duplicate with the standing job': async (h) => {
     const d = first(h)
-    const standing = await d.add('work', { id: 'mine', data: 1 })
+    const existing = await d.add('work', { id: 'mine', data: 1 })
     const verdict = await d.refuse(
       'duplicate',
       'an id is taken once',
       insert('mine', 'other', { queue: 'other', data: 2 }),
     )
     same(verdict.id, 'mine', 'a refusal as duplicate names the standing job')
-    same(verdict.job, standing, 'a refusal as duplicate carries the standing job')
-    same(await d.job('mine'), standing, 'the standing job stays as it was')
+    same(verdict.job, existing, 'a refusal as duplicate carries the standing job')
+    same(await d.job('mine'), existing, 'the standing job stays as it was')
   },
 
   'an id is taken also by a finished job, and free again once that is removed': async (h) => {
@@ -124,7 +124,7 @@ export const refusals = area('refusals', {
     const idle = await d.add('idle')
     await d.land(put('setting', 'old', 0))
     await d.lifetime()
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       await listener.heard(d)
       const before = await everything(d)
       await d.refuse(

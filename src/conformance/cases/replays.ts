@@ -1,15 +1,15 @@
-// conformance/cases/replays.ts: a batch sent again is answered again and applied once.
+// conformance/cases/replays.ts: cases on replays: a batch that is sent again is applied once and returns the same receipt.
 import type { Batch, Group } from '../../store/store.js'
 import { refuses, same } from '../check.js'
 import { ask, Driver, first, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
-import { listening } from '../listener.js'
+import { withListener } from '../listener.js'
 import { complete, doom, insert, note, put } from '../changes.js'
 
-/** How often two copies of a batch are sent at once: where they are not kept apart, some of them meet. */
+/** How often two copies of a batch are sent at once: enough that a store that does not serialize them fails. */
 const ROUNDS = 16
 
-/** After a lost answer, the same batch gives the same receipt. */
+/** Cases of replays, which follow a lost receipt. */
 export const replays = area('replays', {
   'a replay is answered with an equal receipt, claimed jobs included': async (h) => {
     const d = first(h)
@@ -30,8 +30,8 @@ export const replays = area('replays', {
     const data = 'x'.repeat(1_000_000)
     for (let n = 0; n < 5; n++) await d.add('work', { data })
     const groups = [1, 2, 3, 4].map((n) => [insert(`new-${n}`, 'work', { data })])
-    const family = [insert('child', 'work', { data }), insert('parent', 'work', { data, after: ['child'] })]
-    const receipt = await d.commit({ groups: [...groups, family, [insert('child', 'work', { data })]], asks: [ask(5)] })
+    const flow = [insert('child', 'work', { data }), insert('parent', 'work', { data, after: ['child'] })]
+    const receipt = await d.commit({ groups: [...groups, flow, [insert('child', 'work', { data })]], asks: [ask(5)] })
     same(receipt.asks[0]?.length, 5, 'five jobs of one megabyte are claimed at once')
     same(
       await d.replay(),
@@ -82,7 +82,7 @@ export const replays = area('replays', {
     await d.addMany(4, 'work')
     const held = await d.claimOne()
     const waits = await d.add('waits', { queue: 'other', after: [held, 'first-2'] })
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       await d.commit({
         groups: [
           note(held, { progress: 10, logs: ['one'] }),

@@ -1,4 +1,4 @@
-// conformance/cases/schedules.ts: rows of schedules, which make jobs and move themselves on, in one group.
+// conformance/cases/schedules.ts: cases on schedules: one group inserts a run and moves the schedule's row to its next time.
 import type { JobRecord } from '../../job/job.js'
 import { due, reschedule } from '../../job/lifecycle.js'
 import { readProgress, runId, scheduleId, writeSpec } from '../../job/schedule.js'
@@ -12,7 +12,7 @@ import { complete, insert, QUEUE, remove } from '../changes.js'
 const MILL = { queues: [QUEUE], except: [], limit: 100 }
 const HOUR = 3_600_000
 
-/** What a schedule's row holds. */
+/** The data of a schedule's row. */
 function spec(key: string, timing: Partial<Timing>): string {
   const run = { name: 'grind', version: 1, data: '{"of":"rye"}', priority: 0, lifo: false, attempts: Infinity } as const
   return writeSpec({
@@ -22,7 +22,7 @@ function spec(key: string, timing: Partial<Timing>): string {
   })
 }
 
-/** Adds a schedule that runs every hour, for the first time in one. */
+/** Adds a schedule that runs every hour, first in one hour. */
 async function scheduled(d: Driver, key: string, timing: Partial<Timing> = {}): Promise<JobRecord> {
   const { now } = await d.commit({})
   const options = { id: scheduleId(QUEUE, key), kind: 'schedule', run: { at: now + HOUR } } as const
@@ -35,12 +35,12 @@ function insertOf(options: Parameters<typeof insert>[2] & object, data: string):
   return { ...made, job: { ...made.job, data } }
 }
 
-/** The run that a schedule makes for the time it stands at. */
+/** The id of the run that a schedule makes for its next time. */
 function runOf(row: JobRecord, key: string): string {
   return runId(QUEUE, key, row.runAt ?? 0)
 }
 
-/** Schedules are rows like jobs, but for what only jobs are: waiting, claimed and counted. */
+/** Cases of schedules: rows like jobs, but never waiting, claimed or counted. */
 export const schedules = area('schedules', {
   'a run and the next time of its schedule land together': async (h) => {
     const d = first(h)
@@ -76,11 +76,11 @@ export const schedules = area('schedules', {
   'a group whose run stands already is refused whole': async (h) => {
     const d = first(h)
     const row = await scheduled(d, 'k', { overlap: 'allow' })
-    const standing = await d.add('mine', { id: runOf(row, 'k') })
+    const existing = await d.add('mine', { id: runOf(row, 'k') })
     await h.advance(HOUR)
     await d.upkeep()
     same(await d.job(row), row, 'the schedule stands as it was')
-    same(await d.job(standing), standing, 'so does the job that has the id')
+    same(await d.job(existing), existing, 'so does the job that has the id')
     same(ids((await h.store.due(MILL)).jobs), [row.id], 'the schedule is still due')
   },
 

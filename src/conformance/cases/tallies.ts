@@ -1,4 +1,4 @@
-// conformance/cases/tallies.ts: counts by state, and lifetime counters that never go down.
+// conformance/cases/tallies.ts: cases on counts by state, and on lifetime counters, which never decrease.
 import { same } from '../check.js'
 import { first, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
@@ -7,7 +7,7 @@ import type { Lifetime } from '../../store/tally.js'
 
 const NONE: Lifetime = { added: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, stalled: 0 }
 
-/** What a queue holds, and what it has done. */
+/** Cases of tallies. */
 export const tallies = area('tallies', {
   'a queue never used has no counts': async (h) => {
     const d = first(h)

@@ -1,16 +1,16 @@
-// conformance/cases/transactions.ts: what is written with a transaction lands or vanishes with it.
+// conformance/cases/transactions.ts: cases on transactions: what is written in one is committed or rolled back with it.
 import { has, must, present, refuses, same } from '../check.js'
 import { ask, Driver, first } from '../driver.js'
 import { area } from '../harness.js'
 import type { Harness } from '../harness.js'
-import { listening } from '../listener.js'
+import { withListener } from '../listener.js'
 import { cancel, complete, insert } from '../changes.js'
 import type { Batch, Group, Store, Tx } from '../../store/store.js'
 
-/** A lease so short that a store whose clock cannot be moved can wait for its end. */
+/** A lease so short that a store whose clock cannot be advanced can wait for its end. */
 const SHORT = 300
 
-/** A batch of groups alone, by a writer of its own. */
+/** A batch of groups only, by its own writer. */
 function batch(writer: string, ...groups: readonly Group[]): Batch {
   return { writer, seq: 1, groups, renewals: [], asks: [] }
 }
@@ -39,7 +39,7 @@ async function rolledBack(store: Store, work: (tx: Tx) => Promise<void>, within?
   must(false, 'a transaction whose work throws is rolled back and rejects')
 }
 
-/** Sends groups that must all land within a transaction. */
+/** Sends groups in a transaction; all of them must be applied. */
 async function land(store: Store, tx: Tx, ...groups: readonly Group[]): Promise<void> {
   const receipt = await store.commit(batch('tx', ...groups), tx)
   for (const verdict of receipt.groups) must(verdict.ok, 'a group that should land in a transaction was refused')
@@ -50,7 +50,7 @@ async function seen(store: Store, tx: Tx, ...ids: readonly string[]): Promise<re
   return (await store.get(ids, tx)).flatMap((job) => (job === undefined ? [] : [job.id]))
 }
 
-/** The user's transactions. */
+/** Cases of transactions. */
 export const transactions = area(
   'transactions',
   {
@@ -77,7 +77,8 @@ export const transactions = area(
       const { asks } = await d.commit({ asks: [ask(1, { lease: SHORT })] })
       const held = present(asks[0]?.[0], 'a claim is given the waiting job')
       await transact(h.store, async (tx) => {
-        same(await seen(h.store, tx, held.id), [held.id], 'a transaction sees the job') // it has begun for the database, too
+        // A read, so that the transaction has begun in the database as well.
+        same(await seen(h.store, tx, held.id), [held.id], 'a transaction sees the job')
         await h.advance(SHORT)
         const { groups } = await h.store.commit(batch('tx', complete(held)), tx)
         const [verdict] = groups
@@ -91,7 +92,7 @@ export const transactions = area(
       const held = await d.running('work')
       const parent = await d.add('parent', { after: [held] })
       const before = await d.counts()
-      await listening(h.store, { events: true }, async (listener) => {
+      await withListener(h.store, { events: true }, async (listener) => {
         await rolledBack(h.store, async (tx) => {
           const groups = [
             complete(held, { also: [insert('also', 'work')] }),
@@ -112,7 +113,7 @@ export const transactions = area(
 
     'what a transaction committed is told after it, and wakes others': async (h) => {
       const d = first(h)
-      await listening(h.store, { events: true }, async (listener) => {
+      await withListener(h.store, { events: true }, async (listener) => {
         await transact(h.store, async (tx) => {
           await h.store.commit(batch('tx', [insert('told', 'work')]), tx)
           same(listener.events, [], 'nothing is told before it is durable')
@@ -131,8 +132,8 @@ export const transactions = area(
       const d = first(h)
       const held = await d.running('work')
       const peer = await h.peer()
-      await listening(peer, {}, async (listener) => {
-        await new Driver(peer, 'peer').commit({}) // from here on it is known to watch
+      await withListener(peer, {}, async (listener) => {
+        await new Driver(peer, 'peer').commit({}) // from here on every handle knows that there is a watcher
         await transact(h.store, (tx) => land(h.store, tx, cancel(held), [insert('next', 'work')]))
         await listener.until(() => listener.revoked.length > 0, 'a lease that a transaction took away is told')
         same(
@@ -210,7 +211,7 @@ export const transactions = area(
     'a savepoint that is rolled back leaves no trace, and the rest of its transaction lands': async (h) => {
       const d = first(h)
       const held = await d.running('work')
-      await listening(h.store, { events: true }, async (listener) => {
+      await withListener(h.store, { events: true }, async (listener) => {
         await transact(h.store, async (tx) => {
           await land(h.store, tx, [insert('before', 'work')])
           await rolledBack(
@@ -281,22 +282,22 @@ export const transactions = area(
       const d = first(h)
       let ended: Tx
       let broken: Tx
-      let goOn = (): void => {}
-      let begun = (): void => {}
-      const going = new Promise<void>((resolve) => (goOn = resolve))
-      const inside = new Promise<void>((resolve) => (begun = resolve))
-      let left: Promise<void> | undefined
+      let resume = (): void => {}
+      let started = (): void => {}
+      const resumed = new Promise<void>((resolve) => (resume = resolve))
+      const inside = new Promise<void>((resolve) => (started = resolve))
+      let abandoned: Promise<void> | undefined
       await transact(h.store, async (tx) => {
         ended = tx
       })
       await rolledBack(h.store, async (tx) => {
         const at = async (inner: Tx): Promise<void> => {
           broken = inner
-          begun()
-          await going
+          started()
+          await resumed
           throw new Error('late')
         }
-        left = transact(h.store, at, tx).catch(() => {})
+        abandoned = transact(h.store, at, tx).catch(() => {})
         await inside
       })
       const write = (id: string, tx: Tx) => () => h.store.commit(batch('tx', [insert(id, 'work')]), tx)
@@ -307,8 +308,8 @@ export const transactions = area(
             await refuses(write('ended', ended), 'TRANSACTION_ENDED', 'one that has ended is refused beside the next')
             await refuses(write('broken', broken), 'TRANSACTION_ENDED', 'one that was broken off is refused')
             await land(h.store, savepoint, [insert('kept', 'work')])
-            goOn()
-            await left
+            resume()
+            await abandoned
           },
           next,
         ),

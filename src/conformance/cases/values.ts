@@ -1,4 +1,4 @@
-// conformance/cases/values.ts: JSON comes back exactly as it was sent.
+// conformance/cases/values.ts: cases on values: JSON and names are read exactly as they were written.
 import { same } from '../check.js'
 import { first } from '../driver.js'
 import { area } from '../harness.js'
@@ -10,7 +10,7 @@ function nested(depth: number): unknown {
   return value
 }
 
-const values: Readonly<Record<string, unknown>> = {
+const samples: Readonly<Record<string, unknown>> = {
   'unicode: scripts, emoji, joiners, right-to-left': 'žluťoučký 日本語 👩‍👩‍👧‍👦 עברית \u2028\u2029 e\u0301 é \u{10ffff}',
   'escapes and quotes': 'a"b\'c\\d/e\nf\tg\rh\bi\fj\u0001k\u007f `${x}` $1 ? ?? :name %s -- ;',
   'deep nesting': nested(200),
@@ -25,13 +25,13 @@ const values: Readonly<Record<string, unknown>> = {
   'text that looks like JSON': '{"a":1}',
 }
 
-/** Texts of JSON that mean the same as another text: they too come back letter by letter. */
+/** JSON texts that a parser would normalize: they too must be stored byte for byte. */
 const texts: readonly string[] = ['{"a":1,"a":2}', '[1.0,1e2,0.10]', '{ "spaced" : [ 1 , 2 ] }', '"\\u0041\\/"']
 
-/** Whatever goes in comes out. */
-export const roundTrips = area('values', {
+/** Cases of values. */
+export const values = area('values', {
   ...Object.fromEntries(
-    Object.entries(values).map(([what, value]) => [
+    Object.entries(samples).map(([what, value]) => [
       `data, progress, results and cells keep ${what}`,
       async (h) => {
         const d = first(h)

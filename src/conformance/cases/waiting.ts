@@ -1,4 +1,4 @@
-// conformance/cases/waiting.ts: a running job that waits for its children, and what edges tell of those waited for.
+// conformance/cases/waiting.ts: cases on running jobs that wait for children, and on the outcomes that edges carry.
 import type { NewEdge } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import { has, must, same } from '../check.js'
@@ -7,12 +7,12 @@ import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
 import { BOOM, cancel, complete, fail, insert, json, remove, retry, snooze, waits } from '../changes.js'
 
-/** What the edges of a job say of those it waited for. */
-async function told(d: Driver, of: JobRecord): Promise<readonly unknown[]> {
+/** The outcomes that the edges of a job carry. */
+async function outcomes(d: Driver, of: JobRecord): Promise<readonly unknown[]> {
   return (await d.edges(of)).map(({ chain, state, result, error }) => ({ chain, state, result, error }))
 }
 
-/** Runs every waiting job of a name, well. */
+/** Claims and completes every waiting job of a name. */
 async function runAll(d: Driver, name: string, result?: unknown): Promise<void> {
   const claimed = await d.claim(50, { names: [name] })
   await d.commit({ groups: claimed.map((job) => complete(job, { result })) })
@@ -20,7 +20,7 @@ async function runAll(d: Driver, name: string, result?: unknown): Promise<void> 
 
 const child = (id: string, parent: JobRecord) => insert(id, 'child', { parent: parent.id })
 
-/** Children while running, and results of dependencies. */
+/** Cases of waiting for children, and of the results of dependencies. */
 export const waiting = area('waiting for children', {
   'a running job that waits for children gives back its lease and its attempt': async (h) => {
     const d = first(h)
@@ -58,7 +58,7 @@ export const waiting = area('waiting for children', {
     const again = await d.claimOne({ names: ['parent'] })
     has(again, { id: job.id, attempt: 1 }, 'it may wait as often as it likes')
     same(
-      await told(d, again),
+      await outcomes(d, again),
       [
         { chain: 'kid', state: 'ended', result: json({ n: 1 }), error: undefined },
         { chain: 'kid-2', state: 'ended', result: json('two'), error: undefined },
@@ -99,7 +99,7 @@ export const waiting = area('waiting for children', {
     has(await d.job(job), { state: 'waiting', pending: 0, attempt: 0 }, 'nobody waits for what has ended')
     same(ids(await d.claim(5)), [other.id, job.id], 'it takes a new place')
     same(
-      await told(d, job),
+      await outcomes(d, job),
       [{ chain: done.id, state: 'ended', result: '7', error: undefined }],
       'the edge is born with the result',
     )
@@ -156,23 +156,23 @@ export const waiting = area('waiting for children', {
       complete(head, { result: 'not yet', continuation: insert('last', 'step', { chain: { id: head.id, index: 1 } }) }),
     )
     same(
-      (await told(d, parent))[0],
+      (await outcomes(d, parent))[0],
       { chain: head.id, state: 'open', result: undefined, error: undefined },
       'a chain that goes on tells nothing',
     )
     await d.land(complete(await d.claimOne(), { result: { text: 'ž "\\' } }))
     const expected = [{ chain: head.id, state: 'ended', result: json({ text: 'ž "\\' }), error: undefined }]
-    same(await told(d, parent), expected, 'the result of the last job comes with its end')
+    same(await outcomes(d, parent), expected, 'the result of the last job comes with its end')
     same((await d.edges(parent))[0]?.name, 'step', 'an edge says the name of what was to be waited for')
     const late = await d.add('late', { after: [head], queue: 'other' })
-    same(await told(d, late), expected, 'an edge born ended has the result as well')
+    same(await outcomes(d, late), expected, 'an edge born ended has the result as well')
     for (const id of [head.id, 'last']) await d.land(remove(await d.job(id)))
-    same(await told(d, parent), expected, 'it stays when the jobs of the chain are removed')
+    same(await outcomes(d, parent), expected, 'it stays when the jobs of the chain are removed')
     const nothing = await d.running('nothing')
     const idle = await d.add('idle', { after: [nothing], queue: 'other' })
     await d.land(complete(nothing))
     same(
-      (await told(d, idle))[0],
+      (await outcomes(d, idle))[0],
       { chain: nothing.id, state: 'ended', result: undefined, error: undefined },
       'no result is none',
     )
@@ -186,7 +186,7 @@ export const waiting = area('waiting for children', {
     await d.land(complete(kid, { result: [1] }))
     must(!(await d.exists('kid')), 'the child is gone')
     same(
-      await told(d, parent),
+      await outcomes(d, parent),
       [{ chain: 'kid', state: 'ended', result: '[1]', error: undefined }],
       'its result is not',
     )
@@ -204,12 +204,12 @@ export const waiting = area('waiting for children', {
       { chain: cut.id, state, result: undefined, error: undefined },
       { chain: gone.id, state, result: undefined, error: undefined },
     ]
-    same(await told(d, parent), expected('broken'), 'a failure is told, and a cancelled job has none')
+    same(await outcomes(d, parent), expected('broken'), 'a failure is told, and a cancelled job has none')
     const late = await d.add('late', { after: [bad, cut], policy: 'ignore' })
-    same(await told(d, late), expected('broken').slice(0, 2), 'an edge born broken says the same')
+    same(await outcomes(d, late), expected('broken').slice(0, 2), 'an edge born broken says the same')
     await d.upkeep()
     has(await d.job(parent), { state: 'waiting', pending: 0 }, 'failures that are ignored count as ended')
-    same(await told(d, parent), expected('closed'), 'they are told all the same')
+    same(await outcomes(d, parent), expected('closed'), 'they are told all the same')
   },
 
   'a broken edge whose chain is retried and ends well before anybody decides has ended, once': async (h) => {
@@ -230,7 +230,7 @@ export const waiting = area('waiting for children', {
     await d.land(complete(good))
     has(await d.job(parent), { state: 'waiting', pending: 0 }, 'each dependency counted once')
     same(
-      (await told(d, parent))[0],
+      (await outcomes(d, parent))[0],
       { chain: bad.id, state: 'ended', result: '"at last"', error: undefined },
       'its result is there',
     )
@@ -263,7 +263,7 @@ export const waiting = area('waiting for children', {
     has(await d.job(fatal), { state: 'failed', pending: 0 }, 'what was decided stays so')
     has(await d.job(ignoring), { state: 'waiting-children', pending: 1 }, 'it does not count again')
     const expected = { chain: bad.id, state: 'ended', result: '"late"', error: undefined }
-    for (const job of [fatal, ignoring]) same((await told(d, job))[0], expected, 'but its result is there')
+    for (const job of [fatal, ignoring]) same((await outcomes(d, job))[0], expected, 'but its result is there')
     await d.land(retry(await d.job(fatal)))
     has(await d.job(fatal), { state: 'waiting', pending: 0 }, 'a parent retried by hand runs with it')
     await d.land(complete(open))
