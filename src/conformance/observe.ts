@@ -66,7 +66,7 @@ export class Walker {
     return cells.filter(({ key }) => !key.startsWith('mark:'))
   }
 
-  /** Every way in which the store contradicts itself. */
+  /** The invariants that the store breaks. */
   async contradictions(): Promise<readonly string[]> {
     const jobs = await this.jobs()
     const { jobs: details } = await this.store.details({ jobs: ids(jobs) })

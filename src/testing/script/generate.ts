@@ -33,7 +33,7 @@ const severities: readonly Severity[] = [
 /** The process that only produces, and listens to every event. It may be frozen, but never ends. */
 export const PRODUCER = 'p0'
 
-/** The script of a seed. */
+/** Generates the script of a seed. */
 export function generateScript(seed: number): Script {
   const random = new Random(`script/${seed}`)
   const settings = generateSettings(random.fork('settings'))

@@ -3,7 +3,7 @@ import type { FailurePolicy, Millis } from '../../job/job.js'
 import type { CatchUp, Overlap } from '../../job/schedule-times.js'
 import type { LimitOptions } from '../../queue/settings/limits.js'
 
-/** What can go wrong with a write. */
+/** The kinds of faults of a commit. */
 export const commitFaults = [
   'late',
   'slow',
@@ -14,12 +14,12 @@ export const commitFaults = [
   'straggler',
   'busy',
 ] as const
-/** What can go wrong with a read. */
+/** The kinds of faults of a read. */
 export const readFaults = ['late', 'lost'] as const
-/** What can go wrong with a hint. */
+/** The kinds of faults of a hint. */
 export const hintFaults = ['late', 'dropped', 'doubled'] as const
 
-/** What goes wrong with one call of one process. */
+/** A fault of one call of one process: the `nth` of its kind. */
 export type Fault =
   /**
    * - `late`: applied late. `slow`: applied at once, the receipt comes late.
@@ -114,7 +114,7 @@ export interface JobPlan {
   readonly lifo?: true
   /** Default: none. */
   readonly group?: string
-  /** Default: no bound. */
+  /** Default: no timeout. */
   readonly timeout?: Millis
   /** Default: kept. */
   readonly removeOnComplete?: Millis
