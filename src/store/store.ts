@@ -82,6 +82,8 @@ export interface Landed {
 /** What every refusal holds. */
 interface Refusal {
   readonly ok: false
+  /** Which change of the group was refused: its index, from 0. 0 for a renewal. */
+  readonly change: number
   /** The job, or the key of the cell, that caused the refusal. */
   readonly id: string
   readonly cell?: Cell

@@ -5,7 +5,6 @@ import { fireSchedule } from '../job/lifecycle.js'
 import { withOverflow } from '../queue/settings/overflow.js'
 import type { OverflowSession } from '../queue/settings/overflow.js'
 import { stepwise } from '../store/maybe-sync.js'
-import type { Refused } from '../store/store.js'
 
 /** The result of a due row: whether it was moved here, and when it is due again. */
 export interface DueResult {
@@ -26,19 +25,15 @@ export async function fireDueSchedule(job: JobRecord, now: Time, session: Overfl
     const first = await session.commit(group)
     const verdict = !first.ok && first.why === 'full' ? await stepwise(withOverflow(session, group, first)) : first
     if (verdict.ok) return { landed: true, next: nextOf(group) }
-    const inserts = group.filter((change) => change.kind === 'insert')
-    if (inserts.length === 0 || isAboutSchedule(verdict))
+    const run = group[verdict.change]
+    // Another process has moved or removed the schedule, or has a row locked for longer than a moment.
+    if (run?.kind !== 'insert' || verdict.why === 'busy')
       return { landed: false, ...(verdict.why === 'busy' && { busy: job.id }) }
-    const own = verdict.why === 'duplicate' && inserts.some((insert) => insert.job.id === verdict.id)
-    if (own) taken.add(verdict.id)
-    const why = own || verdict.why !== 'duplicate' ? verdict.why : 'overlap'
-    group = fireSchedule(job, now, { taken, all: !own, why })
+    const isIdTaken = verdict.why === 'duplicate' && verdict.id === run.job.id
+    if (isIdTaken) taken.add(verdict.id)
+    const why = isIdTaken || verdict.why !== 'duplicate' ? verdict.why : 'overlap'
+    group = fireSchedule(job, now, { taken, all: !isIdTaken, why })
   }
-}
-
-/** Another process has moved or removed the schedule, or has it locked for longer than a moment. */
-function isAboutSchedule({ why }: Refused): boolean {
-  return why === 'fence' || why === 'missing' || why === 'busy'
 }
 
 function nextOf(group: readonly Change[]): Time | undefined {

@@ -9,7 +9,7 @@ import type { EventType, QueueEvent } from '../queue/events/events.js'
 import type { FollowUps } from '../queue/flows/follow-ups.js'
 import type { Caller } from '../store/batcher.js'
 import type { Connection } from '../store/connection.js'
-import type { Verdict } from '../store/store.js'
+import type { Group, Refused, Verdict } from '../store/store.js'
 import type { Attempt } from './attempt/attempt.js'
 import { cannotWait } from './attempt/children.js'
 import type { LostReason } from './attempt/context.js'
@@ -109,11 +109,7 @@ export class Settlements {
   }
 
   #submit(attempt: Attempt, outcome: Outcome): void {
-    const settlement = settle(attempt.record, outcome)
-    this.#host.connection.main.submit(
-      withLastNote(attempt, outcome, settlement),
-      new SentSettlement(this, attempt, outcome),
-    )
+    this.#host.connection.main.submit(groupOf(attempt, outcome), new SentSettlement(this, attempt, outcome))
   }
 
   /** The store sent no receipt: the settlement may or may not have been applied. */
@@ -149,7 +145,7 @@ export class Settlements {
       return
     }
     const addsJobs = outcome.kind === 'returned' || outcome.kind === 'waits'
-    if (addsJobs && followUps !== undefined && isAboutOthers(verdict, record.id)) {
+    if (addsJobs && followUps !== undefined && isAboutOthers(groupOf(attempt, outcome), verdict, record.id)) {
       void this.#resolveFollowUps(attempt, outcome, followUps, verdict)
       return
     }
@@ -165,28 +161,18 @@ export class Settlements {
     this.#close(attempt)
   }
 
-  /**
-   * A job to be added with the settlement exists already, or cannot be added: finds out which, and settles accordingly.
-   */
+  /** A job to be added with the settlement exists already, or cannot be added: settles accordingly. */
   async #resolveFollowUps(
     attempt: Attempt,
     outcome: Extract<Outcome, { kind: 'returned' | 'waits' }>,
     followUps: FollowUps,
-    verdict: Verdict & { ok: false },
+    verdict: Refused,
   ): Promise<void> {
-    const { main, store } = this.#host.connection
-    const wasDropped = followUps.drops(verdict)
     try {
-      const failed = await followUps.sortOut((tried) => settle(attempt.record, tried), {
-        commit: (group) => main.commit(group),
-        details: (query) => store.details(query),
-      })
-      // The settlement was applied before, or the job was revoked.
-      if (failed !== undefined && 'moved' in failed) return this.acknowledged(attempt, outcome, failed.moved)
-      if (failed !== undefined) attempt.outcome = attempt.failedWith(failed.error)
+      const resolved = await followUps.resolveRefusal(groupOf(attempt, outcome), verdict, this.#host.connection.store)
+      if (resolved === undefined) attempt.outcome = attempt.failedWith(cannotWait(attempt.record, verdict))
+      else if ('error' in resolved) attempt.outcome = attempt.failedWith(resolved.error)
       else if (outcome.kind === 'returned') attempt.outcome = followUps.with(outcome.result)
-      else if (verdict.why === 'missing' && !wasDropped)
-        attempt.outcome = attempt.failedWith(cannotWait(attempt.record, verdict))
       else {
         // A job that exists already may wait for this one.
         const cycle = await attempt.children.refuseCycle().catch(asCycle)
@@ -302,10 +288,16 @@ class SentSettlement implements Caller {
   }
 }
 
-/** Whether a settlement was refused because of a job that it was to add, or to drop to make room for one. */
-function isAboutOthers(verdict: Verdict & { ok: false }, id: string): boolean {
-  const { why } = verdict
-  return why === 'duplicate' || why === 'full' || ((why === 'missing' || why === 'fence') && verdict.id !== id)
+/** The changes that settle an attempt: the same for the same outcome. */
+function groupOf(attempt: Attempt, outcome: Outcome): Group {
+  return withLastNote(attempt, outcome, settle(attempt.record, outcome))
+}
+
+/** Whether a settlement was refused because of another job: one that it adds, drops for those, or waits for. */
+function isAboutOthers(group: Group, { why, change, id }: Refused, own: string): boolean {
+  if (why === 'busy') return false
+  const refused = group[change]
+  return refused?.kind === 'insert' || id !== own
 }
 
 /** The error, if it is about a cycle and not about the store. */

@@ -79,12 +79,20 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       groups: receipt.groups.map((verdict) => (verdict.ok ? { ok: true, inserted: [] } : verdict)),
     })),
   },
+  'names the first change of a group, whichever it refused': {
+    areas: ['refusals'],
+    walks: true,
+    wrap: between(itself, (receipt) => ({
+      ...receipt,
+      groups: receipt.groups.map((verdict) => (verdict.ok ? verdict : { ...verdict, change: 0 })),
+    })),
+  },
   'tells no standing job': {
     areas: ['fences', 'refusals', 'dedup'],
     wrap: between(itself, (receipt) => ({
       ...receipt,
       groups: receipt.groups.map((verdict) => {
-        return verdict.ok ? verdict : { ok: false, why: verdict.why, id: verdict.id }
+        return verdict.ok ? verdict : { ok: false, change: verdict.change, why: verdict.why, id: verdict.id }
       }),
     })),
   },

@@ -64,7 +64,7 @@ export async function transactingHarness(locks: 'rows' | 'store'): Promise<Harne
     const groups = batch.groups.map((group, index): Verdict => {
       const first = group[0]
       if (isFree[index] || first === undefined) return verdicts.next().value ?? { ok: true, inserted: [] }
-      return { ok: false, why: 'busy', id: idOf(first) }
+      return { ok: false, change: 0, why: 'busy', id: idOf(first) }
     })
     return { ...receipt, groups }
   }

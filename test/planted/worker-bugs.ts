@@ -141,8 +141,8 @@ export const workerBugs: readonly Bug[] = [
     title: 'a schedule whose run was refused stops',
     guarantee: 'schedule',
     file: 'src/upkeep/schedules.ts',
-    find: 'if (inserts.length === 0 || isAboutSchedule(verdict))',
-    replace: 'if (!verdict.ok || isAboutSchedule(verdict))',
+    find: "if (run?.kind !== 'insert' || verdict.why === 'busy')",
+    replace: "if (run?.kind !== 'insert' || !verdict.ok)",
   },
   {
     title: 'recovery takes jobs of workers that live',

@@ -118,7 +118,7 @@ export const landed: Verdict = { ok: true, inserted: [] }
 
 /** A refusal over this id. */
 export function refused(why: Refused['why'], id: string): Refused {
-  return { ok: false, why, id }
+  return { ok: false, change: 0, why, id }
 }
 
 function receiptOf({ writer, seq, groups, renewals, asks }: Batch): Receipt {

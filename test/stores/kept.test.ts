@@ -18,7 +18,7 @@ const receiptOf = (batch: Batch): Receipt => reduce(createTable(), batch, 0, fal
 test('the payloads of jobs count, in what was added, refused and claimed', () => {
   const added = receiptOf(batchOf('w', 1, MIB))
   const [job] = (added.groups[0] as { inserted: Receipt['asks'][number] }).inserted
-  const refused: Receipt = { ...added, groups: [{ ok: false, why: 'duplicate', id: job!.id, job: job! }] }
+  const refused: Receipt = { ...added, groups: [{ ok: false, change: 0, why: 'duplicate', id: job!.id, job: job! }] }
   const claimed: Receipt = { ...added, groups: [], asks: [[job!], [job!]] }
   expect([added, refused, claimed].map((each) => Math.floor(bytesOfReceipt(each) / MIB))).toEqual([1, 1, 2])
 })

@@ -1,6 +1,6 @@
 // conformance/cases/refusals.ts: cases on verdicts and what they carry, and on refused groups, which leave no trace.
 import { has, must, present, same } from '../check.js'
-import { ask, first, ids, second } from '../driver.js'
+import { ask, first, ids, renewal, second } from '../driver.js'
 import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
 import { withListener } from '../listener.js'
@@ -65,6 +65,50 @@ export const refusals = area('refusals', {
     const d = first(h)
     await d.refuse('duplicate', 'an id is taken once in a group', insert('twin', 'work'), insert('twin', 'work'))
     must(!(await d.exists('twin')), 'neither of two inserts of one id is left behind')
+  },
+
+  'a refusal names the change that was refused, by its index in the group': async (h) => {
+    const d = first(h)
+    const held = await d.running('work')
+    const gone = await d.running('work')
+    await d.land(remove(gone))
+    const taken = await d.add('work', { id: 'taken' })
+    await d.land(put('cell', '1', 0))
+    const twice = insert('twin', 'work')
+    for (const [index, why, group] of [
+      [0, 'duplicate', [insert(taken.id, 'work'), insert('a', 'work')]],
+      [2, 'duplicate', [insert('a', 'work'), insert('b', 'work'), insert(taken.id, 'work'), insert('c', 'work')]],
+      [1, 'duplicate', [twice, twice, insert('a', 'work')]],
+      [
+        2,
+        'missing',
+        [insert('a', 'work'), insert('b', 'work', { after: ['a'] }), insert('c', 'work', { after: ['none'] })],
+      ],
+      [2, 'duplicate', [...complete(held), insert(taken.id, 'work')]],
+      [1, 'missing', [insert('a', 'work'), ...complete(gone)]],
+      [1, 'fence', [note(held, { progress: 1 }), ...complete({ ...held, fence: held.fence - 1 })]],
+      [1, 'version', [insert('a', 'work'), put('cell', '2', 0)]],
+      [
+        3,
+        'duplicate',
+        [put('cell', '2', 1), note(held, { progress: 1 }), insert('a', 'work'), insert(taken.id, 'work')],
+      ],
+    ] as const) {
+      const verdict = await d.refuse(why, `change ${index} is refused as ${why}`, group.flat())
+      same(verdict.change, index, `a refusal as ${why} names its change`)
+    }
+    const receipt = await d.commit({ groups: [[insert(taken.id, 'work')]], renewals: [renewal(gone)] })
+    const indexes = [...receipt.groups, ...receipt.renewals].map((verdict) => (verdict.ok ? undefined : verdict.change))
+    same(indexes, [0, 0], 'a group of one change and a renewal have the index 0')
+  },
+
+  'a refusal for a full backlog names the insert that was one too many': async (h) => {
+    const d = first(h)
+    await d.limit({ backlog: 2, groups: { a: { backlog: 1 } } })
+    const inserts = ['one', 'two', 'three'].map((id) => insert(id, 'work'))
+    same((await d.refuse('full', 'a queue takes two', inserts)).change, 2, 'the third is one too many')
+    const held = [insert('one', 'work', { group: 'a' }), insert('two', 'work', { group: 'a' })]
+    same((await d.refuse('full', 'a group takes one', held)).change, 1, 'the second is one too many')
   },
 
   'two handles that add one id at the same moment: exactly one lands': async (h) => {

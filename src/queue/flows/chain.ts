@@ -21,8 +21,7 @@ import { requestedPage, pageQuery } from '../operations/filter.js'
 import type { PageOptions, PageWish } from '../operations/filter.js'
 import { Job } from '../job.js'
 import type { ResultOptions } from '../job.js'
-import { withOverflow } from '../settings/overflow.js'
-import { FollowUps, cannotContinue, outOfOrder } from './follow-ups.js'
+import { FollowUps, outOfOrder } from './follow-ups.js'
 import type { Completing } from './follow-ups.js'
 import { splitTransaction, transactionIn, transactionOn } from '../transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from '../transactions.js'
@@ -286,26 +285,19 @@ class Completion {
 
   async #commit(first: JobRecord, followUps: FollowUps, result: Returned['result'], session: Session): Promise<void> {
     let record = first
-    for (let races = 0; races < RACES; races++) {
-      const outcome = followUps.with(result)
-      const changes = complete(record, outcome)
+    for (let races = 0; races < RACES;) {
+      const changes = complete(record, followUps.with(result))
       if (isDenied(changes)) throw chainEnded(this.#id, record)
-      const firstVerdict = await session.commit(changes)
-      const full = !firstVerdict.ok && firstVerdict.why === 'full' && session.within
-      const verdict = full ? await stepwise(withOverflow(session, changes, firstVerdict)) : firstVerdict
+      const verdict = await session.commit(changes)
       if (verdict.ok) return
-      const own = verdict.id === record.id
-      const current = own && verdict.why === 'fence' ? await session.get(record.id) : undefined
-      if (current !== undefined) {
-        record = current // another writer moved it: decide again
-        continue
-      }
-      if (own && (verdict.why === 'missing' || verdict.why === 'fence')) throw chainNotFound(this.#id, record.queue)
-      if (outcome.continuation !== undefined && session.within)
-        throw cannotContinue(record, outcome.continuation, verdict)
-      const decided = record
-      const failed = await followUps.sortOut((tried) => complete(decided, tried), session)
-      if (failed !== undefined && 'error' in failed) throw failed.error
+      const resolved = await followUps.resolveRefusal(changes, verdict, session)
+      if (resolved === undefined) {
+        // The refusal is about the job itself: another writer moved it. Decide again.
+        const current = verdict.why === 'fence' ? await session.get(record.id) : undefined
+        if (current === undefined) throw chainNotFound(this.#id, record.queue)
+        record = current
+        races++
+      } else if ('error' in resolved) throw resolved.error
     }
     throw chainNotFound(this.#id, this.#host.queue)
   }

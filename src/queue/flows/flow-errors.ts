@@ -15,16 +15,10 @@ interface FlowNode {
   readonly prepared: Prepared | undefined
 }
 
-/** The error for a refused flow, with the job that caused the refusal. */
+/** The error for a refused flow, with the job that caused the refusal. `nodes` are in the order of the flow's group. */
 export function flowRefused(nodes: readonly FlowNode[], verdict: Verdict & { ok: false }, call: string): MillraceError {
-  const { why, id, job } = verdict
-  const waiting =
-    why === 'missing' ? nodes.find((each) => each.prepared!.insert.edges.some(({ on }) => on === id)) : undefined
-  const node =
-    waiting ??
-    nodes.find((each) => each.id === id) ??
-    nodes.find((each) => job?.dedup !== undefined && each.prepared!.insert.job.dedup?.key === job.dedup.key) ??
-    nodes.at(-1)!
+  const { change, why, id, job } = verdict
+  const node = nodes[change]!
   const details = { id, node: pathOf(node) }
   const where = `${call}: ${describeNode(node)}:`
   const nothingAdded = 'Nothing of the flow was added.'

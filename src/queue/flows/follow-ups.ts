@@ -2,11 +2,11 @@
 import type { Insert } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
-import { continueChain, isDenied } from '../../job/lifecycle.js'
-import type { Decision, Returned } from '../../job/lifecycle.js'
+import { continueChain } from '../../job/lifecycle.js'
+import type { Returned } from '../../job/lifecycle.js'
 import { keepsRunsAway } from '../../job/schedule.js'
 import { stepwise } from '../../store/maybe-sync.js'
-import type { GivenBy, Refused, Store, Verdict } from '../../store/store.js'
+import type { GivenBy, Group, Refused, Store, Verdict } from '../../store/store.js'
 import type { Adder, Prepared } from '../add.js'
 import { NO_OPTIONS, queueFull } from '../add.js'
 import type { JobDefinitions, NameOf } from '../define.js'
@@ -67,6 +67,8 @@ export class FollowUps {
   readonly #pending = new Set<Promise<unknown>>()
   #also: Prepared[] = []
   #continuation: Prepared | undefined
+  /** The continuation as a job of this chain. */
+  #next: Insert | undefined
   #continued = false
   #closed = false
   /** The jobs to drop for them. */
@@ -127,11 +129,6 @@ export class FollowUps {
     return all
   }
 
-  /** Whether the store refused the commit because of a job that was to be dropped. */
-  drops(verdict: Verdict & { ok: false }): boolean {
-    return this.#overflow.isAbout(verdict)
-  }
-
   /** The id of the job that exists for a planned one: its own, unless there was a duplicate. */
   standing(id: string): string {
     return this.#existing.get(id) ?? id
@@ -140,78 +137,42 @@ export class FollowUps {
   /** The outcome with all of them. */
   with(result: Returned['result']): Returned {
     const also = [...this.#overflow.changes, ...this.#also.map(({ insert }) => insert)]
-    const continuation = this.#continuation?.insert
-    if (continuation === undefined) return { kind: 'returned', result, also }
-    return { kind: 'returned', result, also, continuation: continueChain(this.#job, continuation) }
+    if (this.#continuation === undefined) return { kind: 'returned', result, also }
+    this.#next ??= continueChain(this.#job, this.#continuation.insert)
+    return { kind: 'returned', result, also, continuation: this.#next }
   }
 
   /**
-   * Resolves a settlement that the store refused because of one of these jobs. Leaves out duplicates where the existing
-   * job is as good, and drops jobs of full groups with `drop-oldest`. Returns the error that `queue.add` would throw,
-   * or, if the settled job itself was moved, the store's refusal; undefined if the settlement can be sent again.
-   * Rejects only if the store does not respond.
+   * Resolves the refusal of a settlement by one of the jobs that it adds or drops. Leaves out a duplicate where the
+   * existing job is as good, and drops a job of a full group with `drop-oldest`. Returns whether it could: then the
+   * settlement can be sent again. `error` is what `queue.add` would throw. `undefined`: the refusal is about another
+   * change of the group. Rejects only if the store does not respond.
    */
-  async sortOut(
-    decide: (outcome: Returned) => Decision,
-    session: OverflowSession,
-  ): Promise<{ readonly error: unknown } | { readonly moved: Refused } | undefined> {
-    const kept: Prepared[] = []
-    this.#overflow.clear()
-    for (const each of this.#also) {
-      const refused = await this.#probe(kept, each, decide, session)
-      if (refused === undefined) {
-        kept.push(each)
-        continue
-      }
-      if (this.#isMoved(refused)) return { moved: refused }
-      if (refused.why === 'full') return { error: queueFull(each.insert, refused.job) }
-      try {
-        this.#existing.set(each.insert.job.id, (await this.#adder.handle(each, refused)).id)
-      } catch (error) {
-        return { error }
-      }
+  async resolveRefusal(
+    group: Group,
+    refused: Refused,
+    session: Pick<OverflowSession, 'details'>,
+  ): Promise<{ readonly error?: unknown } | undefined> {
+    const change = group[refused.change]!
+    if (this.#overflow.includes(change)) {
+      this.#overflow.clear() // it was moved or started: the backlog may have room now
+      return {}
     }
-    const last = this.#continuation
-    const refused = last === undefined ? undefined : await this.#probe(kept, last, decide, session)
-    if (refused !== undefined) {
-      return this.#isMoved(refused) ? { moved: refused } : { error: cannotContinue(this.#job, last!.insert, refused) }
+    const prepared = this.#also.find(({ insert }) => insert === change)
+    const insert = prepared?.insert ?? (change === this.#next ? this.#next : undefined)
+    if (insert === undefined) return undefined
+    if (refused.why === 'full') {
+      if (await stepwise(this.#overflow.dropOldest(group, refused, session))) return {}
+      return { error: queueFull(insert, refused.job) }
     }
-    this.#also = kept
-    return undefined
-  }
-
-  /** The reason why the store refuses a job after the kept ones, if any, once all droppable jobs are dropped. */
-  async #probe(
-    kept: readonly Prepared[],
-    { insert }: Prepared,
-    decide: (outcome: Returned) => Decision,
-    session: OverflowSession,
-  ): Promise<Refused | undefined> {
-    // The probe ends with an insert whose id certainly exists, so the group is never applied.
-    const conflicting: Insert = {
-      kind: 'insert',
-      job: { ...insert.job, id: this.#job.id, dedup: undefined },
-      edges: [],
+    if (prepared === undefined) return { error: cannotContinue(this.#job, insert, refused) }
+    try {
+      this.#existing.set(insert.job.id, (await this.#adder.handle(prepared, refused)).id)
+    } catch (error) {
+      return { error }
     }
-    const inserts = [...kept.map((each) => each.insert), insert]
-    for (;;) {
-      const also = [...this.#overflow.changes, ...inserts, conflicting]
-      const group = decide({ kind: 'returned', result: undefined, also })
-      if (isDenied(group)) return undefined
-      const verdict = await session.commit(group)
-      // A dropped job that is gone is found again when all changes are sent.
-      if (verdict.ok || this.#overflow.isAbout(verdict)) return undefined
-      if (this.#isMoved(verdict)) return verdict
-      const reachedEnd = verdict.id === this.#job.id && insert.job.id !== this.#job.id
-      if (reachedEnd) return undefined
-      if (verdict.why !== 'full' || !(await stepwise(this.#overflow.dropOldest(verdict, inserts, session))))
-        return verdict
-    }
-  }
-
-  /** Whether the refusal is about the settled job itself. */
-  #isMoved({ why, id }: Refused): boolean {
-    return id === this.#job.id && (why === 'fence' || why === 'missing')
+    this.#also = this.#also.filter((each) => each !== prepared)
+    return {}
   }
 
   #track<T>(what: string, work: () => Promise<T>): Promise<T> {

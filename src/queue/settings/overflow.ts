@@ -1,11 +1,10 @@
 // queue/settings/overflow.ts: drops the oldest jobs of a full group whose limit is set to `drop-oldest`.
-import type { Change, Insert } from '../../job/change.js'
-import type { JobHeader } from '../../job/job.js'
+import type { Change } from '../../job/change.js'
 import { drop } from '../../job/lifecycle.js'
 import { headerOf } from '../../job/record.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Group, Refused, RefusedOtherwise, Verdict } from '../../store/store.js'
+import type { Group, RefusedOtherwise, Verdict } from '../../store/store.js'
 import { whenFull } from './limits.js'
 import type { Session } from '../../store/session.js'
 
@@ -19,16 +18,17 @@ const RACES = 100
 
 /** The jobs to drop for others, in the commit that inserts those. */
 export class Overflow {
-  readonly #dropped = new Map<string, JobHeader>()
+  readonly #dropped = new Map<string, readonly Change[]>()
 
   /** The changes that drop them. They precede the inserts. */
   get changes(): readonly Change[] {
-    return [...this.#dropped.values()].flatMap(drop)
+    return [...this.#dropped.values()].flat()
   }
 
-  /** Whether a refusal concerns one of the dropped jobs rather than the inserts. */
-  isAbout({ why, id }: Refused): boolean {
-    return why !== 'full' && this.#dropped.has(id)
+  /** Whether a change is one of these. */
+  includes(change: Change): boolean {
+    for (const changes of this.#dropped.values()) if (changes.includes(change)) return true
+    return false
   }
 
   /** Drops none. */
@@ -37,35 +37,39 @@ export class Overflow {
   }
 
   /**
-   * Drops one more job for inserts that were refused as `full`; returns whether it can. Only if the group is set to
+   * Drops one more job for an insert that was refused as `full`; returns whether it can. Only if the group is set to
    * `drop-oldest`, and never a job that the same commit inserts.
    */
   *dropOldest(
-    { id, job: oldest }: RefusedOtherwise,
-    inserts: readonly Insert[],
+    group: Group,
+    { change, job: oldest }: RefusedOtherwise,
     session: Pick<Session, 'details'>,
   ): Steps<boolean> {
-    const refused = inserts.find(({ job }) => job.id === id)?.job
-    if (oldest === undefined || refused?.group === undefined) return false
+    const refused = group[change]
+    if (oldest === undefined || refused?.kind !== 'insert' || refused.job.group === undefined) return false
     if (this.#dropped.has(oldest.id) || this.#dropped.size >= MAX_DROPPED) return false
-    if (inserts.some(({ job }) => job.id === oldest.id)) return false
-    if ((yield* whenFull(session, refused.queue, refused.group)) !== 'drop-oldest') return false
-    this.#dropped.set(oldest.id, headerOf(oldest)) // there may be many, and their payloads are not needed
+    if (group.some((each) => each.kind === 'insert' && each.job.id === oldest.id)) return false
+    if ((yield* whenFull(session, refused.job.queue, refused.job.group)) !== 'drop-oldest') return false
+    this.#dropped.set(oldest.id, drop(headerOf(oldest))) // there may be many, and their payloads are not needed
     return true
   }
 }
 
-/** Sends a group that was refused as `full` again, with as many jobs dropped as allowed; returns the last verdict. */
+/**
+ * Sends a group that was refused as `full` again, with as many jobs dropped as allowed. Returns the last verdict, whose
+ * `change` is an index of the group given.
+ */
 export function* withOverflow(session: OverflowSession, group: Group, refused: Verdict): Steps<Verdict> {
   const overflow = new Overflow()
-  const inserts = group.filter((change) => change.kind === 'insert')
+  let sent = group
   let verdict = refused
   for (let races = 0; !verdict.ok && races < RACES;) {
-    if (overflow.isAbout(verdict)) {
+    if (overflow.includes(sent[verdict.change]!)) {
       overflow.clear() // it was moved or started: the backlog may have room now
       races++
-    } else if (verdict.why !== 'full' || !(yield* overflow.dropOldest(verdict, inserts, session))) return verdict
-    verdict = yield* step(session.commit([...overflow.changes, ...group]))
+    } else if (verdict.why !== 'full' || !(yield* overflow.dropOldest(sent, verdict, session))) break
+    sent = [...overflow.changes, ...group]
+    verdict = yield* step(session.commit(sent))
   }
-  return verdict
+  return verdict.ok ? verdict : { ...verdict, change: verdict.change - (sent.length - group.length) }
 }

@@ -52,13 +52,15 @@ export function insert(table: Table, { job, edges }: Insert, notices: Notices): 
 function isFull(table: Table, { id, queue: queueName, group }: NewJob): Refused | undefined {
   const queue = table.queues.get(queueName)
   if (queue === undefined) return undefined
-  if (queue.backlog >= queue.backlogLimit) return { ok: false, why: 'full', id }
+  if (queue.backlog >= queue.backlogLimit) return { ok: false, change: 0, why: 'full', id }
   if (group === undefined || !queue.bounds.groupBacklogs) return undefined
   const maxBacklog = queue.bounds.group(group)?.backlog ?? Infinity
   const backlog = queue.groups.get(group)?.backlog
   if ((backlog?.size ?? 0) < maxBacklog) return undefined
   const oldest = backlog?.min
-  return oldest === undefined ? { ok: false, why: 'full', id } : { ok: false, why: 'full', id, job: copyOf(oldest.job) }
+  return oldest === undefined
+    ? { ok: false, change: 0, why: 'full', id }
+    : { ok: false, change: 0, why: 'full', id, job: copyOf(oldest.job) }
 }
 
 const stateOf = ({ state }: EdgeRow): EdgeState => state

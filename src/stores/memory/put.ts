@@ -18,8 +18,8 @@ export function put(table: Table, change: Put, notices: Notices): Refused | unde
   const before = table.cells.get(key)
   if ((before?.version ?? 0) !== change.version) {
     return before === undefined
-      ? { ok: false, why: 'version', id: key }
-      : { ok: false, why: 'version', id: key, cell: before }
+      ? { ok: false, change: 0, why: 'version', id: key }
+      : { ok: false, change: 0, why: 'version', id: key, cell: before }
   }
   write(table, key, value === undefined ? undefined : { key, value, version: change.version + 1, at: notices.now })
   if (table.journal.open) table.journal.add(() => write(table, key, before))

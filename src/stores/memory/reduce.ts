@@ -14,7 +14,7 @@ import { renew } from './renew.js'
 import { copyOf } from '../../job/record.js'
 import type { Row } from './row.js'
 import type { Table } from './table.js'
-import { LANDED } from '../verdicts.js'
+import { LANDED, refusedAt } from '../verdicts.js'
 
 /** The result of a batch. */
 export interface Reduced {
@@ -57,13 +57,13 @@ function applyGroup(table: Table, group: Group, notices: Notices): Verdict {
   let first: Row | undefined
   let others: Row[] | undefined
   undoLog.open = mayRollBack(group)
-  for (const change of group) {
+  for (const [at, change] of group.entries()) {
     const done = apply(table, change, notices)
     if (done === undefined) continue
     if ('why' in done) {
       undoLog.rollback()
       notices.truncate(events, revoked)
-      return done
+      return refusedAt(at, done)
     }
     if (first === undefined) first = done
     else if (others === undefined) others = [done]

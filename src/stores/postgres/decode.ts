@@ -5,7 +5,7 @@ import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../
 import { movedJob } from '../../job/record.js'
 import { createRecord, givenOrder } from '../apply.js'
 import type { Settings } from '../job-settings.js'
-import { LANDED } from '../verdicts.js'
+import { LANDED, refusedAt } from '../verdicts.js'
 import { claimedOf, claimsOf, recordOf, splitAnswer } from './rows.js'
 import type { Lane, RecordRow } from './rows.js'
 
@@ -23,9 +23,10 @@ type GroupAnswer =
   | readonly ['R', number, readonly RecordRow[] | readonly string[]]
   /**
    * The index of a refused group, the reason, the id or key that refused it, and what exists under it: a row, or 1 for the
-   * job of that id, or a text for the id of another job. The last two are read again.
+   * job of that id, or a text for the id of another job, both of which are read again. Then the index of the refused
+   * change in its group; absent for groups of one change.
    */
-  | readonly ['x', number, Why, string, RecordRow | Cell | string | 1 | null]
+  | readonly ['x', number, Why, string, RecordRow | Cell | string | 1 | null, number?]
 
 /** The answer to a batch. */
 export interface CommitAnswer {
@@ -102,7 +103,8 @@ export function receiptOf(
         const { job } = batch.groups[n]![0] as Insert
         groups[n] = { ok: true, inserted: [createRecord(job, undefined, givenOrder(ord), each[2], now)] }
       }
-    } else if (each[0] === 'x') groups[each[1]] = refused(each[2], each[3], each[4], context, current)
+    } else if (each[0] === 'x')
+      groups[each[1]] = refusedAt(each[5] ?? 0, refused(each[2], each[3], each[4], context, current))
     else groups[each[1]] = { ok: true, inserted: insertedOf(batch, each, now, context, current) }
   }
   const renewals: Verdict[] = batch.renewals.map(() => LANDED)
@@ -156,12 +158,14 @@ function refused(
   { settings }: DecodeContext,
   current: ReadonlyMap<string, JobRecord> | undefined,
 ): Refused {
-  if (existing === null) return { ok: false, why, id }
-  if (why === 'version') return { ok: false, why, id, cell: existing as Cell }
+  if (existing === null) return { ok: false, change: 0, why, id }
+  if (why === 'version') return { ok: false, change: 0, why, id, cell: existing as Cell }
   const jobId = existing === 1 ? id : typeof existing === 'string' ? existing : undefined
   const job = jobId === undefined ? recordOf(existing as RecordRow, settings) : current?.get(jobId)
-  if (job === undefined) return { ok: false, why, id }
-  return why === 'fence' ? { ok: false, why, id, job: movedJob(job) } : { ok: false, why, id, job }
+  if (job === undefined) return { ok: false, change: 0, why, id }
+  return why === 'fence'
+    ? { ok: false, change: 0, why, id, job: movedJob(job) }
+    : { ok: false, change: 0, why, id, job }
 }
 
 /** The ids of jobs that an answer names without their records: it is a replay, or the answer holds as much as it may. */

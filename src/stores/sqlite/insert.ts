@@ -77,13 +77,15 @@ function isFull({ sql, cache, counts }: Transaction, { id, queue, group }: NewJo
   if (bounds.backlog !== Infinity) {
     counts.flush(sql)
     const backlog = queueId === undefined ? 0 : (sql.backlogIn.get(queueId)![0] as number)
-    if (backlog >= bounds.backlog) return { ok: false, why: 'full', id }
+    if (backlog >= bounds.backlog) return { ok: false, change: 0, why: 'full', id }
   }
   const maxBacklog = (group === undefined ? undefined : bounds.group(group)?.backlog) ?? Infinity
   if (maxBacklog === Infinity || queueId === undefined || cache.groups.backlog(queueId, group!) < maxBacklog)
     return undefined
   const oldest = sql.oldestOfGroup.get(queueId, group!)![0] as number | null
-  return oldest === null ? { ok: false, why: 'full', id } : { ok: false, why: 'full', id, job: cache.bySeq(oldest).job }
+  return oldest === null
+    ? { ok: false, change: 0, why: 'full', id }
+    : { ok: false, change: 0, why: 'full', id, job: cache.bySeq(oldest).job }
 }
 
 function write({ sql }: Transaction, seq: number, lane: Lane, job: JobRecord): void {

@@ -19,8 +19,8 @@ export function put(tx: Transaction, change: Put): Refused | undefined {
   const row = sql.cell.get(key)
   if (((row?.[2] as number | undefined) ?? 0) !== version) {
     return row === undefined
-      ? { ok: false, why: 'version', id: key }
-      : { ok: false, why: 'version', id: key, cell: cellOf(row) }
+      ? { ok: false, change: 0, why: 'version', id: key }
+      : { ok: false, change: 0, why: 'version', id: key, cell: cellOf(row) }
   }
   if (value === undefined) sql.dropCell.run(key)
   else sql.putCell.run(key, value, version + 1, now)

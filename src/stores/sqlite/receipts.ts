@@ -15,7 +15,7 @@ import type {
 } from '../../store/store.js'
 import { createRecord, givenOrder } from '../apply.js'
 import { handlerFor, handlersOf } from '../handlers.js'
-import { fenced, LANDED } from '../verdicts.js'
+import { fenced, LANDED, refusedAt } from '../verdicts.js'
 import type { Cache } from './cache.js'
 
 /** Consecutive jobs: the order of the first, how many, and, for fair orders, the step from each to the next. */
@@ -180,7 +180,7 @@ function decodeRefusal(cache: Cache, { stands, ...rest }: StoredRefusal): Refuse
   const id = stands === true ? rest.id : stands
   if (rest.why === 'fence') {
     const moved = cache.lightById(id)?.job
-    return moved === undefined ? rest : fenced(moved)
+    return moved === undefined ? rest : refusedAt(rest.change, fenced(moved))
   }
   const job = cache.byId(id)?.job
   return job === undefined ? rest : { ...rest, job }

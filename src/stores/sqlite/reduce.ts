@@ -3,7 +3,7 @@ import type { Change, Move, NewJob } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
 import { mayRollBack } from '../apply.js'
-import { LANDED } from '../verdicts.js'
+import { LANDED, refusedAt } from '../verdicts.js'
 import { claim } from './claim.js'
 import { complete, completionsFrom } from './fast-complete.js'
 import { insert, insertEqual, canWriteTogether, isPlain } from './insert.js'
@@ -143,11 +143,11 @@ function applyChanges(tx: Transaction, group: Group): Verdict {
         continue
       }
       const record = insert(tx, change)
-      if ('why' in record) return record
+      if ('why' in record) return refusedAt(at, record)
       inserted.push(record)
     } else {
       const refused = apply(tx, change)
-      if (refused !== undefined) return refused
+      if (refused !== undefined) return refusedAt(at, refused)
       if (inserted !== undefined) touched = true
     }
     at++

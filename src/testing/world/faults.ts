@@ -123,7 +123,7 @@ class FaultyConnection implements Store {
     const at = this.#withheld.get(key)
     if (at === undefined) return recorder.commit(process.name, batch)
     const receipt = await recorder.commit(process.name, { ...batch, groups: batch.groups.toSpliced(at, 1) })
-    const verdict: Verdict = { ok: false, why: 'busy', id: '' }
+    const verdict: Verdict = { ok: false, change: 0, why: 'busy', id: '' }
     return { ...receipt, groups: receipt.groups.toSpliced(at, 0, verdict) }
   }
 

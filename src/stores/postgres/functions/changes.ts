@@ -168,6 +168,7 @@ const put = `
 /** The changes of a group, until one is refused. */
 const each = `
         for x in select value from jsonb_array_elements(s->'x') loop
+          at_change := at_change + 1;
           case x->>'k'
           when 'i' then
             ${insert}
@@ -191,7 +192,7 @@ const each = `
  * A group that may be refused after some of it was written is undone to where it began.
  */
 export const changes = `
-      why := null; over := null; stands := null;
+      why := null; over := null; stands := null; at_change := -1;
       born := '{}'; born_ids := '{}';
       k_ev := cardinality(ev); k_rv := cardinality(rv); k_c := cardinality(c_of); k_d := cardinality(d_at);
       k_w := cardinality(w_lane); k_cr := cardinality(credited); k_b := cardinality(bounded);
@@ -214,9 +215,9 @@ export const changes = `
         c_of := c_of[1:k_c]; c_what := c_what[1:k_c]; c_n := c_n[1:k_c];
         w_lane := w_lane[1:k_w]; w_p := w_p[1:k_w]; w_o := w_o[1:k_w];
         credited := credited[1:k_cr]; bounded := bounded[1:k_b]; backlogs := k_full;
-        g_out := g_out || format('["x",%s,"%s",%s,%s]', s->>'n', why, to_json(over), coalesce(stands, 'null'));
-        g_short := g_short || format('["x",%s,"%s",%s,%s]', s->>'n', why, to_json(over),
-          case when why = 'version' then coalesce(stands, 'null') when stands is null then 'null' when why = 'full' then to_json(oldest)::text else '1' end);
+        g_out := g_out || format('["x",%s,"%s",%s,%s,%s]', s->>'n', why, to_json(over), coalesce(stands, 'null'), at_change);
+        g_short := g_short || format('["x",%s,"%s",%s,%s,%s]', s->>'n', why, to_json(over),
+          case when why = 'version' then coalesce(stands, 'null') when stands is null then 'null' when why = 'full' then to_json(oldest)::text else '1' end, at_change);
       elsif cardinality(born) > 0 then
         if s ? 'w' then
           -- Something else in the group may have touched what it inserted: they are answered as they stand after it.

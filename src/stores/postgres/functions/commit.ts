@@ -38,7 +38,7 @@ declare
   s jsonb; whole jsonb; x jsonb; f jsonb; j job; a job; e record; r record; i int; cell_now cell;
   why text; over text; stands text; born text[]; born_ids text[]; edges text; ew record; end_result text; end_error text;
   dedup_key text; was_done boolean; ends boolean; goes_on boolean;
-  found_n int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; freeing text[]; kept_back text[]; states_in text[]; queues int[]; locked text[]; loose int[];
+  found_n int; at_change int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; freeing text[]; kept_back text[]; states_in text[]; queues int[]; locked text[]; loose int[];
   ords bigint[]; ids_in text[]; end_ids text[]; fences text[]; results text[]; verbs text[]; faults text[]; keyed text[]; gone text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
   -- One ask.
   k jsonb; l record; c record; want int; more int; lanes int; floored boolean; exhausted boolean; all_ok boolean; skipped boolean;

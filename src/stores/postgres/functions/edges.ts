@@ -154,7 +154,7 @@ export const lockDependents = `
           cross join lateral (select 1 from job o where o.id = d.dependent for update skip locked) j
           where e.value->>'k' = 'r';
         if got < found_n then
-          why := 'busy'; over := s->'x'->0->>'id'; raise exception using errcode = 'MR001';
+          why := 'busy'; over := s->'x'->0->>'id'; at_change := 0; raise exception using errcode = 'MR001';
         end if;
         exception when sqlstate 'MR001' then null;
         end;

@@ -21,7 +21,7 @@ import {
 import type { TransactionPosition } from '../../../store/transaction-context.js'
 import type { Connection } from '../../../store/connection.js'
 import type { Stop } from '../../../store/runtime.js'
-import type { Group, Tx, Verdict } from '../../../store/store.js'
+import type { Group, Refused, Tx, Verdict } from '../../../store/store.js'
 import { returned } from '../children.js'
 import type { Children } from '../children.js'
 import { completeInUserTransaction } from './complete-given.js'
@@ -295,10 +295,11 @@ export class AttemptTransactions {
   }
 
   /** The error of an attempt whose settlement was refused; undefined if the lease is lost. */
-  refusal(verdict: Verdict & { ok: false }, { continuation }: Returned): MillraceError | undefined {
+  refusal(verdict: Refused, group: Group): MillraceError | undefined {
     const { record } = this.#attempt
-    const aboutNext = verdict.id !== record.id || verdict.why === 'duplicate' || verdict.why === 'full'
-    if (aboutNext && continuation !== undefined) return cannotContinue(record, continuation, verdict)
+    const refused = group[verdict.change]
+    // All other jobs were added earlier in the transaction: the only insert left is the continuation.
+    if (refused?.kind === 'insert' && verdict.why !== 'busy') return cannotContinue(record, refused, verdict)
     const stillOurs = verdict.why === 'busy' || (verdict.job?.fence === record.fence && verdict.job.state === 'active')
     return stillOurs ? tooLong(record) : undefined
   }

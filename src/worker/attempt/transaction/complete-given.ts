@@ -8,7 +8,7 @@ import { outOfOrder } from '../../../queue/flows/follow-ups.js'
 import { OpenTransaction } from '../../../store/transaction-context.js'
 import { connect } from '../../../store/connection.js'
 import { stepwise } from '../../../store/maybe-sync.js'
-import type { Group, Store, Tx, Verdict } from '../../../store/store.js'
+import type { Group, Refused, Store, Tx, Verdict } from '../../../store/store.js'
 import { reasonOf } from '../../leases.js'
 import type { LostReason } from '../context.js'
 import { withLastNote } from '../../phases/run.js'
@@ -28,7 +28,7 @@ interface UserTransactionHost {
   lost(...why: LostReason): void
   /** Whether an earlier user transaction may have settled the job. */
   readonly settled: boolean
-  refusal(verdict: Verdict & { ok: false }, outcome: Returned): MillraceError | undefined
+  refusal(verdict: Refused, group: Group): MillraceError | undefined
 }
 
 /**
@@ -58,7 +58,7 @@ export async function completeInUserTransaction(
       verdict = await stepwise(withOverflow(session, group, verdict))
     }
     if (verdict.ok) return outcome
-    const error = host.refusal(verdict, outcome)
+    const error = host.refusal(verdict, group)
     if (error !== undefined) throw error
     host.lost(...reasonOf(verdict))
     throw attempt.lostError()

@@ -32,7 +32,8 @@ export async function settleInTransaction<Attempt extends SettlingAttempt & Para
     await transactions.rollBack(error)
     return failed(error)
   }
-  const end = await transactions.settle(withLastNote(attempt, outcome, settle(attempt.record, outcome)))
+  const group = withLastNote(attempt, outcome, settle(attempt.record, outcome))
+  const end = await transactions.settle(group)
   switch (end.kind) {
     case 'committed':
       return host.committed(attempt, outcome)
@@ -41,7 +42,7 @@ export async function settleInTransaction<Attempt extends SettlingAttempt & Para
       attempt.maybeCommitted = outcome
       return failed(end.error)
     case 'refused': {
-      const error = transactions.refusal(end.verdict, outcome)
+      const error = transactions.refusal(end.verdict, group)
       if (error !== undefined) return failed(error)
       host.lost(attempt, ...reasonOf(end.verdict))
       host.endedLost(attempt)
