@@ -24,7 +24,10 @@ export default defineConfig({
   resolve: {
     alias: [
       { find: /^millrace$/, replacement: `${src}/index.ts` },
-      { find: /^millrace\/(memory|postgres|sqlite|conformance|testing)$/, replacement: `${src}/$1.ts` },
+      {
+        find: /^millrace\/(memory|postgres|sqlite|telemetry|types|webhooks|conformance|testing)$/,
+        replacement: `${src}/$1.ts`,
+      },
     ],
   },
   test: {

@@ -1,7 +1,8 @@
 // Telemetry: the life of jobs in a log, and counts for Prometheus. Traces need an SDK of OpenTelemetry; see docs/telemetry.md.
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { Queue, Worker, prometheus, shutdown } from 'millrace'
+import { Queue, Worker, shutdown } from 'millrace'
+import { prometheus } from 'millrace/telemetry'
 import type { Logger } from 'millrace'
 import { memory } from 'millrace/memory'
 

@@ -2,7 +2,8 @@
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { IncomingHttpHeaders } from 'node:http'
-import { Queue, Worker, shutdown, verifyWebhook, webhooks } from 'millrace'
+import { Queue, Worker, shutdown } from 'millrace'
+import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import { memory } from 'millrace/memory'
 
 const secret = 'whsec_bm90IGEgc2VjcmV0OiBhbiBleGFtcGxl' // make your own: openssl rand -base64 32

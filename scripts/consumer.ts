@@ -15,19 +15,18 @@ import {
   job,
   middleware,
   phases,
-  prometheus,
   shutdown,
   storeCounts,
-  telemetry,
-  verifyWebhook,
-  webhooks,
 } from 'millrace'
 import type { EventOf, FlowJob } from 'millrace'
 import { conformanceCases, runConformance } from 'millrace/conformance'
 import { memory } from 'millrace/memory'
 import { migrationSql, postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
+import { prometheus, telemetry } from 'millrace/telemetry'
 import { rules, runSeeds, simulate, virtualClock } from 'millrace/testing'
+import type { GivenBy, TakenBy } from 'millrace/types'
+import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import { z } from 'zod'
 
 export const jobs = defineJobs({
@@ -47,6 +46,8 @@ export const jobs = defineJobs({
 })
 
 export const stores = { memory: memory(), sqlite: sqlite('jobs.db'), postgres: postgres('postgres://localhost/app') }
+export type Given = GivenBy<typeof stores.sqlite>
+export type Taken = TakenBy<typeof stores.postgres>
 export const kept = new Queue('kept', { store: stores.memory, jobs, logger: console })
 export const filed = new Queue('filed', { store: stores.sqlite, jobs, telemetry: telemetry() })
 export const served = new Queue('served', {

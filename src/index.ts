@@ -1,113 +1,54 @@
-// index.ts: the front door of millrace: re-exports only.
-export { verifyWebhook } from './features/webhooks/sign.js'
-export type { ReceivedHeaders, VerifyOptions, WebhookMessage } from './features/webhooks/sign.js'
-export { webhooks } from './features/webhooks/webhooks.js'
-export type { BreakerOptions, WebhookOptions } from './features/webhooks/webhooks.js'
-export type { Address, Lookup } from './features/webhooks/post.js'
-export { errorCatalogue } from './job/catalogue.js'
-export type { ErrorEntry } from './job/catalogue-stores.js'
-export { MillraceError, UnrecoverableError, isMillraceError } from './job/errors.js'
-export type { ErrorCode } from './job/errors.js'
-export type { Duration } from './job/duration.js'
-export type {
-  AttemptError,
-  Dedup,
-  EdgeError,
-  ErrorInfo,
-  FailurePolicy,
-  FinishedState,
-  JobState,
-  LogLine,
-} from './job/job.js'
-export type { Jsonable } from './job/json.js'
-export type { DeliveryEntry, PhaseStatus } from './job/memo.js'
-export type { JobPhase, JobPhases } from './job/phases.js'
-export type { BackoffOptions, CustomBackoff } from './job/retry.js'
-export type {
-  CatchUp,
-  CronOptions,
-  EveryOptions,
-  Overlap,
-  ScheduleTimes,
-  Timing,
-  TimingOptions,
-} from './job/schedule-times.js'
-export type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } from './queue/operations/cascade.js'
-export type { Chain, CurrentJob } from './queue/flows/chain.js'
-export { storeCounts } from './queue/counts.js'
-export type { CountOptions, QueueCounts, StateCounts } from './queue/counts.js'
+// index.ts: the front door of millrace, sorted by what a user looks for: re-exports only.
+
+// Queues and jobs
+export { Queue } from './queue/queue.js'
+export type { QueueOptions, BulkItem, JobOf, JobPage } from './queue/queue-types.js'
+export type { AddOptions, JobDefaults, DedupOptions, Dependency, RepeatOptions } from './queue/add-options.js'
+export { Job } from './queue/job.js'
+export type { JobState, FinishedState, LogLine, ErrorInfo, AttemptError, Dedup } from './job/job.js'
+export type { JobFilter, ListOptions, PageOptions } from './queue/operations/filter.js'
+export type { UpdateOptions, ResultOptions, ObserveOptions } from './queue/job.js'
+export type { RetryOptions } from './queue/operations/retry.js'
+export type { CancelOptions, CascadeOptions } from './queue/operations/cascade.js'
+export type { LogOptions } from './queue/operations/logs.js'
+export type { InTransaction } from './queue/transactions.js'
+
+// Job definitions
 export { defineJobs, job, typed, withSchemas } from './queue/define.js'
-export { FlowProducer } from './queue/flows/flow.js'
-export type { Flow, FlowJob, FlowJobOptions, FlowJobs, FlowProducerOptions, FlowQueue } from './queue/flows/flow.js'
 export type {
-  ChainResult,
-  ContinuationOf,
-  DependenciesOf,
-  DependencyPage,
-  Ended,
-  EndedOf,
-} from './queue/flows/chain-types.js'
-export type {
-  AfterOf,
-  DataOf,
-  InputOf,
-  HandlerReturnOf,
   JobDefinition,
   JobDefinitions,
   JobOptions,
   NameOf,
-  NextOf,
-  OwnResultOf,
-  PhasesOf,
+  DataOf,
+  InputOf,
   ResultOf,
-  ReturnOf,
-  SchemasFor,
+  NextOf,
+  AfterOf,
+  PhasesOf,
   Upgrade,
-  WithSchemas,
 } from './queue/define.js'
-export type { Delivered, EventBase, EventOf, EventType, Listener, Logger, QueueEvent } from './queue/events/events.js'
-export type { Explanation, Reason } from './queue/explain.js'
-export { Job } from './queue/job.js'
-export type { ObserveOptions, ResultOptions, UpdateOptions } from './queue/job.js'
-export type { LogOptions } from './queue/operations/logs.js'
-export type { RetryOptions } from './queue/operations/retry.js'
+export type { Jsonable } from './job/json.js'
+
+// Workers and handlers
+export { Worker } from './worker/worker.js'
+export type { WorkerOptions } from './worker/options.js'
+export type { WorkerEventType } from './worker/worker.js'
+export type { CloseOptions } from './worker/close.js'
+export { shutdown } from './worker/shutdown.js'
+export type { Handler, HandlerOf, HandlerOptions, Handlers, ContextOf } from './worker/handlers.js'
 export type {
-  BoundOptions,
-  GroupOptions,
-  LimitOptions,
-  Limits,
-  OneGroupOptions,
-  RateOptions,
-  StandingBound,
-  StandingGroupBound,
-} from './queue/settings/limits.js'
-export type {
-  AddOptions,
-  DedupOptions,
-  Dependency,
-  JobDefaults,
-  JobWebhookOptions,
-  RepeatOptions,
-} from './queue/add-options.js'
-export { prometheus } from './features/prometheus.js'
-export type { PrometheusEndpoint, PrometheusOptions } from './features/prometheus.js'
-export { telemetry } from './features/telemetry.js'
-export type { MeterLike, TelemetryOptions, TracerLike } from './features/telemetry.js'
-export { Queue } from './queue/queue.js'
-export type { RetentionOptions, RetentionRule } from './queue/settings/retention.js'
-export type { RunOptions, Schedule, ScheduleOptions, SchedulePage } from './queue/settings/schedules.js'
-export type { Completing, Inside, PlanArguments, Planned, Planning } from './queue/flows/follow-ups.js'
-export { eventStreamHeaders } from './queue/events/sse.js'
-export type { EventStream, EventStreamOptions, StreamEventType, StreamSnapshot } from './queue/events/sse.js'
-export type { JobFilter, ListOptions, PageOptions, PageWish } from './queue/operations/filter.js'
-export type { Telemetry } from './queue/telemetry.js'
-export type { AddArguments, AnyJobs, BulkItem, Declaring, JobOf, JobPage, QueueOptions } from './queue/queue-types.js'
-export type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './queue/transactions.js'
-export type { Origin, Processes } from './store/processes.js'
-export type { JobWebhook, Webhooks } from './queue/settings/webhook.js'
-export type { Runtime, Stop } from './store/runtime.js'
-export type { SqlRow, SqlTransaction } from './store/sql.js'
-export type { GivenBy, Store, TakenBy } from './store/store.js'
+  JobContext,
+  JobSignal,
+  AbortReason,
+  Middleware,
+  SignalOptions,
+  PrepareOptions,
+  Mode,
+  Mode as CompleteMode,
+} from './worker/attempt/context.js'
+export { JobAbort, middleware } from './worker/attempt/context.js'
+export type { WaitOptions } from './worker/attempt/children.js'
 export type {
   BatchContext,
   BatchHandler,
@@ -115,43 +56,162 @@ export type {
   BatchOptions,
   BatchedContext,
 } from './worker/batches/types.js'
-export { JobAbort, middleware } from './worker/attempt/context.js'
-export type {
-  AbortReason,
-  ExtrasOf,
-  JobContext,
-  JobSignal,
-  Middleware,
-  Mode,
-  PrepareOptions,
-  SignalOptions,
-} from './worker/attempt/context.js'
-export type { WaitOptions } from './worker/attempt/children.js'
-export type {
-  BatchHandlerOf,
-  ContextOf,
-  HandledJob,
-  Handler,
-  HandlerOf,
-  Handling,
-  HandlerOptions,
-  Handlers,
-  PhasesHandlerOf,
-} from './worker/handlers.js'
-export type { WorkerOptions } from './worker/options.js'
+
+// Phases
 export { phases } from './worker/phases/types.js'
+export type { PhaseContext, PhaseOptions, Phases } from './worker/phases/types.js'
+export type { JobPhase, JobPhases } from './job/phases.js'
+export type { PhaseStatus } from './job/memo.js'
+
+// Flows and chains
+export { FlowProducer } from './queue/flows/flow.js'
+export type { FlowProducerOptions, Flow, FlowJob, FlowJobOptions } from './queue/flows/flow.js'
+export type { FailurePolicy, EdgeError } from './job/job.js'
+export type { Chain, CurrentJob } from './queue/flows/chain.js'
+export type { ChainResult, DependencyPage, Ended, Ended as DependencyOutcome } from './queue/flows/chain-types.js'
 export type {
-  AnyPhases,
-  Exactly,
-  FreePhases,
-  PhaseContext,
-  PhaseMethods,
-  PhaseOptions,
-  PhaseRunner,
-  Phases,
+  Planned,
+  Planned as PendingJob,
+  Planning,
+  Completing,
+  Completing as CompletionContext,
+} from './queue/flows/follow-ups.js'
+
+// Retries, schedules, limits and retention
+export type { BackoffOptions, CustomBackoff } from './job/retry.js'
+export type { Duration } from './job/duration.js'
+export type { Schedule, ScheduleOptions, SchedulePage, RunOptions } from './queue/settings/schedules.js'
+export type {
+  ScheduleTimes,
+  Timing,
+  TimingOptions,
+  CronOptions,
+  EveryOptions,
+  CatchUp,
+  Overlap,
+} from './job/schedule-times.js'
+export type {
+  Limits,
+  LimitOptions,
+  BoundOptions,
+  GroupOptions,
+  OneGroupOptions,
+  RateOptions,
+  StandingBound,
+  StandingBound as LimitState,
+} from './queue/settings/limits.js'
+export type { RetentionOptions, RetentionRule } from './queue/settings/retention.js'
+
+// Seeing what happens
+export type { QueueEvent, EventBase, EventOf, EventType, Listener, Logger } from './queue/events/events.js'
+export type { Stop, Stop as Unsubscribe } from './store/runtime.js'
+export type { Explanation, Reason, Reason as HoldReason } from './queue/explain.js'
+export { storeCounts } from './queue/counts.js'
+export type { CountOptions, QueueCounts, StateCounts } from './queue/counts.js'
+export { eventStreamHeaders } from './queue/events/sse.js'
+export type { EventStream, EventStreamOptions, StreamEventType, StreamSnapshot } from './queue/events/sse.js'
+export type { Telemetry } from './queue/telemetry.js'
+
+// Webhooks of jobs: options and events. `millrace/webhooks` delivers them.
+export type { Webhooks, JobWebhook } from './queue/settings/webhook.js'
+export type { JobWebhookOptions } from './queue/add-options.js'
+export type { Delivered, Delivered as WebhookDelivery } from './queue/events/events.js'
+export type { DeliveryEntry } from './job/memo.js'
+
+// Errors
+export { MillraceError, UnrecoverableError, isMillraceError } from './job/errors.js'
+export type { ErrorCode } from './job/errors.js'
+export { errorCatalogue } from './job/catalogue.js'
+export type { ErrorEntry } from './job/catalogue-stores.js'
+
+// Stores
+export type { Store, DisposableStore } from './store/store.js'
+export type { SqlRow, SqlTransaction } from './store/sql.js'
+export type { Runtime } from './store/runtime.js'
+
+// Older places of names, which stay importable.
+export { /** @deprecated Import it from `millrace/webhooks`. */ webhooks } from './features/webhooks/webhooks.js'
+export type {
+  /** @deprecated Import it from `millrace/webhooks`. */ WebhookOptions,
+  /** @deprecated Import it from `millrace/webhooks`. */ BreakerOptions,
+} from './features/webhooks/webhooks.js'
+export type {
+  /** @deprecated Import it from `millrace/webhooks`. */ Address,
+  /** @deprecated Import it from `millrace/webhooks`. */ Lookup,
+} from './features/webhooks/post.js'
+export { /** @deprecated Import it from `millrace/webhooks`. */ verifyWebhook } from './features/webhooks/sign.js'
+export type {
+  /** @deprecated Import it from `millrace/webhooks`. */ ReceivedHeaders,
+  /** @deprecated Import it from `millrace/webhooks`. */ VerifyOptions,
+  /** @deprecated Import it from `millrace/webhooks`. */ WebhookMessage,
+} from './features/webhooks/sign.js'
+export { /** @deprecated Import it from `millrace/telemetry`. */ telemetry } from './features/telemetry.js'
+export type {
+  /** @deprecated Import it from `millrace/telemetry`. */ TelemetryOptions,
+  /** @deprecated Import it from `millrace/telemetry`. */ MeterLike,
+  /** @deprecated Import it from `millrace/telemetry`. */ TracerLike,
+} from './features/telemetry.js'
+export { /** @deprecated Import it from `millrace/telemetry`. */ prometheus } from './features/prometheus.js'
+export type {
+  /** @deprecated Import it from `millrace/telemetry`. */ PrometheusEndpoint,
+  /** @deprecated Import it from `millrace/telemetry`. */ PrometheusOptions,
+} from './features/prometheus.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ CancelArgument,
+  /** @deprecated Import it from `millrace/types`. */ CascadeArgument,
+} from './queue/operations/cascade.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ TransactionArgument,
+  /** @deprecated Import it from `millrace/types`. */ TransactionWork,
+  /** @deprecated Import it from `millrace/types`. */ WithTransaction,
+} from './queue/transactions.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ AddArguments,
+  /** @deprecated Import it from `millrace/types`. */ Declaring,
+  /** @deprecated Import it from `millrace/types`. */ AnyJobs,
+} from './queue/queue-types.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ PlanArguments,
+  /** @deprecated Import it from `millrace/types`. */ Inside,
+} from './queue/flows/follow-ups.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ Exactly,
+  /** @deprecated Import it from `millrace/types`. */ FreePhases,
+  /** @deprecated Import it from `millrace/types`. */ AnyPhases,
+  /** @deprecated Import it from `millrace/types`. */ PhaseMethods,
+  /** @deprecated Import it from `millrace/types`. */ PhaseRunner,
 } from './worker/phases/types.js'
-export { shutdown } from './worker/shutdown.js'
-export type { Closable } from './worker/shutdown.js'
-export { Worker } from './worker/worker.js'
-export type { WorkerEventType } from './worker/worker.js'
-export type { CloseOptions } from './worker/close.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ Handling,
+  /** @deprecated Import it from `millrace/types`. */ HandledJob,
+  /** @deprecated Import it from `millrace/types`. */ BatchHandlerOf,
+  /** @deprecated Import it from `millrace/types`. */ PhasesHandlerOf,
+} from './worker/handlers.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ GivenBy,
+  /** @deprecated Import it from `millrace/types`. */ TakenBy,
+} from './store/store.js'
+export type { /** @deprecated Import it from `millrace/types`. */ PageWish } from './queue/operations/filter.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ Origin,
+  /** @deprecated Import it from `millrace/types`. */ Processes,
+} from './store/processes.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ SchemasFor,
+  /** @deprecated Import it from `millrace/types`. */ WithSchemas,
+  /** @deprecated Import it from `millrace/types`. */ OwnResultOf,
+  /** @deprecated Import it from `millrace/types`. */ ReturnOf,
+  /** @deprecated Import it from `millrace/types`. */ HandlerReturnOf,
+} from './queue/define.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ ContinuationOf,
+  /** @deprecated Import it from `millrace/types`. */ EndedOf,
+  /** @deprecated Import it from `millrace/types`. */ DependenciesOf,
+} from './queue/flows/chain-types.js'
+export type { /** @deprecated Import it from `millrace/types`. */ ExtrasOf } from './worker/attempt/context.js'
+export type {
+  /** @deprecated Import it from `millrace/types`. */ FlowJobs,
+  /** @deprecated Import it from `millrace/types`. */ FlowQueue,
+} from './queue/flows/flow.js'
+export type { /** @deprecated Import it from `millrace/types`. */ StandingGroupBound } from './queue/settings/limits.js'
+export type { /** @deprecated Import it from `millrace/types`. */ Closable } from './worker/shutdown.js'

@@ -60,7 +60,12 @@ export const errorCatalogue = {
   },
   UNKNOWN_OPTION: {
     summary: 'An option is not one that this call knows.',
-    remedy: 'Check the spelling; the message suggests the nearest known name.',
+    remedy:
+      'Check the spelling; the message suggests the nearest known name, or ours for an option of another job queue.',
+  },
+  UNKNOWN_FIELD: {
+    summary: 'A field of a job was read, or a method called, by the name that another job queue has for it.',
+    remedy: 'Use the name in the message.',
   },
   INVALID_HANDLER: {
     summary:

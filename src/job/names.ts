@@ -1,6 +1,7 @@
 // job/names.ts: checks names and ids, and suggests the intended one for a misspelt name.
 
 import { MillraceError } from './errors.js'
+import { ourOption } from './peer-names.js'
 import { quote } from './quote.js'
 
 /** The most characters (UTF-16 units) of a name or an id. */
@@ -99,7 +100,7 @@ function distance(from: string, to: string): number {
 }
 
 /**
- * Throws for unknown options, so that a misspelt one is not silently ignored. A key that is set to undefined counts as
+ * Throws for unknown options, so that a misspelt one, or the name that another queue has for it, is not silently ignored. A key that is set to undefined counts as
  * absent. `where` ends the message: "unknown option 'x' in queue.add options".
  */
 export function refuseUnknown(options: object, known: readonly string[], where: string): void {
@@ -108,8 +109,14 @@ export function refuseUnknown(options: object, known: readonly string[], where: 
   }
   for (const option in options) {
     if (known.includes(option) || (options as Readonly<Record<string, unknown>>)[option] === undefined) continue
+    const ours = ourOption(option)
     const meant = nearest(option, known)
-    const hint = meant === undefined ? `it knows ${known.join(', ')}` : `did you mean '${meant}'?`
+    const hint =
+      ours !== undefined
+        ? `here it is ${ours}`
+        : meant === undefined
+          ? `it knows ${known.join(', ')}`
+          : `did you mean '${meant}'?`
     throw new MillraceError('UNKNOWN_OPTION', `unknown option ${quote(option)} in ${where}; ${hint}`, {
       details: { option, where, meant },
     })

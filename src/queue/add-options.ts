@@ -23,9 +23,9 @@ export interface JobDefaults {
   /** Run the newest job first within its priority, before all jobs that are not `lifo`. Default false. */
   readonly lifo?: boolean
   /** Remove the job when it completes: at once (`true`), or after this time. Default: the queue's `retention`. */
-  readonly removeOnComplete?: boolean | Duration
+  readonly removeOnComplete?: boolean | string
   /** Remove the job when it fails for good: at once (`true`), or after this time. Default: the queue's `retention`. */
-  readonly removeOnFail?: boolean | Duration
+  readonly removeOnFail?: boolean | string
 }
 
 /** The names of the options in `JobDefaults`. */
@@ -304,9 +304,15 @@ function parseKeep(options: AddOptions, where: string, retention: KeepByState | 
   }
 }
 
-function parseRemoval(value: boolean | Duration | undefined, field: string): Millis | undefined {
+function parseRemoval(value: boolean | string | undefined, field: string): Millis | undefined {
   if (value === undefined || value === false) return undefined
-  return value === true ? 0 : parseDuration(value, field)
+  if (value === true) return 0
+  if (typeof value === 'string') return parseDuration(value, field)
+  // Other queues take a number of jobs to keep, or { age, count }: as milliseconds, 1000 would remove all after a second.
+  throw new MillraceError(
+    'INVALID_OPTION',
+    `${field} must be true, or a duration with its unit, as '7d', and not ${quote(value)}; jobs are kept by age, not by number.`,
+  )
 }
 
 /** The job's own setting overrides the queue's retention. */

@@ -1,8 +1,10 @@
 // queue/job.ts: the handle of a job: its record as last read, and the operations on it.
 import type { Duration } from '../job/duration.js'
+import { MillraceError } from '../job/errors.js'
 import type { AttemptError, Dedup, ErrorInfo, JobRecord, JobState, LogLine, Millis, Time } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import type { Jsonable } from '../job/json.js'
+import { fieldNames } from '../job/peer-names.js'
 import { hasPhases, overallOf, phasesOf } from '../job/phases.js'
 import type { JobPhases } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/schedule.js'
@@ -331,4 +333,14 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
     this.#record = record
     this.#removed = false
   }
+}
+
+// Names of other job queues are refused with ours. Without types, they would read as undefined. Not part of the type.
+for (const [field, ours] of Object.entries(fieldNames)) {
+  Object.defineProperty(Job.prototype, field, {
+    configurable: true,
+    get() {
+      throw new MillraceError('UNKNOWN_FIELD', `A job has no '${field}'; here it is ${ours}.`, { details: { field } })
+    },
+  })
 }

@@ -381,6 +381,11 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return this.#closing
   }
 
+  /** The same as `close()`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
   async #close(): Promise<void> {
     this.#closed = true
     this.#unobserve?.()

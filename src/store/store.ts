@@ -488,6 +488,9 @@ export interface Store<Given = unknown, Taken = Given> {
   close(): Promise<void>
 }
 
+/** A store that `await using` closes; the stores of this package are. */
+export type DisposableStore<Given = unknown, Taken = Given> = Store<Given, Taken> & AsyncDisposable
+
 /** What `transact` of a store passes to its work; `never` where it has no transactions. */
 export type GivenBy<S extends Store> = NonNullable<S[typeof transactions]>['given']
 

@@ -256,6 +256,11 @@ export class Worker<
     return this.#closing
   }
 
+  /** The same as `close()`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
   #autorun(): void {
     if (!this.#isClosing()) void this.run().catch((error: unknown) => this.#failed(error))
   }

@@ -1,6 +1,7 @@
 // What caused the failure of a job: kept with it on every store, and told by events, logs, webhooks and phases.
 import { describe, expect, it } from 'vitest'
-import { Queue, Worker, phases, webhooks } from 'millrace'
+import { Queue, Worker, phases } from 'millrace'
+import { webhooks } from 'millrace/webhooks'
 import { kinds, stores } from '../composition/stores.js'
 import { closing, event } from '../setup.js'
 import { receiver } from './receiver.js'

@@ -1,6 +1,7 @@
 // The reason given to cancel: it reaches the handler's signal, the event, explain, result() and webhooks, on every store.
 import { describe, expect, it } from 'vitest'
-import { JobAbort, Queue, Worker, webhooks } from 'millrace'
+import { JobAbort, Queue, Worker } from 'millrace'
+import { webhooks } from 'millrace/webhooks'
 import type { JobContext, Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'

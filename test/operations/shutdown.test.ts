@@ -1,6 +1,7 @@
 // The order in which a program ends, with everything that can hang hanging.
 import { describe, expect, it } from 'vitest'
-import { Queue, Worker, shutdown, webhooks } from 'millrace'
+import { Queue, Worker, shutdown } from 'millrace'
+import { webhooks } from 'millrace/webhooks'
 import type { Closable, Store } from 'millrace'
 import { isSent, DELIVERIES } from '../../src/job/webhooks.js'
 import { kinds, stores } from '../composition/stores.js'

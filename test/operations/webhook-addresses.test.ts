@@ -1,6 +1,7 @@
 // Which addresses webhooks may lead to: never to what is behind our own walls, whatever names and redirects say.
 import { describe, expect, it, vi } from 'vitest'
-import { Queue, Worker, webhooks } from 'millrace'
+import { Queue, Worker } from 'millrace'
+import { webhooks } from 'millrace/webhooks'
 import type { WebhookOptions } from 'millrace'
 import type * as addresses from '../../src/features/webhooks/addresses.js'
 import { redirected } from '../../src/features/webhooks/post.js'

@@ -1,6 +1,7 @@
 // Processes that are killed before, and while, they tell of the end of a job: it is told after a restart.
 import { expect, test } from 'vitest'
-import { Queue, Worker, verifyWebhook, webhooks } from 'millrace'
+import { Queue, Worker } from 'millrace'
+import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import { sqlite } from 'millrace/sqlite'
 import { scene, start } from '../faults/processes.js'
 import type { TellerInput, TellerTold } from '../faults/teller.js'

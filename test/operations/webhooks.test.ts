@@ -1,6 +1,7 @@
 // Webhooks on every store: what is told of the ends of jobs, to whom, in which order, and what is written down about it.
 import { describe, expect, it } from 'vitest'
-import { Queue, Worker, storeCounts, verifyWebhook, webhooks } from 'millrace'
+import { Queue, Worker, storeCounts } from 'millrace'
+import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import type { Handler, Job, Store, WebhookOptions } from 'millrace'
 import { kinds, stores } from '../composition/stores.js'
 import { closing, collect, event, gate } from '../setup.js'

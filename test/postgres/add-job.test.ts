@@ -89,10 +89,10 @@ describe('a job added from SQL is the one that queue.add adds', () => {
     ['with a timeout', { timeout: '30 seconds' }],
     ['removed when completed', { removeOnComplete: true }],
     ['kept when completed', { removeOnComplete: false, removeOnFail: false }],
-    ['removed a while after it ended', { removeOnComplete: '1d', removeOnFail: hour }],
+    ['removed a while after it ended', { removeOnComplete: '1d', removeOnFail: '1h' }],
     [
       'with everything',
-      { delay: '1m', priority: 3, lifo: true, attempts: 1, backoff: 5, timeout: hour, removeOnFail: 9 },
+      { delay: '1m', priority: 3, lifo: true, attempts: 1, backoff: 5, timeout: hour, removeOnFail: '9ms' },
     ],
   ]
 

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { Queue, Worker, defineJobs, job, webhooks } from 'millrace'
+import { Queue, Worker, defineJobs, job } from 'millrace'
+import { webhooks } from 'millrace/webhooks'
 import type { AddOptions } from 'millrace'
 import { memory } from 'millrace/memory'
 import { thrown } from '../thrown.js'

@@ -1,6 +1,7 @@
 // What may be measured, by whom, and what logs are written to.
 import type { Meter, Tracer } from '@opentelemetry/api'
-import { Queue, Worker, prometheus, telemetry } from 'millrace'
+import { Queue, Worker } from 'millrace'
+import { prometheus, telemetry } from 'millrace/telemetry'
 import type { Logger, PrometheusEndpoint, Telemetry } from 'millrace'
 import { describe, expectTypeOf, test } from 'vitest'
 import { jobs, queue, store } from './jobs.js'

@@ -1,6 +1,15 @@
 // Which transactions a queue offers follows from its store.
 import { Queue, Worker } from 'millrace'
-import type { GivenBy, InTransaction, JobOf, SqlTransaction, Store, TakenBy } from 'millrace'
+import type {
+  DisposableStore,
+  FlowProducer,
+  GivenBy,
+  InTransaction,
+  JobOf,
+  SqlTransaction,
+  Store,
+  TakenBy,
+} from 'millrace'
 import type { BetterSQLite3Database } from 'drizzle-orm/better-sqlite3'
 import type { Kysely } from 'kysely'
 import { memory } from 'millrace/memory'
@@ -26,9 +35,9 @@ const inMemory = new Queue('main', { store: memory(), jobs })
 
 describe('the store', () => {
   test('says what its transactions are', () => {
-    expectTypeOf(sqlite('jobs.db')).toEqualTypeOf<Store<SqliteTransaction, SqliteTx>>()
-    expectTypeOf(sqlite(handle)).toEqualTypeOf<Store<OwnHandle, SqliteTx>>()
-    expectTypeOf(memory()).toEqualTypeOf<Store<never>>()
+    expectTypeOf(sqlite('jobs.db')).toEqualTypeOf<DisposableStore<SqliteTransaction, SqliteTx>>()
+    expectTypeOf(sqlite(handle)).toEqualTypeOf<DisposableStore<OwnHandle, SqliteTx>>()
+    expectTypeOf(memory()).toEqualTypeOf<DisposableStore<never>>()
     expectTypeOf<GivenBy<Store<OwnHandle, SqliteTx>>>().toEqualTypeOf<OwnHandle>()
     expectTypeOf<TakenBy<Store<OwnHandle, SqliteTx>>>().toEqualTypeOf<SqliteTx>()
     expectTypeOf<TakenBy<Store<never>>>().toEqualTypeOf<never>()
@@ -41,12 +50,22 @@ describe('the store', () => {
     any(sqlite('jobs.db'))
     any(sqlite(handle))
   })
+
+  test('is closed by await using, and so are what stands on it', () => {
+    expectTypeOf(memory()).toExtend<AsyncDisposable>()
+    expectTypeOf(sqlite('jobs.db')).toExtend<AsyncDisposable>()
+    expectTypeOf(postgres('postgres://localhost')).toExtend<AsyncDisposable>()
+    expectTypeOf(onFile).toExtend<AsyncDisposable>()
+    expectTypeOf<Worker>().toExtend<AsyncDisposable>()
+    expectTypeOf<FlowProducer>().toExtend<AsyncDisposable>()
+    expectTypeOf<Queue<typeof jobs, DisposableStore<never>>>().toExtend<Queue<typeof jobs, Store<never>>>()
+  })
 })
 
 describe('a queue', () => {
   test('is inferred from its store and its jobs', () => {
-    expectTypeOf(onFile).toEqualTypeOf<Queue<typeof jobs, Store<SqliteTransaction, SqliteTx>>>()
-    expectTypeOf(onFile.store).toEqualTypeOf<Store<SqliteTransaction, SqliteTx>>()
+    expectTypeOf(onFile).toEqualTypeOf<Queue<typeof jobs, DisposableStore<SqliteTransaction, SqliteTx>>>()
+    expectTypeOf(onFile.store).toEqualTypeOf<DisposableStore<SqliteTransaction, SqliteTx>>()
     expectTypeOf(new Queue('q', { store })).toEqualTypeOf<Queue>()
   })
 
@@ -169,9 +188,9 @@ describe('on PostgreSQL', () => {
   const sql = null! as Sql
 
   test('queue.transaction gives what the driver has', () => {
-    expectTypeOf(postgres('postgres://localhost')).toEqualTypeOf<Store<PgTransaction, PostgresTransaction>>()
-    expectTypeOf(postgres(pool)).toEqualTypeOf<Store<PoolClient, PostgresTransaction>>()
-    expectTypeOf(postgres(sql)).toEqualTypeOf<Store<PostgresJsSql, PostgresTransaction>>()
+    expectTypeOf(postgres('postgres://localhost')).toEqualTypeOf<DisposableStore<PgTransaction, PostgresTransaction>>()
+    expectTypeOf(postgres(pool)).toEqualTypeOf<DisposableStore<PoolClient, PostgresTransaction>>()
+    expectTypeOf(postgres(sql)).toEqualTypeOf<DisposableStore<PostgresJsSql, PostgresTransaction>>()
     const plain = { connect: async () => ({ query: () => 5 }), totalCount: 1 }
     expectTypeOf<GivenBy<ReturnType<typeof postgres<typeof plain>>>>().toEqualTypeOf<{ query: () => number }>()
     const onPool = new Queue('main', { store: postgres(pool), jobs })

@@ -1,6 +1,7 @@
 // The types of webhooks.
 import { describe, expectTypeOf, it } from 'vitest'
-import { Queue, verifyWebhook, webhooks } from 'millrace'
+import { Queue } from 'millrace'
+import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import type { DeliveryEntry, FinishedState, Job, JobWebhook, Store, WebhookMessage, Webhooks } from 'millrace'
 
 declare const store: Store

@@ -1,7 +1,8 @@
 // A store that fails for a reason that stays until somebody sees to it: it is said once, and run() rejects where trying again is no use.
 import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
-import { MillraceError, Queue, Worker, webhooks } from 'millrace'
+import { MillraceError, Queue, Worker } from 'millrace'
+import { webhooks } from 'millrace/webhooks'
 import type { ErrorCode, Store, Webhooks } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'

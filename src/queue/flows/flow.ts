@@ -218,6 +218,11 @@ export class FlowProducer<
     await this.#operations.connection.main.flushed()
   }
 
+  /** The same as `close()`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
+  }
+
   *#addAll(given: readonly AnyFlow[], options: InTransaction | undefined, call: string): Steps<Flow[]> {
     if (this.#closed) throw new MillraceError('QUEUE_CLOSED', 'This FlowProducer has been closed; make a new one.')
     const tx = transactionIn(options, call)

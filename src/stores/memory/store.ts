@@ -3,7 +3,7 @@ import { MillraceError } from '../../job/errors.js'
 import { refuseUnknown } from '../../job/names.js'
 import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
-import type { Store } from '../../store/store.js'
+import type { DisposableStore } from '../../store/store.js'
 import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'
 import { find } from './find.js'
 import { details, due, tally } from './read.js'
@@ -24,7 +24,7 @@ export interface MemoryOptions {
 }
 
 /** A store in the memory of this process: for tests, and for work that need not outlive the process. */
-export function memory(options: MemoryOptions = {}): Store<never> {
+export function memory(options: MemoryOptions = {}): DisposableStore<never> {
   refuseUnknown(options, ['runtime', 'ring', 'ringBytes'], 'memory options')
   const { runtime = systemRuntime(), ring = RING_EVENTS, ringBytes = RING_BYTES } = options
   checkRing('memory', { ring, ringBytes })
@@ -38,6 +38,11 @@ export function memory(options: MemoryOptions = {}): Store<never> {
         'STORE_CLOSED',
         'The memory store was used after it was closed. Close workers and queues first; shutdown([...]) does.',
       )
+  }
+
+  const close = async (): Promise<void> => {
+    closed = true
+    watchers.close()
   }
 
   return {
@@ -90,9 +95,7 @@ export function memory(options: MemoryOptions = {}): Store<never> {
       return watchers.watch(what, listener)
     },
 
-    async close() {
-      closed = true
-      watchers.close()
-    },
+    close,
+    [Symbol.asyncDispose]: close,
   }
 }

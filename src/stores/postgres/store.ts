@@ -3,7 +3,7 @@ import { MillraceError, isInstance } from '../../job/errors.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { unavailable } from '../../store/commit-errors.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import type { Batch, Notice, Receipt, RevokedLease, Store, Tx } from '../../store/store.js'
+import type { Batch, DisposableStore, Notice, Receipt, RevokedLease, Store, Tx } from '../../store/store.js'
 import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import { KeptReceipts } from '../kept-receipts.js'
 import { PRESENT_EVERY } from '../listeners.js'
@@ -72,24 +72,27 @@ interface Opened {
  * A store in PostgreSQL 14 or later, for any number of machines. It takes a URL (which needs the package `pg`), a `Pool` of
  * `pg`, or a client of `postgres`, and keeps everything in a schema of its own.
  */
-export function postgres(url: string, options?: PostgresOptions): Store<PgTransaction, PostgresTransaction>
+export function postgres(url: string, options?: PostgresOptions): DisposableStore<PgTransaction, PostgresTransaction>
 /** The same, on a `Pool` of `pg`; `queue.transaction` passes one of its clients. */
 export function postgres<Pool extends PgPoolLike<unknown>>(
   pool: Pool,
   options?: PostgresOptions,
-): Store<ClientOf<Pool>, PostgresTransaction>
+): DisposableStore<ClientOf<Pool>, PostgresTransaction>
 /** The same, on a client of `postgres`; `queue.transaction` passes one of its transactions. */
-export function postgres(sql: PostgresJsLike, options?: PostgresOptions): Store<PostgresJsSql, PostgresTransaction>
+export function postgres(
+  sql: PostgresJsLike,
+  options?: PostgresOptions,
+): DisposableStore<PostgresJsSql, PostgresTransaction>
 /** The same, on any of these. */
 export function postgres(
   target: string | PgPoolLike<unknown> | PostgresJsLike,
   options?: PostgresOptions,
-): Store<unknown, PostgresTransaction>
-export function postgres(target: unknown, options: PostgresOptions = {}): Store<never, PostgresTransaction> {
-  return new PostgresStore(target, options) as Store as Store<never, PostgresTransaction>
+): DisposableStore<unknown, PostgresTransaction>
+export function postgres(target: unknown, options: PostgresOptions = {}): DisposableStore<never, PostgresTransaction> {
+  return new PostgresStore(target, options) as DisposableStore as DisposableStore<never, PostgresTransaction>
 }
 
-class PostgresStore implements Store {
+class PostgresStore implements DisposableStore {
   readonly name = 'postgres'
   readonly can = { transactions: true, share: 'network', portion: PORTION, parallel: true, tenure: TENURE } as const
   readonly runtime: Runtime
@@ -201,6 +204,11 @@ class PostgresStore implements Store {
 
   close(): Promise<void> {
     return (this.#closing ??= this.#close())
+  }
+
+  /** The same as `close()`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
   }
 
   async #close(): Promise<void> {

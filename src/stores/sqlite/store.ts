@@ -5,7 +5,7 @@ import { openTransaction, refuseInside } from '../../store/transaction-context.j
 import type { Runtime, Stop } from '../../store/runtime.js'
 import { stepwise } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Batch, Receipt, Store, Tx } from '../../store/store.js'
+import type { Batch, DisposableStore, Receipt, Store, Tx } from '../../store/store.js'
 import { PRESENT_EVERY } from '../listeners.js'
 import { Waits, ReadLoop } from '../read-loop.js'
 import type { Database, SqliteHandle } from './driver.js'
@@ -42,11 +42,11 @@ type GivenFor<Target> = Target extends SqliteHandle ? Target : SqliteTransaction
 export function sqlite<Target extends string | SqliteHandle>(
   target: Target,
   options: SqliteOptions = {},
-): Store<GivenFor<Target>, SqliteTx> {
-  return new SqliteStore(target, options) as Store<GivenFor<Target>, SqliteTx>
+): DisposableStore<GivenFor<Target>, SqliteTx> {
+  return new SqliteStore(target, options) as DisposableStore<GivenFor<Target>, SqliteTx>
 }
 
-class SqliteStore implements Store {
+class SqliteStore implements DisposableStore {
   readonly name = 'sqlite'
   readonly can
   readonly runtime: Runtime
@@ -241,6 +241,11 @@ class SqliteStore implements Store {
       return Promise.reject(error)
     }
     return (this.#closing ??= this.#close())
+  }
+
+  /** The same as `close()`, for `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close()
   }
 
   async #close(): Promise<void> {

@@ -197,12 +197,21 @@ async function addChild(ctx: JobContext, parent: string, plan: ChildPlan, at: nu
   return (await ctx.add(name, data, plan.ownId ? { ...options, id: `${parent}-${at}` } : options)).id
 }
 
-function childOf({ name, runs, ownId: _own, ...options }: ChildPlan): {
+function childOf({ name, runs, ownId: _own, removeOnComplete, ...options }: ChildPlan): {
   readonly name: string
   readonly data: Work
   readonly options: AddOptions
 } {
-  return { name, data: { n: UNNUMBERED, runs, ...(waitsIn(runs) && { waits: true }) }, options }
+  const data = { n: UNNUMBERED, runs, ...(waitsIn(runs) && { waits: true as const }) }
+  return { name, data, options: { ...options, ...inMillis({ removeOnComplete }) } }
+}
+
+/** Durations with their unit, where options take no plain number. */
+export function inMillis<Key extends string>(times: {
+  readonly [Each in Key]: Millis | undefined
+}): { readonly [Each in Key]?: string } {
+  const given = Object.entries<Millis | undefined>(times).filter(([, time]) => time !== undefined)
+  return Object.fromEntries(given.map(([key, time]) => [key, `${time}ms`])) as { [Each in Key]?: string }
 }
 
 /** Whether a job waits for children in one of its runs. */

@@ -5,7 +5,7 @@ import { FlowProducer } from '../../queue/flows/flow.js'
 import type { Flow, FlowJob } from '../../queue/flows/flow.js'
 import type { Job } from '../../queue/job.js'
 import type { AddOptions } from '../../queue/add-options.js'
-import { UNNUMBERED, SIGNAL_NAME, waitsIn } from './acting.js'
+import { inMillis, UNNUMBERED, SIGNAL_NAME, waitsIn } from './acting.js'
 import type { Work } from './acting.js'
 import { jobsOfFlow } from './script.js'
 import type { FlowPlan, JobPlan, Operation } from './script.js'
@@ -176,7 +176,13 @@ export class Operator {
     })
     if (known.length > 0) this.#stage.history.count('option:after')
     for (const name of Object.keys(options)) this.#stage.history.count(`option:${name}`)
-    return { ...options, ...(ownId && { id: `job-${n}` }), ...(known.length > 0 && { after: known }) }
+    const { removeOnComplete, removeOnFail, ...rest } = options
+    return {
+      ...rest,
+      ...inMillis({ removeOnComplete, removeOnFail }),
+      ...(ownId && { id: `job-${n}` }),
+      ...(known.length > 0 && { after: known }),
+    }
   }
 }
 

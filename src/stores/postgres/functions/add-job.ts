@@ -216,6 +216,8 @@ begin
   if said ? 'timeout' then settings := settings || jsonb_build_object('timeout', {S}.v1_millis(said->'timeout', 'timeout', 1)); end if;
   foreach word in array '{removeOnComplete,removeOnFail}'::text[] loop
     continue when not said ? word or said->word = 'false';
+    perform {S}.v1_check(jsonb_typeof(said->word) <> 'number',
+      format('%s must be true, or a duration with its unit, such as "7d", not %s; jobs are kept by age, not by number', word, said->word));
     keep := keep || jsonb_build_object(case word when 'removeOnFail' then 'failed' else 'completed' end,
       jsonb_build_object('deleteAfter', case when said->word = 'true' then 0 else {S}.v1_millis(said->word, word) end));
   end loop;

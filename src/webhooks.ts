@@ -1,0 +1,10 @@
+// millrace/webhooks: delivers the webhooks of jobs, and verifies those that a program receives.
+export { webhooks } from './features/webhooks/webhooks.js'
+export type { WebhookOptions, BreakerOptions } from './features/webhooks/webhooks.js'
+export type { Address, Lookup } from './features/webhooks/post.js'
+export { verifyWebhook } from './features/webhooks/sign.js'
+export type { ReceivedHeaders, VerifyOptions, WebhookMessage } from './features/webhooks/sign.js'
+export type { Webhooks, JobWebhook } from './queue/settings/webhook.js'
+export type { JobWebhookOptions } from './queue/add-options.js'
+export type { Delivered, Delivered as WebhookDelivery } from './queue/events/events.js'
+export type { DeliveryEntry } from './job/memo.js'
