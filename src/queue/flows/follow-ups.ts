@@ -58,6 +58,9 @@ export type Completing<
 /** Sends a job within the open transaction; undefined on stores without transactions. */
 export type SendNow = ((prepared: Prepared) => Promise<Planned>) | undefined
 
+/** Makes a call of the callback. */
+type Guard = (call: string, make: () => Promise<Planned>, late: boolean) => Promise<Planned>
+
 /** Collects the jobs that the callback of one `complete` adds. Without a transaction, the settlement inserts them. */
 export class FollowUps {
   readonly #adder: Adder
@@ -89,12 +92,17 @@ export class FollowUps {
     return this.#also
   }
 
-  /** What the callback receives. Closures, not methods, because callers destructure them. */
-  planning(): Planning<JobDefinitions> {
+  /**
+   * What the callback receives. Closures, not methods, because callers destructure them. `guard` makes the calls, and
+   * gets whether they come too late.
+   */
+  planning(guard: Guard = (_call, make) => make()): Planning<JobDefinitions> {
+    const track = (what: string, work: () => Promise<Planned>): Promise<Planned> =>
+      guard(what, () => this.#track(what, work), this.#closed)
     return {
-      add: (name, ...args) => this.#track('add', () => this.#add(name, args[0], args[1] ?? NO_OPTIONS)),
+      add: (name, ...args) => track('add', () => this.#add(name, args[0], args[1] ?? NO_OPTIONS)),
       continueWith: (name, ...args) =>
-        this.#track('continueWith', () => this.#continue(name, args[0], args[1] ?? NO_OPTIONS)),
+        track('continueWith', () => this.#continue(name, args[0], args[1] ?? NO_OPTIONS)),
     }
   }
 

@@ -24,7 +24,7 @@ import { notCommitted } from './transaction/complete-given.js'
 import { Children, dependenciesOf, refuseEndlessWait, returned } from './children.js'
 import type { WaitOptions } from './children.js'
 import { Context, Snoozed, abortFor, wrap } from './context.js'
-import type { AbortReason, JobContext, JobSignal } from './context.js'
+import type { AbortReason, JobAbort, JobContext, JobSignal } from './context.js'
 import { failure, isThenable, leaseLost, notStored, tookTooLong, worthRetrying } from './failure.js'
 import type { FailureContext } from './failure.js'
 import { sentBack, updateRunning } from './self-update.js'
@@ -33,6 +33,7 @@ import { isUnchanged, validateResult, jobForHandler } from './payload.js'
 import type { LastNote, PublishedNote } from './pending-notes.js'
 import type { ParsedHandler } from '../options.js'
 import { EarlyExit } from './early-exit.js'
+import { GuardedCalls } from './guarded-calls.js'
 import { PhaseRun } from '../phases/run.js'
 import { ProgressWriter } from './progress-writer.js'
 import { settleInTransaction } from './transaction/settle.js'
@@ -94,6 +95,7 @@ export class Attempt {
   #progressWriter: ProgressWriter | undefined
   #children: Children | undefined
   #steps: DurableSteps | undefined
+  #calls: GuardedCalls | undefined
 
   constructor(host: AttemptHost<Attempt>, record: JobRecord, handler: ParsedHandler, leaseEnds: Millis) {
     this.#host = host
@@ -172,7 +174,7 @@ export class Attempt {
     if (this.reason !== undefined || this.#done) return
     this.reason = reason
     this.#cancelReason = cancelReason
-    this.#abort?.abort(abortFor(reason, cancelReason))
+    this.#abort?.abort(this.abortError(reason))
     this.batch?.aborted(this, reason)
   }
 
@@ -199,9 +201,23 @@ export class Attempt {
   signal(): JobSignal {
     if (this.#abort === undefined) {
       this.#abort = new AbortController()
-      if (this.reason !== undefined) this.#abort.abort(abortFor(this.reason, this.#cancelReason))
+      if (this.reason !== undefined) this.#abort.abort(this.abortError(this.reason))
     }
     return this.#abort.signal
+  }
+
+  /** The error that a signal aborts with. A function that the handler does not await may be stopped by it. */
+  abortError(reason: AbortReason): JobAbort {
+    return this.#guarded.mark('ctx.signal', abortFor(reason, this.#cancelReason))
+  }
+
+  /** Makes a call of its handler. */
+  guard<T>(call: string, work: () => T, reportsFloating = this.#done): T {
+    return this.#guarded.run(call, work, reportsFloating)
+  }
+
+  get #guarded(): GuardedCalls {
+    return (this.#calls ??= new GuardedCalls((what, error) => this.#host.callbackFailed(this, what, error)))
   }
 
   snooze(duration: Duration): never {
@@ -238,6 +254,7 @@ export class Attempt {
   }
 
   add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
+    if (this.#done) return Promise.reject(this.lostError())
     if (this.#transactions?.userSettlement !== undefined)
       return Promise.reject(outOfOrder('ctx.add was called after ctx.complete({ tx })'))
     return this.children.add(this.#transactions?.planning, name, data, options)

@@ -247,6 +247,11 @@ export interface ContextHost {
     sleep(name: string, duration: Duration): Promise<void>
     waitForSignal(name: string, options?: SignalOptions): Promise<unknown>
   }
+  /**
+   * Makes a call of the handler. Its error does not end the process where nothing catches it. `reportsFloating`: the
+   * worker also reports it if nothing awaits the call. Default: once the handler has ended.
+   */
+  guard<T>(call: string, work: () => T, reportsFloating?: boolean): T
   add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned>
   waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
   dependencies(options?: PageOptions): Promise<readonly Ended[] | DependencyPage>
@@ -273,12 +278,12 @@ export class Context implements JobContext {
   // Getters, so that `({ progress, log }) => …` works and handlers that use neither pay nothing.
   get progress() {
     return (value: unknown): Promise<void> =>
-      this.writeNote(() => ({ progress: encodeJson(value ?? null, 'progress') }))
+      writeNote(this.#attempt, 'ctx.progress', () => ({ progress: encodeJson(value ?? null, 'progress') }))
   }
 
   get log() {
     return (line: string): Promise<void> =>
-      this.writeNote(() => {
+      writeNote(this.#attempt, 'ctx.log', () => {
         const text = cleanText(String(line))
         encodeJson(text, 'log line')
         return { logs: [text] }
@@ -286,57 +291,65 @@ export class Context implements JobContext {
   }
 
   get prepare() {
-    const transactions = this.#attempt.useTransactions()
-    transactions.access()
+    const attempt = this.#attempt
+    const transactions = attempt.guard('ctx.prepare', () => {
+      const used = attempt.useTransactions()
+      used.access()
+      return used
+    })
     return <T>(options: PrepareOptions, work: (inside: Inside<Store>) => T | Promise<T>): Promise<T> =>
-      transactions.prepare(options, work) as Promise<T>
+      attempt.guard('ctx.prepare', () => transactions.prepare(options, work) as Promise<T>)
   }
 
   get complete(): JobContext['complete'] {
     const attempt = this.#attempt
-    const complete = (first: unknown, ...rest: readonly unknown[]): Promise<never> => {
-      const transactions = attempt.useTransactions()
-      const done =
-        rest.length === 0
-          ? transactions.complete(first as () => unknown)
-          : transactions.completeInUserTransaction(first as InTransaction, rest[0] as () => unknown)
-      return done as Promise<never>
-    }
-    return complete
+    return (first: unknown, ...rest: readonly unknown[]): Promise<never> =>
+      attempt.guard('ctx.complete', () => {
+        const transactions = attempt.useTransactions()
+        const done =
+          rest.length === 0
+            ? transactions.complete(first as () => unknown)
+            : transactions.completeInUserTransaction(first as InTransaction, rest[0] as () => unknown)
+        return done as Promise<never>
+      })
   }
 
   get add() {
     return (name: string, data?: unknown, options?: AddOptions): Promise<Planned> =>
-      this.#attempt.add(name, data, options)
+      this.#attempt.guard('ctx.add', () => this.#attempt.add(name, data, options))
   }
 
   get waitFor() {
     return (children: Dependency | readonly Dependency[], options?: WaitOptions): never =>
-      this.#attempt.waitFor(children, options)
+      this.#attempt.guard('ctx.waitFor', () => this.#attempt.waitFor(children, options))
   }
 
   get dependencies(): JobContext['dependencies'] {
-    return (options?: PageOptions) => this.#attempt.dependencies(options) as Promise<never>
+    return (options?: PageOptions) =>
+      this.#attempt.guard('ctx.dependencies', () => this.#attempt.dependencies(options) as Promise<never>, true)
   }
 
   get snooze() {
-    return (duration: Duration): never => this.#attempt.snooze(duration)
+    return (duration: Duration): never => this.#attempt.guard('ctx.snooze', () => this.#attempt.snooze(duration))
   }
 
   get step(): JobContext['step'] {
-    return <T>(name: string, fn: () => unknown): Promise<T> => this.#attempt.steps.step(name, fn) as Promise<T>
+    return <T>(name: string, fn: () => unknown): Promise<T> =>
+      this.#attempt.guard('ctx.step', () => this.#attempt.steps.step(name, fn) as Promise<T>)
   }
 
   get sleep() {
-    return (name: string, duration: Duration): Promise<void> => this.#attempt.steps.sleep(name, duration)
+    return (name: string, duration: Duration): Promise<void> =>
+      this.#attempt.guard('ctx.sleep', () => this.#attempt.steps.sleep(name, duration))
   }
 
   get waitForSignal() {
     return <T>(name: string, options?: SignalOptions): Promise<T> =>
-      this.#attempt.steps.waitForSignal(name, options) as Promise<T>
+      this.#attempt.guard('ctx.waitForSignal', () => this.#attempt.steps.waitForSignal(name, options) as Promise<T>)
   }
+}
 
-  protected writeNote(makeEntry: () => NoteEntry): Promise<void> {
-    return this.#attempt.progressWriter.write(makeEntry)
-  }
+/** Writes a note of a handler. A note that nothing awaits is reported only where the writer does so. */
+function writeNote(attempt: ContextHost, call: string, makeEntry: () => NoteEntry): Promise<void> {
+  return attempt.guard(call, () => attempt.progressWriter.write(makeEntry), false)
 }

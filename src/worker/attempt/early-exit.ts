@@ -1,4 +1,4 @@
-// worker/attempt/early-exit.ts: the errors that end a handler's run early, and the guard for uncaught ones.
+// worker/attempt/early-exit.ts: the errors that end a handler's run early, and the guard for uncaught errors.
 import { isInstance } from '../../job/errors.js'
 
 /** Marks the guard and the errors it handles, including those of another copy of this package in the same process. */
@@ -22,8 +22,22 @@ export class EarlyExit extends Error {
 }
 
 /**
+ * Marks the error of a call that a handler made: `uncaught` is called if nothing catches it, and the process goes on. The
+ * last mark counts. A thrown value that is not an object cannot be marked, nor can a frozen one.
+ */
+export function markUncaught(error: unknown, uncaught: () => void): void {
+  if (typeof error !== 'object' || error === null || isInstance(error, EarlyExit)) return
+  try {
+    Object.defineProperty(error, UNCAUGHT, { value: uncaught, configurable: true })
+  } catch {
+    return
+  }
+  guard()
+}
+
+/**
  * Listens for unhandled rejections. Having a listener disables Node's default, so it restores the default for a
- * rejection that is not an early exit, if there is no other listener.
+ * rejection that is not marked, if there is no other listener.
  */
 const onRejection = Object.assign(
   (reason: unknown): void => {
@@ -42,9 +56,9 @@ function guard(): void {
   process.on('unhandledRejection', onRejection)
 }
 
-function isUncaught(reason: unknown): reason is EarlyExit {
+function isUncaught(reason: unknown): reason is { readonly [UNCAUGHT]: () => void } {
   try {
-    return isInstance(reason, Error) && typeof (reason as Partial<EarlyExit>)[UNCAUGHT] === 'function'
+    return typeof (reason as Partial<EarlyExit> | null | undefined)?.[UNCAUGHT] === 'function'
   } catch {
     return false
   }

@@ -1,6 +1,6 @@
 // worker/attempt/pending-notes.ts: merges a handler's progress, log lines and steps into one note per batch.
 import type { Note, NoteEvent } from '../../job/change.js'
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError, isMillraceError } from '../../job/errors.js'
 import type { JobRecord, Millis, StepResult } from '../../job/job.js'
 import type { JsonText } from '../../job/json.js'
 import { note } from '../../job/lifecycle.js'
@@ -131,7 +131,7 @@ export class PendingNotes {
         this.#noted(open.entry, verdict)
         landed(verdict)
       },
-      failed,
+      failed: (error) => failed(ownError(error)),
     }
   }
 
@@ -160,7 +160,7 @@ export class PendingNotes {
         this.#noted(open.entry, verdict)
         resolve(verdict)
       }
-      this.#batcher.submit(() => this.#seal(open), { landed, failed })
+      this.#batcher.submit(() => this.#seal(open), { landed, failed: (error) => failed(ownError(error)) })
     })
   }
 
@@ -196,6 +196,16 @@ function merge(into: MergedEntry, { logs, steps, tells, ...last }: NoteEntry): v
 
 function append<T>(to: T[], more: readonly T[]): void {
   for (const each of more) to.push(each)
+}
+
+/**
+ * A copy of an error of the store, which the other callers of the same batch get as well: the error of a call of a
+ * handler is marked, and theirs is not to be.
+ */
+function ownError(error: unknown): unknown {
+  if (!isMillraceError(error)) return error
+  const { code, message, details, cause } = error
+  return new MillraceError(code, message, { cause: cause ?? error, details })
 }
 
 function logOverflow({ id, name }: JobRecord, most: number): MillraceError {

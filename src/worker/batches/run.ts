@@ -9,7 +9,7 @@ import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Attempt } from '../attempt/attempt.js'
 import { notInBatch } from './types.js'
 import type { BatchContext, BatchHandler, BatchedContext, ParsedBatch } from './types.js'
-import { Context, Snoozed, abortFor } from '../attempt/context.js'
+import { Context, Snoozed } from '../attempt/context.js'
 import type { AbortReason, JobContext, JobSignal } from '../attempt/context.js'
 import { isThenable } from '../attempt/failure.js'
 
@@ -212,24 +212,27 @@ class MemberContext extends Context {
 
   // @ts-expect-error elsewhere it never returns
   override get snooze() {
-    return (duration: Duration): Error => this.#member.postpone(duration)
+    return (duration: Duration): Error => this.#member.guard('ctx.snooze', () => this.#member.postpone(duration))
   }
 }
 
 /** The context of a call. */
 class Call implements BatchContext {
   readonly #members: ReadonlyMap<Job, Member>
+  /** Guards the calls that are about no single job. */
+  readonly #first: Attempt
   #abort: AbortController | undefined
   #reason: AbortReason | undefined
 
   constructor(members: readonly Member[]) {
     this.#members = new Map(members.map((member) => [member.job, member]))
+    this.#first = members[0]!.attempt
   }
 
   get signal(): JobSignal {
     if (this.#abort === undefined) {
       this.#abort = new AbortController()
-      if (this.#reason !== undefined) this.#abort.abort(abortFor(this.#reason))
+      if (this.#reason !== undefined) this.#abort.abort(this.#first.abortError(this.#reason))
     }
     return this.#abort.signal
   }
@@ -239,7 +242,9 @@ class Call implements BatchContext {
     return (job: Job): BatchedContext => {
       const member = this.#members.get(job)
       if (member !== undefined) return contextOf(member)
-      throw new MillraceError('INVALID_OPTION', 'ctx.of(job): give one of the very jobs that the handler was given.')
+      return this.#first.guard('ctx.of', () => {
+        throw new MillraceError('INVALID_OPTION', 'ctx.of(job): give one of the very jobs that the handler was given.')
+      })
     }
   }
 
@@ -250,7 +255,7 @@ class Call implements BatchContext {
 
   get snooze() {
     return (duration: Duration): never => {
-      for (const { attempt } of this.#members.values()) attempt.postpone(duration)
+      for (const { attempt } of this.#members.values()) attempt.guard('ctx.snooze', () => attempt.postpone(duration))
       throw new Snoozed('The jobs are snoozed.', () => {
         for (const { attempt } of this.#members.values()) attempt.uncaught('ctx.snooze')
       })
@@ -258,17 +263,23 @@ class Call implements BatchContext {
   }
 
   get prepare(): never {
-    throw notInBatch()
+    return this.#refuse('ctx.prepare')
   }
 
   get complete(): never {
-    throw notInBatch()
+    return this.#refuse('ctx.complete')
+  }
+
+  #refuse(call: string): never {
+    return this.#first.guard(call, () => {
+      throw notInBatch()
+    })
   }
 
   abort(reason: AbortReason): void {
     if (this.#reason !== undefined) return
     this.#reason = reason
-    this.#abort?.abort(abortFor(reason))
+    this.#abort?.abort(this.#first.abortError(reason))
   }
 }
 

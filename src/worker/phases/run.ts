@@ -268,22 +268,26 @@ function withoutPhases(record: JobRecord, outcome: Outcome): NoteEntry | undefin
 
 /** The context of one phase. */
 class PhaseContext extends Context {
+  readonly #attempt: ContextHost
   readonly #run: PhaseRun
   readonly #at: number
 
   constructor(attempt: ContextHost, run: PhaseRun, at: number) {
     super(attempt)
+    this.#attempt = attempt
     this.#run = run
     this.#at = at
   }
 
   override get progress() {
+    const attempt = this.#attempt
+    const write = (makeEntry: () => NoteEntry): Promise<void> => attempt.progressWriter.write(makeEntry)
     return (percent: unknown): Promise<void> =>
-      this.#run.progress(this.#at, percent as number, (makeEntry) => this.writeNote(makeEntry))
+      attempt.guard('ctx.progress', () => this.#run.progress(this.#at, percent as number, write), false)
   }
 
   get phaseResult() {
-    return (name: string): unknown => this.#run.result(name)
+    return (name: string): unknown => this.#attempt.guard('ctx.phaseResult', () => this.#run.result(name))
   }
 
   get phaseResults() {
@@ -291,12 +295,12 @@ class PhaseContext extends Context {
   }
 
   override get prepare() {
-    this.#run.refuseEarly(this.#at, 'ctx.prepare')
+    this.#attempt.guard('ctx.prepare', () => this.#run.refuseEarly(this.#at, 'ctx.prepare'))
     return super.prepare
   }
 
   override get complete() {
-    this.#run.refuseEarly(this.#at, 'ctx.complete')
+    this.#attempt.guard('ctx.complete', () => this.#run.refuseEarly(this.#at, 'ctx.complete'))
     return super.complete
   }
 }

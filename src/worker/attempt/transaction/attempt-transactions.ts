@@ -53,6 +53,8 @@ interface TransactionAttempt extends Leased {
   stored(value: unknown): Promise<Returned['result']>
   /** The error of a call made after the lease is lost. */
   lostError(): MillraceError
+  /** Makes a call of the handler, whose error does not end the process where nothing catches it. */
+  guard<T>(call: string, work: () => T, reportsFloating?: boolean): T
   /** The attempt took too long: aborts it and fails it with this error. */
   stop(error: MillraceError): void
 }
@@ -211,6 +213,7 @@ export class AttemptTransactions {
 
   /** `ctx.complete({ tx }, work)`. */
   completeInUserTransaction(options: InTransaction, work: (inside: never) => unknown): Promise<unknown> {
+    if (!this.#attempt.running) return Promise.reject(this.#attempt.lostError())
     return this.#calls.track('ctx.complete', false, this.#completeInUserTransaction(options, work as Work))
   }
 
@@ -313,6 +316,7 @@ export class AttemptTransactions {
   }
 
   #track<T>(call: string, work: () => Promise<T>): Promise<T> {
+    if (!this.#attempt.running) return Promise.reject(this.#attempt.lostError())
     const { store } = this.#connection
     if (store.can.transactions) {
       try {
@@ -369,7 +373,7 @@ export class AttemptTransactions {
       () => this.#attempt.children.own.also,
     )
     this.#followUps = followUps
-    const value = await work({ ...inside, ...followUps.planning() })
+    const value = await work({ ...inside, ...followUps.planning((...call) => this.#attempt.guard(...call)) })
     await followUps.close()
     return value
   }
