@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { JobAbort, MillraceError, Queue, UnrecoverableError, Worker, middleware, phases, shutdown } from 'millrace'
-import type { JobContext, Store } from 'millrace'
+import type { Handler, JobContext, Store } from 'millrace'
 import { memory } from 'millrace/memory'
+import { Context } from '../../src/worker/attempt/context.js'
 import { addActive, closing, collect, event, gate, mailbox, newQueue, newStore, newWorker } from '../setup.js'
 
 describe('running jobs', () => {
@@ -521,6 +522,37 @@ describe('middleware', () => {
     await expect((await queue.add('n', 'replace', { attempts: 1 })).result()).rejects.toThrow('ctx.signal')
     await expect((await queue.add('n', 'twice', { attempts: 1 })).result()).rejects.toThrow('next() twice')
   })
+
+  it('may add any other name to the context, and its calls work all the same', async () => {
+    const queue = newQueue()
+    const names = ['writeNote', 'attempt', 'guard', 'host', 'constructor', 'toString', '#attempt']
+    const adds = middleware(async (_job, _ctx, next) =>
+      next(Object.fromEntries(names.map((name) => [name, `own ${name}`]))),
+    )
+    const run: Handler = async (_job, ctx) => {
+      await ctx.progress(50)
+      await ctx.log('a line')
+      return names.map((name) => (ctx as unknown as Record<string, unknown>)[name])
+    }
+    const handlers = { plain: run, phased: phases({ only: run as never }) }
+    closing(new Worker(queue, handlers as never, { middleware: [adds], logger: false }))
+    for (const name of ['plain', 'phased']) {
+      const added = await queue.add(name)
+      expect(await added.result()).toEqual(names.map((each) => `own ${each}`))
+      expect((await added.refresh()).progress).toBe(name === 'plain' ? 50 : 100)
+      expect(await added.logs()).toMatchObject([{ line: 'a line' }])
+    }
+  })
+
+  it.each(['__proto__', ...Object.getOwnPropertyNames(Context.prototype).filter((name) => name !== 'constructor')])(
+    'may not replace ctx.%s',
+    async (name) => {
+      const queue = newQueue()
+      const worker = newWorker(queue, () => 'fine')
+      worker.use((_job, _ctx, next) => next(JSON.parse(`{ ${JSON.stringify(name)}: {} }`) as object))
+      await expect((await queue.add('n', 1, { attempts: 1 })).result()).rejects.toThrow(`ctx.${name}`)
+    },
+  )
 })
 
 describe('limits over all workers', () => {

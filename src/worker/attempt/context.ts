@@ -231,11 +231,11 @@ function extend(ctx: JobContext, extra: object | void): void {
   Object.assign(ctx, extra)
 }
 
-const reserved: ReadonlySet<string> = new Set(
-  'signal progress log prepare complete add waitFor dependencies snooze step sleep waitForSignal phaseResult phaseResults'.split(
-    ' ',
-  ),
-)
+/** The names of the context, and that by which an assignment would replace all of them. */
+const reserved: ReadonlySet<string> = new Set([
+  ...'signal progress log prepare complete add waitFor dependencies snooze step sleep waitForSignal'.split(' '),
+  ...'phaseResult phaseResults __proto__'.split(' '),
+])
 
 /** What a context needs of its attempt. */
 export interface ContextHost {
