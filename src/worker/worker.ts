@@ -56,12 +56,20 @@ export type WorkerEventType = (typeof workerEvents)[number]
 
 type State = 'new' | 'running' | 'paused' | 'closing' | 'closed'
 
+/**
+ * The queue names that a worker takes where `Jobs` is written as a type argument: none, if they are declared. With their
+ * types alone it would know neither versions nor schemas, nor the options of jobs that its handlers add. Where nothing
+ * is written, `Names` is inferred, and `Jobs` from the `jobs` option.
+ */
+type NamesByType<Jobs extends JobDefinitions> = string extends keyof Jobs ? string | readonly string[] : never
+
 /** Runs the jobs of one or several queues. */
 export class Worker<
   Jobs extends JobDefinitions = AnyJobs,
   const Wraps extends readonly Middleware[] = readonly Middleware[],
   S extends Store = Store,
   const Batching extends BatchOptions | undefined = undefined,
+  Names extends string | readonly string[] = NamesByType<Jobs>,
 > {
   /** Identifies this worker in leases and in the registry. */
   readonly id: string
@@ -93,7 +101,7 @@ export class Worker<
 
   /** Claims jobs of a queue, or of queues by name with `options.store`. Takes one handler, or handlers by name. */
   constructor(
-    source: Queue<Jobs, S> | string | readonly string[],
+    source: Queue<Jobs, S> | Names,
     // An indexed access keeps TypeScript from inferring `Jobs` from the handlers, which would compare each handler with
     // all names.
     handlers: [Handling<NameOf<Jobs>, Jobs, ExtrasOf<Wraps>, S, Batching>][Jobs extends unknown ? 0 : never],

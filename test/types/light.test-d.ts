@@ -1,6 +1,6 @@
 // Declarations that a producer imports without schemas, and what types alone cannot do.
 import { FlowProducer, Queue, Worker, defineJobs, job, withSchemas } from 'millrace'
-import type { DataOf, InputOf, ReturnOf, Store } from 'millrace'
+import type { DataOf, InputOf, JobDefinitions, ReturnOf, Store } from 'millrace'
 import { describe, expectTypeOf, test } from 'vitest'
 import { z } from 'zod'
 
@@ -59,4 +59,19 @@ test('types alone make neither a queue nor a producer of flows: options and vers
   void new FlowProducer<typeof jobs>({ store })
   void new Queue<typeof light>('q', { store, jobs: light })
   void new Queue('q', { store })
+})
+
+test('types alone make no worker by name: it would claim all versions, check nothing and lose options of what it adds', () => {
+  const handlers = { sweep: () => 5 }
+  // @ts-expect-error give it a queue, or leave out the type and give it the jobs
+  void new Worker<typeof light>('q', handlers, { store })
+  // @ts-expect-error the same for several queues
+  void new Worker<typeof light>(['q', 'r'], handlers, { store })
+  void new Worker('q', handlers, { store, jobs: light })
+  void new Worker('q', handlers, { store })
+  void new Worker<typeof light>(new Queue('q', { store, jobs: light }), handlers)
+  void new Worker<JobDefinitions>(['q'], () => 5, { store })
+  const typed: Worker<typeof light> = new Worker('q', handlers, { store, jobs: light })
+  const any: Worker = new Worker('q', handlers, { store })
+  expectTypeOf([typed.id, any.id]).toEqualTypeOf<string[]>()
 })
