@@ -119,5 +119,7 @@ function evidenceOf(jobs: readonly Job[]): Evidence | undefined {
   const job = jobs.find(({ duplicate }) => !duplicate) ?? jobs.find(({ state }) => state !== 'removed')
   if (job === undefined) return undefined
   const { id, queue, duplicate, createdAt } = job
-  return { id, queue, createdAt, duplicate, jobs: jobs.length }
+  let bytes = 0
+  for (const each of jobs) bytes += each.id.length + each.name.length + each.queue.length
+  return { id, queue, createdAt, duplicate, jobs: jobs.length, bytes }
 }

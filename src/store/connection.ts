@@ -70,9 +70,12 @@ function create(store: Store): Connection {
         await ready()
         opened = true
       }
-      return store.commit(batch)
+      const receipt = await store.commit(batch)
+      for (const jobs of receipt.asks) outcomes.claimed(jobs)
+      return receipt
     },
   }
+  const outcomes = new TransactionOutcomes(store, runtime)
   const outage = new Outage(store)
   const { portion, tenure, parallel: eager = false } = store.can
   const shared = { outage, ...(tenure !== undefined && { tenure }) }
@@ -90,7 +93,7 @@ function create(store: Store): Connection {
     outage,
     reads: new ReadBatcher(store, runtime),
     looks: new Looks(store, runtime),
-    outcomes: new TransactionOutcomes(store, runtime),
+    outcomes,
     ready,
   }
 }

@@ -16,8 +16,11 @@ export interface Runtime {
   elapsed(): Millis
   /** Runs `work` soon, after the running code and everything already queued. */
   defer(work: () => void): void
-  /** Runs `work` once after `delay`, which may exceed the longest timer of the platform. */
-  timer(delay: Millis, work: () => void): Stop
+  /**
+   * Runs `work` once after `delay`, which may exceed the longest timer of the platform. `background`: a process that has
+   * nothing else to do may end before that. Default false.
+   */
+  timer(delay: Millis, work: () => void, background?: boolean): Stop
   /** A number in [0, 1). */
   random(): number
   /** A new id, greater than all ids before it. */
@@ -28,10 +31,11 @@ export interface Runtime {
 
 const LONGEST_TIMER = 2 ** 31 - 1
 
-function timer(delay: Millis, work: () => void): Stop {
+function timer(delay: Millis, work: () => void, background = false): Stop {
   let handle: NodeJS.Timeout
   const arm = (left: Millis): void => {
     handle = left > LONGEST_TIMER ? setTimeout(() => arm(left - LONGEST_TIMER), LONGEST_TIMER) : setTimeout(work, left)
+    if (background) handle.unref()
   }
   arm(Math.max(0, delay))
   return () => clearTimeout(handle)

@@ -14,6 +14,8 @@ export interface Evidence {
   readonly duplicate: boolean
   /** How many jobs the report is about. */
   readonly jobs: number
+  /** About how many bytes the report holds. */
+  readonly bytes: number
 }
 
 /** Holds reports back until a transaction is committed. */

@@ -246,6 +246,20 @@ describe.each(transacting)('in a transaction of the user on %s', (kind) => {
     expect([lines, spans().length]).toEqual([['job added: n'], 1])
   })
 
+  it('a job that is gone before it was looked for is reported when a worker of this process was given it', async () => {
+    const store = await everyStore(kind)
+    const { queue, lines, spans } = reporting(store)
+    const read = store.get.bind(store)
+    vi.spyOn(store, 'get').mockImplementation(async (ids, tx) =>
+      tx === undefined ? ids.map(() => undefined) : read(ids, tx),
+    )
+    const known = gate<readonly string[]>()
+    closing(new Worker(queue, () => known.open([...lines]), { logger: false }))
+    await bound(store).transact(async (tx) => void (await queue.add('n', 1, { tx })))
+    expect(await known.promise).toEqual(['job added: n'])
+    expect(spans().map(({ name }) => name)).toEqual(['send work'])
+  })
+
   it('what is added in chain.complete with that transaction waits for its commit', async () => {
     const store = await everyStore(kind)
     const { queue, lines, written } = reporting(store)

@@ -1,10 +1,11 @@
-// What is reported of users' own transactions: held until a job of them is seen, and bounded in time and in number.
+// What is reported of users' own transactions: held until a job of them is seen, and bounded in number and in bytes.
 import { describe, expect, it } from 'vitest'
 import { virtualClock } from 'millrace/testing'
 import type { VirtualClock } from 'millrace/testing'
 import { MillraceError } from '../../src/job/errors.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { TransactionOutcomes } from '../../src/store/transaction-outcomes.js'
+import type { Runtime } from '../../src/store/runtime.js'
 import type { Store } from '../../src/store/store.js'
 
 interface Scene {
@@ -15,11 +16,20 @@ interface Scene {
   /** How many jobs each read asked for. */
   readonly reads: number[]
   readonly reported: string[]
+  /** Of each timer, whether it lets the process end. */
+  readonly background: boolean[]
+  /** When each of them ends. */
+  readonly ends: number[]
   /** What reads fail with, if they do. */
   failure: Error | undefined
   /** Adds a job in a transaction of which nothing is known. */
-  add(id: string, about?: { at?: number; jobs?: number; queue?: string; as?: string; duplicate?: boolean }): void
+  add(
+    id: string,
+    about?: { at?: number; jobs?: number; bytes?: number; queue?: string; as?: string; duplicate?: boolean },
+  ): void
 }
+
+const job = (id: string, createdAt: number): JobRecord => ({ id, createdAt }) as JobRecord
 
 function scene(): Scene {
   const clock = virtualClock()
@@ -28,18 +38,27 @@ function scene(): Scene {
   const get = async (ids: readonly string[]): Promise<readonly (JobRecord | undefined)[]> => {
     reads.push(ids.length)
     if (made.failure !== undefined) throw made.failure
-    return ids.map((id) => (there.has(id) ? ({ id, createdAt: there.get(id) } as JobRecord) : undefined))
+    return ids.map((id) => (there.has(id) ? job(id, there.get(id)!) : undefined))
   }
-  const outcomes = new TransactionOutcomes({ get } as unknown as Store, clock.runtime)
+  const background: boolean[] = []
+  const ends: number[] = []
+  const timer: Runtime['timer'] = (delay, work, lets = false) => {
+    background.push(lets)
+    ends.push(clock.runtime.elapsed() + delay)
+    return clock.runtime.timer(delay, work)
+  }
+  const outcomes = new TransactionOutcomes({ get } as unknown as Store, { ...clock.runtime, timer })
   const made: Scene = {
     clock,
     outcomes,
     there,
     reads,
     reported,
+    background,
+    ends,
     failure: undefined,
-    add: (id, { at = 1, jobs = 1, queue = 'work', as = id, duplicate = false } = {}) => {
-      outcomes.afterCommit(() => void reported.push(as), { id, queue, createdAt: at, duplicate, jobs })
+    add: (id, { at = 1, jobs = 1, bytes = 10, queue = 'work', as = id, duplicate = false } = {}) => {
+      outcomes.afterCommit(() => void reported.push(as), { id, queue, createdAt: at, duplicate, jobs, bytes })
     },
   }
   return made
@@ -58,15 +77,53 @@ describe('a report about a transaction of the user', () => {
     expect(reported).toEqual(['a'])
   })
 
-  it('is dropped when its job was not seen for 30 s, after a bounded number of reads', async () => {
+  it('is made however long the transaction takes, after a number of reads that grows slowly', async () => {
     const { clock, there, reads, reported, add } = scene()
     add('a')
     await clock.advance(32_000)
-    const made = reads.length
-    expect(made).toBeLessThan(60)
+    expect(reads.length).toBeLessThan(60)
+    await clock.advance(10 * 3_600_000)
+    expect(reads.length).toBeLessThan(150)
     there.set('a', 1)
+    await clock.advance(2 * 3_600_000)
+    expect(reported).toEqual(['a'])
+  })
+
+  it('keeps the process alive for 30 s, and not longer', async () => {
+    const { clock, background, add } = scene()
+    add('a')
+    await clock.advance(29_000)
+    expect(background).not.toContain(true)
+    await clock.advance(2_000)
+    expect(background.at(-1)).toBe(true)
+    add('b')
+    expect(background.at(-1)).toBe(false)
+    await clock.advance(600_000)
+    expect(background.at(-1)).toBe(true)
+  })
+
+  it('keeps it alive also where an older one is looked for at that very moment', async () => {
+    const { clock, background, ends, add } = scene()
+    add('old')
+    await clock.advance(40_000)
+    const next = ends.at(-1)!
+    await clock.advance(next - clock.runtime.elapsed() - 1)
+    expect([background.at(-1), ends.at(-1)]).toEqual([true, next])
+    add('young')
+    expect([background.at(-1), ends.at(-1)]).toEqual([false, next])
+  })
+
+  it('is made when a claim gives its job, though no read finds it, and not for another job of the same id', async () => {
+    const { clock, outcomes, reported, add } = scene()
+    add('a', { at: 1 })
+    await clock.advance(1_000)
+    outcomes.claimed([job('b', 1), job('a', 2)])
+    expect(reported).toEqual([])
+    outcomes.claimed([job('a', 1)])
+    expect(reported).toEqual(['a'])
+    outcomes.claimed([job('a', 1)])
     await clock.advance(60_000)
-    expect([reported, reads.length]).toEqual([[], made])
+    expect(reported).toEqual(['a'])
   })
 
   it('is not made for another job of the same id', async () => {
@@ -121,6 +178,7 @@ describe('a report about a transaction of the user', () => {
       createdAt: 1,
       duplicate: false,
       jobs: 1,
+      bytes: 10,
     })
     add('b')
     there.set('a', 1).set('b', 1)
@@ -141,6 +199,20 @@ describe('reports that are held', () => {
     there.set('n99', 1).set('n100', 1)
     await clock.advance(1_000)
     expect(reported).toEqual(['large', 'n100'])
+  })
+
+  it('are about 8 MiB of ids and names at most: the oldest are dropped, and one call may be larger', async () => {
+    const { clock, there, reported, add } = scene()
+    add('old', { bytes: 5 * 2 ** 20 })
+    add('young', { bytes: 3 * 2 ** 20 })
+    add('last', { bytes: 1 })
+    there.set('old', 1).set('young', 1).set('last', 1)
+    await clock.advance(1_000)
+    expect(reported).toEqual(['young', 'last'])
+    add('large', { bytes: 20 * 2 ** 20 })
+    there.set('large', 1)
+    await clock.advance(1_000)
+    expect(reported).toEqual(['young', 'last', 'large'])
   })
 
   it('are looked for in portions, by one timer', async () => {
