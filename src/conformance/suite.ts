@@ -12,6 +12,7 @@ import { fences } from './cases/fences.js'
 import { find } from './cases/find.js'
 import { groups } from './cases/groups.js'
 import { hints } from './cases/hints.js'
+import { largeClaims } from './cases/large-claims.js'
 import { limits } from './cases/limits.js'
 import { notes } from './cases/notes.js'
 import { order } from './cases/order.js'
@@ -34,6 +35,7 @@ export const conformanceCases: readonly ConformanceCase[] = [
   ...replays,
   ...order,
   ...claims,
+  ...largeClaims,
   ...pauses,
   ...limits,
   ...rates,

@@ -129,7 +129,7 @@ export interface Receipt {
   readonly asks: readonly (readonly JobRecord[])[]
   /**
    * When to claim again. Set where a claim returned fewer jobs than there are: a rate lets more through from then on,
-   * or another transaction held a waiting job and may release it without a notice.
+   * another transaction held a waiting job and may release it without a notice, or the answer was full (then at once).
    */
   readonly again?: Time
 }
@@ -413,6 +413,9 @@ export interface Store<Given = unknown, Taken = Given> {
    * active with fence and attempt up by one, leased to the worker by the store's clock. What is paused or at its limit
    * is skipped without reading its jobs. Order numbers (`ord`) count through the whole store, and dependents released
    * by one commit get theirs in the order in which they were added.
+   *
+   * A claim returns at most about 8 MiB of jobs, whatever they hold, and at least one; the job that reaches the limit is
+   * the last. Jobs that did not fit stay waiting, and count against no limit.
    *
    * Jobs with a group have a lane of their own, one for each queue, ordered by `(priority, ord, insertion)`; their
    * order numbers are turns (`stores/fair-order.ts`), assigned when they begin to wait, or wait again, or get another

@@ -1,6 +1,7 @@
 // stores/memory/claim.ts: claims jobs by merging the heads of the lanes that a worker handles.
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { claimed, mayLeaseAhead } from '../../job/lifecycle.js'
+import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
 import type { Ask, Handled } from '../../store/store.js'
 import { handlersOf } from '../handlers.js'
 import type { Handlers } from '../handlers.js'
@@ -40,7 +41,7 @@ const headOrder: HeadOrder<Head> = {
 /** The result of a claim. */
 export interface Claimed {
   readonly jobs: readonly JobRecord[]
-  /** When a rate that held jobs back lets more through. */
+  /** When to claim again: a rate lets more through then, or (now) the answer was full. */
   readonly again: Time | undefined
 }
 
@@ -59,23 +60,35 @@ export function claim(table: Table, ask: Ask, notices: Notices): Claimed {
 
   const jobs: JobRecord[] = []
   const limits = new Limits(notices.now)
-  for (let heap = claimOrder.first; heap !== undefined && jobs.length < ask.want; heap = claimOrder.first) {
+  let bytes = 0
+  const isFull = (): boolean => bytes >= READ_BYTES
+  const claimHead = (heap: Heap<Head>, head: Head, ahead: boolean): void => {
+    const job = claimFirst(table, heap, head, ask.worker, ahead, limits, notices)
+    jobs.push(job)
+    bytes += bytesOfRecord(job)
+  }
+  for (
+    let heap = claimOrder.first;
+    heap !== undefined && jobs.length < ask.want && !isFull();
+    heap = claimOrder.first
+  ) {
     const head = heap.top!
     if (limits.isReached(head.lane.name, head.group)) heap.pop()
-    else jobs.push(claimFirst(table, heap, head, ask.worker, false, limits, notices))
+    else claimHead(heap, head, false)
   }
   const maxJobs = jobs.length + ask.ahead
   for (
     let heap = ask.ahead > 0 ? claimOrder.first : undefined;
-    heap !== undefined && jobs.length < maxJobs;
+    heap !== undefined && jobs.length < maxJobs && !isFull();
     heap = claimOrder.first
   ) {
     const head = heap.top!
     if (isLimited(head.lane.name, head.group) || !mayLeaseAhead(head.row.job)) heap.pop()
-    else jobs.push(claimFirst(table, heap, head, ask.worker, true, limits, notices))
+    else claimHead(heap, head, true)
   }
   limits.write()
-  return { jobs, again: limits.again }
+  const isCut = isFull() && jobs.length < Math.max(0, ask.want) + Math.max(0, ask.ahead)
+  return { jobs, again: isCut ? notices.now : limits.again }
 }
 
 /**

@@ -7,7 +7,7 @@ import type { Bounds } from '../queue-bounds.js'
 import { Settings } from '../job-settings.js'
 import type { SqlRow } from './driver.js'
 import { Groups } from './groups.js'
-import { failureOf, recordOf } from './rows.js'
+import { failureOf, newRecordOf, recordOf } from './rows.js'
 import type { Found, Lane } from './rows.js'
 import type { Statements } from './statements.js'
 
@@ -242,6 +242,11 @@ export class Cache {
     return { seq: row[0] as number, lane, job: recordOf(row, lane, this.settings, errors) }
   }
 
+  /** The job in a row of `laneHead`, `sharedHead` or `groupHead`, which has not changed since it was added. */
+  newRecord(row: SqlRow, lane: Lane): JobRecord {
+    return newRecordOf(row, lane, this.settings, this.#body)
+  }
+
   /** The job of this id, if there is one. */
   byId(id: string): Found | undefined {
     const row = this.sql.jobById.get(id)
@@ -275,6 +280,8 @@ export class Cache {
   readonly #errors = (seq: number): readonly AttemptError[] => this.sql.failuresOf.all(seq).map(failureOf)
 
   readonly #attempts = (seq: number): readonly AttemptError[] => this.sql.failuresIn.all(seq).map(failureOf)
+
+  readonly #body = (seq: number): string => this.sql.bodyOf.get(seq)![0] as string
 
   #addQueue(name: string): number {
     const id = this.sql.addQueue.get(name)![0] as number

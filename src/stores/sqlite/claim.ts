@@ -1,7 +1,7 @@
 // stores/sqlite/claim.ts: claims jobs by merging the heads of the lanes that a worker handles.
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import { claimed, mayLeaseAhead } from '../../job/lifecycle.js'
-import { bytesOfRecord } from '../../store/read-pages.js'
+import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
 import type { Ask } from '../../store/store.js'
 import { handlerFor, handlersOf } from '../handlers.js'
 import type { Heap } from '../heap.js'
@@ -10,7 +10,6 @@ import { NO_JOBS } from '../verdicts.js'
 import { readFirst, groupOf, advance, addLane, headOrder, skip } from './lane-cursors.js'
 import type { Head } from './lane-cursors.js'
 import { usageOf, isAtLimit, isGroupLimited, isLimited, Limits } from './limits.js'
-import { newRecordOf } from './rows.js'
 import type { Lane } from './rows.js'
 import { writeTo } from './ranges.js'
 import type { Transaction } from './transaction.js'
@@ -29,7 +28,7 @@ interface SameLease {
 export interface Claimed {
   readonly jobs: readonly JobRecord[]
   readonly seqs: readonly number[]
-  /** When a rate that held jobs back lets more through. */
+  /** When to claim again: a rate lets more through then, or (now) the answer was full. */
   readonly again: Time | undefined
 }
 
@@ -50,14 +49,22 @@ export function claim(tx: Transaction, ask: Ask): Claimed {
   const seqs: number[] = []
   const leases: SameLease[] = []
   const limits = new Limits(tx)
+  let bytes = 0
+  const isFull = (): boolean => bytes >= READ_BYTES
   const claimHead = (heap: Heap<Head>, head: Head, ahead: boolean): void => {
     const group = groupOf(head)
+    const job = claimFirst(tx, head, ask.worker, ahead, leases)
     seqs.push(head.rows[head.at]![0] as number)
-    jobs.push(claimFirst(tx, head, ask.worker, ahead, leases))
+    jobs.push(job)
+    bytes += bytesOfRecord(job)
     limits.countClaim(head.usage, head.lane, group)
     advance(tx, heap, head, jobs.length < wanted ? size : 0)
   }
-  for (let heap = claimOrder.first; heap !== undefined && jobs.length < ask.want; heap = claimOrder.first) {
+  for (
+    let heap = claimOrder.first;
+    heap !== undefined && jobs.length < ask.want && !isFull();
+    heap = claimOrder.first
+  ) {
     const head = heap.top!
     const reached = limits.reached(head.usage, head.lane, groupOf(head))
     if (reached === undefined) {
@@ -66,7 +73,7 @@ export function claim(tx: Transaction, ask: Ask): Claimed {
     } else if (reached === 'lane') heap.pop()
     else skip(tx, heap, head, limits)
   }
-  for (let heap = claimOrder.first; heap !== undefined && jobs.length < wanted; heap = claimOrder.first) {
+  for (let heap = claimOrder.first; heap !== undefined && jobs.length < wanted && !isFull(); heap = claimOrder.first) {
     const head = heap.top!
     const group = groupOf(head)
     if (isLimited(head.usage, head.lane)) heap.pop()
@@ -93,7 +100,8 @@ export function claim(tx: Transaction, ask: Ask): Claimed {
     )
   }
   limits.write()
-  return { jobs, seqs, again: limits.again }
+  const isCut = isFull() && jobs.length < wanted
+  return { jobs, seqs, again: isCut ? tx.now : limits.again }
 }
 
 /**
@@ -127,7 +135,7 @@ function claimFirst(tx: Transaction, head: Head, worker: string, ahead: boolean,
   const row = head.rows[head.at]!
   const { lane, lease, usage } = head
   const seq = row[0] as number
-  const before = row[12] === 0 ? newRecordOf(row, lane, tx.cache.settings) : tx.cache.bySeq(seq).job
+  const before = row[12] === 0 ? tx.cache.newRecord(row, lane) : tx.cache.bySeq(seq).job
   const job = claimed(before, { worker, lease, ahead, now: tx.now })
   const same = leases.find((each) => each.lease === lease && each.ahead === ahead)
   if (same === undefined) leases.push({ lease, ahead, seqs: [seq] })

@@ -51,7 +51,7 @@ export const headOrder: HeadOrder<Head> = {
 /** The group of the first job, if groups are limited. */
 export function groupOf({ lane, usage, group, rows, at }: Head): string | undefined {
   if (!lane.shared || !usage.bounds.groupsLimited) return undefined
-  return group ?? (rows[at]![14] as string | null) ?? undefined
+  return group ?? (rows[at]![15] as string | null) ?? undefined
 }
 
 /** Adds a lane to its heap, with its first `size` jobs read. */

@@ -92,8 +92,11 @@ export function recordOf(
   }
 }
 
-/** The record in a row of `laneHead`, `sharedHead` or `groupHead`, for a job that has not changed since it was added. */
-export function newRecordOf(row: SqlRow, lane: Lane, settings: Settings): Draft {
+/**
+ * The record in a row of `laneHead`, `sharedHead` or `groupHead`, for a job that has not changed since it was added;
+ * `body` reads large data, which is stored beside the job.
+ */
+export function newRecordOf(row: SqlRow, lane: Lane, settings: Settings, body: (seq: number) => string): Draft {
   const id = row[1] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[10] as string | null)
   return {
@@ -102,7 +105,7 @@ export function newRecordOf(row: SqlRow, lane: Lane, settings: Settings): Draft 
     queue: lane.queueName,
     name: lane.name,
     version: lane.version,
-    data: text(row[9]!),
+    data: row[14] === 1 ? body(row[0] as number) : text(row[9]!),
     state: 'waiting',
     priority: row[2] as number,
     ord: row[3] as number,
@@ -122,7 +125,7 @@ export function newRecordOf(row: SqlRow, lane: Lane, settings: Settings): Draft 
     chainId: id,
     chainIndex: 0,
     parentId: text(row[13]!),
-    group: lane.shared ? text(row[14]!) : undefined,
+    group: lane.shared ? text(row[15]!) : undefined,
     pending: 0,
     stalls: 0,
     ahead: false,

@@ -23,9 +23,9 @@ const HEADER = RECORD.replace(
   .replace(DATA, 'NULL AS data')
   .replace('j.memo', 'NULL AS memo')
 
-/** The columns that a claim needs. */
+/** The columns that a claim needs. Large data is read once its job is claimed: a claim may read more jobs than it takes. */
 const HEAD = `SELECT j.seq, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.created_at,
-      ${DATA}, j.settings, j.dedup, j.touched, j.parent`
+      j.data, j.settings, j.dedup, j.touched, j.parent, j.bulky`
 
 const rows = (count: number, make: (row: number) => string): string =>
   Array.from({ length: count }, (_, row) => make(row)).join(', ')
@@ -131,6 +131,7 @@ export const sql = {
   insertJob: `INSERT INTO millrace_job (seq, id, queue, lane, kind, state, priority, ord, fence, attempts, run_at, broken_at,
     due_at, chain, chain_index, parent, pending, created_at, touched, bulky, data, settings, dedup, grp)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+  bodyOf: 'SELECT data FROM millrace_body WHERE seq = ?',
   insertBody: 'INSERT INTO millrace_body (seq, data) VALUES (?, ?)',
   insertJobs50: insertJobs(50),
   insertJobs8: insertJobs(8),

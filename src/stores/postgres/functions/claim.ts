@@ -1,6 +1,7 @@
 // stores/postgres/functions/claim.ts: the part of a commit that answers asks, by merging the heads of the lanes that a worker handles.
+import { READ_BYTES } from '../../../store/read-pages.js'
 import { CLAIM_AGAIN } from './lock.js'
-import { crowd, fitting, LARGE, UNIT } from './fast-parts.js'
+import { crowd, fitting, LARGE, MANY, UNIT, weight } from './fast-parts.js'
 
 /** Rows of groups that give nothing which a claim reads, before it reads group by group; and how much more than is wanted is read at a time. */
 const PASSED = 100
@@ -22,7 +23,7 @@ const reached = `for i in 1 .. lanes loop
 export const claim = `
   for k in select value from jsonb_array_elements(b->'a') loop
     began := t;
-    skipped := false;
+    skipped := false; filled := false; spent := 0;
     want := greatest(0, (k->>'want')::int);
     more := greatest(0, (k->>'ahead')::int);
     tids := '{}'; aheads := '{}'; leases := '{}'; stopped := '{}'; passed := '{}'; passed_n := 0; each_n := 4; floored := false;
@@ -56,14 +57,17 @@ export const claim = `
     end loop;
 
     claims := null;
-    if exists (select 1 from unnest(tids) u(tid) cross join lateral (select 1 from job o where o.ctid = u.tid and octet_length(o.data) > ${LARGE} offset 0) x) then
+    if spent = 0 and (cardinality(tids) > ${MANY} or exists (select 1 from unnest(tids) u(tid) cross join lateral (
+        select 1 from job o where o.ctid = u.tid and (o.touched or octet_length(o.data) > ${LARGE}) offset 0) x)) then
       ${fitting}
       if fit_n < cardinality(tids) then
-        -- The rest is for another ask, and whoever asked is told so. Of a rate it has been taken.
+        -- One lane without limits: the rest was locked, and stays waiting.
         tids := tids[1:fit_n]; aheads := aheads[1:fit_n]; leases := leases[1:fit_n];
-        cut := cut || array(select jsonb_array_elements_text(k->'queues'));
+        filled := true;
+        cut := cut || a_queue[1];
       end if;
     end if;
+    if filled then later := least(later, t); end if;
     if cardinality(tids) > 0 then
       with up as (
         update job j set state = 'active', fence = j.fence + 1, attempt = j.attempt + 1, worker = k->>'worker', claim = claim_no,
@@ -297,14 +301,17 @@ function manyLanes(): string {
             continue;
           end if;
           a_p[c.at] := c.priority; a_o[c.at] := c.ord; a_s[c.at] := c.seq;
-          perform 1 from job j where j.ctid = c.tid and j.state = 'waiting' for update skip locked;
+          select spent + ${weight('j')} into spent_now from job j where j.ctid = c.tid and j.state = 'waiting' for update skip locked;
           if found then
+            spent := spent_now;
             tids := tids || c.tid; aheads := aheads || (want = 0); leases := leases || a_lease[c.at];
             if want > 0 then want := want - 1; else more := more - 1; end if;
             foreach i in array array[a_max[c.at], a_free[c.at], v_g] loop
               continue when i = 0;
               b_left[i] := b_left[i] - 1; b_took[i] := b_took[i] + 1;
             end loop;
+            -- The answer is full: the rest is neither locked nor counted against a limit.
+            if spent >= ${READ_BYTES} and want + more > 0 then filled := true; want := 0; more := 0; end if;
           else skipped := true;
           end if;
           exit when c.cut and lines > 1; -- what is behind it comes before what others have

@@ -30,7 +30,7 @@ declare
   c_of int[] := '{}'; c_what text[] := '{}'; c_n int[] := '{}';
   ev text[] := '{}'; many_n int := 0; many text; rv text[] := '{}'; d_queue int[] := '{}'; d_at bigint[] := '{}';
   w_lane int[] := '{}'; w_p bigint[] := '{}'; w_o bigint[] := '{}'; credited int[] := '{}'; bounded text[] := '{}';
-  claimed int[] := '{}'; cut text[] := '{}'; gated_in int[] := '{}'; later bigint; began bigint; begun bigint[] := '{}'; seen_at jsonb := '{}'; below jsonb := '{}'; fit_n int;
+  claimed int[] := '{}'; cut int[] := '{}'; gated_in int[] := '{}'; later bigint; began bigint; begun bigint[] := '{}'; seen_at jsonb := '{}'; below jsonb := '{}'; fit_n int; filled boolean; spent bigint; spent_now bigint; tid_now tid;
   k_ev int; k_rv int; k_c int; k_d int; k_w int; k_cr int; k_b int; k_full jsonb; backlogs jsonb := '{}'; whose_backlog text; oldest text;
   -- Answers.
   g_out text[] := '{}'; g_short text[] := '{}'; r_out text[] := '{}'; r_short text[] := '{}'; a_out text[] := '{}';
@@ -161,9 +161,9 @@ begin
         end if;
       end if;
       if 'd' = any (r.kinds) and (recording or got = 1) then
-        all_ok := not v1_waiting(r.id, seen_at) and (below = '{}' or not v2_below(r.id, below));
+        all_ok := not r.id = any (cut) and not v1_waiting(r.id, seen_at) and (below = '{}' or not v2_below(r.id, below));
         if all_ok then got := 0; end if;
-        if recording and (all_ok or v4_taken(r.id, seen_at, below)) then
+        if recording and not r.id = any (cut) and (all_ok or v4_taken(r.id, seen_at, below)) then
           ev := ev || json_build_object('type', 'drained', 'id', '', 'queue', r.name, 'name', '', 'at', t)::text;
         end if;
       end if;
@@ -191,10 +191,6 @@ begin
     ${kept("b->>'w'", "(b->>'q')::bigint", "array_to_string(g_short, ',')", "array_to_string(r_short, ',')", "coalesce(claim_no::text, 'null') || coalesce(',\"later\":' || later, '')")}
   elsif cardinality(c_of) > 0 then
     insert into writer (id, seq, at, receipt, counts) values ('tx ' || gen_random_uuid(), 0, t, '', ${counted("'{}'::jsonb")});
-  end if;
-  if cut <> '{}' then
-    hints := format('"events":%s,"work":[%s],"due":[%s],"revoked":[%s],"places":[%s]', cardinality(ev), concat_ws(',', nullif(work, ''), btrim(to_json(cut)::text, '[]')),
-      due, array_to_string(rv, ','), places);
   end if;
   return format('{"now":%s,"groups":[%s],"renewals":[%s],"asks":[%s],%s}', t, array_to_string(g_out, ','), array_to_string(r_out, ','),
     array_to_string(a_out, ','), concat_ws(',', hints, '"later":' || later, '"gated":' || to_json(nullif(gated_in, '{}')),

@@ -1,6 +1,19 @@
 // stores/postgres/functions/fast-claim.ts: the shortest way to jobs, for one ask and nothing else, from queues without limits.
 import { CLAIM_AGAIN } from './lock.js'
-import { crowd, declared, fitting, GROUP, kept, LARGE, recorded, refused, ROW, steady, UNIT } from './fast-parts.js'
+import {
+  crowd,
+  declared,
+  fitting,
+  GROUP,
+  kept,
+  LARGE,
+  MANY,
+  recorded,
+  refused,
+  ROW,
+  steady,
+  UNIT,
+} from './fast-parts.js'
 
 /** What is read of a job that is claimed. */
 const read = `j.ctid, j.id, j.lane, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.touched, j.created_at, j.data,
@@ -40,11 +53,13 @@ const small = `case when octet_length(x.data) <= ${LARGE} then x.data end`
 /** Takes what was locked. One that may not be leased ahead is left to the long way; what an answer cannot hold, to another ask. */
 const settle = `
       if unfit and more > 0 then raise exception using errcode = 'MR006'; end if;
-      if large then
+      if large or whole is not null or got > ${MANY} then
         ${fitting}
         cut := cut or fit_n < got;
-        tids := tids[1:fit_n];
-        ${take(fromMany, 'x.data')}
+        if large or fit_n < got then
+          tids := tids[1:fit_n];
+          ${take(fromMany, 'x.data')}
+        end if;
       end if;`
 
 /** Writes that what was taken is leased, some of it ahead; a lease depends on the lane. */
@@ -101,7 +116,7 @@ as $millrace$
 declare
   ${declared}
   refused boolean; shared boolean; last_s bigint; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; said text; whole text[]; got int;
-  found_n int; fit_n int; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
+  found_n int; fit_n int; spent bigint := 0; tid_now tid; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
   c_of int[]; c_what text[]; c_n int[]; recording boolean; told text[]; told_n int := 0; later bigint;
 begin
   -- Whoever writes a pause or a limit of a queue waits for the claims under way; claims do not wait for them.
@@ -203,17 +218,18 @@ begin
   ) then
     later := t + ${CLAIM_AGAIN};
   end if;
+  if cut then later := t; end if;
   if whole_ids is not null then
     select string_agg(v1_record(z.j)::text, ',') into records
       from unnest(whole_ids) y(id) cross join lateral (select j from job j where j.id = y.id offset 0) z(j);
   end if;
   if claim_no is not null then
-    ${kept('by', 'number', "''", "''", 'claim_no')}
+    ${kept('by', 'number', "''", "''", "claim_no || coalesce(',\"later\":' || later, '')")}
     if recording then
       ${tell}
     end if;
   end if;
-  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":%s,"work":%s,"due":[],"revoked":[],"places":[]%s}',
-    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, told_n, case when cut then to_json(queue_names) else '[]' end, ',"later":' || later) || ${GROUP} || coalesce(rows_out, '');
+  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":%s,"work":[],"due":[],"revoked":[],"places":[]%s}',
+    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, told_n, ',"later":' || later) || ${GROUP} || coalesce(rows_out, '');
 end $millrace$;
 `

@@ -1,4 +1,5 @@
 // stores/postgres/functions/fast-parts.ts: what the shortest ways into the database have in common: how they begin and how they end.
+import { READ_BYTES } from '../../../store/read-pages.js'
 
 /** Separates values in a text; no id and no JSON holds it. */
 export const UNIT = 'chr(31)'
@@ -22,15 +23,29 @@ export const pinned = 'set search_path = {S}, pg_temp'
 export const steady = `${pinned} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'`
 
+/** About how many bytes of text a job of the table has. Lengths of texts are known without reading them; those of arrays are not. */
+export const weight = (j: string): string =>
+  `500 + coalesce(octet_length(${j}.data), 0) + coalesce(octet_length(${j}.memo), 0) + coalesce(octet_length(${j}.progress), 0)
+      + coalesce(octet_length(${j}.result), 0) + coalesce(octet_length(${j}.error), 0)
+      + case when ${j}.errors is null then 0 else octet_length(array_to_string(${j}.errors, '')) end`
+
 /** Data from so many bytes on is looked at before it is read. */
 export const LARGE = 8_192
 
-/** How many of the rows in `tids` an answer can hold: their data comes to some 8 MiB, or it is the first. */
+/** More jobs than these may be too much for an answer even if the data of each is small. */
+export const MANY = READ_BYTES / LARGE
+
+/**
+ * How many of the rows in `tids` an answer can hold that holds `spent` bytes, in `fit_n`: the row that reaches the bytes of
+ * an answer is the last. One by one, because weighing a row reads its errors, and a row that does not fit must not be read.
+ */
 export const fitting = `
-      select count(*) into fit_n from (
-        select sum(x.size) over (order by u.n) - x.size as before from unnest(tids) with ordinality u(tid, n)
-        cross join lateral (select coalesce(octet_length(o.data), 0) as size from job o where o.ctid = u.tid offset 0) x) y
-        where y.before < 8388608;`
+      fit_n := 0;
+      foreach tid_now in array tids loop
+        exit when spent >= ${READ_BYTES};
+        fit_n := fit_n + 1;
+        select spent + ${weight('o')} into spent from job o where o.ctid = tid_now;
+      end loop;`
 
 /** What a quick way declares. PL/pgSQL pays for each variable and each expression in every transaction, so they are few. */
 export const declared = `

@@ -1,11 +1,6 @@
 // stores/postgres/functions/pages.ts: reads that are cut by bytes, and what is due, which reads no payloads.
+import { weight } from './fast-parts.js'
 import { due, settings } from './reads.js'
-
-/** About how many bytes of text a job of the table has. Lengths of texts are known without reading them; those of arrays are not. */
-const weight = (j: string): string =>
-  `500 + coalesce(octet_length(${j}.data), 0) + coalesce(octet_length(${j}.memo), 0) + coalesce(octet_length(${j}.progress), 0)
-      + coalesce(octet_length(${j}.result), 0) + coalesce(octet_length(${j}.error), 0)
-      + case when ${j}.errors is null then 0 else octet_length(array_to_string(${j}.errors, '')) end`
 
 /** What came before an entry, in the order given: the first has nothing before it. */
 const before = (of: string, order: string): string =>
@@ -37,15 +32,23 @@ const edgesBehind = `select e.* from edge e where e.dependent = i.id and e.place
 
 /** Reading, by bytes. */
 export const pages = `
--- The first of some jobs, until they reach so many bytes.
-create or replace function {S}.get_v2(ids jsonb, bytes bigint) returns text language sql stable ${settings} as $$
-  with a as materialized (
-    select i.ordinality as n, o.id, o.weight from jsonb_array_elements_text(ids) with ordinality i
-    left join lateral (select j.id, ${weight('j')} as weight from job j where j.id = i.value) o on true
-  ), c as materialized (select a.n, a.id, ${before('a.weight', 'a.n')} as before from a)
-  select coalesce('[' || string_agg(coalesce(v1_record(j)::text, 'null'), ',' order by c.n) || ']', '[]')
-  from c left join lateral (select * from job o where o.id = c.id) j on true where c.before < bytes
-$$;
+-- The first of some jobs, until they reach so many bytes. One by one, as below: to weigh a job is to read its errors.
+create or replace function {S}.get_v2(ids jsonb, bytes bigint) returns text language plpgsql stable ${settings} as $$
+declare
+  wanted text;
+  record text;
+  records text[] := '{}';
+  size bigint;
+  total bigint := 0;
+begin
+  for wanted in select value from jsonb_array_elements_text(ids) with ordinality order by ordinality loop
+    exit when total >= bytes;
+    select v1_record(j)::text, ${weight('j')} into record, size from job j where j.id = wanted;
+    records := records || coalesce(record, 'null');
+    total := total + coalesce(size, 0);
+  end loop;
+  return '[' || array_to_string(records, ',') || ']';
+end $$;
 
 -- A page of jobs, and whether there are more.
 create or replace function {S}.find_v2(asked jsonb) returns text language plpgsql stable ${settings} as $$
@@ -53,14 +56,16 @@ declare
   way int := case when asked->>'order' = 'newest' then -1 else 1 end;
   most int := (asked->>'limit')::int;
   places tid[] := v4_found(asked || jsonb_build_object('limit', most + 1));
-  page tid[];
+  page tid[] := '{}';
+  place tid;
+  total bigint := 0;
   rows text;
 begin
-  page := array(
-    select y.tid from (
-      select z.ctid as tid, z.seq, row_number() over (order by z.seq * way) as n, ${before(weight('z'), 'z.seq * way')} as before
-      from job z where z.ctid = any (places)) y
-    where y.n <= most and (y.n = 1 or y.before < (asked->>'bytes')::bigint));
+  for place in select z.ctid from job z where z.ctid = any (places) order by z.seq * way loop
+    exit when cardinality(page) = most or (total >= (asked->>'bytes')::bigint and cardinality(page) > 0);
+    page := page || place;
+    select total + ${weight('z')} into total from job z where z.ctid = place;
+  end loop;
   select string_agg(v1_record(z)::text, ',' order by z.seq * way) into rows from job z where z.ctid = any (page);
   return '{"rows":[' || coalesce(rows, '') || '],"more":' || (cardinality(page) < cardinality(places))::text || '}';
 end $$;
