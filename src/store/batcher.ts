@@ -54,7 +54,7 @@ interface PendingGroup {
 export interface Answer {
   /** The jobs claimed. */
   readonly jobs: readonly JobRecord[]
-  /** How long until a rate that held jobs back lets more through; absent where none did. */
+  /** How long until a claim may find more: 0 if the answer was full. Absent where nothing was held back. */
   readonly again?: Millis
 }
 

@@ -15,6 +15,9 @@ import type { Slots } from './slots.js'
  */
 const RESENT_WITHIN = 1 / 2
 
+/** No more jobs are prefetched while those that wait for a slot hold this many bytes. A claim returns about half of that. */
+const MAX_PREFETCH_BYTES = 16 * 2 ** 20
+
 /** What the claimer needs of its worker. */
 export interface ClaimerHost {
   readonly id: string
@@ -165,7 +168,8 @@ export class Claimer {
   #ahead(): number {
     const { slots, connection } = this.#host
     const { portion = Infinity, parallel } = connection.store.can
-    const { ahead } = slots
+    const { ahead, aheadBytes } = slots
+    if (aheadBytes >= MAX_PREFETCH_BYTES) return 0
     // Where the store commits claims in parallel, another portion can be in flight at any moment.
     const most = Math.min(this.prefetch.target(connection.asks.trip), parallel === true ? 2 * portion : portion)
     const target = Math.min(most, this.#groupRound.size)
@@ -199,11 +203,13 @@ export class Claimer {
       const { jobs: found, again } = result.value
       jobs.push(...found)
       if (again !== undefined) wait = Math.min(wait ?? Infinity, again)
-      if (found.length < want + ahead) ranDry.push(name)
+      // An answer that is full says to claim again at once: the store has more.
+      const isShort = found.length < want + ahead && again !== 0
+      if (isShort) ranDry.push(name)
       if (name !== undefined) continue
       this.#groupRound.claimed(found)
-      this.#short = found.length < want + ahead
-      this.#dry = found.length < want && !this.#again
+      this.#short = isShort
+      this.#dry = isShort && found.length < want && !this.#again
     }
     if (failure === undefined) {
       this.#failures = 0
@@ -257,7 +263,7 @@ export class Claimer {
     )
   }
 
-  /** A rate limit held jobs back: claims again when it allows more. */
+  /** A rate limit held jobs back, or the answer was full: claims again when there are more. */
   #wakeIn(delay: Millis | undefined): void {
     this.#rateTimer?.()
     this.#rateTimer = undefined

@@ -1,5 +1,6 @@
 // worker/slots.ts: the attempts of a worker that run or are prefetched, and how many to prefetch.
 import type { Millis } from '../job/job.js'
+import { bytesOfRecord } from '../store/read-pages.js'
 import type { Attempt } from './attempt/attempt.js'
 import { IndexedSet } from './indexed-set.js'
 import { Batch } from './batches/run.js'
@@ -34,6 +35,8 @@ export class Slots {
   #head = 0
   /** Jobs in the queue beyond the first of each unit. */
   #extra = 0
+  /** About how many bytes the jobs in the queue hold. */
+  #aheadBytes = 0
   /** The batch of each name that still accepts jobs. */
   readonly #open = new Map<string, Batch>()
   /** Batches that have a slot and have not started. */
@@ -56,6 +59,11 @@ export class Slots {
     return this.#queue.length - this.#head + this.#extra
   }
 
+  /** About how many bytes the jobs of these attempts hold. */
+  get aheadBytes(): number {
+    return this.#aheadBytes
+  }
+
   /** Slots that no attempt waits for. */
   get free(): number {
     return Math.max(0, this.#concurrency - this.#taken - this.#queue.length + this.#head)
@@ -71,6 +79,7 @@ export class Slots {
     const { batching } = attempt.handler
     if (batching === undefined) {
       this.#queue.push(attempt)
+      this.#aheadBytes += bytesOfRecord(attempt.record)
       return
     }
     const { name } = attempt.record
@@ -79,6 +88,7 @@ export class Slots {
       this.#open.set(name, (batch = new Batch(name, batching, this.#host)))
       this.#queue.push(batch)
     } else if (!this.#inSlot.has(batch)) this.#extra++
+    if (!this.#inSlot.has(batch)) this.#aheadBytes += bytesOfRecord(attempt.record)
     batch.add(attempt)
     if (batch.room === 0) this.#open.delete(name)
   }
@@ -109,6 +119,7 @@ export class Slots {
     while (this.#taken < this.#concurrency && this.#head < this.#queue.length) {
       const unit = this.#queue[this.#head]!
       this.#queue[this.#head++] = undefined // so that it can be garbage-collected early
+      this.#aheadBytes -= bytesOfUnit(unit)
       if (unit instanceof Batch) this.#giveSlot(unit, mayHaveMore)
       else if (this.#host.mayStart(unit)) {
         this.#taken++
@@ -174,6 +185,7 @@ export class Slots {
     this.#queue = []
     this.#head = 0
     this.#extra = 0
+    this.#aheadBytes = 0
     return waiting.flatMap((unit) => this.#unpack(unit))
   }
 
@@ -203,6 +215,11 @@ export class Slots {
 }
 
 const NONE: readonly Batch[] = []
+
+function bytesOfUnit(unit: Unit): number {
+  if (!(unit instanceof Batch)) return bytesOfRecord(unit.record)
+  return unit.attempts.reduce((sum, { record }) => sum + bytesOfRecord(record), 0)
+}
 
 /** Measures how fast jobs end here, to decide how many to prefetch. */
 export class Prefetch {

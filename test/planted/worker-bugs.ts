@@ -43,8 +43,8 @@ export const workerBugs: readonly Bug[] = [
     title: 'a claim that came back short is taken for good though more came meanwhile',
     guarantee: 'acknowledged',
     file: 'src/worker/claimer.ts',
-    find: 'this.#dry = found.length < want && !this.#again',
-    replace: 'this.#dry = found.length < want',
+    find: 'this.#dry = isShort && found.length < want && !this.#again',
+    replace: 'this.#dry = isShort && found.length < want',
   },
   {
     title: 'leases are not renewed',
