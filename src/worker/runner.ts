@@ -292,6 +292,7 @@ export class Runner {
         else this.#abandoned(attempt)
       },
       noted: (attempt, note, verdict) => this.#noted(attempt, note, verdict),
+      countNotes: (bytes) => this.settlements.countNotes(bytes),
       callbackFailed: ({ record }, what, cause) => {
         const message = `${what} failed for job ${record.id}: ${describeError(cause).message}`
         emitter.error(new MillraceError('CALLBACK_FAILED', message, { cause }), record)

@@ -7,6 +7,7 @@ import { settle } from '../job/lifecycle.js'
 import type { Outcome } from '../job/lifecycle.js'
 import type { EventType, QueueEvent } from '../queue/events/events.js'
 import type { FollowUps } from '../queue/flows/follow-ups.js'
+import { bytesOf } from '../store/batch-size.js'
 import type { Caller } from '../store/batcher.js'
 import type { Connection } from '../store/connection.js'
 import type { Group, Refused, Verdict } from '../store/store.js'
@@ -38,7 +39,7 @@ export interface SettlementHost {
  */
 const MAX_UNACKNOWLEDGED = 500
 
-/** Backpressure in bytes: stop claiming while unacknowledged results take more than this. */
+/** Backpressure in bytes: stop claiming while unacknowledged settlements and notes take more than this. */
 const MAX_UNACKNOWLEDGED_BYTES = 64 * 2 ** 20
 
 /** The wait before an unacknowledged settlement is sent again. */
@@ -49,7 +50,7 @@ export class Settlements {
   readonly #host: SettlementHost
   readonly #limit: number
   #open = 0
-  /** About how many bytes the unacknowledged results take. */
+  /** About how many bytes the unacknowledged settlements and notes take. */
   #bytes = 0
   #gaveUp = false
   /** The last error that was reported. */
@@ -69,8 +70,6 @@ export class Settlements {
       return
     }
     this.#open++
-    attempt.resultBytes = outcome.kind === 'returned' ? (outcome.result?.length ?? 0) : 0
-    this.#bytes += attempt.resultBytes
     attempt.lastNote = attempt.takeLastNote()
     this.#submit(attempt, outcome)
   }
@@ -100,16 +99,29 @@ export class Settlements {
     return this.#open > this.#limit || this.#bytes > MAX_UNACKNOWLEDGED_BYTES
   }
 
-  #close(attempt?: Attempt): void {
+  /** Counts bytes of notes that wait for the store, or (negative) that no longer do. */
+  countNotes(bytes: number): void {
+    this.#count(0, bytes)
+  }
+
+  #count(settlements: number, bytes: number): void {
     const wasBlocked = this.backpressure
-    this.#open--
-    this.#bytes -= attempt?.resultBytes ?? 0
+    this.#open += settlements
+    this.#bytes += bytes
     if (wasBlocked && !this.backpressure) this.#host.caughtUp()
+  }
+
+  #close(attempt?: Attempt): void {
+    this.#count(-1, -(attempt?.settlementBytes ?? 0))
     if (this.#open === 0) for (const done of this.#idle.splice(0)) done()
   }
 
   #submit(attempt: Attempt, outcome: Outcome): void {
-    this.#host.connection.main.submit(groupOf(attempt, outcome), new SentSettlement(this, attempt, outcome))
+    const group = groupOf(attempt, outcome)
+    const bytes = bytesOf(group)
+    this.#count(0, bytes - attempt.settlementBytes)
+    attempt.settlementBytes = bytes
+    this.#host.connection.main.submit(group, new SentSettlement(this, attempt, outcome))
   }
 
   /** The store sent no receipt: the settlement may or may not have been applied. */

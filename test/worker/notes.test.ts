@@ -17,13 +17,15 @@ function open(bounds?: NoteBounds) {
     const group: Group = typeof source === 'function' ? source() : source
     sent.push({ note: group[0] as Note, caller })
   }
+  let waiting = 0
+  const count = (bytes: number): void => void (waiting += bytes)
   const lost = (): MillraceError => new MillraceError('LEASE_LOST', 'lost')
-  const notes = new PendingNotes(record({ id: 'a', state: 'active' }), { submit }, () => {}, lost, bounds)
+  const notes = new PendingNotes(record({ id: 'a', state: 'active' }), { submit }, () => {}, lost, count, bounds)
   const land = async (): Promise<void> => {
     sent.at(-1)!.caller.landed({ ok: true, inserted: [] })
     await turn()
   }
-  return { notes, sent, land }
+  return { notes, sent, land, waiting: () => waiting }
 }
 
 /** How many elements of arrays were gone through by iteration, which is how arrays are copied. */
@@ -122,4 +124,44 @@ test('a handler that does not wait for its lines loses those past the bound, com
   await turn()
   expect((await job.logs()).length).toBe(7)
   expect(errors).toEqual([expect.stringContaining('Await ctx.log') as string])
+})
+
+describe('the bytes that wait for the store', () => {
+  const text = 'x'.repeat(1_000)
+
+  test('are those of lines, steps and the latest progress, until the note is acknowledged', async () => {
+    const { notes, land, waiting } = open()
+    void notes.add({ logs: [text, text] })
+    void notes.add({ steps: [{ name: 'step', result: text }] })
+    for (let n = 0; n < 5; n++) void notes.add({ progress: text, about: text })
+    expect(waiting()).toBe(5_004)
+    await turn()
+    void notes.add({ logs: [text] })
+    expect(waiting()).toBe(6_004)
+    await land()
+    expect(waiting()).toBe(1_000)
+    await land()
+    expect(waiting()).toBe(0)
+  })
+
+  test('include steps that have to wait for the next note', async () => {
+    const { notes, land, waiting } = open({ logs: 10_000, steps: 1_500 })
+    for (let n = 0; n < 3; n++) void notes.add({ steps: [{ name: '', result: text }] })
+    expect(waiting()).toBe(3_000)
+    await turn()
+    for (let left = 2_000; left >= 0; left -= 1_000) {
+      await land()
+      expect(waiting()).toBe(left)
+    }
+  })
+
+  test('leave with the last note, which counts as a part of the settlement', async () => {
+    const { notes, waiting } = open()
+    void notes.add({ logs: [text] })
+    const last = notes.takeLast()
+    expect(waiting()).toBe(0)
+    last!.landed({ ok: true, inserted: [] })
+    await notes.notesSettled
+    expect(waiting()).toBe(0)
+  })
 })

@@ -34,6 +34,8 @@ export interface AttemptHost<Attempt> {
   stuck(attempt: Attempt, outcome: Outcome): void
   /** A note is durable, or was refused. */
   noted(attempt: Attempt, note: PublishedNote, verdict: Verdict): void
+  /** Counts bytes of notes that wait for the store, or (negative) that no longer do. */
+  countNotes(bytes: number): void
   /** A user's callback threw. */
   callbackFailed(attempt: Attempt, what: string, cause: unknown): void
 }

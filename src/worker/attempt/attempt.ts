@@ -59,8 +59,8 @@ export class Attempt {
   batch: AttemptBatch<Attempt> | undefined
   /** Its outcome, once it has ended. */
   outcome: Outcome | undefined
-  /** About how many bytes its result takes, while its settlement is unacknowledged. */
-  resultBytes = 0
+  /** About how many bytes its settlement takes while it is unacknowledged. */
+  settlementBytes = 0
   /** A settlement was sent and never acknowledged: it may or may not have been applied. */
   unsure = false
   /** The handler's last note, which is committed with the settlement. */

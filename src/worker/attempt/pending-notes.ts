@@ -38,6 +38,8 @@ const LINE_OVERHEAD = 32
 
 interface OpenNote {
   readonly entry: MergedEntry
+  /** About how many bytes it holds. */
+  bytes: number
   /** About how many bytes of log lines and of steps it holds. */
   logs: number
   steps: number
@@ -65,6 +67,7 @@ export class PendingNotes {
   readonly #batcher: Pick<Batcher, 'submit'>
   readonly #noted: (entry: PublishedNote, verdict: Verdict) => void
   readonly #refused: () => MillraceError
+  readonly #count: (bytes: number) => void
   readonly #bounds: NoteBounds
   #open: OpenNote | undefined
   /** About how many bytes of log lines are unacknowledged. */
@@ -72,18 +75,23 @@ export class PendingNotes {
   #previous: Promise<void> = Promise.resolve()
   #pending = 0
 
-  /** `noted` is called with the verdict on each note; `refused` makes the error of a refused one. */
+  /**
+   * `noted` is called with the verdict on each note; `refused` makes the error of a refused one; `count` gets the bytes
+   * that begin (negative: cease) to wait here for the store.
+   */
   constructor(
     record: JobRecord,
     batcher: Pick<Batcher, 'submit'>,
     noted: (entry: PublishedNote, verdict: Verdict) => void,
     refused: () => MillraceError,
+    count: (bytes: number) => void,
     bounds: NoteBounds = BOUNDS,
   ) {
     this.#record = record
     this.#batcher = batcher
     this.#noted = noted
     this.#refused = refused
+    this.#count = count
     this.#bounds = bounds
   }
 
@@ -104,10 +112,18 @@ export class PendingNotes {
     const steps = entry.steps?.reduce((sum, { result }) => sum + (result?.length ?? 0), 0) ?? 0
     const before = this.#open
     if (before !== undefined && before.steps > 0 && before.steps + steps > this.#bounds.steps) {
-      return this.#previous.then(() => this.add(entry))
+      const waiting = bytesOf(entry)
+      this.#count(waiting)
+      return this.#previous.then(() => {
+        this.#count(-waiting)
+        return this.add(entry)
+      })
     }
     const open = (this.#open ??= this.#begin())
+    const bytes = bytesOf(entry) - bytesReplaced(open.entry, entry)
     merge(open.entry, entry)
+    open.bytes += bytes
+    this.#count(bytes)
     open.logs += logs
     open.steps += steps
     this.#logs += logs
@@ -122,6 +138,7 @@ export class PendingNotes {
     const open = this.#open
     if (open === undefined || open.sent) return undefined
     this.#open = undefined
+    this.#count(-open.bytes) // from now on it counts as a part of the settlement
     let [landed, failed]: [LastNote['landed'], LastNote['failed']] = [() => {}, () => {}]
     open.settlement = new Promise((resolve, reject) => ([landed, failed] = [resolve, reject]))
     open.settlement.catch(() => {}) // callers that await the note get the error
@@ -137,11 +154,12 @@ export class PendingNotes {
 
   #begin(): OpenNote {
     const done = this.#previous.then(() => this.#send(open))
-    const open: OpenNote = { entry: {}, logs: 0, steps: 0, done, sent: false, settlement: undefined }
+    const open: OpenNote = { entry: {}, bytes: 0, logs: 0, steps: 0, done, sent: false, settlement: undefined }
     this.#pending++
     const acknowledged = (): void => {
       this.#pending--
       this.#logs -= open.logs
+      if (open.settlement === undefined) this.#count(-open.bytes)
     }
     this.#previous = done.then(acknowledged, acknowledged) // callers that await it get the error
     return open
@@ -192,6 +210,21 @@ function merge(into: MergedEntry, { logs, steps, tells, ...last }: NoteEntry): v
   if (logs !== undefined) append((into.logs ??= []), logs)
   if (steps !== undefined) append((into.steps ??= []), steps)
   if (tells !== undefined) append((into.tells ??= []), tells)
+}
+
+/** About how many bytes an entry holds, without its memo, which is encoded when it is sent. */
+function bytesOf({ progress, about, logs, steps, tells }: NoteEntry): number {
+  let bytes = (progress?.length ?? 0) + (about?.length ?? 0)
+  for (const line of logs ?? []) bytes += line.length
+  for (const { name, result } of steps ?? []) bytes += name.length + (result?.length ?? 0)
+  for (const told of tells ?? []) bytes += told.about.length
+  return bytes
+}
+
+/** How many of these bytes are dropped when another entry is merged. */
+function bytesReplaced({ progress, about }: NoteEntry, by: NoteEntry): number {
+  const isNew = by.progress !== undefined
+  return (isNew ? (progress?.length ?? 0) : 0) + (isNew || by.about !== undefined ? (about?.length ?? 0) : 0)
 }
 
 function append<T>(to: T[], more: readonly T[]): void {

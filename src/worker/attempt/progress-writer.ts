@@ -26,6 +26,7 @@ interface NotingAttempt {
 interface ProgressWriterHost<Attempt> {
   readonly operations: JobOperations
   noted(attempt: Attempt, note: PublishedNote, verdict: Verdict): void
+  countNotes(bytes: number): void
   callbackFailed(attempt: Attempt, what: string, cause: unknown): void
 }
 
@@ -40,7 +41,9 @@ export class ProgressWriter<Attempt extends NotingAttempt = NotingAttempt> {
     this.#attempt = attempt
     this.#host = host
     const noted = (entry: PublishedNote, verdict: Verdict): void => host.noted(attempt, entry, verdict)
-    this.#notes = new PendingNotes(attempt.record, host.operations.connection.main, noted, () => attempt.lostError())
+    const { main } = host.operations.connection
+    const count = (bytes: number): void => host.countNotes(bytes)
+    this.#notes = new PendingNotes(attempt.record, main, noted, () => attempt.lostError(), count)
   }
 
   /** Writes an entry. A caller that awaits it gets the error; one that does not causes no unhandled rejection. */
