@@ -1,18 +1,35 @@
 // upkeep/due-records.ts: reads the records of due jobs whose rule needs the payload, a few at a time.
 import type { JobHeader, JobRecord } from '../job/job.js'
+import { bytesOfRecord, READ_BYTES } from '../store/read-pages.js'
 import type { Store } from '../store/store.js'
 
-/** Jobs read at a time. All of them are in memory at once, and each may hold megabytes. */
+/** The most jobs read at a time. All of them are in memory at once, and each may hold megabytes. */
 const PORTION = 50
+/** The first portion: enough that a few due jobs take one read. */
+const FIRST = 8
 
-/** The records of some ids, a portion at a time, in order; without those that do not exist. */
+/** How many jobs may be read now; 0 ends the reading. */
+type Room = () => Promise<number>
+
+/**
+ * The records of some ids, a portion at a time, in order; without those that do not exist. The size of a job is known
+ * only once it is read, so portions begin small and grow as long as jobs of that size fit into one answer.
+ */
 export async function* recordsOf(
   store: Pick<Store, 'get'>,
   ids: readonly string[],
+  room: Room = async () => PORTION,
 ): AsyncGenerator<readonly JobRecord[], void, void> {
-  for (let from = 0; from < ids.length; from += PORTION) {
-    const found = await store.get(ids.slice(from, from + PORTION))
-    yield found.filter((record) => record !== undefined)
+  let most = FIRST
+  for (let from = 0; from < ids.length;) {
+    const size = Math.min(most, await room())
+    if (size <= 0) return
+    const records = (await store.get(ids.slice(from, from + size))).filter((record) => record !== undefined)
+    yield records
+    from += size
+    const bytes = records.reduce((sum, record) => sum + bytesOfRecord(record), 0)
+    const fitting = bytes === 0 ? PORTION : Math.floor((READ_BYTES * records.length) / bytes)
+    most = Math.max(1, Math.min(2 * most, PORTION, fitting))
   }
 }
 
@@ -20,9 +37,10 @@ export async function* recordsOf(
 export async function* dueRecords(
   store: Pick<Store, 'get'>,
   jobs: readonly JobHeader[],
+  room?: Room,
 ): AsyncGenerator<readonly JobRecord[], void, void> {
   const fences = new Map(jobs.map(({ id, fence }) => [id, fence]))
-  for await (const records of recordsOf(store, [...fences.keys()])) {
+  for await (const records of recordsOf(store, [...fences.keys()], room)) {
     yield records.filter(({ id, fence }) => fences.get(id) === fence)
   }
 }

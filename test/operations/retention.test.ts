@@ -337,6 +337,53 @@ describe('callbacks that take their time', () => {
     await clock.advance('1h')
     expect([new Set(called).size, called.length, most, (await own.counts()).completed]).toEqual([700, 700, 100, 0])
   })
+
+  it.each([true, false])(
+    'are a hundred at a time for a family, too, whether its jobs are stamped (%s)',
+    async (stamped) => {
+      const { clock, store, queue, worker } = scene()
+      let calling = 0
+      let most = 0
+      const called: string[] = []
+      const onDelete = async ({ id }: Job): Promise<void> => {
+        called.push(id)
+        most = Math.max(most, ++calling)
+        await new Promise<void>((resolve) => void clock.runtime.timer(2_000, resolve))
+        calling--
+      }
+      const own = queue({ retention: { deleteAfter: '1h', onDelete } })
+      await worker(own, ending, { concurrency: 100 })
+      // What a process without that queue adds carries no rule.
+      const flows = stamped
+        ? new FlowProducer({ store, queues: [own] })
+        : new FlowProducer({ store: Object.create(store) as Store })
+      const child = (n: number): object => ({ name: 'n', queueName: 'work', data: n, options: { id: `${n}` } })
+      const children = Array.from({ length: 350 }, (_, n) => child(n))
+      await flows.add({ name: 'parent', queueName: 'work', data: 1, options: { id: 'parent' }, children } as never)
+      await clock.advance('3h')
+      expect(await ids(own)).toEqual([])
+      expect([called.length, new Set(called).size, called.at(-1), most]).toEqual([351, 351, 'parent', 100])
+    },
+  )
+
+  it('hold a bounded number of bytes', async () => {
+    const { clock, queue, worker } = scene()
+    const open = gate()
+    let held = 0
+    const onDelete = async ({ data }: Job): Promise<void> => {
+      held += (data as string).length
+      await open.promise
+    }
+    const own = queue({ retention: { deleteAfter: '1h', onDelete } })
+    await worker(own, () => {}, { concurrency: 10 })
+    for (let n = 0; n < 60; n++) await own.add('n', 'x'.repeat(1_000_000))
+    await clock.advance('2h')
+    expect(held).toBeGreaterThan(20_000_000)
+    expect(held).toBeLessThan(42_000_000)
+    open.open()
+    await clock.advance('1h')
+    expect([held, (await own.counts()).completed]).toEqual([60_000_000, 0])
+  })
 })
 
 describe('what is not deleted under others', () => {

@@ -1,5 +1,6 @@
 // upkeep/retention/families.ts: finds the jobs that are removed together: a chain, its children, and theirs.
 import type { JobHeader, JobRecord } from '../../job/job.js'
+import { headerOf } from '../../job/record.js'
 import { readDetails } from '../../store/read-pages.js'
 import { stepwise } from '../../store/maybe-sync.js'
 import type { JobDetails, Page, Query, Store } from '../../store/store.js'
@@ -9,7 +10,7 @@ import { recordsOf } from '../due-records.js'
 const PAGE = 500
 
 /** All jobs of a family, parents before children; or one of them that may not be removed yet. */
-export type Family = { readonly members: readonly (JobHeader | JobRecord)[] } | { readonly stays: JobHeader }
+export type Family = { readonly members: readonly JobHeader[] } | { readonly stays: JobHeader }
 
 /** The ids of those jobs that belong to a family; the others stand alone. */
 export async function linksOf(
@@ -48,21 +49,20 @@ export async function topOf(store: Store, job: JobHeader): Promise<JobHeader> {
   return top
 }
 
-/** Reads a family from its topmost job down, as long as each may be removed. `keep` trims each job for memory. */
+/** Reads a family from its topmost job down, as long as each may be removed. Keeps no payloads: a family may be large. */
 export async function familyOf(
   store: Store,
   top: JobHeader,
   mayGo: (job: JobRecord) => Promise<boolean>,
-  keep: (job: JobRecord) => JobHeader | JobRecord,
 ): Promise<Family> {
-  const members: (JobHeader | JobRecord)[] = []
+  const members: JobHeader[] = []
   const read = async (query: Query): Promise<JobRecord | undefined> => {
     let cursor: string | undefined
     do {
       const page: Page<JobRecord> = await store.find({ ...query, limit: PAGE, ...(cursor !== undefined && { cursor }) })
       for (const job of page.items) {
         if (!(await mayGo(job))) return job
-        members.push(keep(job))
+        members.push(headerOf(job))
       }
       cursor = page.cursor
     } while (cursor !== undefined)

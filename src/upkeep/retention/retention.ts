@@ -14,20 +14,22 @@ import {
   waitFor,
 } from '../../job/retention.js'
 import type { PlainJob } from '../../job/retention.js'
-import { headerOf } from '../../job/record.js'
 import { endsChain } from '../../queue/flows/chain-ends.js'
 import type { Callbacks } from '../../queue/settings/retention.js'
 import { cellKey, readCell } from '../../store/settings.js'
 import type { RetentionCell } from '../../store/settings.js'
 import type { Connection } from '../../store/connection.js'
 import { stepwise } from '../../store/maybe-sync.js'
+import { bytesOfRecord } from '../../store/read-pages.js'
 import type { Group } from '../../store/store.js'
 import { familyOf, linksOf, topOf } from './families.js'
 import type { Family } from './families.js'
-import { dueRecords } from '../due-records.js'
+import { dueRecords, recordsOf } from '../due-records.js'
 
 /** The most callbacks in progress at a time. Jobs are not marked or removed faster than callbacks end. */
 const MAX_CALLBACKS = 100
+/** No more records are read for callbacks while those in progress hold this many bytes. */
+const MAX_CALLBACK_BYTES = 32 * 2 ** 20
 /** The most jobs of one family that are removed in one commit. */
 const MAX_REMOVED_TOGETHER = 1000
 /** How long a few due jobs are left to the processes that have their callbacks; and how long the rest are postponed. */
@@ -44,6 +46,8 @@ const TURN_LENGTH: Millis = 60_000
 const JOBS_PER_TURN = 2_000
 /** How long a job is postponed that another job waits for. */
 const POSTPONE_AWAITED: Millis = 3_600_000
+/** How long the rest of a family is postponed that found no free callback. */
+const POSTPONE_FAMILY: Millis = 5_000
 
 /** The callbacks of this process, by connection and queue: the jobs of a family may be in several queues. */
 const callbackRegistry = new WeakMap<Connection, Map<string, readonly Callbacks[]>>()
@@ -66,7 +70,12 @@ export interface Retired {
 export class Retention {
   readonly #connection: Connection
   readonly #registry: Map<string, readonly Callbacks[]>
+  /** Callbacks in progress, and those that wait for others to end: two portions may have found the same one free. */
   readonly #running = new Set<Promise<void>>()
+  #calling = 0
+  readonly #waiting: (() => void)[] = []
+  /** About how many bytes their jobs hold. */
+  #bytes = 0
   /** Until then, callbacks are known to be slow, by the runtime's own clock. */
   #slowUntil: Millis = 0
   /** How many jobs were postponed since all of them last found a free callback. */
@@ -98,9 +107,18 @@ export class Retention {
     while (this.#running.size > 0) await Promise.all(this.#running)
   }
 
+  get #isFull(): boolean {
+    return this.#running.size >= MAX_CALLBACKS || this.#bytes >= MAX_CALLBACK_BYTES
+  }
+
+  /** How many jobs may be read for callbacks, unless there are too many of them. */
+  get #room(): number {
+    return Math.max(1, MAX_CALLBACKS - this.#running.size)
+  }
+
   /** Resolves when another callback may start. */
   async #callbackFree(): Promise<void> {
-    while (this.#running.size >= MAX_CALLBACKS) await Promise.race(this.#running)
+    while (this.#isFull) await Promise.race(this.#running)
   }
 
   /** The rule for jobs of a queue that carry none; undefined if other processes carry it out. */
@@ -182,19 +200,26 @@ export class Retention {
   /** Handles as many jobs as callbacks may run for. Postpones the rest in turns, so that other due jobs get theirs. */
   async #retireCalling(jobs: readonly JobHeader[], now: Time, removal: Removal): Promise<number> {
     let landed = 0
-    let at = 0
-    while (at < jobs.length && (this.#running.size < MAX_CALLBACKS || (await this.#callbackFreeSoon()))) {
-      const portion = jobs.slice(at, at + MAX_CALLBACKS - this.#running.size)
-      at += portion.length
-      for await (const records of dueRecords(this.#connection.store, portion)) {
-        landed += await this.#retire(records, now, removal)
-      }
+    let isLate = false
+    const handled = new Set<string>()
+    const room = async (): Promise<number> => {
+      isLate = this.#isFull && !(await this.#callbackFreeSoon())
+      return isLate ? 0 : this.#room
     }
-    if (at === jobs.length) this.#postponed = 0
-    const late = jobs.slice(at).map(async (job) => {
-      const turn = 1 + Math.floor(this.#postponed++ / JOBS_PER_TURN)
-      return this.#try(job, [putOff(job, turn * TURN_LENGTH, now)], removal.busy)
-    })
+    for await (const records of dueRecords(this.#connection.store, jobs, room)) {
+      for (const { id } of records) handled.add(id)
+      landed += await this.#retire(records, now, removal)
+    }
+    if (!isLate) {
+      this.#postponed = 0
+      return landed
+    }
+    const late = jobs
+      .filter(({ id }) => !handled.has(id))
+      .map(async (job) => {
+        const turn = 1 + Math.floor(this.#postponed++ / JOBS_PER_TURN)
+        return this.#try(job, [putOff(job, turn * TURN_LENGTH, now)], removal.busy)
+      })
     return landed + (await Promise.all(late)).filter(Boolean).length
   }
 
@@ -206,7 +231,7 @@ export class Retention {
     const late = new Promise<void>((resolve) => (stop = runtime.timer(CALLBACK_WAIT, resolve)))
     await Promise.race([late, this.#callbackFree()])
     stop()
-    if (this.#running.size < MAX_CALLBACKS) return true
+    if (!this.#isFull) return true
     this.#slowUntil = runtime.elapsed() + SLOW_CALLBACKS
     return false
   }
@@ -217,7 +242,7 @@ export class Retention {
       const callbacks = this.#currentCallbacks()
       const called = callbacks.has(jobs[from]!.queue)
       if (called) await this.#callbackFree()
-      const portion = jobs.slice(from, called ? from + MAX_CALLBACKS - this.#running.size : undefined)
+      const portion = jobs.slice(from, called ? from + this.#room : undefined)
       from += portion.length
       const cells = await this.#cells(portion.map(({ queue }) => queue))
       await this.#remove(portion, now, { cells, callbacks, stamped: false, busy: new Set() })
@@ -234,8 +259,8 @@ export class Retention {
     const { store } = this.#connection
     const { linked, awaited } = await linksOf(store, jobs)
     const families = new Map<string, Family>()
+    const postponed = new Set<string>()
     const tops = new Map<string, JobHeader>()
-    const keep = (job: JobRecord): JobHeader | JobRecord => (callbacks.has(job.queue) ? job : headerOf(job))
     const mayGo = async (job: JobRecord): Promise<boolean> => {
       if (!cells.has(job.queue)) for (const [queue, cell] of await this.#cells([job.queue])) cells.set(queue, cell)
       const cell = cells.get(job.queue)!
@@ -263,11 +288,16 @@ export class Retention {
       } else {
         const top = tops.get(job.parentId ?? '') ?? (await topOf(store, job))
         if (job.parentId !== undefined && top.id !== job.id) tops.set(job.parentId, top) // runs of a schedule are no family
-        const family = families.get(top.chainId) ?? (await familyOf(store, top, mayGo, keep))
+        const family = families.get(top.chainId) ?? (await familyOf(store, top, mayGo))
         const known = families.has(top.chainId)
         families.set(top.chainId, family)
         if ('stays' in family) track(delay(job, waitFor(family.stays, job, ruleOf(cells.get(job.queue)!), now)))
-        else if (known || (await this.#removeFamily(job, family.members, callbacks, busy))) landed++
+        else {
+          const removed = known || (await this.#removeFamily(job, family.members, stamped, callbacks, busy))
+          if (removed === 'in part') postponed.add(top.chainId)
+          if (postponed.has(top.chainId)) track(delay(job, POSTPONE_FAMILY))
+          else if (removed) landed++
+        }
       }
     }
     return landed + (await Promise.all(alone)).filter(Boolean).length
@@ -276,16 +306,42 @@ export class Retention {
   /** Children before parents, so that a crash in between leaves nothing that is not found again. */
   async #removeFamily(
     of: JobHeader,
-    members: readonly (JobHeader | JobRecord)[],
+    members: readonly JobHeader[],
+    stamped: boolean,
     callbacks: CallbacksByQueue,
     busy: Set<string>,
-  ): Promise<boolean> {
+  ): Promise<boolean | 'in part'> {
+    if (members.some(({ queue }) => callbacks.has(queue))) {
+      return this.#removeCalling(of, members.toReversed(), stamped, callbacks, busy)
+    }
     for (let to = members.length; to > 0; to -= MAX_REMOVED_TOGETHER) {
       const together = members.slice(Math.max(0, to - MAX_REMOVED_TOGETHER), to).toReversed()
-      const ok = await this.#try(of, retired(together), busy)
-      if (!this.#runCallbacks(ok, callbacks, 'onDelete', together)) return false // one of them has started again
+      if (!(await this.#try(of, retired(together), busy))) return false // one of them has started again
     }
     return true
+  }
+
+  /** Removes a family with callbacks: as many jobs at a time as callbacks may run for, read just before that. */
+  async #removeCalling(
+    of: JobHeader,
+    members: readonly JobHeader[],
+    stamped: boolean,
+    callbacks: CallbacksByQueue,
+    busy: Set<string>,
+  ): Promise<boolean | 'in part'> {
+    const fences = new Map(members.map(({ id, fence }) => [id, fence]))
+    let isLate = false
+    const room = async (): Promise<number> => {
+      if (!stamped) await this.#callbackFree()
+      isLate = this.#isFull && !(await this.#callbackFreeSoon())
+      return isLate ? 0 : this.#room
+    }
+    for await (const records of recordsOf(this.#connection.store, [...fences.keys()], room)) {
+      if (records.some(({ id, fence }) => fences.get(id) !== fence)) return false
+      const ok = await this.#try(of, retired(records), busy)
+      if (!this.#runCallbacks(ok, callbacks, 'onDelete', records)) return false
+    }
+    return isLate ? 'in part' : true
   }
 
   /** Runs the callbacks for jobs whose change was applied; returns whether it was. */
@@ -293,18 +349,33 @@ export class Retention {
     landed: boolean,
     callbacks: CallbacksByQueue,
     which: keyof Callbacks,
-    jobs: readonly (JobHeader | JobRecord)[],
+    jobs: readonly FinishedJob[],
   ): boolean {
     if (!landed) return false
     for (const job of jobs) {
       // Whole records were read for a queue with callbacks.
       if (job.kind !== 'job' || !isFinished(job.state) || !('data' in job)) continue
-      const called = callbacks.get(job.queue)?.[which]?.(job)
-      if (called === undefined) continue
-      const over = called.then(() => void this.#running.delete(over))
+      const callback = callbacks.get(job.queue)?.[which]
+      if (callback === undefined) continue
+      const bytes = bytesOfRecord(job)
+      this.#bytes += bytes
+      const over = this.#call(() => callback(job)).then(() => {
+        this.#running.delete(over)
+        this.#bytes -= bytes
+      })
       this.#running.add(over)
     }
     return true
+  }
+
+  /** Calls a callback, once fewer than the most are in progress. */
+  async #call(callback: () => Promise<void>): Promise<void> {
+    if (this.#calling < MAX_CALLBACKS) this.#calling++
+    else await new Promise<void>((resolve) => this.#waiting.push(resolve))
+    await callback()
+    const next = this.#waiting.shift()
+    if (next === undefined) this.#calling--
+    else next()
   }
 
   async #cells(queues: readonly string[]): Promise<Cells> {
