@@ -8,6 +8,9 @@ const MIN_JOBS = 1_000
 /** After this many claims, one claim reads the lane from its head again. */
 const MAX_CLAIMS = 50
 
+/** Lanes with cursors at most; at this number all are dropped. A claim sends the cursors of all lanes that it may read. */
+const MAX_LANES = 1_000
+
 /** A position in a lane: no job waits before it. */
 interface Cursor {
   priority: number
@@ -73,6 +76,7 @@ export class ClaimCursors {
   #advance(lane: number, priority: number, ord: number): void {
     const cursor = this.#cursors.get(lane)
     if (cursor === undefined) {
+      if (this.#cursors.size >= MAX_LANES) this.drop()
       this.#cursors.set(lane, { priority, ord, jobs: 1, claims: 0 })
       return
     }

@@ -2,6 +2,7 @@
 // fails with LANE_LOST, and the cache is cleared.
 import type { Millis } from '../../job/job.js'
 import type { Tx } from '../../store/store.js'
+import { BoundedCache } from '../bounded-cache.js'
 import { isSameLane } from './encode.js'
 import type { LaneFinder, LaneRef, LaneFields } from './encode.js'
 import type { Lane } from './rows.js'
@@ -24,20 +25,30 @@ export interface LaneSource {
 const TRIES = 2
 const TRIES_WITHIN = 8
 
-/** The lanes that this process knows. */
+/** The lanes that this process knows; those used last. */
 export class LaneIds {
   readonly #source: LaneSource
-  readonly #refs = new Map<string, LaneRef>()
-  readonly #lanes = new Map<number, Lane>()
+  readonly #refs = new BoundedCache<string, LaneRef>()
+  readonly #lanes = new BoundedCache<number, Lane>()
   /** The lane found last: many jobs of one lane are mostly added together. */
   #recent: (LaneFields & { readonly ref: LaneRef }) | undefined
   /** The last `#make` call that was started: they run one after another, so that this process does not block itself. */
   #making: Promise<void> = Promise.resolve()
-  /** The queues that this process uses. */
-  readonly queues = new Set<string>()
+  readonly #queues = new BoundedCache<string, true>()
 
   constructor(source: LaneSource) {
     this.#source = source
+  }
+
+  /** The queues that this process uses. */
+  get queues(): readonly string[] {
+    return this.#queues.keys()
+  }
+
+  /** Notes that this process uses these queues. */
+  useQueues(queues: readonly string[]): void {
+    this.#queues.trim()
+    for (const queue of queues) this.#queues.set(queue, true)
   }
 
   /** Looks up the lanes of jobs that are not cached yet; does not wait for a transaction that is creating one. */
@@ -51,6 +62,7 @@ export class LaneIds {
 
   async #make(wanted: readonly LaneFields[]): Promise<void> {
     if (wanted.length === 0) return
+    this.#trim()
     const made = await this.#source.make(wanted.map(laneKeyOf))
     for (const [at, job] of wanted.entries()) {
       const { queue, name, version } = job
@@ -63,7 +75,7 @@ export class LaneIds {
 
   #unknown(jobs: readonly LaneFields[]): readonly LaneFields[] {
     const unknown = new Map<string, LaneFields>()
-    for (const job of jobs) if (!this.#refs.has(keyOf(job))) unknown.set(keyOf(job), job)
+    for (const job of jobs) if (this.#refs.get(keyOf(job)) === undefined) unknown.set(keyOf(job), job)
     return [...unknown.values()]
   }
 
@@ -87,8 +99,9 @@ export class LaneIds {
 
   /** Looks up the names of lanes that are not cached yet. */
   async recognise(ids: ReadonlySet<number>): Promise<void> {
-    const unknown = [...ids].filter((id) => !this.#lanes.has(id))
+    const unknown = [...ids].filter((id) => this.#lanes.get(id) === undefined)
     if (unknown.length === 0) return
+    this.#trim()
     for (const [id, queue, name, version] of await this.#source.names(unknown)) this.#keep({ id, queue, name, version })
   }
 
@@ -112,7 +125,14 @@ export class LaneIds {
 
   #keep(lane: Lane): void {
     this.#lanes.set(lane.id, lane)
-    this.queues.add(lane.queue)
+    this.#queues.set(lane.queue, true)
+  }
+
+  /** Before a look-up and not after it, so that the lanes of one batch are all kept, however many they are. */
+  #trim(): void {
+    this.#refs.trim()
+    this.#lanes.trim()
+    this.#queues.trim()
   }
 }
 

@@ -150,7 +150,7 @@ class PostgresStore implements DisposableStore {
     if (this.#feed.isNew) await this.#feed.known()
     await this.#lanes.know(newLanes(batch))
     // Before the batch is sent: hints that arrive during the call may be for jobs that its claims did not see.
-    for (const { queues } of batch.asks) for (const queue of queues) this.#lanes.queues.add(queue)
+    for (const { queues } of batch.asks) this.#lanes.useQueues(queues)
     const answer = await this.#send(batch)
     const receipt = answer.again === true ? await this.#replayed(batch, answer) : await this.#receipt(batch, answer)
     this.#receipts.keep(receipt)
@@ -442,7 +442,7 @@ class PostgresStore implements DisposableStore {
   #look(what: Pick<Notice, 'missed'>): void {
     if (!this.#feed.watched) return
     this.#claimCursors.drop()
-    this.#feed.publish({ work: [...this.#lanes.queues], due: [], revoked: [], ...what }, 1)
+    this.#feed.publish({ work: this.#lanes.queues, due: [], revoked: [], ...what }, 1)
   }
 
   /** Handles a notification of another process or of a user transaction. */

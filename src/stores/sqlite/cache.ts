@@ -2,6 +2,7 @@
 import type { AttemptError, JobHeader, JobRecord, Time } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
 import { cellKey } from '../../store/settings.js'
+import { BoundedCache } from '../bounded-cache.js'
 import { boundsOf } from '../queue-bounds.js'
 import type { Bounds } from '../queue-bounds.js'
 import { Settings } from '../job-settings.js'
@@ -10,6 +11,9 @@ import { Groups } from './groups.js'
 import { failureOf, newRecordOf, recordOf } from './rows.js'
 import type { Found, Lane } from './rows.js'
 import type { Statements } from './statements.js'
+
+/** Queues of which it is cached how far they were swept. */
+const MAX_SWEPT = 10_000
 
 /** Numbers of the whole store. */
 export interface Numbers {
@@ -38,7 +42,7 @@ export interface Peer {
 /** Cached until another connection writes. */
 interface Volatile {
   numbers: Numbers | undefined
-  bounds: Map<string, Bounds>
+  bounds: BoundedCache<string, Bounds>
   peers: readonly Peer[] | undefined
   groups: Groups | undefined
   /** Whether there are any at all. Most files have none, and need not be queried every time. */
@@ -49,7 +53,7 @@ interface Volatile {
 
 const emptyVolatile = (): Volatile => ({
   numbers: undefined,
-  bounds: new Map(),
+  bounds: new BoundedCache(),
   peers: undefined,
   groups: undefined,
   openEdges: undefined,
@@ -61,9 +65,9 @@ const emptyVolatile = (): Volatile => ({
 export class Cache {
   readonly sql: Statements
   readonly settings = new Settings()
-  #queues = new Map<string, number>()
-  #lanes = new Map<number, Lane>()
-  #lanesByName = new Map<string, Lane>()
+  readonly #queues = new BoundedCache<string, number>()
+  readonly #lanes = new BoundedCache<number, Lane>()
+  readonly #lanesByName = new BoundedCache<string, Lane>()
   #lastLane: Lane | undefined
   /** The last rate that was swept, by queue. */
   readonly sweptRates = new Map<number, string>()
@@ -100,9 +104,9 @@ export class Cache {
   forgetCreated(): void {
     const { numbers, peers } = this.#volatile
     this.#volatile = { ...emptyVolatile(), numbers, peers }
-    this.#queues = new Map()
-    this.#lanes = new Map()
-    this.#lanesByName = new Map()
+    this.#queues.clear()
+    this.#lanes.clear()
+    this.#lanesByName.clear()
     this.#lastLane = undefined
   }
 
@@ -136,9 +140,10 @@ export class Cache {
     return (this.#volatile.groups ??= new Groups(this.sql))
   }
 
-  /** Limits the size of the cache. */
+  /** Limits the size of the cache, in groups and rates. Names are limited where they are added: reads add some as well. */
   trim(): void {
     this.#volatile.groups?.trim()
+    for (const swept of [this.sweptRates, this.sweptTurns]) if (swept.size > MAX_SWEPT) swept.clear()
   }
 
   /** The bounds of a queue. */
@@ -147,6 +152,7 @@ export class Cache {
     if (bounds === undefined) {
       const cell = (key: string): string | undefined => this.sql.cell.get(key)?.[1] as string | undefined
       bounds = boundsOf(cell(cellKey.pause(queue)), cell(cellKey.limit(queue)))
+      this.#volatile.bounds.trim()
       this.#volatile.bounds.set(queue, bounds)
     }
     return bounds
@@ -190,7 +196,7 @@ export class Cache {
     let id = this.#queues.get(name)
     if (id === undefined) {
       id = this.sql.queueNamed.get(name)?.[0] as number | undefined
-      if (id !== undefined) this.#queues.set(name, id)
+      if (id !== undefined) this.#keepQueue(name, id)
     }
     return id
   }
@@ -285,11 +291,18 @@ export class Cache {
 
   #addQueue(name: string): number {
     const id = this.sql.addQueue.get(name)![0] as number
-    this.#queues.set(name, id)
+    this.#keepQueue(name, id)
     return id
   }
 
+  #keepQueue(name: string, id: number): void {
+    this.#queues.trim()
+    this.#queues.set(name, id)
+  }
+
   #keep(lane: Lane): Lane {
+    this.#lanes.trim()
+    this.#lanesByName.trim()
     this.#lanes.set(lane.id, lane)
     this.#lanesByName.set(laneKey(lane.queueName, lane.name, lane.version, lane.shared), lane)
     return lane

@@ -88,6 +88,7 @@ export class Groups {
   /** Drops all groups if there are many. Call it only when everything known is also in the file. */
   trim(): void {
     if (this.#known.size > MAX_GROUPS) this.#known.clear()
+    if (this.#currentTurns.size > MAX_GROUPS) this.#currentTurns.clear()
   }
 
   #of(queue: number, group: string): Known {
