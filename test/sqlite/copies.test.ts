@@ -1,37 +1,22 @@
 // Two copies of SQLite in one process: their locks do not exclude each other, so a second one on a store's file is refused.
-import { cpSync, linkSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { linkSync } from 'node:fs'
 import { Queue } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import type { DatabaseClass, SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { sameCopy } from '../../src/stores/sqlite/library-copies.js'
 import { closing } from '../setup.js'
+import { anotherCopy } from './another-copy.js'
 import { drivers, freshFolder, refusal } from './folder.js'
 import { kysely } from './kysely.js'
 
 const at = freshFolder()
-const folder = mkdtempSync(join(tmpdir(), 'millrace-copy-'))
+const { Second: loadSecond } = anotherCopy()
 /** The driver that a store by path uses here. */
 const { name: first, Driver: First } = drivers[0]!
-/** A copy of SQLite of its own: an addon is loaded once for each file that it is in. */
 let Second: DatabaseClass
 
-beforeAll(() => {
-  const modules = dirname(dirname(dirname(fileURLToPath(import.meta.resolve('@photostructure/sqlite/package.json')))))
-  for (const name of ['@photostructure/sqlite', 'node-gyp-build']) {
-    const to = join(folder, 'node_modules', name)
-    mkdirSync(dirname(to), { recursive: true })
-    cpSync(join(modules, name), to, { recursive: true, filter: (path) => !path.endsWith(join('sqlite', 'src')) })
-  }
-  const load = createRequire(join(folder, 'index.js'))
-  Second = (load('@photostructure/sqlite') as { DatabaseSync: DatabaseClass }).DatabaseSync
-})
-
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
+beforeAll(() => void (Second = loadSecond()))
 
 /** A handle as tests use it. */
 interface Handle extends SqliteHandle {

@@ -9,7 +9,7 @@ import type { DatabaseClass, SqliteHandle } from './driver.js'
 import { nameOf } from './errors.js'
 
 /** On Windows a lock belongs to a file handle, and two copies exclude each other like two processes. */
-const LOCKS_BELONG_TO_PROCESS = process.platform !== 'win32'
+export const LOCKS_BELONG_TO_PROCESS = process.platform !== 'win32'
 
 /** A limit on SQLite's heap that limits nothing: 4 PiB, and below 2^53. */
 const NO_LIMIT = 2 ** 52

@@ -13,6 +13,7 @@ import { migrate } from './migrate.js'
 import type { Schema } from './migrate.js'
 import { problemWithFile, problemWithNeighbours, removeEmpty } from './paths.js'
 import { whenFree } from './busy-retry.js'
+import { markFile } from './thread-copies.js'
 
 /** How durable a commit is when it is acknowledged. */
 export type Synchronous = 'full' | 'normal' | 'off'
@@ -70,22 +71,30 @@ export async function openDatabase(
     let db: Database | undefined
     let forget = (): void => {}
     try {
-      if (path !== undefined) refuseSecondCopy(path, typeof target === 'string' ? Driver : target)
+      if (path !== undefined) {
+        refuseSecondCopy(path, typeof target === 'string' ? Driver : target)
+        forget = await markFile(path, Driver, runtime)
+      }
       const opened = connect(Driver, path ?? ':memory:', () => forget())
       db = opened
       await whenFree(runtime, path, () => setUp(opened, synchronous), patience)
       if (path !== undefined) {
         refuseSecondCopy(path, opened.handle) // another copy may have opened it while this one waited
-        forget = remember(path, opened.handle)
+        const [unmark, forgetHandle] = [forget, remember(path, opened.handle)]
+        forget = () => {
+          forgetHandle()
+          unmark()
+        }
       }
       if (schema) await migrate(opened, schema, runtime, patience)
       if (path !== undefined && !existsSync(path)) throw fileGone(path)
       return opened
     } catch (error) {
-      db?.close()
+      if (db === undefined) forget()
+      else db.close()
       const storeError = toStoreError(error, path)
-      // A locked file is in use, even if it is still empty.
-      if (isNew && storeError.code !== 'DATABASE_LOCKED') removeEmpty(path)
+      // A locked file, or one that another copy of SQLite has open, is in use, even if it is still empty.
+      if (isNew && storeError.code !== 'DATABASE_LOCKED' && storeError.code !== 'SECOND_SQLITE') removeEmpty(path)
       throw explained(storeError, path)
     }
   }
