@@ -5,7 +5,7 @@ import { sqlite } from 'millrace/sqlite'
 import { beforeAll, describe, expect, test } from 'vitest'
 import type { DatabaseClass, SqliteHandle } from '../../src/stores/sqlite/driver.js'
 import { sameCopy } from '../../src/stores/sqlite/library-copies.js'
-import { closing } from '../setup.js'
+import { closing, gate } from '../setup.js'
 import { anotherCopy } from './another-copy.js'
 import { drivers, freshFolder, refusal } from './folder.js'
 import { kysely } from './kysely.js'
@@ -33,6 +33,28 @@ async function setUp() {
   await store.open()
   const queue = closing(new Queue('mail', { store, logger: false }))
   return { store, queue, other: new Second(at('app.db')) as Handle }
+}
+
+/** A handle as a library passes it on that answers later. */
+function executor(handle: Handle) {
+  return {
+    execute: async (sql: string, params: readonly unknown[]): Promise<Record<string, unknown>[]> => {
+      await new Promise((go) => setImmediate(go))
+      if (/^\s*(SELECT|PRAGMA|INSERT.*RETURNING)/is.test(sql)) return handle.prepare(sql).all(...params)
+      handle.prepare(sql).run(...params)
+      return []
+    },
+  }
+}
+
+/** Refuses to read the limit on the heap, as an engine may that knows few pragmas. */
+function withoutHeapLimit({ execute }: ReturnType<typeof executor>): ReturnType<typeof executor> {
+  return {
+    execute: async (sql, params) => {
+      if (sql.includes('soft_heap_limit')) throw new Error('unknown pragma')
+      return execute(sql, params)
+    },
+  }
 }
 
 const ids = async (queue: Queue): Promise<string[]> => (await queue.list()).jobs.map(({ id }) => id)
@@ -80,19 +102,90 @@ describe('a transaction of another copy', () => {
     other.close()
   })
 
-  test('is refused with { execute } as well, by its lock', async () => {
+  test('is refused with { execute } as well', async () => {
     const { queue, other } = await setUp()
-    const execute = async (sql: string, params: readonly unknown[]): Promise<Record<string, unknown>[]> => {
-      await new Promise((go) => setImmediate(go))
-      if (/^\s*(SELECT|PRAGMA|INSERT.*RETURNING)/is.test(sql)) return other.prepare(sql).all(...params)
-      other.prepare(sql).run(...params)
-      return []
-    }
     other.exec('BEGIN IMMEDIATE')
-    expect((await refusal(queue.add('send', {}, { id: 'inside', tx: { execute } }))).code).toBe('SECOND_SQLITE')
+    expect((await refusal(queue.add('send', {}, { id: 'inside', tx: executor(other) }))).code).toBe('SECOND_SQLITE')
     other.exec('ROLLBACK')
     await queue.add('send', {}, { id: 'a' })
     expect(await ids(queue)).toEqual(['a'])
+    other.close()
+  })
+
+  test('is refused by its lock where its copy cannot be read', async () => {
+    const { queue, other } = await setUp()
+    other.exec('BEGIN IMMEDIATE')
+    const tx = withoutHeapLimit(executor(other))
+    expect((await refusal(queue.add('send', {}, { id: 'inside', tx }))).code).toBe('SECOND_SQLITE')
+    other.exec('ROLLBACK')
+    expect(await ids(queue)).toEqual([])
+    other.close()
+  })
+
+  test.each([
+    ['', (tx: ReturnType<typeof executor>) => tx],
+    [', where its copy cannot be read', withoutHeapLimit],
+  ])('is refused while the store has a transaction of its own open%s', async (_, through) => {
+    const { queue, other } = await setUp()
+    const [began, ending] = [gate(), gate()]
+    const own = queue.transaction(async (tx) => {
+      await queue.add('send', {}, { id: 'own', tx })
+      began.open()
+      await ending.promise
+    })
+    await began.promise
+    other.exec('BEGIN IMMEDIATE')
+    const tx = through(executor(other))
+    expect((await refusal(queue.add('send', {}, { id: 'inside', tx }))).code).toBe('SECOND_SQLITE')
+    other.exec('ROLLBACK')
+    ending.open()
+    await own
+    expect(await ids(queue)).toEqual(['own'])
+    other.close()
+  })
+
+  test('is refused while another handle of the same copy has the lock', async () => {
+    const { queue, other } = await setUp()
+    const own = new First(at('app.db'))
+    own.exec('BEGIN IMMEDIATE')
+    other.exec('BEGIN IMMEDIATE')
+    expect((await refusal(queue.add('send', {}, { id: 'inside', tx: executor(other) }))).code).toBe('SECOND_SQLITE')
+    other.exec('ROLLBACK')
+    own.exec('COMMIT')
+    own.close()
+    other.close()
+  })
+
+  test('that a store took with { execute } before it was opened keeps it from opening the file', async () => {
+    const { store: earlier } = await setUp()
+    await earlier.close()
+    const store = closing(sqlite(at('app.db'), { driver: first }))
+    const queue = new Queue('mail', { store, logger: false })
+    const other = new Second(at('app.db')) as Handle
+    other.exec('BEGIN IMMEDIATE')
+    await queue.add('send', {}, { id: 'a', tx: executor(other) })
+    expect((await refusal(queue.add('send', {}, { id: 'lost' }))).code).toBe('SECOND_SQLITE')
+    other.exec('COMMIT')
+    await queue.add('send', {}, { id: 'b' })
+    expect(await ids(queue)).toEqual(['a', 'b'])
+    other.close()
+  })
+
+  test('that never answers again does not keep the store from opening', async () => {
+    const { store: earlier } = await setUp()
+    await earlier.close()
+    const store = closing(sqlite(at('app.db'), { driver: first }))
+    const other = new Second(at('app.db')) as Handle
+    const { execute } = executor(other)
+    let answers = true
+    const tx = {
+      execute: (...call: Parameters<typeof execute>) => (answers ? execute(...call) : new Promise<never>(() => {})),
+    }
+    other.exec('BEGIN IMMEDIATE')
+    await new Queue('mail', { store, logger: false }).add('send', {}, { tx })
+    other.exec('COMMIT')
+    answers = false
+    await store.open()
     other.close()
   })
 

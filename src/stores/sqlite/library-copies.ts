@@ -2,8 +2,11 @@
 //
 // File locks belong to the process, so that the locks of two copies do not exclude each other, and one copy overwrites
 // what the other has committed.
+import { randomInt } from 'node:crypto'
 import { statSync } from 'node:fs'
 import { MillraceError } from '../../job/errors.js'
+import { step } from '../../store/maybe-sync.js'
+import type { Steps } from '../../store/maybe-sync.js'
 import { firstValue } from './driver.js'
 import type { DatabaseClass, SqliteHandle } from './driver.js'
 import { nameOf } from './errors.js'
@@ -13,6 +16,9 @@ export const LOCKS_BELONG_TO_PROCESS = process.platform !== 'win32'
 
 /** A limit on SQLite's heap that limits nothing: 4 PiB, and below 2^53. */
 const NO_LIMIT = 2 ** 52
+
+/** Reads the heap limit of a copy. */
+export const READ_HEAP_LIMIT = 'PRAGMA soft_heap_limit'
 
 /** A thread may probe the same copy at the same moment; "another copy" counts only after this many such results in a row. */
 const PROBES = 3
@@ -45,8 +51,33 @@ export function sameCopy(a: SqliteHandle, b: SqliteHandle): boolean | undefined 
   return false
 }
 
+/**
+ * As `sameCopy`, for an open handle and a connection that a library has open, which may answer later. `read` reads the
+ * heap limit there; undefined if it cannot.
+ */
+export function* sameCopyThrough(
+  handle: SqliteHandle,
+  read: () => Promise<number | undefined>,
+): Steps<boolean | undefined> {
+  const before = heapLimit(handle)
+  if (before === undefined) return undefined
+  for (let probe = 0; probe < PROBES; probe++) {
+    const mark = NO_LIMIT + 1 + randomInt(2 ** 47)
+    handle.exec(`PRAGMA soft_heap_limit = ${mark}`)
+    try {
+      const found = yield* step(read())
+      if (found === undefined || found === mark) return found === undefined ? undefined : true
+      if (heapLimit(handle) !== mark) return undefined // another probe set it meanwhile
+    } finally {
+      // A mark that was there before belongs to another probe, which may have ended.
+      if (heapLimit(handle) === mark) handle.exec(`PRAGMA soft_heap_limit = ${before < NO_LIMIT ? before : 0}`)
+    }
+  }
+  return false
+}
+
 function heapLimit(handle: SqliteHandle): number | undefined {
-  const limit = firstValue(handle, 'PRAGMA soft_heap_limit')
+  const limit = firstValue(handle, READ_HEAP_LIMIT)
   return typeof limit === 'number' ? limit : undefined
 }
 
@@ -105,7 +136,7 @@ export function refuseSecondCopy(path: string, candidate: SqliteHandle | Databas
 
 function isOpen(handle: SqliteHandle): boolean {
   try {
-    handle.prepare('PRAGMA soft_heap_limit')
+    handle.prepare(READ_HEAP_LIMIT)
     return true
   } catch {
     return false

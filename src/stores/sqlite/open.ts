@@ -49,12 +49,14 @@ interface Target {
  * nor join a transaction that is open on that handle. Only an in-memory handle is used itself, because there is no
  * other access to its tables; its settings are left alone, and the user closes it.
  *
- * A failure leaves nothing open, and no empty file where there was none.
+ * A failure leaves nothing open, and no empty file where there was none. `checkDriver` may refuse the driver of a file
+ * before it is opened.
  */
 export async function openDatabase(
   target: string | SqliteHandle,
   options: OpenOptions,
   runtime: Runtime,
+  checkDriver: (path: string, Driver: DatabaseClass) => Promise<void> = async () => {},
 ): Promise<Database> {
   const { driver, synchronous = 'full', patience = 10_000, schema } = checked(options)
   if (typeof target === 'string') return openTarget(await targetByPath(target, driver))
@@ -73,6 +75,7 @@ export async function openDatabase(
     try {
       if (path !== undefined) {
         refuseSecondCopy(path, typeof target === 'string' ? Driver : target)
+        await checkDriver(path, Driver)
         forget = await markFile(path, Driver, runtime)
       }
       const opened = connect(Driver, path ?? ':memory:', () => forget())

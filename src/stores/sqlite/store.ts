@@ -204,6 +204,7 @@ class SqliteStore implements DisposableStore {
   /** @internal */
   seesLock(): boolean {
     const { db } = this.#connection!
+    if (this.#ownTransactions.open !== undefined) return false // that one has the lock
     try {
       db.exec('BEGIN IMMEDIATE')
     } catch (error) {
@@ -290,7 +291,9 @@ class SqliteStore implements DisposableStore {
   async #openNow(): Promise<Connection> {
     const { synchronous, driver, patience } = this.#settings
     const settings = { synchronous, driver, patience, schema: { sql: schema, steps, version: VERSION } }
-    const db = await openDatabase(this.#target, settings, this.runtime)
+    const db = await openDatabase(this.#target, settings, this.runtime, (path, Driver) =>
+      this.#userTransactions.checkDriver(path, Driver),
+    )
     let connection: Connection
     try {
       connection = new Connection(db, this.runtime)

@@ -5,6 +5,7 @@ import type { Steps } from '../../../store/maybe-sync.js'
 import type { Database } from '../driver.js'
 import { staleError, toStoreError } from '../errors.js'
 import { lister } from '../find.js'
+import { READ_HEAP_LIMIT } from '../library-copies.js'
 import type { Lister } from '../find.js'
 import { Cache } from '../cache.js'
 import { sql } from '../sql.js'
@@ -133,6 +134,18 @@ export class ExecutorTransaction implements UserTransaction {
       const rows = yield* executing(execute, 'PRAGMA database_list')
       const file = rows.find(([, name]) => name === 'main')?.[2]
       return typeof file === 'string' && file !== '' ? file : undefined
+    })
+  }
+
+  /** The heap limit of its copy of SQLite; undefined if it cannot be read. */
+  heapLimit(): Promise<number | undefined> {
+    return this.#run(function* (execute) {
+      try {
+        const limit = (yield* executing(execute, READ_HEAP_LIMIT))[0]?.[0]
+        return typeof limit === 'number' ? limit : undefined
+      } catch {
+        return undefined
+      }
     })
   }
 

@@ -1,14 +1,23 @@
 // stores/sqlite/user-transactions/detect.ts: detects what kind of `tx` the user passed, and recognises it again.
 import { MillraceError } from '../../../job/errors.js'
+import type { Millis } from '../../../job/job.js'
 import { quote } from '../../../job/quote.js'
 import { prismaIn } from '../../../store/sql.js'
 import type { PrismaTransaction, SqlTransaction } from '../../../store/sql.js'
-import { step } from '../../../store/maybe-sync.js'
+import { step, stepwise } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
+import type { Runtime, Stop } from '../../../store/runtime.js'
 import type { Tx } from '../../../store/store.js'
-import { fileNumber, refuseSecondCopy, remember } from '../library-copies.js'
+import {
+  fileNumber,
+  LOCKS_BELONG_TO_PROCESS,
+  refuseSecondCopy,
+  remember,
+  sameCopyThrough,
+  secondCopy,
+} from '../library-copies.js'
 import { adopt } from '../driver.js'
-import type { SqliteHandle } from '../driver.js'
+import type { DatabaseClass, SqliteHandle } from '../driver.js'
 import { nameOf } from '../errors.js'
 import { ExecutorTransaction, HandleTransaction, transactionEnded } from './adapter.js'
 import type { UserTransaction } from './adapter.js'
@@ -66,6 +75,12 @@ interface KyselyConnection {
   executeQuery(query: object): Promise<{ readonly rows: readonly Record<string, unknown>[] }>
 }
 
+/** Unchecked transactions to keep: only one can have the write lock, and a store that is never opened must not keep all. */
+const UNCHECKED_KEPT = 16
+
+/** How long to wait for a library that may not answer any more because its transaction has ended, in milliseconds. */
+const ANSWERS_WITHIN: Millis = 1_000
+
 /** The user transactions of one store. */
 export class UserTransactions {
   readonly #known = new WeakMap<object, UserTransaction>()
@@ -73,6 +88,8 @@ export class UserTransactions {
   readonly #onDatabase = new WeakSet<UserTransaction>()
   /** Transactions that are known to use the store's own copy of SQLite. */
   readonly #sameCopy = new WeakSet<UserTransaction>()
+  /** Transactions without a handle that were accepted before the store had one to compare them with. */
+  readonly #unchecked = new Set<ExecutorTransaction>()
   /** Where the store is: a file, or the only handle that reaches its memory. */
   readonly #store: { readonly path: string | undefined; readonly handle: SqliteHandle | undefined }
 
@@ -107,6 +124,43 @@ export class UserTransactions {
     this.#sameCopy.add(transaction)
   }
 
+  /**
+   * Throws if a transaction that was accepted before the store was opened, and is still open, uses another copy of SQLite
+   * than the driver that is about to open the file.
+   */
+  async checkDriver(path: string, Driver: DatabaseClass, { timer }: Runtime): Promise<void> {
+    if (!LOCKS_BELONG_TO_PROCESS || this.#unchecked.size === 0) return
+    const inMemory = new Driver(':memory:')
+    try {
+      for (const transaction of this.#unchecked) {
+        const checked = stepwise(sameCopyThrough(inMemory, () => transaction.heapLimit())).catch(() => undefined)
+        let stop: Stop | undefined
+        const timeout = new Promise<undefined>(
+          (resolve) => void (stop = timer(ANSWERS_WITHIN, () => resolve(undefined))),
+        )
+        const same = await Promise.race([checked, timeout]).finally(() => stop?.())
+        if (same === false) throw secondCopy(path)
+        this.#unchecked.delete(transaction)
+      }
+    } finally {
+      inMemory.close()
+    }
+  }
+
+  /** Where the copy cannot be read, the lock is checked when the transaction writes. */
+  *#checkCopy(transaction: ExecutorTransaction, path: string): Steps<void> {
+    const { handle } = this.#store
+    if (handle === undefined) {
+      this.#unchecked.add(transaction)
+      for (const oldest of this.#unchecked) if (this.#unchecked.size > UNCHECKED_KEPT) this.#unchecked.delete(oldest)
+      return
+    }
+    if (!LOCKS_BELONG_TO_PROCESS) return
+    const same = yield* sameCopyThrough(handle, () => transaction.heapLimit())
+    if (same === false) throw secondCopy(path)
+    if (same) this.#sameCopy.add(transaction)
+  }
+
   *#check(transaction: UserTransaction, handle: SqliteHandle | undefined): Steps<void> {
     const store = this.#store
     if (store.path === undefined) {
@@ -116,7 +170,8 @@ export class UserTransactions {
     const file = yield* step(transaction.file())
     if (file === undefined) throw otherDatabase(`it is in memory, and this store is in ${nameOf(store.path)}`)
     if (!isSame(file, store.path)) throw otherDatabase(`it is on ${file}, and this store is in ${nameOf(store.path)}`)
-    if (handle === undefined) return // its lock is checked when it writes
+    if (transaction instanceof ExecutorTransaction) return yield* this.#checkCopy(transaction, store.path)
+    if (handle === undefined) return
     if (refuseSecondCopy(file, handle) && store.handle !== undefined) this.#sameCopy.add(transaction)
     remember(file, handle)
   }

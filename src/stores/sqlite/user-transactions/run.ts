@@ -5,7 +5,7 @@ import { step, stepwise } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { Batch, Receipt, Tx } from '../../../store/store.js'
 import { secondCopy } from '../library-copies.js'
-import type { SqliteHandle } from '../driver.js'
+import type { DatabaseClass, SqliteHandle } from '../driver.js'
 import { nameOf } from '../errors.js'
 import type { EventFeed } from '../events.js'
 import type { UserTransaction, TransactionWork } from './adapter.js'
@@ -23,7 +23,10 @@ export interface HostStore {
   readonly handle: SqliteHandle | undefined
   /** Changes whenever another connection has committed; undefined if that cannot be detected. */
   readonly version: unknown
-  /** Whether the store's own connection sees that another connection of this process has the write lock. */
+  /**
+   * Whether the store's own connection sees that a connection which has the write lock does have it. Another handle of
+   * the store's copy that has the lock, too, cannot be told from it, unless it is the store's own.
+   */
   seesLock(): boolean
   /** Publishes the commits of user transactions; `ended`: one has ended, and other processes may have to be woken. */
   publishUserCommits(ended: boolean): void
@@ -110,6 +113,11 @@ export class TransactionRunner {
       'STORE_NOT_OPEN',
       `The store in ${nameOf(this.#store.path)} has not been opened, and its tables are not there as they should be. Call await store.open() before the transaction begins.`,
     )
+  }
+
+  /** Throws if an open transaction is known to use another copy of SQLite than a driver that is about to open the file. */
+  checkDriver(path: string, Driver: DatabaseClass): Promise<void> {
+    return this.#transactions.checkDriver(path, Driver, this.#store.runtime)
   }
 
   close(): void {
