@@ -15,6 +15,7 @@ import type { Driver } from '../../src/stores/postgres/drivers/driver.js'
 import { openDriver } from '../../src/stores/postgres/drivers/open.js'
 import { postgresJsDriver } from '../../src/stores/postgres/drivers/postgres-js.js'
 import { startProxy } from '../postgres/proxy.js'
+import type { Proxy } from '../postgres/proxy.js'
 import { newDatabase } from '../postgres/shared.js'
 import { connected, rows } from '../postgres/sql.js'
 import { closing, event, gate } from '../setup.js'
@@ -137,6 +138,73 @@ describe.each(Object.entries(clients))('on PostgreSQL by %s', (name, { open, run
     expect(await effects(test)).toEqual([])
     await driver.transact(async (tx) => write(tx, test, 'afterwards'))
     expect(await effects(test)).toEqual(['afterwards'])
+  })
+
+  describe('on a connection that answers no more', () => {
+    const through = async (): Promise<{ proxy: Proxy; driver: Driver }> => {
+      const proxy = await startProxy(Number(new URL(url).port))
+      onTestFinished(() => proxy.close())
+      const options = { patience: 1_000, connections: 3, timer: systemRuntime().timer }
+      return { proxy, driver: await openDriver(open(proxy.through(url), 3), options) }
+    }
+
+    it('a transaction does not wait for ever for the answer to its COMMIT', async () => {
+      const { proxy, driver } = await through()
+      const test = `${name} unanswered commit`
+      const transacting = driver.transact(async (tx) => {
+        await write(tx, test, 'once')
+        void proxy.muteAt('commit')
+      })
+      await expect(transacting).rejects.toThrow('did not answer')
+      await proxy.pass()
+      await driver.transact(async (tx) => write(tx, test, 'afterwards'))
+      expect(await effects(test)).toContain('afterwards')
+    })
+
+    it('a transaction that fails does not wait for ever for the answer to its ROLLBACK', async () => {
+      const { proxy, driver } = await through()
+      const broken = new Error('broken')
+      const transacting = driver.transact(async (tx) => {
+        await write(tx, `${name} unanswered rollback`, 'never')
+        void proxy.muteAt('rollback')
+        throw broken
+      })
+      await expect(transacting).rejects.toBe(broken)
+      expect(await effects(`${name} unanswered rollback`)).toEqual([])
+    })
+
+    it('a transaction does not wait for ever for the answer to its SAVEPOINT, and nothing of it is written', async () => {
+      const { proxy, driver } = await through()
+      const test = `${name} unanswered savepoint`
+      const transacting = driver.transact(async (tx) => {
+        await write(tx, test, 'before')
+        void proxy.muteAt('savepoint')
+        await driver.savepoint(tx, async (inner) => write(inner, test, 'inside')).catch(() => {})
+        await write(tx, test, 'after').catch(() => {})
+      })
+      await expect(transacting).rejects.toThrow('did not answer')
+      await proxy.pass()
+      await Promise.all([1, 2, 3].map((n) => driver.transact(async (tx) => write(tx, test, `later ${n}`))))
+      expect(await effects(test)).toEqual(['later 1', 'later 2', 'later 3'])
+    })
+
+    it('a transaction does not wait for ever for a savepoint that is rolled back', async () => {
+      const { proxy, driver } = await through()
+      const test = `${name} unanswered rollback to`
+      const transacting = driver.transact(async (tx) => {
+        const inside = driver.savepoint(tx, async (inner) => {
+          await write(inner, test, 'inside')
+          void proxy.muteAt('rollback to')
+          throw new Error('undone')
+        })
+        await expect(inside).rejects.toThrow('did not answer')
+        await write(tx, test, 'after').catch(() => {})
+      })
+      await expect(transacting).rejects.toThrow('did not answer')
+      await proxy.pass()
+      await Promise.all([1, 2, 3].map((n) => driver.transact(async (tx) => write(tx, test, `later ${n}`))))
+      expect(await effects(test)).toEqual(['later 1', 'later 2', 'later 3'])
+    })
   })
 
   it('ctx.complete that comes to the end of its lease while its savepoint is being made writes nothing', async () => {

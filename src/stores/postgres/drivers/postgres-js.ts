@@ -16,6 +16,9 @@ const AGAIN: Millis = 100
 
 type Row = Readonly<Record<string, unknown>>
 
+/** Waits for an answer, but not for ever. */
+type Within = <T>(asked: Promise<T>) => Promise<T>
+
 /** What the store needs of a transaction of `postgres`. */
 export interface PostgresJsTransaction {
   unsafe(text: string, values?: readonly unknown[], options?: { prepare: boolean }): Promise<readonly Row[]>
@@ -76,7 +79,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   const { max = 10 } = sql.options as { max?: number }
   const slots = new TransactionSlots(max)
 
-  const within = <T>(asked: Promise<T>): Promise<T> => inTime(asked, patience, timer)
+  const within: Within = (asked) => inTime(asked, patience, timer)
   const connects = connectable(async () => {
     const own = await another(sql, { idle_timeout: 1, connect_timeout: patience / 1000, onclose: undefined })
     try {
@@ -154,23 +157,31 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   const begin = async <T>(scope: Scope, work: (tx: PostgresJsTransaction) => Promise<T>): Promise<T> => {
     await closing
     await nextTurn() // sockets that had failed are closed now, also where nothing was under way on them
-    const has = { begun: false, beenGivenUp: false }
+    const has = { begun: false, beenGivenUp: false, ended: false }
     let begun = (): void => {}
     const beginning = new Promise<void>((resolve) => void (begun = resolve))
     const whole = waitedFor(
       (run: (tx: PostgresJsTransaction) => Promise<T>) =>
         sql.begin('isolation level read committed', run).catch((error: unknown) => {
+          has.ended = true
           if (isLoss(error)) noticeLoss()
           scope.lose(error) // also where the connection was lost while no statement was under way
           throw error
         }),
-      () => scope.unknown !== undefined,
+      // A connection that only does not answer is not lost: postgres.js must roll back there, and keeps it otherwise.
+      () => has.ended || (scope.unknown !== undefined && !isInstance(scope.unknown.error, NoAnswer)),
       async (tx) => {
         if (has.beenGivenUp) throw transactionOver()
         has.begun = true
         begun()
-        return work(tx)
+        const answer = await work(tx)
+        if (scope.unknown !== undefined) throw scope.unknown.error
+        return answer
       },
+      (ended, failure) =>
+        within(ended).catch((error: unknown) => {
+          throw isInstance(error, NoAnswer) && failure !== undefined ? failure.error : error
+        }),
     )
     try {
       await within(Promise.race([beginning, whole]))
@@ -195,11 +206,11 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       const inside = (tx: PostgresJsTransaction): ReturnType<typeof work> => {
         const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
         backend.catch(() => {})
-        return whileOpen(tx, scope, work, () => cancel(tx, backend))
+        return whileOpen(tx, scope, within, work, () => cancel(tx, backend))
       }
       return slots.run(() => begin(scope, inside))
     },
-    savepoint: inSavepoint,
+    savepoint: (outer, work) => inSavepoint(outer, within, work),
     async listen(channel: string, ear: NotificationListener): Promise<Listening> {
       let over = false
       const own = await another(sql, {
@@ -256,22 +267,33 @@ function isLost(rows: readonly Row[]): boolean {
 /**
  * Runs work that postgres.js waits for: a transaction, or a savepoint. Once the connection is lost or the transaction around is
  * over, postgres.js must not learn how the work ended. It would send its COMMIT, ROLLBACK or ROLLBACK TO all the same, on a
- * connection where the next transaction may be open.
+ * connection where the next transaction may be open. After the work, `ending` limits how long to wait for the answer to that
+ * statement.
  */
 function waitedFor<T, Sql>(
   begin: (work: (sql: Sql) => Promise<T>) => Promise<T>,
   isLost: () => boolean,
   work: (sql: Sql) => Promise<T>,
+  ending: (whole: Promise<T>, failure: { readonly error: unknown } | undefined) => Promise<T>,
 ): Promise<T> {
   return new Promise<T>((resolve, reject) => {
     const inside = (sql: Sql): Promise<T> =>
       new Promise<T>((keep, undo) => {
         work(sql).then(
-          (value) => (isLost() ? reject(transactionOver()) : keep(value)),
-          (error: unknown) => (isLost() ? reject(error) : undo(error)),
+          (value) => {
+            if (isLost()) return reject(transactionOver())
+            keep(value)
+            ending(whole, undefined).catch(reject)
+          },
+          (error: unknown) => {
+            if (isLost()) return reject(error)
+            undo(error)
+            ending(whole, { error }).catch(reject)
+          },
         )
       })
-    begin(inside).then(resolve, reject)
+    const whole = begin(inside)
+    whole.then(resolve, reject)
   })
 }
 
@@ -279,11 +301,12 @@ function waitedFor<T, Sql>(
 async function whileOpen<T>(
   tx: PostgresJsTransaction,
   scope: Scope,
+  within: Within,
   work: (tx: PostgresJsTransaction) => Promise<T>,
   brokenOff: () => Promise<void>,
 ): Promise<T> {
   try {
-    return await work(given(tx, scope))
+    return await work(given(tx, scope, within))
   } catch (error) {
     scope.end()
     if (scope.savepoints > 0) await brokenOff()
@@ -296,39 +319,52 @@ async function whileOpen<T>(
 /** Runs work in a savepoint of a transaction that was given out, or of the user's own. */
 async function inSavepoint<T>(
   outer: PostgresJsTransaction,
+  within: Within,
   work: (tx: PostgresJsTransaction) => Promise<T>,
 ): Promise<T> {
   const known = givenOf(outer)
   const around = known?.scope ?? new Scope()
   around.check()
   const scope = new Scope(around)
+  let begun = (): void => {}
+  const beginning = new Promise<void>((resolve) => void (begun = resolve))
   const inside = async (inner: PostgresJsTransaction): Promise<T> => {
+    begun()
     around.check() // it may have ended while the savepoint was made: then there is nothing to cancel, and nothing begins
     const closed = around.opening()
     try {
-      return await work(given(inner, scope))
+      return await work(given(inner, scope, within))
     } finally {
       scope.end()
       closed()
     }
   }
+  /** What comes of a savepoint that got no answer is not known: nothing may be sent behind it but ROLLBACK. */
+  const answered = <U>(asked: Promise<U>): Promise<U> =>
+    within(asked).catch((error: unknown) => {
+      if (isInstance(error, NoAnswer)) around.lose(error)
+      throw error
+    })
   try {
-    return await waitedFor(
+    const whole = waitedFor(
       (run) => (known?.target ?? outer).savepoint(run),
       () => around.isOver,
       inside,
+      (ended, failure) => (failure === undefined ? ended : answered(ended)),
     )
+    await answered(Promise.race([beginning, whole]))
+    return await whole
   } finally {
     scope.end()
   }
 }
 
 /** A transaction or a savepoint as a user is given it. */
-function given(tx: PostgresJsTransaction, scope: Scope): PostgresJsTransaction {
+function given(tx: PostgresJsTransaction, scope: Scope, within: Within): PostgresJsTransaction {
   const own: PostgresJsTransaction = guarded(tx, scope, {
     returned: watched,
     // The savepoints that a user makes are guarded as well.
-    methods: { savepoint: (...args: readonly unknown[]) => inSavepoint(own, args.at(-1) as never) },
+    methods: { savepoint: (...args: readonly unknown[]) => inSavepoint(own, within, args.at(-1) as never) },
   })
   return own
 }
