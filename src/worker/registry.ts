@@ -56,8 +56,8 @@ export class Registration {
   }
 
   /**
-   * Writes a heartbeat, and sometimes reads the registry. The more workers there are, the less often each one reads, so
-   * that all of them together read each entry about once an interval.
+   * Writes a heartbeat, and sometimes reads the registry. The more workers there are on any queue, the less often each
+   * one reads, so that all of them together read each entry about once an interval.
    */
   async heartbeat(): Promise<void> {
     if (this.#stopped) return
@@ -74,10 +74,11 @@ export class Registration {
     const cells = await stepwise(readCells(store, WORKERS))
     // The store's clock, which may differ from this process's: the own entry was written just now.
     const now = cells.find(({ key }) => key === cellKey.worker(this.#self.id))?.at ?? runtime.now()
-    this.#others = liveWorkers(cells, now).filter(
+    const live = liveWorkers(cells, now)
+    this.#others = live.filter(
       (worker) => worker.id !== this.#self.id && worker.queues.some((queue) => this.#self.queues.includes(queue)),
     ).length
-    this.#beatsUntilRefresh = (1 + this.#others) * (0.5 + runtime.random())
+    this.#beatsUntilRefresh = Math.max(1, live.length) * (0.5 + runtime.random())
     const expired = cells.filter(
       ({ value, at }) => now - at > EXPIRED_INTERVALS * (JSON.parse(value) as WorkerCell).every,
     )

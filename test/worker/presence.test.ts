@@ -71,7 +71,10 @@ it('a worker that was closed while it started does not come back into the regist
   expect((await inner.details({ cellsUnder: WORKERS })).cells).toEqual([])
 })
 
-it('many workers together read about as many entries in an interval as there are workers', async () => {
+it.each([
+  ['on one queue', () => 'work'],
+  ['each on a queue of its own', (n: number) => `work-${n}`],
+])('many workers %s read about as many entries in an interval as there are workers', async (_, queueOf) => {
   /** Entries read in twenty minutes by so many workers. */
   const readBy = async (count: number): Promise<number> => {
     const clock = virtualClock()
@@ -85,8 +88,10 @@ it('many workers together read about as many entries in an interval as there are
         return details
       },
     }
-    const queue = new Queue('work', { store, logger: false })
-    const workers = Array.from({ length: count }, () => new Worker(queue, () => {}, { logger: false, pollEvery: '1h' }))
+    const workers = Array.from({ length: count }, (__, n) => {
+      const queue = new Queue(queueOf(n), { store, logger: false })
+      return new Worker(queue, () => {}, { logger: false, pollEvery: '1h' })
+    })
     await clock.advance('1m')
     read = 0
     await clock.advance('20m')
