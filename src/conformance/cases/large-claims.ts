@@ -9,7 +9,7 @@ import { ask, first, ids } from '../driver.js'
 import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
 import type { Harness } from '../harness.js'
-import { listening } from '../listener.js'
+import { withListener } from '../listener.js'
 
 /** The jobs of a case, and the text in each of them: together more than one answer holds. */
 const COUNT = 12
@@ -108,7 +108,7 @@ export const largeClaims = area('large claims', {
 
   'a claim that was cut does not drain its queue': async (h) => {
     const d = first(h)
-    await listening(h.store, { events: true }, async (listener) => {
+    await withListener(h.store, { events: true }, async (listener) => {
       for (const beside of [undefined, true] as const) {
         const before = listener.all.length
         await addLarge(d)
