@@ -33,8 +33,6 @@ export type {
   Revoked,
   RevokedLease,
   Store,
-  StoreEvent,
-  StoreEventType,
   Tx,
   Verdict,
   WatchOptions,
@@ -58,3 +56,4 @@ export type {
 } from './job/change.js'
 export type { Edge, EdgePolicy, EdgeState, JobHeader, JobKind, JobRecord, MovedJob, StepResult } from './job/job.js'
 export { ERRORS_KEPT, LOGS_KEPT } from './job/job.js'
+export type { StoreEvent, StoreEventType } from './job/events.js'

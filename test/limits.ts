@@ -1,7 +1,7 @@
 // Sets the limits of a queue, as its workers would.
 import type { Store } from 'millrace'
 import { cellKey } from '../src/store/settings.js'
-import type { LimitCell } from '../src/store/settings.js'
+import type { LimitCell } from '../src/job/limits.js'
 
 /** Writes the limits of a queue that has none. */
 export async function limitsOf(store: Store, queue: string, cell: LimitCell): Promise<void> {

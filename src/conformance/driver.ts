@@ -3,7 +3,7 @@ import type { Change } from '../job/change.js'
 import type { Edge, EdgePolicy, JobRecord, Millis, Time } from '../job/job.js'
 import * as lifecycle from '../job/lifecycle.js'
 import { cellKey } from '../store/settings.js'
-import type { LimitCell, PauseCell } from '../store/settings.js'
+import type { LimitCell, PauseCell } from '../job/limits.js'
 import type {
   Ask,
   Batch,

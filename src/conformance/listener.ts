@@ -2,7 +2,8 @@
 import { put } from './changes.js'
 import { must, within } from './check.js'
 import type { Driver } from './driver.js'
-import type { Notice, Revoked, Store, StoreEvent, WatchOptions } from '../store/store.js'
+import type { Notice, Revoked, Store, WatchOptions } from '../store/store.js'
+import type { StoreEvent } from '../job/events.js'
 import type { Stop } from '../store/runtime.js'
 
 /** The queue of markers, which show a listener that it has received everything before them; `events` omits them. */

@@ -9,7 +9,8 @@ import { contradictions } from './invariants.js'
 import { walkQueues } from './walk.js'
 import { readCells } from '../store/read-pages.js'
 import { stepwise } from '../store/maybe-sync.js'
-import type { Cell, Query, Receipt, Store, StoreEvent } from '../store/store.js'
+import type { Cell, Query, Receipt, Store } from '../store/store.js'
+import type { StoreEvent } from '../job/events.js'
 import type { QueueTally } from '../store/tally.js'
 
 const times = new Set(

@@ -121,7 +121,7 @@ export interface JobRecord {
   readonly priority: number
   /**
    * Order within a priority, assigned by the store: FIFO counts up from 0, LIFO counts down; with a group, its turn
-   * (`stores/fair-order.ts`).
+   * (`job/limits.ts`).
    */
   readonly ord: number
   /**

@@ -1,7 +1,6 @@
-// store/settings.ts: the cells that stores read themselves (pauses, limits), those of retention, and the worker
-// registry.
+// store/settings.ts: the keys of cells, and the cells of retention and of the worker registry. job/limits.ts has those of
+// pauses and limits.
 import type { KeepByState } from '../job/job.js'
-import type { JsonText } from '../job/json.js'
 import type { Origin } from './processes.js'
 
 /** The keys of the known cells. */
@@ -18,50 +17,6 @@ export const cellKey = {
 
 /** The prefix of all worker cells. */
 export const WORKERS = 'worker:'
-
-/** What is paused in a queue. */
-export interface PauseCell {
-  /** The whole queue. */
-  readonly all: boolean
-  /** Single names. */
-  readonly names: readonly string[]
-}
-
-/** At most `max` claims in any stretch of `per` milliseconds. */
-export interface Rate {
-  readonly max: number
-  readonly per: number
-}
-
-/** Limits on some of a queue's jobs. Counted by leases and by claims, in the claim's own transaction. */
-export interface Bound {
-  /** Leases at a time; absent: no limit. */
-  readonly concurrency?: number
-  /** Claims in a stretch of time; absent: no limit. */
-  readonly rate?: Rate
-}
-
-/** Limits on one group, or on each. */
-export interface GroupBound extends Bound {
-  /** Unfinished, unclaimed jobs; an insert past it is refused as `full`. */
-  readonly backlog?: number
-  /** What the caller does when it adds to a group at its limit: fail, or drop the oldest job. Stores do not read it. */
-  readonly whenFull?: 'reject' | 'drop-oldest'
-}
-
-/** Limits on a queue. All of them apply together. */
-export interface LimitCell extends Bound {
-  /** By name. */
-  readonly names?: Readonly<Record<string, Bound>>
-  /** Each group by itself. */
-  readonly group?: GroupBound
-  /** Single groups: these limits override those of `group`. `weight`: turns for each turn of another group; absent: 1. */
-  readonly groups?: Readonly<Record<string, GroupBound & { readonly weight?: number }>>
-  /** Unfinished, unclaimed jobs in the queue; an insert past it is refused as `full`. */
-  readonly backlog?: number
-  /** What set `concurrency`: a worker's option is only an initial value, and never overrides what was set on the queue. */
-  readonly by: 'worker' | 'queue'
-}
 
 /**
  * How long finished jobs of a queue are kept, where the jobs do not define it, and which processes apply it. Stores do
@@ -90,15 +45,4 @@ export interface WorkerCell {
   /** Its heartbeat interval in milliseconds: a live worker writes its entry at least this often. */
   readonly every: number
   readonly startedAt: number
-}
-
-/** The contents of a cell; empty, where it is missing or not an object, because a commit must not fail over a setting. */
-export function readCell<T>(value: JsonText | undefined): Partial<T> {
-  if (value === undefined) return {}
-  try {
-    const parsed: unknown = JSON.parse(value)
-    return typeof parsed === 'object' && parsed !== null ? parsed : {}
-  } catch {
-    return {}
-  }
 }

@@ -1,9 +1,10 @@
 // store/store.ts: the port. A store applies changes and guarantees order, fences, dependency counts, dedup keys and
 // durability. It makes no other decision: job/lifecycle.ts decides what may happen to a job.
-import type { Change, NoteEvent } from '../job/change.js'
+import type { Revocation } from '../job/apply.js'
+import type { Change } from '../job/change.js'
+import type { StoreEvent } from '../job/events.js'
 import type {
   Edge,
-  ErrorInfo,
   JobHeader,
   JobKind,
   JobRecord,
@@ -266,55 +267,12 @@ export interface DueQuery {
   readonly limit: number
 }
 
-/** The events that a commit announces. */
-export type StoreEventType =
-  | JobState
-  | 'progress'
-  | NoteEvent['type']
-  | 'retrying'
-  | 'stalled'
-  | 'stale'
-  | 'removed'
-  | 'drained'
-  | 'paused'
-  | 'resumed'
-  | 'worker-started'
-  | 'worker-stopping'
-  | 'worker-stopped'
-
-/** Something that a commit made true. */
-export interface StoreEvent {
-  /** Its position in the stream. */
-  readonly cursor: string
-  readonly type: StoreEventType
-  /** The job; empty for events of queues and workers. */
-  readonly id: string
-  /** The job's chain, unless the job is the first of it. */
-  readonly chain?: string
-  readonly queue: string
-  /** The job's name; empty where there is none. */
-  readonly name: string
-  readonly at: Time
-  /** Which attempt: of `active`, `completed`, `failed` and `retrying`. */
-  readonly attempt?: number
-  readonly worker?: string
-  readonly runAt?: Time
-  readonly result?: JsonText
-  readonly progress?: JsonText
-  /** Further data: of `progress` with phases, and of the events that only notes announce. */
-  readonly about?: JsonText
-  readonly error?: ErrorInfo
-}
-
 /** A lease that was revoked. */
-export interface Revoked {
+export interface Revoked extends Revocation {
   readonly id: string
   /** The fence that the holder had. */
   readonly fence: number
   readonly worker: string
-  readonly reason: 'cancelled' | 'removed' | 'completed-elsewhere' | 'lease-lost'
-  /** Why it was cancelled (`cancelReason` of the move's error), where a reason was given. */
-  readonly cancelReason?: string
 }
 
 /** What a watcher receives after a commit. Hints may come late, twice or not at all; events may not. */
@@ -418,7 +376,7 @@ export interface Store<Given = unknown, Taken = Given> {
    * the last. Jobs that did not fit stay waiting, and count against no limit.
    *
    * Jobs with a group have a lane of their own, one for each queue, ordered by `(priority, ord, insertion)`; their
-   * order numbers are turns (`stores/fair-order.ts`), assigned when they begin to wait, or wait again, or get another
+   * order numbers are turns (`job/limits.ts`), assigned when they begin to wait, or wait again, or get another
    * priority. Of the heads of all lanes, the one with the lowest priority goes first, then the one inserted first.
    *
    * An insert is refused for the first of: its id, its dedup key, a missing dependency, a full queue. A dedup key with

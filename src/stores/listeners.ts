@@ -1,7 +1,8 @@
 // stores/listeners.ts: the watchers in one process of a database that several processes share.
 import type { Millis } from '../job/job.js'
 import type { Stop } from '../store/runtime.js'
-import type { Notice, StoreEvent, WatchOptions } from '../store/store.js'
+import type { Notice, WatchOptions } from '../store/store.js'
+import type { StoreEvent } from '../job/events.js'
 
 /** How long commits record events after the last watcher of events has left, so that a watcher that returns can resume. */
 export const LINGER: Millis = 600_000

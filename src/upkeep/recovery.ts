@@ -2,7 +2,7 @@
 import type { JobRecord } from '../job/job.js'
 import { orphaned } from '../job/stalls.js'
 import type { Recovery } from '../job/stalls.js'
-import { readCell } from '../store/settings.js'
+import { readCell } from '../job/limits.js'
 import type { WorkerCell } from '../store/settings.js'
 import type { Connection } from '../store/connection.js'
 import { REVOKED_LISTED } from '../store/store.js'

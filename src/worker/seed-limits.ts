@@ -1,6 +1,6 @@
 // worker/seed-limits.ts: seeds the concurrency limit of queues from a worker's option.
 import { cellKey } from '../store/settings.js'
-import type { LimitCell } from '../store/settings.js'
+import type { LimitCell } from '../job/limits.js'
 import type { Connection } from '../store/connection.js'
 
 /** Writes the limit unless one was set on the queue. Of several workers, the last to start wins. */

@@ -1,7 +1,8 @@
 // Stores that break one duty each, made of the memory store, to prove that the suite notices.
 import type { Change, When } from '../../src/job/change.js'
 import type { Edge, JobRecord } from '../../src/job/job.js'
-import type { Batch, Group, Notice, Receipt, Store, StoreEvent } from '../../src/store/store.js'
+import type { Batch, Group, Notice, Receipt, Store } from '../../src/store/store.js'
+import type { StoreEvent } from '../../src/job/events.js'
 
 /** A broken store, and the areas of the suite that must say so. */
 export interface Sabotage {

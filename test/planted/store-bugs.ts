@@ -5,7 +5,7 @@ export const storeBugs: readonly Bug[] = [
   {
     title: 'the fence is not compared',
     guarantee: 'once',
-    file: 'src/stores/apply.ts',
+    file: 'src/job/apply.ts',
     find: 'job.fence === fence && (!held ||',
     replace: '(!held ||',
     shown: {
@@ -16,14 +16,14 @@ export const storeBugs: readonly Bug[] = [
   {
     title: 'a lease that has run out still lets its holder write',
     guarantee: 'once',
-    file: 'src/stores/apply.ts',
+    file: 'src/job/apply.ts',
     find: "(job.state === 'active' && job.leaseUntil !== undefined && job.leaseUntil > now))",
     replace: "job.state === 'active')",
   },
   {
     title: 'a move leaves the fence as it is',
     guarantee: 'once',
-    file: 'src/stores/apply.ts',
+    file: 'src/job/apply.ts',
     find: 'const job = copyOf(before)\n  job.fence++',
     replace: 'const job = copyOf(before)',
   },
@@ -37,14 +37,14 @@ export const storeBugs: readonly Bug[] = [
   {
     title: 'a move to waiting-children whose last dependency has ended waits for ever',
     guarantee: 'together',
-    file: 'src/stores/apply.ts',
+    file: 'src/job/apply.ts',
     find: "const isReady = wanted === 'waiting-children' && job.pending === 0",
     replace: 'const isReady = false',
   },
   {
     title: 'a dependent is released with its first dependency',
     guarantee: 'together',
-    file: 'src/stores/apply.ts',
+    file: 'src/job/apply.ts',
     find: 'if (waits && job.pending === 0) {',
     replace: 'if (waits) {',
     shown: { file: 'test/conformance/memory.test.ts', title: 'a job waits for all its dependencies' },
@@ -100,8 +100,8 @@ export const storeBugs: readonly Bug[] = [
     title: 'a rate forgets what was claimed before',
     guarantee: 'limits',
     file: 'src/stores/memory/limits.ts',
-    find: 'const before = out(queue.takenTokens.get(key) ?? [], rate, this.#now)',
-    replace: 'const before = out([], rate, this.#now)',
+    find: 'const before = tokensOut(queue.takenTokens.get(key) ?? [], rate, this.#now)',
+    replace: 'const before = tokensOut([], rate, this.#now)',
   },
   {
     title: 'a cancelled job no longer counts though its handler runs',
@@ -127,15 +127,15 @@ export const storeBugs: readonly Bug[] = [
   {
     title: 'a group is served before its turn',
     guarantee: 'turns',
-    file: 'src/stores/fair-order.ts',
-    find: 'return last === undefined ? current : Math.max(current, last + Math.max(1, Math.round(TURN_STEP / weight)))',
-    replace: 'return last === undefined ? 0 : last + Math.max(1, Math.round(TURN_STEP / weight))',
+    file: 'src/job/limits.ts',
+    find: 'return Math.max(current, next)',
+    replace: 'return next',
     shown: { file: 'test/conformance/memory.test.ts', title: 'a group that was idle has saved nothing up' },
   },
   {
     title: 'weights of groups are ignored',
     guarantee: 'turns',
-    file: 'src/stores/fair-order.ts',
+    file: 'src/job/limits.ts',
     find: 'Math.round(TURN_STEP / weight)',
     replace: 'TURN_STEP',
   },
@@ -157,7 +157,7 @@ export const storeBugs: readonly Bug[] = [
   {
     title: 'a retried job goes to the end of the line instead of its old place',
     guarantee: 'order',
-    file: 'src/stores/apply.ts',
+    file: 'src/job/apply.ts',
     find: "if (enters ? place === 'new' || isReady || newPriority : newPriority) job.ord = nextOrder(job, orders)",
     replace: 'if (enters || newPriority) job.ord = nextOrder(job, orders)',
   },

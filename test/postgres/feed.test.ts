@@ -1,7 +1,7 @@
 // What watchers are told while they resume, and where reads fail, with a database that answers when the test says so.
 import { expect, onTestFinished, test } from 'vitest'
 import { systemRuntime } from '../../src/store/runtime.js'
-import { draft } from '../../src/stores/event-drafts.js'
+import { draft } from '../../src/job/events.js'
 import type { EventPage } from '../../src/stores/event-pages.js'
 import { Waits } from '../../src/stores/read-loop.js'
 import { EventFeed } from '../../src/stores/postgres/events.js'

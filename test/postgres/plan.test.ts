@@ -6,7 +6,7 @@ import * as lifecycle from '../../src/job/lifecycle.js'
 import * as making from '../../src/conformance/changes.js'
 import type { JobOptions } from '../../src/conformance/changes.js'
 import type { Group } from '../../src/store/store.js'
-import { createRecord, givenOrder } from '../../src/stores/apply.js'
+import { createRecord, givenOrder } from '../../src/job/apply.js'
 import { stepsOf, written } from '../../src/stores/postgres/encode.js'
 
 let made = 0

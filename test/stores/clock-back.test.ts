@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { first } from '../../src/conformance/driver.js'
 import type { Harness } from '../../src/conformance/harness.js'
-import { left, out, take } from '../../src/stores/rates.js'
+import { tokensLeft, tokensOut, takeTokens } from '../../src/job/limits.js'
 import { memoryHarness } from '../conformance/clock.js'
 import { postgresHarness } from '../conformance/postgres.js'
 import { fileHarness } from '../conformance/sqlite.js'
@@ -13,23 +13,23 @@ const MINUTE = 60_000
 describe('tokens', () => {
   const rate = { max: 3, per: MINUTE }
   const now = 1_700_000_000_000
-  const taken = take([], rate, 3, now)
+  const taken = takeTokens([], rate, 3, now)
 
   test('of a moment further ahead than a stretch are back: the clock was set back since', () => {
-    expect(left(out(taken, rate, now - HOUR), rate)).toBe(3)
-    expect(left(out(taken, rate, now - MINUTE - 1_000), rate)).toBe(3)
+    expect(tokensLeft(tokensOut(taken, rate, now - HOUR), rate)).toBe(3)
+    expect(tokensLeft(tokensOut(taken, rate, now - MINUTE - 1_000), rate)).toBe(3)
   })
 
   test('of a moment nearer than that are out, so that a small correction of the clock lets nothing through', () => {
-    expect(left(out(taken, rate, now), rate)).toBe(0)
-    expect(left(out(taken, rate, now - 5_000), rate)).toBe(0)
-    expect(left(out(taken, rate, now - MINUTE + 1_000), rate)).toBe(0)
+    expect(tokensLeft(tokensOut(taken, rate, now), rate)).toBe(0)
+    expect(tokensLeft(tokensOut(taken, rate, now - 5_000), rate)).toBe(0)
+    expect(tokensLeft(tokensOut(taken, rate, now - MINUTE + 1_000), rate)).toBe(0)
   })
 
   test('taken before and after are told apart', () => {
-    const mixed = take(take([], rate, 1, now - HOUR), rate, 2, now)
-    expect(left(out(mixed, rate, now - HOUR), rate)).toBe(2)
-    expect(out(mixed, rate, now + HOUR)).toEqual([])
+    const mixed = takeTokens(takeTokens([], rate, 1, now - HOUR), rate, 2, now)
+    expect(tokensLeft(tokensOut(mixed, rate, now - HOUR), rate)).toBe(2)
+    expect(tokensOut(mixed, rate, now + HOUR)).toEqual([])
   })
 })
 

@@ -3,6 +3,7 @@ import type { JobRecord } from '../../job/job.js'
 import { present, same } from '../check.js'
 import { ask, first, ids, LEASE, renewal, second } from '../driver.js'
 import { area } from '../harness.js'
+import { cellKey } from '../../store/settings.js'
 import { cancel, complete, doom, fail, handBack, remove, retry, snooze, stumble } from '../changes.js'
 
 /** Every way in which a lease holder settles its job. */
@@ -237,5 +238,23 @@ export const limits = area('limits', {
     await d.land(cancel(await d.job('first-3')))
     await d.land(cancel(delayed))
     same(await d.claim(5), [], 'what held no lease gives none back')
+  },
+
+  'settings that are no limits limit nothing': async (h) => {
+    const d = first(h)
+    const broken = {
+      concurrency: '1',
+      backlog: true,
+      rate: { max: 1 },
+      names: { work: { concurrency: null, rate: { max: '1', per: 1000 } }, other: 7 },
+      group: { concurrency: [1], backlog: '0', rate: { max: 1, per: 0 } },
+      groups: { a: { weight: 0, backlog: {} }, b: 'c' },
+    }
+    await d.put(cellKey.limit('mill'), broken)
+    await d.put(cellKey.pause('mill'), { all: 'yes', names: 'work' })
+    await d.addMany(2, 'work')
+    await d.addMany(2, 'work', { group: 'a' })
+    await d.addMany(2, 'work', { group: 'b' })
+    same((await d.claim(9)).length, 6, 'jobs are added and claimed as without them')
   },
 })

@@ -8,7 +8,7 @@ import { nearest } from '../../job/names.js'
 import { quote } from '../../job/quote.js'
 import { outside } from '../../store/transaction-context.js'
 import type { Stop } from '../../store/runtime.js'
-import type { StoreEvent, StoreEventType } from '../../store/store.js'
+import type { StoreEvent, StoreEventType } from '../../job/events.js'
 import type { JobDefinitions } from '../define.js'
 import type { Narrowed } from './event-types.js'
 

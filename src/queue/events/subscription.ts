@@ -2,7 +2,8 @@
 import { isScheduleId } from '../../job/schedule.js'
 import { isSignalId } from '../../job/signals.js'
 import type { Stop } from '../../store/runtime.js'
-import type { Store, StoreEvent } from '../../store/store.js'
+import type { Store } from '../../store/store.js'
+import type { StoreEvent } from '../../job/events.js'
 
 /** Whether an event is about a row that is not a job and has no public events: that of a schedule or of a signal. */
 export function isOwnRow({ id }: Pick<StoreEvent, 'id'>): boolean {

@@ -8,7 +8,7 @@ import { refuseUnknown } from '../../job/names.js'
 import { refuseInside } from '../../store/transaction-context.js'
 import type { Connection } from '../../store/connection.js'
 import type { Stop } from '../../store/runtime.js'
-import type { StoreEvent } from '../../store/store.js'
+import type { StoreEvent } from '../../job/events.js'
 import { checkAbortSignal } from './abort-signal.js'
 import type { ResultOptions } from '../job.js'
 

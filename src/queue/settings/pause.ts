@@ -1,6 +1,6 @@
 // queue/settings/pause.ts: pauses and resumes a queue or a name, as a versioned cell that claims read.
 import { cellKey } from '../../store/settings.js'
-import type { PauseCell } from '../../store/settings.js'
+import type { PauseCell } from '../../job/limits.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Verdict } from '../../store/store.js'

@@ -1,6 +1,7 @@
 // stores/memory/groups.ts: the indexes and counters of each group in a queue.
 import type { Grouped, Queued, Row } from './row.js'
-import { byClaimOrder, bySeq, isBacklog } from './row.js'
+import { isBacklog } from '../../job/limits.js'
+import { byClaimOrder, bySeq } from './row.js'
 import { BTree } from './btree.js'
 
 /**

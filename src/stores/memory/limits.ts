@@ -1,8 +1,7 @@
 // stores/memory/limits.ts: applies limits to claims: concurrent leases, and claims per interval.
 import type { Time } from '../../job/job.js'
-import type { Rate } from '../../store/settings.js'
-import { nextReturn, left, out, take } from '../rates.js'
-import type { TakenTokens } from '../rates.js'
+import type { Rate, TakenTokens } from '../../job/limits.js'
+import { nextReturn, tokensLeft, tokensOut, takeTokens } from '../../job/limits.js'
 import type { Grouped, Named, Queued } from './row.js'
 
 /** Whether claims of this name, or of the group if given, are limited. */
@@ -50,7 +49,7 @@ export class Limits {
     this.#each(name, group, (tokens) => {
       if (tokens.taken < tokens.left) return
       reached = true
-      const at = nextReturn(tokens.out.length > 0 ? tokens.out : take([], tokens.rate, 1, this.#now), tokens.rate)
+      const at = nextReturn(tokens.out.length > 0 ? tokens.out : takeTokens([], tokens.rate, 1, this.#now), tokens.rate)
       if (at !== undefined && (this.again === undefined || at < this.again)) this.again = at
     })
     return reached
@@ -66,7 +65,7 @@ export class Limits {
   write(): void {
     for (const byKey of this.#tokens?.values() ?? []) {
       for (const { queue, key, rate, out: before, taken } of byKey.values()) {
-        const after = take(before, rate, taken, this.#now)
+        const after = takeTokens(before, rate, taken, this.#now)
         if (after.length === 0) queue.takenTokens.delete(key)
         else queue.takenTokens.set(key, after)
       }
@@ -88,8 +87,8 @@ export class Limits {
     if (byKey === undefined) this.#tokens.set(queue, (byKey = new Map()))
     let tokens = byKey.get(key)
     if (tokens === undefined) {
-      const before = out(queue.takenTokens.get(key) ?? [], rate, this.#now)
-      byKey.set(key, (tokens = { queue, key, rate, out: before, left: left(before, rate), taken: 0 }))
+      const before = tokensOut(queue.takenTokens.get(key) ?? [], rate, this.#now)
+      byKey.set(key, (tokens = { queue, key, rate, out: before, left: tokensLeft(before, rate), taken: 0 }))
     }
     return tokens
   }

@@ -2,7 +2,7 @@
 import type { Change } from '../../job/change.js'
 import type { JobRecord, Time } from '../../job/job.js'
 import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
-import { mayRollBack } from '../apply.js'
+import { mayRollBack } from '../../job/apply.js'
 import { claim } from './claim.js'
 import { insert } from './insert.js'
 import { move } from './move.js'

@@ -1,6 +1,6 @@
 // stores/memory/ring.ts: keeps the last events, numbered, so that a watcher can resume where it left off.
-import type { StoreEvent } from '../../store/store.js'
-import type { EventDraft } from '../event-drafts.js'
+import type { StoreEvent } from '../../job/events.js'
+import type { EventDraft } from '../../job/events.js'
 import { eventBytes, PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import type { EventPage } from '../event-pages.js'
 

@@ -3,10 +3,9 @@ import { isFinished, jobStates } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import type { Lifetime } from '../../store/tally.js'
 import type { Draft } from '../../job/record.js'
-import { boundsOf } from '../queue-bounds.js'
-import type { Bounds } from '../queue-bounds.js'
-import type { TakenTokens } from '../rates.js'
-import type { ChainEnd } from '../apply.js'
+import { boundsOf } from '../../job/limits.js'
+import type { Bounds, TakenTokens } from '../../job/limits.js'
+import type { ChainEnd } from '../../job/apply.js'
 import { BTree } from './btree.js'
 
 /**
@@ -203,11 +202,6 @@ export function listed(queue: Queued, state: JobState): BTree<Row> {
 export function dueIndexOf(queue: Queued, job: JobRecord): BTree<Row> | undefined {
   if (job.dueAt === undefined) return undefined
   return job.state === 'active' ? queue.leased : queue.timed
-}
-
-/** Whether a state counts towards the backlog. */
-export function isBacklog(state: JobState): boolean {
-  return state !== 'active' && !isFinished(state)
 }
 
 /** Whether claims skip this name. */

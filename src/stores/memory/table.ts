@@ -3,21 +3,20 @@ import { isFinished } from '../../job/job.js'
 import type { JobRecord, JobState, LogLine } from '../../job/job.js'
 import type { JsonText } from '../../job/json.js'
 import type { Cell, Handled } from '../../store/store.js'
-import type { Orders } from '../apply.js'
+import type { Orders } from '../../job/apply.js'
 import { Edges } from './edges.js'
 import type { Handlers } from '../handlers.js'
 import { UndoLog } from './undo-log.js'
 import { DedupKeys } from './dedup.js'
 import { Orphans } from './orphans.js'
 import { copyOf, overwrite } from '../../job/record.js'
-import { turn } from '../fair-order.js'
+import { isBacklog, turn } from '../../job/limits.js'
 import { enterGroupIndexes, leaveGroupIndexes, joinGroup, lastTurn, leaveGroup } from './groups.js'
 import {
   createChain,
   dueIndexOf,
   countLease,
   registerName,
-  isBacklog,
   createLane,
   createName,
   queued,

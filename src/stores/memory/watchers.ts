@@ -1,7 +1,8 @@
 // stores/memory/watchers.ts: publishes notices after a commit, never inside one, and never to a listener that was stopped.
 import type { Millis, Time } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import type { Notice, StoreEvent, WatchOptions } from '../../store/store.js'
+import type { Notice, WatchOptions } from '../../store/store.js'
+import type { StoreEvent } from '../../job/events.js'
 import { resumeAfter } from '../event-pages.js'
 import type { Notices } from './notices.js'
 import type { Ring } from './ring.js'

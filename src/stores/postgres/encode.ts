@@ -2,7 +2,7 @@
 import type { Change, Insert, MoveFields, NewJob, When } from '../../job/change.js'
 import type { Time } from '../../job/job.js'
 import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
-import { mayRollBack } from '../apply.js'
+import { mayRollBack } from '../../job/apply.js'
 import { isAlike, settingsOf } from '../job-settings.js'
 import { addMove, addNote, moveRun, noteRun, packed, plainMove, plainNote } from './encode-runs.js'
 import type { MoveRun, NoteRun } from './encode-runs.js'

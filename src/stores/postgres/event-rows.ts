@@ -1,7 +1,7 @@
 // stores/postgres/event-rows.ts: decodes stored events: similar events are stored together, the others one by one.
-import type { StoreEvent, StoreEventType } from '../../store/store.js'
-import { draft, storedEvent } from '../event-drafts.js'
-import type { EventDraft } from '../event-drafts.js'
+import type { StoreEvent, StoreEventType } from '../../job/events.js'
+import { draft, storedEvent } from '../../job/events.js'
+import type { EventDraft } from '../../job/events.js'
 import type { EventPage } from '../event-pages.js'
 import { FILE, GROUP, ROW, UNIT } from './rows.js'
 

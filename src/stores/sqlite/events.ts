@@ -1,9 +1,10 @@
 // stores/sqlite/events.ts: publishes notices to the watchers of this handle and of other handles on the same file.
 import type { Time } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
-import type { Notice, Revoked, StoreEvent, WatchOptions } from '../../store/store.js'
-import { storedEvent } from '../event-drafts.js'
-import type { EventDraft } from '../event-drafts.js'
+import type { Notice, Revoked, WatchOptions } from '../../store/store.js'
+import type { StoreEvent } from '../../job/events.js'
+import { storedEvent } from '../../job/events.js'
+import type { EventDraft } from '../../job/events.js'
 import { eventBytes, PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import type { EventPage } from '../event-pages.js'
 import { anyHints, LINGER, Listeners, NO_EVENTS, PRESENT_FOR } from '../listeners.js'

@@ -1,4 +1,5 @@
 // stores/sqlite/groups.ts: caches turns and backlogs of groups, as long as no other connection writes to the file.
+import { isBacklog } from '../../job/limits.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import type { Statements } from './statements.js'
 
@@ -11,8 +12,6 @@ interface Known {
   readonly last: Map<number, number | undefined>
   backlog: number | undefined
 }
-
-const backlog: ReadonlySet<JobState | undefined> = new Set<JobState>(['waiting', 'delayed', 'waiting-children'])
 
 /** Turns and backlogs, read once and updated with every write. */
 export class Groups {
@@ -77,7 +76,7 @@ export class Groups {
       if (state !== 'active') last.clear() // its order or priority may have changed
       else if (last.get(priority) === ord) last.delete(priority)
     } else if (state === 'waiting' && last.has(priority)) last.set(priority, Math.max(ord, last.get(priority) ?? ord))
-    if (known.backlog !== undefined) known.backlog += Number(backlog.has(state)) - Number(backlog.has(from))
+    if (known.backlog !== undefined) known.backlog += Number(isBacklog(state)) - Number(isBacklog(from))
   }
 
   /** Drops a group from the cache, for changes that it cannot follow. */

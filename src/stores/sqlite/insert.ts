@@ -2,7 +2,7 @@
 import type { Insert, NewJob } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
-import { createRecord } from '../apply.js'
+import { createRecord } from '../../job/apply.js'
 import { isAlike, settingsOf } from '../job-settings.js'
 import { duplicate, missing } from '../verdicts.js'
 import type { Value } from './driver.js'

@@ -1,9 +1,7 @@
 // stores/sqlite/limits.ts: applies limits to claims: concurrent leases, and claims per interval.
 import type { Time } from '../../job/job.js'
-import type { Rate } from '../../store/settings.js'
-import type { Bounds } from '../queue-bounds.js'
-import { nextReturn, left, out, take } from '../rates.js'
-import type { TakenTokens } from '../rates.js'
+import type { Bounds, Rate, TakenTokens } from '../../job/limits.js'
+import { nextReturn, tokensLeft, tokensOut, takeTokens } from '../../job/limits.js'
 import type { Lane } from './rows.js'
 import type { Transaction } from './transaction.js'
 
@@ -122,7 +120,7 @@ export class Limits {
     const { sql, now } = this.#tx
     for (const { queue, key, rate, out: before, taken } of this.#tokens?.values() ?? []) {
       if (taken === 0) continue
-      const after = take(before, rate, taken, now)
+      const after = takeTokens(before, rate, taken, now)
       sql.setRate.run(queue, key, after.at(-1)![0] + rate.per, JSON.stringify(after))
       if (before.length === 0) this.#sweep(queue)
     }
@@ -151,7 +149,7 @@ export class Limits {
     if (rate === undefined) return false
     const tokens = this.#tokensOf(usage, key, rate)
     if (tokens.taken < tokens.left) return false
-    const at = nextReturn(tokens.out.length > 0 ? tokens.out : take([], rate, 1, this.#tx.now), rate)
+    const at = nextReturn(tokens.out.length > 0 ? tokens.out : takeTokens([], rate, 1, this.#tx.now), rate)
     if (at !== undefined && (this.again === undefined || at < this.again)) this.again = at
     return true
   }
@@ -167,8 +165,8 @@ export class Limits {
     let tokens = this.#tokens.get(at)
     if (tokens === undefined) {
       const stored = sql.rate.get(queue, key)?.[0] as string | undefined
-      const before = out(stored === undefined ? [] : (JSON.parse(stored) as TakenTokens), rate, now)
-      this.#tokens.set(at, (tokens = { queue, key, rate, out: before, left: left(before, rate), taken: 0 }))
+      const before = tokensOut(stored === undefined ? [] : (JSON.parse(stored) as TakenTokens), rate, now)
+      this.#tokens.set(at, (tokens = { queue, key, rate, out: before, left: tokensLeft(before, rate), taken: 0 }))
     }
     return tokens
   }

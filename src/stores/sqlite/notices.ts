@@ -1,9 +1,10 @@
 // stores/sqlite/notices.ts: collects the notices of one commit: events, and hints about work, due times and revoked leases.
 import type { CellEvent, Move } from '../../job/change.js'
 import type { JobRecord, JobState, Time } from '../../job/job.js'
-import type { Revoked, StoreEventType } from '../../store/store.js'
-import { cellEvent, draft, drained, entered, reason } from '../event-drafts.js'
-import type { EventDraft } from '../event-drafts.js'
+import type { Revoked } from '../../store/store.js'
+import type { StoreEventType } from '../../job/events.js'
+import { cellEvent, draft, drained, entered, reason } from '../../job/events.js'
+import type { EventDraft } from '../../job/events.js'
 
 /** The notices of a commit in progress. */
 export class Notices {

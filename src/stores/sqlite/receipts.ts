@@ -13,7 +13,7 @@ import type {
   RefusedOtherwise,
   Verdict,
 } from '../../store/store.js'
-import { createRecord, givenOrder } from '../apply.js'
+import { createRecord, givenOrder } from '../../job/apply.js'
 import { handlerFor, handlersOf } from '../handlers.js'
 import { fenced, LANDED, refusedAt } from '../verdicts.js'
 import type { Cache } from './cache.js'

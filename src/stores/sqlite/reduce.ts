@@ -2,7 +2,7 @@
 import type { Change, Move, NewJob } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Batch, Group, Receipt, Refused, Verdict } from '../../store/store.js'
-import { mayRollBack } from '../apply.js'
+import { mayRollBack } from '../../job/apply.js'
 import { LANDED, refusedAt } from '../verdicts.js'
 import { claim } from './claim.js'
 import { complete, completionsFrom } from './fast-complete.js'

@@ -1,7 +1,7 @@
 // stores/sqlite/release.ts: releases the dependents of a chain that has ended: counts them down, or marks them as broken.
 import type { Release } from '../../job/change.js'
 import type { EdgeState, FinishedState, JobState } from '../../job/job.js'
-import { affects, edgeTo, notifyDependent } from '../apply.js'
+import { affects, edgeTo, notifyDependent } from '../../job/apply.js'
 import { chainEnd, textOf } from './edges.js'
 import { movedColumns, nullable } from './rows.js'
 import type { Transaction } from './transaction.js'

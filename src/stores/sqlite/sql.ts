@@ -1,4 +1,5 @@
 // stores/sqlite/sql.ts: all SQL statements. States are literals where an index depends on them.
+import { backlogStates } from '../../job/limits.js'
 import type { JobState } from '../../job/job.js'
 import { REVOKED_LISTED } from '../../store/store.js'
 
@@ -116,7 +117,7 @@ export const sql = {
   leasesIn: `SELECT l.name, total(c.n) FROM millrace_lane l JOIN millrace_counter c ON c.kind = 'lane' AND c.of = l.id
     AND c.what IN ('active', 'orphaned') WHERE l.queue = ? GROUP BY l.name`,
   backlogIn: `SELECT total(c.n) FROM millrace_lane l JOIN millrace_counter c ON c.kind = 'lane' AND c.of = l.id
-    AND c.what IN ('waiting', 'delayed', 'waiting-children') WHERE l.queue = ?`,
+    AND c.what IN (${backlogStates.map((state) => `'${state}'`).join(', ')}) WHERE l.queue = ?`,
   tallyOf: `SELECT l.name, c.what, total(c.n) FROM millrace_lane l JOIN millrace_counter c ON c.kind = 'lane' AND c.of = l.id
     WHERE l.queue = ? GROUP BY l.name, c.what HAVING total(c.n) > 0`,
   lifetimeOf: `SELECT what, n FROM millrace_counter WHERE kind = 'queue' AND of = ?`,

@@ -1,7 +1,7 @@
 // stores/sqlite/transaction.ts: one commit in progress: what it has read, counted and has to publish.
 import type { JobRecord, JobState, Time } from '../../job/job.js'
-import type { Orders } from '../apply.js'
-import { turn } from '../fair-order.js'
+import type { Orders } from '../../job/apply.js'
+import { turn } from '../../job/limits.js'
 import { Counters } from './counters.js'
 import type { Cache, Numbers } from './cache.js'
 import { Notices } from './notices.js'

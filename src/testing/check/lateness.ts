@@ -1,8 +1,9 @@
 // testing/check/lateness.ts: checks that no job waits longer than a poll takes while a healthy worker has a free slot.
 import type { Put } from '../../job/change.js'
 import type { JobRecord, Millis } from '../../job/job.js'
-import { cellKey, readCell } from '../../store/settings.js'
-import type { LimitCell } from '../../store/settings.js'
+import { cellKey } from '../../store/settings.js'
+import { readCell } from '../../job/limits.js'
+import type { LimitCell } from '../../job/limits.js'
 import type { Pauses } from './claims.js'
 import type { Landing, RunEntry } from './history.js'
 import type { SimulationSettings } from '../script/script.js'

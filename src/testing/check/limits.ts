@@ -1,7 +1,8 @@
 // testing/check/limits.ts: checks the concurrency limits of groups, and the rates of queues, names and groups.
 import type { JobRecord, Millis, Time } from '../../job/job.js'
-import { cellKey, readCell } from '../../store/settings.js'
-import type { LimitCell, Rate } from '../../store/settings.js'
+import { cellKey } from '../../store/settings.js'
+import { readCell } from '../../job/limits.js'
+import type { LimitCell, Rate } from '../../job/limits.js'
 import type { Landing } from './history.js'
 import type { Report } from './violation.js'
 

@@ -1,4 +1,5 @@
 // stores/postgres/functions/changes.ts: the part of a commit that applies one group, change by change, in order.
+import { backlogStates } from '../../../job/limits.js'
 import { LOGS_KEPT } from '../../../job/job.js'
 import { READ_BYTES } from '../../../store/read-pages.js'
 import { lockDependents, release, wantedEdges, writeEdges } from './edges.js'
@@ -47,13 +48,13 @@ ${standing("x->>'id'")}
               if not backlogs ? whose_backlog then
                 -- Counted where nobody else adds to it: it costs reading as many entries as it has.
                 select backlogs || jsonb_build_object(whose_backlog, count(*)) into backlogs
-                  from unnest(array['waiting', 'delayed', 'waiting-children']) y(state) cross join lateral (
+                  from unnest('{${backlogStates.join(',')}}'::text[]) y(state) cross join lateral (
                     select 1 from job j where j.queue = (x->>'q')::int and j.grp = x->>'g' and j.state = y.state and (j.state || '') <> 'active' and j.kind = 'job') z;
               end if;
               if (backlogs->whose_backlog)::numeric >= f::numeric then
                 why := 'full'; over := x->>'id';
                 select case when sent >= ${READ_BYTES} then to_json(o.id)::text else v1_record(o)::text end, o.id into stands, oldest
-                  from unnest(array['waiting', 'delayed', 'waiting-children']) y(state) cross join lateral (
+                  from unnest('{${backlogStates.join(',')}}'::text[]) y(state) cross join lateral (
                     select * from job n where n.queue = (x->>'q')::int and n.grp = x->>'g' and n.state = y.state and (n.state || '') <> 'active' and n.kind = 'job'
                     order by n.seq limit 1) z join job o on o.id = z.id order by z.seq limit 1;
                 if brief then sent := sent + coalesce(octet_length(stands), 0); end if;

@@ -1,4 +1,5 @@
 // stores/postgres/functions/commit.ts: one commit, in one round trip: groups in order, then renewals, then asks.
+import { backlogStates } from '../../../job/limits.js'
 import { changes } from './changes.js'
 import { claim } from './claim.js'
 import { flows } from './flows.js'
@@ -203,7 +204,7 @@ create or replace function {S}.v1_backlog(of_queue int, c_of int[], c_what text[
     select z.of, z.what, z.n from {S}.v1_counts() z
     union all
     select z.of, z.what, z.n from unnest(c_of, c_what, c_n) z(of, what, n)
-  ) y join {S}.lane l on l.id = y.of where l.queue = of_queue and y.what in ('waiting', 'delayed', 'waiting-children')
+  ) y join {S}.lane l on l.id = y.of where l.queue = of_queue and y.what = any ('{${backlogStates.join(',')}}')
 $$;
 
 -- One new job of a run, as a group by itself.

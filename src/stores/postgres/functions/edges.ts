@@ -87,7 +87,7 @@ end $$;
 `
 
 /**
- * What a job that starts over waits for again: as `reopen` in stores/apply.ts has it. The job's row is locked. Nobody ends a
+ * What a job that starts over waits for again: as `reopen` in job/apply.ts has it. The job's row is locked. Nobody ends a
  * chain without locking those who wait for it, so that what is read here stands until the end of the transaction.
  */
 export const reopened = `

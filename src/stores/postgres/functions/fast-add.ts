@@ -1,5 +1,6 @@
 // stores/postgres/functions/fast-add.ts: the shortest ways in, for batches that do nothing but add plain jobs alike.
-import { lastTurn, TURN, turnOf } from './groups.js'
+import { TURN_STEP } from '../../../job/limits.js'
+import { lastTurn, turnOf } from './groups.js'
 import { crowd, declared, kept, pinned, recorded, refused, steady, UNIT } from './fast-parts.js'
 
 /** Whether something is set for a queue that an add has to look at, or the lane that the process remembers is not there any more. */
@@ -110,8 +111,8 @@ begin
   blocks := array(select nextval('{S}.place') from generate_series(1, added, 1024));
   with put as (
     insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, grp)
-      select x.id, blocks[(x.n - 1) / 1024 + 1] + (x.n - 1) % 1024, of_queue, of_lane, 'waiting', first, x.base + (x.k - 1) * ${TURN}, fence_from, tries, t, said, nullif(x.body, ''), x.grp
-      from (select z.*, first_value(case when z.k = 1 then greatest(come, ${lastTurn('lanes', 'z', 'first')} + ${TURN}) end) over (partition by z.grp order by z.n) as base
+      select x.id, blocks[(x.n - 1) / 1024 + 1] + (x.n - 1) % 1024, of_queue, of_lane, 'waiting', first, x.base + (x.k - 1) * ${TURN_STEP}, fence_from, tries, t, said, nullif(x.body, ''), x.grp
+      from (select z.*, first_value(case when z.k = 1 then greatest(come, ${lastTurn('lanes', 'z', 'first')} + ${TURN_STEP}) end) over (partition by z.grp order by z.n) as base
             from (select y.*, row_number() over (partition by y.grp order by y.n) as k
                   from unnest(ids, string_to_array(bodies, ${UNIT}), string_to_array(groups_in, ${UNIT})) with ordinality y(id, body, grp, n)) z) x
       order by x.n

@@ -1,4 +1,5 @@
 // stores/postgres/functions/groups.ts: what commits and claims know of groups and rates: bounds, turns and tokens.
+import { BUCKETS, LONGEST_INTERVAL, LONGEST_STEP, TURN_STEP } from '../../../job/limits.js'
 
 /** Waiting jobs as the index by group has them: said otherwise than for the index by turns, so that this one is read and never that. */
 const ofGroups = "j.grp is not null and j.state = 'waiting' and j.kind <> 'schedule'"
@@ -18,10 +19,6 @@ export function turnOf(queue: string, priority: string): string {
       order by j.ord limit 1) m where l.queue = ${queue} and l.shared), 0)`
 }
 
-/** What a turn comes to for a group of weight 1, and the parts of a stretch of time that are told apart: as `stores/fair-order.ts` and `stores/rates.ts` have it. */
-export const TURN = 65_536
-const PARTS = 128
-
 /** What the cells of a queue say; what is not a number, or not a rate, bounds nothing. */
 const bounds = `
 -- A number that a cell says.
@@ -32,7 +29,7 @@ $$;
 -- The rate in a bound: how many, and in which time.
 create or replace function {S}.v1_rate(bound jsonb) returns numeric[] language sql immutable as $$
   select case when jsonb_typeof(bound->'rate'->'max') = 'number' and jsonb_typeof(bound->'rate'->'per') = 'number' and bound->'rate'->'per' > '0'
-    then array[(bound->'rate'->'max')::numeric, least((bound->'rate'->'per')::numeric, 1e15)] end
+    then array[(bound->'rate'->'max')::numeric, least((bound->'rate'->'per')::numeric, ${LONGEST_INTERVAL})] end
 $$;
 
 -- Whether a bound bounds claims.
@@ -66,7 +63,7 @@ create or replace function {S}.v1_counted(bound jsonb, grouped boolean) returns 
 $$;
 `
 
-/** Turns, as \`turn\` in stores/fair-order.ts gives them. */
+/** Turns, as \`turn\` in job/limits.ts gives them. */
 const turns = `
 -- The turn of a job that begins to wait, and how far behind it the next of its group stands; \`bound\` is what limits its queue.
 -- Nobody is locked: of two who add at the same moment each may be given the same turn.
@@ -79,7 +76,7 @@ declare
 begin
   if bound is null then select {S}.v1_cell('limit:' || q.name) into bound from {S}.queue q where q.id = of; end if;
   weight := {S}.v1_number(bound->'groups'->g->'weight');
-  step := case when weight > 0 then greatest(1, least(round(${TURN} / weight), 1e12)) else ${TURN} end;
+  step := case when weight > 0 then greatest(1, least(round(${TURN_STEP} / weight), ${LONGEST_STEP})) else ${TURN_STEP} end;
   come := ${turnOf('of', 'p')};
   select max(m.ord) into last from {S}.lane l cross join lateral (
       select j.ord from {S}.job j where j.lane = l.id and j.grp = g and j.priority = p and ${ofGroups}
@@ -101,14 +98,14 @@ begin
 end $$;
 `
 
-/** Tokens, as stores/rates.ts has them. */
+/** Tokens, as job/limits.ts counts them. */
 const tokens = `
 -- How many more claims a rate lets through now, and when the first that was taken comes back. What was taken more than a stretch ahead
 -- of now has come back: the clock was set back since.
 create or replace function {S}.v1_tokens(of int, key text, rate numeric[], t bigint, out remain numeric, out back bigint) language sql stable as $$
   select greatest(0, rate[1] - coalesce(sum(y.n), 0)),
     case when rate[1] > 0 then ceil(coalesce(min(y.at), ceil(t / p.part) * p.part) + rate[2])::bigint end
-  from (select greatest(1, floor(rate[2] / ${PARTS})) as part) p
+  from (select greatest(1, floor(rate[2] / ${BUCKETS})) as part) p
   left join lateral (select u.at, u.n from {S}.rate r cross join lateral unnest(r.at, r.n) u(at, n)
                      where r.queue = of and r.what = key and u.at + rate[2] > t and u.at <= ceil(t / p.part) * p.part + rate[2]) y on true
   group by p.part
@@ -117,7 +114,7 @@ $$;
 -- Takes some.
 create or replace function {S}.v1_take(of int, key text, rate numeric[], count int, t bigint) returns void language plpgsql volatile as $$
 declare
-  part numeric := greatest(1, floor(rate[2] / ${PARTS}));
+  part numeric := greatest(1, floor(rate[2] / ${BUCKETS}));
   now_at bigint := ceil(t / part) * part;
   ats bigint[];
   ns bigint[];

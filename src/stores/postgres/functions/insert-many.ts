@@ -1,5 +1,6 @@
 // stores/postgres/functions/insert-many.ts: the parts of a commit that write many groups alike in one statement: new jobs, and renewals.
-import { lastTurn, TURN, turnOf } from './groups.js'
+import { TURN_STEP } from '../../../job/limits.js'
+import { lastTurn, turnOf } from './groups.js'
 import { crowd, UNIT } from './fast-parts.js'
 import { movedJob, standing } from './refusals.js'
 
@@ -81,7 +82,7 @@ export function turned(more: string): string {
   return `
           select w.*, case when w.run_at is null then w.first[1] + (w.k - 1) * w.first[2] else 0 end as ord from (
             select v.*, first_value(case when v.k = 1 and v.run_at is null then case when bound ? 'groups' then v1_turns(v_q, v.grp, v_p, bound)
-                else array[greatest(back, ${lastTurn('a_lane', 'v', 'v_p')} + ${TURN}), ${TURN}] end end) over (partition by v.grp order by v.n) as first from (
+                else array[greatest(back, ${lastTurn('a_lane', 'v', 'v_p')} + ${TURN_STEP}), ${TURN_STEP}] end end) over (partition by v.grp order by v.n) as first from (
               select u.id, u.grp, u.n, u.run_at, ${more}, row_number() over (partition by u.grp order by u.n) as k from u) v) w`
 }
 

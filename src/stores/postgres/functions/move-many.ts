@@ -1,4 +1,5 @@
 // stores/postgres/functions/move-many.ts: the part of a commit that moves many jobs in one statement, as `move.ts` moves one.
+import { ERRORS_KEPT } from '../../../job/job.js'
 import { freeable, freed } from './edges.js'
 import { saying } from './notes.js'
 import { crowd, UNIT } from './fast-parts.js'
@@ -54,13 +55,13 @@ const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce
             y(id, fence, verb, result, error, attempt, run_in, stale_in, delete_in, turn, more)
           where ${unlocked}`
 
-/** What becomes of a job that is moved, as `moved` in stores/apply.ts has it; `ord` is its place. It was not finished before. */
+/** What becomes of a job that is moved, as `moveRecord` in job/apply.ts has it; `ord` is its place. It was not finished before. */
 function moved(ord: string): string {
   return `state = x.goal, fence = j.fence + 1, ord = ${ord}, attempt = coalesce(x.attempt, j.attempt), worker = case when x.ends then j.worker end,
             run_at = case when x.goal <> 'waiting' then coalesce(x.run_at, j.run_at) end, due_at = coalesce(x.run_at, least(x.stale_at, x.delete_at)),
             stale_at = x.stale_at, delete_at = x.delete_at, lease_until = null, ahead = false, claim = null, touched = true, result = x.result,
             error = coalesce(x.error, j.error), errors = case when x.error is null then j.errors
-              else coalesce(j.errors[greatest(1, cardinality(j.errors) - ${50 - 2}):], '{}')
+              else coalesce(j.errors[greatest(1, cardinality(j.errors) - ${ERRORS_KEPT - 2}):], '{}')
                 || format('{"fence":%s,"attempt":%s,"at":%s,%s', j.fence, j.attempt, t, substr(x.error, 2)) end,
             finished_at = case when x.ends then t end, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)`
 }

@@ -1,4 +1,5 @@
-// stores/postgres/functions/move-one.ts: the part of a commit that takes a job to another state, as `moved` in stores/apply.ts does.
+// stores/postgres/functions/move-one.ts: the part of a commit that takes a job to another state, as `moveRecord` in job/apply.ts does.
+import { ERRORS_KEPT } from '../../../job/job.js'
 
 import { wantedEdges, writeEdges } from './edges.js'
 import { lockJob } from './lock.js'
@@ -63,7 +64,7 @@ export const move = `${lockJob}
           if f ? 'error' then
             a.error := f->>'error';
             if a.error is not null then
-              a.errors := coalesce(j.errors[greatest(1, cardinality(j.errors) - ${50 - 2}):], '{}')
+              a.errors := coalesce(j.errors[greatest(1, cardinality(j.errors) - ${ERRORS_KEPT - 2}):], '{}')
                 || format('{"fence":%s,"attempt":%s,"at":%s,%s', j.fence, j.attempt, t, substr(a.error, 2));
             end if;
           end if;

@@ -1,6 +1,6 @@
-// stores/apply.ts: applies a change to a job record. Pure, and shared by the stores that apply changes in this process.
-import type { Move, NewJob, When } from '../job/change.js'
-import { ERRORS_KEPT, isFinished } from '../job/job.js'
+// job/apply.ts: what a change makes of a job record, and of the records that depend on it.
+import type { Change, Move, NewJob, When } from './change.js'
+import { ERRORS_KEPT, isFinished } from './job.js'
 import type {
   AttemptError,
   Edge,
@@ -11,11 +11,10 @@ import type {
   JobRecord,
   JobState,
   Time,
-} from '../job/job.js'
-import { cancelReason, dueAt, ignoresFailure, released } from '../job/lifecycle.js'
-import { copyOf } from '../job/record.js'
-import type { Draft } from '../job/record.js'
-import type { Group, Revoked } from '../store/store.js'
+} from './job.js'
+import { cancelReason, dueAt, ignoresFailure, released } from './lifecycle.js'
+import { copyOf } from './record.js'
+import type { Draft } from './record.js'
 
 /** Assigns order numbers: after all others, or before them for a LIFO job. */
 export interface Orders {
@@ -64,7 +63,7 @@ export function revives(from: JobState, to: Move['to']): boolean {
  * cannot be. A settlement cannot be either: neither a release nor the removal of a job that has just finished is ever
  * refused.
  */
-export function mayRollBack(group: Group): boolean {
+export function mayRollBack(group: readonly Change[]): boolean {
   const first = group[0]
   for (let at = 1; at < group.length; at++) {
     const change = group[at]!
@@ -326,11 +325,18 @@ export function notifyDependent(
   return job
 }
 
+/** Why a lease was revoked. */
+export interface Revocation {
+  readonly reason: 'cancelled' | 'removed' | 'completed-elsewhere' | 'lease-lost'
+  /** Why it was cancelled (`cancelReason` of the move's error), where a reason was given. */
+  readonly cancelReason?: string
+}
+
 /**
  * The reason to report to a lease holder whose job another caller moved; `running` says whether the lease was still
  * valid.
  */
-export function revocation({ to, set }: Move, running: boolean): Pick<Revoked, 'reason' | 'cancelReason'> {
+export function revocation({ to, set }: Move, running: boolean): Revocation {
   if (to === 'removed') return { reason: to }
   if (to === 'cancelled') {
     const why = cancelReason(set.error)

@@ -1,8 +1,48 @@
-// stores/event-drafts.ts: creates the events that changes announce, before they get their cursors.
-import type { CellEvent, Move } from '../job/change.js'
-import type { JobRecord, Time } from '../job/job.js'
-import { cancelReason } from '../job/lifecycle.js'
-import type { StoreEvent, StoreEventType } from '../store/store.js'
+// job/events.ts: the events that changes announce, and how a change makes them.
+import type { CellEvent, Move, NoteEvent } from './change.js'
+import type { ErrorInfo, JobRecord, JobState, Time } from './job.js'
+import type { JsonText } from './json.js'
+import { cancelReason } from './lifecycle.js'
+
+/** The events that a commit announces. */
+export type StoreEventType =
+  | JobState
+  | 'progress'
+  | NoteEvent['type']
+  | 'retrying'
+  | 'stalled'
+  | 'stale'
+  | 'removed'
+  | 'drained'
+  | 'paused'
+  | 'resumed'
+  | 'worker-started'
+  | 'worker-stopping'
+  | 'worker-stopped'
+
+/** Something that a commit made true. */
+export interface StoreEvent {
+  /** Its position in the stream. */
+  readonly cursor: string
+  readonly type: StoreEventType
+  /** The job; empty for events of queues and workers. */
+  readonly id: string
+  /** The job's chain, unless the job is the first of it. */
+  readonly chain?: string
+  readonly queue: string
+  /** The job's name; empty where there is none. */
+  readonly name: string
+  readonly at: Time
+  /** Which attempt: of `active`, `completed`, `failed` and `retrying`. */
+  readonly attempt?: number
+  readonly worker?: string
+  readonly runAt?: Time
+  readonly result?: JsonText
+  readonly progress?: JsonText
+  /** Further data: of `progress` with phases, and of the events that only notes announce. */
+  readonly about?: JsonText
+  readonly error?: ErrorInfo
+}
 
 /** An event before it gets its cursor. */
 export type EventDraft = { -readonly [Key in keyof StoreEvent]: StoreEvent[Key] }
