@@ -8,6 +8,7 @@ import type { Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
 import { serve } from '../../examples/streaming/server.js'
+import { scheduleId } from '../../src/job/schedule.js'
 import { JobOperations } from '../../src/queue/operations/job-operations.js'
 import { Outlet, eventStream } from '../../src/queue/events/sse.js'
 import { note } from '../../src/job/lifecycle.js'
@@ -359,6 +360,15 @@ describe('a stream', () => {
     const delivered = await stream.event('webhook-delivered')
     expect(delivered.data).toMatchObject({ url: 'https://hooks.example.com/in', event: 'completed' })
     expect(() => queue.eventStream({ data: 'yes' as never })).toThrow('data must be true or false')
+  })
+
+  it('shows nothing of what a schedule adds, which may hold the query of a webhook', async () => {
+    const queue = newQueue()
+    const webhook = 'https://hooks.example.com/in?token=secret'
+    await queue.schedule('nightly', { cron: '0 0 * * *', name: 'film', data: { card: 'hidden' }, options: { webhook } })
+    const frame = (await open(queue, { jobId: scheduleId('work', 'nightly'), data: true }).next())!
+    expect(frame.data.job).toMatchObject({ kind: 'schedule', name: 'film' })
+    expect(JSON.stringify(frame)).not.toMatch(/secret|hidden/)
   })
 
   it('sends only the events of its queue, its job and its types', async () => {

@@ -311,7 +311,7 @@ export class Outlet {
     const { webhook, ...others } = (extras ?? {}) as Extras
     return {
       ...rest,
-      ...(this.#options.data === true && { data }),
+      ...(this.#options.data === true && record.kind === 'job' && { data }),
       ...(extras !== undefined && { extras: { ...others, ...(webhook && { webhook: withoutQuery(webhook) }) } }),
     }
   }
