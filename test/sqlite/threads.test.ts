@@ -1,6 +1,6 @@
 // Two copies of SQLite in different threads of one process: their locks do not exclude each other either.
 import { once } from 'node:events'
-import { readdirSync } from 'node:fs'
+import { mkdirSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
@@ -33,10 +33,12 @@ async function thread(copy?: string): Promise<ThreadReport & { readonly close: (
   return { ...report, close }
 }
 
+const markFolder = join(tmpdir(), `millrace-${process.getuid!()}`)
+
 /** The marks of open stores on the file. */
 function marks(): string[] {
   const prefix = `${process.pid}-${fileNumber(at('app.db'))!.replace(':', '-')}-`
-  return readdirSync(join(tmpdir(), `millrace-${process.getuid!()}`)).filter((name) => name.startsWith(prefix))
+  return readdirSync(markFolder).filter((name) => name.startsWith(prefix))
 }
 
 test('a store by another copy is refused while another thread has the file open', { timeout: 60_000 }, async () => {
@@ -74,6 +76,20 @@ test('a thread that ended without closing its store refuses nobody', { timeout: 
   await worker.terminate()
   await closing(sqlite(at('app.db'))).open()
   expect(marks()).toHaveLength(1)
+})
+
+test('a store opens and closes although marks cannot be removed', async () => {
+  const odd = join(markFolder, '999999999-1-1-odd') // as of a process that has ended
+  mkdirSync(odd, { recursive: true })
+  onTestFinished(() => rmSync(odd, { recursive: true, force: true }))
+  const store = sqlite(at('app.db'))
+  await store.open()
+  const [mark] = marks()
+  const file = join(markFolder, mark!)
+  rmSync(file)
+  mkdirSync(file)
+  onTestFinished(() => rmSync(file, { recursive: true, force: true }))
+  await store.close()
 })
 
 test('a store opens a file that only a program without Millrace has open by another copy', async () => {

@@ -78,25 +78,34 @@ function setMark(file: string, Driver: DatabaseClass): Mark | undefined {
     return { file, handle }
   } catch {
     handle?.close()
-    rmSync(file, { force: true })
+    remove(file)
     return undefined
   }
 }
 
 function removeMark({ file, handle }: Mark): void {
   handle.close()
-  rmSync(file, { force: true })
+  remove(file)
+}
+
+/** What cannot be removed is left: this process may not have the rights any more with which it created it. */
+function remove(file: string): void {
+  try {
+    rmSync(file, { force: true })
+  } catch {
+    // A later process tries again.
+  }
 }
 
 /** Whether a store of this process marked the same file through another copy. Removes marks of ended processes. */
 function hasOtherCopy(folder: string, prefix: string, own: string, Driver: DatabaseClass): boolean {
   let found = false
-  for (const name of readdirSync(folder)) {
+  for (const name of namesIn(folder)) {
     const file = join(folder, name)
     if (!name.startsWith(prefix)) removeIfEnded(file, Number.parseInt(name, 10))
     else if (file !== own && isReadable(file, Driver)) {
       if (isOpenHere(file)) found = true
-      else rmSync(file, { force: true }) // of an ended process with the same number, or of an ended thread
+      else remove(file) // of an ended process with the same number, or of an ended thread
     }
   }
   return found
@@ -119,7 +128,16 @@ function isReadable(file: string, Driver: DatabaseClass): boolean {
 /** Whether any thread of this process has the file open. */
 function isOpenHere(file: string): boolean {
   const number = fileNumber(file)
-  return number !== undefined && readdirSync('/dev/fd').some((fd) => descriptorNumber(Number(fd)) === number)
+  return number !== undefined && namesIn('/dev/fd').some((fd) => descriptorNumber(Number(fd)) === number)
+}
+
+/** The names in a folder; none where it cannot be read. */
+function namesIn(folder: string): readonly string[] {
+  try {
+    return readdirSync(folder)
+  } catch {
+    return []
+  }
 }
 
 function descriptorNumber(fd: number): string | undefined {
@@ -136,6 +154,6 @@ function removeIfEnded(file: string, pid: number): void {
   try {
     process.kill(pid, 0)
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ESRCH') rmSync(file, { force: true })
+    if ((error as NodeJS.ErrnoException).code === 'ESRCH') remove(file)
   }
 }
