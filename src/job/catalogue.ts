@@ -182,7 +182,7 @@ export const errorCatalogue = {
   },
   NOT_AWAITED: {
     summary:
-      'A handler, or a phase, returned without having waited for `ctx.sleep` or `ctx.waitForSignal`; the job failed for good.',
+      'A handler, or a phase, returned without having waited for `ctx.sleep`, `ctx.waitForSignal` or `ctx.complete({ tx })`; the job failed for good.',
     remedy: 'Await it; then retry the job. Steps that were taken are remembered.',
   },
   WORKER_DIED: {

@@ -190,6 +190,21 @@ describe.each(Object.entries(scenes))('given %s, ctx.complete', (_name, make) =>
     expect(await scene.effects()).toEqual(['once'])
   })
 
+  it('fails the attempt where it is not awaited, and adds nothing', async () => {
+    const { scene, queue } = await started(async ({ transaction }, complete) => {
+      await transaction(async (tx, write) => {
+        await write('before')
+        void complete({ tx }, async ({ add }) => void (await add('child')))
+      })
+    })
+    const added = await queue.add('n', 1, { backoff: 1, attempts: 1 })
+    await expect(added.result()).rejects.toThrow()
+    // The store may have found out first that the transaction is over.
+    expect(['NOT_AWAITED', 'TRANSACTION_ENDED']).toContain((await added.refresh()).error?.code)
+    expect(await scene.effects()).toEqual(['before'])
+    expect((await queue.list({ name: 'child' })).jobs).toEqual([])
+  })
+
   it('may be called again in the next transaction where the first was rolled back', async () => {
     const { scene, queue } = await started(async ({ transaction }, complete) => {
       const once = (): Promise<number> =>

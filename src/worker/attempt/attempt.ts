@@ -347,6 +347,8 @@ export class Attempt {
     if (this.lost !== undefined || this.#timeoutError !== undefined || this.endsEarly) return this.#threw(undefined)
     if (this.postponed !== undefined) return this.#end({ kind: 'snoozed', for: this.postponed })
     const [work, children] = [this.#transactions, this.#children]
+    const floating = work?.unawaitedFailure
+    if (floating !== undefined) return this.#failed(floating, false) // a retry would only repeat it
     const busy = children?.own.isBusy === true ? children.own.close() : work?.isBusy ? work.callsSettled() : undefined
     if (busy === undefined) return this.#validate(value === undefined ? work?.value : value)
     // The handler did not await its own calls: they are part of it all the same.

@@ -70,6 +70,11 @@ export class UnawaitedCalls {
     return this.unawaitedFailure !== undefined || [...this.#open].some(({ over }) => !over)
   }
 
+  /** Whether a call of this kind is pending, and nothing awaits it. */
+  isFloating(what: string): boolean {
+    return [...this.#open].some((call) => call.what === what && !call.over && !call.awaited)
+  }
+
   /** Resolves when all calls have ended. Rejects if one of them fails, or has failed without being awaited. */
   async settled(): Promise<void> {
     await Promise.all([...this.#open].filter(({ over }) => !over).map(({ done }) => done))

@@ -1,5 +1,5 @@
 // worker/attempt/transaction/attempt-transactions.ts: `ctx.prepare` and `ctx.complete`, and the rules of their order.
-import { MillraceError } from '../../../job/errors.js'
+import type { MillraceError } from '../../../job/errors.js'
 import type { Millis } from '../../../job/job.js'
 import { lock } from '../../../job/lifecycle.js'
 import type { Returned } from '../../../job/lifecycle.js'
@@ -24,7 +24,7 @@ import type { Stop } from '../../../store/runtime.js'
 import type { Group, Refused, Tx, Verdict } from '../../../store/store.js'
 import { returned } from '../children.js'
 import type { Children } from '../children.js'
-import { completeInUserTransaction } from './complete-given.js'
+import { completeInUserTransaction, noTransaction, notAwaitedInTransaction } from './complete-given.js'
 import type { AbortReason, Mode, PrepareOptions, LostReason } from '../context.js'
 import { UnawaitedCalls } from '../unawaited.js'
 import { checkCallback } from '../failure.js'
@@ -78,6 +78,8 @@ type Work = (inside: Inside) => unknown
 
 /** The wait before a lock is tried again that another transaction holds. */
 const LOCK_RETRY: Millis = 20
+
+const IN_USER_TRANSACTION = 'ctx.complete({ tx })'
 
 /** The transactions of one attempt. Created when a handler first uses one. */
 export class AttemptTransactions {
@@ -214,7 +216,7 @@ export class AttemptTransactions {
   /** `ctx.complete({ tx }, work)`. */
   completeInUserTransaction(options: InTransaction, work: (inside: never) => unknown): Promise<unknown> {
     if (!this.#attempt.running) return Promise.reject(this.#attempt.lostError())
-    return this.#calls.track('ctx.complete', false, this.#completeInUserTransaction(options, work as Work))
+    return this.#calls.track(IN_USER_TRANSACTION, false, this.#completeInUserTransaction(options, work as Work))
   }
 
   async #completeInUserTransaction(options: InTransaction, work: Work): Promise<unknown> {
@@ -242,6 +244,7 @@ export class AttemptTransactions {
         this.#attempt,
         this.#userTransactionHost(),
         async (open) => {
+          if (!this.#attempt.running) throw this.#attempt.lostError()
           const plan = (): Promise<unknown> => this.#plan({ tx }, work, open)
           value = await runInside({ open }, plan)
           const also = this.#attempt.children.own.also
@@ -268,6 +271,11 @@ export class AttemptTransactions {
       settled: this.#userSettlement !== undefined,
       refusal: (verdict, outcome) => this.refusal(verdict, outcome),
     }
+  }
+
+  /** The error of a handler that has returned while a user transaction ends without its settlement. */
+  get unawaitedFailure(): MillraceError | undefined {
+    return this.#calls.isFloating(IN_USER_TRANSACTION) ? notAwaitedInTransaction(this.#attempt.record) : undefined
   }
 
   /** Waits for calls that the handler did not await; rejects if one of them fails. */
@@ -489,11 +497,4 @@ export class AttemptTransactions {
     this.position.open = this.#inner = undefined
     if (committed) open?.committed()
   }
-}
-
-function noTransaction(): MillraceError {
-  return new MillraceError(
-    'INVALID_TRANSACTION',
-    'ctx.complete({ tx }, work) was given no transaction. Pass the one that you have open, or leave the first argument out.',
-  )
 }

@@ -96,6 +96,26 @@ async function writeLast(open: OpenTransaction, last: Group, host: UserTransacti
   }
 }
 
+/** The error of a call without a transaction. */
+export function noTransaction(): MillraceError {
+  return new MillraceError(
+    'INVALID_TRANSACTION',
+    'ctx.complete({ tx }, work) was given no transaction. Pass the one that you have open, or leave the first argument out.',
+  )
+}
+
+/**
+ * The error of an attempt whose handler returned while the call was pending, and nothing awaited it. The transaction has
+ * ended before the settlement, or will end after the attempt. A driver may never answer what is asked of it then.
+ */
+export function notAwaitedInTransaction({ id }: JobRecord): MillraceError {
+  return new MillraceError(
+    'NOT_AWAITED',
+    `ctx.complete({ tx }) of job ${id} was not awaited, and its handler returned before it had settled the job. Await it inside your transaction, and commit after it.`,
+    { details: { id } },
+  )
+}
+
 /** The error of an attempt whose handler returned although the transaction that settled it was not committed. */
 export function notCommitted({ id }: JobRecord): MillraceError {
   return new MillraceError(
