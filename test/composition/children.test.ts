@@ -52,6 +52,34 @@ describe.each(kinds)('on %s', (kind) => {
     expect(jobs.map(({ data }) => data)).toEqual([2])
   })
 
+  test.each(['ctx.add', 'add in complete', 'continueWith'])(
+    'an attempt whose %s is not awaited fails if that has failed, however long ago',
+    async (call) => {
+      const fails = (add: (name: string, data: never) => Promise<unknown>): Promise<void> => {
+        void add('child', (() => {}) as never)
+        return new Promise((resolve) => void setImmediate(resolve))
+      }
+      const { queue, run } = stage(await make(kind), {
+        parent: async (_job, ctx) => {
+          if (call === 'ctx.add') await fails(ctx.add)
+          else await ctx.complete(({ add, continueWith }) => fails(call === 'continueWith' ? continueWith : add))
+          return 'all is well'
+        },
+        // Code that handles the error decides for itself.
+        handles: async (_job, ctx) => {
+          await ctx.add('child', () => {}).catch(() => {})
+          await ctx.complete(async ({ add }) => void (await add('child', () => {}).catch(() => {})))
+          return 'handled'
+        },
+      })
+      const [added, handled] = await Promise.all([queue.add('parent', 1, { attempts: 1 }), queue.add('handles')])
+      run()
+      await expect(added.result()).rejects.toMatchObject({ message: expect.stringContaining('JSON') as string })
+      expect((await added.refresh()).error?.code).toBe('INVALID_DATA')
+      expect(await handled.result()).toBe('handled')
+    },
+  )
+
   test('children are added in the commit that completes their parent, also from inside of complete', async () => {
     const { queue, run } = stage(await make(kind), {
       parent: async (_job, ctx) => {

@@ -10,6 +10,7 @@ import type { GivenBy, Group, Refused, Store, Verdict } from '../../store/store.
 import type { Adder, Prepared } from '../add.js'
 import { NO_OPTIONS, queueFull } from '../add.js'
 import type { JobDefinitions, NameOf } from '../define.js'
+import { AwaitedPromise } from './awaited.js'
 import { refuseWrongNext } from './chain-types.js'
 import type { AddOptions } from '../add-options.js'
 import { Overflow } from '../settings/overflow.js'
@@ -68,6 +69,8 @@ export class FollowUps {
   readonly #sendNow: SendNow
   readonly #otherJobs: () => readonly Prepared[]
   readonly #pending = new Set<Promise<unknown>>()
+  /** The errors of calls that have failed and that nothing has awaited. */
+  readonly #unawaited = new Map<Promise<unknown>, { readonly error: unknown }>()
   #also: Prepared[] = []
   #continuation: Prepared | undefined
   /** The continuation as a job of this chain. */
@@ -107,12 +110,13 @@ export class FollowUps {
   }
 
   /**
-   * Called when the callback has ended. Waits for calls that the callback did not await; rejects if one of them fails,
-   * or if the continuation would wait in a cycle.
+   * Called when the callback has ended. Waits for calls that the callback did not await; rejects if one of them fails
+   * or has failed, or if the continuation would wait in a cycle.
    */
   async close(): Promise<void> {
     this.#closed = true
     await Promise.all(this.#pending)
+    for (const { error } of this.#unawaited.values()) throw error
     const next = this.#continuation?.insert
     if (next === undefined || next.edges.length === 0) return
     const planned = [...this.#otherJobs(), ...this.#also]
@@ -124,9 +128,9 @@ export class FollowUps {
     return this.#continuation !== undefined
   }
 
-  /** Whether some are still being prepared. */
+  /** Whether some are still being prepared, or have failed without being awaited. */
   get isBusy(): boolean {
-    return this.#pending.size > 0
+    return this.#pending.size > 0 || this.#unawaited.size > 0
   }
 
   /** Combines these with others, which may contain the continuation. */
@@ -186,10 +190,20 @@ export class FollowUps {
   #track<T>(what: string, work: () => Promise<T>): Promise<T> {
     if (this.#closed) return Promise.reject(outOfOrder(`${what} was called after the callback of complete had ended`))
     const done = work()
+    let awaited = false
     this.#pending.add(done)
-    const settled = (): void => void this.#pending.delete(done)
-    done.then(settled, settled)
-    return done
+    done.then(
+      () => this.#pending.delete(done),
+      (error: unknown) => {
+        this.#pending.delete(done)
+        if (!awaited) this.#unawaited.set(done, { error })
+      },
+    )
+    const onAwait = (): void => {
+      awaited = true
+      this.#unawaited.delete(done)
+    }
+    return new AwaitedPromise((resolve, reject) => void done.then(resolve, reject), onAwait, false)
   }
 
   async #add(name: string, data: unknown, options: AddOptions): Promise<Planned> {

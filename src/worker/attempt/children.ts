@@ -67,9 +67,7 @@ export class Children {
 
   /** `ctx.add`: joins the callback of `ctx.complete` that is running, or else the settlement of this attempt. */
   add(inside: FollowUps | undefined, name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
-    const added = (inside ?? this.#own).planning().add(name, data, options ?? NO_OPTIONS)
-    added.catch(() => {}) // the attempt fails with the error, whether or not the handler awaits the call
-    return added
+    return (inside ?? this.#own).planning().add(name, data, options ?? NO_OPTIONS)
   }
 
   /** `ctx.waitFor`. */

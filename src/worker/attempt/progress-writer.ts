@@ -6,7 +6,7 @@ import type { JobOperations } from '../../queue/operations/job-operations.js'
 import { joinedTransaction } from '../../store/transaction-context.js'
 import type { OpenTransaction } from '../../store/transaction-context.js'
 import type { Verdict } from '../../store/store.js'
-import { AwaitedPromise } from './awaited.js'
+import { AwaitedPromise } from '../../queue/flows/awaited.js'
 import { PendingNotes, commitNote } from './pending-notes.js'
 import type { LastNote, NoteEntry, PublishedNote } from './pending-notes.js'
 

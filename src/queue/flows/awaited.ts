@@ -1,4 +1,4 @@
-// worker/attempt/awaited.ts: promises that detect whether the handler awaits them.
+// queue/flows/awaited.ts: promises that detect whether a user's callback awaits them.
 
 /** A promise that calls back when it is awaited. One that is not awaited causes no unhandled rejection. */
 export class AwaitedPromise<T> extends Promise<T> {
