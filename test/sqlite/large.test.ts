@@ -5,6 +5,7 @@ import { due } from '../../src/job/lifecycle.js'
 import type { PlainJob } from '../../src/job/retention.js'
 import { Driver } from '../../src/conformance/driver.js'
 import { complete, insert, note } from '../../src/conformance/changes.js'
+import { systemRuntime } from '../../src/store/runtime.js'
 import type { Store } from '../../src/store/store.js'
 import { closing } from '../setup.js'
 import { drivers, freshFolder } from './folder.js'
@@ -87,4 +88,25 @@ describe('a commit that moves large jobs', () => {
     expect(renewals.every((verdict) => !verdict.ok && verdict.job?.state === 'active')).toBe(true)
     expect(bytes).toBeLessThan(LARGE.length)
   })
+})
+
+test('a caller that reads page after page leaves turns of the event loop to others', async () => {
+  let elapsed = 0
+  const runtime = { ...systemRuntime(), elapsed: () => (elapsed += 10) } // as if every read took long
+  const store = closing(sqlite(at('jobs.db'), { runtime }))
+  await new Driver(store, 'w').addMany(10, 'work')
+  let turns = 0
+  let reading = true
+  const count = (): void => {
+    turns++
+    if (reading) setImmediate(count)
+  }
+  setImmediate(count)
+  let pages = 0
+  for (let cursor: string | undefined; pages === 0 || cursor !== undefined; pages++) {
+    const page = await store.find({ limit: 1, ...(cursor !== undefined && { cursor }) })
+    cursor = page.cursor
+  }
+  reading = false
+  expect(turns).toBeGreaterThanOrEqual(pages - 1)
 })

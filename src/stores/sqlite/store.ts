@@ -1,6 +1,6 @@
 // stores/sqlite/store.ts: the store in a SQLite file. A commit is one synchronous transaction.
 import { MillraceError } from '../../job/errors.js'
-import type { JobRecord } from '../../job/job.js'
+import type { JobRecord, Millis } from '../../job/job.js'
 import { openTransaction, refuseInside } from '../../store/transaction-context.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import { stepwise } from '../../store/maybe-sync.js'
@@ -30,6 +30,9 @@ import { listenForWakeups, wakeOthers } from './wakeup.js'
  * little.
  */
 const PORTION = 250
+
+/** A read that took this long is followed by a turn of the event loop. */
+const LONG_READ: Millis = 5
 
 /** The handle that `queue.transaction` passes: of the same class as the handle that the store was given. */
 type GivenFor<Target> = Target extends SqliteHandle ? Target : SqliteTransaction
@@ -320,7 +323,16 @@ class SqliteStore implements DisposableStore {
   }
 
   async #read<T>(work: (from: ReadSource) => T): Promise<T> {
-    return this.#onConnection((connection) => connection.snapshot(() => work(connection)))
+    let took = 0
+    const result = await this.#onConnection((connection) => {
+      const began = this.runtime.elapsed()
+      const found = connection.snapshot(() => work(connection))
+      took = this.runtime.elapsed() - began
+      return found
+    })
+    // Otherwise a caller that reads one page after the other would block the event loop until the last.
+    if (took >= LONG_READ) await this.#waits.nextLoopTurn()
+    return result
   }
 
   async #onConnection<T>(work: (connection: Connection) => T): Promise<T> {
