@@ -98,7 +98,7 @@ export function waits(job: JobRecord, on: readonly (string | NewEdge)[], also: r
 }
 
 /** The handler threw, and the job runs again later if it has attempts left. */
-export function stumble(job: JobRecord, retryIn: Millis, error: ErrorInfo = BOOM): Change[] {
+export function failAndRetry(job: JobRecord, retryIn: Millis, error: ErrorInfo = BOOM): Change[] {
   return lifecycle.settle(job, { kind: 'threw', error, retryable: true, retryIn })
 }
 
@@ -168,7 +168,7 @@ export function put(key: string, value: unknown, version: number, events: readon
 }
 
 /** A change that every store refuses, to make its group fail. */
-export function doom(id = 'nobody'): Change {
+export function refusedChange(id = 'nobody'): Change {
   return { kind: 'note', id, fence: 1, held: false, progress: '1' }
 }
 

@@ -7,7 +7,7 @@ import type { QueueTally } from '../store/tally.js'
 import { equal } from './check.js'
 
 /** Everything that the invariants are checked on. */
-export interface Survey {
+export interface StoreSnapshot {
   readonly jobs: readonly JobRecord[]
   /** Details of the same jobs, in the same order. */
   readonly details: readonly JobDetails[]
@@ -15,7 +15,7 @@ export interface Survey {
 }
 
 /** Every broken invariant, as a sentence. */
-export function contradictions({ jobs, details, tallies }: Survey): readonly string[] {
+export function brokenInvariants({ jobs, details, tallies }: StoreSnapshot): readonly string[] {
   const found: string[] = []
   const running = new Set(jobs.filter(({ state }) => !isFinished(state)).map(({ chainId }) => chainId))
   for (const [index, job] of jobs.entries()) {

@@ -5,10 +5,10 @@ import { Driver, ids } from './driver.js'
 import type { Harness } from './harness.js'
 import { Listener } from './listener.js'
 import { MINUTE } from './resolve.js'
-import { contradictions } from './invariants.js'
+import { brokenInvariants } from './invariants.js'
 import { walkQueues } from './walk.js'
 import { readCells } from '../store/read-pages.js'
-import { stepwise } from '../store/maybe-sync.js'
+import { runSteps } from '../store/maybe-sync.js'
 import type { Cell, Query, Receipt, Store } from '../store/store.js'
 import type { StoreEvent } from '../job/events.js'
 import type { QueueTally } from '../store/tally.js'
@@ -63,7 +63,7 @@ export class Walker {
 
   /** All cells that the walk wrote. */
   async cells(): Promise<readonly Cell[]> {
-    const cells = await stepwise(readCells(this.store, ''))
+    const cells = await runSteps(readCells(this.store, ''))
     return cells.filter(({ key }) => !key.startsWith('mark:'))
   }
 
@@ -71,7 +71,7 @@ export class Walker {
   async contradictions(): Promise<readonly string[]> {
     const jobs = await this.jobs()
     const { jobs: details } = await this.store.details({ jobs: ids(jobs) })
-    return contradictions({ jobs, details, tallies: await this.store.tally() })
+    return brokenInvariants({ jobs, details, tallies: await this.store.tally() })
   }
 
   /** A receipt and, if `jobs` is true, all jobs. */

@@ -39,7 +39,7 @@ function resolveGroup(acts: readonly WalkAct[], stored: StoredState): Group {
 }
 
 function resolveAct(act: WalkAct, stored: StoredState, touched: Set<string>): readonly Change[] {
-  if (act.act === 'doom') return [changes.doom()]
+  if (act.act === 'doom') return [changes.refusedChange()]
   if (act.act === 'add') return [resolveAdd(act, stored)]
   if (act.act === 'put') {
     const version = stored.cells.find(({ key }) => key === act.key)?.version ?? 0
@@ -109,7 +109,7 @@ function decide(verb: JobVerb, job: JobRecord, value: number, { began }: StoredS
     case 'fail':
       return changes.fail(job)
     case 'stumble':
-      return changes.stumble(job, value * MINUTE)
+      return changes.failAndRetry(job, value * MINUTE)
     case 'snooze':
       return changes.snooze(job, value * MINUTE)
     case 'handBack':

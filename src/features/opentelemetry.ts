@@ -89,7 +89,7 @@ export function formatTraceparent({ traceId, spanId, traceFlags }: SpanContext):
 }
 
 /** Parses a `traceparent`; undefined if it is invalid. */
-export function placeIn(text: string | undefined): SpanContext | undefined {
+export function parseTraceparent(text: string | undefined): SpanContext | undefined {
   const [, traceId, spanId, flags] = pattern.exec(text ?? '') ?? []
   if (traceId === undefined || spanId === undefined || /^0+$/.test(traceId) || /^0+$/.test(spanId)) return undefined
   return { traceId, spanId, traceFlags: Number.parseInt(flags!, 16), isRemote: true }

@@ -12,7 +12,7 @@ import type { Processed, Processing, Telemetry } from '../queue/telemetry.js'
 import type { AfterCommit } from '../store/transaction-context.js'
 import type { Stop } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
-import { openTelemetryApi, placeIn, formatTraceparent } from './opentelemetry.js'
+import { openTelemetryApi, parseTraceparent, formatTraceparent } from './opentelemetry.js'
 import type { Api, Attributes, Meter, Observable, Span, SpanContext, Tracer } from './opentelemetry.js'
 
 /** Creates spans: a `Tracer` of `@opentelemetry/api`. */
@@ -198,7 +198,7 @@ class OpenTelemetryRecorder implements Telemetry {
   /** The origin of a job: mostly that of the job before, since one call adds many. */
   #originOf(trace: string | undefined, active: object): Origin {
     if (trace === this.#origin?.trace && active === this.#origin?.active) return this.#origin
-    const producer = placeIn(trace)
+    const producer = parseTraceparent(trace)
     const parentContext = producer === undefined ? active : this.api.trace.setSpanContext(active, producer)
     const links = producer === undefined ? [] : [{ context: producer }]
     return (this.#origin = { trace, active, links, parentContext })

@@ -17,7 +17,7 @@ import { end, HELD, removeAndRelease, move, NOTHING } from './moves.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
 import type { PlainJob } from './retention.js'
-import { SCHEDULE, keepsRunsAway, rescheduled, firingOf, writeProgress } from './schedule.js'
+import { SCHEDULE, holdsOverlapKey, rescheduled, firingOf, writeProgress } from './schedule.js'
 import type { RefusedRuns } from './schedule.js'
 import { SIGNAL, signalDue } from './signals.js'
 import { leaseExpired } from './stalls.js'
@@ -110,7 +110,7 @@ export function create(spec: JobSpec, chain?: { readonly id: string; readonly in
  * A new job whose date may have passed already: the store decides by its own clock whether it is delayed, as if its
  * last dependency had just ended.
  */
-export function perhapsDue(insert: Insert): Insert {
+export function waitingIfDue(insert: Insert): Insert {
   return { ...insert, job: { ...insert.job, state: 'waiting-children' } }
 }
 
@@ -209,7 +209,7 @@ export function settle(job: JobRecord, outcome: Outcome): Change[] {
  */
 export function continueChain(job: JobRecord, { job: next, edges }: Insert): Insert {
   const { chainId, parentId } = job
-  const dedup = keepsRunsAway(job) ? job.dedup : next.dedup
+  const dedup = holdsOverlapKey(job) ? job.dedup : next.dedup
   return { kind: 'insert', job: { ...next, chainId, chainIndex: job.chainIndex + 1, parentId, dedup }, edges }
 }
 
@@ -283,7 +283,7 @@ export function reschedule(job: JobRecord, by: NewJob, now: Time): Decision {
 function dependencyBroke(job: JobHeader, edges: readonly Edge[]): Change[] {
   const broken = edges.filter((edge) => edge.state === 'broken')
   // Cancelling the unneeded chains breaks their own edges, and this is decided again with the last of them.
-  if (broken.length === 0 || unneeded(edges).length > 0) return []
+  if (broken.length === 0 || chainsToCancel(edges).length > 0) return []
   if (broken.some((edge) => onFailure(edge.policy) === 'remove')) {
     if (job.chainIndex === 0) return removeAndRelease(job)
     // Removed together with its chain, which would otherwise seem to have ended well without it.
@@ -317,7 +317,7 @@ function goesWithAll(policy: EdgePolicy): boolean {
  * The chains to cancel before deciding on a job that fails, or is removed, together with everything behind its `-all`
  * edges.
  */
-export function unneeded(edges: readonly Edge[]): readonly string[] {
+export function chainsToCancel(edges: readonly Edge[]): readonly string[] {
   const ends = edges.some(
     ({ state, policy }) => state === 'broken' && goesWithAll(policy) && onFailure(policy) !== 'ignore',
   )

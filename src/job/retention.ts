@@ -85,25 +85,25 @@ export function retire(job: JobRecord | PlainJob, now: Time): Change[] {
   }
   const since = expiry(job, {}) ?? job.deleteAt
   if (!awaitsDelivery(job, since, now)) return [move(job, 'removed')]
-  return [putOff(job, Math.min(15 * MIN_POSTPONE, Math.max(1000, now - since)), now)] // soon at first, then at growing intervals
+  return [postpone(job, Math.min(15 * MIN_POSTPONE, Math.max(1000, now - since)), now)] // soon at first, then at growing intervals
 }
 
 /**
  * Postpones the last job of a chain, which may not be removed before the jobs ahead of it: soon at first, then by
  * growing intervals.
  */
-export function putOffEnd(job: JobHeader, now: Time): Move {
+export function postponeLast(job: JobHeader, now: Time): Move {
   const age = now - (job.finishedAt ?? now)
-  return putOff(job, Math.min(MAX_POSTPONE, Math.max(MIN_POSTPONE, age)), now)
+  return postpone(job, Math.min(MAX_POSTPONE, Math.max(MIN_POSTPONE, age)), now)
 }
 
 /** Removes jobs together; with them a signal that was never sent. */
-export function retired(jobs: readonly JobHeader[]): Change[] {
+export function removeFamily(jobs: readonly JobHeader[]): Change[] {
   return jobs.flatMap(removeAndRelease)
 }
 
 /** Postpones what a finished job is due for, because it has to wait for other jobs. */
-export function putOff(job: JobHeader, by: Millis, now: Time): Move {
+export function postpone(job: JobHeader, by: Millis, now: Time): Move {
   return move(job, job.state, {
     set: {
       ...(job.staleAt !== undefined && job.staleAt <= now && !job.stale && { staleIn: by }),
@@ -113,7 +113,7 @@ export function putOff(job: JobHeader, by: Millis, now: Time): Move {
 }
 
 /** By how long to postpone a job that may only be removed together with another. */
-export function waitFor(other: JobHeader, own: JobHeader, rule: KeepByState, now: Time): Millis {
+export function keepFor(other: JobHeader, own: JobHeader, rule: KeepByState, now: Time): Millis {
   const at = expiry(other, rule) ?? now + (keepOf(own, rule)?.deleteAfter ?? 0)
   return Math.min(MAX_POSTPONE, Math.max(MIN_POSTPONE, at - now))
 }

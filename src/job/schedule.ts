@@ -62,7 +62,7 @@ function overlapKey(queue: string, key: string): string {
 }
 
 /** Whether a job holds the dedup key that prevents the next run of its schedule. */
-export function keepsRunsAway({ dedup }: Pick<JobRecord, 'dedup'>): boolean {
+export function holdsOverlapKey({ dedup }: Pick<JobRecord, 'dedup'>): boolean {
   if (dedup?.key.startsWith(`["${SCHEDULE}",`) !== true) return false
   return (JSON.parse(dedup.key) as readonly unknown[]).length === 4
 }

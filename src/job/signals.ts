@@ -75,13 +75,13 @@ function writeSignal({ name, born }: SignalSpec, timeout: Millis | undefined): J
 }
 
 /** Sets the timeout of an open signal, counted from now. */
-export function expected(row: JobRecord, timeout: Millis): Change[] {
+export function expectSignal(row: JobRecord, timeout: Millis): Change[] {
   const data = writeSignal(readSignal(row), timeout)
   return [move(row, 'delayed', { set: { data, run: { in: timeout } } })]
 }
 
 /** Sends a signal; changes nothing if it was sent before, or its timeout has passed. */
-export function signalled(row: JobRecord, data: JsonText | undefined): Change[] {
+export function deliverSignal(row: JobRecord, data: JsonText | undefined): Change[] {
   return isFinished(row.state) ? [] : end(row, 'completed', data === undefined ? NOTHING : { result: data })
 }
 

@@ -242,6 +242,6 @@ export function deliveryPending(job: JobRecord): boolean {
 }
 
 /** Whether a delivery is recorded as accepted. */
-export function wasTaken(job: JobRecord, id: string): boolean {
+export function wasAccepted(job: JobRecord, id: string): boolean {
   return memoOf(job).deliveries?.some((entry) => entry.id === id && entry.error === undefined) === true
 }

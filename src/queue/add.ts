@@ -3,10 +3,10 @@ import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { Extras, JobRecord, KeepByState, Millis, Webhook } from '../job/job.js'
 import type { JsonText } from '../job/json.js'
-import { create, isDenied, perhapsDue, replace } from '../job/lifecycle.js'
+import { create, isDenied, waitingIfDue, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
 import type { Caller } from '../store/batcher.js'
-import { step, stepwise } from '../store/maybe-sync.js'
+import { step, runSteps } from '../store/maybe-sync.js'
 import type { Steps } from '../store/maybe-sync.js'
 import type { JobDetails, Verdict } from '../store/store.js'
 import { refuseAborted } from './operations/abort-signal.js'
@@ -111,8 +111,8 @@ export class Adder {
   }
 
   /** Sends an add and returns the handle of its job. */
-  send(prepared: Prepared, session: Session = this.#operations.way(), signal?: AbortSignal): Promise<Job> {
-    if (session.within) return stepwise(this.#sendWithin(prepared, session))
+  send(prepared: Prepared, session: Session = this.#operations.session(), signal?: AbortSignal): Promise<Job> {
+    if (session.within) return runSteps(this.#sendWithin(prepared, session))
     return new Promise((resolve, reject) => {
       const group = signal === undefined ? [prepared.insert] : unlessAborted(prepared.insert, signal)
       this.#operations.connection.main.submit(group, new PendingAdd(this, prepared, session, resolve, reject))
@@ -122,7 +122,7 @@ export class Adder {
   /** Sends several adds; within a transaction, in one call. */
   sendAll(prepared: readonly Prepared[], session: Session, signal?: AbortSignal): Promise<Job[]> {
     if (!session.within) return Promise.all(prepared.map((each) => this.send(each, session, signal)))
-    return stepwise(this.#sendAllWithin(prepared, session))
+    return runSteps(this.#sendAllWithin(prepared, session))
   }
 
   *#sendAllWithin(prepared: readonly Prepared[], session: Session): Steps<Job[]> {
@@ -137,10 +137,10 @@ export class Adder {
   }
 
   /** The handle that an add resolves to. */
-  handle(prepared: Prepared, verdict: Verdict, session: Session = this.#operations.way()): Job | Promise<Job> {
+  handle(prepared: Prepared, verdict: Verdict, session: Session = this.#operations.session()): Job | Promise<Job> {
     return verdict.ok
       ? new Job(this.#operations, verdict.inserted[0]!)
-      : stepwise(this.#resolveHandle(prepared, verdict, session))
+      : runSteps(this.#resolveHandle(prepared, verdict, session))
   }
 
   *#resolveHandle({ insert, mode }: Prepared, verdict: Verdict, session: Session): Steps<Job> {
@@ -158,7 +158,7 @@ export class Adder {
     known?: JobDetails,
   ): Promise<void> {
     const inserts = planned.map(({ insert }) => insert)
-    return refuseCycle(this.#operations.way(), call, job, edges, inserts, known)
+    return refuseCycle(this.#operations.session(), call, job, edges, inserts, known)
   }
 
   /** The definition of a job name. Throws if the queue declares its jobs and this name is not among them. */
@@ -228,7 +228,7 @@ export class Adder {
     })
     const { run } = options
     const maybeDue = run !== undefined && 'at' in run && run.at - this.#operations.connection.runtime.now() < CLOCK_SKEW
-    const insert = maybeDue ? perhapsDue(created) : created
+    const insert = maybeDue ? waitingIfDue(created) : created
     return { insert: this.trace === undefined ? insert : withTrace(insert, this.trace()), mode: options.mode }
   }
 

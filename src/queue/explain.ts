@@ -9,7 +9,7 @@ import { WORKERS, cellKey } from '../store/settings.js'
 import type { WorkerCell } from '../store/settings.js'
 import type { LimitCell, PauseCell } from '../job/limits.js'
 import { readCells } from '../store/read-pages.js'
-import { stepwise } from '../store/maybe-sync.js'
+import { runSteps } from '../store/maybe-sync.js'
 import type { Cell, Page } from '../store/store.js'
 import { describeCycle, findCycle } from './flows/cycles.js'
 import type { Session } from '../store/session.js'
@@ -124,7 +124,7 @@ async function reasonsFor(session: Session, record: JobRecord, now: Time): Promi
 async function deliveryReasons(session: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   if (!deliveryPending(record)) return []
   const { queue } = record
-  const cells = await stepwise(readCells(session, WORKERS))
+  const cells = await runSteps(readCells(session, WORKERS))
   const sent = liveWorkers(cells, now).some(
     ({ state, queues, names }) => state === 'running' && queues.includes(DELIVERIES) && names?.includes(queue) === true,
   )
@@ -143,7 +143,7 @@ async function signalReasons(session: Session, chains: readonly string[]): Promi
 
 async function waitingReasons(session: Session, record: JobRecord, now: Time): Promise<readonly Reason[]> {
   const { queue, name } = record
-  const cells = await stepwise(readCells(session, WORKERS, { cells: [cellKey.pause(queue), cellKey.limit(queue)] }))
+  const cells = await runSteps(readCells(session, WORKERS, { cells: [cellKey.pause(queue), cellKey.limit(queue)] }))
   const read = (key: string): unknown => {
     const cell = cells.find((each) => each.key === key)
     return cell === undefined ? undefined : decodeJson(cell.value)

@@ -43,7 +43,7 @@ export interface UpdateOptions<Data = unknown> {
 }
 
 /** The outcome of an operation: whether it changed anything, and the job's current record, if the job still exists. */
-export interface Done {
+export interface OperationResult {
   readonly done: boolean
   readonly record: JobRecord | undefined
 }
@@ -52,11 +52,11 @@ export interface Done {
 export interface JobActions {
   read(id: string): Promise<JobRecord>
   result(id: string, options: ResultOptions): Promise<unknown>
-  cancel(id: string, options?: CancelOptions): Promise<Done>
-  retry(id: string): Promise<Done>
-  promote(id: string): Promise<Done>
-  remove(id: string, options?: CascadeOptions): Promise<Done>
-  update(id: string, changes: UpdateOptions): Promise<Done>
+  cancel(id: string, options?: CancelOptions): Promise<OperationResult>
+  retry(id: string): Promise<OperationResult>
+  promote(id: string): Promise<OperationResult>
+  remove(id: string, options?: CascadeOptions): Promise<OperationResult>
+  update(id: string, changes: UpdateOptions): Promise<OperationResult>
   redeliver(id: string): Promise<string>
   logs(id: string, options?: LogOptions): Promise<readonly LogLine[]>
   signal(id: string, name: string, data: unknown): Promise<boolean>

@@ -7,7 +7,7 @@ import { refuseInside } from '../store/transaction-context.js'
 import { connect, storeTime } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
-import { step, stepwise } from '../store/maybe-sync.js'
+import { step, runSteps } from '../store/maybe-sync.js'
 import type { Steps } from '../store/maybe-sync.js'
 import type { Store } from '../store/store.js'
 import { orAborted, refuseAborted, splitSignal } from './operations/abort-signal.js'
@@ -129,7 +129,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
       const { tx, rest: others } = plain ? NO_TRANSACTION : splitTransaction(options, 'queue.add options')
       const { signal, rest } = splitSignal(others, 'queue.add')
       refuseAborted(signal)
-      const session = this.#operations.way(tx)
+      const session = this.#operations.session(tx)
       const prepared = this.#adder.prepare(name, data, rest)
       if (!(prepared instanceof Promise)) return orAborted(this.#adder.send(prepared, session, signal), signal)
       refuseAsyncSchema(this.store, tx, name)
@@ -150,7 +150,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
   /** Adds many jobs, in order. Each is committed by itself; if one of them is invalid, none is written. */
   addBulk(items: readonly BulkItem<Jobs>[], options?: WithTransaction<S, Abortable>): Promise<JobOf<Jobs>[]> {
     const { tx, signal } = (options ?? {}) as InTransaction & Abortable
-    const add = (): Promise<Job[]> => orAborted(this.#track(stepwise(this.#addBulk(items, options))), signal)
+    const add = (): Promise<Job[]> => orAborted(this.#track(runSteps(this.#addBulk(items, options))), signal)
     const count = Array.isArray(items) ? items.length : 0
     const added = this.#reporter === undefined ? add() : this.#reporter.reportAdd(count, tx, add)
     return added as Promise<JobOf<Jobs>[]>
@@ -162,7 +162,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     const { signal, rest } = splitSignal(options ?? {}, 'queue.addBulk')
     refuseAborted(signal)
     const tx = transactionIn(rest, 'queue.addBulk')
-    const session = this.#operations.way(tx)
+    const session = this.#operations.session(tx)
     const ready: Prepared[] = []
     const prepared = (items as readonly BulkItem<AnyJobs>[]).map((item) => {
       refuseUnknown(item, ['name', 'data', 'options'], 'queue.addBulk')
@@ -191,7 +191,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
       (options === undefined ? {} : options) as ListOptions & InTransaction,
       'queue.list',
     )
-    const { items, cursor } = await this.#operations.way(tx).find(listQuery(this.name, rest))
+    const { items, cursor } = await this.#operations.session(tx).find(listQuery(this.name, rest))
     const jobs = items.map((record) => this.#handle(record))
     return cursor === undefined ? { jobs } : { jobs, cursor }
   }
@@ -234,7 +234,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     const { tx, rest } = splitTransaction(options, 'queue.counts')
     refuseUnknown(rest, ['by'], 'queue.counts')
     const by = oneOf(rest.by ?? 'state', ['state', 'name'], 'queue.counts: by')
-    const [tally] = await this.#operations.way(tx).tally(this.name)
+    const [tally] = await this.#operations.session(tx).tally(this.name)
     const counts = countsOf(tally, Object.keys(this.jobs ?? {}))
     return by === 'state' ? counts.total : counts
   }
@@ -408,7 +408,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     return {
       queue: this.name,
       operations: this.#operations,
-      session: this.#operations.way(transactionIn(options, call)),
+      session: this.#operations.session(transactionIn(options, call)),
     }
   }
 

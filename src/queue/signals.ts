@@ -7,7 +7,7 @@ import type { JsonText } from '../job/json.js'
 import type { Insert } from '../job/change.js'
 import { create } from '../job/lifecycle.js'
 import { checkName } from '../job/names.js'
-import { SIGNAL_IDS, isSignalId, signalSpec, signalled } from '../job/signals.js'
+import { SIGNAL_IDS, isSignalId, signalSpec, deliverSignal } from '../job/signals.js'
 import { step } from '../store/maybe-sync.js'
 import type { Steps } from '../store/maybe-sync.js'
 import type { Verdict } from '../store/store.js'
@@ -36,7 +36,7 @@ export function signalRow(owner: Owner, name: string, timeout?: Millis): Insert 
 }
 
 /** Whether an edge leads to a signal instead of a job. */
-export function isOfSignal({ chain }: Edge): boolean {
+export function isSignalEdge({ chain }: Edge): boolean {
   return isSignalId(chain)
 }
 
@@ -57,7 +57,7 @@ export function* sendSignal(
       else if (insertion.why !== 'fence') row = insertion.job
       continue
     }
-    const changes = signalled(row, data)
+    const changes = deliverSignal(row, data)
     if (changes.length === 0) return false
     const verdict: Verdict = yield* step(session.commit(changes))
     if (verdict.ok) return true

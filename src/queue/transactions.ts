@@ -5,8 +5,8 @@ import {
   OpenTransaction,
   joinedTransaction,
   openTransaction,
-  refuseWithout,
-  runInside,
+  requireTransactions,
+  runAtPosition,
 } from '../store/transaction-context.js'
 import { connect } from '../store/connection.js'
 import type { GivenBy, Store, TakenBy, Tx } from '../store/store.js'
@@ -81,11 +81,11 @@ export async function transactionOn<S extends Store, T>(
   if (typeof work !== 'function') {
     throw new MillraceError('INVALID_OPTION', 'queue.transaction takes a function: queue.transaction(async (tx) => …).')
   }
-  refuseWithout(store)
+  requireTransactions(store)
   let open: OpenTransaction | undefined
   const inside = (tx: Tx): Promise<T> => {
     const transaction = (open = new OpenTransaction(store, tx))
-    return runInside({ open: transaction }, async () => {
+    return runAtPosition({ open: transaction }, async () => {
       try {
         return await work(tx)
       } finally {

@@ -51,21 +51,21 @@ interface PendingGroup {
 }
 
 /** The result of a claim. */
-export interface Answer {
+export interface ClaimResult {
   /** The jobs claimed. */
   readonly jobs: readonly JobRecord[]
   /** How long until a claim may find more: 0 if the answer was full. Absent where nothing was held back. */
   readonly again?: Millis
 }
 
-interface PendingCall<Request, Answer> {
+interface PendingCall<Request, ClaimResult> {
   readonly request: Request
-  resolve(answer: Answer): void
+  resolve(answer: ClaimResult): void
   reject(error: unknown): void
 }
 
 /** A claim that waits for its result. */
-interface PendingClaim extends PendingCall<Ask, Answer> {
+interface PendingClaim extends PendingCall<Ask, ClaimResult> {
   readonly unanswered: Unanswered | undefined
 }
 
@@ -119,7 +119,7 @@ export class Batcher {
   #unanswered = 0
   /** Callers of `flushed`, each waiting for all groups up to a number. */
   #flushes: { readonly upTo: number; left: number; readonly done: () => void }[] = []
-  #trip: Millis = 0
+  #roundTrip: Millis = 0
 
   constructor(store: Committer, runtime: Runtime, writer: string, options: BatcherOptions = {}) {
     this.#store = store
@@ -144,8 +144,8 @@ export class Batcher {
   }
 
   /** Recent round-trip time: how long the store takes to answer a batch, as a moving average. */
-  get trip(): Millis {
-    return this.#trip
+  get roundTrip(): Millis {
+    return this.#roundTrip
   }
 
   /** Sends a group with the next batch. The callbacks run when it is durable, refused or failed. */
@@ -173,7 +173,7 @@ export class Batcher {
    * Claims jobs, after all else in the batch. If the answer is lost, no worker knows of the claimed jobs until their
    * leases expire. With `unanswered`, the claim is sent again until then at least, and rejects when that gives it up.
    */
-  ask(request: Ask, unanswered?: Unanswered): Promise<Answer> {
+  claim(request: Ask, unanswered?: Unanswered): Promise<ClaimResult> {
     return new Promise((resolve, reject) => {
       this.#asks.push({ request, resolve, reject, unanswered })
       this.#schedule()
@@ -404,7 +404,7 @@ export class Batcher {
         const receipt = await this.#store.commit(batch)
         this.#options.outage.answered(sent)
         const took = this.#runtime.elapsed() - sent
-        this.#trip = this.#trip === 0 ? took : (3 * this.#trip + took) / 4
+        this.#roundTrip = this.#roundTrip === 0 ? took : (3 * this.#roundTrip + took) / 4
         this.#lastAnswered = true
         return receipt
       } catch (error) {

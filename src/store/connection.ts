@@ -2,7 +2,7 @@
 import { Batcher } from './batcher.js'
 import type { Committer } from './batcher.js'
 import type { Time } from '../job/job.js'
-import { Looks } from './looks.js'
+import { SharedReads } from './shared-reads.js'
 import { Outage } from './outage.js'
 import { ReadBatcher } from './read-batcher.js'
 import { TransactionOutcomes } from './transaction-outcomes.js'
@@ -20,7 +20,7 @@ export interface Connection {
    * Claims: in the batches of `main`, so that one round trip does both; in their own where a store works on batches in
    * parallel.
    */
-  readonly asks: Batcher
+  readonly claims: Batcher
   /** Lease renewals and worker heartbeats, so that a slow batch never costs a lease. */
   readonly renewals: Batcher
   /** Reports store failures that no caller sees, because the batch is retried. */
@@ -28,7 +28,7 @@ export interface Connection {
   /** Reads by id, batched with others of the same turn of the event loop. */
   readonly reads: ReadBatcher
   /** Reads of jobs that callers wait for, in bounded portions. */
-  readonly looks: Looks
+  readonly sharedReads: SharedReads
   /** Finds out which user transactions were committed. */
   readonly outcomes: TransactionOutcomes
   /** Resolves when the store is open; the first call opens it. */
@@ -88,11 +88,11 @@ function create(store: Store): Connection {
     store,
     runtime,
     main,
-    asks: eager ? new Batcher(committer, runtime, `${writer}/asks`, shared) : main,
+    claims: eager ? new Batcher(committer, runtime, `${writer}/asks`, shared) : main,
     renewals: new Batcher(committer, runtime, `${writer}/renewals`, shared),
     outage,
     reads: new ReadBatcher(store, runtime),
-    looks: new Looks(store, runtime),
+    sharedReads: new SharedReads(store, runtime),
     outcomes,
     ready,
   }

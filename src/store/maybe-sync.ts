@@ -5,7 +5,7 @@
 const results = new WeakMap<Promise<unknown>, { readonly value: unknown }>()
 
 /** A promise whose result is already available. */
-export function answered<T>(value: T): Promise<T> {
+export function resolved<T>(value: T): Promise<T> {
   const promise = Promise.resolve(value)
   results.set(promise, { value })
   return promise
@@ -20,7 +20,7 @@ export function* step<T>(promise: Promise<T>): Steps<T> {
 }
 
 /** Runs work, without waiting as long as results are available. */
-export function stepwise<T>(work: Steps<T>): Promise<T> {
+export function runSteps<T>(work: Steps<T>): Promise<T> {
   try {
     let next = work.next()
     while (next.done !== true) {
@@ -28,7 +28,7 @@ export function stepwise<T>(work: Steps<T>): Promise<T> {
       if (known === undefined) return continueAsync(work, next.value)
       next = work.next(known.value)
     }
-    return answered(next.value)
+    return resolved(next.value)
   } catch (error) {
     return Promise.reject(error)
   }

@@ -3,7 +3,7 @@ import type { JobRecord } from '../job/job.js'
 import { outside } from './transaction-context.js'
 import { readDetails } from './read-pages.js'
 import type { Runtime } from './runtime.js'
-import { stepwise } from './maybe-sync.js'
+import { runSteps } from './maybe-sync.js'
 import type { Details, DetailsPart, DetailsQuery, Store } from './store.js'
 
 /** Ids in one call at most. */
@@ -46,7 +46,7 @@ export class ReadBatcher {
     let reads = this.#details.get(key)
     if (reads === undefined) {
       reads = new PendingReads(this.#runtime, async (ids) => {
-        const found = await stepwise(readDetails(this.#store, { jobs: ids, parts }))
+        const found = await runSteps(readDetails(this.#store, { jobs: ids, parts }))
         return found.map((each) => ({ jobs: [each], cells: [] }))
       })
       this.#details.set(key, reads)

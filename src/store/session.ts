@@ -1,10 +1,10 @@
 // store/session.ts: where a call goes: into the next batch, or into a transaction.
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
-import { commitWithin, joinedTransaction, openingTransaction, refuseWithout } from './transaction-context.js'
+import { commitWithin, joinedTransaction, openingTransaction, requireTransactions } from './transaction-context.js'
 import type { OpenTransaction } from './transaction-context.js'
 import type { Connection } from './connection.js'
-import { step, stepwise } from './maybe-sync.js'
+import { step, runSteps } from './maybe-sync.js'
 import type { Steps } from './maybe-sync.js'
 import { portionsOf } from './batch-size.js'
 import type { Details, DetailsQuery, Group, Page, Query, Tx, Verdict } from './store.js'
@@ -34,7 +34,7 @@ export function sessionFor(connection: Connection): (tx?: Tx) => Session {
   const find = (tx?: Tx): Session => {
     const open = joinedTransaction(store, tx)
     if (tx !== undefined) {
-      refuseWithout(store)
+      requireTransactions(store)
       return within(connection, tx, open)
     }
     if (open !== undefined) return within(connection, open.tx, open)
@@ -125,9 +125,9 @@ function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction):
   }
   return {
     within: true,
-    commit: (group) => stepwise(commit(group)),
-    commitAll: (groups) => stepwise(commitAll(groups)),
-    get: (id) => stepwise(get(id)),
+    commit: (group) => runSteps(commit(group)),
+    commitAll: (groups) => runSteps(commitAll(groups)),
+    get: (id) => runSteps(get(id)),
     getAll: (ids) => callStore(() => store.get(ids, tx)),
     find: (query) => callStore(() => store.find(query, tx)),
     details: (query) => callStore(() => store.details(query, tx)),

@@ -205,25 +205,25 @@ export function refuseInside(store: Store, call: string): void {
 }
 
 /** Runs work at a transaction position. */
-export function runInside<T>(position: TransactionPosition, work: () => T): T {
+export function runAtPosition<T>(position: TransactionPosition, work: () => T): T {
   return positions.run(position, work)
 }
 
 /**
  * Puts the running code, and everything it starts, at a transaction position from here on. The caller of that code
- * restores its own with `leaveTo`.
+ * restores its own with `restorePosition`.
  */
-export function enter(position: TransactionPosition): void {
+export function enterPosition(position: TransactionPosition): void {
   positions.enterWith(position)
 }
 
 /** The transaction position of the running code. */
-export function placeNow(): TransactionPosition | undefined {
+export function currentPosition(): TransactionPosition | undefined {
   return positions.getStore()
 }
 
-/** Restores a transaction position that `placeNow` returned. */
-export function leaveTo(position: TransactionPosition | undefined): void {
+/** Restores a transaction position that `currentPosition` returned. */
+export function restorePosition(position: TransactionPosition | undefined): void {
   if (positions.getStore() !== position) positions.enterWith(position)
 }
 
@@ -233,7 +233,7 @@ export function outside<T>(work: () => T): T {
 }
 
 /** Throws if the store has no transactions. */
-export function refuseWithout(store: Store): void {
+export function requireTransactions(store: Store): void {
   if (store.can.transactions) return
   throw new MillraceError(
     'INVALID_TRANSACTION',

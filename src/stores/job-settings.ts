@@ -20,7 +20,7 @@ export function settingsOf({ backoff, timeout, keep, extras }: Pick<JobRecord, k
 }
 
 /** Whether two new jobs differ only in id, data, time, and links to other jobs. */
-export function isAlike(a: NewJob, b: NewJob): boolean {
+export function hasEqualSettings(a: NewJob, b: NewJob): boolean {
   return (
     a.name === b.name &&
     a.queue === b.queue &&
@@ -34,7 +34,7 @@ export function isAlike(a: NewJob, b: NewJob): boolean {
 }
 
 /** A cache of parsed settings by their text; cleared when it grows large. */
-export class Settings {
+export class SettingsCache {
   readonly #known = new Map<string, JobSettings>()
 
   parse(text: string | null): JobSettings {

@@ -5,11 +5,11 @@ import type { Notice, WatchOptions } from '../store/store.js'
 import type { StoreEvent } from '../job/events.js'
 
 /** How long commits record events after the last watcher of events has left, so that a watcher that returns can resume. */
-export const LINGER: Millis = 600_000
+export const RECORD_FOR: Millis = 600_000
 
 /** How long a process counts as watching without a heartbeat, and the interval of its heartbeats. */
-export const PRESENT_FOR: Millis = 90_000
-export const PRESENT_EVERY: Millis = 30_000
+export const PRESENCE_EXPIRES: Millis = 90_000
+export const PRESENCE_EVERY: Millis = 30_000
 
 /** The part of a notice that is not events. */
 export type Hints = Pick<Notice, 'work' | 'due' | 'revoked' | 'missed'>

@@ -81,7 +81,7 @@ interface GuardedHandle {
 const guardedHandles = new WeakMap<object, GuardedHandle>()
 
 /** The handle and scope behind a handle that `guarded` returned; undefined for anything else. */
-export function givenOf<T extends object>(tx: T): { readonly target: T; readonly scope: Scope } | undefined {
+export function unguarded<T extends object>(tx: T): { readonly target: T; readonly scope: Scope } | undefined {
   return guardedHandles.get(tx) as { readonly target: T; readonly scope: Scope } | undefined
 }
 

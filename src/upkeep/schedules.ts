@@ -4,7 +4,7 @@ import type { JobRecord, Time } from '../job/job.js'
 import { fireSchedule } from '../job/lifecycle.js'
 import { withOverflow } from '../queue/settings/overflow.js'
 import type { OverflowSession } from '../queue/settings/overflow.js'
-import { stepwise } from '../store/maybe-sync.js'
+import { runSteps } from '../store/maybe-sync.js'
 
 /** The result of a due row: whether it was moved here, and when it is due again. */
 export interface DueResult {
@@ -23,7 +23,7 @@ export async function fireDueSchedule(job: JobRecord, now: Time, session: Overfl
   let group = fireSchedule(job, now)
   for (;;) {
     const first = await session.commit(group)
-    const verdict = !first.ok && first.why === 'full' ? await stepwise(withOverflow(session, group, first)) : first
+    const verdict = !first.ok && first.why === 'full' ? await runSteps(withOverflow(session, group, first)) : first
     if (verdict.ok) return { landed: true, next: nextOf(group) }
     const run = group[verdict.change]
     // Another process has moved or removed the schedule, or has a row locked for longer than a moment.

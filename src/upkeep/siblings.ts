@@ -1,7 +1,7 @@
 // upkeep/siblings.ts: cancels jobs that are not needed any more, before their parent is handled.
 import { isFinished, jobStates } from '../job/job.js'
 import type { Edge, JobHeader, JobRecord } from '../job/job.js'
-import { cancel, isDenied, unneeded } from '../job/lifecycle.js'
+import { cancel, isDenied, chainsToCancel } from '../job/lifecycle.js'
 import { headerOf } from '../job/record.js'
 import type { Connection } from '../store/connection.js'
 import type { Page, Query, Store } from '../store/store.js'
@@ -17,7 +17,7 @@ const unfinished = jobStates.filter((state) => !isFinished(state))
  * own children first. Returns how many. The parent stays due until there are none left, even after a crash in between.
  */
 export async function cancelUnneeded({ store, main }: Connection, edges: readonly Edge[]): Promise<number> {
-  const chains = unneeded(edges).slice(0, PORTION)
+  const chains = chainsToCancel(edges).slice(0, PORTION)
   if (chains.length === 0) return 0
   const heads = new Map<string, JobHeader>()
   for await (const records of recordsOf(store, chains)) for (const each of records) heads.set(each.id, headerOf(each))

@@ -10,7 +10,7 @@ import type { Callbacks } from '../queue/settings/retention.js'
 import type { Connection } from '../store/connection.js'
 import { readDetails } from '../store/read-pages.js'
 import type { Stop } from '../store/runtime.js'
-import { stepwise } from '../store/maybe-sync.js'
+import { runSteps } from '../store/maybe-sync.js'
 import type { Due, Group } from '../store/store.js'
 import { dueRecords } from './due-records.js'
 import { Retention } from './retention/retention.js'
@@ -199,7 +199,7 @@ export class Upkeep {
   async #carryOut({ now, jobs }: Due, holding: boolean): Promise<CarriedOut> {
     const { store } = this.#options.connection
     const broken = jobs.filter((job) => job.state === 'waiting-children').map((job) => job.id)
-    const details = await stepwise(readDetails(store, { jobs: broken, parts: ['edges'] }))
+    const details = await runSteps(readDetails(store, { jobs: broken, parts: ['edges'] }))
     const edges = new Map(details.map((each) => [each.id, each.edges]))
     let cancelled = 0
     for (const each of details) cancelled += await cancelUnneeded(this.#options.connection, each.edges)

@@ -171,7 +171,7 @@ export class Claimer {
     const { ahead, aheadBytes } = slots
     if (aheadBytes >= MAX_PREFETCH_BYTES) return 0
     // Where the store commits claims in parallel, another portion can be in flight at any moment.
-    const most = Math.min(this.prefetch.target(connection.asks.trip), parallel === true ? 2 * portion : portion)
+    const most = Math.min(this.prefetch.target(connection.claims.roundTrip), parallel === true ? 2 * portion : portion)
     const target = Math.min(most, this.#groupRound.size)
     // Other workers' free slots have priority: no prefetch once the queue has run short.
     return this.#short || ahead > target / 2 ? 0 : Math.min(target - ahead, portion)
@@ -182,7 +182,7 @@ export class Claimer {
     const sentAt = connection.runtime.elapsed()
     const results = await Promise.allSettled(
       requests.map(({ handles, want, ahead }) =>
-        connection.asks.ask({ worker: id, queues, handles, want, ahead }, (error, over) =>
+        connection.claims.claim({ worker: id, queues, handles, want, ahead }, (error, over) =>
           this.#retryClaim(error, over),
         ),
       ),

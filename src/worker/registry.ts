@@ -4,7 +4,7 @@ import { WORKERS, cellKey } from '../store/settings.js'
 import type { WorkerCell } from '../store/settings.js'
 import type { Connection } from '../store/connection.js'
 import { readCells } from '../store/read-pages.js'
-import { stepwise } from '../store/maybe-sync.js'
+import { runSteps } from '../store/maybe-sync.js'
 import type { Cell, Verdict } from '../store/store.js'
 import { liveWorkers } from '../queue/explain.js'
 
@@ -71,7 +71,7 @@ export class Registration {
    */
   async refresh(): Promise<readonly Cell[]> {
     const { store, runtime } = this.#connection
-    const cells = await stepwise(readCells(store, WORKERS))
+    const cells = await runSteps(readCells(store, WORKERS))
     // The store's clock, which may differ from this process's: the own entry was written just now.
     const now = cells.find(({ key }) => key === cellKey.worker(this.#self.id))?.at ?? runtime.now()
     const live = liveWorkers(cells, now)

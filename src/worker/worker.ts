@@ -301,7 +301,7 @@ export class Worker<
     // Sent through the batcher of the first claim, ahead of it. So the store publishes the start before any job is
     // active, and if this worker dies right after, other workers know whose job it was.
     const state = this.#state === 'paused' ? 'paused' : 'running'
-    const announced = this.#registration.announce(state, 'worker-started', this.#connection.asks)
+    const announced = this.#registration.announce(state, 'worker-started', this.#connection.claims)
     if (this.#state === 'running') this.#claimer.start()
     this.#deliveries = this.#startDeliveries()
     try {

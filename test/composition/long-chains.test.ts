@@ -7,7 +7,7 @@ import type { JobRecord } from '../../src/job/job.js'
 import type { Batch, Notice, Store } from '../../src/store/store.js'
 import type { StoreEvent } from '../../src/job/events.js'
 import { withEarlierJobs } from '../../src/queue/flows/chain-ends.js'
-import { stepwise } from '../../src/store/maybe-sync.js'
+import { runSteps } from '../../src/store/maybe-sync.js'
 import type { Queue } from 'millrace'
 import { memory } from 'millrace/memory'
 import { hearing } from '../faults/hearing.js'
@@ -148,7 +148,7 @@ test('what goes with a job that is removed is held without its payload', async (
   const id = await chainOf(queue, 4)
   const last = (await queue.chain(id).jobs()).at(-1)!
   const records = (await store.get([last.id])) as readonly JobRecord[]
-  const all = await stepwise(withEarlierJobs(store, records))
+  const all = await runSteps(withEarlierJobs(store, records))
   expect(all.map(({ chainIndex }) => chainIndex)).toEqual([0, 1, 2, 3])
   for (const each of all)
     for (const field of ['data', 'result', 'errors', 'memo']) expect(each).not.toHaveProperty(field)

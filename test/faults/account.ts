@@ -2,13 +2,13 @@
 import { readFileSync } from 'node:fs'
 import { expect } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
-import { contradictions } from '../../src/conformance/invariants.js'
-import type { Survey } from '../../src/conformance/invariants.js'
+import { brokenInvariants } from '../../src/conformance/invariants.js'
+import type { StoreSnapshot } from '../../src/conformance/invariants.js'
 import type { Cell, Store } from '../../src/store/store.js'
 import { loadDriver } from '../../src/stores/sqlite/driver.js'
 
 /** Everything that a store says. */
-export interface Account extends Survey {
+export interface Account extends StoreSnapshot {
   readonly cells: readonly Cell[]
 }
 
@@ -28,7 +28,7 @@ export async function accountOf(store: Store): Promise<Account> {
 /** The account of a store, which must not contradict itself. */
 export async function soundAccountOf(store: Store): Promise<Account> {
   const account = await accountOf(store)
-  expect(contradictions(account)).toEqual([])
+  expect(brokenInvariants(account)).toEqual([])
   return account
 }
 

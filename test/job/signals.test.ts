@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
 import { create, due } from '../../src/job/lifecycle.js'
-import { expected, isSignalId, readSignal, signalSpec, signalled } from '../../src/job/signals.js'
+import { expectSignal, isSignalId, readSignal, signalSpec, deliverSignal } from '../../src/job/signals.js'
 import { NOW, finished, move, record, release } from './lifecycle.records.js'
 
 const DAY = 24 * 60 * 60 * 1000
@@ -27,17 +27,17 @@ it('a signal is a row of its job, delayed until its time is over, or it is looke
 describe('what is sent', () => {
   it('completes the row, and releases who waits', () => {
     const set = { result: '"yes"', deleteIn: DAY }
-    expect(signalled(row(), '"yes"')).toEqual([move('completed', { set }), release('completed')])
-    expect(signalled(row(), undefined)[0]).toMatchObject({ set: { deleteIn: DAY } })
+    expect(deliverSignal(row(), '"yes"')).toEqual([move('completed', { set }), release('completed')])
+    expect(deliverSignal(row(), undefined)[0]).toMatchObject({ set: { deleteIn: DAY } })
   })
 
   it.each(finished)('changes nothing of one that is %s', (state) => {
-    expect(signalled(row({ state }), '"again"')).toEqual([])
+    expect(deliverSignal(row({ state }), '"again"')).toEqual([])
   })
 })
 
 it('a wait gives a standing row its time', () => {
-  expect(expected(row(), 500)).toEqual([move('delayed', { set: { data: timed, run: { in: 500 } } })])
+  expect(expectSignal(row(), 500)).toEqual([move('delayed', { set: { data: timed, run: { in: 500 } } })])
 })
 
 describe('time', () => {

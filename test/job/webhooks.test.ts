@@ -12,7 +12,7 @@ import {
   noteDelivery,
   redeliver,
   redeliveryAsked,
-  wasTaken,
+  wasAccepted,
 } from '../../src/job/webhooks.js'
 import { NOW, record } from './lifecycle.records.js'
 
@@ -131,7 +131,7 @@ describe('what is written down', () => {
 
   it('says that the end was told, and which end', () => {
     const sent = after(done, noteDelivery(done, { entry, made: 5000, came: 'sent' }))
-    expect([isSent(sent), deliveryPending(sent), wasTaken(sent, 'msg_1'), wasTaken(sent, 'msg_2')]).toEqual([
+    expect([isSent(sent), deliveryPending(sent), wasAccepted(sent, 'msg_1'), wasAccepted(sent, 'msg_2')]).toEqual([
       true,
       false,
       true,
@@ -152,7 +152,7 @@ describe('what is written down', () => {
     expect(JSON.stringify(note)).not.toContain('at home')
     const given = after(done, note)
     expect(memoOf(given).deliveries![0]!.error).toHaveLength(300)
-    expect([isSent(given), deliveryPending(given), wasTaken(given, 'msg_1')]).toEqual([false, false, false])
+    expect([isSent(given), deliveryPending(given), wasAccepted(given, 'msg_1')]).toEqual([false, false, false])
     const [held, insert] = redeliver(given, 'millrace:webhook:2', asked) as readonly [Change, Insert]
     expect(held).toMatchObject({ kind: 'move', to: 'completed', fence: 9 })
     expect(deliveryPending(after(given, [held]))).toBe(true)

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { Handler, Job, QueueOptions, RetentionOptions, Store, WorkerOptions } from 'millrace'
 import { memory } from 'millrace/memory'
-import { DEFAULT_KEEP, expired, putOff } from '../../src/job/retention.js'
+import { DEFAULT_KEEP, expired, postpone } from '../../src/job/retention.js'
 import { create } from '../../src/job/lifecycle.js'
 import { noteDelivery } from '../../src/job/webhooks.js'
 import { connect } from '../../src/store/connection.js'
@@ -540,9 +540,9 @@ describe('what is not deleted under others', () => {
 
 it('a job that is put off is put off in what is due, and no sooner than it was', () => {
   const stale = record({ state: 'completed', finishedAt: 0, staleAt: NOW, deleteAt: NOW + 1_000_000 })
-  expect(putOff(stale, 5, NOW).set).toEqual({ staleIn: 5 })
+  expect(postpone(stale, 5, NOW).set).toEqual({ staleIn: 5 })
   const old = record({ state: 'completed', finishedAt: 0, staleAt: NOW - 5, stale: true, deleteAt: NOW })
-  expect(putOff(old, 5, NOW).set).toEqual({ deleteIn: 5 })
+  expect(postpone(old, 5, NOW).set).toEqual({ deleteIn: 5 })
 })
 
 it('a delivery that failed for the last time is waited for no longer', () => {

@@ -10,7 +10,7 @@ import { sqlite } from 'millrace/sqlite'
 import { serve } from '../../examples/streaming/server.js'
 import { scheduleId } from '../../src/job/schedule.js'
 import { JobOperations } from '../../src/queue/operations/job-operations.js'
-import { Outlet, eventStream } from '../../src/queue/events/sse.js'
+import { EventStreamSource, eventStream } from '../../src/queue/events/sse.js'
 import { note } from '../../src/job/lifecycle.js'
 import { Driver } from '../../src/conformance/driver.js'
 import { connect } from '../../src/store/connection.js'
@@ -148,7 +148,7 @@ describe.each(kinds)('page 004, the life of a stream, on %s', (kind) => {
     const own = await store(kind)
     const desk = new JobOperations(connect(own), undefined, 1_000_000)
     const queue = newQueue({ store: own })
-    const outlet = new Outlet('work', desk, { buffer: 500 })
+    const outlet = new EventStreamSource('work', desk, { buffer: 500 })
     const stream = reading(new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))
     await stream.event('snapshot')
     let most = 0
@@ -165,7 +165,7 @@ describe.each(kinds)('page 004, the life of a stream, on %s', (kind) => {
     await queue.add('film', undefined, { id: 'one more' }) // and it hears what comes then
     expect((await stream.event('waiting')).data.id).toBe('one more')
     await stream.cancel()
-    expect(desk.feed.size).toBe(0)
+    expect(desk.subscription.size).toBe(0)
   })
 })
 
@@ -227,7 +227,7 @@ describe('a stream', () => {
   it('pings do not pile up for a reader that does not read', async () => {
     const clock = virtualClock()
     const own = memory({ runtime: clock.runtime })
-    const outlet = new Outlet('work', new JobOperations(connect(own), undefined, 1000), {})
+    const outlet = new EventStreamSource('work', new JobOperations(connect(own), undefined, 1000), {})
     const stream = reading(new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))
     await clock.advance('1h')
     expect(outlet.waiting).toBe(1)
@@ -269,7 +269,7 @@ describe('a stream', () => {
   it('is bounded by what its events weigh, however few they are', async () => {
     const queue = newQueue()
     const desk = new JobOperations(connect(queue.store), undefined, 1_000_000)
-    const outlet = new Outlet('work', desk, {})
+    const outlet = new EventStreamSource('work', desk, {})
     const stream = reading(new ReadableStream<Uint8Array>(outlet, { highWaterMark: 0 }))
     await stream.event('snapshot')
     newWorker(queue, () => 'x'.repeat(1_000_000))
@@ -491,14 +491,14 @@ describe('a stream', () => {
     const desk = new JobOperations(connect(queue.store), undefined, 1000)
     const streams = [reading(eventStream('work', desk, {})), reading(eventStream('work', desk, {}))]
     for (const stream of streams) await stream.event('snapshot')
-    expect(desk.feed.size).toBe(2)
+    expect(desk.subscription.size).toBe(2)
     await streams[0]!.cancel()
-    expect(desk.feed.size).toBe(1)
+    expect(desk.subscription.size).toBe(1)
     await queue.add('film', {}, { id: 'x' })
     expect((await streams[1]!.event('waiting')).data.id).toBe('x')
     desk.close()
     expect(await streams[1]!.next()).toBeUndefined()
-    expect(desk.feed.size).toBe(0)
+    expect(desk.subscription.size).toBe(0)
   })
 
   it('lets a process end once all is closed, with a stream that nobody reads', async () => {

@@ -14,7 +14,7 @@ import { FlowProducer, UnrecoverableError, Worker } from 'millrace'
 import { prometheus, telemetry } from 'millrace/telemetry'
 import type { Logger, Queue, Store, Telemetry } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
-import { openTelemetryApi, placeIn } from '../../src/features/opentelemetry.js'
+import { openTelemetryApi, parseTraceparent } from '../../src/features/opentelemetry.js'
 import { kinds, stores } from '../composition/stores.js'
 import { drivers, freshFolder } from '../sqlite/folder.js'
 import { everywhere, kinds as transacting } from '../transactions/everywhere.js'
@@ -416,7 +416,7 @@ describe('spans', () => {
     const flows = closing(new FlowProducer({ store, queues: [queue] }))
     await tracer.startActiveSpan('flow', async (flow) => {
       const { job } = await flows.add({ name: 'child', queueName: 'work', data: 1 })
-      expect(placeIn((await store.get([job.id]))[0]!.extras?.trace)?.spanId).toBe(flow.spanContext().spanId)
+      expect(parseTraceparent((await store.get([job.id]))[0]!.extras?.trace)?.spanId).toBe(flow.spanContext().spanId)
       flow.end()
     })
   })

@@ -110,7 +110,7 @@ export const jobBugs: readonly Bug[] = [
     title: 'a continuation of a scheduled run lets the next run in',
     guarantee: 'schedule',
     file: 'src/job/lifecycle.ts',
-    find: 'const dedup = keepsRunsAway(job) ? job.dedup : next.dedup',
+    find: 'const dedup = holdsOverlapKey(job) ? job.dedup : next.dedup',
     replace: 'const dedup = next.dedup',
     unit: ['test/composition/overlap.test.ts'],
   },

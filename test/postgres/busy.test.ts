@@ -15,7 +15,7 @@ import {
   put,
   remove,
   retry,
-  stumble,
+  failAndRetry,
   update,
 } from '../../src/conformance/changes.js'
 import type { JobOptions } from '../../src/conformance/changes.js'
@@ -138,7 +138,7 @@ describe('a job’s row', () => {
   const crowds: readonly (readonly [string, (held: JobRecord) => Group])[] = [
     ['completions', (held) => complete(held)],
     ['failures', fail],
-    ['retries', (held) => stumble(held, 1000)],
+    ['retries', (held) => failAndRetry(held, 1000)],
     ['notes', (held) => note(held, { progress: 5, logs: ['half'] })],
   ]
 

@@ -5,7 +5,7 @@ import { postgres } from 'millrace/postgres'
 import type { JobRecord } from '../../src/job/job.js'
 import { Driver } from '../../src/conformance/driver.js'
 import { Listener } from '../../src/conformance/listener.js'
-import { complete, handBack, insert, note, stumble } from '../../src/conformance/changes.js'
+import { complete, handBack, insert, note, failAndRetry } from '../../src/conformance/changes.js'
 import type { JobOptions } from '../../src/conformance/changes.js'
 import { closing } from '../setup.js'
 import { newSchema, sharedServer } from './shared.js'
@@ -40,7 +40,7 @@ test('jobs handed back are work again', async () => {
 
 test('jobs that are tried again are due when the first of them is', async () => {
   const jobs = await running(10)
-  const { now } = await d.commit({ groups: jobs.map((job, at) => stumble(job, 60_000 - at)) })
+  const { now } = await d.commit({ groups: jobs.map((job, at) => failAndRetry(job, 60_000 - at)) })
   await listener.heard(d)
   expect(listener.notices.flatMap(({ due }) => due)).toEqual([{ queue: QUEUE, at: now + 60_000 - 9 }])
 })
@@ -52,7 +52,7 @@ test('leases that end make room under a limit', async () => {
   await d.addMany(1, 'many', { queue: QUEUE })
   await listener.heard(d)
   listener.notices.length = 0
-  await d.commit({ groups: jobs.map((job) => stumble(job, 60_000)) })
+  await d.commit({ groups: jobs.map((job) => failAndRetry(job, 60_000)) })
   await listener.heard(d)
   expect([...listener.work]).toEqual([QUEUE])
 })

@@ -13,7 +13,7 @@ import {
   remove,
   retry,
   snooze,
-  stumble,
+  failAndRetry,
 } from '../../src/conformance/changes.js'
 import { Listener } from '../../src/conformance/listener.js'
 import type { Change } from '../../src/job/change.js'
@@ -86,7 +86,7 @@ test.each(Array.from({ length: seeds }, (_, n) => from + n))(
       if (what < 4) return complete(job, result)
       if (what < 6) return [note(job, said()), ...complete(job, result)]
       if (what === 6) return complete({ ...job, fence: job.fence + 7 }, result)
-      if (what === 7) return stumble(job, 5)
+      if (what === 7) return failAndRetry(job, 5)
       if (what === 8) return roll([snooze(job, 5), handBack(job), fail(job)])
       if (what === 9)
         return complete(job, {

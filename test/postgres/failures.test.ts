@@ -2,7 +2,7 @@
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { MillraceError, Queue } from 'millrace'
 import { postgres } from 'millrace/postgres'
-import { encoded, isServersWord, refuseTooLarge, stateOf, toStoreError } from '../../src/stores/postgres/errors.js'
+import { encoded, isServerError, refuseTooLarge, sqlStateOf, toStoreError } from '../../src/stores/postgres/errors.js'
 import { ownServer } from './shared.js'
 
 /** An error as drivers give it. */
@@ -35,7 +35,7 @@ describe('an error of the server’s', () => {
     'is not seen in %s, by which a connection was lost',
     (code) => {
       const lost = said(code, 'write failed')
-      expect([stateOf(lost), isServersWord(lost)]).toEqual([undefined, false])
+      expect([sqlStateOf(lost), isServerError(lost)]).toEqual([undefined, false])
     },
   )
 

@@ -5,7 +5,7 @@ import { draft } from '../../src/job/events.js'
 import type { EventPage } from '../../src/stores/event-pages.js'
 import { Waits } from '../../src/stores/read-loop.js'
 import { EventFeed } from '../../src/stores/postgres/events.js'
-import type { Announced, FeedSource } from '../../src/stores/postgres/events.js'
+import type { CommitNotice, FeedSource } from '../../src/stores/postgres/events.js'
 import { gate, mailbox } from '../setup.js'
 
 interface Database {
@@ -15,7 +15,7 @@ interface Database {
   free(): void
   add(): void
   /** What the next announcement answers besides. */
-  said: Pick<Announced, 'fresh' | 'first'>
+  said: Pick<CommitNotice, 'fresh' | 'first'>
   /** The commits that are under way. */
   commits: string[]
   skipped: number

@@ -7,7 +7,7 @@ import * as making from '../../src/conformance/changes.js'
 import type { JobOptions } from '../../src/conformance/changes.js'
 import type { Group } from '../../src/store/store.js'
 import { createRecord, givenOrder } from '../../src/job/apply.js'
-import { stepsOf, written } from '../../src/stores/postgres/encode.js'
+import { encodeGroups, encodeBody } from '../../src/stores/postgres/encode.js'
 
 let made = 0
 
@@ -22,7 +22,7 @@ const running = (options: JobOptions = {}): JobRecord =>
   lifecycle.claimed(standing(options), { worker: 'w', lease: 1_000, ahead: false, now: 1_000 })
 
 const steps = (...groups: readonly Group[]) =>
-  stepsOf(
+  encodeGroups(
     groups,
     () => ({ lane: 1, queue: 1 }),
     () => true,
@@ -32,7 +32,7 @@ const kinds = (...groups: readonly Group[]): string =>
     .map(({ k }) => k)
     .join('')
 const sent = (...groups: readonly Group[]): readonly unknown[] =>
-  (written({ lanes: [], s: steps(...groups) }) as { s: readonly unknown[] }).s
+  (encodeBody({ lanes: [], s: steps(...groups) }) as { s: readonly unknown[] }).s
 
 const kept = { keep: { completed: { staleAfter: 5, deleteAfter: 9 }, failed: { deleteAfter: 0 } } }
 
@@ -43,7 +43,7 @@ test('whatever holders do to their jobs is one step', () => {
     making.complete(running(kept)),
     making.fail(running()),
     making.fail(running(kept)),
-    making.stumble(running(), 50),
+    making.failAndRetry(running(), 50),
     making.snooze(running(), 50),
     making.handBack(running()),
   ]
@@ -104,10 +104,10 @@ test('what may be more than it looks is a step by itself', () => {
     making.update(job, { data: '1' }),
     lifecycle.due({ ...job, leaseUntil: 1, dueAt: 1 }, 5_000),
     [lifecycle.lock(job, true)],
-    [...making.remove(standing()), making.doom()],
-    [...making.fail(job), making.doom()],
-    [...making.handBack(job), making.doom()],
-    [...making.note(job, { progress: 1 }), making.doom()],
+    [...making.remove(standing()), making.refusedChange()],
+    [...making.fail(job), making.refusedChange()],
+    [...making.handBack(job), making.refusedChange()],
+    [...making.note(job, { progress: 1 }), making.refusedChange()],
     [inserted({ dedup: { key: 'k' }, after: ['somebody'] })],
     [making.put('plain', 1, 0)],
   ]

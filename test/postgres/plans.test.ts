@@ -13,7 +13,7 @@ import {
   put,
   remove,
   retry,
-  stumble,
+  failAndRetry,
 } from '../../src/conformance/changes.js'
 import type { Store } from '../../src/store/store.js'
 import { newDatabase } from './shared.js'
@@ -213,7 +213,7 @@ test('jobs are settled, one by one and many at once', async () => {
   const rest = running.slice(10)
   const groups = [
     fail(rest[0]!),
-    stumble(rest[1]!, 1000),
+    failAndRetry(rest[1]!, 1000),
     cancel(rest[2]!),
     remove(rest[3]!),
     note(rest[4]!, { progress: 5, logs: ['half'] }),
@@ -237,7 +237,9 @@ test('many jobs are settled, moved, removed and noted at once', async () => {
   expect(running).toHaveLength(60)
   const notes = running.map((job) => note(job, { progress: 5, logs: ['half'] }))
   expect(await misdeeds(() => d.commit({ groups: notes }))).toEqual([])
-  const settled = running.map((job, n) => (n % 3 === 0 ? stumble(job, 1000) : n % 3 === 1 ? fail(job) : complete(job)))
+  const settled = running.map((job, n) =>
+    n % 3 === 0 ? failAndRetry(job, 1000) : n % 3 === 1 ? fail(job) : complete(job),
+  )
   expect(await misdeeds(() => d.commit({ groups: settled }))).toEqual([])
   const waiting = await store.find({ queue: 'one', states: ['waiting'], limit: 40 })
   const moved = waiting.items.map((job, n) => (n < 20 ? cancel(job) : remove(job)))

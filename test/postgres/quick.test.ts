@@ -2,7 +2,16 @@
 import { Client } from 'pg'
 import { expect, onTestFinished, test } from 'vitest'
 import { ask, Driver } from '../../src/conformance/driver.js'
-import { complete, handBack, insert, promote, put, snooze, stumble, update } from '../../src/conformance/changes.js'
+import {
+  complete,
+  handBack,
+  insert,
+  promote,
+  put,
+  snooze,
+  failAndRetry,
+  update,
+} from '../../src/conformance/changes.js'
 import { Listener } from '../../src/conformance/listener.js'
 import type { JobRecord } from '../../src/job/job.js'
 import type { Ask, Group, Receipt } from '../../src/store/store.js'
@@ -110,7 +119,12 @@ test('claims of jobs that were tried before, among others', async () => {
   const { jobs, send, claim, short, advance } = await scene()
   await send({ groups: [...jobs(6, 'a', (n) => ({ data: n })), ...jobs(6, 'b')] })
   const running = await claim(8)
-  const ends = [(job: JobRecord) => stumble(job, 1_000), complete, handBack, (job: JobRecord) => snooze(job, 1_000)]
+  const ends = [
+    (job: JobRecord) => failAndRetry(job, 1_000),
+    complete,
+    handBack,
+    (job: JobRecord) => snooze(job, 1_000),
+  ]
   await send({ groups: running.map((job, n) => ends[n % 4]!(job)) })
   await advance(500)
   const delayed = (await short.store.get(running.map(({ id }) => id))).filter((job) => job!.state === 'delayed')
@@ -399,7 +413,9 @@ test('while somebody watches the short ways are taken, too, and tell what the lo
   // Of some there is more to tell: what they returned, how often they were tried, and whose chain they belong to.
   await send({ groups: some.map((job, n) => complete(job, { result: n === 1 ? undefined : `"${n}" ` })) })
   const next = insert(short.store.runtime!.id(), 'c', { chain: { id: rest[0]!.id, index: 1 } })
-  await send({ groups: [complete(rest[0]!, { continuation: next }), ...rest.slice(1).map((job) => stumble(job, 10))] })
+  await send({
+    groups: [complete(rest[0]!, { continuation: next }), ...rest.slice(1).map((job) => failAndRetry(job, 10))],
+  })
   await send({ groups: others.map((job) => complete(job)) })
   await advance(10)
   const { items } = await stores[0]!.find({ states: ['delayed'], limit: 10 })

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { virtualClock } from 'millrace/testing'
 import type { Runtime } from '../../src/store/runtime.js'
 import { busyHere } from '../../src/stores/sqlite/errors.js'
-import { whenFree } from '../../src/stores/sqlite/busy-retry.js'
+import { retryWhileBusy } from '../../src/stores/sqlite/busy-retry.js'
 import { refusal } from './folder.js'
 
 const path = '/data/jobs.db'
@@ -26,7 +26,7 @@ describe('work on a file that may be locked', () => {
   test('is done at once where it is free', async () => {
     const { runtime } = virtualClock()
     let done = false
-    const answer = whenFree(runtime, path, () => (done = true), 1000)
+    const answer = retryWhileBusy(runtime, path, () => (done = true), 1000)
     expect(done).toBe(true)
     expect(await answer).toBe(true)
   })
@@ -35,7 +35,7 @@ describe('work on a file that may be locked', () => {
     const clock = virtualClock()
     let held = true
     let tries = 0
-    const answer = whenFree(
+    const answer = retryWhileBusy(
       clock.runtime,
       path,
       () => {
@@ -53,7 +53,7 @@ describe('work on a file that may be locked', () => {
   test('waits up to 2 ms at first, and longer, up to 25 ms, when that has lasted', async () => {
     const clock = virtualClock()
     const { runtime, waits } = noting(clock.runtime)
-    await refusal(clock.until(whenFree(runtime, path, busy, 30_000)))
+    await refusal(clock.until(retryWhileBusy(runtime, path, busy, 30_000)))
     const early = waits.filter(({ at }) => at < 80).map(({ wait }) => wait)
     const late = waits.filter(({ at }) => at > 2000).map(({ wait }) => wait)
     expect(new Set(early)).toEqual(new Set([0, 1, 2]))
@@ -65,7 +65,7 @@ describe('work on a file that may be locked', () => {
   test('gives up when patience is over, not before, and says that nothing was written', async () => {
     const clock = virtualClock()
     const start = clock.runtime.elapsed()
-    const error = await refusal(clock.until(whenFree(clock.runtime, path, busy, 3000)))
+    const error = await refusal(clock.until(retryWhileBusy(clock.runtime, path, busy, 3000)))
     expect(clock.runtime.elapsed() - start).toBe(3000)
     expect(error).toMatchObject({ code: 'DATABASE_LOCKED', details: { path, waited: 3000 } })
     expect(error.message).toMatch(/^Another program has held the database file \/data\/jobs\.db locked for 3000 ms/)
@@ -77,7 +77,7 @@ describe('work on a file that may be locked', () => {
     const { runtime } = virtualClock()
     let tries = 0
     const error = await refusal(
-      whenFree(
+      retryWhileBusy(
         runtime,
         path,
         () => {
@@ -99,7 +99,10 @@ describe('work on a file that may be locked', () => {
       tries++
       throw cause
     }
-    expect(await refusal(whenFree(runtime, path, work, 60_000))).toMatchObject({ code: 'DATABASE_CORRUPT', cause })
+    expect(await refusal(retryWhileBusy(runtime, path, work, 60_000))).toMatchObject({
+      code: 'DATABASE_CORRUPT',
+      cause,
+    })
     expect(tries).toBe(1)
   })
 })

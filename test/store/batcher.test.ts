@@ -44,7 +44,7 @@ beforeEach(() => {
 describe('a batch', () => {
   it('gathers everything that is asked for in the same turn, in order', async () => {
     const committed = listen(lane.commit(group('a')))
-    const asked = listen(lane.ask(ask(2)))
+    const asked = listen(lane.claim(ask(2)))
     const renewed = listen(lane.renew(renewals('x')))
     lane.submit(group('b', 'c'), { landed: () => {}, failed: () => {} })
     expect(store.sent).toEqual([])
@@ -112,7 +112,7 @@ describe('a batch', () => {
     lane = open({ size: 1 })
     void lane.commit(group('a'))
     void lane.commit(group('b'))
-    void lane.ask(ask(1))
+    void lane.claim(ask(1))
     void lane.renew(renewals('x', 'y'))
     await runtime.proceed()
     expect(store.last.batch).toMatchObject({ groups: [group('a')], asks: [ask(1)], renewals: renewals('x', 'y') })
@@ -181,7 +181,7 @@ describe('a group that is made late', () => {
   it('may ask for more while it is made, without a second batch in flight', async () => {
     void lane.commit(() => {
       void lane.commit(group('b'))
-      void lane.ask(ask(1))
+      void lane.claim(ask(1))
       return group('a')
     })
     await runtime.proceed()
@@ -249,8 +249,8 @@ describe('an answer', () => {
   })
 
   it('reaches each ask with its own jobs', async () => {
-    const first = listen(lane.ask(ask(1)))
-    const second = listen(lane.ask(ask(2)))
+    const first = listen(lane.claim(ask(1)))
+    const second = listen(lane.claim(ask(2)))
     await runtime.proceed()
     const [a, b, c] = ['a', 'b', 'c'].map((id) => record({ id, state: 'active' }))
     store.last.land({ asks: [[a!], [b!, c!]] })
@@ -353,7 +353,7 @@ describe('a commit without an answer', () => {
 
   it('rejects all its own callers and nobody else, and the next batch goes on with a higher number', async () => {
     lane = open({ replays: 0 })
-    const own = [listen(lane.commit(group('a'))), listen(lane.ask(ask(1))), listen(lane.renew(renewals('x')))]
+    const own = [listen(lane.commit(group('a'))), listen(lane.claim(ask(1))), listen(lane.renew(renewals('x')))]
     await runtime.proceed()
     const [next] = await send('b')
     store.last.fail(lost)
@@ -643,7 +643,7 @@ describe('a batch that is too large for the store', () => {
 
   it('takes renewals and asks along behind the last group, or by themselves', async () => {
     const group1 = listen(lane.commit(group('a')))
-    const asked = listen(lane.ask(ask(2)))
+    const asked = listen(lane.claim(ask(2)))
     const renewed = listen(lane.renew(renewals('x')))
     await runtime.proceed()
     await run(1, ['a'])
@@ -696,7 +696,7 @@ describe('an ask without an answer', () => {
   async function lose(unanswered: Unanswered, ...ids: readonly string[]) {
     lane = open({ replays: 1 })
     const heard = ids.map((id) => listen(lane.commit(group(id))))
-    const asked = listen(lane.ask(ask(1), unanswered))
+    const asked = listen(lane.claim(ask(1), unanswered))
     await runtime.proceed()
     for (let tries = 0; tries < 2; tries++) {
       store.last.fail(new Error('line lost'))
@@ -772,7 +772,7 @@ describe('an ask without an answer', () => {
 
   it('is rejected at once where nobody said what to do then', async () => {
     lane = open({ replays: 0 })
-    const asked = listen(lane.ask(ask(1)))
+    const asked = listen(lane.claim(ask(1)))
     await runtime.proceed()
     store.last.fail(new Error('line lost'))
     await runtime.proceed()

@@ -6,7 +6,7 @@ import { WORKERS } from '../../src/store/settings.js'
 import { Driver } from '../../src/conformance/driver.js'
 import { put } from '../../src/conformance/changes.js'
 import { readCells } from '../../src/store/read-pages.js'
-import { stepwise } from '../../src/store/maybe-sync.js'
+import { runSteps } from '../../src/store/maybe-sync.js'
 import { hearing } from '../faults/hearing.js'
 import { closing, event, newQueue, newWorker } from '../setup.js'
 
@@ -42,5 +42,5 @@ test('a store that gives the same page again is not asked for ever', async () =>
     details: async () => ({ jobs: [], cells: [(await d.cell('a'))!], moreCells: 'a' }),
   }
   await d.land(put('a', 1, 0))
-  await expect(stepwise(readCells(store, ''))).rejects.toThrow(/again/)
+  await expect(runSteps(readCells(store, ''))).rejects.toThrow(/again/)
 })

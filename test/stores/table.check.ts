@@ -4,9 +4,9 @@ import { expect } from 'vitest'
 import { isFinished, jobStates } from '../../src/job/job.js'
 import type { JobRecord, JobState } from '../../src/job/job.js'
 import { dueAt } from '../../src/job/lifecycle.js'
-import { chainEnd, listed, queued } from '../../src/stores/memory/row.js'
+import { chainEnd, listed, createQueue } from '../../src/stores/memory/row.js'
 import { isBacklog } from '../../src/job/limits.js'
-import type { Lane, Named, Queued, Row } from '../../src/stores/memory/row.js'
+import type { Lane, NameRow, QueueRow, Row } from '../../src/stores/memory/row.js'
 import type { Orphan } from '../../src/stores/memory/orphans.js'
 import type { Table } from '../../src/stores/memory/table.js'
 
@@ -43,7 +43,7 @@ function checkRow(table: Table, row: Row): void {
   if (job.state === 'waiting') expect(job.runAt).toBeUndefined()
 }
 
-function checkQueue(table: Table, queue: Queued, all: readonly Row[]): void {
+function checkQueue(table: Table, queue: QueueRow, all: readonly Row[]): void {
   const rows = all.filter((row) => row.job.queue === queue.name)
   const jobs = rows.filter((row) => row.job.kind === 'job')
   for (const state of jobStates) {
@@ -70,7 +70,7 @@ function checkQueue(table: Table, queue: Queued, all: readonly Row[]): void {
   checkGroups(queue, rows, orphans)
 }
 
-function checkName(name: Named, all: readonly Row[], orphans: number): void {
+function checkName(name: NameRow, all: readonly Row[], orphans: number): void {
   const rows = all.filter((row) => row.lane.name === name)
   const jobs = rows.filter((row) => row.job.kind === 'job')
   const inState = (state: JobState): Row[] => jobs.filter((row) => row.job.state === state)
@@ -85,7 +85,7 @@ function checkName(name: Named, all: readonly Row[], orphans: number): void {
   }
 }
 
-function checkGroups(queue: Queued, rows: readonly Row[], orphans: readonly Orphan[]): void {
+function checkGroups(queue: QueueRow, rows: readonly Row[], orphans: readonly Orphan[]): void {
   const whose = (row: Row): string | undefined => row.job.group
   const named = [...rows.map(whose), ...orphans.map((orphan) => orphan.group?.name)]
   expect(new Set(queue.groups.keys())).toEqual(new Set(named.filter((name) => name !== undefined)))
@@ -173,11 +173,11 @@ export function dump(table: Table): unknown {
     cells: sorted(table.cells.values(), (cell) => cell.key),
     queues: sorted(table.queues.values(), (queue) => queue.name)
       .map(settingsOf)
-      .filter((queue) => !isDeepStrictEqual({ ...queue, name: '' }, settingsOf(queued('')))), // as good as none
+      .filter((queue) => !isDeepStrictEqual({ ...queue, name: '' }, settingsOf(createQueue('')))), // as good as none
   }
 }
 
-function settingsOf(queue: Queued): Record<string, unknown> {
+function settingsOf(queue: QueueRow): Record<string, unknown> {
   return {
     name: queue.name,
     lifetime: { ...queue.lifetime },

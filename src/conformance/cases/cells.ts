@@ -4,7 +4,7 @@ import { first, second } from '../driver.js'
 import { area } from '../harness.js'
 import { put } from '../changes.js'
 import { readCells } from '../../store/read-pages.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { Cell, Details } from '../../store/store.js'
 
 /** Bytes of a large value in these cases. */
@@ -108,7 +108,7 @@ export const cells = area('cells', {
         after = next.moreCells
       }
       same(seen.toSorted(), keys.toSorted(), 'nothing is lost or repeated in reading on')
-      same(sorted(await stepwise(readCells(h.store, 'w:', { bytes }))), keys.toSorted(), 'all of it can be read')
+      same(sorted(await runSteps(readCells(h.store, 'w:', { bytes }))), keys.toSorted(), 'all of it can be read')
     }
     const named = await h.store.details({ cells: ['other', 'w:z'], cellsUnder: 'w:', bytes: 1 })
     for (const key of ['other', 'w:z']) must(sorted(named.cells).includes(key), 'a cell asked for by its key is there')

@@ -3,7 +3,7 @@ import { has, must, present, same } from '../check.js'
 import { ask, first, ids, LEASE } from '../driver.js'
 import { area } from '../harness.js'
 import type { JobRecord } from '../../job/job.js'
-import { handBack, promote, snooze, stumble } from '../changes.js'
+import { handBack, promote, snooze, failAndRetry } from '../changes.js'
 
 /** Cases of claims: a worker receives only jobs that it handles, with the lease that it asks for. */
 export const claims = area('asks', {
@@ -100,7 +100,7 @@ export const claims = area('asks', {
   'a job keeps its version through retries, snoozes and hand-backs, and is given by it each time': async (h) => {
     const d = first(h)
     await d.add('work', { version: 2 })
-    for (const again of [(job: JobRecord) => stumble(job, 0), (job: JobRecord) => snooze(job, 0), handBack]) {
+    for (const again of [(job: JobRecord) => failAndRetry(job, 0), (job: JobRecord) => snooze(job, 0), handBack]) {
       same(await d.claim(10, { handles: [{ name: 'work', versions: [1], lease: LEASE }] }), [], 'it is left by others')
       const [given] = await d.claim(10, { handles: [{ name: 'work', versions: [2], lease: LEASE }] })
       const job = present(given, 'it is given to those who know its version')
@@ -211,7 +211,7 @@ export const claims = area('asks', {
     for (let round = 0; round < 53; round++) {
       const held = await d.claimOne()
       fences.push(held.fence)
-      await d.land(stumble(held, 0))
+      await d.land(failAndRetry(held, 0))
       await d.upkeep()
     }
     const job = await d.job('first-1')

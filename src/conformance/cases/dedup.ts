@@ -4,7 +4,7 @@ import { has, must, present, same } from '../check.js'
 import { first, second } from '../driver.js'
 import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
-import { cancel, complete, doom, fail, insert, remove, retry, stumble } from '../changes.js'
+import { cancel, complete, refusedChange, fail, insert, remove, retry, failAndRetry } from '../changes.js'
 
 const key = { key: 'report:42' }
 
@@ -45,7 +45,7 @@ export const dedup = area('dedup', {
         insert('x', 'work', { dedup: { key: taken } }),
       )
     }
-    await d.land(stumble(running, 60_000))
+    await d.land(failAndRetry(running, 60_000))
     await d.refuse(
       'duplicate',
       'a job that will be retried holds its key',
@@ -125,7 +125,12 @@ export const dedup = area('dedup', {
     const d = first(h)
     const held = await d.running('work', { dedup: key })
     await d.land(fail(held))
-    await d.refuse('missing', 'a group with one impossible change is refused', retry(await d.job(held)), doom())
+    await d.refuse(
+      'missing',
+      'a group with one impossible change is refused',
+      retry(await d.job(held)),
+      refusedChange(),
+    )
     await d.add('work', { dedup: key })
   },
 
@@ -133,7 +138,7 @@ export const dedup = area('dedup', {
     const d = first(h)
     const held = await d.running('work', { dedup: key })
     for (const changes of [complete(held), remove(held)]) {
-      await d.refuse('missing', 'a group with one impossible change is refused', changes, doom())
+      await d.refuse('missing', 'a group with one impossible change is refused', changes, refusedChange())
       await d.refuse('duplicate', 'what was refused frees no key', insert('x', 'work', { dedup: key }))
     }
   },

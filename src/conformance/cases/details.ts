@@ -2,11 +2,11 @@
 import { must, same } from '../check.js'
 import { LEASE, first, openEdge } from '../driver.js'
 import { area } from '../harness.js'
-import { cancel, complete, insert, note, remove, stumble } from '../changes.js'
+import { cancel, complete, insert, note, remove, failAndRetry } from '../changes.js'
 import type { Change } from '../../job/change.js'
 import { LOGS_KEPT } from '../../job/job.js'
 import { readDetails } from '../../store/read-pages.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { DetailsQuery, JobDetails } from '../../store/store.js'
 
 /** Bytes of a large entry in these cases. */
@@ -114,9 +114,9 @@ export const details = area('details', {
       const [cut, ...rest] = (await h.store.details({ jobs, bytes })).jobs
       must(rest.length === 0, 'jobs behind the one that reaches the bytes are left out')
       must((cut?.steps.length ?? 0) >= 1 && (cut?.logs.length ?? 9) < 6, 'lists are cut, and have one entry at least')
-      same(await stepwise(readDetails(h.store, { jobs, bytes })), whole, 'nothing is lost or repeated in reading on')
+      same(await runSteps(readDetails(h.store, { jobs, bytes })), whole, 'nothing is lost or repeated in reading on')
     }
-    const some = await stepwise(readDetails(h.store, { jobs, bytes: 1, logs: { after: 1, limit: 3 } }))
+    const some = await runSteps(readDetails(h.store, { jobs, bytes: 1, logs: { after: 1, limit: 3 } }))
     same(
       some[0]?.logs.map(({ index }) => index),
       [2, 3, 4],
@@ -187,7 +187,7 @@ export const details = area('details', {
     const held = await d.running('work')
     const one = await d.commit({ groups: [note(held, { logs: ['one', 'two'] }), note(held, { logs: ['three'] })] })
     await h.advance(1_000)
-    await d.land(stumble(held, 0))
+    await d.land(failAndRetry(held, 0))
     await d.upkeep()
     const again = await d.claimOne()
     const two = await d.commit({ groups: [note(again, { logs: ['four', ''] })] })
@@ -227,7 +227,7 @@ export const details = area('details', {
     same((await d.details(held)).logs.length, LOGS_KEPT, 'as many as are kept are kept')
     const refused = await d.send([
       ...note(held, { logs: ['never'] }),
-      { ...stumble(held, 0)[0]!, id: 'nobody' } as Change,
+      { ...failAndRetry(held, 0)[0]!, id: 'nobody' } as Change,
     ])
     same(refused.ok, false, 'a group is refused')
     const whole = (await d.details(held)).logs
@@ -267,7 +267,7 @@ export const details = area('details', {
     const d = first(h)
     const held = await d.running('work', { data: { keep: true } })
     await d.land(note(held, { progress: 10 }))
-    await d.land(stumble(held, 1_000))
+    await d.land(failAndRetry(held, 1_000))
     const delayed = await d.job(held)
     same([delayed.data, delayed.progress], ['{"keep":true}', '10'], 'a move keeps what it does not name')
     const move = {

@@ -1,12 +1,12 @@
 // conformance/cases/due.ts: cases on `due`: delays, dates, expired leases and retention.
 import type { JobRecord } from '../../job/job.js'
-import { perhapsDue, settle } from '../../job/lifecycle.js'
+import { waitingIfDue, settle } from '../../job/lifecycle.js'
 import { has, must, present, same } from '../check.js'
 import { first, ids, LEASE } from '../driver.js'
 import { area } from '../harness.js'
 import { withListener, typesOf } from '../listener.js'
 import { headerOf } from '../../job/record.js'
-import { BOOM, cancel, complete, fail, insert, note, snooze, stumble, update } from '../changes.js'
+import { BOOM, cancel, complete, fail, insert, note, snooze, failAndRetry, update } from '../changes.js'
 import type { JobOptions } from '../changes.js'
 
 const MILL = { queues: ['mill'], except: [], limit: 100 }
@@ -46,7 +46,7 @@ export const due = area('due', {
     const job = await d.add('work', { run: { in: 1_000 }, data })
     const held = await d.running('work', { attempts: 3, data })
     await d.land(note(held, { progress: data, memo: JSON.stringify(data), logs: ['line'] }))
-    await d.land(stumble(held, 1_000))
+    await d.land(failAndRetry(held, 1_000))
     const ended = await d.running('work', { data, keep: { completed: { deleteAfter: 1_000 } } })
     await d.land(complete(ended, { result: data }))
     await h.advance(1_000)
@@ -67,7 +67,7 @@ export const due = area('due', {
     const { now } = await d.commit({})
     const add = async (at: number, options: JobOptions = {}): Promise<JobRecord> => {
       const id = d.id()
-      await d.land([perhapsDue(insert(id, 'work', { ...options, run: { at } }))])
+      await d.land([waitingIfDue(insert(id, 'work', { ...options, run: { at } }))])
       return d.job(id)
     }
     const notDelayed = { state: 'waiting', runAt: undefined, dueAt: undefined } as const
@@ -118,7 +118,7 @@ export const due = area('due', {
     await withListener(h.store, { events: true }, async (listener) => {
       const held = [await d.running('work', { id: 'retried' }), await d.running('work', { id: 'snoozed' })]
       await d.add('work', { id: 'other' })
-      await d.land(stumble(held[0]!, 0))
+      await d.land(failAndRetry(held[0]!, 0))
       await d.land(snooze(held[1]!, 0))
       const waiting = { state: 'waiting', runAt: undefined, dueAt: undefined, worker: undefined } as const
       has(await d.job('retried'), { ...waiting, attempt: 1, error: BOOM }, 'a retry waits')

@@ -3,7 +3,20 @@ import { must, present, same } from '../check.js'
 import { first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { Listener, withListener, onceEach, typesOf } from '../listener.js'
-import { BOOM, cancel, complete, doom, fail, insert, note, promote, put, remove, snooze, stumble } from '../changes.js'
+import {
+  BOOM,
+  cancel,
+  complete,
+  refusedChange,
+  fail,
+  insert,
+  note,
+  promote,
+  put,
+  remove,
+  snooze,
+  failAndRetry,
+} from '../changes.js'
 
 const EVENTS = { events: true }
 
@@ -15,7 +28,7 @@ export const events = area('events', {
       const job = await d.add('work', { run: { in: 1_000 } })
       await d.land(promote(job))
       await d.land(note(await d.claimOne(), { progress: 50 }))
-      await d.land(stumble(await d.job(job), 1_000))
+      await d.land(failAndRetry(await d.job(job), 1_000))
       await h.advance(1_000)
       await d.upkeep()
       await d.claimOne()
@@ -40,7 +53,7 @@ export const events = area('events', {
       })
       const held = present(claim.asks[0]?.[0], 'a job')
       await d.land(note(held, { progress: { half: true } }))
-      await d.land(stumble(held, 7_000))
+      await d.land(failAndRetry(held, 7_000))
       const retrying = await d.job(good)
       await d.land(promote(retrying))
       const done = await d.commit({ groups: [complete(await d.claimOne(), { result: [1] })] })
@@ -117,7 +130,7 @@ export const events = area('events', {
   'a refused group tells nothing, and its neighbours are told': async (h) => {
     const d = first(h)
     await withListener(h.store, EVENTS, async (listener) => {
-      await d.commit({ groups: [[insert('a', 'work')], [insert('b', 'work'), doom()], [insert('c', 'work')]] })
+      await d.commit({ groups: [[insert('a', 'work')], [insert('b', 'work'), refusedChange()], [insert('c', 'work')]] })
       const events = await listener.heard(d)
       same(
         events.map(({ id }) => id),
@@ -259,7 +272,7 @@ export const events = area('events', {
       await d.land(cancel(running, 'while it ran'))
       await d.land(cancel(waiting, 'before it ran'))
       const failed = await d.running('other')
-      await d.land(stumble(failed, 1_000))
+      await d.land(failAndRetry(failed, 1_000))
       await d.land(cancel(await d.job(failed)))
       const events = await listener.heard(d)
       const reasons = events.filter(({ type }) => type === 'cancelled').map(({ error }) => error?.message)

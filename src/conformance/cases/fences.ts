@@ -20,7 +20,7 @@ import {
   remove,
   retry,
   snooze,
-  stumble,
+  failAndRetry,
   update,
 } from '../changes.js'
 
@@ -28,7 +28,7 @@ import {
 const paths: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
   'completed by': (job) => complete(job, { result: 'late' }),
   'failed by': (job) => fail(job),
-  'retried by': (job) => stumble(job, 1_000),
+  'retried by': (job) => failAndRetry(job, 1_000),
   'snoozed by': (job) => snooze(job, 1_000),
   'handed back by': (job) => handBack(job),
   'given progress by': (job) => note(job, { progress: 99 }),
@@ -216,7 +216,7 @@ export const fences = area('fences', {
   'an id that is used again goes on above the fences it had': async (h) => {
     const d = first(h)
     const held = await d.running('work', { id: 'again' })
-    await d.land(stumble(held, 0))
+    await d.land(failAndRetry(held, 0))
     await d.upkeep()
     const old = await d.claimOne()
     await d.land(remove(old))

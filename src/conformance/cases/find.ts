@@ -4,7 +4,7 @@ import { must, same } from '../check.js'
 import { first, ids } from '../driver.js'
 import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
-import { complete, fail, insert, note, remove, stumble } from '../changes.js'
+import { complete, fail, insert, note, remove, failAndRetry } from '../changes.js'
 import type { Query, Store } from '../../store/store.js'
 
 async function found(store: Store, query: Query): Promise<readonly string[]> {
@@ -72,7 +72,7 @@ export const find = area('find', {
     await d.land(note(await d.running('work', { id: 'memo' }), { memo: JSON.stringify(large) }))
     await d.land(note(await d.running('work', { id: 'progress' }), { progress: large }))
     const error = { name: 'Error', message: 'x'.repeat(LARGE) }
-    await d.land(stumble(await d.running('work', { id: 'errors', attempts: 2 }), 1_000, error))
+    await d.land(failAndRetry(await d.running('work', { id: 'errors', attempts: 2 }), 1_000, error))
     await d.add('work', { id: 'last' })
     for (const id of ['result', 'memo', 'progress', 'errors']) {
       const page = await h.store.find({ bytes: LARGE })

@@ -4,7 +4,7 @@ import { has, present, same } from '../check.js'
 import { ask, first, ids, LEASE, renewal, second } from '../driver.js'
 import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
-import { cancel, complete, handBack, insert, promote, remove, retry, stumble, update } from '../changes.js'
+import { cancel, complete, handBack, insert, promote, remove, retry, failAndRetry, update } from '../changes.js'
 
 /** Adds `count` jobs of a group in one batch. */
 function addFor(d: Driver, group: string, count: number, more: object = {}): Promise<readonly JobRecord[]> {
@@ -166,7 +166,7 @@ export const groups = area('groups', {
     await d.land(handBack(held))
     same(ids(await d.claim(1)), [held.id], 'who was handed back goes first')
     const [stumbled] = await d.claim(1)
-    await d.land(stumble(present(stumbled, 'there is another'), 1_000))
+    await d.land(failAndRetry(present(stumbled, 'there is another'), 1_000))
     await h.advance(1_000)
     await d.upkeep()
     const rest = ids(await d.claim(9))

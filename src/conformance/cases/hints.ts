@@ -7,7 +7,7 @@ import { first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { Listener, withListener } from '../listener.js'
 import { cellKey } from '../../store/settings.js'
-import { cancel, complete, doom, fail, put, remove, stumble, update } from '../changes.js'
+import { cancel, complete, refusedChange, fail, put, remove, failAndRetry, update } from '../changes.js'
 import type { Revoked } from '../../store/store.js'
 
 function withoutLease(change: Move): Move {
@@ -100,7 +100,7 @@ export const hints = area('hints', {
       const delayed = await d.add('work', { run: { in: 60_000 } })
       await listener.until(() => announced('mill', delayed.runAt), 'a new delay is announced')
       const held = await d.running('work', { queue: 'other' })
-      await d.land(stumble(held, 5_000))
+      await d.land(failAndRetry(held, 5_000))
       const retrying = await d.job(held)
       await listener.until(() => announced('other', retrying.runAt), 'a backoff is announced')
       await d.land(update(delayed, { run: { in: 1_000 } }))
@@ -190,7 +190,7 @@ export const hints = area('hints', {
     await withListener(h.store, { events: true }, async (listener) => {
       await d.land(complete(await d.running('a')))
       await d.land(fail(await d.running('b')))
-      await d.land(stumble(await d.running('c'), 1_000))
+      await d.land(failAndRetry(await d.running('c'), 1_000))
       await d.land(cancel(await d.add('d')))
       await listener.heard(d)
       same(listener.revoked, [], 'a lease that its holder gave up was not taken away')
@@ -201,8 +201,8 @@ export const hints = area('hints', {
     const d = first(h)
     await withListener(h.store, { events: true }, async (listener) => {
       const held = await d.running('work')
-      await d.refuse('missing', 'a group with one impossible change is refused', cancel(held), doom())
-      await d.refuse('missing', 'a group with one impossible change is refused', remove(held), doom())
+      await d.refuse('missing', 'a group with one impossible change is refused', cancel(held), refusedChange())
+      await d.refuse('missing', 'a group with one impossible change is refused', remove(held), refusedChange())
       await listener.heard(d)
       same(listener.revoked, [], 'a handler is not told to stop for what did not happen')
     })

@@ -2,7 +2,7 @@
 import type { Change } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
-import { BOOM, handBack, insert, note, stumble } from '../changes.js'
+import { BOOM, handBack, insert, note, failAndRetry } from '../changes.js'
 import type { JobOptions } from '../changes.js'
 import { must, present, same } from '../check.js'
 import { ask, first, ids } from '../driver.js'
@@ -19,7 +19,7 @@ const LARGE = 'x'.repeat(900_000)
 const fillings: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> = {
   memo: (job) => [...note(job, { memo: `"${LARGE}"` }), ...handBack(job)],
   progress: (job) => [...note(job, { progress: LARGE }), ...handBack(job)],
-  errors: (job) => stumble(job, 0, { ...BOOM, message: LARGE }),
+  errors: (job) => failAndRetry(job, 0, { ...BOOM, message: LARGE }),
 }
 
 /** Which lanes the large jobs are in, and what stands beside the claim in its batch: stores may answer each another way. */

@@ -4,7 +4,7 @@ import { present, same } from '../check.js'
 import { ask, first, ids, LEASE, renewal, second } from '../driver.js'
 import { area } from '../harness.js'
 import { cellKey } from '../../store/settings.js'
-import { cancel, complete, doom, fail, handBack, remove, retry, snooze, stumble } from '../changes.js'
+import { cancel, complete, refusedChange, fail, handBack, remove, retry, snooze, failAndRetry } from '../changes.js'
 
 /** Every way in which a lease holder settles its job. */
 const settlements = {
@@ -12,7 +12,7 @@ const settlements = {
   fail,
   handBack,
   snooze: (job: JobRecord) => snooze(job, 60_000),
-  stumble: (job: JobRecord) => stumble(job, 60_000),
+  stumble: (job: JobRecord) => failAndRetry(job, 60_000),
 }
 
 /** Cases of limits: claims skip what is at its limit. */
@@ -198,7 +198,7 @@ export const limits = area('limits', {
     await d.limit({ concurrency: 1, names: { work: { concurrency: 1 } } })
     const held = await d.claimOne()
     for (const changes of [remove(held), cancel(held), complete(held), snooze(held, 1_000)]) {
-      await d.refuse('missing', 'a group with one impossible change is refused', changes, doom())
+      await d.refuse('missing', 'a group with one impossible change is refused', changes, refusedChange())
       same(await d.claim(5), [], 'what was refused frees nothing')
     }
     await d.land(complete(held))

@@ -3,7 +3,7 @@ import { present, same } from '../check.js'
 import { first, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { withListener, typesOf } from '../listener.js'
-import { cancel, complete, doom, handBack, insert, note, remove, stumble } from '../changes.js'
+import { cancel, complete, refusedChange, handBack, insert, note, remove, failAndRetry } from '../changes.js'
 import type { Change, Note } from '../../job/change.js'
 import type { Extras, JobRecord } from '../../job/job.js'
 
@@ -26,7 +26,7 @@ export const notes = area('notes', {
     same([plain.extras, added.extras, added.memo], [undefined, extras, undefined], 'extras are stored')
     const [one, two] = [await d.claimOne(), await d.claimOne()]
     same([one.extras, two.extras], [undefined, extras], 'and are told to whoever claims')
-    await d.land(stumble(two, 0))
+    await d.land(failAndRetry(two, 0))
     same((await d.job(two)).extras, extras, 'and stay')
   },
 
@@ -38,7 +38,7 @@ export const notes = area('notes', {
     same(noted, { ...held, memo: '{"a":1}' }, 'a note writes the memo, and nothing else')
     await d.land(note(held, { progress: 5 }))
     same((await d.job(held)).memo, '{"a":1}', 'a note that has none leaves it')
-    await d.land(stumble(held, 0))
+    await d.land(failAndRetry(held, 0))
     await d.upkeep()
     const again = await d.claimOne()
     same(again.memo, '{"a":1}', 'it goes with the job from attempt to attempt')
@@ -87,7 +87,7 @@ export const notes = area('notes', {
     ]
     same((await d.details(held)).steps, expected, 'one of the same name takes the place of the one before')
     same(await d.job(held), held, 'and the job stays as it is')
-    await d.land(stumble(held, 0))
+    await d.land(failAndRetry(held, 0))
     same(
       (await (await second(h)).details(held)).steps,
       expected,
@@ -110,7 +110,7 @@ export const notes = area('notes', {
           { name: 'two', result: '3' },
         ],
       }),
-      doom(),
+      refusedChange(),
     ])
     same(refused.ok, false, 'the group is refused')
     same((await d.details(held)).steps, [{ name: 'one', result: '1' }], 'and its steps with it')
@@ -118,7 +118,7 @@ export const notes = area('notes', {
     const dropped = await d.send([
       ...cancel(held),
       ...remove({ ...held, fence: held.fence + 1, state: 'cancelled' }),
-      doom(),
+      refusedChange(),
     ])
     same(dropped.ok, false, 'a refused removal')
     same((await d.details(held)).steps, [{ name: 'one', result: '1' }], 'leaves them where they were')
@@ -228,7 +228,7 @@ export const notes = area('notes', {
           ...(n % 4 === 1 && { progress: `${n}`, about: '{"phase":"p"}' }),
         })
       const settle = (job: JobRecord, n: number): readonly Change[] =>
-        n < 9 ? complete(job, n % 3 === 0 ? {} : { result: n }) : stumble(job, 60_000)
+        n < 9 ? complete(job, n % 3 === 0 ? {} : { result: n }) : failAndRetry(job, 60_000)
       const receipt = await d.commit({ groups: held.map((job, n) => [noteOf(job, n), ...settle(job, n)]) })
       same(
         receipt.groups.map(({ ok }) => ok),

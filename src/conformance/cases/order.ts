@@ -3,7 +3,7 @@ import type { JobRecord } from '../../job/job.js'
 import { has, must, present, same } from '../check.js'
 import { ask, first, ids, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
-import { handBack, insert, promote, retry, fail, stumble, update } from '../changes.js'
+import { handBack, insert, promote, retry, fail, failAndRetry, update } from '../changes.js'
 
 /** Cases of claim order: by priority, then by `ord`. */
 export const order = area('order', {
@@ -108,7 +108,7 @@ export const order = area('order', {
     const d = first(h)
     await d.addMany(3, 'work')
     const [one, two] = await d.claim(2)
-    await d.land(stumble(present(one, 'two jobs are claimed'), 1_000))
+    await d.land(failAndRetry(present(one, 'two jobs are claimed'), 1_000))
     await d.land(fail(present(two, 'two jobs are claimed')))
     await d.land(retry(await d.job('first-2')))
     await h.advance(1_000)

@@ -4,7 +4,7 @@ import { ask, first, ids, renewal, second } from '../driver.js'
 import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
 import { withListener } from '../listener.js'
-import { cancel, complete, doom, fail, insert, note, put, remove, update } from '../changes.js'
+import { cancel, complete, refusedChange, fail, insert, note, put, remove, update } from '../changes.js'
 
 /** Everything that can be read from a store. */
 async function everything(d: Driver): Promise<unknown> {
@@ -181,7 +181,7 @@ export const refusals = area('refusals', {
         cancel(idle),
         put('setting', 'new', 1, [{ type: 'paused', queue: 'mill' }]),
         put('another', 1, 0),
-        doom(),
+        refusedChange(),
       )
       same(await everything(d), before, 'a refused group leaves no trace')
       same(await listener.heard(d), [], 'a refused group tells nothing')
@@ -198,9 +198,9 @@ export const refusals = area('refusals', {
     const { groups, asks } = await d.commit({
       groups: [
         [insert('a', 'work')],
-        [insert('b', 'work'), doom()],
+        [insert('b', 'work'), refusedChange()],
         complete(held),
-        [doom('x')],
+        [refusedChange('x')],
         [insert('c', 'work')],
       ],
       asks: [ask(10)],

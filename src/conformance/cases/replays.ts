@@ -4,7 +4,7 @@ import { refuses, same } from '../check.js'
 import { ask, Driver, first, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
 import { withListener } from '../listener.js'
-import { complete, doom, insert, note, put, remove } from '../changes.js'
+import { complete, refusedChange, insert, note, put, remove } from '../changes.js'
 
 /** How often two copies of a batch are sent at once: enough that a store that does not serialize them fails. */
 const ROUNDS = 16
@@ -16,7 +16,7 @@ export const replays = area('replays', {
     await d.addMany(3, 'work')
     const held = await d.claimOne()
     const receipt = await d.commit({
-      groups: [complete(held, { result: 1 }), [insert('new', 'work')], [doom()]],
+      groups: [complete(held, { result: 1 }), [insert('new', 'work')], [refusedChange()]],
       renewals: [{ id: held.id, fence: held.fence, lease: LEASE, started: true }],
       asks: [ask(2), ask(5)],
     })
@@ -125,7 +125,7 @@ export const replays = area('replays', {
     await d.addMany(3, 'work')
     const held = await d.claimOne()
     const receipt = await d.commit({
-      groups: [complete(held), [insert('new', 'work')], [doom()]],
+      groups: [complete(held), [insert('new', 'work')], [refusedChange()]],
       renewals: [{ id: held.id, fence: held.fence, lease: LEASE, started: true }],
       asks: [ask(1)],
     })

@@ -2,7 +2,18 @@
 import { same } from '../check.js'
 import { first, LEASE, second } from '../driver.js'
 import { area } from '../harness.js'
-import { cancel, complete, doom, fail, handBack, insert, remove, retry, snooze, stumble } from '../changes.js'
+import {
+  cancel,
+  complete,
+  refusedChange,
+  fail,
+  handBack,
+  insert,
+  remove,
+  retry,
+  snooze,
+  failAndRetry,
+} from '../changes.js'
 import type { Lifetime } from '../../store/tally.js'
 
 const NONE: Lifetime = { added: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, stalled: 0 }
@@ -59,7 +70,7 @@ export const tallies = area('tallies', {
     await check({ completed: 1, waiting: 1 }, 'a retry by hand is counted')
     if (a) await d.land(remove(await d.job(a)))
     await check({ waiting: 1 }, 'a removal is counted')
-    await d.send([insert('never', 'work'), doom()])
+    await d.send([insert('never', 'work'), refusedChange()])
     await check({ waiting: 1 }, 'a refused group is not counted')
   },
 
@@ -92,7 +103,7 @@ export const tallies = area('tallies', {
     await check({ failed: 1 }, 'what failed is counted')
     await d.land(cancel(c))
     await check({ cancelled: 1 }, 'what was cancelled is counted')
-    await d.land(stumble(e, 1_000))
+    await d.land(failAndRetry(e, 1_000))
     await check({ retried: 1 }, 'an attempt that is retried is counted')
     await h.advance(LEASE)
     await d.upkeep()

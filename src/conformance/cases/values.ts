@@ -2,7 +2,7 @@
 import { same } from '../check.js'
 import { first } from '../driver.js'
 import { area } from '../harness.js'
-import { complete, json, note, put, stumble } from '../changes.js'
+import { complete, json, note, put, failAndRetry } from '../changes.js'
 
 function nested(depth: number): unknown {
   let value: unknown = 'core'
@@ -100,7 +100,7 @@ export const values = area('values', {
     const inner = { name: 'Error', message: 'connect "refused" ☃', code: 'ECONNREFUSED', stack }
     const cause = { name: 'AggregateError', message: '', errors: [inner, { name: 'Error', message: 'two' }] }
     const error = { name: 'Brøken', message: 'two\nlines "quoted" ☃', code: 'E', stack, cause }
-    const [change] = stumble(held, 0)
+    const [change] = failAndRetry(held, 0)
     if (change?.kind === 'move') await d.land({ ...change, set: { ...change.set, error } })
     const job = await d.job(held)
     same(job.error, error, 'an error is kept whole')

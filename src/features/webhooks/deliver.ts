@@ -4,7 +4,7 @@ import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { backoffDelay } from '../../job/retry.js'
-import { DELIVERIES, noteDelivery, wasTaken } from '../../job/webhooks.js'
+import { DELIVERIES, noteDelivery, wasAccepted } from '../../job/webhooks.js'
 import type { Delivered, Delivery } from '../../job/webhooks.js'
 import { safeLogger } from '../../queue/events/events.js'
 import type { Logger } from '../../queue/events/events.js'
@@ -132,7 +132,7 @@ class Sender {
     const id = webhookId(job.id)
     const record = await this.#session.get(delivery.job.id)
     // It was delivered, but the process died before the delivery was settled.
-    if (record !== undefined && wasTaken(record, id)) return
+    if (record !== undefined && wasAccepted(record, id)) return
     if (job.attempt > delivery.attempts) {
       throw await this.#failed(
         job,

@@ -7,9 +7,9 @@ import type { Emitter } from './events.js'
 import { isOwnRow } from './subscription.js'
 
 /** Forwards events and store errors of a queue to its emitter, until stopped. */
-export function listen(queue: string, { feed, connection }: JobOperations, emitter: Emitter): Stop {
+export function listen(queue: string, { subscription, connection }: JobOperations, emitter: Emitter): Stop {
   const stops = [
-    feed.all((event) => {
+    subscription.all((event) => {
       if (event === undefined) emitter.error(eventsMissed(queue))
       else if (event.queue === queue && emitter.has(event.type) && !isOwnRow(event)) {
         emitter.emit(publicEvent(event))

@@ -85,7 +85,7 @@ const optionNames = ['snapshot', 'events', 'jobId', 'data', 'lastEventId', 'buff
 
 /** Opens a stream. It misses no event that is committed in this process from now on. */
 export function eventStream(queue: string, operations: JobOperations, options: EventStreamOptions): EventStream {
-  const source = new Outlet(queue, operations, options)
+  const source = new EventStreamSource(queue, operations, options)
   // No buffer in the web stream: everything buffered is in the source, which counts it.
   return outside(() => new ReadableStream<Uint8Array>(source, { highWaterMark: 0 }))
 }
@@ -94,7 +94,7 @@ export function eventStream(queue: string, operations: JobOperations, options: E
  * The source of one stream. It shares the queue's subscription until it has to resume, after a reconnection or because
  * its reader was slow; from then on it watches the store by itself.
  */
-export class Outlet {
+export class EventStreamSource {
   readonly #queue: string
   readonly #operations: JobOperations
   readonly #options: EventStreamOptions
@@ -223,8 +223,8 @@ export class Outlet {
    */
   #subscribe(from: string | undefined): void {
     const previous = this.#unsubscribe
-    const { feed, connection } = this.#operations
-    if (from === undefined) this.#unsubscribe = feed.all((event) => this.#receive(event))
+    const { subscription, connection } = this.#operations
+    if (from === undefined) this.#unsubscribe = subscription.all((event) => this.#receive(event))
     else {
       this.#unsubscribe = connection.store.watch({ events: true, from }, ({ gap, events }) => {
         if (gap) this.#receive(undefined)
@@ -243,7 +243,7 @@ export class Outlet {
   #stopBuffering(): void {
     this.#mustResume = true
     const previous = this.#unsubscribe
-    this.#unsubscribe = this.#operations.feed.all(() => {})
+    this.#unsubscribe = this.#operations.subscription.all(() => {})
     previous?.()
   }
 

@@ -3,7 +3,7 @@ import { MillraceError } from '../../job/errors.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
 import { remove } from '../../job/lifecycle.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { Page, Query } from '../../store/store.js'
 import type { StoreEvent } from '../../job/events.js'
 import { awaitEnd, jobRemoved } from '../operations/result.js'
@@ -72,13 +72,13 @@ export async function removeChain(
     // Only the last job can be unfinished, and every job of the chain has the dependents of the chain.
     const last = await newestJob(session, chain, queue)
     if (last === undefined) break
-    if (cascade) await stepwise(removeDependents(operations, [last.id], session))
+    if (cascade) await runSteps(removeDependents(operations, [last.id], session))
     else if (!isFinished(last.state)) await refuseWithDependents(session, id, last.id)
     // First job first: the chain does not end before its last job is removed.
     let page: Page<JobRecord>
     do {
       page = await session.find({ queue, chain, limit: PAGE })
-      const removed = await stepwise(operations.decideAndCommitAll(page.items, remove, session))
+      const removed = await runSteps(operations.decideAndCommitAll(page.items, remove, session))
       count += removed
       if (removed === 0) races++
     } while (page.cursor !== undefined && races < RACES)
@@ -129,7 +129,7 @@ class ChainWatcher {
 
   /** Subscribes before the first read, so that no event is missed in between. */
   start(): () => void {
-    const stop = this.#operations.feed.all((event) => {
+    const stop = this.#operations.subscription.all((event) => {
       if (event === undefined) this.#readAgain()
       else if (event.id !== '') this.#receive(event)
     })
@@ -155,7 +155,7 @@ class ChainWatcher {
   }
 
   async #read(): Promise<void> {
-    const session = this.#operations.way()
+    const session = this.#operations.session()
     let last: JobRecord | undefined
     this.#reads++
     try {

@@ -96,7 +96,7 @@ export interface DependencyPage<Each extends Ended = Ended> {
 }
 
 /** The outcome of a dependency, from its decided edge. */
-export function endedOf({ chain: id, name, state, result, error }: Edge): Ended {
+export function outcomeOf({ chain: id, name, state, result, error }: Edge): Ended {
   if (state === 'ended') {
     return { id, name, status: 'completed', result: result === undefined ? undefined : decodeJson(result) }
   }

@@ -6,9 +6,9 @@ import { encodeJson } from '../../job/json.js'
 import { cancel, complete, isDenied, lock } from '../../job/lifecycle.js'
 import type { Returned } from '../../job/lifecycle.js'
 import { checkName } from '../../job/names.js'
-import { OpenTransaction, refuseWithout, runInside } from '../../store/transaction-context.js'
+import { OpenTransaction, requireTransactions, runAtPosition } from '../../store/transaction-context.js'
 import { connect } from '../../store/connection.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { Store, Tx } from '../../store/store.js'
 import type { Adder } from '../add.js'
 import { splitCascade, splitReason } from '../operations/cascade.js'
@@ -82,7 +82,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
       const { operations, queue } = this.#host
       const { tx, rest } = splitTransaction(options, 'chain.jobs')
       const page = requestedPage(rest, 'chain.jobs')
-      const session = operations.way(tx)
+      const session = operations.session(tx)
       const handle = (record: JobRecord): AJob => new Job(operations, record) as AJob
       if (page === undefined) return (await chainJobs(session, this.id, queue)).map(handle)
       const { items, cursor } = await chainPage(session, this.id, queue, pageQuery(page, 'chain.jobs'))
@@ -96,7 +96,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
    */
   state(...options: TransactionArgument<S>): Promise<JobState> {
     return this.#call(async () => {
-      const session = this.#host.operations.way(transactionIn(options[0], 'chain.state'))
+      const session = this.#host.operations.session(transactionIn(options[0], 'chain.state'))
       return (await lastJob(session, this.id, this.#host.queue)).state
     })
   }
@@ -106,12 +106,12 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
     return this.#call(async () => {
       const { operations, queue } = this.#host
       const { reason, rest } = splitReason(options[0], 'chain.cancel')
-      const session = operations.way(transactionIn(rest, 'chain.cancel'))
+      const session = operations.session(transactionIn(rest, 'chain.cancel'))
       for (let previous: string | undefined; ;) {
         const last = await lastJob(session, this.id, queue)
         if (last.id === previous) return false
         previous = last.id
-        if ((await stepwise(operations.decideAndCommit(last.id, (job) => cancel(job, reason), session, last))).done)
+        if ((await runSteps(operations.decideAndCommit(last.id, (job) => cancel(job, reason), session, last))).done)
           return true // otherwise the chain continued meanwhile
       }
     })
@@ -125,7 +125,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
     return this.#call(async () => {
       const { cascade, rest } = splitCascade(options[0], 'chain.remove')
       const { operations, queue } = this.#host
-      return removeChain(operations, operations.way(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
+      return removeChain(operations, operations.session(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
     })
   }
 
@@ -157,9 +157,9 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
     const userTx: Tx = transactionIn(options[0], 'chain.complete')
     const run = work as unknown as (current: CurrentJob<JobDefinitions, Store>) => T | Promise<T>
     if (userTx !== undefined) {
-      refuseWithout(store)
+      requireTransactions(store)
       const open = new OpenTransaction(store, userTx, connect(store).outcomes)
-      return runInside({ open }, async () => {
+      return runAtPosition({ open }, async () => {
         try {
           return await new Completion(this.#host, this.id, userTx).run(run)
         } finally {
@@ -187,7 +187,7 @@ class Completion {
     this.#host = host
     this.#id = id
     this.#userTx = userTx
-    this.#session = host.operations.way()
+    this.#session = host.operations.session()
   }
 
   async run<T>(work: (current: CurrentJob<JobDefinitions, Store>) => T | Promise<T>): Promise<T> {
@@ -238,7 +238,7 @@ class Completion {
       return await transactionOn(
         this.#host.store,
         () => {},
-        (tx) => this.#settle(record, this.#host.operations.way(), tx, work),
+        (tx) => this.#settle(record, this.#host.operations.session(), tx, work),
       )
     } catch (error) {
       this.#called = false

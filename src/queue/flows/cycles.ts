@@ -3,7 +3,7 @@ import type { Insert, NewEdge } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
 import { readDetails } from '../../store/read-pages.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { JobDetails } from '../../store/store.js'
 import { READ_SIZE } from '../operations/filter.js'
 import type { Session } from '../../store/session.js'
@@ -119,7 +119,7 @@ async function searchDependents(
         const target = record === undefined ? undefined : chains.get(record.chainId)
         if (target !== undefined) return { target, back: pathTo(record!.id, waitsFor) }
       }
-      found.push(...(await stepwise(readDetails(session, { jobs: ids, parts: ['dependents'] }))))
+      found.push(...(await runSteps(readDetails(session, { jobs: ids, parts: ['dependents'] }))))
     }
     level = found
   }

@@ -6,7 +6,7 @@ import { checkName, checkOwnName, refuseUnknown } from '../../job/names.js'
 import { quote } from '../../job/quote.js'
 import { refuseInside } from '../../store/transaction-context.js'
 import { connect } from '../../store/connection.js'
-import { step, stepwise } from '../../store/maybe-sync.js'
+import { step, runSteps } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Store, Verdict } from '../../store/store.js'
 import { Adder, NO_OPTIONS } from '../add.js'
@@ -195,7 +195,7 @@ export class FlowProducer<
     tree: FlowJob<FlowJobs<Jobs, Queues>> & Inferred<Tree>,
     ...options: TransactionArgument<S>
   ): Promise<Flow<FlowJobs<Jobs, Queues>, Tree>> {
-    return stepwise(this.#addAll([tree as unknown as AnyFlow], options[0], 'FlowProducer.add')).then(
+    return runSteps(this.#addAll([tree as unknown as AnyFlow], options[0], 'FlowProducer.add')).then(
       ([flow]) => flow,
     ) as Promise<Flow<FlowJobs<Jobs, Queues>, Tree>>
   }
@@ -208,7 +208,7 @@ export class FlowProducer<
     if (!Array.isArray(trees)) {
       return Promise.reject(new MillraceError('INVALID_OPTION', 'FlowProducer.addBulk takes an array of flows.'))
     }
-    return stepwise(this.#addAll(trees as unknown as AnyFlow[], options[0], 'FlowProducer.addBulk')) as never
+    return runSteps(this.#addAll(trees as unknown as AnyFlow[], options[0], 'FlowProducer.addBulk')) as never
   }
 
   /** Waits until pending calls are durable, and refuses further calls. */
@@ -226,7 +226,7 @@ export class FlowProducer<
   *#addAll(given: readonly AnyFlow[], options: InTransaction | undefined, call: string): Steps<Flow[]> {
     if (this.#closed) throw new MillraceError('QUEUE_CLOSED', 'This FlowProducer has been closed; make a new one.')
     const tx = transactionIn(options, call)
-    const session = this.#operations.way(tx)
+    const session = this.#operations.session(tx)
     const trees = given.map((root) => this.#tree(root, call))
     const pending: { readonly node: Node; readonly prepared: Promise<Prepared> }[] = []
     for (const { nodes } of trees) {

@@ -4,8 +4,8 @@ import { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
 import { continueChain } from '../../job/lifecycle.js'
 import type { Returned } from '../../job/lifecycle.js'
-import { keepsRunsAway } from '../../job/schedule.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { holdsOverlapKey } from '../../job/schedule.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { GivenBy, Group, Refused, Store, Verdict } from '../../store/store.js'
 import type { Adder, Prepared } from '../add.js'
 import { NO_OPTIONS, queueFull } from '../add.js'
@@ -174,7 +174,7 @@ export class FollowUps {
     const insert = prepared?.insert ?? (change === this.#next ? this.#next : undefined)
     if (insert === undefined) return undefined
     if (refused.why === 'full') {
-      if (await stepwise(this.#overflow.dropOldest(group, refused, session))) return {}
+      if (await runSteps(this.#overflow.dropOldest(group, refused, session))) return {}
       return { error: queueFull(insert, refused.job) }
     }
     if (prepared === undefined) return { error: cannotContinue(this.#job, insert, refused) }
@@ -230,7 +230,7 @@ export class FollowUps {
       if (prepared.mode === 'schedule') {
         throw new MillraceError('INVALID_OPTION', `continueWith('${name}'): a chain cannot go on with a repeated job.`)
       }
-      if (prepared.insert.job.dedup !== undefined && keepsRunsAway(this.#job)) {
+      if (prepared.insert.job.dedup !== undefined && holdsOverlapKey(this.#job)) {
         throw new MillraceError(
           'INVALID_OPTION',
           `continueWith('${name}'): a run of a schedule keeps the next one away until its chain has ended, by a key of its own. Leave dedup out, or schedule it with overlap: 'allow'.`,

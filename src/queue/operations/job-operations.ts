@@ -10,7 +10,7 @@ import { refuseUnknown } from '../../job/names.js'
 import { SIGNAL } from '../../job/signals.js'
 import type { Connection } from '../../store/connection.js'
 import { readDetails } from '../../store/read-pages.js'
-import { step, stepwise } from '../../store/maybe-sync.js'
+import { step, runSteps } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Group, Refused, Tx, Verdict } from '../../store/store.js'
 import type { StoreEvent } from '../../job/events.js'
@@ -23,7 +23,7 @@ import type { JobDefinitions } from '../define.js'
 import { EventSubscription } from '../events/subscription.js'
 import { logPage } from './logs.js'
 import type { LogOptions } from './logs.js'
-import type { Done, Job, JobActions, ObserveOptions, ResultOptions, UpdateOptions } from '../job.js'
+import type { OperationResult, Job, JobActions, ObserveOptions, ResultOptions, UpdateOptions } from '../job.js'
 import { observe } from './observe.js'
 import { parseOptions, parseWhen } from '../add-options.js'
 import { Rereader } from './reread.js'
@@ -38,10 +38,10 @@ const RACES = 100
 /** The operations on jobs that a queue and its workers share. */
 export class JobOperations implements JobActions {
   readonly connection: Connection
-  readonly feed: EventSubscription
+  readonly subscription: EventSubscription
   readonly rereader: Rereader
   /** The session of a call: in a transaction if one is given or the calling code is inside of one. */
-  readonly way: (tx?: Tx) => Session
+  readonly session: (tx?: Tx) => Session
   readonly #jobs: JobDefinitions | undefined
   /** Maximum size of a job's data as JSON, in bytes. */
   readonly maxBytes: number
@@ -51,8 +51,8 @@ export class JobOperations implements JobActions {
 
   constructor(connection: Connection, jobs: JobDefinitions | undefined, maxBytes: number) {
     this.connection = connection
-    this.way = sessionFor(connection)
-    this.feed = new EventSubscription(connection.store)
+    this.session = sessionFor(connection)
+    this.subscription = new EventSubscription(connection.store)
     this.rereader = new Rereader(connection)
     this.#jobs = jobs
     this.maxBytes = maxBytes
@@ -71,7 +71,7 @@ export class JobOperations implements JobActions {
 
   /** The current record of a job. */
   read(id: string): Promise<JobRecord> {
-    return stepwise(this.readSteps(id, this.way()))
+    return runSteps(this.readSteps(id, this.session()))
   }
 
   /** The current record of a job. */
@@ -81,7 +81,7 @@ export class JobOperations implements JobActions {
     return record
   }
 
-  cancel(id: string, options?: CancelOptions): Promise<Done> {
+  cancel(id: string, options?: CancelOptions): Promise<OperationResult> {
     const { reason, rest } = splitReason(options, 'job.cancel')
     const { cascade } = splitCascade(rest, 'job.cancel')
     return this.#run((session) => this.cancelSteps(id, session, { cascade, reason }))
@@ -93,43 +93,43 @@ export class JobOperations implements JobActions {
     session: Session,
     { cascade, reason }: { readonly cascade: boolean; readonly reason: string | undefined },
     known?: JobRecord,
-  ): Steps<Done> {
+  ): Steps<OperationResult> {
     const done = yield* this.decideAndCommit(id, (job) => cancel(job, reason), session, known)
     if (cascade) yield* cancelChildren(this, id, session, reason)
     return done
   }
 
-  retry(id: string): Promise<Done> {
+  retry(id: string): Promise<OperationResult> {
     return this.#decide(id, retry)
   }
 
-  promote(id: string): Promise<Done> {
+  promote(id: string): Promise<OperationResult> {
     return this.#decide(id, promote)
   }
 
-  remove(id: string, options?: CascadeOptions): Promise<Done> {
+  remove(id: string, options?: CascadeOptions): Promise<OperationResult> {
     const { cascade } = splitCascade(options, 'job.remove')
     return this.#run((session) => this.removeSteps(id, session, cascade))
   }
 
-  update(id: string, changes: UpdateOptions): Promise<Done> {
+  update(id: string, changes: UpdateOptions): Promise<OperationResult> {
     return this.#run((session) => this.updateSteps(id, changes, session))
   }
 
   redeliver(id: string): Promise<string> {
-    return stepwise(redeliverSteps(id, this, this.way()))
+    return runSteps(redeliverSteps(id, this, this.session()))
   }
 
-  #decide(id: string, decide: (job: JobRecord) => Decision): Promise<Done> {
+  #decide(id: string, decide: (job: JobRecord) => Decision): Promise<OperationResult> {
     return this.#run((session) => this.decideAndCommit(id, decide, session))
   }
 
-  #run(work: (session: Session) => Steps<Done>): Promise<Done> {
-    return stepwise(work(this.way()))
+  #run(work: (session: Session) => Steps<OperationResult>): Promise<OperationResult> {
+    return runSteps(work(this.session()))
   }
 
   /** Throws while other jobs wait for this one, because they would wait for ever. */
-  *removeSteps(id: string, session: Session, cascade: boolean): Steps<Done> {
+  *removeSteps(id: string, session: Session, cascade: boolean): Steps<OperationResult> {
     const record = yield* step(session.get(id))
     if (record === undefined || record.kind === SIGNAL) return { done: false, record: undefined }
     yield* refuseChainEnd(session, record)
@@ -173,7 +173,7 @@ export class JobOperations implements JobActions {
     return dependentsById
   }
 
-  *updateSteps(id: string, changes: UpdateOptions, session: Session): Steps<Done> {
+  *updateSteps(id: string, changes: UpdateOptions, session: Session): Steps<OperationResult> {
     const record = yield* this.readSteps(id, session)
     if (changes.data !== undefined && !this.hasSameVersion(record)) throw otherVersion(record)
     const edit = yield* this.parseUpdate(changes, record.name)
@@ -201,7 +201,12 @@ export class JobOperations implements JobActions {
   }
 
   /** Decides an operation by the lifecycle and commits the changes; decides again if another writer moved the job. */
-  *decideAndCommit(id: string, decide: (job: JobRecord) => Decision, session: Session, known?: JobRecord): Steps<Done> {
+  *decideAndCommit(
+    id: string,
+    decide: (job: JobRecord) => Decision,
+    session: Session,
+    known?: JobRecord,
+  ): Steps<OperationResult> {
     let record: JobRecord | undefined = known ?? (yield* this.readSteps(id, session))
     for (let races = 0; record !== undefined && races < RACES; races++) {
       const decision = decide(record)
@@ -217,8 +222,8 @@ export class JobOperations implements JobActions {
   }
 
   /** Says which job keeps another from starting over; the other, to be judged anew, where none does any more. */
-  *#blocked(record: JobRecord, chain: string, way: Session): Steps<JobRecord> {
-    const [last] = (yield* step(way.find({ chain, order: 'newest', limit: 1 }))).items
+  *#blocked(record: JobRecord, chain: string, session: Session): Steps<JobRecord> {
+    const [last] = (yield* step(session.find({ chain, order: 'newest', limit: 1 }))).items
     if (last !== undefined && (!isFinished(last.state) || last.state === 'completed')) return record
     throw dependencyFailed(record, chain, last)
   }
@@ -260,12 +265,14 @@ export class JobOperations implements JobActions {
     const query = { jobs: [id], parts: ['logs'], logs: logPage(options) } as const
     // A page is what one read returns, which is cut by bytes. All lines take as many reads as needed.
     const isPage = options?.after !== undefined || options?.limit !== undefined
-    const [found] = isPage ? (await this.way().details(query)).jobs : await stepwise(readDetails(this.way(), query))
+    const [found] = isPage
+      ? (await this.session().details(query)).jobs
+      : await runSteps(readDetails(this.session(), query))
     return found?.logs ?? []
   }
 
   signal(id: string, name: string, data: unknown): Promise<boolean> {
-    return stepwise(this.signalSteps(id, name, data, this.way()))
+    return runSteps(this.signalSteps(id, name, data, this.session()))
   }
 
   /** Sends a signal to a job; returns whether it was accepted. */
@@ -286,13 +293,13 @@ export class JobOperations implements JobActions {
           end.fail(denied(record, 'is a schedule: its runs have results, and it has none'))
         else if (isFinished(record.state)) end.conclude(record.state, record)
       }
-      const { looks } = this.connection
-      const read = (): void => void looks.look(id).then(receive, end.fail)
+      const { sharedReads } = this.connection
+      const read = (): void => void sharedReads.read(id).then(receive, end.fail)
       let failure: StoreEvent | undefined
       // An event may arrive late: a job that failed, was cancelled or was removed may have restarted since.
       const concludeUnless = (restarted: (record: JobRecord | undefined) => boolean, finish: () => void): void =>
-        void looks.look(id).then((record) => void (restarted(record) || finish()), end.fail)
-      const stop = this.feed.job(id, (event) => {
+        void sharedReads.read(id).then((record) => void (restarted(record) || finish()), end.fail)
+      const stop = this.subscription.job(id, (event) => {
         if (event === undefined) read()
         else if (event.type === 'completed') end.conclude(event.type, event)
         else if (event.type === 'failed' || event.type === 'cancelled') {

@@ -17,7 +17,7 @@ import type { Rereader } from './reread.js'
 /** What observing uses of `JobOperations`. */
 interface ObserveHost extends JobActions {
   readonly connection: Connection
-  readonly feed: EventSubscription
+  readonly subscription: EventSubscription
   readonly rereader: Rereader
   /** Calls back on close, at once if already closed; returns a function that stops that. */
   onClose(closed: () => void): Stop
@@ -68,7 +68,7 @@ async function* observeChanges(
   }
   // Subscribe before the first read, so that no event is missed in between.
   const stops = [
-    operations.feed.job(id, (event) => {
+    operations.subscription.job(id, (event) => {
       if (event !== undefined && isEnd(event)) observation.ended ??= event
       observation.changed = true
       observation.wake()
@@ -93,7 +93,7 @@ async function* observeChanges(
         continue
       }
       observation.changed = false
-      const record: JobRecord | undefined = await operations.connection.looks.look(id)
+      const record: JobRecord | undefined = await operations.connection.sharedReads.read(id)
       if (record === undefined) {
         if (observation.last === undefined) throw jobNotFound(id)
         yield goneJob(operations, observation.last, observation.ended)

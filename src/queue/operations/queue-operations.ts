@@ -1,5 +1,5 @@
 // queue/operations/queue-operations.ts: the methods of a queue that change existing jobs, by id or by filter.
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Store } from '../../store/store.js'
 import { splitCascade, splitReason } from './cascade.js'
@@ -122,7 +122,7 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
     work: (scope: QueueScope) => Steps<T>,
   ): Promise<T> {
     try {
-      return stepwise(work(this.scope(options, call)))
+      return runSteps(work(this.scope(options, call)))
     } catch (error) {
       return Promise.reject(error)
     }

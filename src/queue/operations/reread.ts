@@ -1,7 +1,7 @@
 // queue/operations/reread.ts: slowly polls the jobs that callers wait for, in case an event is missed.
 import type { JobRecord, Millis } from '../../job/job.js'
 import type { Connection } from '../../store/connection.js'
-import { Portion } from '../../store/looks.js'
+import { PageSize } from '../../store/shared-reads.js'
 import type { Stop } from '../../store/runtime.js'
 
 /** The polling interval. A wait is first polled after one to two intervals. */
@@ -24,7 +24,7 @@ export class Rereader {
   /** The round in which each wait began. */
   readonly #waiters = new Map<Waiter, number>()
   #round = 0
-  readonly #portion = new Portion()
+  readonly #portion = new PageSize()
   /** By job, the maximum size of the batch that reads it, after a larger one has failed. */
   #batchLimits = new Map<string, number>()
   /** Jobs that the last round did not read. */

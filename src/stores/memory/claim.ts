@@ -13,7 +13,7 @@ import { advanceTurn } from './groups.js'
 import { Limits, isLimited } from './limits.js'
 import type { Notices } from './notices.js'
 import { isPaused } from './row.js'
-import type { Grouped, Lane, Queued, Row } from './row.js'
+import type { GroupRow, Lane, QueueRow, Row } from './row.js'
 import type { BTree } from './btree.js'
 import { replace } from './table.js'
 import type { Table } from './table.js'
@@ -23,7 +23,7 @@ interface Head {
   readonly lane: Lane
   readonly rows: BTree<Row>
   /** The group of these jobs, if groups are limited. */
-  readonly group: Grouped | undefined
+  readonly group: GroupRow | undefined
   readonly lease: Millis
   row: Row
 }
@@ -50,7 +50,7 @@ const NOTHING_CLAIMED: Claimed = Object.freeze({ jobs: NO_JOBS, again: undefined
 /** Claims jobs for a worker: first the jobs to start at once, then the jobs to lease ahead. */
 export function claim(table: Table, ask: Ask, notices: Notices): Claimed {
   if (ask.want <= 0 && ask.ahead <= 0) return NOTHING_CLAIMED
-  const claimOrder = new ClaimOrder<Head, Queued>(headOrder)
+  const claimOrder = new ClaimOrder<Head, QueueRow>(headOrder)
   let handlers = table.handlers.get(ask.handles)
   if (handlers === undefined) table.handlers.set(ask.handles, (handlers = handlersOf(ask.handles)))
   for (const [index, name] of ask.queues.entries()) {
@@ -95,7 +95,7 @@ export function claim(table: Table, ask: Ask, notices: Notices): Claimed {
  * Collects the lanes of a queue that have jobs to claim. Paused lanes and lanes at their limit are skipped without
  * reading their jobs.
  */
-function collectLanes(claimOrder: ClaimOrder<Head, Queued>, queue: Queued, handlers: Handlers): void {
+function collectLanes(claimOrder: ClaimOrder<Head, QueueRow>, queue: QueueRow, handlers: Handlers): void {
   if (queue.paused || queue.leases >= queue.limit) return
   if (handlers.has(undefined) || queue.ready.size <= handlers.size) {
     for (const lane of queue.ready) {
@@ -109,7 +109,7 @@ function collectLanes(claimOrder: ClaimOrder<Head, Queued>, queue: Queued, handl
   }
 }
 
-function addHeads(claimOrder: ClaimOrder<Head, Queued>, lane: Lane, handlers: readonly Handled[] | undefined): void {
+function addHeads(claimOrder: ClaimOrder<Head, QueueRow>, lane: Lane, handlers: readonly Handled[] | undefined): void {
   const { name, version, rows } = lane
   if (handlers === undefined || isPaused(name) || name.leases >= name.limit || rows.size === 0) return
   for (const { versions, lease } of handlers) {

@@ -6,7 +6,7 @@ import type { Page, Query } from '../../store/store.js'
 import { merge } from '../merge.js'
 import { copyOf } from '../../job/record.js'
 import { listed } from './row.js'
-import type { Queued, Row } from './row.js'
+import type { QueueRow, Row } from './row.js'
 import type { BTree } from './btree.js'
 import type { Table } from './table.js'
 
@@ -68,7 +68,7 @@ function merged(streams: Iterator<Row>[], { order }: Query): Iterable<Row> {
   return merge(streams, order === 'newest' ? (a, b) => b.seq - a.seq : (a, b) => a.seq - b.seq)
 }
 
-function listings(queue: Queued, { states, kind }: Query): BTree<Row>[] {
+function listings(queue: QueueRow, { states, kind }: Query): BTree<Row>[] {
   const found =
     kind !== undefined && kind !== 'job' ? [] : [...new Set(states ?? jobStates)].map((state) => listed(queue, state))
   if (kind !== 'job') found.push(queue.schedules)

@@ -1,5 +1,5 @@
 // stores/memory/groups.ts: the indexes and counters of each group in a queue.
-import type { Grouped, Queued, Row } from './row.js'
+import type { GroupRow, QueueRow, Row } from './row.js'
 import { isBacklog } from '../../job/limits.js'
 import { byClaimOrder, bySeq } from './row.js'
 import { BTree } from './btree.js'
@@ -8,7 +8,7 @@ import { BTree } from './btree.js'
  * The group of this name, or a new one. A new group is not registered in its queue before a row or a lease is added to
  * it.
  */
-export function groupIn(queue: Queued, name: string): Grouped {
+export function groupIn(queue: QueueRow, name: string): GroupRow {
   return (
     queue.groups.get(name) ?? {
       name,
@@ -66,7 +66,7 @@ export function leaveGroupIndexes(row: Row): void {
 }
 
 /** Counts a lease without a job: 1 more or 1 less. */
-export function countGroupLease(group: Grouped | undefined, by: 1 | -1): void {
+export function countGroupLease(group: GroupRow | undefined, by: 1 | -1): void {
   if (group === undefined) return
   addGroup(group)
   group.leases += by
@@ -74,7 +74,7 @@ export function countGroupLease(group: Grouped | undefined, by: 1 | -1): void {
 }
 
 /** The highest order among the waiting jobs of a group within a priority. */
-export function lastTurn(group: Grouped, priority: number): number | undefined {
+export function lastTurn(group: GroupRow, priority: number): number | undefined {
   let last: number | undefined
   for (const laneRows of group.waiting.values()) {
     const [row] = laneRows.descend((each) => each.job.priority <= priority)
@@ -87,7 +87,7 @@ export function lastTurn(group: Grouped, priority: number): number | undefined {
 const SWEEP_LIMIT = 4
 
 /** Records that jobs up to this turn were claimed from a queue. */
-export function advanceTurn(queue: Queued, priority: number, turn: number): void {
+export function advanceTurn(queue: QueueRow, priority: number, turn: number): void {
   const { come: turns } = queue
   const before = turns.get(priority)
   if (turn <= (before ?? 0)) return
@@ -99,7 +99,7 @@ export function advanceTurn(queue: Queued, priority: number, turn: number): void
  * Forgets the turns of some priorities that no job needs any more, in rotation: programs may use any number of
  * priorities.
  */
-function forgetTurns(queue: Queued): void {
+function forgetTurns(queue: QueueRow): void {
   const { come: turns } = queue
   for (const [priority, turn] of [...turns].slice(0, SWEEP_LIMIT)) {
     turns.delete(priority)
@@ -108,7 +108,7 @@ function forgetTurns(queue: Queued): void {
 }
 
 /** Whether a job with a group waits within a priority, or may return to its old order there. */
-function needsTurn({ ready, leased }: Queued, priority: number): boolean {
+function needsTurn({ ready, leased }: QueueRow, priority: number): boolean {
   for (const { shared, rows } of ready) {
     if (!shared) continue
     const [row] = rows.descend(({ job }) => job.priority <= priority)
@@ -118,10 +118,10 @@ function needsTurn({ ready, leased }: Queued, priority: number): boolean {
   return false
 }
 
-function addGroup(group: Grouped): void {
+function addGroup(group: GroupRow): void {
   group.queue.groups.set(group.name, group)
 }
 
-function dropIfUnused(group: Grouped): void {
+function dropIfUnused(group: GroupRow): void {
   if (group.rows.size === 0 && group.leases === 0) group.queue.groups.delete(group.name)
 }

@@ -2,10 +2,10 @@
 import type { Time } from '../../job/job.js'
 import type { Rate, TakenTokens } from '../../job/limits.js'
 import { nextReturn, tokensLeft, tokensOut, takeTokens } from '../../job/limits.js'
-import type { Grouped, Named, Queued } from './row.js'
+import type { GroupRow, NameRow, QueueRow } from './row.js'
 
 /** Whether claims of this name, or of the group if given, are limited. */
-export function isLimited({ name, limit, queue }: Named, group: Grouped | undefined): boolean {
+export function isLimited({ name, limit, queue }: NameRow, group: GroupRow | undefined): boolean {
   const { bounds } = queue
   if (!bounds.limited) return false
   if (limit !== Infinity || queue.limit !== Infinity || bounds.rate !== undefined || bounds.ratedNames.has(name)) {
@@ -17,7 +17,7 @@ export function isLimited({ name, limit, queue }: Named, group: Grouped | undefi
 
 /** A rate, and how much of it is left. */
 interface Tokens {
-  readonly queue: Queued
+  readonly queue: QueueRow
   readonly key: string
   readonly rate: Rate
   readonly out: TakenTokens
@@ -28,7 +28,7 @@ interface Tokens {
 /** Tracks limits during one claim. */
 export class Limits {
   readonly #now: Time
-  #tokens: Map<Queued, Map<string, Tokens>> | undefined
+  #tokens: Map<QueueRow, Map<string, Tokens>> | undefined
   /** When a rate that held jobs back lets more through. */
   again: Time | undefined
 
@@ -37,7 +37,7 @@ export class Limits {
   }
 
   /** Whether no further job of this name, and of the group if given, may be claimed. */
-  isReached(name: Named, group: Grouped | undefined): boolean {
+  isReached(name: NameRow, group: GroupRow | undefined): boolean {
     const { queue } = name
     if (!queue.bounds.limited) return false
     if (name.leases >= name.limit || queue.leases >= queue.limit) return true
@@ -56,7 +56,7 @@ export class Limits {
   }
 
   /** Counts a claimed job. */
-  countClaim(name: Named, group: Grouped | undefined): void {
+  countClaim(name: NameRow, group: GroupRow | undefined): void {
     if (!name.queue.bounds.limited) return
     this.#each(name, group, (tokens) => void tokens.taken++)
   }
@@ -72,7 +72,7 @@ export class Limits {
     }
   }
 
-  #each({ name, queue }: Named, group: Grouped | undefined, visit: (tokens: Tokens) => void): void {
+  #each({ name, queue }: NameRow, group: GroupRow | undefined, visit: (tokens: Tokens) => void): void {
     const { bounds } = queue
     if (bounds.rate !== undefined) visit(this.#tokensOf(queue, '', bounds.rate))
     const nameRate = bounds.ratedNames.get(name)
@@ -81,7 +81,7 @@ export class Limits {
     if (ownRate !== undefined) visit(this.#tokensOf(queue, `g${group!.name}`, ownRate))
   }
 
-  #tokensOf(queue: Queued, key: string, rate: Rate): Tokens {
+  #tokensOf(queue: QueueRow, key: string, rate: Rate): Tokens {
     this.#tokens ??= new Map()
     let byKey = this.#tokens.get(queue)
     if (byKey === undefined) this.#tokens.set(queue, (byKey = new Map()))

@@ -7,7 +7,7 @@ import { cellEvent, draft, drained, entered, reason } from '../../job/events.js'
 import type { EventDraft } from '../../job/events.js'
 import type { UndoLog } from './undo-log.js'
 import { isPaused, listed } from './row.js'
-import type { Queued, Row } from './row.js'
+import type { QueueRow, Row } from './row.js'
 
 /** The notices of a commit in progress. */
 export class Notices {
@@ -17,11 +17,11 @@ export class Notices {
   readonly events: EventDraft[] = []
   readonly revoked: Revoked[] = []
   readonly #undoLog: UndoLog
-  readonly #work = new Set<Queued>()
-  readonly #due = new Map<Queued, Time>()
-  readonly #claimed = new Set<Queued>()
-  #lastWork: Queued | undefined
-  #lastClaimed: Queued | undefined
+  readonly #work = new Set<QueueRow>()
+  readonly #due = new Map<QueueRow, Time>()
+  readonly #claimed = new Set<QueueRow>()
+  #lastWork: QueueRow | undefined
+  #lastClaimed: QueueRow | undefined
 
   constructor(now: Time, recording: boolean, undoLog: UndoLog) {
     this.now = now
@@ -44,19 +44,19 @@ export class Notices {
   }
 
   /** A job was claimed from a queue. */
-  addClaimed(queue: Queued): void {
+  addClaimed(queue: QueueRow): void {
     if (queue === this.#lastClaimed) return
     this.#lastClaimed = queue
     this.#claimed.add(queue)
   }
 
   /** A lease has ended, which may make room under a limit. */
-  leaseEnded(queue: Queued): void {
+  leaseEnded(queue: QueueRow): void {
     if (queue.bounds.limited && queue.ready.size > 0) this.addWork(queue)
   }
 
   /** There may be work to claim in a queue. */
-  addWork(queue: Queued): void {
+  addWork(queue: QueueRow): void {
     if (queue === this.#lastWork) return
     this.#lastWork = queue
     if (this.#work.has(queue)) return
@@ -115,7 +115,7 @@ export class Notices {
     return Array.from(this.#due, ([queue, at]) => ({ queue: queue.name, at }))
   }
 
-  #dueAt(queue: Queued, at: Time): void {
+  #dueAt(queue: QueueRow, at: Time): void {
     const known = this.#due.get(queue)
     if (known !== undefined && known <= at) return
     this.#due.set(queue, at)

@@ -3,7 +3,7 @@ import type { JobRecord, Time } from '../../job/job.js'
 import type { UndoLog } from './undo-log.js'
 import { countGroupLease } from './groups.js'
 import { countLease, registerName, dropNameIfUnused } from './row.js'
-import type { Grouped, Named, Row } from './row.js'
+import type { GroupRow, NameRow, Row } from './row.js'
 import { BTree } from './btree.js'
 
 /** A lease without its job. */
@@ -12,8 +12,8 @@ export interface Orphan {
   /** The fence that its holder has. */
   readonly fence: number
   readonly worker: string | undefined
-  readonly name: Named
-  readonly group: Grouped | undefined
+  readonly name: NameRow
+  readonly group: GroupRow | undefined
   readonly until: Time
   readonly serial: number
 }

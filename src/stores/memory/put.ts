@@ -5,7 +5,7 @@ import { cellKey } from '../../store/settings.js'
 import type { Cell, Refused } from '../../store/store.js'
 import { boundsOf } from '../../job/limits.js'
 import type { Notices } from './notices.js'
-import type { Queued } from './row.js'
+import type { QueueRow } from './row.js'
 import { queueOf } from './table.js'
 import type { Table } from './table.js'
 
@@ -39,19 +39,19 @@ function write(table: Table, key: string, cell: Cell | undefined): void {
 }
 
 /** The queue that a cell bounds, if it does. */
-function boundedQueue(table: Table, key: string): Queued | undefined {
+function boundedQueue(table: Table, key: string): QueueRow | undefined {
   if (key.startsWith(PAUSE)) return queueOf(table, key.slice(PAUSE.length))
   return key.startsWith(LIMIT) ? queueOf(table, key.slice(LIMIT.length)) : undefined
 }
 
-function applyPause(queue: Queued, value: JsonText | undefined): void {
+function applyPause(queue: QueueRow, value: JsonText | undefined): void {
   const { paused, pausedNames } = boundsOf(value, undefined)
   queue.paused = paused
   queue.pausedNames = pausedNames
   for (const name of queue.names.values()) name.paused = pausedNames.has(name.name)
 }
 
-function applyLimit(queue: Queued, value: JsonText | undefined): void {
+function applyLimit(queue: QueueRow, value: JsonText | undefined): void {
   const bounds = boundsOf(undefined, value)
   queue.bounds = bounds
   queue.limit = bounds.limit

@@ -8,7 +8,7 @@ import { cellsOf, detailsOf } from '../details.js'
 import type { DetailsSource } from '../details.js'
 import { merge } from '../merge.js'
 import { headerOf } from '../../job/record.js'
-import type { Named, Queued, Row } from './row.js'
+import type { NameRow, QueueRow, Row } from './row.js'
 import type { Table } from './table.js'
 
 /** The details of jobs. */
@@ -88,11 +88,11 @@ export function tally(table: Table, names: readonly string[] | undefined): reado
   return tallies
 }
 
-function isUsed(queue: Queued): boolean {
+function isUsed(queue: QueueRow): boolean {
   return queue.lifetime.added > 0 || queue.schedules.size > 0
 }
 
-function tallyOf(queue: Queued): QueueTally {
+function tallyOf(queue: QueueRow): QueueTally {
   const names: Record<string, Partial<Record<JobState, number>>> = Object.create(null)
   const leases: Record<string, number> = Object.create(null)
   for (const name of queue.names.values()) {
@@ -103,7 +103,7 @@ function tallyOf(queue: Queued): QueueTally {
   return { queue: queue.name, names, leases, lifetime: { ...queue.lifetime } }
 }
 
-function countsOf(name: Named): Partial<Record<JobState, number>> | undefined {
+function countsOf(name: NameRow): Partial<Record<JobState, number>> | undefined {
   let counts: Partial<Record<JobState, number>> | undefined
   for (const [index, state] of jobStates.entries()) {
     const count = name.counts[index]!

@@ -17,14 +17,14 @@ export interface Row {
   readonly seq: number
   readonly job: Draft
   readonly lane: Lane
-  readonly group: Grouped | undefined
+  readonly group: GroupRow | undefined
   /** The chain, once it has, or had, more than one job. */
   chain: Chain | undefined
 }
 
 /** The waiting jobs of one queue, name and version, either with or without groups, in claim order. */
 export interface Lane {
-  readonly name: Named
+  readonly name: NameRow
   readonly version: number
   /** For jobs with a group, which are in fair order. */
   readonly shared: boolean
@@ -32,9 +32,9 @@ export interface Lane {
 }
 
 /** What a queue stores about one of its names. */
-export interface Named {
+export interface NameRow {
   readonly name: string
-  readonly queue: Queued
+  readonly queue: QueueRow
   /** By version; lanes of jobs with a group by the negative version. */
   readonly lanes: Map<number, Lane>
   /** Number of rows of this name, including schedules. */
@@ -50,10 +50,10 @@ export interface Named {
 }
 
 /** What the table stores about one queue. */
-export interface Queued {
+export interface QueueRow {
   readonly name: string
-  readonly names: Map<string, Named>
-  readonly groups: Map<string, Grouped>
+  readonly names: Map<string, NameRow>
+  readonly groups: Map<string, GroupRow>
   /** The highest turn that was claimed, by priority. */
   readonly come: Map<number, number>
   /** Tokens that count against rates, by the key of the rate. */
@@ -80,9 +80,9 @@ export interface Queued {
 }
 
 /** One group in one queue. */
-export interface Grouped {
+export interface GroupRow {
   readonly name: string
-  readonly queue: Queued
+  readonly queue: QueueRow
   /** Its jobs, in insertion order. */
   readonly rows: BTree<Row>
   /** Its jobs that are neither finished nor claimed. */
@@ -119,7 +119,7 @@ function byChainIndex(a: Row, b: Row): number {
 const NO_BOUNDS = boundsOf(undefined, undefined)
 
 /** Creates a queue without jobs, pauses or limits. */
-export function queued(name: string): Queued {
+export function createQueue(name: string): QueueRow {
   return {
     name,
     names: new Map(),
@@ -143,7 +143,7 @@ export function queued(name: string): Queued {
 }
 
 /** Creates a name without jobs, with the settings of its queue. */
-export function createName(queue: Queued, name: string): Named {
+export function createName(queue: QueueRow, name: string): NameRow {
   return {
     name,
     queue,
@@ -157,7 +157,7 @@ export function createName(queue: Queued, name: string): Named {
 }
 
 /** Creates a lane without jobs. */
-export function createLane(name: Named, version: number, shared: boolean): Lane {
+export function createLane(name: NameRow, version: number, shared: boolean): Lane {
   return { name, version, shared, rows: new BTree(byClaimOrder) }
 }
 
@@ -194,33 +194,33 @@ export function stateIndex(state: JobState): number {
 }
 
 /** The jobs of a queue in one state, in insertion order. */
-export function listed(queue: Queued, state: JobState): BTree<Row> {
+export function listed(queue: QueueRow, state: JobState): BTree<Row> {
   return queue.listing[stateIndex(state)]!
 }
 
 /** The index by due time that contains a record, if any. */
-export function dueIndexOf(queue: Queued, job: JobRecord): BTree<Row> | undefined {
+export function dueIndexOf(queue: QueueRow, job: JobRecord): BTree<Row> | undefined {
   if (job.dueAt === undefined) return undefined
   return job.state === 'active' ? queue.leased : queue.timed
 }
 
 /** Whether claims skip this name. */
-export function isPaused(name: Named): boolean {
+export function isPaused(name: NameRow): boolean {
   return name.paused || name.queue.paused
 }
 
 /** Counts 1 lease more or 1 less. */
-export function countLease(name: Named, by: 1 | -1): void {
+export function countLease(name: NameRow, by: 1 | -1): void {
   name.leases += by
   name.queue.leases += by
 }
 
 /** Registers a name in its queue before the first row or lease is added to it. */
-export function registerName(name: Named): void {
+export function registerName(name: NameRow): void {
   if (name.rows === 0 && name.leases === 0) name.queue.names.set(name.name, name)
 }
 
 /** Removes a name without rows and leases. Its queue stays, for its lifetime counters. */
-export function dropNameIfUnused(name: Named): void {
+export function dropNameIfUnused(name: NameRow): void {
   if (name.rows === 0 && name.leases === 0) name.queue.names.delete(name.name)
 }

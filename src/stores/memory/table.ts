@@ -19,11 +19,11 @@ import {
   registerName,
   createLane,
   createName,
-  queued,
+  createQueue,
   dropNameIfUnused,
   stateIndex,
 } from './row.js'
-import type { Chain, Lane, Queued, Row } from './row.js'
+import type { Chain, Lane, QueueRow, Row } from './row.js'
 import { BTree } from './btree.js'
 import { Writers } from './writers.js'
 
@@ -31,7 +31,7 @@ import { Writers } from './writers.js'
 export interface Table {
   readonly journal: UndoLog
   readonly rows: Map<string, Row>
-  readonly queues: Map<string, Queued>
+  readonly queues: Map<string, QueueRow>
   /** Chains that have, or had, more than one job, by the id of their first job. */
   readonly chains: Map<string, Chain>
   /** Children by the id of their parent. */
@@ -59,7 +59,7 @@ export interface Table {
 /** Creates an empty table. */
 export function createTable(): Table {
   const undoLog = new UndoLog()
-  const queues = new Map<string, Queued>()
+  const queues = new Map<string, QueueRow>()
   return {
     journal: undoLog,
     rows: new Map(),
@@ -82,9 +82,9 @@ export function createTable(): Table {
 }
 
 /** The queue of this name, created if it does not exist. */
-export function queueOf(table: Table, name: string): Queued {
+export function queueOf(table: Table, name: string): QueueRow {
   let queue = table.queues.get(name)
-  if (queue === undefined) table.queues.set(name, (queue = queued(name)))
+  if (queue === undefined) table.queues.set(name, (queue = createQueue(name)))
   return queue
 }
 
@@ -110,7 +110,7 @@ export function laneOf(table: Table, queueName: string, jobName: string, version
   return found
 }
 
-function createOrders(queues: ReadonlyMap<string, Queued>): Orders {
+function createOrders(queues: ReadonlyMap<string, QueueRow>): Orders {
   let next = 0
   return {
     next(lifo) {

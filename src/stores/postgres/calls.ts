@@ -1,6 +1,6 @@
 // stores/postgres/calls.ts: builds the statements that call the SQL functions of the schema.
 import type { Call, Value } from './drivers/driver.js'
-import { quoted } from './migrate.js'
+import { quoteIdentifier } from './migrate.js'
 
 /** Writer and sequence number, origin, queue and lane, queue name, the shared values of the jobs, ids, data, time. */
 const addParameters = [
@@ -77,7 +77,7 @@ function statementOf(schema: string, name: FunctionName): Pick<Call, 'name' | 't
   const parameters = parameterTypes[name].map((type, at) =>
     type === 'text' ? `$${at + 1}` : `$${at + 1}::text::${type}`,
   )
-  const statement = { name: key, text: `select ${quoted(schema)}.${name}(${parameters.join(', ')})::text` }
+  const statement = { name: key, text: `select ${quoteIdentifier(schema)}.${name}(${parameters.join(', ')})::text` }
   statements.set(key, statement)
   return statement
 }

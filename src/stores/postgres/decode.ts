@@ -4,7 +4,7 @@ import type { EdgeState, JobRecord } from '../../job/job.js'
 import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../store/store.js'
 import { movedJob } from '../../job/record.js'
 import { createRecord, givenOrder } from '../../job/apply.js'
-import type { Settings } from '../job-settings.js'
+import type { SettingsCache } from '../job-settings.js'
 import { LANDED, refusedAt } from '../verdicts.js'
 import { claimedOf, claimsOf, recordOf, splitAnswer } from './rows.js'
 import type { Lane, RecordRow } from './rows.js'
@@ -64,7 +64,7 @@ export function answerOf(text: string): CommitAnswer {
 
 /** What decoding an answer needs. */
 export interface DecodeContext {
-  readonly settings: Settings
+  readonly settings: SettingsCache
   lane(id: number): Lane
 }
 

@@ -3,7 +3,7 @@ import type { Change, Insert, MoveFields, NewJob, When } from '../../job/change.
 import type { Time } from '../../job/job.js'
 import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
 import { mayRollBack } from '../../job/apply.js'
-import { isAlike, settingsOf } from '../job-settings.js'
+import { hasEqualSettings, settingsOf } from '../job-settings.js'
 import { addMove, addNote, moveRun, noteRun, packed, plainMove, plainNote } from './encode-runs.js'
 import type { MoveRun, NoteRun } from './encode-runs.js'
 
@@ -78,7 +78,7 @@ export type Step = NewRun | MoveRun | NoteRun | OneGroup | BusyGroup
 type IsOwnId = (id: string) => boolean
 
 /** Encodes groups as steps, in order. */
-export function stepsOf(groups: readonly Group[], lanes: LaneFinder, isOwnId: IsOwnId): readonly Step[] {
+export function encodeGroups(groups: readonly Group[], lanes: LaneFinder, isOwnId: IsOwnId): readonly Step[] {
   const steps: Step[] = []
   let ids = new Set<string>()
   let keys = new Set<string>()
@@ -96,7 +96,7 @@ export function stepsOf(groups: readonly Group[], lanes: LaneFinder, isOwnId: Is
       if (
         (run?.k !== 'i' && run?.k !== 'd') ||
         first === undefined ||
-        !isAlike(first, job) ||
+        !hasEqualSettings(first, job) ||
         runKindOf(first.run) !== runKindOf(job.run) ||
         (first.group === undefined) !== (job.group === undefined) ||
         (first.dedup === undefined) !== (job.dedup === undefined) ||
@@ -374,7 +374,7 @@ export interface Body {
 }
 
 /** Encodes a body for `commit_v1`. */
-export function written({ s, ...rest }: Body): object {
+export function encodeBody({ s, ...rest }: Body): object {
   return { ...rest, brief: true, s: s.map((step) => (step.k === 'm' || step.k === 'n' ? packed(step) : step)) }
 }
 
@@ -386,7 +386,7 @@ export function textOf(
   cursors: { of(ask: Ask): object | undefined },
 ): string {
   return JSON.stringify({
-    ...written(body),
+    ...encodeBody(body),
     w: batch.writer,
     q: batch.seq,
     o: origin,

@@ -12,31 +12,31 @@ import { wrongLevel } from './drivers/isolation.js'
 const sqlState = /^(?!P[1-9])(?=.*\d)[0-9A-Z]{5}$/
 
 /** The SQLSTATE of an error, if the server gave one. */
-export function stateOf(error: unknown, depth = 0): string | undefined {
+export function sqlStateOf(error: unknown, depth = 0): string | undefined {
   if (typeof error !== 'object' || error === null || depth > MAX_DEPTH) return undefined
   try {
     const { code, originalCode, cause, meta } = error as Record<'code' | 'originalCode' | 'cause' | 'meta', unknown>
     for (const each of [code, originalCode]) if (typeof each === 'string' && sqlState.test(each)) return each
     // Prisma and others wrap the server's error.
     const { driverAdapterError } = (meta ?? {}) as { driverAdapterError?: unknown }
-    return stateOf(meta, depth + 1) ?? stateOf(driverAdapterError, depth + 1) ?? stateOf(cause, depth + 1)
+    return sqlStateOf(meta, depth + 1) ?? sqlStateOf(driverAdapterError, depth + 1) ?? sqlStateOf(cause, depth + 1)
   } catch {
     return undefined // an object that a user threw, whose properties cannot be read
   }
 }
 
-/** How many causes `stateOf` follows: they may form a cycle. */
+/** How many causes `sqlStateOf` follows: they may form a cycle. */
 const MAX_DEPTH = 5
 
 /** Whether the server itself returned the error, so that the connection still works. */
-export function isServersWord(error: unknown): boolean {
+export function isServerError(error: unknown): boolean {
   const { code, severity } = error as { code?: unknown; severity?: unknown }
   return typeof code === 'string' && code.length === 5 && /\d/.test(code) && severity !== 'FATAL'
 }
 
 /** Whether a prepared statement was not found on its connection, because a pooler mixes connections. */
-export function isUnpreparable(error: unknown): boolean {
-  const state = stateOf(error)
+export function isPreparedStatementLost(error: unknown): boolean {
+  const state = sqlStateOf(error)
   return state === '26000' || state === '42P05' || state === '08P01'
 }
 
@@ -45,13 +45,13 @@ export const LANE_LOST = 'MR007'
 
 /** Whether a schema, table or function does not exist. */
 export function isMissing(error: unknown): boolean {
-  const state = stateOf(error)
+  const state = sqlStateOf(error)
   return state === '3F000' || state === '42P01' || state === '42883'
 }
 
 /** Whether the same call may succeed when retried: lock timeout, deadlock, or serialization failure. */
-export function isPassing(error: unknown): boolean {
-  const state = stateOf(error)
+export function isTransient(error: unknown): boolean {
+  const state = sqlStateOf(error)
   return state === '55P03' || state === '40P01' || state === '40001'
 }
 
@@ -62,7 +62,7 @@ export function toStoreError(error: unknown, schema: string): unknown {
   if (isMillraceError(error)) return error
   const fail = (code: ConstructorParameters<typeof MillraceError>[0], message: string): MillraceError =>
     new MillraceError(code, message, { cause: error })
-  switch (stateOf(error)) {
+  switch (sqlStateOf(error)) {
     case '25006':
       return fail(
         'DATABASE_NOT_WRITABLE',
@@ -108,7 +108,7 @@ export function toStoreError(error: unknown, schema: string): unknown {
         `Somebody's open transaction holds what this write needs (${messageOf(error)}). Nothing was written; end that transaction, and try again.`,
       )
     case 'MR003':
-      return wrongLevel(levelIn(error), error)
+      return wrongLevel(isolationIn(error), error)
     case 'XX000':
       return messageOf(error).startsWith('invalid memory alloc request size') ? tooLarge(error) : error
     default:
@@ -141,7 +141,7 @@ export function refuseTooLarge(groups: readonly Group[], most: number = MAX_BYTE
 }
 
 /** The isolation level that an SQL function has rejected. */
-export function levelIn(error: unknown): string {
+export function isolationIn(error: unknown): string {
   return messageOf(error).replace('isolation ', '')
 }
 

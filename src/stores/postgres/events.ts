@@ -3,7 +3,7 @@ import type { Millis } from '../../job/job.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice, WatchOptions } from '../../store/store.js'
 import type { EventPage } from '../event-pages.js'
-import { anyHints, LINGER, Listeners, NO_EVENTS, NO_HINTS, PRESENT_FOR } from '../listeners.js'
+import { anyHints, RECORD_FOR, Listeners, NO_EVENTS, NO_HINTS, PRESENCE_EXPIRES } from '../listeners.js'
 import type { Hints, Watcher } from '../listeners.js'
 import { ReadLoop } from '../read-loop.js'
 import type { Waits } from '../read-loop.js'
@@ -15,7 +15,7 @@ const CHECK_EVERY: Millis = 250
 const CHECKS = 10
 
 /** The answer to an announcement: `event` is the last event of the stream. */
-export interface Announced {
+export interface CommitNotice {
   readonly event: number
   /** Commits under way may not know that this process watches. */
   readonly fresh: boolean
@@ -26,7 +26,7 @@ export interface Announced {
 /** What the feed reads from and writes to the database. */
 export interface FeedSource {
   /** Records for how long this process watches, and for how long it watches events. */
-  announce(present: Millis, events: Millis): Promise<Announced>
+  announce(present: Millis, events: Millis): Promise<CommitNotice>
   /** The commits under way, or those of a list that still are, and the last event at that time. */
   underWay(among?: readonly string[]): Promise<{ readonly event: number; readonly commits: readonly string[] }>
   /** A page of the events after a number. */
@@ -48,7 +48,7 @@ export class EventFeed {
   #position: number | undefined
   #announcing: Promise<void> | undefined
   /** Set until the commits that were under way when watching began have been waited for. */
-  #unsettled: Pick<Announced, 'first'> | undefined
+  #unsettled: Pick<CommitNotice, 'first'> | undefined
 
   constructor(source: FeedSource, waits: Waits) {
     this.#source = source
@@ -98,7 +98,10 @@ export class EventFeed {
   async #announce(): Promise<void> {
     const fresh = this.#listeners.fresh()
     const events = this.#listeners.anyEvents
-    const announced = await this.#source.announce(this.watched ? PRESENT_FOR : 0, events ? PRESENT_FOR + LINGER : 0)
+    const announced = await this.#source.announce(
+      this.watched ? PRESENCE_EXPIRES : 0,
+      events ? PRESENCE_EXPIRES + RECORD_FOR : 0,
+    )
     if (announced.fresh) this.#unsettled = { first: announced.first || this.#unsettled?.first === true }
     const event = this.#unsettled === undefined ? announced.event : await this.#settle(this.#unsettled, fresh)
     if (!events) this.#position = undefined
@@ -115,7 +118,7 @@ export class EventFeed {
    * record no events. Commits that take too long are waited for in the background, and a gap is reported when they end.
    * Returns the last event.
    */
-  async #settle({ first }: Pick<Announced, 'first'>, fresh: readonly Watcher[]): Promise<number> {
+  async #settle({ first }: Pick<CommitNotice, 'first'>, fresh: readonly Watcher[]): Promise<number> {
     let { event, commits } = await this.#source.underWay()
     for (let checks = 0; commits.length > 0 && checks < CHECKS; checks++) {
       await this.#waits.pause(Math.min(CHECK_EVERY, FIRST_CHECK * 2 ** checks))

@@ -2,7 +2,7 @@
 import type { Ask, Batch } from '../../store/store.js'
 import type { FunctionName } from './calls.js'
 import type { Value } from './drivers/driver.js'
-import { encoded, stateOf } from './errors.js'
+import { encoded, sqlStateOf } from './errors.js'
 import type { Body } from './encode.js'
 import { UNIT } from './rows.js'
 
@@ -120,6 +120,6 @@ function arrayOf(texts: readonly string[]): string {
 
 /** Whether an error means that the fast path cannot handle the batch and wrote nothing: an id is taken, or a job differs. */
 function isUnsuitable(error: unknown): boolean {
-  const state = stateOf((error as { cause?: unknown }).cause ?? error)
+  const state = sqlStateOf((error as { cause?: unknown }).cause ?? error)
   return state === '23505' || state === 'MR006'
 }

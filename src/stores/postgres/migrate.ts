@@ -2,7 +2,7 @@
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Driver } from './drivers/driver.js'
-import { isMissing, isPassing } from './errors.js'
+import { isMissing, isTransient } from './errors.js'
 import { functions } from './functions/all.js'
 import { OLDEST, schema as tables, steps, VERSION } from './schema.js'
 
@@ -11,7 +11,7 @@ const LOCK_TIMEOUT: Millis = 1_000
 const TRIES = 30
 
 /** Quotes an SQL identifier. */
-export function quoted(name: string): string {
+export function quoteIdentifier(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }
 
@@ -23,8 +23,8 @@ export function channelOf(schema: string): string {
 /** Replaces the placeholders of the schema name in SQL: as an identifier, inside string literals, and as a channel. */
 function withSchema(sql: string, schema: string): string {
   return sql
-    .replaceAll("'{S}", `'${quoted(schema).replaceAll("'", "''")}`)
-    .replaceAll('{S}', quoted(schema))
+    .replaceAll("'{S}", `'${quoteIdentifier(schema).replaceAll("'", "''")}`)
+    .replaceAll('{S}', quoteIdentifier(schema))
     .replaceAll("'{C}'", `'${channelOf(schema).replaceAll("'", "''")}'`)
 }
 
@@ -55,7 +55,7 @@ async function readInfo(driver: Driver, schema: string): Promise<SchemaInfo | un
   try {
     const text = await driver.call({
       name: '',
-      text: `select json_build_object('version', version, 'oldest', oldest, 'id', id)::text from ${quoted(schema)}.meta`,
+      text: `select json_build_object('version', version, 'oldest', oldest, 'id', id)::text from ${quoteIdentifier(schema)}.meta`,
       values: [],
     })
     return text === null ? undefined : (JSON.parse(text) as SchemaInfo)
@@ -108,7 +108,7 @@ async function runMigration(driver: Driver, schema: string, pause: (delay: Milli
     try {
       return await driver.script([`set local lock_timeout = '${LOCK_TIMEOUT}ms'`, lock, guarded(schema)])
     } catch (error) {
-      if (!isPassing(error) || tries >= TRIES) throw error
+      if (!isTransient(error) || tries >= TRIES) throw error
       await pause(LOCK_TIMEOUT)
     }
   }
@@ -128,8 +128,8 @@ function guarded(schema: string): string {
   return `do $migrate$
 declare found int;
 begin
-  if to_regclass(${literal(`${quoted(schema)}.meta`)}) is not null then
-    execute ${literal(`select version from ${quoted(schema)}.meta`)} into found;
+  if to_regclass(${literal(`${quoteIdentifier(schema)}.meta`)}) is not null then
+    execute ${literal(`select version from ${quoteIdentifier(schema)}.meta`)} into found;
   end if;
   if found is null then execute ${literal(creation)};
   ${cases.join('\n  ')}

@@ -5,7 +5,7 @@ import { headerOf } from '../../job/record.js'
 import { READ_BYTES } from '../../store/read-pages.js'
 import type { Details, DetailsQuery, Due, JobDetails, Page, Query } from '../../store/store.js'
 import type { Lifetime, QueueTally } from '../../store/tally.js'
-import type { Settings } from '../job-settings.js'
+import type { SettingsCache } from '../job-settings.js'
 import type { Value } from './drivers/driver.js'
 import { recordOf, seqOf } from './rows.js'
 import type { RecordRow } from './rows.js'
@@ -31,7 +31,7 @@ export interface PageAnswer {
 }
 
 /** Decodes a page of jobs. Its cursor is the sequence number of its last job. */
-export function pageOf({ rows, more }: PageAnswer, settings: Settings): Page<JobRecord> {
+export function pageOf({ rows, more }: PageAnswer, settings: SettingsCache): Page<JobRecord> {
   const items = rows.map((row) => recordOf(row, settings))
   return more && rows.length > 0 ? { items, cursor: String(seqOf(rows.at(-1)!)) } : { items }
 }
@@ -130,7 +130,7 @@ export interface DueAnswer {
 }
 
 /** Decodes the jobs that are due. */
-export function dueOf({ now, jobs: rows, next }: DueAnswer, settings: Settings): Due {
+export function dueOf({ now, jobs: rows, next }: DueAnswer, settings: SettingsCache): Due {
   const jobs = rows.map((row) => headerOf(recordOf(row, settings)))
   return next === null ? { now, jobs } : { now, jobs, next }
 }

@@ -1,7 +1,7 @@
 // stores/postgres/rows.ts: decodes job records from the arrays that the SQL functions return.
 import type { AttemptError, Dedup, ErrorInfo, JobKind, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
-import type { Settings } from '../job-settings.js'
+import type { SettingsCache } from '../job-settings.js'
 
 /** The queue, name and version that jobs share. The id of a lane never changes. */
 export interface Lane {
@@ -32,7 +32,7 @@ const text = (value: Column | undefined): string | undefined => (value === null 
 const parsed = (value: Column | undefined): unknown => (value === null ? undefined : JSON.parse(value as string))
 
 /** Decodes a row of `v1_record`. */
-export function recordOf(row: RecordRow, settings: Settings): Draft {
+export function recordOf(row: RecordRow, settings: SettingsCache): Draft {
   const id = row[0] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[27] as string | null)
   const errors = row[32] as readonly string[] | null
@@ -137,7 +137,7 @@ export function claimsOf({ first, lanes, until, whole }: Claims, rows: string): 
 }
 
 /** Decodes a row of `v1_claimed`, of a job that had not changed before it was claimed. */
-export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: number, settings: Settings): Draft {
+export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: number, settings: SettingsCache): Draft {
   const id = row[1] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[11] as string | null)
   const leaseUntil = row[7] as number

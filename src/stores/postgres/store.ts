@@ -6,9 +6,9 @@ import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Batch, DisposableStore, Notice, Receipt, RevokedLease, Store, Tx } from '../../store/store.js'
 import { PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import { KeptReceipts } from '../kept-receipts.js'
-import { PRESENT_EVERY } from '../listeners.js'
+import { PRESENCE_EVERY } from '../listeners.js'
 import { Waits } from '../read-loop.js'
-import { Settings } from '../job-settings.js'
+import { SettingsCache } from '../job-settings.js'
 import { callOf } from './calls.js'
 import type { FunctionName } from './calls.js'
 import { checkTarget, openDriver } from './drivers/open.js'
@@ -17,15 +17,15 @@ import {
   LANE_LOST,
   encoded,
   isMissing,
-  isPassing,
+  isTransient,
   refuseTooLarge,
-  stateOf,
+  sqlStateOf,
   toStoreError,
   writerBehind,
 } from './errors.js'
 import { pageOf as eventsOf } from './event-rows.js'
 import { EventFeed } from './events.js'
-import type { Announced, FeedSource } from './events.js'
+import type { CommitNotice, FeedSource } from './events.js'
 import { ClaimCursors } from './claim-cursors.js'
 import { LaneIds } from './lane-ids.js'
 import { channelOf, prepare } from './migrate.js'
@@ -34,7 +34,7 @@ import { checkOptions } from './options.js'
 import type { CheckedOptions, ClientOf, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
 import { inTime, NoAnswer } from './drivers/timeout.js'
 import { OwnIds } from './own-ids.js'
-import { lanesUsed, newLanes, stepsOf, textOf, written } from './encode.js'
+import { lanesUsed, newLanes, encodeGroups, textOf, encodeBody } from './encode.js'
 import type { Body, LaneFinder } from './encode.js'
 import { findText, detailsText, detailsOf, dueOf, pageOf, getCall, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, PageAnswer, TallyAnswer } from './read.js'
@@ -103,7 +103,7 @@ class PostgresStore implements DisposableStore {
   readonly #waits: Waits
   readonly #feed: EventFeed
   readonly #lanes: LaneIds
-  readonly #settings = new Settings()
+  readonly #settings = new SettingsCache()
   readonly #claimCursors = new ClaimCursors()
   readonly #ownIds = new OwnIds()
   readonly #fastPaths: FastPaths
@@ -325,13 +325,13 @@ class PostgresStore implements DisposableStore {
         return answerOf(text!)
       } catch (error) {
         const { cause } = error as { cause?: unknown }
-        if (stateOf(cause ?? error) === 'MR004') throw writerBehind(batch, cause ?? error)
+        if (sqlStateOf(cause ?? error) === 'MR004') throw writerBehind(batch, cause ?? error)
         if (tries >= TRIES) throw error
-        if (stateOf(cause ?? error) === LANE_LOST) {
+        if (sqlStateOf(cause ?? error) === LANE_LOST) {
           this.#forgetLanes()
           await this.#lanes.know(newLanes(batch))
           body = this.#bodyOf(batch)
-        } else if (!isPassing(cause)) throw error
+        } else if (!isTransient(cause)) throw error
       }
     }
   }
@@ -340,7 +340,7 @@ class PostgresStore implements DisposableStore {
     refuseTooLarge(batch.groups)
     const now = this.#now()
     return {
-      s: stepsOf(batch.groups, lanes, this.#ownIds.take),
+      s: encodeGroups(batch.groups, lanes, this.#ownIds.take),
       lanes: lanesUsed(batch, lanes),
       ...(now !== null && { now }),
     }
@@ -357,9 +357,9 @@ class PostgresStore implements DisposableStore {
     const { schemaInfo } = this.#opened ?? (await this.#open())
     if (this.#feed.isNew) await this.#feed.known()
     const lanes = await this.#lanes.within(tx, newLanes(batch))
-    const body = { ...written(this.#bodyOf(batch, lanes)), tx: true, store: schemaInfo.id, o: '', r: [], a: [] }
+    const body = { ...encodeBody(this.#bodyOf(batch, lanes)), tx: true, store: schemaInfo.id, o: '', r: [], a: [] }
     const text = await this.#call('commit_v1', [encoded(() => JSON.stringify(body))], tx).catch((error: unknown) => {
-      if (stateOf(error) === LANE_LOST) this.#forgetLanes()
+      if (sqlStateOf(error) === LANE_LOST) this.#forgetLanes()
       throw error
     })
     return this.#receipt(batch, answerOf(text!), tx)
@@ -408,10 +408,10 @@ class PostgresStore implements DisposableStore {
     }
   }
 
-  async #presence(driver: Driver, present: Millis, events: Millis): Promise<Announced> {
+  async #presence(driver: Driver, present: Millis, events: Millis): Promise<CommitNotice> {
     const { ring, ringBytes } = this.#options
     const call = callOf(this.#schema, 'watch_v2', [this.#id, present, events, ring, ringBytes, this.#now()])
-    return JSON.parse((await driver.call(call))!) as Announced
+    return JSON.parse((await driver.call(call))!) as CommitNotice
   }
 
   /** Announces this process as a watcher; retries until that succeeds. */
@@ -432,7 +432,7 @@ class PostgresStore implements DisposableStore {
       look: () => this.#look({}),
       missed: () => this.#look({ missed: true }), // not at every poll: `missed` makes workers renew all leases
     })
-    this.#every(PRESENT_EVERY, async () => {
+    this.#every(PRESENCE_EVERY, async () => {
       if (this.#feed.watched) await this.#feed.announce()
     })
     await this.#listener.ready

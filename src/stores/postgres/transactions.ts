@@ -5,8 +5,8 @@ import { prismaIn } from '../../store/sql.js'
 import type { PrismaTransaction, SqlTransaction } from '../../store/sql.js'
 import type { Call } from './drivers/driver.js'
 import { isPool } from './drivers/open.js'
-import { LANE_LOST, isMissing, levelIn, stateOf } from './errors.js'
-import { quoted } from './migrate.js'
+import { LANE_LOST, isMissing, isolationIn, sqlStateOf } from './errors.js'
+import { quoteIdentifier } from './migrate.js'
 
 /** A client of `pg` in a transaction. */
 export interface PgTransaction {
@@ -100,7 +100,7 @@ export class Transactions {
   ): Promise<string | null> {
     const callIfMarked = async (mark: string): Promise<string | null> => {
       const parameter = values.length + 1
-      const sameDatabase = `exists (select 1 from ${quoted(schema)}.meta where id = $${parameter + 1}::text::uuid)`
+      const sameDatabase = `exists (select 1 from ${quoteIdentifier(schema)}.meta where id = $${parameter + 1}::text::uuid)`
       const guarded = `select case when current_setting('millrace.tx', true) = $${parameter} then
         (select case when ${sameDatabase} then (${text}) else '${OTHER_DATABASE}' end) else '${NO_TRANSACTION}' end`
       const answer = await run({ name, text: guarded, values: [...values, mark, id] })
@@ -187,7 +187,7 @@ function wrongKind(got: string): MillraceError {
 
 /** Converts an error in a user transaction to one of the catalogue. */
 export function toTransactionError(error: unknown, schema: string): unknown {
-  const state = stateOf(error)
+  const state = sqlStateOf(error)
   if (state === undefined) {
     // Kysely and Prisma throw errors of their own when a transaction has ended.
     const { code, message } = describeError(error)
@@ -203,7 +203,7 @@ export function toTransactionError(error: unknown, schema: string): unknown {
   if (state === 'MR003') {
     return new MillraceError(
       'INVALID_TRANSACTION',
-      `tx is at the isolation level '${levelIn(error)}', which does not show who has come to wait for this job. Nothing was written; end jobs in a transaction at read committed.`,
+      `tx is at the isolation level '${isolationIn(error)}', which does not show who has come to wait for this job. Nothing was written; end jobs in a transaction at read committed.`,
       { cause: error },
     )
   }

@@ -21,7 +21,7 @@ const GROWTH = 1 / 40
  * end of `ownTransaction`, a transaction of this process that holds the lock, is known: it is awaited, however long it
  * takes.
  */
-export async function whenFree<T>(
+export async function retryWhileBusy<T>(
   runtime: Runtime,
   path: string | undefined,
   work: () => T,

@@ -5,7 +5,7 @@ import { cellKey } from '../../store/settings.js'
 import { BoundedCache } from '../bounded-cache.js'
 import { boundsOf } from '../../job/limits.js'
 import type { Bounds } from '../../job/limits.js'
-import { Settings } from '../job-settings.js'
+import { SettingsCache } from '../job-settings.js'
 import type { SqlRow } from './driver.js'
 import { Groups } from './groups.js'
 import { failureOf, newRecordOf, recordOf } from './rows.js'
@@ -64,7 +64,7 @@ const emptyVolatile = (): Volatile => ({
 /** The cache of one connection. Everything in it can be read again from the file. */
 export class Cache {
   readonly sql: Statements
-  readonly settings = new Settings()
+  readonly settings = new SettingsCache()
   readonly #queues = new BoundedCache<string, number>()
   readonly #lanes = new BoundedCache<number, Lane>()
   readonly #lanesByName = new BoundedCache<string, Lane>()

@@ -7,7 +7,7 @@ import { storedEvent } from '../../job/events.js'
 import type { EventDraft } from '../../job/events.js'
 import { eventBytes, PAGE_BYTES, PAGE_EVENTS } from '../event-pages.js'
 import type { EventPage } from '../event-pages.js'
-import { anyHints, LINGER, Listeners, NO_EVENTS, PRESENT_FOR } from '../listeners.js'
+import { anyHints, RECORD_FOR, Listeners, NO_EVENTS, PRESENCE_EXPIRES } from '../listeners.js'
 import type { Hints } from '../listeners.js'
 import type { Waits } from '../read-loop.js'
 import { Resuming } from '../resume.js'
@@ -88,10 +88,10 @@ export class EventFeed {
   announce(cache: Cache, now: Time): () => void {
     const { sql } = cache
     const events = this.#listeners.anyEvents
-    const until = this.watched ? now + PRESENT_FOR : now
+    const until = this.watched ? now + PRESENCE_EXPIRES : now
     const announced = {
       until,
-      eventsUntil: events ? until + LINGER : Math.min(this.#announced.eventsUntil, now + LINGER),
+      eventsUntil: events ? until + RECORD_FOR : Math.min(this.#announced.eventsUntil, now + RECORD_FOR),
     }
     if (events && cache.numbers.unrecorded > 0) {
       this.#skipUnrecorded(cache)

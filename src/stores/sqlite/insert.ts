@@ -3,7 +3,7 @@ import type { Insert, NewJob } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
 import { createRecord } from '../../job/apply.js'
-import { isAlike, settingsOf } from '../job-settings.js'
+import { hasEqualSettings, settingsOf } from '../job-settings.js'
 import { duplicate, missing } from '../verdicts.js'
 import type { Value } from './driver.js'
 import { addEdges, newEdges } from './edges.js'
@@ -138,7 +138,9 @@ export function isPlain({ job, edges }: Insert): boolean {
 
 /** Whether two plain jobs differ only in id, data and group. */
 export function canWriteTogether(a: NewJob, b: NewJob): boolean {
-  return isAlike(a, b) && isBulky(a.data) === isBulky(b.data) && (a.group === undefined) === (b.group === undefined)
+  return (
+    hasEqualSettings(a, b) && isBulky(a.data) === isBulky(b.data) && (a.group === undefined) === (b.group === undefined)
+  )
 }
 
 /**

@@ -4,7 +4,7 @@ import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { Database } from './driver.js'
 import { busyHere, nameOf } from './errors.js'
-import { whenFree } from './busy-retry.js'
+import { retryWhileBusy } from './busy-retry.js'
 
 /** The schema to migrate to. */
 export interface Schema {
@@ -34,7 +34,7 @@ export async function migrate(db: Database, schema: Schema, runtime: Runtime, pa
       throw error
     }
   }
-  await whenFree(runtime, db.path, migrateOnce, patience)
+  await retryWhileBusy(runtime, db.path, migrateOnce, patience)
 }
 
 /** Whether the schema is current. Throws for a file with a newer schema. */

@@ -12,7 +12,7 @@ import { failureKind, fileGone, toStoreError } from './errors.js'
 import { migrate } from './migrate.js'
 import type { Schema } from './migrate.js'
 import { problemWithFile, problemWithNeighbours, removeEmpty } from './paths.js'
-import { whenFree } from './busy-retry.js'
+import { retryWhileBusy } from './busy-retry.js'
 import { markFile } from './thread-copies.js'
 
 /** How durable a commit is when it is acknowledged. */
@@ -80,7 +80,7 @@ export async function openDatabase(
       }
       const opened = connect(Driver, path ?? ':memory:', () => forget())
       db = opened
-      await whenFree(runtime, path, () => setUp(opened, synchronous), patience)
+      await retryWhileBusy(runtime, path, () => setUp(opened, synchronous), patience)
       if (path !== undefined) {
         refuseSecondCopy(path, opened.handle) // another copy may have opened it while this one waited
         const [unmark, forgetHandle] = [forget, remember(path, opened.handle)]

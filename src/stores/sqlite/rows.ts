@@ -1,7 +1,7 @@
 // stores/sqlite/rows.ts: converts job records to rows and back.
 import type { AttemptError, ErrorInfo, JobKind, JobRecord, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
-import type { Settings } from '../job-settings.js'
+import type { SettingsCache } from '../job-settings.js'
 import type { SqlRow, Value } from './driver.js'
 
 /** The queue, name and version that jobs share, and whether they have groups. Its id never changes. */
@@ -43,7 +43,7 @@ const text = (value: Value): string | undefined => (value === null ? undefined :
 export function recordOf(
   row: SqlRow,
   lane: Lane,
-  settings: Settings,
+  settings: SettingsCache,
   errors: (seq: number) => readonly AttemptError[],
 ): Draft {
   const id = row[1] as string
@@ -96,7 +96,7 @@ export function recordOf(
  * The record in a row of `laneHead`, `sharedHead` or `groupHead`, for a job that has not changed since it was added;
  * `body` reads large data, which is stored beside the job.
  */
-export function newRecordOf(row: SqlRow, lane: Lane, settings: Settings, body: (seq: number) => string): Draft {
+export function newRecordOf(row: SqlRow, lane: Lane, settings: SettingsCache, body: (seq: number) => string): Draft {
   const id = row[1] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[10] as string | null)
   return {

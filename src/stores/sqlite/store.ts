@@ -3,10 +3,10 @@ import { MillraceError } from '../../job/errors.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { openTransaction, refuseInside } from '../../store/transaction-context.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Batch, DisposableStore, Receipt, Store, Tx } from '../../store/store.js'
-import { PRESENT_EVERY } from '../listeners.js'
+import { PRESENCE_EVERY } from '../listeners.js'
 import { Waits, ReadLoop } from '../read-loop.js'
 import type { Database, SqliteHandle } from './driver.js'
 import { isBusy, toStoreError } from './errors.js'
@@ -18,7 +18,7 @@ import type { ReadSource } from './connection.js'
 import { checkTarget, openAnother, openDatabase } from './open.js'
 import { parseOptions } from './options.js'
 import type { Settings, SqliteOptions } from './options.js'
-import { whenFree } from './busy-retry.js'
+import { retryWhileBusy } from './busy-retry.js'
 import { details, due, getSome, tally } from './read.js'
 import { schema, steps, VERSION } from './schema.js'
 import { OwnTransactions } from './user-transactions/own.js'
@@ -98,7 +98,7 @@ class SqliteStore implements DisposableStore {
   async #commitBatch(batch: Batch): Promise<Receipt> {
     const connection = this.#connection ?? (await this.#open())
     if (connection.shouldYield) await connection.yieldToOthers()
-    return this.#whenFree(() => this.#commit(connection, batch))
+    return this.#retryWhileBusy(() => this.#commit(connection, batch))
   }
 
   #commit(connection: Connection, batch: Batch): Receipt {
@@ -163,7 +163,7 @@ class SqliteStore implements DisposableStore {
     } catch (error) {
       return Promise.reject(error)
     }
-    return stepwise(work)
+    return runSteps(work)
   }
 
   /** The connection of a transaction, after checking that the tables exist. */
@@ -309,8 +309,8 @@ class SqliteStore implements DisposableStore {
   }
 
   /** Runs work when the file is not locked; fails only if another program keeps it locked for long. */
-  #whenFree<T>(work: () => T): Promise<T> {
-    return whenFree(
+  #retryWhileBusy<T>(work: () => T): Promise<T> {
+    return retryWhileBusy(
       this.runtime,
       this.#connection?.path,
       () => {
@@ -337,7 +337,7 @@ class SqliteStore implements DisposableStore {
 
   async #onConnection<T>(work: (connection: Connection) => T): Promise<T> {
     const connection = this.#connection ?? (await this.#open())
-    return this.#whenFree(() => {
+    return this.#retryWhileBusy(() => {
       // A caller that watches and then reads must get all notices after what it read.
       if (this.#feed.isNew) this.#announceNow(connection)
       return work(connection)
@@ -358,7 +358,7 @@ class SqliteStore implements DisposableStore {
   async #announce(): Promise<void> {
     try {
       const connection = this.#connection ?? (await this.#open())
-      await this.#whenFree(() => {
+      await this.#retryWhileBusy(() => {
         if (this.#feed.isNew) this.#announceNow(connection)
       })
     } catch {
@@ -392,8 +392,8 @@ class SqliteStore implements DisposableStore {
     const stopWakeups = listenForWakeups(path, this.runtime, look)
     let stopTimer: Stop
     const arm = (): void => {
-      stopTimer = this.runtime.timer(PRESENT_EVERY, () => {
-        void this.#whenFree(() => {
+      stopTimer = this.runtime.timer(PRESENCE_EVERY, () => {
+        void this.#retryWhileBusy(() => {
           if (this.#feed.watched) this.#announceNow(connection)
         }).catch(() => {})
         arm()
@@ -413,7 +413,7 @@ class SqliteStore implements DisposableStore {
     this.#stopListening?.()
     const connection = this.#connection
     if (connection === undefined) return
-    void this.#whenFree(() => {
+    void this.#retryWhileBusy(() => {
       connection.transaction(() => this.#feed.announce(connection.cache, this.runtime.now()))()
     }).catch(() => {})
   }

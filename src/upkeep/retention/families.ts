@@ -2,7 +2,7 @@
 import type { JobHeader, JobRecord } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
 import { readDetails } from '../../store/read-pages.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { JobDetails, Page, Query, Store } from '../../store/store.js'
 import { recordsOf } from '../due-records.js'
 
@@ -35,7 +35,7 @@ export async function linksOf(
 
 /** Reads the dependents of jobs and whether they have relatives, and nothing else of their details. */
 function readLinks(store: Store, jobs: readonly JobHeader[]): Promise<readonly JobDetails[]> {
-  return stepwise(readDetails(store, { jobs: jobs.map(({ id }) => id), parts: ['dependents', 'kin'] }))
+  return runSteps(readDetails(store, { jobs: jobs.map(({ id }) => id), parts: ['dependents', 'kin'] }))
 }
 
 /** The topmost ancestor of a job, or itself. A schedule is not the parent of its runs here. */

@@ -8,10 +8,10 @@ import {
   isByQueue,
   isPlain,
   isRetired,
-  putOff,
-  putOffEnd,
-  retired,
-  waitFor,
+  postpone,
+  postponeLast,
+  removeFamily,
+  keepFor,
 } from '../../job/retention.js'
 import type { PlainJob } from '../../job/retention.js'
 import { endsChain } from '../../queue/flows/chain-ends.js'
@@ -20,7 +20,7 @@ import { cellKey } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
 import type { RetentionCell } from '../../store/settings.js'
 import type { Connection } from '../../store/connection.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import { bytesOfRecord } from '../../store/read-pages.js'
 import type { Group } from '../../store/store.js'
 import { familyOf, linksOf, topOf } from './families.js'
@@ -146,12 +146,12 @@ export class Retention {
     const later = own.filter(({ chainIndex }) => chainIndex > 0)
     const linked = later.length === 0 ? NONE_LINKED : (await linksOf(store, later)).linked
     const removeOwn = async (job: FinishedJob): Promise<number> => {
-      const stays = linked.has(job.id) && (await stepwise(endsChain(store, job)))
-      return (await this.#try(job, stays ? [putOffEnd(job, now)] : due(job, now), busy)) ? 1 : 0
+      const stays = linked.has(job.id) && (await runSteps(endsChain(store, job)))
+      return (await this.#try(job, stays ? [postponeLast(job, now)] : due(job, now), busy)) ? 1 : 0
     }
     const landed = await Promise.all([
       this.#each(own, async (some) => sum(await Promise.all(some.map(removeOwn)))),
-      ...left.map(async (job) => ((await this.#try(job, [putOff(job, POSTPONE_OTHERS, now)], busy)) ? 1 : 0)),
+      ...left.map(async (job) => ((await this.#try(job, [postpone(job, POSTPONE_OTHERS, now)], busy)) ? 1 : 0)),
       this.#each(
         ours.filter(({ queue }) => !callbacks.has(queue)),
         (some) => this.#retire(some, now, removal),
@@ -219,7 +219,7 @@ export class Retention {
       .filter(({ id }) => !handled.has(id))
       .map(async (job) => {
         const turn = 1 + Math.floor(this.#postponed++ / JOBS_PER_TURN)
-        return this.#try(job, [putOff(job, turn * TURN_LENGTH, now)], removal.busy)
+        return this.#try(job, [postpone(job, turn * TURN_LENGTH, now)], removal.busy)
       })
     return landed + (await Promise.all(late)).filter(Boolean).length
   }
@@ -269,7 +269,7 @@ export class Retention {
       return isOurs(job, cell, callbacks) && (job.kind !== 'job' || expired(job, ruleOf(cell), now))
     }
     const delay = async (job: JobHeader, by: Millis): Promise<boolean> =>
-      stamped && (await this.#try(job, [putOff(job, by, now)], busy))
+      stamped && (await this.#try(job, [postpone(job, by, now)], busy))
     const alone: Promise<boolean>[] = []
     const track = (work: Promise<boolean>): void => {
       work.catch(() => {}) // it is awaited at the end, and may fail before that
@@ -279,7 +279,7 @@ export class Retention {
     for (const job of jobs) {
       if (awaited.has(job.id)) track(delay(job, POSTPONE_AWAITED))
       else if (!linked.has(job.id)) {
-        const group = stamped ? due(job, now) : retired([job])
+        const group = stamped ? due(job, now) : removeFamily([job])
         const isRemoved = group.some((each) => each.kind === 'move' && each.to === 'removed')
         track(
           this.#try(job, group, busy).then((ok) =>
@@ -292,7 +292,7 @@ export class Retention {
         const family = families.get(top.chainId) ?? (await familyOf(store, top, mayGo))
         const known = families.has(top.chainId)
         families.set(top.chainId, family)
-        if ('stays' in family) track(delay(job, waitFor(family.stays, job, ruleOf(cells.get(job.queue)!), now)))
+        if ('stays' in family) track(delay(job, keepFor(family.stays, job, ruleOf(cells.get(job.queue)!), now)))
         else {
           const removed = known || (await this.#removeFamily(job, family.members, stamped, callbacks, busy))
           if (removed === 'in part') postponed.add(top.chainId)
@@ -317,7 +317,7 @@ export class Retention {
     }
     for (let to = members.length; to > 0; to -= MAX_REMOVED_TOGETHER) {
       const together = members.slice(Math.max(0, to - MAX_REMOVED_TOGETHER), to).toReversed()
-      if (!(await this.#try(of, retired(together), busy))) return false // one of them has started again
+      if (!(await this.#try(of, removeFamily(together), busy))) return false // one of them has started again
     }
     return true
   }
@@ -339,7 +339,7 @@ export class Retention {
     }
     for await (const records of recordsOf(this.#connection.store, [...fences.keys()], room)) {
       if (records.some(({ id, fence }) => fences.get(id) !== fence)) return false
-      const ok = await this.#try(of, retired(records), busy)
+      const ok = await this.#try(of, removeFamily(records), busy)
       if (!this.#runCallbacks(ok, callbacks, 'onDelete', records)) return false
     }
     return isLate ? 'in part' : true

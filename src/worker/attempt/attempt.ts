@@ -8,14 +8,14 @@ import type { JsonText } from '../../job/json.js'
 import type { Outcome, Returned } from '../../job/lifecycle.js'
 import type { JobDefinition } from '../../queue/define.js'
 import { Job } from '../../queue/job.js'
-import type { Done, UpdateOptions } from '../../queue/job.js'
+import type { OperationResult, UpdateOptions } from '../../queue/job.js'
 import type { PageOptions } from '../../queue/operations/filter.js'
 import type { DependencyPage, Ended } from '../../queue/flows/chain-types.js'
 import type { AddOptions, Dependency } from '../../queue/add-options.js'
 import { outOfOrder } from '../../queue/flows/follow-ups.js'
 import type { Planned, FollowUps } from '../../queue/flows/follow-ups.js'
 import type { Processing } from '../../queue/telemetry.js'
-import { leaveTo, placeNow, runInside } from '../../store/transaction-context.js'
+import { restorePosition, currentPosition, runAtPosition } from '../../store/transaction-context.js'
 import type { Stop } from '../../store/runtime.js'
 import { notInBatch } from '../batches/types.js'
 import { notAwaited } from './unawaited.js'
@@ -129,21 +129,21 @@ export class Attempt {
     this.started = true
     this.tracing = this.#host.telemetry?.process(this.record)
     this.#armTimeout()
-    const before = placeNow()
-    if (before !== undefined) leaveTo(undefined) // this handler is in no transaction yet, even if its caller is
+    const before = currentPosition()
+    if (before !== undefined) restorePosition(undefined) // this handler is in no transaction yet, even if its caller is
     try {
       // Handlers that are known to use transactions enter the context at the start, so that all their calls can join.
       const result = this.handler.transacts
-        ? runInside(this.useTransactions().position, () => this.#call())
+        ? runAtPosition(this.useTransactions().position, () => this.#call())
         : this.#call()
-      leaveTo(before)
+      restorePosition(before)
       if (!isThenable(result)) return this.#returned(result)
       result.then(
         (value) => this.#returned(value),
         (error: unknown) => this.#threw(error),
       )
     } catch (error) {
-      leaveTo(before)
+      restorePosition(before)
       this.#threw(error)
     }
   }
@@ -238,7 +238,7 @@ export class Attempt {
   }
 
   /** `job.update` by its own handler. */
-  update(_id: string, changes: UpdateOptions): Promise<Done> {
+  update(_id: string, changes: UpdateOptions): Promise<OperationResult> {
     return updateRunning(this, this.#host.operations, changes)
   }
 

@@ -10,15 +10,15 @@ import type { JobDefinition } from '../../queue/define.js'
 import type { JobOperations } from '../../queue/operations/job-operations.js'
 import { pageQuery, requestedPage } from '../../queue/operations/filter.js'
 import type { PageOptions } from '../../queue/operations/filter.js'
-import { endedOf, refuseWrongAfter } from '../../queue/flows/chain-types.js'
+import { outcomeOf, refuseWrongAfter } from '../../queue/flows/chain-types.js'
 import type { DependencyPage, Ended } from '../../queue/flows/chain-types.js'
 import { parseAfter } from '../../queue/add-options.js'
 import type { AddOptions, Dependency } from '../../queue/add-options.js'
-import { isOfSignal } from '../../queue/signals.js'
+import { isSignalEdge } from '../../queue/signals.js'
 import { FollowUps, outOfOrder } from '../../queue/flows/follow-ups.js'
 import type { Planned } from '../../queue/flows/follow-ups.js'
 import { readDetails } from '../../store/read-pages.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { JobDetails, Verdict } from '../../store/store.js'
 import { EarlyExit } from './early-exit.js'
 
@@ -128,7 +128,7 @@ export async function refuseEndlessWait(
 ): Promise<void> {
   await children.own.close()
   const { for: edges } = children.outcome()
-  const { jobs } = await operations.way().details({ jobs: [id], parts: ['edges', 'dependents', 'kin'] })
+  const { jobs } = await operations.session().details({ jobs: [id], parts: ['edges', 'dependents', 'kin'] })
   const known = new Map((jobs[0]?.edges ?? []).map((edge) => [edge.chain, edge.state]))
   await children.refuseCycle(jobs[0])
   const isOver = (chain: string): boolean => known.has(chain) && known.get(chain) !== 'open'
@@ -150,8 +150,8 @@ export async function dependenciesOf(
   const { id, name } = record
   const page = requestedPage(options, 'ctx.dependencies')
   if (page !== undefined) return dependencyPage(operations, record, definition, page)
-  const [found] = await stepwise(readDetails(operations.way(), { jobs: [id], parts: ['edges', 'outcomes'] }))
-  const ended = (found?.edges ?? []).filter((edge) => !isOfSignal(edge)).map(endedOf)
+  const [found] = await runSteps(readDetails(operations.session(), { jobs: [id], parts: ['edges', 'outcomes'] }))
+  const ended = (found?.edges ?? []).filter((edge) => !isSignalEdge(edge)).map(outcomeOf)
   refuseWrongAfter(name, definition, namesOf(ended), 'ctx.dependencies')
   return ended
 }
@@ -168,8 +168,8 @@ async function dependencyPage(
   let after = cursor === undefined ? undefined : Number(cursor)
   do {
     const edges = { limit, ...(after !== undefined && { after }) }
-    const { jobs } = await operations.way().details({ jobs: [id], parts: ['edges', 'outcomes'], edges })
-    for (const edge of jobs[0]?.edges ?? []) if (!isOfSignal(edge)) ended.push(endedOf(edge))
+    const { jobs } = await operations.session().details({ jobs: [id], parts: ['edges', 'outcomes'], edges })
+    for (const edge of jobs[0]?.edges ?? []) if (!isSignalEdge(edge)) ended.push(outcomeOf(edge))
     after = jobs[0]?.more?.edges
   } while (ended.length === 0 && after !== undefined)
   const place = { first: cursor === undefined, last: after === undefined }

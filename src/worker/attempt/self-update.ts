@@ -2,7 +2,7 @@
 import type { MillraceError } from '../../job/errors.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import type { JobOperations } from '../../queue/operations/job-operations.js'
-import type { Done, UpdateOptions } from '../../queue/job.js'
+import type { OperationResult, UpdateOptions } from '../../queue/job.js'
 import { parseWhen } from '../../queue/add-options.js'
 import { outOfOrder } from '../../queue/flows/follow-ups.js'
 
@@ -32,7 +32,7 @@ export async function updateRunning(
   attempt: UpdatingAttempt,
   operations: JobOperations,
   changes: UpdateOptions,
-): Promise<Done> {
+): Promise<OperationResult> {
   const { id } = attempt.record
   const { delay, runAt, ...rest } = changes ?? {}
   const isOwn = attempt.running && attempt.lost === undefined && (delay !== undefined || runAt !== undefined)

@@ -9,11 +9,11 @@ import type { JsonText } from '../../job/json.js'
 import type { Outcome, NoteFields } from '../../job/lifecycle.js'
 import { checkName, refuseUnknown } from '../../job/names.js'
 import { quote } from '../../job/quote.js'
-import { expected } from '../../job/signals.js'
+import { expectSignal } from '../../job/signals.js'
 import type { JobOperations } from '../../queue/operations/job-operations.js'
-import { checkSignal, isOfSignal, signalId, signalRow } from '../../queue/signals.js'
+import { checkSignal, isSignalEdge, signalId, signalRow } from '../../queue/signals.js'
 import { readDetails } from '../../store/read-pages.js'
-import { stepwise } from '../../store/maybe-sync.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { DetailsPart, JobDetails } from '../../store/store.js'
 import { outOfOrder } from '../../queue/flows/follow-ups.js'
 import { openTransaction } from '../../store/transaction-context.js'
@@ -187,11 +187,11 @@ export class DurableSteps {
 
   /** The signal's row, if any. A row that was created before the first wait for it gets this timeout. */
   async #expected(id: string, time: Millis | undefined): Promise<JobRecord | undefined> {
-    const session = this.#operations.way()
+    const session = this.#operations.session()
     let row = await session.get(id)
     if (time === undefined) return row
     while (row !== undefined && !isFinished(row.state)) {
-      const verdict = await session.commit(expected(row, time))
+      const verdict = await session.commit(expectSignal(row, time))
       if (verdict.ok) break
       row = verdict.why === 'fence' ? await session.get(id) : undefined
     }
@@ -218,8 +218,8 @@ export class DurableSteps {
     const [found] = await this.#details(['steps', 'edges'])
     const { steps = [], edges = [] } = found ?? {}
     // Results of dependencies may be many and large, and only those of signals are needed here.
-    const signalled = edges.some((edge) => isOfSignal(edge) && edge.state !== 'open')
-    const ended = signalled ? (await this.#details(['edges', 'outcomes']))[0]?.edges.filter(isOfSignal) : undefined
+    const signalled = edges.some((edge) => isSignalEdge(edge) && edge.state !== 'open')
+    const ended = signalled ? (await this.#details(['edges', 'outcomes']))[0]?.edges.filter(isSignalEdge) : undefined
     return {
       steps: new Map(steps.map(({ name, result }) => [name, result])),
       edges: new Map([...edges, ...(ended ?? [])].map((edge) => [edge.chain, edge])),
@@ -227,7 +227,7 @@ export class DurableSteps {
   }
 
   #details(parts: readonly DetailsPart[]): Promise<readonly JobDetails[]> {
-    return stepwise(readDetails(this.#operations.way(), { jobs: [this.#attempt.record.id], parts }))
+    return runSteps(readDetails(this.#operations.session(), { jobs: [this.#attempt.record.id], parts }))
   }
 
   #track<T>(call: string, endsRun: boolean, name: string, work: (called: string) => Promise<T>): Promise<T> {

@@ -2,7 +2,7 @@
 // would not look before the lock is released, and hold all that the transaction has locked until then.
 import { isMillraceError } from '../../../job/errors.js'
 import type { Driver } from './driver.js'
-import { isServersWord } from '../errors.js'
+import { isServerError } from '../errors.js'
 
 /** Has the server look every second, until the transaction ends. */
 export const CLIENT_CHECK = `set_config('client_connection_check_interval', '1s', true)`
@@ -17,7 +17,7 @@ export function clientCheck(call: Driver['call']): () => Promise<boolean> {
       known = (await call({ name: '', text, values: [] })) !== null
     } catch (error) {
       if (isMillraceError(error)) throw error // there is no connection to be had, for a transaction either
-      if (!isServersWord(error)) return false // there was no answer: the next call finds out
+      if (!isServerError(error)) return false // there was no answer: the next call finds out
       known = false
     }
     return known

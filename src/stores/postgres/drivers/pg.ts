@@ -1,13 +1,13 @@
 // stores/postgres/drivers/pg.ts: the driver `pg`, on a URL or on the user's own pool.
 import { MillraceError, isInstance } from '../../../job/errors.js'
 import { importPackage } from '../../../store/packages.js'
-import { Scope, givenOf, guarded } from '../../transaction-scope.js'
+import { Scope, unguarded, guarded } from '../../transaction-scope.js'
 import type { Guarding } from '../../transaction-scope.js'
 import type { Call, Driver, DriverOptions, NotificationListener, Listening } from './driver.js'
-import { isServersWord, isUnpreparable } from '../errors.js'
+import { isServerError, isPreparedStatementLost } from '../errors.js'
 import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation.js'
 import { clientCheck, CLIENT_CHECK } from './client-check.js'
-import { quoted } from '../migrate.js'
+import { quoteIdentifier } from '../migrate.js'
 import { NoAnswer, inTime } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
 import { connectable, exhausted, isAnswer, unreachable } from './unreachable.js'
@@ -98,7 +98,7 @@ class PgDriver implements Driver<PgClient> {
   #prepares = true
   #savepoints = 0
   readonly #slots: TransactionSlots
-  readonly #looks = clientCheck((call) => this.call(call))
+  readonly #checksClients = clientCheck((call) => this.call(call))
   readonly #connects = connectable(async () => {
     const { Client, options } = this.#pool
     const client = new Client(options)
@@ -125,8 +125,8 @@ class PgDriver implements Driver<PgClient> {
     try {
       return await this.#ask(client, call)
     } catch (error) {
-      if (!isServersWord(error)) broken = error
-      else if (this.#prepares && isUnpreparable(error)) {
+      if (!isServerError(error)) broken = error
+      else if (this.#prepares && isPreparedStatementLost(error)) {
         this.#prepares = false
         return await this.#ask(client, call)
       }
@@ -148,7 +148,7 @@ class PgDriver implements Driver<PgClient> {
   }
 
   async #transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
-    const begin = `BEGIN ISOLATION LEVEL READ COMMITTED${(await this.#looks()) ? `; SELECT ${CLIENT_CHECK}` : ''}`
+    const begin = `BEGIN ISOLATION LEVEL READ COMMITTED${(await this.#checksClients()) ? `; SELECT ${CLIENT_CHECK}` : ''}`
     let broken = false
     const fail = (): void => void (broken = true) // told to whoever uses it
     const client = await this.#connect(fail)
@@ -175,7 +175,7 @@ class PgDriver implements Driver<PgClient> {
   }
 
   async savepoint<T>(tx: PgClient, work: (tx: PgClient) => Promise<T>): Promise<T> {
-    const given = givenOf(tx)
+    const given = unguarded(tx)
     const client = given?.target ?? tx
     const around = given?.scope ?? new Scope() // of a client that is the user's
     around.check()
@@ -185,7 +185,7 @@ class PgDriver implements Driver<PgClient> {
     const run = async (statement: string): Promise<void> => {
       around.check()
       await this.#within(client.query(`${statement} ${name}`)).catch((error: unknown) => {
-        if (!isServersWord(error)) around.lose(error)
+        if (!isServerError(error)) around.lose(error)
         throw error
       })
     }
@@ -225,7 +225,7 @@ class PgDriver implements Driver<PgClient> {
     const call = (asked: Call): Promise<string | null> => this.#ask(client, { ...asked, name: '' })
     try {
       await this.#within(client.connect())
-      await this.#within(client.query(`LISTEN ${quoted(channel)}`))
+      await this.#within(client.query(`LISTEN ${quoteIdentifier(channel)}`))
     } catch (error) {
       over = true
       client.connection?.stream?.destroy()
@@ -236,7 +236,7 @@ class PgDriver implements Driver<PgClient> {
         try {
           return await call(asked)
         } catch (error) {
-          if (!isServersWord(error)) lose(error)
+          if (!isServerError(error)) lose(error)
           throw error
         }
       },

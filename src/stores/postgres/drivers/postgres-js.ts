@@ -2,11 +2,11 @@
 import { isInstance } from '../../../job/errors.js'
 import type { Millis } from '../../../job/job.js'
 import { importPackage } from '../../../store/packages.js'
-import { Scope, givenOf, guarded, transactionOver } from '../../transaction-scope.js'
+import { Scope, unguarded, guarded, transactionOver } from '../../transaction-scope.js'
 import type { Call, Driver, DriverOptions, NotificationListener, Listening } from './driver.js'
-import { isServersWord, isUnpreparable } from '../errors.js'
+import { isServerError, isPreparedStatementLost } from '../errors.js'
 import { clientCheck, CLIENT_CHECK } from './client-check.js'
-import { quoted } from '../migrate.js'
+import { quoteIdentifier } from '../migrate.js'
 import { NoAnswer, inTime } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
 import { connectable, exhausted, isAnswer, unreachable } from './unreachable.js'
@@ -124,12 +124,12 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     try {
       return await ask(sql, asked, prepares)
     } catch (error) {
-      if (!prepares || !isUnpreparable(error)) throw error
+      if (!prepares || !isPreparedStatementLost(error)) throw error
       prepares = false
       return ask(sql, asked, prepares)
     }
   }
-  const looks = clientCheck(call)
+  const checksClients = clientCheck(call)
 
   /**
    * Ends the statements that are under way in a transaction which was broken off: the connection stays, and ROLLBACK would
@@ -201,7 +201,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
         for (const statement of statements) await tx.unsafe(statement)
       }),
     async transact(work) {
-      const also = (await looks()) ? `, ${CLIENT_CHECK}` : ''
+      const also = (await checksClients()) ? `, ${CLIENT_CHECK}` : ''
       const scope = new Scope()
       const inside = (tx: PostgresJsTransaction): ReturnType<typeof work> => {
         const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
@@ -227,7 +227,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
         ear.lost(error)
       }
       try {
-        await within(own.unsafe(`listen ${quoted(channel)}`))
+        await within(own.unsafe(`listen ${quoteIdentifier(channel)}`))
       } catch (error) {
         if (isLoss(error)) noticeLoss()
         over = true
@@ -239,7 +239,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
           try {
             return await ask(own, asked, false)
           } catch (error) {
-            if (!isServersWord(error)) lose(error)
+            if (!isServerError(error)) lose(error)
             throw error
           }
         },
@@ -322,7 +322,7 @@ async function inSavepoint<T>(
   within: Within,
   work: (tx: PostgresJsTransaction) => Promise<T>,
 ): Promise<T> {
-  const known = givenOf(outer)
+  const known = unguarded(outer)
   const around = known?.scope ?? new Scope()
   around.check()
   const scope = new Scope(around)

@@ -2,7 +2,7 @@
 import { MillraceError, isMillraceError } from '../../../job/errors.js'
 import { describeError } from '../../../job/failure.js'
 import type { Millis } from '../../../job/job.js'
-import { stateOf } from '../errors.js'
+import { sqlStateOf } from '../errors.js'
 
 /** Where a server is, as options of a driver say it. */
 export interface Target {
@@ -16,7 +16,7 @@ const REFUSES: ReadonlySet<string> = new Set(['53300', '57P01', '57P02', '57P03'
 
 /** Whether the server answered with something that is to be seen to: a wrong password, a database that is not there. */
 export function isAnswer(error: unknown): boolean {
-  const state = stateOf(error)
+  const state = sqlStateOf(error)
   return state !== undefined && !REFUSES.has(state)
 }
 
@@ -31,7 +31,7 @@ export function connectable(connect: () => Promise<void>): () => Promise<boolean
       .then(
         () => true,
         // It answers, though it refuses; or no connection could be tried, because there is no driver to make one with.
-        (error: unknown) => stateOf(error) !== undefined || isMillraceError(error),
+        (error: unknown) => sqlStateOf(error) !== undefined || isMillraceError(error),
       )
       .finally(() => void (asking = undefined)))
 }

@@ -1,6 +1,6 @@
 // stores/sqlite/user-transactions/adapter.ts: runs the store's reads and writes inside a transaction that the user has open.
 import { MillraceError } from '../../../job/errors.js'
-import { answered, step, stepwise } from '../../../store/maybe-sync.js'
+import { resolved, step, runSteps } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { Database } from '../driver.js'
 import { staleError, toStoreError } from '../errors.js'
@@ -57,7 +57,7 @@ export class HandleTransaction implements UserTransaction {
   }
 
   file(): Promise<string | undefined> {
-    return answered(this.#db.path)
+    return resolved(this.#db.path)
   }
 
   read<T>(work: TransactionWork<T>): Promise<T> {
@@ -107,7 +107,7 @@ export class HandleTransaction implements UserTransaction {
   #run<T>(work: () => T): Promise<T> {
     try {
       this.#check()
-      return answered(work())
+      return resolved(work())
     } catch (error) {
       return Promise.reject(transactionError(error, this.#db.path))
     }
@@ -181,10 +181,10 @@ export class ExecutorTransaction implements UserTransaction {
   }
 
   #run<T>(work: (execute: Execute) => Steps<T>): Promise<T> {
-    return stepwise(
+    return runSteps(
       (function* (withConnection): Steps<T> {
         try {
-          return yield* step(withConnection((execute) => stepwise(checkingOpen(execute, work(execute)))))
+          return yield* step(withConnection((execute) => runSteps(checkingOpen(execute, work(execute)))))
         } catch (error) {
           throw transactionError(error, undefined)
         }

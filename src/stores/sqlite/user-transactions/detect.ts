@@ -4,7 +4,7 @@ import type { Millis } from '../../../job/job.js'
 import { quote } from '../../../job/quote.js'
 import { prismaIn } from '../../../store/sql.js'
 import type { PrismaTransaction, SqlTransaction } from '../../../store/sql.js'
-import { step, stepwise } from '../../../store/maybe-sync.js'
+import { step, runSteps } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { Runtime, Stop } from '../../../store/runtime.js'
 import type { Tx } from '../../../store/store.js'
@@ -133,7 +133,7 @@ export class UserTransactions {
     const inMemory = new Driver(':memory:')
     try {
       for (const transaction of this.#unchecked) {
-        const checked = stepwise(sameCopyThrough(inMemory, () => transaction.heapLimit())).catch(() => undefined)
+        const checked = runSteps(sameCopyThrough(inMemory, () => transaction.heapLimit())).catch(() => undefined)
         let stop: Stop | undefined
         const timeout = new Promise<undefined>(
           (resolve) => void (stop = timer(ANSWERS_WITHIN, () => resolve(undefined))),

@@ -3,10 +3,10 @@ import { MillraceError } from '../../../job/errors.js'
 import type { Millis } from '../../../job/job.js'
 import type { Runtime } from '../../../store/runtime.js'
 import type { Tx } from '../../../store/store.js'
-import { Scope, givenOf, guarded, guardResults } from '../../transaction-scope.js'
+import { Scope, unguarded, guarded, guardResults } from '../../transaction-scope.js'
 import type { Database, SqliteHandle } from '../driver.js'
 import { busyHere } from '../errors.js'
-import { whenFree } from '../busy-retry.js'
+import { retryWhileBusy } from '../busy-retry.js'
 
 /** Runs work in transactions on a separate connection, one after the other. */
 export class OwnTransactions {
@@ -34,13 +34,13 @@ export class OwnTransactions {
 
   /** Whether a `tx` is a handle that was given out here. */
   isOwn(tx: Tx): boolean {
-    const given = givenOf(tx as SqliteHandle)
+    const given = unguarded(tx as SqliteHandle)
     return given !== undefined && given.target === this.#db?.handle
   }
 
   /** The connection behind a `tx`: of an open transaction that was given out here, or else the `tx` itself. */
   handleOf(tx: Tx): Tx {
-    const given = givenOf(tx as SqliteHandle)
+    const given = unguarded(tx as SqliteHandle)
     given?.scope.check()
     return given === undefined ? tx : given.target
   }
@@ -58,7 +58,7 @@ export class OwnTransactions {
     work: (tx: SqliteHandle) => Promise<T>,
     savepoint: (work: () => Promise<T>, isOver: () => boolean) => Promise<T>,
   ): Promise<T> {
-    const { target, scope: outer } = givenOf(tx as SqliteHandle)!
+    const { target, scope: outer } = unguarded(tx as SqliteHandle)!
     outer.check()
     const closeSavepoint = outer.opening()
     const scope = new Scope(outer)
@@ -85,7 +85,7 @@ export class OwnTransactions {
       connection.exec('BEGIN IMMEDIATE')
       return connection
     }
-    const db = await whenFree(this.#runtime, this.#path, begin, this.#patience)
+    const db = await retryWhileBusy(this.#runtime, this.#path, begin, this.#patience)
     let resolveOpen = (): void => {}
     this.#open = new Promise((resolve) => (resolveOpen = resolve))
     const scope = new Scope()
@@ -94,7 +94,7 @@ export class OwnTransactions {
       const result = await work(guarded(db.handle, scope, guardResults))
       scope.end() // the COMMIT may have to wait, and the connection is used again after it
       if (!db.inTransaction) throw endedEarly()
-      await whenFree(this.#runtime, db.path, () => db.exec('COMMIT'), this.#patience)
+      await retryWhileBusy(this.#runtime, db.path, () => db.exec('COMMIT'), this.#patience)
       committed = true
       return result
     } finally {

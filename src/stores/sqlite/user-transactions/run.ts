@@ -1,7 +1,7 @@
 // stores/sqlite/user-transactions/run.ts: the store's commits and reads inside transactions that the user ends.
 import { MillraceError, isMillraceError } from '../../../job/errors.js'
 import type { Runtime } from '../../../store/runtime.js'
-import { step, stepwise } from '../../../store/maybe-sync.js'
+import { step, runSteps } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { Batch, Receipt, Tx } from '../../../store/store.js'
 import { secondCopy } from '../library-copies.js'
@@ -96,7 +96,7 @@ export class TransactionRunner {
 
   /** Runs work in a savepoint of a transaction; `isOver` reports its end where the connection alone does not show it. */
   async savepoint<T>(tx: Tx, work: () => Promise<T>, isOver?: () => boolean): Promise<T> {
-    const userTransaction = await stepwise(this.#transactions.of(tx))
+    const userTransaction = await runSteps(this.#transactions.of(tx))
     return userTransaction.savepoint(work, isOver)
   }
 

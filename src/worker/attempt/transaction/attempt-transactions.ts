@@ -12,11 +12,11 @@ import type { JobOperations } from '../../../queue/operations/job-operations.js'
 import { FollowUps, cannotContinue, outOfOrder } from '../../../queue/flows/follow-ups.js'
 import {
   OpenTransaction,
-  enter,
+  enterPosition,
   joinedTransaction,
   refuseInside,
-  refuseWithout,
-  runInside,
+  requireTransactions,
+  runAtPosition,
 } from '../../../store/transaction-context.js'
 import type { TransactionPosition } from '../../../store/transaction-context.js'
 import type { Connection } from '../../../store/connection.js'
@@ -138,7 +138,7 @@ export class AttemptTransactions {
 
   async #sendIn(open: OpenTransaction, prepared: readonly Prepared[]): Promise<void> {
     const adder = this.#host.adder(this.#attempt.record.queue)
-    for (const each of prepared) await runInside({ open }, () => adder.send(each))
+    for (const each of prepared) await runAtPosition({ open }, () => adder.send(each))
   }
 
   /** Whether a transaction is open, which the settlement must be part of. */
@@ -223,7 +223,7 @@ export class AttemptTransactions {
     const { store } = this.#connection
     checkCallback(work, 'ctx.complete({ tx }, work)')
     const tx = transactionIn(options, 'ctx.complete')
-    refuseWithout(store)
+    requireTransactions(store)
     if (tx === undefined || tx === null) throw noTransaction()
     if (this.#completing === 'running' || (this.#completing === 'done' && this.#userSettlement === undefined)) {
       throw outOfOrder('ctx.complete was called twice')
@@ -246,7 +246,7 @@ export class AttemptTransactions {
         async (open) => {
           if (!this.#attempt.running) throw this.#attempt.lostError()
           const plan = (): Promise<unknown> => this.#plan({ tx }, work, open)
-          value = await runInside({ open }, plan)
+          value = await runAtPosition({ open }, plan)
           const also = this.#attempt.children.own.also
           if (also.length > 0) await this.#sendIn(open, also)
           return returned(await this.#attempt.stored(value), this.#followUps)
@@ -333,7 +333,7 @@ export class AttemptTransactions {
       } catch (error) {
         return this.#calls.track(call, false, Promise.reject(error))
       }
-      enter(this.position)
+      enterPosition(this.position)
     }
     return this.#calls.track(call, false, work())
   }
@@ -359,10 +359,10 @@ export class AttemptTransactions {
   async #inSavepoint(tx: Tx, work: Work): Promise<unknown> {
     const { store } = this.#connection
     const outer = this.#inner
-    const open = runInside(this.position, () => new OpenTransaction(store, tx))
+    const open = runAtPosition(this.position, () => new OpenTransaction(store, tx))
     this.#inner = open
     try {
-      const value = await runInside({ open }, () => work({ tx }))
+      const value = await runAtPosition({ open }, () => work({ tx }))
       await open.over()
       open.committed()
       return value
@@ -377,7 +377,7 @@ export class AttemptTransactions {
     const followUps = new FollowUps(
       adder,
       this.#attempt.record,
-      inside.tx === undefined ? undefined : (prepared) => runInside({ open }, () => adder.send(prepared)),
+      inside.tx === undefined ? undefined : (prepared) => runAtPosition({ open }, () => adder.send(prepared)),
       () => this.#attempt.children.own.also,
     )
     this.#followUps = followUps

@@ -7,7 +7,7 @@ import { withOverflow } from '../../../queue/settings/overflow.js'
 import { outOfOrder } from '../../../queue/flows/follow-ups.js'
 import { OpenTransaction } from '../../../store/transaction-context.js'
 import { connect } from '../../../store/connection.js'
-import { stepwise } from '../../../store/maybe-sync.js'
+import { runSteps } from '../../../store/maybe-sync.js'
 import type { Group, Refused, Store, Tx, Verdict } from '../../../store/store.js'
 import { reasonOf } from '../../leases.js'
 import type { LostReason } from '../context.js'
@@ -55,7 +55,7 @@ export async function completeInUserTransaction(
         commit: conclude,
         details: (query: Parameters<Store['details']>[0]) => store.details(query, tx),
       }
-      verdict = await stepwise(withOverflow(session, group, verdict))
+      verdict = await runSteps(withOverflow(session, group, verdict))
     }
     if (verdict.ok) return outcome
     const error = host.refusal(verdict, group)

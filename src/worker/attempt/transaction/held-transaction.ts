@@ -2,7 +2,7 @@
 import { withOverflow } from '../../../queue/settings/overflow.js'
 import type { OverflowSession } from '../../../queue/settings/overflow.js'
 import { OpenTransaction, outside } from '../../../store/transaction-context.js'
-import { stepwise } from '../../../store/maybe-sync.js'
+import { runSteps } from '../../../store/maybe-sync.js'
 import type { Group, Store, Tx, Verdict } from '../../../store/store.js'
 
 /** How a transaction ended. */
@@ -59,7 +59,7 @@ export class HeldTransaction {
           verdict = await conclude(last)
           if (!verdict.ok && verdict.why === 'full') {
             const session: OverflowSession = { commit: conclude, details: (query) => store.details(query, tx) }
-            verdict = await stepwise(withOverflow(session, last, verdict))
+            verdict = await runSteps(withOverflow(session, last, verdict))
           }
         } else await open.over()
         if (verdict?.ok === false) throw new Error('The last group was refused.')

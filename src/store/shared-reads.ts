@@ -1,49 +1,49 @@
-// store/looks.ts: how those who wait for jobs look at them: together, a portion at a time, so that large jobs do not pile up.
+// store/shared-reads.ts: reads jobs by id for all waiting callers of a process together, in pages that adapt to their size.
 import type { JobRecord } from '../job/job.js'
 import { outside } from './transaction-context.js'
 import { bytesOfRecord } from './read-pages.js'
 import type { Runtime } from './runtime.js'
 import type { Store } from './store.js'
 
-/** Jobs in a portion: at first, and at most where they are small. */
-const FEW = 16
-const MANY = 256
+/** Jobs in a page: at first, and at most where they are small. */
+const FIRST_SIZE = 16
+const LARGEST_SIZE = 256
 
-/** Bytes that come back with a portion, about: with more, the next ones are smaller. */
-const MOST_BYTES = 2 ** 20
+/** About how many bytes a page may return: after a larger one, the next are smaller. */
+const PAGE_BYTES = 2 ** 20
 
-/** Portions that are read at the same time. */
-const TOGETHER = 4
+/** Pages that are read at the same time. */
+const PARALLEL_PAGES = 4
 
-/** How many jobs are read at a time, by what was read before: a read by ids is not cut by bytes. */
-export class Portion {
-  #size = FEW
+/** The number of jobs to read at a time. It adapts to their size, because `get` is not cut by bytes. */
+export class PageSize {
+  #size = FIRST_SIZE
 
   get size(): number {
     return this.#size
   }
 
-  /** Goes by what a portion has brought. */
+  /** Adapts to the jobs of the last page. */
   adapt(records: readonly (JobRecord | undefined)[]): void {
     let bytes = 0
     for (const record of records) if (record !== undefined) bytes += bytesOfRecord(record)
-    if (bytes > MOST_BYTES) this.#size = Math.max(1, Math.floor(this.#size / 2))
-    else if (bytes < MOST_BYTES / 4) this.#size = Math.min(MANY, this.#size * 2)
+    if (bytes > PAGE_BYTES) this.#size = Math.max(1, Math.floor(this.#size / 2))
+    else if (bytes < PAGE_BYTES / 4) this.#size = Math.min(LARGEST_SIZE, this.#size * 2)
   }
 }
 
-interface Look {
+interface PendingRead {
   readonly id: string
   resolve(record: JobRecord | undefined): void
   reject(error: unknown): void
 }
 
-/** The looks of one process at a store. */
-export class Looks {
+/** The reads by id of one process. */
+export class SharedReads {
   readonly #store: Pick<Store, 'get'>
   readonly #runtime: Pick<Runtime, 'defer'>
-  readonly #portion = new Portion()
-  #waiting: Look[] = []
+  readonly #pageSize = new PageSize()
+  #waiting: PendingRead[] = []
   #reading = 0
   #deferred = false
 
@@ -52,13 +52,13 @@ export class Looks {
     this.#runtime = runtime
   }
 
-  /** The job as it stands; undefined where there is none. */
-  look(id: string): Promise<JobRecord | undefined> {
+  /** The current record of a job; undefined if there is none. */
+  read(id: string): Promise<JobRecord | undefined> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ id, resolve, reject })
       if (this.#deferred) return
       this.#deferred = true
-      // It is for all who look in this turn, so it is not inside the transaction of the first of them.
+      // The read is shared by all callers of this turn, so it does not join the transaction of the first one.
       outside(() =>
         this.#runtime.defer(() => {
           this.#deferred = false
@@ -70,11 +70,11 @@ export class Looks {
 
   #send(): void {
     let from = 0
-    while (from < this.#waiting.length && this.#reading < TOGETHER) {
-      const some = this.#waiting.slice(from, from + this.#portion.size)
+    while (from < this.#waiting.length && this.#reading < PARALLEL_PAGES) {
+      const some = this.#waiting.slice(from, from + this.#pageSize.size)
       from += some.length
       this.#reading++
-      void this.#read(some).finally(() => {
+      void this.#readPage(some).finally(() => {
         this.#reading--
         this.#send()
       })
@@ -82,17 +82,17 @@ export class Looks {
     this.#waiting = this.#waiting.slice(from)
   }
 
-  async #read(some: readonly Look[]): Promise<void> {
+  async #readPage(some: readonly PendingRead[]): Promise<void> {
     const ids = [...new Set(some.map(({ id }) => id))]
     try {
       const records = await this.#store.get(ids)
-      this.#portion.adapt(records)
+      this.#pageSize.adapt(records)
       const byId = new Map(ids.map((id, at) => [id, records[at]]))
       for (const { id, resolve } of some) resolve(byId.get(id))
     } catch (error) {
-      // It may be about one of them.
+      // The error may concern a single job.
       if (ids.length === 1) for (const { reject } of some) reject(error)
-      else await Promise.all(some.map((each) => this.#read([each])))
+      else await Promise.all(some.map((each) => this.#readPage([each])))
     }
   }
 }
