@@ -17,8 +17,11 @@ const IDLE_FOR_LONG: Millis = 86_400_000
 /** Bytes of all receipts from which on writers that were idle for ten minutes are forgotten. */
 const MAX_BYTES = 64 * 2 ** 20
 
-/** A receipt larger than this is remembered without the payloads of its jobs, which would outlive them; they are read again. */
-const LARGE = 2 ** 16
+/**
+ * A receipt larger than this is remembered without the payloads of its jobs, which would outlive them; they are read
+ * again. More than the receipt of a full batch of small jobs: leaving payloads out copies every job.
+ */
+const LARGE = 2 ** 20
 
 interface Remembered {
   readonly receipt: Receipt
@@ -61,7 +64,7 @@ export class Writers {
   remember(receipt: Receipt): void {
     this.#drop(receipt.writer)
     const bytes = bytesOfReceipt(receipt)
-    const kept = bytes > LARGE ? shortly(receipt) : receipt
+    const kept = bytes > LARGE || this.#bytes + bytes > MAX_BYTES ? shortly(receipt) : receipt
     const remembered = {
       receipt: kept,
       bytes: kept === receipt ? bytes : bytesOfReceipt(kept),
