@@ -4,7 +4,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import process from 'node:process'
 import { fileURLToPath } from 'node:url'
 import { errorCatalogue } from '../src/job/catalogue.js'
-import type { ErrorEntry } from '../src/job/catalogue-stores.js'
+import type { ErrorEntry } from '../src/job/catalogue.js'
 
 const page = fileURLToPath(new URL('../docs/errors.md', import.meta.url))
 

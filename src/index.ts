@@ -122,7 +122,7 @@ export type { DeliveryEntry } from './job/memo.js'
 export { MillraceError, UnrecoverableError, isMillraceError } from './job/errors.js'
 export type { ErrorCode } from './job/errors.js'
 export { errorCatalogue } from './job/catalogue.js'
-export type { ErrorEntry } from './job/catalogue-stores.js'
+export type { ErrorEntry } from './job/catalogue.js'
 
 // Stores
 export type { Store, DisposableStore } from './store/store.js'

@@ -13,14 +13,13 @@ import type {
 } from './job.js'
 import { isFinished } from './job.js'
 import type { JsonText } from './json.js'
-import { end, HELD, removeAndRelease, move, NOTHING } from './moves.js'
+import { end, HELD, leaseExpired, move, NOTHING, removeAndRelease } from './moves.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
 import type { PlainJob } from './retention.js'
 import { SCHEDULE, holdsOverlapKey, rescheduled, firingOf, writeProgress } from './schedule.js'
 import type { RefusedRuns } from './schedule.js'
 import { SIGNAL, signalDue } from './signals.js'
-import { leaseExpired } from './stalls.js'
 
 /** How one attempt ended. */
 export type Outcome =

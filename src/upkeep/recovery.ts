@@ -1,7 +1,7 @@
 // upkeep/recovery.ts: recovers the jobs of dead workers before their leases expire.
 import type { JobRecord } from '../job/job.js'
-import { orphaned } from '../job/stalls.js'
-import type { Recovery } from '../job/stalls.js'
+import { orphaned } from '../job/moves.js'
+import type { Recovery } from '../job/moves.js'
 import { readCell } from '../job/limits.js'
 import type { WorkerCell } from '../store/settings.js'
 import type { Connection } from '../store/connection.js'

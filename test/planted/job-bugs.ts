@@ -51,7 +51,7 @@ export const jobBugs: readonly Bug[] = [
   {
     title: 'a crash costs no attempt, and a job that kills its workers runs for ever',
     guarantee: 'crash',
-    file: 'src/job/stalls.ts',
+    file: 'src/job/moves.ts',
     find: "if (job.attempt < job.attempts) return [move(job, 'waiting', { reaps, why: 'stalled', set: { stalls } })]",
     replace:
       "if (job.attempt <= job.attempts) return [move(job, 'waiting', { reaps, why: 'stalled', set: { stalls, attempt: job.attempt - 1 } })]",
@@ -59,14 +59,14 @@ export const jobBugs: readonly Bug[] = [
   {
     title: 'a lease that was renewed meanwhile is reaped all the same',
     guarantee: 'once',
-    file: 'src/job/stalls.ts',
+    file: 'src/job/moves.ts',
     find: 'return stalled(job, true, `The lease',
     replace: 'return stalled(job, undefined, `The lease',
   },
   {
     title: 'a prefetched job that never started loses an attempt with its worker',
     guarantee: 'crash',
-    file: 'src/job/stalls.ts',
+    file: 'src/job/moves.ts',
     find: 'if (job.ahead) return',
     replace: 'if (job.ahead && job.stalls > 99) return',
   },

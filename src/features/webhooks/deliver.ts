@@ -1,5 +1,5 @@
 // features/webhooks/deliver.ts: the delivery worker, which runs beside a user's worker and sends its queue's webhooks.
-import { storeErrors } from '../../job/catalogue-stores.js'
+import { storeErrors } from '../../job/catalogue.js'
 import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
