@@ -72,6 +72,10 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
       return change.kind === 'move' || change.kind === 'note' ? { ...change, held: false } : change
     }),
   },
+  'cuts claims without saying so': {
+    areas: ['large claims'],
+    wrap: between(itself, ({ again: _again, ...receipt }) => receipt),
+  },
   'answers no inserted jobs': {
     areas: ['refusals'],
     walks: true,
