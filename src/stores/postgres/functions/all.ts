@@ -1,4 +1,4 @@
-// stores/postgres/functions/all.ts: every function of the schema. They are versioned by name: a newer library adds its own beside.
+// stores/postgres/functions/all.ts: all SQL functions of the schema. Their names hold a version, so that a newer library adds its own.
 import { add } from './fast-add.js'
 import { addJob } from './add-job.js'
 import { claims } from './fast-claim.js'
@@ -9,5 +9,5 @@ import { helpers } from './helpers.js'
 import { pages } from './pages.js'
 import { reads, watching } from './reads.js'
 
-/** What the statements of the store call. */
+/** The SQL that creates every function that the store calls. */
 export const functions = `${helpers}${groups}${edges}${reopened}${commit}${claims}${add}${reads}${pages}${watching}${addJob}`

@@ -1,4 +1,4 @@
-// stores/postgres/functions/commit.ts: one commit, in one round trip: groups in order, then renewals, then asks.
+// stores/postgres/functions/commit.ts: applies one batch in one round trip: groups in order, then renewals, then claims.
 import { backlogStates } from '../../../job/limits.js'
 import { changes } from './changes.js'
 import { claim } from './claim.js'
@@ -10,10 +10,10 @@ import { counted, kept, ROW, steady } from './fast-parts.js'
 import { newJobs, renewals } from './insert-many.js'
 
 /**
- * Applies a batch and answers its receipt, with what there is to tell. Each statement in it sees what the ones before it
- * wrote, and all that others have committed meanwhile.
+ * Applies a batch and returns its receipt, with its notices. Each statement sees what the statements before it wrote, and all
+ * that others have committed meanwhile.
  *
- * The settings make its plans independent of statistics: a table just filled and never analysed is as fast.
+ * The settings make its plans independent of statistics: a table that was just filled and never analysed is as fast.
  */
 export const commit = `
 create or replace function {S}.commit_v1(b jsonb) returns text language plpgsql volatile
@@ -27,7 +27,7 @@ declare
   held text; recording boolean; listened boolean; in_turn boolean := false; e_ids text[]; e_deps text[]; e_open boolean[];
   last_seq bigint; last_receipt text;
   claim_no bigint; fence_now bigint; fence_from bigint; fence_top bigint := 0; place bigint;
-  -- What there is to count and to tell.
+  -- Counts, events and notices.
   c_of int[] := '{}'; c_what text[] := '{}'; c_n int[] := '{}';
   ev text[] := '{}'; many_n int := 0; many text; rv text[] := '{}'; d_queue int[] := '{}'; d_at bigint[] := '{}';
   w_lane int[] := '{}'; w_p bigint[] := '{}'; w_o bigint[] := '{}'; credited int[] := '{}'; bounded text[] := '{}';
@@ -41,7 +41,7 @@ declare
   dedup_key text; was_done boolean; ends boolean; goes_on boolean;
   found_n int; at_change int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; freeing text[]; kept_back text[]; states_in text[]; queues int[]; locked text[]; loose int[];
   ords bigint[]; ids_in text[]; end_ids text[]; fences text[]; results text[]; verbs text[]; faults text[]; keyed text[]; gone text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
-  -- One ask.
+  -- One claim.
   k jsonb; l record; c record; want int; more int; lanes int; floored boolean; exhausted boolean; all_ok boolean; skipped boolean;
   tids tid[]; aheads boolean[]; leases bigint[]; new_tids tid[]; new_aheads boolean[]; stopped int[]; claims text[];
   a_lane int[]; a_queue int[]; a_lease bigint[]; a_p bigint[]; a_o bigint[]; a_s bigint[]; a_max int[]; a_free int[];
@@ -55,9 +55,9 @@ begin
     if current_setting('transaction_isolation') <> 'read committed' then
       raise exception 'isolation %', current_setting('transaction_isolation') using errcode = 'MR003';
     end if;
-    -- Whoever begins to watch waits for the commits under way, which do not record for him yet; and they, shortly, for him.
+    -- A new watcher waits for open commits, which do not record for it yet; and they wait, for a moment, for the watcher.
     held := pg_advisory_xact_lock_shared(hashtextextended('{S}:recording', 0))::text;
-    -- The writer first: a batch that was sent before, and is still under way, is waited for.
+    -- The writer first: wait for a batch that was sent before and is still being applied.
     perform pg_advisory_xact_lock(hashtextextended('{S}:writer:' || (b->>'w'), 0));
     select w.seq, w.receipt into last_seq, last_receipt from writer w where w.id = b->>'w';
     if found then
@@ -70,18 +70,18 @@ begin
   if b ? 'store' and not exists (select 1 from meta where id = (b->>'store')::uuid) then
     raise exception 'another database' using errcode = 'MR005';
   end if;
-  -- Lanes are remembered by every process, and a failover may have lost some.
+  -- Every process caches lanes, and a failover may have lost some.
   if exists (select 1 from jsonb_array_elements(b->'lanes') y
              where not exists (select 1 from lane z where z.id = (y.value->>0)::int and z.queue = (y.value->>1)::int)) then
     raise exception 'a lane is not there any more' using errcode = 'MR007';
   end if;
-  -- A user's transaction may end long after this, and somebody may watch by then: it records and tells in any case.
+  -- A user transaction may end long after this, and a process may watch by then: it always records and notifies.
   select within or coalesce(bool_or(p.events_until > t), false), within or coalesce(bool_or(p.until > t and p.id <> b->>'o'), false)
     into recording, listened from peer p;
   select last_value into fence_now from fence;
   if jsonb_array_length(b->'a') > 0 then claim_no := nextval('{S}.claim'); end if;
 
-  -- Not within a user's transaction: what that had deleted, others would have to wait for.
+  -- Not in a user transaction: others would have to wait for the rows that it deletes.
   if not within and exists (select 1 from orphan o where o.until <= t) then
     with over as (
       delete from orphan o where (o.id, o.fence) in (select y.id, y.fence from orphan y where y.until <= t for update skip locked) returning o.lane
@@ -107,12 +107,12 @@ begin
       ${flows}
       loose := case when all_ok then '{}'::int[] end;
     elsif s->>'k' in ('i', 'd') then
-      -- The same, one by one, because each may be one too many.
+      -- The same, one by one, because each may exceed the backlog limit.
       loose := array(select generate_series(0, jsonb_array_length(s->'id') - 1));
     elsif s->>'k' in ('c', 'm', 'n') then
       ${whose}
       backlogs := '{}';
-      if within then loose := array(select generate_series(0, cardinality(end_ids) - 1)); -- for there is more to look at
+      if within then loose := array(select generate_series(0, cardinality(end_ids) - 1)); -- a user transaction needs further checks
       elsif s->>'k' = 'n' then
         ${notes}
       else
@@ -135,11 +135,11 @@ begin
   ${renewals}
   ${claim}
   if fence_top > fence_now then
-    -- Counted up, never set: whoever removes jobs at the same time can only raise it further.
+    -- Increments, never sets: a concurrent commit that removes jobs can only raise it further.
     while nextval('{S}.fence') < fence_top loop null; end loop;
   end if;
 
-  -- What follows from all of it.
+  -- The notices of the whole batch.
   work := '';
   due := '';
   if cardinality(w_lane) > 0 or cardinality(credited) > 0 or cardinality(bounded) > 0 or (cardinality(claimed) > 0 and recording) then
@@ -183,7 +183,7 @@ begin
     select distinct on (z.lane) z.* from unnest(w_lane, w_p, w_o) z(lane, p, o) order by z.lane, z.p, z.o) y;
   hints := format('"events":%s,"work":[%s],"due":[%s],"revoked":[%s],"places":[%s]', cardinality(ev), work, due, array_to_string(rv, ','), places);
   if listened and (cardinality(ev) > 0 or work <> '' or due <> '' or cardinality(rv) > 0) then
-    -- More than a notification can carry is left out: what is left says so, and whoever hears it looks for himself.
+    -- Leaves out what exceeds the size of a notification: the rest marks that, and listeners read for themselves.
     perform pg_notify('{C}', '{"from":' || to_json(case when within then '' else b->>'o' end) || ',' || case when octet_length(hints) < 7800 then hints
       else format('"much":true,"events":%s,"work":[%s],"due":[],"revoked":[],"places":[]', cardinality(ev),
         case when octet_length(work) < 7000 then work else '' end) end || '}');
@@ -198,7 +198,7 @@ begin
       case when exists (select 1 from unnest(begun) y(at) where y.at <> t) then '"begun":' || to_json(begun) end));
 end $millrace$;
 
--- The number of jobs in a queue that nobody has begun, with what a commit under way has done to it.
+-- The backlog of a queue, including the changes of this commit.
 create or replace function {S}.v1_backlog(of_queue int, c_of int[], c_what text[], c_n int[]) returns numeric language sql volatile as $$
   select coalesce(sum(y.n), 0) from (
     select z.of, z.what, z.n from {S}.v1_counts() z
@@ -218,7 +218,7 @@ create or replace function {S}.v1_alone(s jsonb, i int) returns jsonb language s
       || case when s ? 'dd' then jsonb_strip_nulls(jsonb_build_object('dedup', s->'dd'->i, 'key', (s->'dd'->>i)::jsonb->'key', 'win', (s->'dd'->>i)::jsonb->'window')) else '{}' end))
 $$;
 
--- The number of a group in a run: those that follow each other have only the first.
+-- The number of a group in a run: a run with consecutive numbers holds only the first.
 create or replace function {S}.v1_nth(s jsonb, i int) returns int language sql immutable as $$
   select case jsonb_typeof(s->'n') when 'number' then (s->>'n')::int + i else (s->'n'->>i)::int end
 $$;

@@ -1,16 +1,16 @@
-// stores/postgres/functions/fast-add.ts: the shortest ways in, for batches that do nothing but add plain jobs alike.
+// stores/postgres/functions/fast-add.ts: the fast paths for batches that only add similar plain jobs.
 import { TURN_STEP } from '../../../job/limits.js'
 import { lastTurn, turnOf } from './groups.js'
 import { crowd, declared, kept, pinned, recorded, refused, steady, UNIT } from './fast-parts.js'
 
-/** Whether something is set for a queue that an add has to look at, or the lane that the process remembers is not there any more. */
+/** Whether a queue has a limit or a pause that an add has to check, or the lane that the process caches no longer exists. */
 const bounded = `not exists (select 1 from {S}.lane z where z.id = of_lane and z.queue = of_queue)
       or exists (select 1 from {S}.cell c where c.key = 'limit:' || queue_name)
       or exists (select 1 from {S}.cell c where c.key = 'pause:' || queue_name)`
 
 /**
- * One job that is added by itself, in one statement: whatever PL/pgSQL evaluates besides would cost as much as the insert.
- * Answers nothing where it is not for it, or the batch was applied before. An id that is taken is an error, which undoes it.
+ * Adds one job in one statement: anything else that PL/pgSQL evaluates would cost as much as the insert. Returns null if the
+ * general path has to do it, or if the batch was applied before. A taken id is an error, which rolls it back.
  */
 const one = `
 create or replace function {S}.add_one_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
@@ -52,12 +52,12 @@ begin
 end $millrace$;
 `
 
-/** Tells of them, if somebody watches. */
+/** Writes the events, if a process watches. */
 const waiting = `if recording then
     insert into event (events, body) values (added, ${crowd('waiting', { at: 't', ids: 'job_ids', lanes: 'array[of_lane]', lane: 'of_lane' })});
   end if;`
 
-/** Many jobs alike, with nothing special about them: their ids and data in two texts, their places in blocks of a thousand or so. */
+/** Adds many similar plain jobs: their ids and data in two texts, their orders in blocks of 1024. */
 const many = `
 create or replace function {S}.add_v2(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
   tries bigint, said text, job_ids text, bodies text, clock bigint) returns text language plpgsql volatile
@@ -90,7 +90,7 @@ begin
 end $millrace$;
 `
 
-/** The same for jobs with groups, one or many: a group's first is given a turn, and those behind it the next ones. */
+/** The same for jobs with groups, one or many: the first job of a group gets a turn, and the next ones of the group follow it. */
 const shared = `
 create or replace function {S}.add_shared_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint,
   tries bigint, said text, job_ids text, bodies text, groups_in text, clock bigint) returns text language plpgsql volatile
@@ -128,7 +128,7 @@ begin
 end $millrace$;
 `
 
-/** What version 1 of the schema was asked for in their place: whoever calls it is told to go the long way. */
+/** The function that libraries of schema version 1 call; it returns null, so that they use the general path. */
 const before = `
 create or replace function {S}.add_v1(b jsonb) returns text language sql immutable ${pinned} as $$ select null::text $$;
 `

@@ -1,4 +1,4 @@
-// stores/postgres/functions/fast-claim.ts: the shortest way to jobs, for one ask and nothing else, from queues without limits.
+// stores/postgres/functions/fast-claim.ts: the fast path of a batch that is one claim, from queues without limits.
 import { CLAIM_AGAIN } from './lock.js'
 import {
   crowd,
@@ -15,13 +15,13 @@ import {
   UNIT,
 } from './fast-parts.js'
 
-/** What is read of a job that is claimed. */
+/** The columns that a claim reads. */
 const read = `j.ctid, j.id, j.lane, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.touched, j.created_at, j.data,
         j.settings, j.dedup, j.grp, j.parent`
 
 const waits = "j.state = 'waiting' and j.kind = 'job'"
 
-/** From one lane: locked as it is read, whatever others hold passed over. In lanes of jobs with groups turns may be the same. */
+/** From one lane: locks jobs as it reads them, and skips jobs that others have locked. In lanes of jobs with groups, turns may be equal. */
 const fromOne = `
         select ${read} from job j
         where j.lane = lanes[1] and ${waits} and j.grp is null and (j.priority, j.ord) > (last_p, last_o)
@@ -31,12 +31,12 @@ const fromShared = `
         where j.lane = lanes[1] and ${waits} and j.grp is not null and (j.priority, j.ord) >= (last_p, last_o)
         order by j.priority, j.ord, j.seq limit want + more for update skip locked`
 
-/** From several: their heads are merged, then locked in that order. */
+/** From several lanes: their heads are merged first, then locked in that order. */
 const fromMany = `
         select j.* from unnest(tids) y(tid) cross join lateral (
           select ${read} from job j where j.ctid = y.tid and ${waits} for update skip locked) j`
 
-/** A row of text for each, in order; what is large is left out at first. */
+/** Encodes each job as a row of text, in order; large data is left out at first. */
 function take(source: string, data: string): string {
   return `
       select array_agg(x.ctid), count(*),
@@ -50,7 +50,10 @@ function take(source: string, data: string): string {
 
 const small = `case when octet_length(x.data) <= ${LARGE} then x.data end`
 
-/** Takes what was locked. One that may not be leased ahead is left to the long way; what an answer cannot hold, to another ask. */
+/**
+ * Keeps the locked jobs that fit into the answer; a later claim takes the others. If a job must not be leased ahead, the general
+ * path has to run instead.
+ */
 const settle = `
       if unfit and more > 0 then raise exception using errcode = 'MR006'; end if;
       if large or whole is not null or got > ${MANY} then
@@ -62,7 +65,7 @@ const settle = `
         end if;
       end if;`
 
-/** Writes that what was taken is leased, some of it ahead; a lease depends on the lane. */
+/** Leases the jobs, some of them ahead; the length of a lease depends on the lane. */
 function lease(until: string): string {
   const leased = (ahead: boolean, which: string): string => `
         update job j set state = 'active', fence = j.fence + 1, attempt = j.attempt + 1, worker = worker_id, claim = claim_no,
@@ -75,7 +78,10 @@ function lease(until: string): string {
       end if;`
 }
 
-/** Tells what was taken, from the rows of the answer; and of which queues it was the last: nothing waits behind it or, where there are floors, below them. */
+/**
+ * Writes the events of the claimed jobs, from the rows of the answer, and `drained` for each queue without further waiting jobs:
+ * none after the last claimed one and, if there are claim cursors, none below them.
+ */
 const tell = `
       select array[${crowd('active', {
         at: 't',
@@ -90,7 +96,7 @@ const tell = `
           select json_build_object('type', 'drained', 'id', '', 'queue', q.name, 'name', '', 'at', t)::text from queue q
           cross join (select jsonb_object_agg(y.lane, to_jsonb(z.far)) as places from unnest(lanes) y(lane)) p
           where q.id in (select l.queue from lane l where l.id = any (z.of))
-            -- Behind the last that was taken is almost always another; below the floors lie all that were taken before.
+            -- After the last claimed job there is almost always another; below the claim cursors are all that were claimed before.
             and case when v1_waiting(q.id, p.places) or (floors is not null and v2_below(q.id, floors)) then v4_taken(q.id, p.places, floors) else true end
           order by q.id), cardinality(z.of) - 1
         into told, told_n
@@ -104,8 +110,8 @@ const tell = `
       end if;`
 
 /**
- * As `commit_v1`, for one ask. Answers nothing where it is not for it, and then has done nothing. An ask that finds nothing
- * leaves no trace: if it is sent again, it may find something.
+ * As `commit_v1`, for one claim. Returns null, and has done nothing, if the general path has to run. A claim that finds nothing
+ * leaves no trace: a replay of it may find jobs.
  */
 export const claims = `
 create or replace function {S}.claim_v2(by text, number bigint, origin text, worker_id text, queue_names text[], limits text[], handled text[], known text[], leases bigint[],
@@ -119,7 +125,7 @@ declare
   found_n int; fit_n int; spent bigint := 0; tid_now tid; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
   c_of int[]; c_what text[]; c_n int[]; recording boolean; told text[]; told_n int := 0; later bigint;
 begin
-  -- Whoever writes a pause or a limit of a queue waits for the claims under way; claims do not wait for them.
+  -- A commit that writes a pause or a limit of a queue waits for open claims; claims do not wait for it.
   for i in 1 .. cardinality(queue_names) loop
     if not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || queue_names[i], 0)) then return null; end if;
   end loop;
@@ -135,7 +141,7 @@ begin
   if refused then return null; end if;
   many := cardinality(lanes) > 1;
   if shared and many then
-    -- Jobs with groups of several queues, or with groups and without, stand in lines that only the long way merges; but in most cases one line has any.
+    -- Only the general path merges jobs with groups of several queues, or jobs with and without groups. But mostly only one of them has jobs.
     select array_agg(y.lane), array_agg(y.until), bool_or(l.shared), count(distinct case when l.shared then l.queue else 0 end) > 1
       into lanes, untils, shared, refused
       from unnest(lanes, untils) y(lane, until) join lane l on l.id = y.lane cross join lateral (
@@ -160,7 +166,7 @@ begin
       ${take(fromMany, small)}
       ${settle}
     elsif many then
-      -- Above its floor in each lane, and once that is read, above the last that was read.
+      -- Above the claim cursor of each lane, and after a first pass, above the last job that was read.
       select array_agg(z.ctid), count(*), (array_agg(z.priority))[count(*)], (array_agg(z.ord))[count(*)] into tids, found_n, last_p, last_o from (
         select x.* from unnest(lanes) g(lane) cross join lateral (
           select j.ctid, j.priority, j.ord from job j where j.lane = g.lane and ${waits} and j.grp is null
@@ -202,12 +208,12 @@ begin
       if whole is not null then whole_ids := whole_ids || whole; end if;
     end if;
     exit when want + more = 0 or cut;
-    continue when found_n > got; -- others hold some of what was read: what lies behind is read, too
+    continue when found_n > got; -- others have locked some of the jobs: read those behind them, too
     exit when not floored;
-    floored := false; -- what lies below may be new
+    floored := false; -- jobs below the claim cursors may be new
     last_p := null; last_o := null; last_s := null;
   end loop;
-  -- What waits still, above the floors, is locked by somebody who may let go of it without a word.
+  -- Jobs above the claim cursors that still wait are locked by a transaction that may release them without a notice.
   if want > 0 and not cut and exists (
     select 1 from unnest(lanes) g(lane)
     cross join lateral (select coalesce((floors->(g.lane::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((floors->(g.lane::text)->>1)::bigint, '-9223372036854775808') as o) f

@@ -1,43 +1,43 @@
-// stores/postgres/functions/fast-parts.ts: what the shortest ways into the database have in common: how they begin and how they end.
+// stores/postgres/functions/fast-parts.ts: SQL that the fast paths share: how they begin and how they end.
 import { READ_BYTES } from '../../../store/read-pages.js'
 
-/** Separates values in a text; no id and no JSON holds it. */
+/** Separates values in a text; neither ids nor JSON contain it. */
 export const UNIT = 'chr(31)'
 /** Separates rows in a text. */
 export const ROW = 'chr(30)'
 
-/** Separates an answer from the rows that follow it: as a part of its JSON, every quote in them would be written twice. */
+/** Separates an answer from the rows after it: inside the JSON of the answer, every quote in the rows would be escaped. */
 export const GROUP = 'chr(29)'
 
-/** Separates what commits told from each other. */
+/** Separates the events of different commits. */
 export const FILE = 'chr(28)'
 
 /**
- * Where a function that is called from outside looks for names. Without it, a function of the same name in a schema of the
- * caller's path is taken where its arguments fit better, and in PostgreSQL 14 anybody may create one in `public`. Functions that
- * only these call, `v1_…` and so on, look where their callers do.
+ * The search path of functions that are called from outside. Without it, PostgreSQL may resolve a call to a function of the same
+ * name in a schema of the caller's search path, if its arguments fit better, and in PostgreSQL 14 any role may create one in
+ * `public`. Internal functions (`v1_…` and so on) inherit the search path of their caller.
  */
 export const pinned = 'set search_path = {S}, pg_temp'
 
-/** The settings of every function that writes: they make its plans independent of statistics, and read what is in order from its index. */
+/** The settings of every function that writes: plans do not depend on statistics, and ordered reads use the index of that order. */
 export const steady = `${pinned} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'`
 
-/** About how many bytes of text a job of the table has. Lengths of texts are known without reading them; those of arrays are not. */
+/** The approximate bytes of text of a row in `job`. The length of a text is known without reading it; that of an array is not. */
 export const weight = (j: string): string =>
   `500 + coalesce(octet_length(${j}.data), 0) + coalesce(octet_length(${j}.memo), 0) + coalesce(octet_length(${j}.progress), 0)
       + coalesce(octet_length(${j}.result), 0) + coalesce(octet_length(${j}.error), 0)
       + case when ${j}.errors is null then 0 else octet_length(array_to_string(${j}.errors, '')) end`
 
-/** Data from so many bytes on is looked at before it is read. */
+/** From this many bytes on, the size of a job's data is checked before the data is read. */
 export const LARGE = 8_192
 
-/** More jobs than these may be too much for an answer even if the data of each is small. */
+/** More jobs than this may exceed the size of an answer even if the data of each is small. */
 export const MANY = READ_BYTES / LARGE
 
 /**
- * How many of the rows in `tids` an answer can hold that holds `spent` bytes, in `fit_n`: the row that reaches the bytes of
- * an answer is the last. One by one, because weighing a row reads its errors, and a row that does not fit must not be read.
+ * Counts in `fit_n` how many of the rows in `tids` fit into an answer that already holds `spent` bytes; the row that reaches
+ * the limit is the last. Row by row, because measuring a row reads its errors, and rows that do not fit must not be read.
  */
 export const fitting = `
       fit_n := 0;
@@ -47,22 +47,25 @@ export const fitting = `
         select spent + ${weight('o')} into spent from job o where o.ctid = tid_now;
       end loop;`
 
-/** What a quick way declares. PL/pgSQL pays for each variable and each expression in every transaction, so they are few. */
+/** The declarations of a fast path. PL/pgSQL pays for each variable and expression in every transaction, so there are few. */
 export const declared = `
   t bigint := coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000));
   held text := pg_advisory_xact_lock_shared(hashtextextended('{S}:recording', 0))::text
     || pg_advisory_xact_lock(hashtextextended('{S}:writer:' || by, 0))::text;`
 
-/** Whether the batch of this number was applied before, or the isolation is not what every way relies on. */
+/** Whether the batch with this number was applied before, or the isolation level is not the one that all paths need. */
 export const refused = `(select w.seq from writer w where w.id = by) >= number
       or current_setting('transaction_isolation') <> 'read committed'`
 
-/** What many events alike have of their own, each in one text: ids; lanes and attempts, unless there is one for all; results; and chains, where there are any. */
+/**
+ * The SQL of the values in which many similar events differ, each as one text: ids; lanes and attempts, or one for all; results;
+ * and chains, if there are any.
+ */
 interface Crowd {
   readonly at: string
   readonly worker?: string
   readonly ids: string
-  /** The lanes, as an array and as a text; that of a single one is enough. */
+  /** The lanes, as an array and as a text; a text of one lane stands for all. */
   readonly lanes: string
   readonly lane: string
   readonly attempts?: string
@@ -70,7 +73,10 @@ interface Crowd {
   readonly chains?: string
 }
 
-/** Many events of one type, in one text: to write each by itself would cost more than what it tells of. As `events.ts` reads it. */
+/**
+ * Many events of one type in one text, as `event-rows.ts` reads it: writing each event by itself would cost more than the change
+ * that it reports.
+ */
 export function crowd(
   type: 'waiting' | 'active' | 'completed',
   { at, worker, ids, lanes, lane, ...own }: Crowd,
@@ -81,16 +87,16 @@ export function crowd(
         ${ids}, ${lane}, ${own.attempts ?? "''"}, coalesce(${own.results ?? 'null'}, ''), ${own.chains ?? 'null'})`
 }
 
-/** Whether somebody watches events. */
+/** Whether a process watches events. */
 export const recorded = `exists (select 1 from peer y where y.events_until > t)`
 
-/** What a writer counts, with what the commit has counted in `c_of`, `c_what` and `c_n`. In place: as a function it would be planned anew. */
+/** A writer's counts plus those of this commit in `c_of`, `c_what` and `c_n`. Inlined: a function would be planned anew each time. */
 export function counted(had: string): string {
   return `${had} || coalesce((select jsonb_object_agg(y.k, coalesce((${had}->>y.k)::bigint, 0) + y.n)
         from (select z.of || ' ' || z.what as k, sum(z.n) as n from unnest(c_of, c_what, c_n) z(of, what, n) group by 1) y), '{}')`
 }
 
-/** Keeps the answer to a batch in the writer's row, in case it is sent again, and what it counted. */
+/** Stores the receipt of a batch in the writer's row, for a replay, and adds the counts of the batch. */
 export function kept(writer: string, number: string, groups: string, renewals: string, claim: string): string {
   const receipt = `format('{"again":true,"now":%s,"groups":[%s],"renewals":[%s],"claim":%s}', t, ${groups}, ${renewals}, ${claim})`
   return `

@@ -2,8 +2,8 @@
 import { UNIT } from './fast-parts.js'
 
 /**
- * The flow in `s`: new jobs of which each waits for nothing but others of the same group, without keys. Answers in `all_ok`
- * whether it was added; where an id is not free, or a queue's backlog is bounded, each has to be looked at by itself.
+ * The flow in `s`: new jobs without dedup keys that depend only on jobs of the same group. Sets `all_ok` to whether it was
+ * added. If an id is taken, or a queue's backlog is bounded, the jobs have to be added one by one.
  */
 export const flows = `
       all_ok := not exists (select 1 from (select distinct e.value->>'qn' as name from jsonb_array_elements(s->'x') e) y

@@ -1,17 +1,17 @@
-// stores/postgres/functions/groups.ts: what commits and claims know of groups and rates: bounds, turns and tokens.
+// stores/postgres/functions/groups.ts: what commits and claims need for groups and rates: limits, turns and tokens.
 import { BUCKETS, LONGEST_INTERVAL, LONGEST_STEP, TURN_STEP } from '../../../job/limits.js'
 
-/** Waiting jobs as the index by group has them: said otherwise than for the index by turns, so that this one is read and never that. */
+/** Selects waiting jobs by the index by group: worded differently than for the index by turn, so that the planner never uses that one. */
 const ofGroups = "j.grp is not null and j.state = 'waiting' and j.kind <> 'schedule'"
 
-/** The last turn of a group (`grp` of `of`) within a priority, in the shared lanes `lanes` of its queue; nothing where none of its jobs wait. */
+/** The last turn of a group (`grp` of `of`) in a priority, in the shared lanes `lanes` of its queue; null if none of its jobs wait. */
 export function lastTurn(lanes: string, of: string, priority: string): string {
   return `(select max(m.ord) from unnest(${lanes}) l(lane) cross join lateral (
               select j.ord from {S}.job j where j.lane = l.lane and j.grp = ${of}.grp and j.priority = ${priority} and ${ofGroups}
               order by j.ord desc limit 1) m)`
 }
 
-/** The turn that a queue has come to within a priority; where that was forgotten (`tidy_v3`), where those stand that wait. */
+/** The turn that a queue has reached in a priority; if `tidy_v3` has deleted it, the lowest turn of the waiting jobs. */
 export function turnOf(queue: string, priority: string): string {
   return `coalesce((select y.come from {S}.turn y where y.queue = ${queue} and y.priority = ${priority}),
     (select min(m.ord) from {S}.lane l cross join lateral (
@@ -19,37 +19,37 @@ export function turnOf(queue: string, priority: string): string {
       order by j.ord limit 1) m where l.queue = ${queue} and l.shared), 0)`
 }
 
-/** What the cells of a queue say; what is not a number, or not a rate, bounds nothing. */
+/** Functions that read limits from settings; a value that is not a number or not a rate limits nothing. */
 const bounds = `
--- A number that a cell says.
+-- A number in a setting.
 create or replace function {S}.v1_number(said jsonb) returns numeric language sql immutable as $$
   select case when jsonb_typeof(said) = 'number' then said::numeric end
 $$;
 
--- The rate in a bound: how many, and in which time.
+-- The rate of a limit: how many claims, and in how many milliseconds.
 create or replace function {S}.v1_rate(bound jsonb) returns numeric[] language sql immutable as $$
   select case when jsonb_typeof(bound->'rate'->'max') = 'number' and jsonb_typeof(bound->'rate'->'per') = 'number' and bound->'rate'->'per' > '0'
     then array[(bound->'rate'->'max')::numeric, least((bound->'rate'->'per')::numeric, ${LONGEST_INTERVAL})] end
 $$;
 
--- Whether a bound bounds claims.
+-- Whether a limit bounds claims.
 create or replace function {S}.v1_bounds(bound jsonb) returns boolean language sql immutable as $$
   select coalesce(jsonb_typeof(bound->'concurrency') = 'number', false) or {S}.v1_rate(bound) is not null
 $$;
 
--- Whether a limit bounds the claims of some group.
+-- Whether a limit bounds the claims of any group.
 create or replace function {S}.v1_limits_groups(bound jsonb) returns boolean language sql immutable as $$
   select {S}.v1_bounds(bound->'group')
     or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'groups') = 'object' then bound->'groups' else '{}' end) e where {S}.v1_bounds(e.value))
 $$;
 
--- Whether a limit bounds claims, of the queue, of a name or of a group.
+-- Whether a limit bounds claims of the queue, of a name or of a group.
 create or replace function {S}.v1_limited(bound jsonb) returns boolean language sql immutable as $$
   select {S}.v1_bounds(bound) or {S}.v1_limits_groups(bound)
     or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'names') = 'object' then bound->'names' else '{}' end) e where {S}.v1_bounds(e.value))
 $$;
 
--- What bounds one group: what is said of it goes before what is said of each.
+-- The limit of one group: its own values override those for every group.
 create or replace function {S}.v1_group(bound jsonb, g text) returns jsonb language sql immutable as $$
   select case when jsonb_typeof(bound->'group') = 'object' then bound->'group' else '{}' end
     || case when jsonb_typeof(bound->'groups'->g) = 'object' then bound->'groups'->g else '{}' end
@@ -63,10 +63,10 @@ create or replace function {S}.v1_counted(bound jsonb, grouped boolean) returns 
 $$;
 `
 
-/** Turns, as \`turn\` in job/limits.ts gives them. */
+/** Turns, as \`turn\` in job/limits.ts computes them. */
 const turns = `
--- The turn of a job that begins to wait, and how far behind it the next of its group stands; \`bound\` is what limits its queue.
--- Nobody is locked: of two who add at the same moment each may be given the same turn.
+-- The turn of a job that begins to wait, and the step to the next one of its group; \`bound\` is the limit of its queue. Locks
+-- nothing: two concurrent adds may get the same turn.
 create or replace function {S}.v1_turns(of int, g text, p bigint, bound jsonb default null) returns bigint[] language plpgsql stable as $$
 declare
   come bigint;
@@ -85,7 +85,7 @@ begin
   return array[case when last is null then come else greatest(come, least(last + step, ${Number.MAX_SAFE_INTEGER})) end, step];
 end $$;
 
--- Jobs up to this turn were claimed. Who finds that others are writing it leaves it to them.
+-- Records that jobs up to this turn were claimed. A claim that finds another one writing the turn leaves it to that one.
 create or replace function {S}.v1_come(of int, p bigint, turn bigint) returns void language plpgsql volatile as $$
 begin
   update {S}.turn y set come = turn where y.ctid = (
@@ -98,10 +98,10 @@ begin
 end $$;
 `
 
-/** Tokens, as job/limits.ts counts them. */
+/** Tokens of rates, as job/limits.ts counts them. */
 const tokens = `
--- How many more claims a rate lets through now, and when the first that was taken comes back. What was taken more than a stretch ahead
--- of now has come back: the clock was set back since.
+-- How many more claims a rate allows now, and when the first token that was taken returns. A token that was taken more than one
+-- interval in the future counts as returned: the clock was set back since.
 create or replace function {S}.v1_tokens(of int, key text, rate numeric[], t bigint, out remain numeric, out back bigint) language sql stable as $$
   select greatest(0, rate[1] - coalesce(sum(y.n), 0)),
     case when rate[1] > 0 then ceil(coalesce(min(y.at), ceil(t / p.part) * p.part) + rate[2])::bigint end
@@ -111,7 +111,7 @@ create or replace function {S}.v1_tokens(of int, key text, rate numeric[], t big
   group by p.part
 $$;
 
--- Takes some.
+-- Takes tokens.
 create or replace function {S}.v1_take(of int, key text, rate numeric[], count int, t bigint) returns void language plpgsql volatile as $$
 declare
   part numeric := greatest(1, floor(rate[2] / ${BUCKETS}));
@@ -130,15 +130,16 @@ begin
 end $$;
 `
 
-/** The heads of lanes that a claim merges. */
+/** The function that returns the heads of the lanes that a claim merges. */
 const heads = `
--- Jobs that wait in lanes, from a place in each on: the first \`most\` of each line, which is all lanes without groups, or those of one
--- queue with groups. None of the lanes that are \`stopped\`. Where \`apart\`, a lane is read group by
--- group, without those in \`passed\`, some of each: so that of a group that gives nothing nothing is read. \`cut\` is the last of its line that is known; behind it there may be more.
+-- Waiting jobs of lanes, from an order in each lane on: the first \`most\` of each sequence. All lanes without groups form one
+-- sequence, and the shared lanes of one queue form one. Lanes in \`stopped\` are left out. A lane in \`apart\` is read group by
+-- group, \`each\` jobs of each group, without the groups in \`passed\`, so that no job of a group that cannot be claimed is read.
+-- \`cut\` marks the last known job of its sequence; there may be more after it.
 create or replace function {S}.v1_heads(lanes int[], queues int[], shared boolean[], apart boolean[], ps bigint[], os bigint[], ss bigint[],
   stopped int[], passed text[], most int, each int)
   returns table (at int, tid tid, priority bigint, ord bigint, seq bigint, stalls int, attempts bigint, grp text, cut boolean) language plpgsql volatile
-  set enable_sort = off -- where an index has the order, it is to be read in that order, however few there seem to be
+  set enable_sort = off -- use an index that has the order, however few rows the planner expects
 as $$
 #variable_conflict use_column
 begin
@@ -185,5 +186,5 @@ begin
 end $$;
 `
 
-/** What goes before the functions that commit and claim. */
+/** Created before the functions that commit and claim. */
 export const groups = `${bounds}${turns}${tokens}${heads}`

@@ -1,6 +1,6 @@
 // stores/postgres/functions/helpers.ts: small functions that commits and reads share.
 
-/** The record of a job as an array, in the order that `rows.ts` reads. */
+/** Functions that encode records and events, read settings, and find waiting jobs. `v1_record` encodes in the order of `rows.ts`. */
 export const helpers = `
 create or replace function {S}.v1_record(j {S}.job) returns json language sql stable as $$
   select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
@@ -10,7 +10,7 @@ create or replace function {S}.v1_record(j {S}.job) returns json language sql st
   from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- The same of a job that was moved, for those who are refused because of that: without its payload, but for why it was cancelled.
+-- The record of a moved job, for groups that are refused because of it: without its payload, except for the reason of a cancellation.
 create or replace function {S}.v4_moved(j {S}.job) returns json language sql stable as $$
   select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
     j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
@@ -19,14 +19,14 @@ create or replace function {S}.v4_moved(j {S}.job) returns json language sql sta
   from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- A job just claimed: in short, if nothing has happened to it before. What is short says nothing of a parent, for version 1 reads it, too.
+-- A claimed job: in a short form if nothing happened to it before. The short form has no parent, because version 1 reads it, too.
 create or replace function {S}.v1_claimed(j {S}.job) returns text language sql stable as $$
   select case when j.touched or j.parent is not null then {S}.v1_record(j)::text
     else json_build_array(j.lane, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.lease_until, j.ahead, j.created_at,
       j.data, j.settings, j.dedup, j.grp)::text end
 $$;
 
--- What a cell says; nothing, where it is not there or is not an object, for a commit must not fail over a setting.
+-- The value of a setting; an empty object if it is missing or not an object, because a setting must not make a commit fail.
 create or replace function {S}.v1_cell(name text) returns jsonb language plpgsql stable as $$
 declare
   said text;
@@ -42,7 +42,7 @@ begin
   return case when jsonb_typeof(parsed) = 'object' then parsed else '{}' end;
 end $$;
 
--- When a job next wants attention, by its other times.
+-- When a job is next due, by its other times.
 create or replace function {S}.v1_due(j {S}.job) returns bigint language sql immutable as $$
   select case j.state
     when 'delayed' then j.run_at
@@ -64,7 +64,7 @@ create or replace function {S}.v1_entered(j {S}.job, t bigint) returns text lang
   from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- Something else that happened to a job.
+-- Any other event of a job.
 create or replace function {S}.v1_told(what text, j {S}.job, t bigint, holder text) returns text language sql stable as $$
   select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
     'attempt', case when what = 'retrying' then j.attempt end,
@@ -75,14 +75,14 @@ create or replace function {S}.v1_told(what text, j {S}.job, t bigint, holder te
   from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- Something that a note tells, and what goes with it.
+-- An event of a note, with its \`about\`.
 create or replace function {S}.v2_noted(what text, j {S}.job, t bigint, about text) returns text language sql stable as $$
   select json_strip_nulls(json_build_object('type', what, 'id', j.id, 'chain', j.chain, 'queue', l.queue, 'name', l.name, 'at', t,
     'progress', case when what = 'progress' then j.progress end, 'about', about))::text
   from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- Whether a queue has jobs waiting; \`places\` says, by lane, from where on to look. Turns may be the same, places are not.
+-- Whether a queue has waiting jobs; \`places\` holds the order in each lane from which to look. Turns may be equal, other orders are not.
 create or replace function {S}.v1_waiting(of int, places jsonb) returns boolean language sql volatile as $$
   select exists (
     select 1 from {S}.lane l cross join lateral (
@@ -100,7 +100,7 @@ create or replace function {S}.v1_waiting(of int, places jsonb) returns boolean 
     ) w where l.queue = of and l.shared)
 $$;
 
--- Whether a queue has jobs waiting in a lane up to its floor: those that a claim which began behind it has not read.
+-- Whether a queue has waiting jobs in a lane at or below its claim cursor (\`floors\`): a claim that began above it has not read those.
 create or replace function {S}.v2_below(of int, floors jsonb) returns boolean language sql volatile as $$
   select exists (
     select 1 from {S}.lane l cross join lateral (
@@ -116,8 +116,8 @@ create or replace function {S}.v2_below(of int, floors jsonb) returns boolean la
     ) w where l.queue = of and l.shared and floors ? l.id::text)
 $$;
 
--- Jobs of a queue that seem to wait, besides those in the lanes of a claim: in other lanes, and up to its floors. Who has
--- locked or changed each of them, if anybody.
+-- Jobs of a queue that appear to wait, outside the range that a claim has read: in other lanes, and up to its claim cursors.
+-- Returns the transaction that has locked or changed each of them, if any.
 create or replace function {S}.v4_elsewhere(of int, places jsonb, floors jsonb) returns table (holder xid) language sql volatile as $$
     select j.xmax as holder from {S}.lane l cross join lateral (
         select o.xmax from {S}.job o where o.lane = l.id and o.state = 'waiting' and o.kind = 'job' and o.grp is null
@@ -132,9 +132,9 @@ create or replace function {S}.v4_elsewhere(of int, places jsonb, floors jsonb) 
       where l.queue = of and l.shared and (not places ? l.id::text or floors ? l.id::text)
 $$;
 
--- Whether nothing waits in a queue but what other commits under way are claiming: each of two claims that meet sees what the
--- other takes as waiting, and neither would tell that they took the last. \`places\` says how far a claim has read in its lanes:
--- behind that, whoever takes the last tells. What a user's transaction holds is not being claimed.
+-- Whether the only jobs that wait in a queue are those that other open commits are claiming. Of two concurrent claims, each sees
+-- the jobs of the other as waiting, and neither would report that the queue is drained. \`places\` holds how far a claim has read
+-- in its lanes: beyond that, the claim that takes the last job reports it. Jobs that a user transaction holds are not being claimed.
 create or replace function {S}.v4_taken(of int, places jsonb, floors jsonb) returns boolean language plpgsql volatile as $$
 declare
   k bigint := hashtextextended('{S}:recording', 0);
@@ -155,11 +155,11 @@ begin
       select x.transactionid from pg_locks a join pg_locks x on x.pid = a.pid and x.virtualtransaction = a.virtualtransaction
       where x.locktype = 'transactionid' and x.granted and a.locktype = 'advisory' and a.granted and a.objsubid = 1
         and a.classid = ((k >> 32) & 4294967295)::oid and a.objid = (k & 4294967295)::oid))
-    -- Of those that find so at the same moment, one tells.
+    -- Of several commits that find this at the same moment, one reports it.
     and pg_try_advisory_xact_lock(hashtextextended('{S}:drained:' || of, 0));
 end $$;
 
--- All counts, by whose they are.
+-- All counts, by lane or queue.
 create or replace function {S}.v1_counts() returns table (of int, what text, n numeric) language sql stable as $$
   select y.of, y.what, sum(y.n) from (
     select split_part(e.key, ' ', 1)::int as of, split_part(e.key, ' ', 2) as what, e.value::bigint as n

@@ -2,7 +2,7 @@
 import { standing } from './refusals.js'
 import { sharing, turned } from './insert-many.js'
 
-/** When a key is taken. */
+/** Whether a key is taken. */
 const taken = '(k.until is null or k.until > t)'
 
 /** Each job of the run, with its key. */
@@ -10,7 +10,7 @@ const each = `rows from (jsonb_array_elements_text(s->'id'), unnest(some_text), 
             jsonb_array_elements_text(s->'u'), jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]')),
             jsonb_array_elements_text(coalesce(s->'g', '[]')))`
 
-/** Adds those whose keys are free; with groups, by turns. */
+/** Inserts the jobs whose keys are free; jobs with groups get a turn as their order. */
 function insertKeyed(shared: boolean): string {
   const chosen = `
         select y.id, y.data, y.dedup, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at${shared ? ', y.grp' : ''}
@@ -36,13 +36,13 @@ function insertKeyed(shared: boolean): string {
 }
 
 /**
- * New jobs of one lane with nothing special about them but a dedup key, in `s`: a group each (`n`). Of those with the same
- * key the first is added (`u` says which are not), and the others find it taken; or are left in `loose`, if it was not added.
- * They are refused for the first of: their id, their key.
+ * New jobs of one lane with a dedup key and no other special options, in `s`: a group each (`n`). Of several jobs with the same
+ * key, the first is added, and the others (`u`) find the key taken. They are left in `loose` if the first was not added. The
+ * id is checked before the key, and the first of them that is taken is the reason of the refusal.
  */
 export const keyedJobs = `
       found_n := jsonb_array_length(s->'id');
-      -- As in a run without keys: what somebody's open transaction is adding would be waited for.
+      -- As in a run without keys: skip ids that another open transaction is adding, because the insert would wait for it.
       locked := '{}';
       if s ? 'guard' then
         select coalesce(array_agg(o.value), '{}') into locked from jsonb_array_elements_text(s->'id') o

@@ -1,18 +1,18 @@
-// stores/postgres/functions/insert-many.ts: the parts of a commit that write many groups alike in one statement: new jobs, and renewals.
+// stores/postgres/functions/insert-many.ts: the parts of a commit that write many similar groups in one statement: new jobs, and renewals.
 import { TURN_STEP } from '../../../job/limits.js'
 import { lastTurn, turnOf } from './groups.js'
 import { crowd, UNIT } from './fast-parts.js'
 import { movedJob, standing } from './refusals.js'
 
-/** Leaves out those of a run that are known not to be new. */
+/** Leaves out jobs of a run that are known to exist. */
 function known(conflict: string): string {
   if (conflict === '') return ''
   return `where (cardinality(locked) = 0 or y.id <> all (locked))
-            -- One that somebody's open transaction is removing would be waited for, too.
+            -- An insert would also wait for a job that another open transaction is removing.
             and (not s ? 'guard' or not exists (select 1 from job o where o.id = y.id))`
 }
 
-/** Writes the new jobs of a run; answers how many, their places and ids, and when the first is due. */
+/** Inserts the new jobs of a run; returns their number, orders and ids, and when the first is due. */
 function insertRun(conflict: string): string {
   return `
         with x as (
@@ -33,8 +33,8 @@ function insertRun(conflict: string): string {
 }
 
 /**
- * The same for jobs with groups, in `bound` the limit of their queue: each group's first is given a turn, and those behind it the
- * next ones. Numbered once it is clear who is added.
+ * The same for jobs with groups; `bound` holds the limit of their queue. The first job of each group gets a turn, and the next
+ * ones follow it. Turns are computed after conflicting jobs are left out.
  */
 function insertShared(conflict: string): string {
   return `
@@ -55,7 +55,7 @@ function insertShared(conflict: string): string {
   `
 }
 
-/** What turns of a run depend on: weights, the lanes in which its groups wait, and the turn that the queue has come to. */
+/** Loads what the turns of a run depend on: weights, the lanes in which its groups wait, and the turn that the queue has reached. */
 export const sharing = `
         bound := v1_cell('limit:' || (s->>'qn'));
         a_lane := array(select l.id from lane l where l.queue = v_q and l.shared);
@@ -67,7 +67,7 @@ function eitherWay(insert: (conflict: string) => string): string {
       if found_n < 8 or s ? 'guard' then
         ${insert('on conflict (id) do nothing')}
       else
-        -- Looking for a conflict first costs half as much again as the insert; it is done where there was one.
+        -- Checking for a conflict first costs half as much again as the insert; do that only after a conflict.
         begin
           ${insert('')}
         exception when unique_violation then
@@ -77,7 +77,7 @@ function eitherWay(insert: (conflict: string) => string): string {
   `
 }
 
-/** Those in `u` with their turns, if they begin to wait; as `v1_turns` gives them. */
+/** The jobs of `u` with their turns, if they begin to wait; as `v1_turns` computes them. */
 export function turned(more: string): string {
   return `
           select w.*, case when w.run_at is null then w.first[1] + (w.k - 1) * w.first[2] else 0 end as ord from (
@@ -87,12 +87,11 @@ export function turned(more: string): string {
 }
 
 /**
- * New jobs of one lane with nothing special about them, in `s`: a group each (`n`). Where the queue's backlog is
- * bounded they are left to be added one by one.
+ * New plain jobs of one lane, in `s`: a group each (`n`). If the queue's backlog is bounded, they are added one by one instead.
  */
 export const newJobs = `
       found_n := jsonb_array_length(s->'id');
-      -- An id that somebody's open transaction is adding would be waited for; minted ones are nobody else's.
+      -- The insert would wait for an id that another open transaction is adding; ids that the library generated are unique.
       locked := '{}';
       if s ? 'guard' then
         select coalesce(array_agg(o.value), '{}') into locked from jsonb_array_elements_text(s->'id') o
@@ -136,7 +135,7 @@ export const newJobs = `
       end if;
 `
 
-/** Renewals, in `b->'r'`: rounds of `[number, id, fence, lease, started]` in which every job is there once. */
+/** Renewals, in `b->'r'`: rounds of `[number, id, fence, lease, started]`; no job occurs twice in a round. */
 export const renewals = `
   for s in select value from jsonb_array_elements(b->'r') loop
     with x as (

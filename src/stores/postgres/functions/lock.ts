@@ -1,9 +1,9 @@
-// stores/postgres/functions/lock.ts: how a change locks its job: only if that has not been moved since it was seen.
+// stores/postgres/functions/lock.ts: locks the job of a change, if the job has not moved since it was read.
 import { movedJob } from './refusals.js'
 
 /**
- * Locks the job of the change `x` into `j`. The fence is part of the condition: whoever comes too late does not lock the row,
- * so that a claim of the same moment does not pass over it.
+ * Locks the job of the change `x` into `j`. The fence is part of the condition: a stale change does not lock the row, so that a
+ * concurrent claim does not skip the job.
  */
 export const lockJob = `
         select * into j from job where id = x->>'id' and fence = (x->>'f')::bigint for update skip locked;
@@ -15,5 +15,5 @@ export const lockJob = `
           exit;
         end if;`
 
-/** After how many milliseconds to claim again, where somebody else's lock kept a claim from a waiting job. */
+/** Milliseconds until the next claim, if another transaction's lock kept a claim from a waiting job. */
 export const CLAIM_AGAIN = 250

@@ -1,17 +1,17 @@
-// stores/postgres/functions/move-many.ts: the part of a commit that moves many jobs in one statement, as `move.ts` moves one.
+// stores/postgres/functions/move-many.ts: the part of a commit that moves many jobs in one statement, as `move-one.ts` moves one.
 import { ERRORS_KEPT } from '../../../job/job.js'
 import { freeable, freed } from './edges.js'
 import { saying } from './notes.js'
 import { crowd, UNIT } from './fast-parts.js'
 
-/** The verbs after which a chain has ended; a step of completions says none. */
+/** Whether a verb ends the chain of its job; a run of completions has no verbs. */
 const releases = "coalesce(y.verb, 'c') in ('c', 'f', 'x', 'C', 'F', 'X', 'G')"
 
-/** Those among `end_ids` that somebody waits for, and whose end is to be told. */
+/** The jobs among `end_ids` that end a chain with dependents. */
 const awaited = `unnest(end_ids, verbs) y(id, verb) cross join lateral (select 1 from edge e where e.chain = y.id and e.state <> 'ended' limit 1) z
             where ${releases}`
 
-/** Whose fate a step of many decides, in `s`: ids, fences and what else there is, each in one text. */
+/** Decodes a run of moves or notes in `s`: ids, fences and the optional fields, each as one text. */
 export const whose = `
       loose := '{}';
       if jsonb_typeof(s->'id') = 'string' then
@@ -20,7 +20,7 @@ export const whose = `
         results := coalesce(string_to_array(s->>'r', ${UNIT}, ''), '{}');
         verbs := string_to_array(s->>'v', null);
         faults := string_to_array(s->>'e', ${UNIT}, '');
-      else -- as version 1 sends completions
+      else -- completions as version 1 sends them
         end_ids := array(select jsonb_array_elements_text(s->'id'));
         fences := array(select jsonb_array_elements_text(s->'f'));
         results := array(select jsonb_array_elements_text(s->'r'));
@@ -28,24 +28,24 @@ export const whose = `
       end if;
 `
 
-/** What becomes of a job that is completed, if there is no more to it. */
+/** The new values of a completed job, if nothing else changes. */
 const completed = `state = 'completed', fence = j.fence + 1, lease_until = null, due_at = null, ahead = false, claim = null,
             finished_at = t, touched = true`
 
-/** Whether a job is held, and is one whose end concerns nobody else. */
+/** Whether a job is leased, is a chain by itself, and is no schedule. */
 const held = "j.lease_until > t and j.chain is null and j.kind = 'job'"
 
 const unlocked = 'cardinality(locked) = 0 or y.id <> all (locked)'
 
-/** Each with its fence and its result. */
+/** Each job with its fence and its result. */
 const results = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result from unnest(end_ids, fences, results) y(id, fence, result)
           where ${unlocked}`
 
-/** Each with what its holder said just before, too. */
+/** Each job also with the note that its lease holder wrote just before. */
 const spoken = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result, y.more
           from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'w')) y(id, fence, result, more) where ${unlocked}`
 
-/** Each with all that there is. */
+/** Each job with all fields. */
 const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce(y.verb, 'c') as verb, ${releases} as ends,
             case lower(y.verb) when 'f' then 'failed' when 'x' then 'cancelled' when 'd' then 'delayed' when 'r' then 'delayed'
               when 'w' then 'waiting' when 'n' then 'waiting' else 'completed' end as goal,
@@ -55,7 +55,7 @@ const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce
             y(id, fence, verb, result, error, attempt, run_in, stale_in, delete_in, turn, more)
           where ${unlocked}`
 
-/** What becomes of a job that is moved, as `moveRecord` in job/apply.ts has it; `ord` is its place. It was not finished before. */
+/** The new values of a moved job, as `moveRecord` in job/apply.ts sets them; `ord` is its order. The job was not finished before. */
 function moved(ord: string): string {
   return `state = x.goal, fence = j.fence + 1, ord = ${ord}, attempt = coalesce(x.attempt, j.attempt), worker = case when x.ends then j.worker end,
             run_at = case when x.goal <> 'waiting' then coalesce(x.run_at, j.run_at) end, due_at = coalesce(x.run_at, least(x.stale_at, x.delete_at)),
@@ -66,7 +66,7 @@ function moved(ord: string): string {
             finished_at = case when x.ends then t end, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)`
 }
 
-/** Writes completions; answers how many, which, from which lanes, their keys, and what there is to tell; `said` comes before that. */
+/** Writes completions; returns their number, ids, lanes, dedup keys and events. The events of `said` come before them. */
 function complete(update: string, said = 'null'): string {
   return `
           with up as (
@@ -82,7 +82,7 @@ function complete(update: string, said = 'null'): string {
   `
 }
 
-/** Writes moves; answers besides what each was and became, which are to be removed, when they are due, and where they wait. */
+/** Writes moves; also returns the old and new state of each, which ones to remove, when they are due, and where they wait. */
 function move(write: string, was: string, told: string): string {
   return `
           up as (
@@ -97,14 +97,14 @@ function move(write: string, was: string, told: string): string {
   `
 }
 
-/** What a holder said just before the end. */
+/** The events of the note that the lease holder wrote just before the move. */
 const said = saying("x.more ? 'p'")
 
 const events = `concat_ws(${UNIT}, ${said},
               case when x.verb = 'r' then v1_told('retrying', j, t, null) end, v1_entered(j, t),
               case when x.verb <> lower(x.verb) then v1_told('removed', j, t, null) end)`
 
-/** Frees the keys of jobs that have ended, but those that are held for a time. */
+/** Deletes the dedup keys of finished jobs, except keys with a window. */
 const freeKeys = `
           if array_remove(keyed, null) <> '{}' then
             delete from key y using (select u.id, u.dedup::json->>'key' as key from unnest(ids_in, keyed) u(id, dedup) where u.dedup is not null) d
@@ -112,7 +112,7 @@ const freeKeys = `
           end if;
 `
 
-/** Turns for those with a group that begin to wait behind others: each group's first is given one, and those behind it the next ones. */
+/** Turns for jobs with a group that begin to wait behind others: the first job of each group gets a turn, the next ones follow it. */
 const turning = `
             select array_agg(z.turn order by z.n) into turns_in from (
               select w.n, w.first[1] + (w.k - 1) * w.first[2] as turn from (
@@ -124,8 +124,8 @@ const turning = `
 `
 
 /**
- * The moves of `s`, of which those that somebody holds, or has moved, are passed over: in `locked`; and those that somebody waits for, but
- * completions whose dependents can be told of all at once.
+ * Applies the moves of `s`, without those in `locked`: jobs that another transaction holds or has moved, and jobs with
+ * dependents, except completions whose dependents can all be updated at once.
  */
 const careful = `
         told := '{}'; many := null;
@@ -161,7 +161,7 @@ const careful = `
             select j.ctid, x.*, j.state as was, case when x.verb = 'n' then coalesce(x.turn, nextval('{S}.place')) end as place from (${each}) x cross join lateral (
               select o.ctid, o.state, o.lease_until, o.chain, o.kind from job o where o.id = x.id and o.fence = x.fence for update skip locked) j
             where j.kind = 'job' and (j.chain is null or not x.ends)
-              -- Whoever waits for others may be told something by a group before its own.
+              -- A group before this one may have changed a job that waits for dependencies.
               and case when s ? 'hand' then j.state in ('waiting', 'delayed') and j.state <> x.goal else j.lease_until > t end
           ),
           ${move(
@@ -171,22 +171,22 @@ const careful = `
           )}
         end if;
         ${freeKeys}
-        -- The rows of what was completed were locked before it was asked who waits for them: nobody has come since.
+        -- The rows of the completed jobs were locked before their dependents were read: no dependent was added since.
         if got > 0 and told <> '{}' then
           ${freed}
         end if;
 `
 
 /**
- * Jobs that are moved, in `s`: a group each. Answers in `loose` the places of those that have to be asked one by one:
- * refused, waited for, of a chain, or with a key that somebody's open transaction holds.
+ * Moves of jobs, in `s`: a group each. Returns in `loose` the indexes of those that have to be applied one by one: refused, with
+ * dependents, of a longer chain, or with a dedup key that another open transaction holds.
  */
 export const moves = `
       told := '{}'; freeing := '{}'; locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null; turns_in := null; stands := null; many := null;
       got := -1;
       if not s ?| '{hand,gone}' then
         if exists (select 1 from edge) then
-          -- Completions are told to those who wait all at once, where that is all there is to it, and nobody holds those.
+          -- Releases the dependents of completions all at once, if that only counts them down and no other transaction holds them.
           if s->>'k' = 'c' then
             ${freeable}
             locked := kept_back;
@@ -195,7 +195,7 @@ export const moves = `
           end if;
         end if;
         begin
-          -- Nobody holds these rows in almost all cases: they are written at once, and whoever does is not waited for.
+          -- In almost all cases no other transaction holds these rows: update them directly, and do not wait for a lock.
           perform set_config('lock_timeout', '1ms', true);
           if s->>'k' = 'm' then
             with ${move(
@@ -216,7 +216,7 @@ export const moves = `
             ${complete(`update job j set ${completed}, result = x.result from (${results}) x where j.id = x.id and j.fence = x.fence and ${held}`)}
           end if;
           ${freeKeys}
-          -- Whoever adds a dependent locks what it waits for: by now that is either done, and seen here, or told to try again.
+          -- Adding a dependent locks the jobs it waits for: by now it is either committed, and visible here, or refused as busy.
           if got > 0 and exists (select 1 from edge) then
             if s->>'k' = 'c' then
               ${freed}
@@ -264,7 +264,7 @@ export const moves = `
       end if;
 `
 
-/** A group of a run by itself, as `changes.ts` applies it. */
+/** Functions that turn one entry of a run into a group of its own, as `changes.ts` applies it. */
 export const alone = `
 -- One move of a run, as a group by itself.
 create or replace function {S}.v1_moved(s jsonb, i int, id text, fence bigint, verb text, result text, error text) returns jsonb language sql immutable as $$

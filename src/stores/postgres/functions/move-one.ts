@@ -1,4 +1,4 @@
-// stores/postgres/functions/move-one.ts: the part of a commit that takes a job to another state, as `moveRecord` in job/apply.ts does.
+// stores/postgres/functions/move-one.ts: the part of a commit that moves one job to another state, as `moveRecord` in job/apply.ts.
 import { ERRORS_KEPT } from '../../../job/job.js'
 
 import { wantedEdges, writeEdges } from './edges.js'
@@ -88,7 +88,7 @@ export const move = `${lockJob}
           if a.state = 'waiting' then
             a.run_at := null;
             if a.grp is not null then
-              -- A turn is one among those of its priority.
+              -- A turn is only comparable within its priority.
               if a.priority <> j.priority or (j.state <> 'waiting' and (x ? 'new' or goes_on)) then a.ord := (v1_turns(a.queue, a.grp, a.priority))[1]; end if;
             elsif j.state <> 'waiting' and (x ? 'new' or goes_on) then
               place := nextval('{S}.place');
@@ -136,7 +136,7 @@ export const move = `${lockJob}
           end if;
         end if;
         if j.state = 'active' and not x ? 'held' and x->>'to' <> 'active' then
-          -- Somebody else moved a job that was being worked on: its handler is told, and counts until its lease is over.
+          -- Another caller moved an active job: its worker is notified, and its lease counts against limits until it expires.
           if j.lease_until > t then
             insert into orphan (id, fence, lane, until, grp, worker) values (j.id, j.fence, j.lane, j.lease_until, j.grp, j.worker)
               on conflict (id, fence) do update set lane = excluded.lane, until = excluded.until, grp = excluded.grp, worker = excluded.worker;

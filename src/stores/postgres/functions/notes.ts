@@ -8,7 +8,7 @@ const given = `(select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.prog
 
 const noted = "progress = coalesce(x.progress, j.progress), memo = coalesce(x.more->>'m', j.memo), touched = true"
 
-/** What a holder said, where `progress` says whether that was any. */
+/** The events of a lease holder's note; the SQL condition `progress` is true if the note sets progress. */
 export function saying(progress: string): string {
   return `nullif(concat_ws(${UNIT}, case when ${progress} then v2_noted('progress', j, t, x.more->>'a') end,
           (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality)
@@ -17,7 +17,7 @@ export function saying(progress: string): string {
 
 const told = `case when recording then ${saying('x.progress is not null')} end as told`
 
-/** Those that nobody else holds, and lines. Whoever only writes lines leaves the job's row as it is. */
+/** Skips jobs that other transactions have locked, and writes log lines. A note of log lines alone does not update the job's row. */
 const careful = `
       with mine as materialized (
         select x.id, x.progress, x.lines, x.more, j.ctid, j.attempt
@@ -41,14 +41,14 @@ const careful = `
       select coalesce((select array_agg(m.id) from mine m), '{}'), (select string_agg(up.told, ${UNIT}) from up) into ids_in, stands;`
 
 /**
- * Notes by holders, in `s`: a group each; in `w`, by their places, memos (`m`), what goes with progress (`a`) and what is
- * told besides (`t`). Answers in `loose` the places of those that are refused, to be told one by one why.
+ * Notes by lease holders, in `s`: a group each. `w` holds, by index, memos (`m`), the `about` of progress (`a`) and further
+ * events (`t`). Returns in `loose` the indexes of the refused ones, which are then applied one by one to find the reason.
  */
 export const notes = `
       ids_in := null;
       if not s ? 'l' then
         begin
-          -- Nobody holds these rows in almost all cases: they are written at once, and whoever does is not waited for.
+          -- In almost all cases no other transaction holds these rows: update them directly, and do not wait for a lock.
           perform set_config('lock_timeout', '1ms', true);
           with up as (
             update job j set ${noted} from ${given} where j.id = x.id and j.fence = x.fence and j.lease_until > t

@@ -1,8 +1,8 @@
-// stores/postgres/functions/pages.ts: reads that are cut by bytes, and what is due, which reads no payloads.
+// stores/postgres/functions/pages.ts: reads whose answers are bounded in bytes, and due jobs without payloads.
 import { weight } from './fast-parts.js'
 import { due, settings } from './reads.js'
 
-/** What came before an entry, in the order given: the first has nothing before it. */
+/** The sum of the entries before this one, in the given order; 0 for the first. */
 const before = (of: string, order: string): string =>
   `coalesce(sum(${of}) over (order by ${order} rows between unbounded preceding and 1 preceding), 0)`
 
@@ -12,11 +12,11 @@ const header = `json_build_array(j.id, j.lane, o.name, l.name, l.version, j.kind
     j.chain_index, j.parent, j.pending, j.stalls, j.ahead, null, j.settings, j.dedup, null, null, null,
     null, j.created_at, j.started_at, j.finished_at, j.seq, j.grp, null)`
 
-/** The edges of a list, with what they ended with or without. */
+/** An edge, with or without the outcome of its chain. */
 const edge = (e: string, outcome: string): string =>
   `json_build_array(${e}.dependent, ${e}.chain, ${e}.policy, ${e}.state, ${e}.name, ${outcome}, ${e}.place)`
 
-/** Entries of a list in JSON, their bytes, and the place of the last one if there are more than `fits` lets through. */
+/** The entries of a list as JSON, their bytes, and the place of the last one if `fits` excludes some. */
 const list = (name: string, entries: string, entry: string, bytes: string, fits = 'x.before < most'): string => `
       select coalesce(json_agg(y.entry order by y.place) filter (where y.fits), '[]'), coalesce(sum(y.bytes) filter (where y.fits), 0),
           case when bool_or(not y.fits) then max(y.place) filter (where y.fits) end
@@ -26,13 +26,13 @@ const list = (name: string, entries: string, entry: string, bytes: string, fits 
       total := total + spent;
       if cut is not null then more := more || jsonb_build_object('${name}', cut); end if;`
 
-/** The edges of `i` behind a place, and one more than are asked for. */
+/** The edges of `i` after a place, and one more than requested. */
 const edgesBehind = `select e.* from edge e where e.dependent = i.id and e.place > coalesce((asked->'edges'->>'after')::bigint, -1)
             order by e.place limit links + 1`
 
-/** Reading, by bytes. */
+/** Functions that read a bounded number of bytes. */
 export const pages = `
--- The first of some jobs, until they reach so many bytes. One by one, as below: to weigh a job is to read its errors.
+-- The first of some jobs, up to a number of bytes. Row by row, as in \`find_v2\`: measuring a job reads its errors.
 create or replace function {S}.get_v2(ids jsonb, bytes bigint) returns text language plpgsql stable ${settings} as $$
 declare
   wanted text;
@@ -71,7 +71,7 @@ begin
 end $$;
 
 ${due('due_v2', header, ' join lane l on l.id = j.lane join queue o on o.id = l.queue')}
--- What lies beside jobs, until it reaches so many bytes.
+-- The details of jobs, up to a number of bytes.
 create or replace function {S}.details_v2(asked jsonb) returns text language plpgsql stable ${settings} as $$
 declare
   parts jsonb := coalesce(asked->'parts', '["edges", "outcomes", "dependents", "logs", "steps", "kin"]');
@@ -123,7 +123,7 @@ begin
     end if;
     answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'logs', logs, 'steps', steps, 'kin', kin, 'more', more)::text;
   end loop;
-  -- Keys in the order of their bytes, which is the same whatever the language of the database.
+  -- Keys in byte order, which does not depend on the locale of the database.
   select array_agg(y.key order by y.key collate "C") filter (where y.before < most), bool_or(y.before >= most) into under, cells_cut from (
     select c.key, ${before('50 + octet_length(c.key) + octet_length(c.value)', 'c.key collate "C"')} as before from cell c
     where asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under' and c.key collate "C" > coalesce(asked->>'cellsAfter', '')) y;

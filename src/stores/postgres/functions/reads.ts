@@ -1,15 +1,15 @@
-// stores/postgres/functions/reads.ts: what the store can be asked, and what it tells those who watch.
+// stores/postgres/functions/reads.ts: the functions that read jobs, settings, counts and events, and that register watchers.
 import { REVOKED_LISTED } from '../../../store/store.js'
 import { FILE, GROUP, pinned, ROW, UNIT } from './fast-parts.js'
 
-/** Every function that is called from outside goes by these, so that its plans do not depend on statistics. */
+/** The settings of every function that is called from outside, so that its plans do not depend on statistics. */
 export const settings = `${pinned} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off`
 
-/** The store's time, unless one is given. */
+/** The store's time, unless the caller passes one. */
 const clock = `coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)`
 
-/** What is due in some queues, each job `j` as `record` has it, and when the next one comes. */
+/** Due jobs of some queues, each job `j` encoded as `record`, and the time at which the next one is due. */
 export const due = (name: string, record: string, joins = ''): string => `
 create or replace function {S}.${name}(asked jsonb, clock bigint) returns text language plpgsql stable ${settings} as $$
 declare
@@ -44,22 +44,22 @@ begin
 end $$;
 `
 
-/** Reading. */
+/** Functions that read. */
 export const reads = `
 create or replace function {S}.get_v1(ids jsonb) returns text language sql stable ${settings} as $$
   select coalesce('[' || string_agg(coalesce(v1_record(j)::text, 'null'), ',' order by i.ordinality) || ']', '[]')
   from jsonb_array_elements_text(ids) with ordinality i left join lateral (select * from job o where o.id = i.value) j on true
 $$;
 
--- Jobs claimed by one commit and still held: the answer to a batch that was sent again.
+-- Jobs that one commit claimed and that are still leased: the answer to a replayed batch.
 create or replace function {S}.claimed_v1(number bigint) returns text language sql stable ${settings} as $$
   select coalesce('[' || string_agg(json_build_array(j.worker, v1_record(j))::text, ',' order by j.ahead, j.priority, j.ord, j.seq) || ']', '[]')
   from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j
 $$;
 
--- Where a page of jobs is, from the lists that hold all that match: that of a chain, of a parent, of schedules; or those of lanes by
--- state and of what runs in each queue, merged. Of many lists, a page holds few of each: a few of each are read, and as long
--- as they are not enough for a page, more from the last place up to which all are known.
+-- The rows of a page of jobs, from the lists that together hold all matches: that of a chain, of a parent or of schedules; or,
+-- merged, those of lanes by state and those of active jobs by queue. Of many lists, a page holds few jobs of each: it reads a few
+-- of each and, as long as they do not fill the page, more from the last position up to which all jobs are known.
 create or replace function {S}.v4_found(asked jsonb) returns tid[] language plpgsql stable ${settings} as $$
 declare
   up boolean := coalesce(asked->>'order', 'oldest') <> 'newest';
@@ -125,7 +125,7 @@ begin
   return page;
 end $$;
 
--- A page of jobs, as version 1 of the schema was asked for it.
+-- A page of jobs, as schema version 1 reads it.
 create or replace function {S}.find_v1(asked jsonb) returns text language sql stable ${settings} as $$
   select coalesce('[' || string_agg(v1_record(z)::text, ',' order by z.seq * case when asked->>'order' = 'newest' then -1 else 1 end) || ']', '[]')
   from job z where z.ctid = any (v4_found(asked))
@@ -153,7 +153,7 @@ create or replace function {S}.details_v1(asked jsonb) returns text language sql
         or (asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under')))::text
 $$;
 
--- Leases of these workers that count against limits though somebody else has moved their jobs.
+-- Leases of these workers that count against limits although another caller has moved their jobs.
 create or replace function {S}.revoked_v1(workers jsonb) returns text language sql stable ${settings} as $$
   select coalesce(json_agg(json_build_object('id', y.id, 'fence', y.fence)), '[]')::text
   from (select o.id, o.fence from orphan o where workers ? o.worker limit ${REVOKED_LISTED}) y
@@ -173,8 +173,8 @@ create or replace function {S}.tally_v1(asked jsonb) returns text language sql s
 $$;
 
 ${due('due_v1', 'v1_record(j)')}
--- The numbers of lanes, made if need be, in a transaction of their own. One that somebody's open transaction is making (only
--- add_job does, \`held\`) is not waited for: it has no number yet.
+-- The ids of lanes, in a transaction of their own; creates missing lanes. Does not wait for a lane that another open transaction
+-- is creating (only add_job does, with \`held\`), and returns null for it.
 create or replace function {S}.lanes_v1(asked jsonb, held boolean) returns text language plpgsql volatile ${settings} as $$
 declare
   answer text := '';
@@ -189,10 +189,10 @@ begin
     select id into l from lane where queue = q and name = e.name and version = e.version and shared = e.shared;
     if l is null then
       if held is null then
-        answer := answer || ',null'; -- only those that are there
+        answer := answer || ',null'; -- only existing lanes are wanted
         continue;
       end if;
-      -- Whoever makes a queue, or a lane in one, holds it until it is known to all.
+      -- A transaction that creates a queue, or a lane in one, holds this lock until the row is visible to others.
       foreach what in array array[case when q is null then 'queue:' || e.queue end, 'lane:' || json_build_array(e.queue, e.name, e.version, e.shared)] loop
         continue when what is null;
         if held then perform pg_advisory_xact_lock(hashtextextended('{S}:' || what, 0));
@@ -205,7 +205,7 @@ begin
       end if;
       insert into queue (name) select e.queue where q is null on conflict do nothing;
       select id into q from queue where name = e.queue;
-      -- By chance: the number of a lane that a failover has lost, and that others remember, must not be given to another.
+      -- A random id: the id of a lane that a failover has lost, and that other processes cache, must not be given to another lane.
       for tries in 1..3 loop
         insert into lane (id, queue, name, version, shared) overriding system value
           values (1 + floor(random() * 2147483646)::int, q, e.name, e.version, e.shared) on conflict do nothing;
@@ -224,15 +224,14 @@ create or replace function {S}.lane_v1(ids jsonb) returns text language sql stab
 $$;
 `
 
-/** Where the stream is, and from where on it is told. Read in one statement with what is told: others number and clear away meanwhile. */
+/** The position of the event stream, and from where to read. One statement reads it with the events, because others number and delete meanwhile. */
 const stream = `(
       select y.event, y.floor, y.lost, case when y.lost then y.floor else after end as since
       from (select o.event, o.floor, after < o.floor or after > o.event as lost from meta o) y)`
 
-/** Watching. */
+/** Functions that number, read and delete events, register watchers, and tidy up. */
 export const watching = `
--- Numbers the events that have come to light, in order. Who numbers locks the count, so that readers see numbers in order and
--- without gaps.
+-- Numbers new committed events, in order. It locks the counter, so that readers see numbers in order and without gaps.
 create or replace function {S}.v3_number(ring int, ring_bytes bigint) returns void language plpgsql volatile as $$
 declare
   m {S}.meta;
@@ -250,7 +249,7 @@ begin
       update event set last = n, start = b where serial = e.serial;
       b := b + e.size;
     end loop;
-    -- The ring is bounded in events and in bytes; what a commit told is held whole, and what the last one told in any case.
+    -- The ring is bounded in events and in bytes; it keeps the events of one commit together, and always those of the last one.
     low := m.floor;
     for e in select last, start from event where last > low order by last loop
       exit when (e.last > n - ring and b - coalesce(e.start, 0) <= ring_bytes) or e.last = n;
@@ -261,11 +260,11 @@ begin
   end if;
 end $$;
 
--- The same, as versions before were asked for it.
+-- The same, as earlier versions call it.
 create or replace function {S}.v2_number(ring int) returns void language sql volatile as $$ select {S}.v3_number(ring, 67108864) $$;
 
--- A page of those after a number: what there is to say of them, then a text for each commit; one commit at least, and no more
--- than \`most\` events and bytes, about.
+-- A page of the events after a number: a header, then a text for each commit; at least one commit, and about \`most\` events and
+-- \`most_bytes\` bytes at most.
 create or replace function {S}.events_v3(after bigint, ring int, ring_bytes bigint, most int, most_bytes bigint) returns text language plpgsql volatile ${settings} as $$
 declare
   answer text;
@@ -283,7 +282,7 @@ begin
   return answer;
 end $$;
 
--- All of them at once, as versions before were asked for them.
+-- All of them at once, as earlier versions read them.
 create or replace function {S}.events_v2(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
 declare
   answer text;
@@ -296,7 +295,7 @@ begin
   return answer;
 end $$;
 
--- The same, as version 1 of the schema was asked for it: each event by itself, as JSON.
+-- The same, as schema version 1 reads them: each event by itself, as JSON.
 create or replace function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
 declare
   answer text;
@@ -308,7 +307,7 @@ begin
   return answer;
 end $$;
 
--- The events that a commit told, as an array of JSON.
+-- The events of a commit, as an array of JSON.
 create or replace function {S}.v2_spread(body text) returns text language sql stable as $$
   select case when body like '[%' then body else (
     select '[' || string_agg(case when p.part like '{"many":%' then (
@@ -324,9 +323,9 @@ create or replace function {S}.v2_spread(body text) returns text language sql st
     from unnest(string_to_array(body, ${ROW})) with ordinality p(part, n)) end
 $$;
 
--- Records that a process watches, until when, and until when events are to be recorded for it. Where nothing was recorded until
--- now, nobody can resume from before here. Commits under way have looked who watches before this is committed: whoever is
--- new (\`fresh\`) waits for them. Users' transactions record and tell in any case, and are not waited for.
+-- Registers a process that watches: until when it is present, and until when events are recorded for it. If no events were
+-- recorded so far, a cursor from before cannot be resumed. Open commits have looked for watchers before this is committed: a new
+-- watcher (\`fresh\`) waits for them. User transactions always record and notify, so that it does not wait for those.
 create or replace function {S}.watch_v2(who text, present bigint, events bigint, ring int, ring_bytes bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
 declare
   t bigint := ${clock};
@@ -350,7 +349,7 @@ begin
     'fresh', (present > 0 and coalesce(mine.until, 0) <= t) or (events > 0 and coalesce(mine.events_until, 0) <= t))::text;
 end $$;
 
--- Commits under way, by the lock that each of them holds; or those of a list that still are. And the last event.
+-- The open commits, by the lock that each of them holds; or those of a list that are still open. And the number of the last event.
 create or replace function {S}.under_way_v1(among jsonb, ring int, ring_bytes bigint) returns text language plpgsql volatile ${settings} as $$
 declare
   k bigint := hashtextextended('{S}:recording', 0);
@@ -364,7 +363,7 @@ begin
   return json_build_object('event', (select m.event from meta m), 'commits', commits)::text;
 end $$;
 
--- Events may be missing before here: whoever is told, or resumes, from before is told so.
+-- Marks that events may be missing before this point: subscribers that read or resume from before it see a gap.
 create or replace function {S}.skip_v1(ring int, ring_bytes bigint) returns void language plpgsql volatile ${settings} as $$
 begin
   perform v3_number(ring, ring_bytes);
@@ -372,7 +371,7 @@ begin
   delete from event where last is not null;
 end $$;
 
--- The same, as versions before were asked for it: it waits for commits under way, but not for long.
+-- The same, as earlier versions call it: it waits for open commits, but at most a second.
 create or replace function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
 declare
   t bigint := ${clock};
@@ -392,15 +391,15 @@ begin
   return json_build_object('now', t, 'event', m.event, 'floor', m.floor)::text;
 end $$;
 
--- Adds up what writers have counted that have been silent for a while, and forgets those silent for long, a thousand at a
--- time; and forgets what was found to be over. Answers whether there is more.
+-- Adds up the counts of writers that were inactive for 30 seconds, and deletes those inactive for ten minutes, a thousand at a
+-- time; deletes expired keys, rates, turns and events. Returns whether there is more.
 create or replace function {S}.tidy_v3(clock bigint, ring int, ring_bytes bigint) returns boolean language plpgsql volatile ${settings} as $$
 declare
   t bigint := ${clock};
   quiet text[];
 begin
   if not pg_try_advisory_xact_lock(hashtextextended('{S}:tidy', 0)) then return false; end if;
-  -- A writer is remembered long after its counts were added up, in case that its last batch comes once more.
+  -- A writer is kept long after its counts were added up, in case its last batch is replayed.
   quiet := array(select y.id from writer y where y.id <> '' and (y.at <= t - 600000 or y.id like 'tx %' or (y.at <= t - 30000 and y.counts <> '{}'))
     limit 1000 for update skip locked);
   insert into writer as w (id, seq, at, receipt, counts)
@@ -414,23 +413,23 @@ begin
   delete from key where key in (select y.key from key y where y.until <= t limit 10000 for update skip locked);
   delete from rate r using (select y.queue, y.what from rate y where y.until <= t - 600000 limit 10000 for update skip locked) z
     where r.queue = z.queue and r.what = z.what;
-  -- The turns of priorities that no job goes by: none of them waits, and none can be given back to its old place.
+  -- Turns of priorities without jobs: no job waits in them, and none can be returned to its old order.
   delete from turn y where y.ctid = any (array(
     select z.ctid from turn z
     where not exists (select 1 from lane l join job j on j.lane = l.id and j.priority = z.priority and j.grp is not null and j.state = 'waiting' and j.kind = 'job'
                       where l.queue = z.queue and l.shared)
       and not exists (select 1 from job j where j.queue = z.queue and j.state = 'active' and j.grp is not null and j.priority = z.priority)
     limit 1000 for update skip locked));
-  -- What transactions recorded for nobody.
+  -- Events that user transactions recorded while no process watched.
   if not exists (select 1 from peer where events_until > t) then
     delete from event where serial in (select y.serial from event y order by y.serial limit 10000 for update skip locked);
   elsif ring is not null then
-    perform v3_number(ring, ring_bytes); -- nobody may be reading, and the ring is bounded by those who number
+    perform v3_number(ring, ring_bytes); -- there may be no reader, and only numbering bounds the ring
   end if;
   return cardinality(quiet) = 1000;
 end $$;
 
--- The same, as versions before were asked for it.
+-- The same, as earlier versions call it.
 create or replace function {S}.tidy_v2(clock bigint) returns boolean language sql volatile ${pinned} as $$ select {S}.tidy_v3(clock, null, null) $$;
 create or replace function {S}.tidy_v1(clock bigint) returns void language sql volatile ${pinned} as $$ select {S}.tidy_v2(clock) $$;
 `

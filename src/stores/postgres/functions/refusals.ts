@@ -1,15 +1,16 @@
-// stores/postgres/functions/refusals.ts: what an answer says of the jobs over which groups are refused, without growing too large.
+// stores/postgres/functions/refusals.ts: the jobs that an answer returns with refused groups, bounded in bytes.
 import { READ_BYTES } from '../../../store/read-pages.js'
 
 /**
- * A job that was moved, in `j`, for those who are refused because of it. Whoever sends `brief` reads the header alone; versions
- * before read all of it.
+ * The moved job in `j`, for a group that is refused because of it. Callers that send `brief` read only the header; earlier
+ * versions read the whole record.
  */
 export const movedJob = 'case when brief then v4_moved(j) else v1_record(j) end'
 
 /**
- * The job that stands in the way, into `stands`: all of it, or nothing if it is gone. Hundreds may be refused over heavy jobs, or
- * over one: once the answer holds some 8 MiB of them, those that follow are named only, and whoever asked reads them.
+ * Selects the conflicting job into `stands`: its whole record, or null if it is gone. Hundreds of groups may be refused because
+ * of large jobs, or because of one: once the answer holds about 8 MiB of records, it only names further jobs, and the caller
+ * reads them.
  */
 export function standing(id: string): string {
   return `
