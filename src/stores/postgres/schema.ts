@@ -7,7 +7,7 @@ export const VERSION = 4
 export const OLDEST = 1
 
 /** The tables for fair order between groups, and for rates. */
-const shared = `-- The turn that each queue has come to: the highest place claimed from a shared lane of it, or one lower, for nobody waits to write it.
+const shared = `-- The turn that each queue has reached: the highest claimed turn of its shared lanes, or a lower one, because no claim waits to write it.
 create table {S}.turn (
   queue    int not null,
   priority bigint not null,
@@ -15,13 +15,13 @@ create table {S}.turn (
   primary key (queue, priority)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Claims that count against rates: of a queue (''), a name ('n…') or a group ('g…'). Whoever claims there has locked the queue's row.
+-- Claims that count against the rate of a queue (''), a name ('n…') or a group ('g…'). A claim locks the queue's row before it writes here.
 create table {S}.rate (
   queue int not null,
   what  text collate "C" not null,
-  at    bigint[] not null,                  -- when, and how many each time
+  at    bigint[] not null,                  -- the times of claims, and how many at each
   n     bigint[] not null,
-  until bigint not null,                    -- when the last has come back
+  until bigint not null,                    -- when the last one stops counting
   primary key (queue, what)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 `
@@ -36,7 +36,7 @@ create index job_group on {S}.job (lane, grp, priority, ord, seq) where grp is n
 create index job_group_list on {S}.job (queue, grp, state, seq) where grp is not null and (state || '') <> 'active';
 `
 
-const stepTable = `-- What the steps of handlers came to, in the order in which they first ended.
+const stepTable = `-- The results of the steps of handlers, in the order in which they first ended.
 create table {S}.step (
   job    text collate "C" not null,
   name   text collate "C" not null,
@@ -62,26 +62,26 @@ const view = `create or replace view {S}.jobs as
  * and stay in their page. `job` is vacuumed early, since every change of a job leaves a dead row.
  */
 export const schema = `
--- It may be there already, made for a role that can make none.
+-- The schema may exist already, created for a role that may not create schemas.
 do $$ begin
   if to_regnamespace('{S}') is null then create schema {S}; end if;
 end $$;
 
--- One row: the version of all this, and a name of its own by which a transaction on another database is told apart.
+-- One row: the schema version, and a random id that distinguishes this database from others.
 create table {S}.meta (
   only_one boolean primary key default true check (only_one),
   version  int not null,
-  oldest   int not null,                    -- the oldest version whose functions are still here
+  oldest   int not null,                    -- the oldest version whose functions still exist
   id       uuid not null default gen_random_uuid(),
-  event    bigint not null default 0,       -- the last event that has a number
-  bytes    bigint not null default 0,       -- of all events up to that one
-  floor    bigint not null default 0        -- events up to this one are no longer held
+  event    bigint not null default 0,       -- the number of the last numbered event
+  bytes    bigint not null default 0,       -- the bytes of all events up to that one
+  floor    bigint not null default 0        -- events up to this one are deleted
 );
 
--- Queues, and the lanes in them: one for each name and version, and one more for those of its jobs that have a group.
--- Neither is ever removed, so their numbers can be kept.
--- Numbers of lanes are random: a failover may lose a lane that processes remember, and must not give its number to another.
--- Who claims from a queue with limits, or adds to one with a bound on its backlog, locks its row.
+-- Queues, and the lanes in them: one for each name and version, and another one for those of its jobs that have a group.
+-- Neither is ever removed, so that processes can cache their ids.
+-- Ids of lanes are random: a failover may lose a lane that processes cache, and its id must not be given to another lane.
+-- A claim from a queue with limits locks the queue's row.
 create table {S}.queue (
   id   int generated always as identity primary key,
   name text collate "C" not null unique
@@ -91,22 +91,22 @@ create table {S}.lane (
   queue   int not null,
   name    text collate "C" not null,
   version bigint not null,
-  shared  boolean not null default false,   -- of jobs with a group: places in it are turns
+  shared  boolean not null default false,   -- for jobs with a group: their order is a turn
   unique (queue, name, version, shared)
 );
 
 ${shared}
-create sequence {S}.place increment 1024;   -- the order of insertion, and places in line; who adds many at once takes those between, too
-create sequence {S}.claim;                  -- commits that claimed jobs
-create sequence {S}.fence minvalue 0 start 0; -- the highest fence that a job had when it was removed
+create sequence {S}.place increment 1024;   -- insertion order, and order in a lane; a batch of many jobs also uses the numbers between
+create sequence {S}.claim;                  -- numbers the commits that claimed jobs
+create sequence {S}.fence minvalue 0 start 0; -- the highest fence of a removed job
 
--- What every job has, and is as long in each, comes first: it is found without looking at what lies before. Each step of a
--- job's life adds an entry to the key, next to the ones before it: its pages are filled to less than half.
+-- Columns of fixed length that are never null come first: PostgreSQL finds them without reading the columns before them. Each
+-- change of a job adds an entry to the primary key next to its earlier ones: the pages of that index are filled to less than half.
 create table {S}.job (
-  seq         bigint not null,              -- the order of insertion
+  seq         bigint not null,              -- insertion order
   priority    bigint not null,              -- lower goes first
-  ord         bigint not null,              -- place within a priority; below zero for last in, first out; with a group, its turn
-  fence       bigint not null,              -- up by one with every move
+  ord         bigint not null,              -- order within a priority; negative for last in, first out; with a group, its turn
+  fence       bigint not null,              -- incremented with every move
   created_at  bigint not null,
   queue       int not null,
   lane        int not null,
@@ -116,32 +116,32 @@ create table {S}.job (
   stalls      int not null default 0,
   stale       boolean not null default false,
   ahead       boolean not null default false,
-  touched     boolean not null default false, -- something has happened to it besides being added and claimed
+  touched     boolean not null default false, -- it has changed in another way than being added and claimed
   state       text collate "C" not null,    -- waiting, delayed, waiting-children, active, completed, failed, cancelled
   kind        text collate "C" not null default 'job',  -- job, schedule, signal
   id          text collate "C" constraint job_pkey primary key with (fillfactor = 40),
-  attempts    bigint,                       -- empty: no bound
-  due_at      bigint,                       -- when it next wants attention
+  attempts    bigint,                       -- null: unlimited
+  due_at      bigint,                       -- when it is next due
   lease_until bigint,
-  claim       bigint,                       -- the commit that claimed it
+  claim       bigint,                       -- the number of the commit that claimed it
   started_at  bigint,
   finished_at bigint,
   worker      text,
   data        text,
   run_at      bigint,
-  broken_at   bigint,                       -- a dependency ended badly, and nobody has decided
+  broken_at   bigint,                       -- a dependency failed or was cancelled, and this is not handled yet
   stale_at    bigint,
   delete_at   bigint,
-  chain       text collate "C",             -- the id of its chain's first job; empty: its own
+  chain       text collate "C",             -- the id of the first job of its chain; null: its own
   parent      text collate "C",
-  grp         text collate "C",             -- whose job it is, among those who share the queue
+  grp         text collate "C",             -- the group: the tenant or account that the job belongs to
   settings    text,                         -- backoff, timeout, keep, extras
   dedup       text,
   progress    text,
   result      text,
   error       text,
   errors      text[],                       -- failed attempts, the last fifty
-  memo        text                          -- what was written down about its phases and deliveries
+  memo        text                          -- state of phases and deliveries
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1);
 ${ready}create index job_list on {S}.job (lane, state, seq) where state <> 'active';
@@ -160,21 +160,21 @@ create table {S}.log (
   primary key (job, n)
 );
 
-${stepTable}-- Who waits for which chain. An edge goes with its dependent, and outlives what it points at.
+${stepTable}-- The chains that jobs wait for. An edge is deleted with its dependent, and outlives the chain.
 create table {S}.edge (
   dependent text collate "C" not null,
   place     int not null,
   chain     text collate "C" not null,
-  policy    text not null,                  -- fail, ignore, remove; with -all behind it: the others are cancelled first
+  policy    text not null,                  -- fail, ignore, remove; with the suffix -all, the other children are cancelled first
   state     text not null,                  -- open, ended, broken, closed
-  name      text not null default '',       -- of the job that was to be waited for
-  result    text,                           -- what the last job of the chain returned
-  error     text,                           -- or failed with
+  name      text not null default '',       -- the name of the job that it waits for
+  result    text,                           -- the result of the last job of the chain
+  error     text,                           -- or its error
   primary key (dependent, place)
-) with (fillfactor = 60);                   -- an edge is written twice, and its end stays in its page
+) with (fillfactor = 60);                   -- an edge is written twice, and the second version stays in its page
 create index edge_chain on {S}.edge (chain);
 
--- Dedup keys, held until their job has finished or until their window is over.
+-- Dedup keys, held until their job has finished or until their window has ended.
 create table {S}.key (
   key   text collate "C" primary key,
   job   text not null,
@@ -182,14 +182,14 @@ create table {S}.key (
 );
 create index key_until on {S}.key (until) where until is not null;
 
--- Leases whose job was taken away; they count against limits until they are given up or over.
+-- Revoked leases; they count against limits until their workers release them or they expire.
 create table {S}.orphan (
   id    text collate "C" not null,
   fence bigint not null,
   lane  int not null,
   until bigint not null,
   grp   text collate "C",
-  worker text collate "C",                   -- who held it
+  worker text collate "C",                   -- the lease holder
   primary key (id, fence)
 );
 create index orphan_until on {S}.orphan (until);
@@ -202,9 +202,9 @@ create table {S}.cell (
   at      bigint not null
 );
 
--- The last batch of each writer, with its answer, so that one sent again is answered and not applied. And numbers kept so
--- that nobody has to count: jobs of a lane by state ('12 waiting'), and what has happened in a queue ('3 +added'). Each
--- writer counts for itself, so that none is waited for; those of writers long gone are added up under ''.
+-- The last batch of each writer, with its receipt, so that a replay is answered and not applied again. And counts, so that nothing
+-- has to be counted at read time: jobs of a lane by state ('12 waiting'), and totals of a queue ('3 +added'). Each writer has its
+-- own counts, so that writers do not wait for each other; the counts of inactive writers are added up under ''.
 create table {S}.writer (
   id      text collate "C" primary key,
   seq     bigint not null,
@@ -213,7 +213,7 @@ create table {S}.writer (
   counts  jsonb not null default '{}'
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- What writers of version 1 have counted, and may still count in the moment of the step from it.
+-- Counts of writers of version 1, which may still write some during the migration from it.
 create table {S}.tally (
   writer text collate "C" not null,
   of     int not null,                      -- the lane or queue
@@ -222,14 +222,14 @@ create table {S}.tally (
   primary key (writer, of, what)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Processes that watch, for as long as they are there; and until when events are to be recorded for them.
+-- Processes that watch: until when they are present, and until when events are recorded for them.
 create table {S}.peer (
   id           text collate "C" primary key,
   until        bigint not null,
   events_until bigint not null
 );
 
--- What commits had to tell, a row for each; readers number them in the order in which they come to light.
+-- The events of each commit, in one row; readers number the rows in the order in which they become visible.
 create table {S}.event (
   serial bigint generated always as identity primary key,
   events int not null,
@@ -240,7 +240,7 @@ create table {S}.event (
 create index event_new on {S}.event (serial) where last is null;
 create index event_last on {S}.event (last);
 
--- For people: every job with its names in words.
+-- A view for people: every job with the names of its queue and its job.
 ${view}
 insert into {S}.meta (version, oldest) values (${VERSION}, ${OLDEST});
 select nextval('{S}.fence');
@@ -263,8 +263,8 @@ end $$;
 /** The migration steps between versions, the oldest first; the functions of this version are created after them. */
 export const steps: readonly { readonly from: number; readonly sql: string }[] = [
   {
-    // Version 1 had counts in a table of their own, no order of chains and children, no list of jobs by name, and no groups. Its
-    // edges had no name, result or error. Its jobs had the columns in another order, and migrated tables still do.
+    // Version 1 had counts in a separate table, no order of chains and children, no list of jobs by name, and no groups. Its edges
+    // had no name, result or error. Its table of jobs had the columns in another order, and migrated tables still do.
     from: 1,
     sql: `
 alter table {S}.writer add column counts jsonb not null default '{}';
@@ -282,7 +282,7 @@ alter table {S}.lane add unique (queue, name, version, shared);
 alter table {S}.orphan add column grp text collate "C";
 alter table {S}.job add column grp text collate "C";
 drop index {S}.job_ready;
-${ready}${view}${shared}-- Whoever may write what writers write may write these, too.
+${ready}${view}${shared}-- Roles that may update the table of writers may also write these.
 ${grants('{S}.turn, {S}.rate')}alter table {S}.edge add column name text not null default '', add column result text, add column error text;
 drop index {S}.edge_open;
 alter table {S}.edge set (fillfactor = 60);
@@ -302,11 +302,11 @@ update {S}.edge e set
     from: 2,
     sql: `
 alter table {S}.job add column memo text;
-${stepTable}-- As above.
+${stepTable}-- As in the step from version 1.
 ${grants('{S}.step')}`,
   },
   {
-    // Version 3 had other functions, did not count events in bytes, and did not record the holders of revoked leases.
+    // Version 3 had other functions, did not count the bytes of events, and did not record the workers of revoked leases.
     from: 3,
     sql: `
 alter table {S}.meta add column bytes bigint not null default 0;

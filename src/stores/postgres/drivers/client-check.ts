@@ -1,13 +1,13 @@
-// stores/postgres/drivers/client-check.ts: how the server finds out that a client is gone whose statement waits for somebody's lock: it
-// would not look before the lock is released, and hold all that the transaction has locked until then.
+// stores/postgres/drivers/client-check.ts: lets the server detect a lost client while its statement waits for a lock. By default the
+// server does not check before the lock is released, and keeps everything that the transaction has locked until then.
 import { isMillraceError } from '../../../job/errors.js'
 import type { Driver } from './driver.js'
 import { isServerError } from '../errors.js'
 
-/** Has the server look every second, until the transaction ends. */
+/** Makes the server check the client every second, until the transaction ends. */
 export const CLIENT_CHECK = `set_config('client_connection_check_interval', '1s', true)`
 
-/** Finds out whether transactions should begin so: not where a server cannot, and not where somebody has set it already. */
+/** Finds out whether transactions should enable the check: not if the server does not support it, and not if it is configured already. */
 export function clientCheck(call: Driver['call']): () => Promise<boolean> {
   const text = `select case current_setting('client_connection_check_interval') when '0' then ${CLIENT_CHECK} end`
   let known: boolean | undefined
@@ -16,8 +16,8 @@ export function clientCheck(call: Driver['call']): () => Promise<boolean> {
     try {
       known = (await call({ name: '', text, values: [] })) !== null
     } catch (error) {
-      if (isMillraceError(error)) throw error // there is no connection to be had, for a transaction either
-      if (!isServerError(error)) return false // there was no answer: the next call finds out
+      if (isMillraceError(error)) throw error // no connection is available, for a transaction either
+      if (!isServerError(error)) return false // no answer: the next call tries again
       known = false
     }
     return known

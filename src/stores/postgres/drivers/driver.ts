@@ -2,28 +2,28 @@
 import type { Millis } from '../../../job/job.js'
 import type { Stop } from '../../../store/runtime.js'
 
-/** A value that a statement is given. */
+/** A parameter of a statement. */
 export type Value = string | number | null
 
-/** A statement that answers one value at most. */
+/** A statement that returns at most one value. */
 export interface Call {
-  /** Its name, under which it may be prepared. */
+  /** The name of its prepared statement; empty: not prepared. */
   readonly name: string
   readonly text: string
   readonly values: readonly Value[]
 }
 
-/** What the listening connection tells. */
+/** Receives what happens on the connection that listens. */
 export interface NotificationListener {
-  /** Somebody has told something. */
+  /** A notification has arrived. */
   heard(payload: string): void
-  /** The connection is gone. */
+  /** The connection is lost. */
   lost(error: unknown): void
 }
 
 /** A connection that listens. */
 export interface Listening {
-  /** Asks for something, to find out whether anybody is still there. */
+  /** Runs a statement, to check whether the connection still works. */
   call(call: Call): Promise<string | null>
   close(): Promise<void>
 }
@@ -31,24 +31,24 @@ export interface Listening {
 /** One driver with its connections. */
 export interface Driver<Native = unknown> {
   readonly name: 'pg' | 'postgres'
-  /** Calls a function of the schema on any connection, and answers its text. Fails when there is no answer in time. */
+  /** Calls a function of the schema on any connection, and returns its text. Fails if there is no answer in time. */
   call(call: Call): Promise<string | null>
   /** Runs statements in one transaction. */
   script(statements: readonly string[]): Promise<void>
   /** Runs work in a transaction. */
   transact<T>(work: (tx: Native) => Promise<T>): Promise<T>
-  /** Runs work in a savepoint of a transaction that `transact` gave. */
+  /** Runs work in a savepoint of a transaction of `transact`. */
   savepoint<T>(tx: Native, work: (tx: Native) => Promise<T>): Promise<T>
-  /** Begins to listen on a connection of its own. */
+  /** Opens a connection of its own and listens on it. */
   listen(channel: string, ear: NotificationListener): Promise<Listening>
   close(): Promise<void>
 }
 
-/** What a driver is made with. */
+/** The options of a driver. */
 export interface DriverOptions {
-  /** How long an answer may take. */
+  /** How long to wait for an answer, in milliseconds. */
   readonly patience: Millis
-  /** Connections at most, where the store opens them. */
+  /** The maximum number of connections, if the store opens them. */
   readonly connections: number
   readonly timer: (delay: Millis, work: () => void) => Stop
 }

@@ -1,23 +1,23 @@
-// stores/postgres/drivers/isolation.ts: commits need connections that begin transactions at read committed: at other levels a
-// statement would not see what was committed while it waited.
+// stores/postgres/drivers/isolation.ts: requires connections that begin transactions at read committed: at other levels a statement
+// does not see what was committed while it waited.
 import { MillraceError } from '../../../job/errors.js'
 import type { Driver } from './driver.js'
 
 const NEEDED = 'read committed'
 
-/** Answers whether connections are at the level that is needed. */
+/** Whether connections use the required isolation level. */
 export async function isReadCommitted(driver: Driver): Promise<boolean> {
   return (await levelOf(driver)) === NEEDED
 }
 
-/** Refuses connections that somebody else opens and that are at another level; answers the driver. */
+/** Returns the driver; throws if the user's connections use another isolation level. */
 export async function needReadCommitted<Native>(driver: Driver<Native>): Promise<Driver<Native>> {
   const level = await levelOf(driver)
   if (level === NEEDED) return driver
   throw wrongLevel(level)
 }
 
-/** The URL of connections that are at the level that is needed, whatever the database or the role says. */
+/** A URL whose connections use the required level, whatever is configured for the database or the role. */
 export function atReadCommitted(url: string): string {
   const target = new URL(url)
   const own = target.searchParams.get('options')
@@ -26,7 +26,7 @@ export function atReadCommitted(url: string): string {
   return target.href
 }
 
-/** How a user is told that connections are at another level. */
+/** The error for connections at another isolation level. */
 export function wrongLevel(level: string, cause?: unknown): MillraceError {
   return new MillraceError(
     'INVALID_OPTION',

@@ -1,4 +1,4 @@
-// stores/postgres/drivers/open.ts: finds out which driver a user has.
+// stores/postgres/drivers/open.ts: detects and opens the user's driver.
 import { MillraceError } from '../../../job/errors.js'
 import type { Driver, DriverOptions } from './driver.js'
 import { pgDriver } from './pg.js'
@@ -6,7 +6,7 @@ import { postgresJsDriver } from './postgres-js.js'
 import { needReadCommitted } from './isolation.js'
 import { refuseSmallPool } from './unreachable.js'
 
-/** A URL, a pool of `pg`, or a client of `postgres`: made into a driver when first used. */
+/** Opens the driver for a URL, a pool of `pg`, or a client of `postgres`. */
 export async function openDriver(target: unknown, options: DriverOptions): Promise<Driver> {
   const { options: given } = (typeof target === 'string' ? {} : target) as { options?: { max?: unknown } }
   refuseSmallPool(typeof target === 'string' ? options.connections : given?.max)
@@ -15,20 +15,20 @@ export async function openDriver(target: unknown, options: DriverOptions): Promi
   throw invalidTarget(target)
 }
 
-/** Refuses what is no database. */
+/** Throws if the target is none of these. */
 export function checkTarget(target: unknown): void {
   if (typeof target === 'string' ? /^postgres(ql)?:\/\//.test(target) : isPool(target) || isPostgresJs(target)) return
   throw invalidTarget(target)
 }
 
-/** Whether something is a pool of `pg`. */
+/** Whether a value is a pool of `pg`. */
 export function isPool(target: unknown): boolean {
   if (typeof target !== 'object' || target === null) return false
   const { query, connect, totalCount } = target as Record<string, unknown>
   return typeof query === 'function' && typeof connect === 'function' && typeof totalCount === 'number'
 }
 
-/** Whether something is a client of `postgres`. */
+/** Whether a value is a client of `postgres`. */
 function isPostgresJs(target: unknown): boolean {
   if (typeof target !== 'function') return false
   const { unsafe, begin, listen } = target as unknown as Record<string, unknown>

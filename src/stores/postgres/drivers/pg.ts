@@ -45,7 +45,7 @@ async function loadPg(): Promise<{ Pool: new (options: object) => PgPool }> {
   return (module as { default: { Pool: new (options: object) => PgPool } }).default
 }
 
-/** Connections by `pg`: at the level of isolation that is needed, if they are the store's own. */
+/** Opens the driver `pg`; the store's own connections are set to the required isolation level. */
 export async function pgDriver(target: string | PgPool, options: DriverOptions): Promise<Driver<PgClient>> {
   if (typeof target !== 'string') return needReadCommitted(new PgDriver(target, false, options))
   const driver = await ownDriver(target, options)
@@ -72,19 +72,19 @@ async function ownDriver(url: string, options: DriverOptions): Promise<PgDriver>
   return new PgDriver(pool, true, options)
 }
 
-/** Once a transaction is over, its client answers as `pg` does: by a promise that rejects, or to a callback. */
+/** After the end of a transaction, its client fails as `pg` does: with a rejected promise, or through a callback. */
 const guarding: Guarding = {
   refuse: (method, args, error) => {
     const callback = args.at(-1)
     if (method !== 'query' || isSubmittable(args[0])) throw error
     if (typeof callback === 'function') return queueMicrotask(() => void callback(error))
     const refused = Promise.reject(error)
-    refused.catch(() => {}) // a statement that nobody waits for must not end the process
+    refused.catch(() => {}) // a statement that is not awaited must not end the process
     return refused
   },
 }
 
-/** Whether `pg` would run it as it is: a cursor, or a stream. */
+/** Whether `pg` would run the query as it is: a cursor, or a stream. */
 function isSubmittable(query: unknown): boolean {
   return typeof query === 'object' && query !== null && 'submit' in query
 }
@@ -94,7 +94,7 @@ class PgDriver implements Driver<PgClient> {
   readonly #pool: PgPool
   readonly #own: boolean
   readonly #options: DriverOptions
-  /** Behind a pooler that mixes connections, a prepared statement is not where it was prepared. */
+  /** Whether to prepare statements; not behind a pooler that mixes connections, where a prepared statement is not found again. */
   #prepares = true
   #savepoints = 0
   readonly #slots: TransactionSlots
@@ -120,7 +120,7 @@ class PgDriver implements Driver<PgClient> {
 
   async call(call: Call): Promise<string | null> {
     let broken: unknown
-    const fail = (error: unknown): void => void (broken = error) // told to whoever asked
+    const fail = (error: unknown): void => void (broken = error) // the caller receives the error from its query
     const client = await this.#connect(fail)
     try {
       return await this.#ask(client, call)
@@ -150,21 +150,21 @@ class PgDriver implements Driver<PgClient> {
   async #transact<T>(work: (tx: PgClient) => Promise<T>): Promise<T> {
     const begin = `BEGIN ISOLATION LEVEL READ COMMITTED${(await this.#checksClients()) ? `; SELECT ${CLIENT_CHECK}` : ''}`
     let broken = false
-    const fail = (): void => void (broken = true) // told to whoever uses it
+    const fail = (): void => void (broken = true) // the work receives the error from its query
     const client = await this.#connect(fail)
     const scope = new Scope()
     try {
       await this.#within(client.query(begin))
       const answer = await work(guarded(client, scope, guarding))
-      scope.end() // what the work asks for from here on would stand behind the COMMIT, outside of any transaction
+      scope.end() // a later statement of the work would run after the COMMIT, outside of any transaction
       if (scope.unknown !== undefined) throw scope.unknown.error
       const { command } = (await this.#within(client.query('COMMIT'))) as { command?: string }
-      if (command === 'ROLLBACK') throw spoilt() // said without an error
+      if (command === 'ROLLBACK') throw spoilt() // PostgreSQL rolled back without an error
       return answer
     } catch (error) {
       scope.end()
-      // Broken off: a savepoint is open or being made, and a statement in it may be under way. A ROLLBACK would wait behind
-      // that one; closing the connection ends both at once.
+      // Aborted: a savepoint is open or being opened, and a statement in it may still run. A ROLLBACK would wait for that statement;
+      // closing the connection ends both at once.
       if (isInstance(error, NoAnswer) || scope.unknown !== undefined || scope.savepoints > 0) fail()
       else await this.#within(client.query('ROLLBACK')).catch(fail)
       throw error
@@ -177,10 +177,10 @@ class PgDriver implements Driver<PgClient> {
   async savepoint<T>(tx: PgClient, work: (tx: PgClient) => Promise<T>): Promise<T> {
     const given = unguarded(tx)
     const client = given?.target ?? tx
-    const around = given?.scope ?? new Scope() // of a client that is the user's
+    const around = given?.scope ?? new Scope() // of the user's own client
     around.check()
     const name = `millrace_${++this.#savepoints}`
-    // Counted before it is sent: whoever ends the transaction meanwhile must know that its work is about to begin.
+    // Counted before it is sent: code that ends the transaction meanwhile must know that this work is about to begin.
     const closed = around.opening()
     const run = async (statement: string): Promise<void> => {
       around.check()
@@ -252,9 +252,9 @@ class PgDriver implements Driver<PgClient> {
   }
 
   /**
-   * A connection of the pool, and `fail` hears of its errors; one that comes too late is given back. It listens from the very
-   * first moment: a server that is being stopped may say so in one breath with its greeting, and an error that nobody hears
-   * ends the process.
+   * A connection of the pool, with `fail` as its error listener. A connection that comes too late is released. The listener is
+   * added immediately: a server that is being stopped may send an error together with its greeting, and an error without a
+   * listener ends the process.
    */
   async #connect(fail: (error?: Error) => void): Promise<PgClient> {
     const connecting = new Promise<PgClient>((resolve, reject) => {
@@ -276,12 +276,12 @@ class PgDriver implements Driver<PgClient> {
     }
   }
 
-  /** What it means that there was no connection: the pool was in use, or the server cannot be reached. */
+  /** The error for a missing connection: the pool was in use, or the server cannot be reached. */
   async #unconnected(error: unknown): Promise<unknown> {
     if (isAnswer(error)) return error
     const { options, totalCount, idleCount } = this.#pool
     const { max = 10 } = options as { max?: number }
-    // Those of the pool may all be waiting for the server.
+    // The connections of the pool may all be waiting for the server.
     const inUse = totalCount >= max && idleCount === 0 && isWait(error) && (await this.#connects())
     return inUse ? exhausted(max, undefined, error) : unreachable(options, error)
   }
@@ -295,14 +295,14 @@ class PgDriver implements Driver<PgClient> {
     return (rows[0]?.[0] as string | null | undefined) ?? null
   }
 
-  /** Waits for an answer, but not for ever: a connection may be half open, and then nothing ever comes. */
+  /** Limits how long to wait for an answer. */
   #within<T>(asked: Promise<T>): Promise<T> {
     const { patience, timer } = this.#options
     return inTime(asked, patience, timer)
   }
 }
 
-/** Whether an error says that a connection was waited for too long. */
+/** Whether an error is a timeout of waiting for a connection. */
 function isWait(error: unknown): boolean {
   return isInstance(error, NoAnswer) || (error as Error).message === 'timeout exceeded when trying to connect'
 }

@@ -11,12 +11,12 @@ import { NoAnswer, inTime } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
 import { connectable, exhausted, isAnswer, unreachable } from './unreachable.js'
 
-/** How long to wait for a statement that was told to end, before it is told again. */
+/** How long to wait for a cancelled statement to end, before the cancellation is sent again. */
 const AGAIN: Millis = 100
 
 type Row = Readonly<Record<string, unknown>>
 
-/** Waits for an answer, but not for ever. */
+/** Limits how long to wait for an answer. */
 type Within = <T>(asked: Promise<T>) => Promise<T>
 
 /** What the store needs of a transaction of `postgres`. */
@@ -27,7 +27,7 @@ export interface PostgresJsTransaction {
 
 /** What the store needs of a client of `postgres`. */
 export interface PostgresJs extends PostgresJsTransaction {
-  /** What it was made with, parsed. */
+  /** Its parsed options. */
   readonly options: object
   /** Settings that the server has reported: none before the first connection. */
   readonly parameters?: object
@@ -36,8 +36,8 @@ export interface PostgresJs extends PostgresJsTransaction {
 }
 
 /**
- * Makes a client with the options of another: the one that `postgres` opens by itself to listen cannot be closed. It does not ask
- * for array types: nobody handles the error of that query, and a connection that is lost during it would end the process.
+ * Creates a client with the options of another: the one that `postgres` itself opens to listen cannot be closed. It does not query
+ * array types: nothing handles the error of that query, and a connection that is lost during it would end the process.
  */
 async function another(sql: PostgresJs, options: object): Promise<PostgresJs> {
   const wanted = { name: 'postgres', neededBy: 'Listening beside your client of postgres.js' }
@@ -46,12 +46,12 @@ async function another(sql: PostgresJs, options: object): Promise<PostgresJs> {
   return make({ ...sql.options, max: 1, max_lifetime: null, fetch_types: false, ...options })
 }
 
-/** What is used of a statement of postgres.js, which it sends by `handle` when it is first awaited. */
+/** The parts of a postgres.js statement that are used here. postgres.js sends a statement by `handle` when it is first awaited. */
 interface LazyQuery {
   executed?: boolean
   handle?: () => unknown
   reject?: (error: unknown) => void
-  /** The connection it was sent on; null before that. */
+  /** The connection on which it was sent; null before that. */
   state?: unknown
   cancel?: () => unknown
   cancelled?: unknown
@@ -60,12 +60,12 @@ interface LazyQuery {
   options?: object
 }
 
-/** Takes back a statement that has not been sent; returns whether that could be done. It is never sent then. */
+/** Withdraws a statement that has not been sent, so that it is never sent; returns whether that was possible. */
 function withdraw(query: LazyQuery): boolean {
   if (query.state !== null || typeof query.cancel !== 'function') return false
   query.cancel() // removes it from the queue of the client
-  // A statement for which a connection is being opened is not in the queue. postgres.js never uses that connection unless it
-  // is sent, so one takes its place that does nothing.
+  // While a connection is being opened for a statement, the statement is not in the queue. postgres.js only uses that connection
+  // after it has sent the statement, so a statement without effect replaces it.
   query.strings = ['select 1']
   query.args = []
   query.options = { simple: true, prepare: false }
@@ -73,7 +73,7 @@ function withdraw(query: LazyQuery): boolean {
   return true
 }
 
-/** Connections by `postgres`. It finds lost connections and opens others by itself. */
+/** Opens the driver `postgres`. It detects lost connections and opens new ones by itself. */
 export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOptions): Driver<PostgresJsTransaction> {
   let prepares = true
   const { max = 10 } = sql.options as { max?: number }
@@ -89,7 +89,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     }
   })
 
-  /** What it means that nothing could be sent: all connections were in use, or the server cannot be reached. */
+  /** The error for a statement that was not sent: all connections were in use, or the server cannot be reached. */
   const unsent = async (error: unknown): Promise<unknown> => {
     if (isAnswer(error)) return error
     const everConnected = Object.keys(sql.parameters ?? {}).length > 0
@@ -98,14 +98,14 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   }
 
   /**
-   * Resolves when the sockets that have just failed are closed. postgres.js still uses them between their error and their end.
-   * What it sends then never ends, or is taken for answered once the connection is opened anew, or gets the answers to other
+   * Resolves when the sockets that have just failed are closed. postgres.js still uses them between their error and their close. A
+   * statement that it sends then never ends, or counts as answered once the connection is reopened, or gets the answers to other
    * statements there; after such a BEGIN, statements run outside of any transaction.
    */
   let closing: Promise<void> | undefined
   const noticeLoss = (): void => {
     closing ??= new Promise<void>((closed) => {
-      setImmediate(() => setImmediate(closed)) // a socket is closed at the end of the turn of the event loop in which it failed
+      setImmediate(() => setImmediate(closed)) // a socket is closed at the end of the event loop turn in which it failed
     }).finally(() => void (closing = undefined))
   }
 
@@ -132,31 +132,31 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   const checksClients = clientCheck(call)
 
   /**
-   * Ends the statements that are under way in a transaction which was broken off: the connection stays, and ROLLBACK would
-   * wait behind them. One may still be on its way to the server, where a signal that comes before it is forgotten, so it is
-   * sent until all of them have ended. It has been sent when this resolves, so that it cannot meet what comes next.
+   * Cancels the statements that are running in an aborted transaction: the connection stays open, and ROLLBACK would wait for them.
+   * A statement may still be on its way to the server, which ignores a cancellation that arrives before it. So the cancellation is
+   * sent until all of them have ended. None is pending when this resolves, so that it cannot hit the next statement.
    */
   const cancel = async (tx: PostgresJsTransaction, backend: Promise<readonly Row[]>): Promise<void> => {
     const ended = (): boolean => true
-    const last = tx.unsafe('select 1').then(ended, ended) // behind all of them
+    const last = tx.unsafe('select 1').then(ended, ended) // runs after all of them
     try {
       const [row] = await within(backend)
       const signal = { name: '', text: 'select pg_cancel_backend($1::text::int)::text', values: [String(row?.pid)] }
       for (let waited = 0; waited < patience; waited += AGAIN) {
         await call(signal).catch((error: unknown) => {
-          if (!isLoss(error)) throw error // where the connection for it was lost, the next has another
+          if (!isLoss(error)) throw error // if its connection was lost, the next try uses another
         })
         if (await inTime(last, AGAIN, timer).catch(() => false)) return
       }
     } catch {
-      // It is rolled back when the lock is released.
+      // The transaction is rolled back when the lock is released.
     }
   }
 
-  /** Runs work in a transaction. One that has not begun in time is given up: it is rolled back should it begin later. */
+  /** Runs work in a transaction. If it has not begun in time, it fails, and is rolled back in case it begins later. */
   const begin = async <T>(scope: Scope, work: (tx: PostgresJsTransaction) => Promise<T>): Promise<T> => {
     await closing
-    await nextTurn() // sockets that had failed are closed now, also where nothing was under way on them
+    await nextTurn() // failed sockets are closed by now, also those without a running statement
     const has = { begun: false, beenGivenUp: false, ended: false }
     let begun = (): void => {}
     const beginning = new Promise<void>((resolve) => void (begun = resolve))
@@ -165,10 +165,10 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
         sql.begin('isolation level read committed', run).catch((error: unknown) => {
           has.ended = true
           if (isLoss(error)) noticeLoss()
-          scope.lose(error) // also where the connection was lost while no statement was under way
+          scope.lose(error) // also if the connection was lost while no statement was running
           throw error
         }),
-      // A connection that only does not answer is not lost: postgres.js must roll back there, and keeps it otherwise.
+      // A connection that only does not answer is not lost: postgres.js has to roll back there, and would keep it otherwise.
       () => has.ended || (scope.unknown !== undefined && !isInstance(scope.unknown.error, NoAnswer)),
       async (tx) => {
         if (has.beenGivenUp) throw transactionOver()
@@ -204,7 +204,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       const also = (await checksClients()) ? `, ${CLIENT_CHECK}` : ''
       const scope = new Scope()
       const inside = (tx: PostgresJsTransaction): ReturnType<typeof work> => {
-        const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // nobody waits for it
+        const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // not awaited
         backend.catch(() => {})
         return whileOpen(tx, scope, within, work, () => cancel(tx, backend))
       }
@@ -220,7 +220,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       })
       const end = (): Promise<void> => own.end({ timeout: 0 }).catch(() => {})
       const lose = (error: unknown): void => {
-        noticeLoss() // others may have been lost with it
+        noticeLoss() // other connections may have been lost with it
         if (over) return
         over = true
         void end()
@@ -253,7 +253,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   }
 }
 
-/** Resolves in the next turn of the event loop, before that looks for what has arrived. */
+/** Resolves in the next turn of the event loop, before its poll phase. */
 function nextTurn(): Promise<void> {
   return new Promise((begins) => void setTimeout(begins, 0))
 }
@@ -265,10 +265,9 @@ function isLost(rows: readonly Row[]): boolean {
 }
 
 /**
- * Runs work that postgres.js waits for: a transaction, or a savepoint. Once the connection is lost or the transaction around is
- * over, postgres.js must not learn how the work ended. It would send its COMMIT, ROLLBACK or ROLLBACK TO all the same, on a
- * connection where the next transaction may be open. After the work, `ending` limits how long to wait for the answer to that
- * statement.
+ * Runs work that postgres.js waits for: a transaction, or a savepoint. Once the connection is lost or the outer transaction is
+ * over, the work must not settle for postgres.js: it would still send its COMMIT, ROLLBACK or ROLLBACK TO, on a connection
+ * where the next transaction may be open. After the work, `ending` limits how long to wait for the answer to that statement.
  */
 function waitedFor<T, Sql>(
   begin: (work: (sql: Sql) => Promise<T>) => Promise<T>,
@@ -297,7 +296,7 @@ function waitedFor<T, Sql>(
   })
 }
 
-/** Runs work in a transaction; if it is broken off, calls `brokenOff` before it is rolled back. */
+/** Runs work in a transaction; if it is aborted, calls `onAbort` before the rollback. */
 async function whileOpen<T>(
   tx: PostgresJsTransaction,
   scope: Scope,
@@ -316,7 +315,7 @@ async function whileOpen<T>(
   }
 }
 
-/** Runs work in a savepoint of a transaction that was given out, or of the user's own. */
+/** Runs work in a savepoint of a transaction of this driver, or of the user's own. */
 async function inSavepoint<T>(
   outer: PostgresJsTransaction,
   within: Within,
@@ -330,7 +329,7 @@ async function inSavepoint<T>(
   const beginning = new Promise<void>((resolve) => void (begun = resolve))
   const inside = async (inner: PostgresJsTransaction): Promise<T> => {
     begun()
-    around.check() // it may have ended while the savepoint was made: then there is nothing to cancel, and nothing begins
+    around.check() // it may have ended while the savepoint was opened: then there is nothing to cancel, and nothing begins
     const closed = around.opening()
     try {
       return await work(given(inner, scope, within))
@@ -339,7 +338,7 @@ async function inSavepoint<T>(
       closed()
     }
   }
-  /** What comes of a savepoint that got no answer is not known: nothing may be sent behind it but ROLLBACK. */
+  /** A savepoint without an answer may or may not exist: only ROLLBACK may be sent after it. */
   const answered = <U>(asked: Promise<U>): Promise<U> =>
     within(asked).catch((error: unknown) => {
       if (isInstance(error, NoAnswer)) around.lose(error)
@@ -359,20 +358,20 @@ async function inSavepoint<T>(
   }
 }
 
-/** A transaction or a savepoint as a user is given it. */
+/** A transaction or savepoint as the user receives it. */
 function given(tx: PostgresJsTransaction, scope: Scope, within: Within): PostgresJsTransaction {
   const own: PostgresJsTransaction = guarded(tx, scope, {
     returned: watched,
-    // The savepoints that a user makes are guarded as well.
+    // The user's own savepoints are guarded as well.
     methods: { savepoint: (...args: readonly unknown[]) => inSavepoint(own, within, args.at(-1) as never) },
   })
   return own
 }
 
 /**
- * Refuses a statement that was made in a scope and is sent, because it is awaited only then, after its end. And ends a scope at
- * the first statement of it that fails with the connection: postgres.js uses the connection again when it has been opened
- * anew, and whatever is asked for here would run there.
+ * Refuses a statement that was created in a scope but is first awaited, and so sent, after its end. Ends a scope at its first
+ * statement that fails together with the connection: postgres.js reuses the connection after it has reopened it, and later
+ * statements of this scope would run there.
  */
 function watched(value: unknown, scope: Scope): unknown {
   const query = value as LazyQuery | undefined
@@ -386,14 +385,14 @@ function watched(value: unknown, scope: Scope): unknown {
     query.handle = () => {
       if (query.executed === true || !scope.isOver) return handle.call(query)
       query.executed = true
-      value.catch(() => {}) // one that nobody waits for must not end the process
+      value.catch(() => {}) // a statement that is not awaited must not end the process
       return query.reject?.(transactionOver())
     }
   }
   return value
 }
 
-/** Whether an error says that the connection is gone, or about to go. */
+/** Whether an error means that the connection is lost, or about to be. */
 function isLoss(error: unknown): boolean {
   const { code, severity, syscall } = error as { code?: unknown; severity?: unknown; syscall?: unknown }
   return severity === 'FATAL' || syscall !== undefined || (typeof code === 'string' && code.startsWith('CONNECTION_'))

@@ -1,13 +1,13 @@
-// stores/postgres/drivers/timeout.ts: waits for an answer, but not for ever: a connection may be half open, and then none comes.
+// stores/postgres/drivers/timeout.ts: limits how long to wait for an answer: a half-open connection never answers.
 import type { Millis } from '../../../job/job.js'
 import type { Runtime, Stop } from '../../../store/runtime.js'
 
-/** No answer came in time: whoever asked has to find out what became of it. */
+/** No answer came in time: the statement may or may not have been applied. */
 export class NoAnswer extends Error {
   override readonly name = 'NoAnswer'
 }
 
-/** What was asked, or `NoAnswer` after so long. */
+/** The result of a promise; rejects with `NoAnswer` after a timeout. */
 export function inTime<T>(asked: Promise<T>, patience: Millis, timer: Runtime['timer']): Promise<T> {
   let stop: Stop | undefined
   return new Promise<T>((resolve, reject) => {

@@ -1,20 +1,20 @@
-// stores/postgres/drivers/transaction-slots.ts: how many connections of a pool may be in transactions at once.
+// stores/postgres/drivers/transaction-slots.ts: limits how many connections of a pool may be in transactions at once.
 
-/** Connections that transactions leave to the rest: for a batch, for asks, for renewals. */
+/** Connections that transactions leave free: for a batch, for claims, for renewals. */
 const KEPT_FREE = 3
 
-/** Transactions that are open, and those that wait for one to end: batches and renewals keep connections for themselves. */
+/** Counts open transactions, and queues the others, so that batches and renewals find a free connection. */
 export class TransactionSlots {
   readonly #most: number
   #open = 0
   readonly #turns: (() => void)[] = []
 
-  /** `max`: the connections of the pool. */
+  /** `max`: the number of connections of the pool. */
   constructor(max: number) {
     this.#most = Math.max(1, max - KEPT_FREE)
   }
 
-  /** Runs work when there is a connection for it. */
+  /** Runs work as soon as there is a slot for it. */
   async run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#open >= this.#most) await new Promise<void>((go) => this.#turns.push(go))
     else this.#open++

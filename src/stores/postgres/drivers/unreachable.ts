@@ -1,28 +1,28 @@
-// stores/postgres/drivers/unreachable.ts: why there was no connection. Whatever it was, nothing had been sent.
+// stores/postgres/drivers/unreachable.ts: why there was no connection. In all these cases nothing was sent.
 import { MillraceError, isMillraceError } from '../../../job/errors.js'
 import { describeError } from '../../../job/failure.js'
 import type { Millis } from '../../../job/job.js'
 import { sqlStateOf } from '../errors.js'
 
-/** Where a server is, as options of a driver say it. */
+/** The address of a server, in the options of a driver. */
 export interface Target {
   readonly host?: unknown
   readonly port?: unknown
   readonly connectionString?: unknown
 }
 
-/** The server answered that it takes no connection for now: there are too many, or it is starting or stopping. */
+/** SQLSTATEs of a server that accepts no connection for now: there are too many, or it is starting or stopping. */
 const REFUSES: ReadonlySet<string> = new Set(['53300', '57P01', '57P02', '57P03'])
 
-/** Whether the server answered with something that is to be seen to: a wrong password, a database that is not there. */
+/** Whether the server answered with an error that the user has to fix: a wrong password, a missing database. */
 export function isAnswer(error: unknown): boolean {
   const state = sqlStateOf(error)
   return state !== undefined && !REFUSES.has(state)
 }
 
 /**
- * Finds out whether the server takes another connection, which tells a pool that is in use from a server that does not answer.
- * Those who ask at once share the answer.
+ * Finds out whether the server accepts another connection: that distinguishes an exhausted pool from a server that does not
+ * answer. Concurrent callers share one attempt.
  */
 export function connectable(connect: () => Promise<void>): () => Promise<boolean> {
   let asking: Promise<boolean> | undefined
@@ -30,13 +30,13 @@ export function connectable(connect: () => Promise<void>): () => Promise<boolean
     (asking ??= connect()
       .then(
         () => true,
-        // It answers, though it refuses; or no connection could be tried, because there is no driver to make one with.
+        // The server answered, even if it refuses; or nothing could be tried, because the driver's package is missing.
         (error: unknown) => sqlStateOf(error) !== undefined || isMillraceError(error),
       )
       .finally(() => void (asking = undefined)))
 }
 
-/** The error for a server that no connection could be made to. */
+/** The error for a server that cannot be reached. */
 export function unreachable(target: Target, cause: unknown): MillraceError {
   const address = addressOf(target)
   return new MillraceError(
@@ -56,7 +56,7 @@ export function exhausted(max: number, waited: Millis | undefined, cause: unknow
   )
 }
 
-/** Refuses a pool in which a transaction would wait for the connection that it has itself. */
+/** Refuses a pool in which a transaction would wait for the connection that it holds itself. */
 export function refuseSmallPool(max: unknown): void {
   if (typeof max !== 'number' || Number.isNaN(max) || max >= 2) return
   throw new MillraceError(
@@ -72,7 +72,7 @@ function addressOf({ host, port, connectionString }: Target): string {
       const url = new URL(connectionString)
       return `${url.hostname || 'localhost'}:${url.port || 5432}`
     } catch {
-      // A form that only the driver knows.
+      // A form that only the driver can parse.
     }
   }
   const first = (said: unknown): string | number | undefined => {
@@ -82,7 +82,7 @@ function addressOf({ host, port, connectionString }: Target): string {
   return `${first(host) ?? process.env.PGHOST ?? 'localhost'}:${first(port) ?? process.env.PGPORT ?? 5432}`
 }
 
-/** What a driver said; of several addresses that were tried, the first that failed. */
+/** The message of an error; if several addresses were tried, that of the first. */
 function reasonOf(cause: unknown): string {
   const { errors } = (cause ?? {}) as { errors?: unknown }
   const first: unknown = Array.isArray(errors) ? errors[0] : undefined

@@ -1,9 +1,9 @@
-// stores/postgres/functions/add-job.ts: jobs added from SQL: by triggers, by other languages, by hand.
+// stores/postgres/functions/add-job.ts: the SQL function `add_job`, for triggers, other languages, and psql.
 import { droppedFrom } from '../../../job/lifecycle.js'
 import { RESERVED, RESERVED_IDS } from '../../../job/names.js'
 import { pinned } from './fast-parts.js'
 
-/** What options may be, checked as `queue/add-options.ts` does. What is wrong is refused with 22023. */
+/** Checks of options, as in `queue/add-options.ts`. Invalid options are refused with SQLSTATE 22023. */
 const checks = `
 create or replace function {S}.v1_check(fine boolean, complaint text) returns void language plpgsql immutable as $$
 begin
@@ -18,7 +18,7 @@ begin
   return said;
 end $$;
 
--- Refuses what nobody reads.
+-- Refuses unknown options.
 create or replace function {S}.v1_known(said jsonb, known text[], field text) returns void language plpgsql immutable as $$
 declare
   o text;
@@ -29,7 +29,7 @@ begin
   end loop;
 end $$;
 
--- A duration in milliseconds, of which fractions are rounded up.
+-- A duration in milliseconds; fractions are rounded up.
 create or replace function {S}.v1_millis(said jsonb, field text, lowest int default 0) returns bigint language plpgsql immutable as $$
 declare
   ms numeric;
@@ -51,7 +51,7 @@ begin
   return ceil(ms);
 end $$;
 
--- One of some words, or what stands for none.
+-- One of some words; the first is the default.
 create or replace function {S}.v1_word(said jsonb, words text[], field text) returns text language plpgsql immutable as $$
 begin
   perform {S}.v1_check(said is null or (jsonb_typeof(said) = 'string' and said #>> '{}' = any (words)),
@@ -97,7 +97,7 @@ begin
   return made;
 end $$;
 
--- When it is to run: {"ri": from now} or {"ra": a date}.
+-- When the job runs: {"ri": milliseconds from now} or {"ra": a date}.
 create or replace function {S}.v1_when(delay jsonb, run_at jsonb) returns jsonb language plpgsql stable as $$
 declare
   at numeric;
@@ -115,7 +115,7 @@ begin
   return jsonb_build_object('ra', ceil(at));
 end $$;
 
--- What it waits for: [[id, policy], …]; nothing for nothing.
+-- The dependencies: [[id, policy], …]; null if there are none.
 create or replace function {S}.v1_after(said jsonb, otherwise jsonb) returns jsonb language plpgsql immutable as $$
 declare
   fallback text := {S}.v1_word(otherwise, '{fail,ignore,remove}', 'onChildFailure');
@@ -132,31 +132,31 @@ begin
   return case when edges <> '[]' then edges end;
 end $$;
 
--- A new id: the time, then chance (UUIDv7).
+-- A new id: the time, then random bits (UUIDv7).
 create or replace function {S}.v1_id() returns text language sql volatile as $$
   select left(y.t, 8) || '-' || right(y.t, 4) || '-7' || substr(y.u, 16, 3) || '-' || substr(y.u, 20)
   from (select lpad(to_hex(floor(extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') as t, gen_random_uuid()::text as u) y
 $$;
 `
 
-/** How often, and how many seconds apart, a job is tried to be dropped that another transaction holds or has just moved. */
+/** How often to try to drop a job that another transaction holds or has just moved, and the seconds between tries. */
 const DROP_TRIES = 25
 const DROP_PAUSE = 0.02
 
-/** Jobs that one call drops at most, as in `queue/settings/overflow.ts`. */
+/** The maximum number of jobs that one call drops, as in `queue/settings/overflow.ts`. */
 const MOST_DROPPED = 1000
 
-/** The error of a dropped job, for `format` with its group. */
+/** The error of a dropped job, a template for `format` with its group. */
 const droppedError = JSON.stringify(droppedFrom('%s')).replaceAll("'", "''")
 
-/** The group of changes of `drop` in job/lifecycle.ts, of a job as `v1_record` writes it; null where that needs more than these. */
+/** The changes of `drop` in job/lifecycle.ts, for a job as `v1_record` encodes it; null if dropping it needs further changes. */
 const drop = `
 create or replace function {S}.v4_drop(o jsonb) returns jsonb language plpgsql stable as $$
 declare
   settings jsonb := coalesce((o->>27)::jsonb, '{}');
   keep jsonb := coalesce(settings->'keep'->'cancelled', '{}');
 begin
-  -- The library delivers to a webhook, and removes what is not to be kept.
+  -- Only the library delivers to webhooks, and removes jobs that are not kept.
   if settings->'extras'->'webhook'->'on' ? 'cancelled' or (keep->'deleteAfter' = '0' and not keep ? 'byQueue') then return null; end if;
   return jsonb_build_object('k', 'g', 'n', 0, 'x', jsonb_build_array(
     jsonb_build_object('k', 'm', 'id', o->0, 'f', o->9, 'to', 'cancelled', 'set', jsonb_strip_nulls(jsonb_build_object(
@@ -168,9 +168,9 @@ end $$;
 `
 
 /**
- * `select millrace.add_job('emails', 'send-email', '{"to":"a@example.com"}', '{"delay":"5 minutes"}')`: adds a job within the
- * transaction it is called in, with the defaults of the library, and answers its id; or that of the job that stands, where
- * the id or the dedup key is taken. An option that is null is one that was not given.
+ * `select millrace.add_job('emails', 'send-email', '{"to":"a@example.com"}', '{"delay":"5 minutes"}')`: adds a job in the current
+ * transaction, with the defaults of the library, and returns its id; or the id of the existing job, if the id or the dedup key
+ * is taken. An option that is null counts as absent.
  */
 export const addJob = `${checks}${drop}
 create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile ${pinned} as $$
@@ -229,24 +229,24 @@ begin
     perform {S}.v1_name(said->'dedup'->>'key', 'dedup key'), {S}.v1_word(said->'dedup'->'mode', '{keep,reject}', 'dedup.mode');
     dedup := case {S}.v1_word(said->'dedup'->'scope', '{queue,name,global}', 'dedup.scope')
       when 'global' then '[]' when 'name' then jsonb_build_array(queue, name) else jsonb_build_array(queue) end || jsonb_build_array(said->'dedup'->>'key');
-    -- As JSON.stringify writes it: without spaces.
+    -- Without spaces, as JSON.stringify writes it.
     select '[' || string_agg(e.value::text, ',' order by e.ordinality) || ']' into word from jsonb_array_elements(dedup) with ordinality e;
     dedup := jsonb_strip_nulls(jsonb_build_object('key', word, 'window', {S}.v1_millis(said->'dedup'->'window', 'dedup.window', 1)));
     x := x || jsonb_build_object('key', word, 'win', dedup->'window', 'dedup', dedup::text);
   end if;
 
-  -- The lane belongs to this transaction if it is new: until it ends, the library lets others' jobs of it wait.
+  -- A new lane belongs to this transaction: until it ends, the library keeps other jobs of that lane waiting.
   lane := {S}.lanes_v1(jsonb_build_array(jsonb_build_array(queue, name, {S}.v1_whole(said->'version', 1, 9007199254740991, 1, 'version'), said ? 'group')), true)::jsonb->0;
   x := x || jsonb_build_object('l', lane->0, 'q', lane->1) || case when said ? 'group' then jsonb_build_object('g', said->'group') else '{}' end;
   loop
-    -- The job is the last group, and so its answer is the last; before it there is one only where a drop was refused.
+    -- The job is the last group, so its answer is the last; there is an answer before it only if a drop was refused.
     answers := {S}.commit_v1(jsonb_build_object('tx', true, 'o', '', 'r', '[]'::jsonb, 'a', '[]'::jsonb,
       's', room || jsonb_build_object('k', 'g', 'n', jsonb_array_length(room), 'x', jsonb_build_array(x))))::jsonb->'groups';
     answer := answers->-1;
     if answer->>0 <> 'x' then return x->>'id'; end if;
     exit when answer->>2 <> 'full' or answer->>4 is null
       or {S}.v1_group({S}.v1_cell('limit:' || queue), said->>'group')->>'whenFull' is distinct from 'drop-oldest';
-    -- The group's oldest job is to make room. What is raised from here on undoes what was dropped.
+    -- Drops the group's oldest job. An error raised from here on also undoes the drops.
     if jsonb_array_length(answers) > 1 then
       races := races + 1;
       if races = ${DROP_TRIES} then

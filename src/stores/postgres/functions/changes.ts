@@ -34,7 +34,7 @@ ${standing("x->>'id'")}
         if x->>'kind' = 'job' then
           bound := v1_cell('limit:' || (x->>'qn'));
           if jsonb_typeof(bound->'backlog') = 'number' then
-            -- Not the queue's row: claims wait for that, and they must not wait for somebody's transaction.
+            -- Not the queue's row: claims wait for that lock, and must not wait for a user transaction.
             if not pg_try_advisory_xact_lock(hashtextextended('{S}:backlog:' || (x->>'q'), 0)) then why := 'busy'; over := x->>'id'; exit; end if;
             if v1_backlog((x->>'q')::int, c_of, c_what, c_n) >= (bound->>'backlog')::numeric then
               why := 'full'; over := x->>'id'; exit;
@@ -46,7 +46,7 @@ ${standing("x->>'id'")}
               if not pg_try_advisory_xact_lock(hashtextextended('{S}:backlog:' || (x->>'q') || ' ' || (x->>'g'), 0)) then why := 'busy'; over := x->>'id'; exit; end if;
               whose_backlog := (x->>'q') || ' ' || (x->>'g');
               if not backlogs ? whose_backlog then
-                -- Counted where nobody else adds to it: it costs reading as many entries as it has.
+                -- Counted while no other transaction can add to it: the cost is one index entry per job in it.
                 select backlogs || jsonb_build_object(whose_backlog, count(*)) into backlogs
                   from unnest('{${backlogStates.join(',')}}'::text[]) y(state) cross join lateral (
                     select 1 from job j where j.queue = (x->>'q')::int and j.grp = x->>'g' and j.state = y.state and (j.state || '') <> 'active' and j.kind = 'job') z;
@@ -105,7 +105,7 @@ const note = `${lockJob}
         if x ? 'held' and not (j.state = 'active' and j.lease_until > t) then
           why := 'fence'; over := j.id; stands := ${movedJob}; exit;
         end if;
-        -- A holder that is gone without a sign would keep the job locked: its transaction does not outlast its lease.
+        -- If a lease holder disappears silently, its transaction would keep the job locked: the transaction must not outlast the lease.
         if within and x ? 'held' and (current_setting('idle_in_transaction_session_timeout') = '0'
             or current_setting('idle_in_transaction_session_timeout')::interval > (j.lease_until - t) * interval '1 ms') then
           perform set_config('idle_in_transaction_session_timeout', least(greatest(j.lease_until - t, 100), 2147483647)::text, true);
@@ -138,7 +138,7 @@ const note = `${lockJob}
 const put = `
         over := x->>'key';
         if not within and (over like 'pause:%' or over like 'limit:%') then
-          -- Claims under way go by what stood before; those to come, by this.
+          -- Open claims use the old value, later ones use this one.
           perform pg_advisory_xact_lock(hashtextextended('{S}:bounds:' || substr(over, 7), 0));
         end if;
         if not pg_try_advisory_xact_lock(hashtextextended('{S}:cell:' || over, 0)) then why := 'busy'; exit; end if;
@@ -189,8 +189,8 @@ const each = `
 `
 
 /**
- * One group, in `s`. Its changes are applied in order; \`why\` says why it was refused, over what, and what stands there.
- * A group that may be refused after some of it was written is undone to where it began.
+ * One group, in `s`. Its changes are applied in order. If it is refused, `why` holds the reason, `over` the id or key, and
+ * `stands` the record or setting that conflicts. A group that may be refused after a write runs in a subtransaction (`t`).
  */
 export const changes = `
       why := null; over := null; stands := null; at_change := -1;
@@ -221,7 +221,7 @@ export const changes = `
           case when why = 'version' then coalesce(stands, 'null') when stands is null then 'null' when why = 'full' then to_json(oldest)::text else '1' end, at_change);
       elsif cardinality(born) > 0 then
         if s ? 'w' then
-          -- Something else in the group may have touched what it inserted: they are answered as they stand after it.
+          -- Another change of the group may have changed a job that it inserted: returns the records as they are after the group.
           select array_agg(v1_record(o)::text order by y.n) into some_text
             from unnest(born_ids) with ordinality y(id, n) join job o on o.id = y.id;
           if cardinality(some_text) = cardinality(born) then

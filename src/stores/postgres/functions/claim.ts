@@ -1,24 +1,29 @@
-// stores/postgres/functions/claim.ts: the part of a commit that answers asks, by merging the heads of the lanes that a worker handles.
+// stores/postgres/functions/claim.ts: the part of a commit that claims jobs, by merging the heads of the lanes that a worker handles.
 import { READ_BYTES } from '../../../store/read-pages.js'
 import { CLAIM_AGAIN } from './lock.js'
 import { crowd, fitting, LARGE, MANY, UNIT, weight } from './fast-parts.js'
 
-/** Rows of groups that give nothing which a claim reads, before it reads group by group; and how much more than is wanted is read at a time. */
+/**
+ * The number of jobs of exhausted groups that a claim reads before it reads group by group; and how many more jobs than wanted it
+ * reads at a time.
+ */
 const PASSED = 100
 const SLACK = 50
 
-/** Notes how far lanes have been read: whatever waits before that, others are claiming. Where groups are passed over, that is not so. */
+/**
+ * Records how far lanes have been read: other transactions are claiming the jobs that still wait before that. This does not hold
+ * for lanes in which groups are skipped.
+ */
 const reached = `for i in 1 .. lanes loop
           if not a_gated[i] then seen_at := seen_at || jsonb_build_object(a_lane[i]::text, jsonb_build_array(a_p[i], a_o[i])); end if;
         end loop;`
 
 /**
- * One ask, in `k`: the worker, the queues, what it handles (`[name, versions, lease]`, in order), how many jobs it wants
- * and how many ahead; and floors, places in lanes below which this process knows of nothing.
+ * One claim, in `k`: the worker, the queues, its handlers (`[name, versions, lease]`, in order), how many jobs it wants and how
+ * many ahead; and `floors`, the claim cursors: orders in lanes below which this process knows of no waiting job.
  *
- * The lanes that can give are gathered with their leases and with what bounds them; what is paused or at its limit is passed
- * over, its jobs unread. Then their heads are merged, and whatever nobody else is claiming is locked. All that was taken is
- * written at once.
+ * Collects the lanes to claim from, with their leases and limits, and skips paused lanes and those at their limit without reading
+ * their jobs. Then merges their heads and locks the jobs that no other transaction is claiming. One statement leases all of them.
  */
 export const claim = `
   for k in select value from jsonb_array_elements(b->'a') loop
@@ -49,7 +54,7 @@ export const claim = `
       end if;
       if exhausted then
         exit when not floored;
-        floored := false; -- what lies below may be new
+        floored := false; -- jobs below the claim cursors may be new
         ${reached}
         a_p := array_fill(-9223372036854775808, array[lanes]); a_o := a_p; a_s := a_p;
         stopped := '{}';
@@ -97,7 +102,7 @@ export const claim = `
         ${reached}
       end if;
     end if;
-    -- What waits still in a lane without limits is locked by somebody who may let go of it without a word.
+    -- Jobs that still wait in a lane without limits are locked by a transaction that may release them without a notice.
     if want > 0 and lanes = 1 and a_max[1] = 0 and a_free[1] = 0 and not a_gated[1] then
       f := k->'floors'->(a_lane[1]::text);
       skipped := skipped or exists (
@@ -117,7 +122,7 @@ export const claim = `
   end loop;
 `
 
-/** Notes a bound: its key, whose it is, what is left of it and, of a rate, what has been taken. Answers its number in `i`. */
+/** Adds a limit: its key, its queue, how many claims it allows and, for a rate, its tokens. Its index is in `i`. */
 function bounding(queue: string, what: string, bound: string, active: string): string {
   return `
           b_key := b_key || (${queue} || ' ' || ${what}); b_of := b_of || ${queue};
@@ -130,12 +135,12 @@ function bounding(queue: string, what: string, bound: string, active: string): s
   `
 }
 
-/** Collects the lanes that can give, and what bounds them: the numbers of bounds of their queue and of their name, or 0. */
+/** Collects the lanes to claim from, each with the index of the limit of its queue and of its name, or 0. */
 function gather(): string {
   return `
     if want + more > 0 then
       for r in select q.id, q.name from queue q where q.name in (select jsonb_array_elements_text(k->'queues')) order by q.id loop
-        -- Whoever writes a pause or a limit of this queue waits for the claims under way; claims do not wait for them.
+        -- A commit that writes a pause or a limit of this queue waits for open claims; claims do not wait for it.
         continue when not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || r.name, 0));
         bound := v1_cell('pause:' || r.name);
         continue when bound->'all' = 'true';
@@ -146,10 +151,10 @@ function gather(): string {
         gated := false;
         if v1_limited(bound) then
           perform 1 from queue where id = r.id for update;
-          -- It may have been waited for: those who had it before claimed at a later time than this commit began at, and rates go by that.
+          -- The lock may have been waited for: the claims that held it used a later time than the start of this commit, and rates depend on time.
           began := greatest(began, coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000)));
           gated := v1_limits_groups(bound);
-          -- Counted once the lock was had, in a snapshot of its own: nobody else claims here meanwhile.
+          -- Counted after locking, in a snapshot of its own: no other transaction claims from this queue meanwhile.
           select coalesce(jsonb_object_agg(y.what, y.n) filter (where y.what like 'n%'), '{}'), coalesce(sum(y.n) filter (where y.what like 'n%'), 0),
                  coalesce(jsonb_object_agg(y.what, y.n) filter (where y.what like 'g%'), '{}')
             into by_name, queue_left, halted from (
@@ -192,7 +197,7 @@ function gather(): string {
           if l.shared and gated then gated_in := gated_in || l.id; end if;
           a_lane := a_lane || l.id; a_queue := a_queue || r.id; a_lease := a_lease || l.lease;
           a_shared := a_shared || l.shared; a_gated := a_gated || (l.shared and gated); a_apart := a_apart || false;
-          -- Where groups are passed over, what lies behind is not all that is left.
+          -- If groups are skipped, jobs below the last claimed one may be left.
           f := case when not (l.shared and gated) then k->'floors'->(l.id::text) end;
           a_p := a_p || coalesce((f->>0)::bigint, -9223372036854775808);
           a_o := a_o || coalesce((f->>1)::bigint, -9223372036854775808);
@@ -205,10 +210,10 @@ function gather(): string {
   `
 }
 
-/** By far the most frequent: one lane without limits, locked as it is read. */
+/** The most frequent case by far: one lane without limits, locked as it is read. */
 function oneLane(from: string, order: string): string {
   return `
-        -- Read in order, and kept so: nothing here has to be sorted.
+        -- Read in index order, and kept so: nothing has to be sorted.
         select array_agg(x.ctid) filter (where x.ok), array_agg(x.n > want) filter (where x.ok),
                count(*) filter (where x.ok and x.n <= want), count(*) filter (where x.ok and x.n > want), count(*), bool_and(x.ok),
                (array_agg(x.priority))[count(*) filter (where x.ok)], (array_agg(x.ord))[count(*) filter (where x.ok)]
@@ -228,17 +233,17 @@ function oneLane(from: string, order: string): string {
           leases := leases || array_fill(a_lease[1], array[got + got_ahead]);
           a_p[1] := coalesce(last_p, a_p[1]); a_o[1] := coalesce(last_o, a_o[1]);
           want := want - got;
-          more := case when all_ok then more - got_ahead else 0 end; -- what may not be leased ahead ends its lane
+          more := case when all_ok then more - got_ahead else 0 end; -- a job that must not be leased ahead ends its lane
         end if;
   `
 }
 
 /**
- * Candidates of every lane, merged as stores/memory/claim.ts does: jobs without a group stand in one line, those with one in a line
- * for each queue; of the heads of lines the one goes first that has the lowest priority and then was inserted first. Whoever
- * stands behind such a head waits for it: so the lowest place in the merge is the highest number so far in its line.
- * Limits, and what may be leased ahead, decide one by one. A lane (where groups are bounded, a group in a lane) that gives
- * nothing more is left out; where there are several lines their order has to be looked at again then.
+ * Candidates of every lane, merged as stores/memory/claim.ts does. Jobs without a group form one sequence, and those with a group
+ * form one for each queue. Of the heads of all sequences, the one with the lowest priority goes first, then the one that was
+ * inserted first. Jobs behind a head wait for it: so a job's position in the merge is the highest `seq` so far in its sequence.
+ * Limits, and whether a job may be leased ahead, are checked job by job. A lane (or a group in a lane, if groups are limited)
+ * that yields no more jobs is left out; if there are several sequences, they have to be merged again then.
  */
 function manyLanes(): string {
   return `
@@ -264,7 +269,7 @@ function manyLanes(): string {
             exit when c.cut and lines > 1;
             continue;
           end if;
-          if k ? 'floors' and not floored and c.tid = any (tids) then -- taken above the floor
+          if k ? 'floors' and not floored and c.tid = any (tids) then -- claimed above the claim cursor
             a_p[c.at] := c.priority; a_o[c.at] := c.ord; a_s[c.at] := c.seq;
             exit when c.cut and lines > 1;
             continue;
@@ -278,7 +283,7 @@ function manyLanes(): string {
               v_g := i;
             end if;
           end if;
-          over := null; -- why it gives nothing
+          over := null; -- why it cannot be claimed
           back := null;
           if a_max[c.at] + a_free[c.at] > 0 or b_left[v_g] is not null or b_tokens[v_g] is not null then
             foreach i in array array[a_max[c.at], a_free[c.at], v_g] loop
@@ -290,7 +295,7 @@ function manyLanes(): string {
           end if;
           if over = 'rate' then later := least(later, back); end if;
           if over is not null or want = 0 and (c.stalls > 0 or coalesce(c.attempts, 2) <= 1) then
-            if a_shared[c.at] and (b_left[a_max[c.at]] <= 0 or b_tokens[a_max[c.at]] <= b_took[a_max[c.at]]) then -- nor does any other in its line
+            if a_shared[c.at] and (b_left[a_max[c.at]] <= 0 or b_tokens[a_max[c.at]] <= b_took[a_max[c.at]]) then -- nor can any other job of its sequence
               for i in 1 .. lanes loop
                 if a_shared[i] and a_queue[i] = a_queue[c.at] then stopped := stopped || i; end if;
               end loop;
@@ -314,9 +319,9 @@ function manyLanes(): string {
             if spent >= ${READ_BYTES} and want + more > 0 then filled := true; want := 0; more := 0; end if;
           else skipped := true;
           end if;
-          exit when c.cut and lines > 1; -- what is behind it comes before what others have
+          exit when c.cut and lines > 1; -- jobs behind it in its sequence come before those of others
         end loop;
-        -- Group by group, more is read each time.
+        -- When reading group by group, read more each time.
         if true = any (a_apart) then each_n := least(2 * each_n, 1024); end if;
   `
 }

@@ -1,28 +1,28 @@
-// stores/postgres/functions/edges.ts: who waits for which chain: new edges, and the end of what they lead to.
+// stores/postgres/functions/edges.ts: dependencies between jobs: new edges, and the release of dependents when a chain ends.
 import { UNIT } from './fast-parts.js'
 
-/** Families share so many locks: a batch of many of them must not need more than a server has. */
+/** The number of family locks: a batch with many families must not need more locks than a server has. */
 const FAMILIES = 256
 
-/** A state of a job that has not finished. */
+/** The states of a job that has not finished. */
 const UNFINISHED = "('waiting', 'delayed', 'waiting-children', 'active')"
 
 /** The jobs of chain `c.chain`. */
 const members = `cross join lateral (
         select o.* from {S}.job o where o.id = c.chain and o.chain is null union all select o.* from {S}.job o where o.chain = c.chain) j`
 
-/** What an error says without its stack. */
+/** An error without its stack. */
 const spoken = `json_strip_nulls(json_build_object('name', j.error::json->'name', 'message', j.error::json->'message', 'code', j.error::json->'code'))::text`
 
-/** The lock of a dependent's family. */
+/** The key of the lock of a dependent's family. */
 function familyOf(dependent: string): string {
   return `hashtextextended('{S}:family:' || abs(hashtext(${dependent}) % ${FAMILIES}), 0)`
 }
 
 /**
- * Waits for the batches that end other dependencies of the same dependents, all of this batch at once and in one order, so that
- * those who work on one large family side by side take turns, and neither pass each other by as `busy` nor wait for each
- * other. A user's transaction does not take part: it may stay open, and whatever it holds is passed by.
+ * Waits for the batches that end other dependencies of the same dependents. It locks all families of this batch at once and in one
+ * order, so that concurrent batches of one large family run one after the other: they neither refuse each other as `busy` nor
+ * deadlock. A user transaction does not take these locks: it may stay open, and batches skip the rows that it holds.
  */
 const takeTurns = `
 create or replace function {S}.v2_families(b jsonb) returns boolean language plpgsql volatile as $$
@@ -48,9 +48,9 @@ const awaitTurn = `
             if not within and not in_turn then in_turn := {S}.v2_families(b); end if;`
 
 /**
- * The edges that a job is to have, one for each chain that it has none to yet, each in the state that its chain gives it. What
- * is missing is told, and what somebody else is ending: whoever ends a chain locks its last job, and either sees these edges
- * or makes them wait.
+ * The new edges of a job, one for each chain to which it has none yet, each in the state that its chain gives it. Refuses with
+ * `missing` if a chain does not exist, and with `busy` if another transaction is ending one: a transaction that ends a chain
+ * locks its last job, and either sees these edges or makes this one try again.
  */
 export const edges = `${takeTurns}
 create or replace function {S}.v2_edges(of_job text, wanted jsonb, out why text, out over text, out chains text[], out names text[], out policies text[],
@@ -87,15 +87,15 @@ end $$;
 `
 
 /**
- * What a job that starts over waits for again: as `reopen` in job/apply.ts has it. The job's row is locked. Nobody ends a
- * chain without locking those who wait for it, so that what is read here stands until the end of the transaction.
+ * The dependencies that a restarted job waits for again, as `reopen` in job/apply.ts computes them. The job's row is locked. A
+ * transaction that ends a chain locks its dependents, so that the states read here are valid until the end of the transaction.
  */
 export const reopened = `
 create or replace function {S}.v3_reopened(of_job text, out over text, out places int[], out states text[], out results text[], out more int, out broken boolean)
   language plpgsql volatile as $$
 begin
   if not exists (select 1 from {S}.edge d where d.dependent = of_job and d.state in ('broken', 'closed')) then return; end if;
-  -- An older snapshot does not show what has become of the chains since.
+  -- An older snapshot does not show how the chains have changed since.
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception 'isolation %', current_setting('transaction_isolation') using errcode = 'MR003';
   end if;
@@ -118,28 +118,28 @@ begin
 end $$;
 `
 
-/** Refuses the change in `x` over its edges, or has them in `ew`. */
+/** Refuses the change in `x` because of its edges, or returns them in `ew`. */
 export const wantedEdges = `
           select * into ew from {S}.v2_edges(case when x->>'k' = 'm' then x->>'id' end, x->'edges');
           if ew.why is not null then why := ew.why; over := coalesce(ew.over, x->>'id'); exit; end if;
           select count(*) filter (where y.state <> 'ended'), bool_or(y.state = 'broken') into found_n, all_ok from unnest(ew.states) y(state);
           a.pending := a.pending + found_n;
           if all_ok then a.broken_at := t; end if;
-          -- Whoever asked meanwhile has passed over those that were locked here: he is told that there is work.
+          -- A concurrent claim has skipped the jobs that were locked here: its worker is notified that there is work.
           select w_lane || coalesce(array_agg(j.lane), '{}'), w_p || coalesce(array_agg(j.priority), '{}'), w_o || coalesce(array_agg(j.ord), '{}')
             into w_lane, w_p, w_o from unnest(ew.chains) c(chain) ${members} where j.state = 'waiting' and j.kind = 'job';
 `
 
-/** Writes the edges in `ew` after those that the job has. */
+/** Appends the edges in `ew` to those of the job. */
 export const writeEdges = `
           insert into edge (dependent, place, chain, policy, state, name, result, error)
             select a.id, coalesce((select max(d.place) from edge d where d.dependent = a.id), 0) + y.place, y.chain, y.policy, y.state, y.name, y.result, y.error
             from unnest(ew.chains, ew.policies, ew.states, ew.names, ew.results, ew.errors) with ordinality y(chain, policy, state, name, result, error, place);
 `
 
-/** What a group has to lock besides its own jobs: the dependents of chains that it ends. */
+/** Locks the dependents of the chains that a group ends. */
 export const lockDependents = `
-      -- Laterally, so that edges are looked up by their chain however many there are.
+      -- Laterally, so that edges are found by the index on their chain, however many there are.
       if exists (select 1 from jsonb_array_elements(s->'x') e
                  cross join lateral (select 1 from edge d where d.chain = e.value->>'chain' and d.state <> 'ended' limit 1) d
                  where e.value->>'k' = 'r') then
@@ -148,7 +148,7 @@ export const lockDependents = `
           cross join lateral (select d.dependent from edge d where d.chain = e.value->>'chain' and d.state <> 'ended' offset 0) d
           cross join lateral (select 1 from job o where o.id = d.dependent offset 0) j
           where e.value->>'k' = 'r';
-        begin -- all or none: two transactions that hold some each would keep each other waiting until they end
+        begin -- all or none: two transactions that hold some each would wait for each other until they end
         select count(*) into got from jsonb_array_elements(s->'x') e
           cross join lateral (select d.dependent from edge d where d.chain = e.value->>'chain' and d.state <> 'ended' offset 0) d
           cross join lateral (select 1 from job o where o.id = d.dependent for update skip locked) j
@@ -163,17 +163,17 @@ export const lockDependents = `
 
 /** One release, in `x`. */
 export const release = `
-        -- An older snapshot does not show who has come to wait since: the row that those locked was not changed.
+        -- An older snapshot does not show new dependents: the row that those have locked was not changed.
         if within and current_setting('transaction_isolation') <> 'read committed' then
           raise exception 'isolation %', current_setting('transaction_isolation') using errcode = 'MR003';
         end if;
-        -- Its dependents were locked before anything was written.
+        -- The dependents were locked before anything was written.
         if exists (select 1 from edge where chain = x->>'chain' and state <> 'ended') and not exists (
           select 1 from job o where o.chain = x->>'chain' and o.state in ${UNFINISHED}
           union all
           select 1 from job o where o.id = x->>'chain' and o.chain is null and o.state in ${UNFINISHED})
         then
-          -- What the last one came to; unless it is the one whose removal is the end.
+          -- The result or error of the last job, unless the removal of that job is the end of the chain.
           select case when j.state = x->>'outcome' and j.state = 'completed' then j.result end,
               case when j.state = x->>'outcome' and j.state = 'failed' and j.error is not null then ${spoken} end into end_result, end_error
             from (select x->>'chain' as chain) c ${members} order by j.chain_index desc, j.seq desc limit 1;
@@ -182,11 +182,11 @@ export const release = `
             update edge set state = case x->>'outcome' when 'completed' then 'ended' else 'broken' end,
               result = end_result, error = end_error
               where dependent = e.dependent and place = e.place;
-            continue when e.state = 'closed'; -- it was counted when it was decided
+            continue when e.state = 'closed'; -- it was counted down when it was closed
             select * into j from job where id = e.dependent for update;
             a := j;
             if x->>'outcome' <> 'completed' then
-              a.broken_at := t; -- kept in whatever state it is: a later retry looks at it
+              a.broken_at := t; -- in every state: a later retry checks it
               if j.state = 'waiting-children' then a.fence := a.fence + 1; end if;
             else
               a.pending := a.pending - 1;
@@ -221,9 +221,9 @@ export const release = `
 `
 
 /**
- * Of those among `end_ids` that somebody waits for, in `told` those whose good end only counts their dependents down: chains of
- * one job, with open edges alone, whose dependents have no group, for that takes turns one by one, and are held by nobody.
- * Locks these dependents, in `freeing`. The others are in `kept_back`.
+ * Among the jobs in `end_ids` that have dependents, finds those whose completion only counts the dependents down (in `told`): the
+ * job is a chain by itself, all its edges are open, and no other transaction holds its dependents. The dependents have no
+ * group, because turns are given one by one. Locks these dependents (in `freeing`). The other jobs are in `kept_back`.
  */
 export const freeable = `
             select coalesce(array_agg(y.id), '{}'), array_agg(e.dependent), array_agg(e.state = 'open') into e_ids, e_deps, e_open from unnest(end_ids) y(id)
@@ -238,7 +238,7 @@ export const freeable = `
                   perform pg_advisory_xact_lock(y.k) from (select distinct ${familyOf('y.dependent')} as k from unnest(e_deps) y(dependent) order by 1 offset 0) y;
                 end if;
               end if;
-              -- Mostly, each has one edge and is a chain by itself, and nobody holds those who wait.
+              -- Mostly, each job has one edge and is a chain by itself, and no other transaction holds its dependents.
               all_ok := false;
               if array_position(e_open, false) is null and (select count(distinct y.id) from unnest(e_ids) y(id)) = cardinality(e_ids)
                 and not exists (select 1 from job o where o.chain = any (e_ids)) then
@@ -264,8 +264,8 @@ export const freeable = `
 `
 
 /**
- * Counts down the dependents of those among `end_ids` that have just been completed, in `ids_in`, and lets those go on that wait
- * for nothing else. Those who have come to wait meanwhile are not in `freeing`.
+ * Counts down the dependents of the jobs among `end_ids` that were just completed, in `ids_in`, and moves those on that wait for
+ * nothing else. Dependents that were added meanwhile are not in `freeing`.
  */
 export const freed = `
             with ended as (
