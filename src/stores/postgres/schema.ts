@@ -15,7 +15,8 @@ create table {S}.turn (
   primary key (queue, priority)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Claims that count against the rate of a queue (''), a name ('n…') or a group ('g…'). A claim locks the queue's row before it writes here.
+-- Claims that count against the rate of a queue (''), a name ('n…') or a group ('g…'). A claim locks the queue's row
+-- before it writes here.
 create table {S}.rate (
   queue int not null,
   what  text collate "C" not null,
@@ -55,8 +56,8 @@ const view = `create or replace view {S}.jobs as
 `
 
 /**
- * Everything that Millrace stores, in a schema of its own. Times are milliseconds since 1970. JSON is stored as text, so that
- * it reads back exactly as it was written. Names compare by bytes (collation "C"), whatever the database's locale.
+ * Everything that Millrace stores, in a schema of its own. Times are milliseconds since 1970. JSON is stored as text, so
+ * that it reads back exactly as it was written. Names compare by bytes (collation "C"), whatever the database's locale.
  *
  * Of the tables with frequent updates, only `job` has indexes on columns that change, so that updates of the others are HOT
  * and stay in their page. `job` is vacuumed early, since every change of a job leaves a dead row.
@@ -100,8 +101,9 @@ create sequence {S}.place increment 1024;   -- insertion order, and order in a l
 create sequence {S}.claim;                  -- numbers the commits that claimed jobs
 create sequence {S}.fence minvalue 0 start 0; -- the highest fence of a removed job
 
--- Columns of fixed length that are never null come first: PostgreSQL finds them without reading the columns before them. Each
--- change of a job adds an entry to the primary key next to its earlier ones: the pages of that index are filled to less than half.
+-- Columns of fixed length that are never null come first: PostgreSQL finds them without reading the columns before them.
+-- Each change of a job adds an entry to the primary key next to its earlier ones: the pages of that index are filled to
+-- less than half.
 create table {S}.job (
   seq         bigint not null,              -- insertion order
   priority    bigint not null,              -- lower goes first
@@ -202,9 +204,10 @@ create table {S}.cell (
   at      bigint not null
 );
 
--- The last batch of each writer, with its receipt, so that a replay is answered and not applied again. And counts, so that nothing
--- has to be counted at read time: jobs of a lane by state ('12 waiting'), and totals of a queue ('3 +added'). Each writer has its
--- own counts, so that writers do not wait for each other; the counts of inactive writers are added up under ''.
+-- The last batch of each writer, with its receipt, so that a replay is answered and not applied again. And counts, so
+-- that nothing has to be counted at read time: jobs of a lane by state ('12 waiting'), and totals of a queue ('3
+-- +added'). Each writer has its own counts, so that writers do not wait for each other; the counts of inactive writers
+-- are added up under ''.
 create table {S}.writer (
   id      text collate "C" primary key,
   seq     bigint not null,
@@ -263,8 +266,9 @@ end $$;
 /** The migration steps between versions, the oldest first; the functions of this version are created after them. */
 export const steps: readonly { readonly from: number; readonly sql: string }[] = [
   {
-    // Version 1 had counts in a separate table, no order of chains and children, no list of jobs by name, and no groups. Its edges
-    // had no name, result or error. Its table of jobs had the columns in another order, and migrated tables still do.
+    // Version 1 had counts in a separate table, no order of chains and children, no list of jobs by name, and no groups.
+    // Its edges had no name, result or error. Its table of jobs had the columns in another order, and migrated tables
+    // still do.
     from: 1,
     sql: `
 alter table {S}.writer add column counts jsonb not null default '{}';

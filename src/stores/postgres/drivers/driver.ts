@@ -7,7 +7,7 @@ export type Value = string | number | null
 
 /** A statement that returns at most one value. */
 export interface Call {
-  /** The name of its prepared statement; empty: not prepared. */
+  /** The name under which it may be prepared. */
   readonly name: string
   readonly text: string
   readonly values: readonly Value[]
@@ -40,7 +40,7 @@ export interface Driver<Native = unknown> {
   /** Runs work in a savepoint of a transaction of `transact`. */
   savepoint<T>(tx: Native, work: (tx: Native) => Promise<T>): Promise<T>
   /** Opens a connection of its own and listens on it. */
-  listen(channel: string, ear: NotificationListener): Promise<Listening>
+  listen(channel: string, listener: NotificationListener): Promise<Listening>
   close(): Promise<void>
 }
 

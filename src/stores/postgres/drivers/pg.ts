@@ -10,7 +10,7 @@ import { clientCheck, CLIENT_CHECK } from './client-check.js'
 import { quoteIdentifier } from '../migrate.js'
 import { NoAnswer, inTime } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
-import { connectable, exhausted, isAnswer, unreachable } from './unreachable.js'
+import { connectionProbe, exhausted, isActionable, unreachable } from './unreachable.js'
 
 interface QueryResult {
   readonly rows: readonly (readonly unknown[])[]
@@ -94,17 +94,20 @@ class PgDriver implements Driver<PgClient> {
   readonly #pool: PgPool
   readonly #own: boolean
   readonly #options: DriverOptions
-  /** Whether to prepare statements; not behind a pooler that mixes connections, where a prepared statement is not found again. */
+  /**
+   * Whether to prepare statements; not behind a pooler that mixes connections, where a prepared statement is not found
+   * again.
+   */
   #prepares = true
   #savepoints = 0
   readonly #slots: TransactionSlots
   readonly #checksClients = clientCheck((call) => this.call(call))
-  readonly #connects = connectable(async () => {
+  readonly #canConnect = connectionProbe(async () => {
     const { Client, options } = this.#pool
     const client = new Client(options)
     client.on('error', () => {})
     try {
-      await this.#within(client.connect())
+      await this.#withTimeout(client.connect())
     } finally {
       client.connection?.stream?.destroy()
     }
@@ -123,12 +126,12 @@ class PgDriver implements Driver<PgClient> {
     const fail = (error: unknown): void => void (broken = error) // the caller receives the error from its query
     const client = await this.#connect(fail)
     try {
-      return await this.#ask(client, call)
+      return await this.#query(client, call)
     } catch (error) {
       if (!isServerError(error)) broken = error
       else if (this.#prepares && isPreparedStatementLost(error)) {
         this.#prepares = false
-        return await this.#ask(client, call)
+        return await this.#query(client, call)
       }
       throw error
     } finally {
@@ -154,19 +157,19 @@ class PgDriver implements Driver<PgClient> {
     const client = await this.#connect(fail)
     const scope = new Scope()
     try {
-      await this.#within(client.query(begin))
-      const answer = await work(guarded(client, scope, guarding))
+      await this.#withTimeout(client.query(begin))
+      const result = await work(guarded(client, scope, guarding))
       scope.end() // a later statement of the work would run after the COMMIT, outside of any transaction
       if (scope.unknown !== undefined) throw scope.unknown.error
-      const { command } = (await this.#within(client.query('COMMIT'))) as { command?: string }
-      if (command === 'ROLLBACK') throw spoilt() // PostgreSQL rolled back without an error
-      return answer
+      const { command } = (await this.#withTimeout(client.query('COMMIT'))) as { command?: string }
+      if (command === 'ROLLBACK') throw rolledBack() // PostgreSQL rolled back without an error
+      return result
     } catch (error) {
       scope.end()
-      // Aborted: a savepoint is open or being opened, and a statement in it may still run. A ROLLBACK would wait for that statement;
-      // closing the connection ends both at once.
+      // Aborted: a savepoint is open or being opened, and a statement in it may still run. A ROLLBACK would wait for that
+      // statement; closing the connection ends both at once.
       if (isInstance(error, NoAnswer) || scope.unknown !== undefined || scope.savepoints > 0) fail()
-      else await this.#within(client.query('ROLLBACK')).catch(fail)
+      else await this.#withTimeout(client.query('ROLLBACK')).catch(fail)
       throw error
     } finally {
       client.removeListener('error', fail)
@@ -175,32 +178,32 @@ class PgDriver implements Driver<PgClient> {
   }
 
   async savepoint<T>(tx: PgClient, work: (tx: PgClient) => Promise<T>): Promise<T> {
-    const given = unguarded(tx)
-    const client = given?.target ?? tx
-    const around = given?.scope ?? new Scope() // of the user's own client
-    around.check()
+    const guardedTx = unguarded(tx)
+    const client = guardedTx?.target ?? tx
+    const outer = guardedTx?.scope ?? new Scope() // of the user's own client
+    outer.check()
     const name = `millrace_${++this.#savepoints}`
     // Counted before it is sent: code that ends the transaction meanwhile must know that this work is about to begin.
-    const closed = around.opening()
+    const closed = outer.opening()
     const run = async (statement: string): Promise<void> => {
-      around.check()
-      await this.#within(client.query(`${statement} ${name}`)).catch((error: unknown) => {
-        if (!isServerError(error)) around.lose(error)
+      outer.check()
+      await this.#withTimeout(client.query(`${statement} ${name}`)).catch((error: unknown) => {
+        if (!isServerError(error)) outer.lose(error)
         throw error
       })
     }
-    const scope = new Scope(around)
+    const scope = new Scope(outer)
     try {
       await run('SAVEPOINT')
       try {
-        around.check()
-        const answer = await work(guarded(client, scope, guarding))
+        outer.check()
+        const result = await work(guarded(client, scope, guarding))
         scope.end()
         await run('RELEASE SAVEPOINT')
-        return answer
+        return result
       } catch (error) {
         scope.end()
-        if (!around.isOver) await run('ROLLBACK TO SAVEPOINT')
+        if (!outer.isOver) await run('ROLLBACK TO SAVEPOINT')
         throw error
       }
     } finally {
@@ -209,40 +212,40 @@ class PgDriver implements Driver<PgClient> {
     }
   }
 
-  async listen(channel: string, ear: NotificationListener): Promise<Listening> {
+  async listen(channel: string, listener: NotificationListener): Promise<Listening> {
     const { Client, options } = this.#pool
     const client = new Client(options)
-    let over = false
+    let closed = false
     const lose = (error: unknown): void => {
-      if (over) return
-      over = true
+      if (closed) return
+      closed = true
       client.connection?.stream?.destroy()
-      ear.lost(error)
+      listener.lost(error)
     }
     client.on('error', lose)
     client.on('end', () => lose(new NoAnswer('The connection that listens was closed.')))
-    client.on('notification', ({ payload }) => ear.heard(payload ?? ''))
-    const call = (asked: Call): Promise<string | null> => this.#ask(client, { ...asked, name: '' })
+    client.on('notification', ({ payload }) => listener.heard(payload ?? ''))
+    const query = (call: Call): Promise<string | null> => this.#query(client, { ...call, name: '' })
     try {
-      await this.#within(client.connect())
-      await this.#within(client.query(`LISTEN ${quoteIdentifier(channel)}`))
+      await this.#withTimeout(client.connect())
+      await this.#withTimeout(client.query(`LISTEN ${quoteIdentifier(channel)}`))
     } catch (error) {
-      over = true
+      closed = true
       client.connection?.stream?.destroy()
       throw error
     }
     return {
-      call: async (asked) => {
+      call: async (call) => {
         try {
-          return await call(asked)
+          return await query(call)
         } catch (error) {
           if (!isServerError(error)) lose(error)
           throw error
         }
       },
       close: async () => {
-        over = true
-        await this.#within(client.end()).catch(() => client.connection?.stream?.destroy())
+        closed = true
+        await this.#withTimeout(client.end()).catch(() => client.connection?.stream?.destroy())
       },
     }
   }
@@ -252,9 +255,9 @@ class PgDriver implements Driver<PgClient> {
   }
 
   /**
-   * A connection of the pool, with `fail` as its error listener. A connection that comes too late is released. The listener is
-   * added immediately: a server that is being stopped may send an error together with its greeting, and an error without a
-   * listener ends the process.
+   * A connection of the pool, with `fail` as its error listener. A connection that comes too late is released. The
+   * listener is added immediately: a server that is being stopped may send an error together with its greeting, and an
+   * error without a listener ends the process.
    */
   async #connect(fail: (error?: Error) => void): Promise<PgClient> {
     const connecting = new Promise<PgClient>((resolve, reject) => {
@@ -265,49 +268,49 @@ class PgDriver implements Driver<PgClient> {
       })
     })
     try {
-      return await this.#within(connecting)
+      return await this.#withTimeout(connecting)
     } catch (error) {
-      const giveBack = (client: PgClient): void => {
+      const releaseClient = (client: PgClient): void => {
         client.removeListener('error', fail)
         client.release()
       }
-      connecting.then(giveBack).catch(() => {})
-      throw await this.#unconnected(error)
+      connecting.then(releaseClient).catch(() => {})
+      throw await this.#connectError(error)
     }
   }
 
   /** The error for a missing connection: the pool was in use, or the server cannot be reached. */
-  async #unconnected(error: unknown): Promise<unknown> {
-    if (isAnswer(error)) return error
+  async #connectError(error: unknown): Promise<unknown> {
+    if (isActionable(error)) return error
     const { options, totalCount, idleCount } = this.#pool
     const { max = 10 } = options as { max?: number }
     // The connections of the pool may all be waiting for the server.
-    const inUse = totalCount >= max && idleCount === 0 && isWait(error) && (await this.#connects())
+    const inUse = totalCount >= max && idleCount === 0 && isConnectTimeout(error) && (await this.#canConnect())
     return inUse ? exhausted(max, undefined, error) : unreachable(options, error)
   }
 
-  async #ask(client: PgClient, { name, text, values }: Call): Promise<string | null> {
+  async #query(client: PgClient, { name, text, values }: Call): Promise<string | null> {
     const prepared = this.#prepares && name !== ''
     const query = prepared
       ? { name, text, values, rowMode: 'array' as const }
       : { text, values, rowMode: 'array' as const }
-    const { rows } = await this.#within(client.query(query))
+    const { rows } = await this.#withTimeout(client.query(query))
     return (rows[0]?.[0] as string | null | undefined) ?? null
   }
 
   /** Limits how long to wait for an answer. */
-  #within<T>(asked: Promise<T>): Promise<T> {
+  #withTimeout<T>(answer: Promise<T>): Promise<T> {
     const { patience, timer } = this.#options
-    return inTime(asked, patience, timer)
+    return inTime(answer, patience, timer)
   }
 }
 
 /** Whether an error is a timeout of waiting for a connection. */
-function isWait(error: unknown): boolean {
+function isConnectTimeout(error: unknown): boolean {
   return isInstance(error, NoAnswer) || (error as Error).message === 'timeout exceeded when trying to connect'
 }
 
-function spoilt(): MillraceError {
+function rolledBack(): MillraceError {
   return new MillraceError(
     'TRANSACTION_ENDED',
     'A statement in this transaction failed and its error was not passed on, so that PostgreSQL rolled all of it back. Nothing was written; let the error reach queue.transaction, or run what may fail in one inside it, which is a savepoint.',

@@ -9,15 +9,15 @@ import { clientCheck, CLIENT_CHECK } from './client-check.js'
 import { quoteIdentifier } from '../migrate.js'
 import { NoAnswer, inTime } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
-import { connectable, exhausted, isAnswer, unreachable } from './unreachable.js'
+import { connectionProbe, exhausted, isActionable, unreachable } from './unreachable.js'
 
 /** How long to wait for a cancelled statement to end, before the cancellation is sent again. */
-const AGAIN: Millis = 100
+const CANCEL_RETRY: Millis = 100
 
 type Row = Readonly<Record<string, unknown>>
 
 /** Limits how long to wait for an answer. */
-type Within = <T>(asked: Promise<T>) => Promise<T>
+type WithTimeout = <T>(answer: Promise<T>) => Promise<T>
 
 /** What the store needs of a transaction of `postgres`. */
 export interface PostgresJsTransaction {
@@ -36,17 +36,21 @@ export interface PostgresJs extends PostgresJsTransaction {
 }
 
 /**
- * Creates a client with the options of another: the one that `postgres` itself opens to listen cannot be closed. It does not query
- * array types: nothing handles the error of that query, and a connection that is lost during it would end the process.
+ * Creates a client with the options of another: the one that `postgres` itself opens to listen cannot be closed. It does
+ * not query array types: nothing handles the error of that query, and a connection that is lost during it would end the
+ * process.
  */
-async function another(sql: PostgresJs, options: object): Promise<PostgresJs> {
+async function cloneClient(sql: PostgresJs, options: object): Promise<PostgresJs> {
   const wanted = { name: 'postgres', neededBy: 'Listening beside your client of postgres.js' }
   const module = await importPackage(wanted, () => import('postgres'))
   const make = (module as { default: (options: object) => PostgresJs }).default
   return make({ ...sql.options, max: 1, max_lifetime: null, fetch_types: false, ...options })
 }
 
-/** The parts of a postgres.js statement that are used here. postgres.js sends a statement by `handle` when it is first awaited. */
+/**
+ * The parts of a postgres.js statement that are used here. postgres.js sends a statement by `handle` when it is first
+ * awaited.
+ */
 interface LazyQuery {
   executed?: boolean
   handle?: () => unknown
@@ -64,8 +68,8 @@ interface LazyQuery {
 function withdraw(query: LazyQuery): boolean {
   if (query.state !== null || typeof query.cancel !== 'function') return false
   query.cancel() // removes it from the queue of the client
-  // While a connection is being opened for a statement, the statement is not in the queue. postgres.js only uses that connection
-  // after it has sent the statement, so a statement without effect replaces it.
+  // While a connection is being opened for a statement, the statement is not in the queue. postgres.js only uses that
+  // connection after it has sent the statement, so a statement without effect replaces it.
   query.strings = ['select 1']
   query.args = []
   query.options = { simple: true, prepare: false }
@@ -79,28 +83,28 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   const { max = 10 } = sql.options as { max?: number }
   const slots = new TransactionSlots(max)
 
-  const within: Within = (asked) => inTime(asked, patience, timer)
-  const connects = connectable(async () => {
-    const own = await another(sql, { idle_timeout: 1, connect_timeout: patience / 1000, onclose: undefined })
+  const withTimeout: WithTimeout = (answer) => inTime(answer, patience, timer)
+  const canConnect = connectionProbe(async () => {
+    const own = await cloneClient(sql, { idle_timeout: 1, connect_timeout: patience / 1000, onclose: undefined })
     try {
-      await within(own.unsafe('select 1'))
+      await withTimeout(own.unsafe('select 1'))
     } finally {
       void own.end({ timeout: 0 }).catch(() => {})
     }
   })
 
   /** The error for a statement that was not sent: all connections were in use, or the server cannot be reached. */
-  const unsent = async (error: unknown): Promise<unknown> => {
-    if (isAnswer(error)) return error
+  const unsentError = async (error: unknown): Promise<unknown> => {
+    if (isActionable(error)) return error
     const everConnected = Object.keys(sql.parameters ?? {}).length > 0
-    const inUse = isInstance(error, NoAnswer) && everConnected && (await connects())
+    const inUse = isInstance(error, NoAnswer) && everConnected && (await canConnect())
     return inUse ? exhausted(max, undefined, error) : unreachable(sql.options, error)
   }
 
   /**
-   * Resolves when the sockets that have just failed are closed. postgres.js still uses them between their error and their close. A
-   * statement that it sends then never ends, or counts as answered once the connection is reopened, or gets the answers to other
-   * statements there; after such a BEGIN, statements run outside of any transaction.
+   * Resolves when the sockets that have just failed are closed. postgres.js still uses them between their error and their
+   * close. A statement that it sends then never ends, or counts as answered once the connection is reopened, or gets the
+   * answers to other statements there; after such a BEGIN, statements run outside of any transaction.
    */
   let closing: Promise<void> | undefined
   const noticeLoss = (): void => {
@@ -109,44 +113,45 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     }).finally(() => void (closing = undefined))
   }
 
-  const ask = async (on: PostgresJs, { text, values }: Call, prepare: boolean): Promise<string | null> => {
+  const send = async (on: PostgresJs, { text, values }: Call, prepare: boolean): Promise<string | null> => {
     if (closing !== undefined) await closing
     const query = on.unsafe(text, values, { prepare })
-    const rows = await within(query).catch(async (error: unknown) => {
-      if (isLoss(error)) noticeLoss()
-      throw withdraw(query as LazyQuery) ? await unsent(error) : error
+    const rows = await withTimeout(query).catch(async (error: unknown) => {
+      if (isConnectionLoss(error)) noticeLoss()
+      throw withdraw(query as LazyQuery) ? await unsentError(error) : error
     })
-    if (isLost(rows)) throw new NoAnswer('The connection was lost before PostgreSQL answered.')
+    if (isLostAnswer(rows)) throw new NoAnswer('The connection was lost before PostgreSQL answered.')
     return (Object.values(rows[0] ?? {})[0] as string | null | undefined) ?? null
   }
 
-  const call: Driver['call'] = async (asked) => {
+  const call: Driver['call'] = async (statement) => {
     try {
-      return await ask(sql, asked, prepares)
+      return await send(sql, statement, prepares)
     } catch (error) {
       if (!prepares || !isPreparedStatementLost(error)) throw error
       prepares = false
-      return ask(sql, asked, prepares)
+      return send(sql, statement, prepares)
     }
   }
   const checksClients = clientCheck(call)
 
   /**
-   * Cancels the statements that are running in an aborted transaction: the connection stays open, and ROLLBACK would wait for them.
-   * A statement may still be on its way to the server, which ignores a cancellation that arrives before it. So the cancellation is
-   * sent until all of them have ended. None is pending when this resolves, so that it cannot hit the next statement.
+   * Cancels the statements that are running in an aborted transaction: the connection stays open, and ROLLBACK would wait
+   * for them. A statement may still be on its way to the server, which ignores a cancellation that arrives before it. So
+   * the cancellation is sent until all of them have ended. None is pending when this resolves, so that it cannot hit the
+   * next statement.
    */
   const cancel = async (tx: PostgresJsTransaction, backend: Promise<readonly Row[]>): Promise<void> => {
     const ended = (): boolean => true
     const last = tx.unsafe('select 1').then(ended, ended) // runs after all of them
     try {
-      const [row] = await within(backend)
+      const [row] = await withTimeout(backend)
       const signal = { name: '', text: 'select pg_cancel_backend($1::text::int)::text', values: [String(row?.pid)] }
-      for (let waited = 0; waited < patience; waited += AGAIN) {
+      for (let waited = 0; waited < patience; waited += CANCEL_RETRY) {
         await call(signal).catch((error: unknown) => {
-          if (!isLoss(error)) throw error // if its connection was lost, the next try uses another
+          if (!isConnectionLoss(error)) throw error // if its connection was lost, the next try uses another
         })
-        if (await inTime(last, AGAIN, timer).catch(() => false)) return
+        if (await inTime(last, CANCEL_RETRY, timer).catch(() => false)) return
       }
     } catch {
       // The transaction is rolled back when the lock is released.
@@ -160,11 +165,11 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
     const has = { begun: false, beenGivenUp: false, ended: false }
     let begun = (): void => {}
     const beginning = new Promise<void>((resolve) => void (begun = resolve))
-    const whole = waitedFor(
+    const whole = runUnlessLost(
       (run: (tx: PostgresJsTransaction) => Promise<T>) =>
         sql.begin('isolation level read committed', run).catch((error: unknown) => {
           has.ended = true
-          if (isLoss(error)) noticeLoss()
+          if (isConnectionLoss(error)) noticeLoss()
           scope.lose(error) // also if the connection was lost while no statement was running
           throw error
         }),
@@ -174,21 +179,21 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
         if (has.beenGivenUp) throw transactionOver()
         has.begun = true
         begun()
-        const answer = await work(tx)
+        const result = await work(tx)
         if (scope.unknown !== undefined) throw scope.unknown.error
-        return answer
+        return result
       },
       (ended, failure) =>
-        within(ended).catch((error: unknown) => {
+        withTimeout(ended).catch((error: unknown) => {
           throw isInstance(error, NoAnswer) && failure !== undefined ? failure.error : error
         }),
     )
     try {
-      await within(Promise.race([beginning, whole]))
+      await withTimeout(Promise.race([beginning, whole]))
     } catch (error) {
       if (has.begun) throw error
       has.beenGivenUp = true
-      throw await unsent(error)
+      throw await unsentError(error)
     }
     return whole
   }
@@ -201,50 +206,50 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
         for (const statement of statements) await tx.unsafe(statement)
       }),
     async transact(work) {
-      const also = (await checksClients()) ? `, ${CLIENT_CHECK}` : ''
+      const checkSql = (await checksClients()) ? `, ${CLIENT_CHECK}` : ''
       const scope = new Scope()
       const inside = (tx: PostgresJsTransaction): ReturnType<typeof work> => {
-        const backend = tx.unsafe(`select pg_backend_pid() as pid${also}`) // not awaited
+        const backend = tx.unsafe(`select pg_backend_pid() as pid${checkSql}`) // not awaited
         backend.catch(() => {})
-        return whileOpen(tx, scope, within, work, () => cancel(tx, backend))
+        return whileOpen(tx, scope, withTimeout, work, () => cancel(tx, backend))
       }
       return slots.run(() => begin(scope, inside))
     },
-    savepoint: (outer, work) => inSavepoint(outer, within, work),
-    async listen(channel: string, ear: NotificationListener): Promise<Listening> {
-      let over = false
-      const own = await another(sql, {
+    savepoint: (outer, work) => inSavepoint(outer, withTimeout, work),
+    async listen(channel: string, listener: NotificationListener): Promise<Listening> {
+      let closed = false
+      const own = await cloneClient(sql, {
         idle_timeout: null,
-        onnotify: (_channel: string, payload: string) => ear.heard(payload),
+        onnotify: (_channel: string, payload: string) => listener.heard(payload),
         onclose: () => lose(new NoAnswer('The connection that listens was closed.')),
       })
       const end = (): Promise<void> => own.end({ timeout: 0 }).catch(() => {})
       const lose = (error: unknown): void => {
         noticeLoss() // other connections may have been lost with it
-        if (over) return
-        over = true
+        if (closed) return
+        closed = true
         void end()
-        ear.lost(error)
+        listener.lost(error)
       }
       try {
-        await within(own.unsafe(`listen ${quoteIdentifier(channel)}`))
+        await withTimeout(own.unsafe(`listen ${quoteIdentifier(channel)}`))
       } catch (error) {
-        if (isLoss(error)) noticeLoss()
-        over = true
+        if (isConnectionLoss(error)) noticeLoss()
+        closed = true
         void end()
         throw error
       }
       return {
-        call: async (asked) => {
+        call: async (statement) => {
           try {
-            return await ask(own, asked, false)
+            return await send(own, statement, false)
           } catch (error) {
             if (!isServerError(error)) lose(error)
             throw error
           }
         },
         close: () => {
-          over = true
+          closed = true
           return end()
         },
       }
@@ -259,17 +264,18 @@ function nextTurn(): Promise<void> {
 }
 
 /** Whether rows are no answer: a statement that postgres.js lost together with its connection may end like this. */
-function isLost(rows: readonly Row[]): boolean {
+function isLostAnswer(rows: readonly Row[]): boolean {
   const { command } = rows as { command?: unknown }
   return command === null
 }
 
 /**
- * Runs work that postgres.js waits for: a transaction, or a savepoint. Once the connection is lost or the outer transaction is
- * over, the work must not settle for postgres.js: it would still send its COMMIT, ROLLBACK or ROLLBACK TO, on a connection
- * where the next transaction may be open. After the work, `ending` limits how long to wait for the answer to that statement.
+ * Runs work that postgres.js waits for: a transaction, or a savepoint. Once the connection is lost or the outer
+ * transaction is over, the work must not settle for postgres.js: it would still send its COMMIT, ROLLBACK or ROLLBACK TO,
+ * on a connection where the next transaction may be open. After the work, `ending` limits how long to wait for the answer
+ * to that statement.
  */
-function waitedFor<T, Sql>(
+function runUnlessLost<T, Sql>(
   begin: (work: (sql: Sql) => Promise<T>) => Promise<T>,
   isLost: () => boolean,
   work: (sql: Sql) => Promise<T>,
@@ -300,15 +306,15 @@ function waitedFor<T, Sql>(
 async function whileOpen<T>(
   tx: PostgresJsTransaction,
   scope: Scope,
-  within: Within,
+  withTimeout: WithTimeout,
   work: (tx: PostgresJsTransaction) => Promise<T>,
-  brokenOff: () => Promise<void>,
+  onAbort: () => Promise<void>,
 ): Promise<T> {
   try {
-    return await work(given(tx, scope, within))
+    return await work(guardedTransaction(tx, scope, withTimeout))
   } catch (error) {
     scope.end()
-    if (scope.savepoints > 0) await brokenOff()
+    if (scope.savepoints > 0) await onAbort()
     throw error
   } finally {
     scope.end()
@@ -318,36 +324,36 @@ async function whileOpen<T>(
 /** Runs work in a savepoint of a transaction of this driver, or of the user's own. */
 async function inSavepoint<T>(
   outer: PostgresJsTransaction,
-  within: Within,
+  withTimeout: WithTimeout,
   work: (tx: PostgresJsTransaction) => Promise<T>,
 ): Promise<T> {
-  const known = unguarded(outer)
-  const around = known?.scope ?? new Scope()
-  around.check()
-  const scope = new Scope(around)
+  const guardedOuter = unguarded(outer)
+  const outerScope = guardedOuter?.scope ?? new Scope()
+  outerScope.check()
+  const scope = new Scope(outerScope)
   let begun = (): void => {}
   const beginning = new Promise<void>((resolve) => void (begun = resolve))
   const inside = async (inner: PostgresJsTransaction): Promise<T> => {
     begun()
-    around.check() // it may have ended while the savepoint was opened: then there is nothing to cancel, and nothing begins
-    const closed = around.opening()
+    outerScope.check() // it may have ended while the savepoint was opened: then nothing has to be cancelled
+    const closed = outerScope.opening()
     try {
-      return await work(given(inner, scope, within))
+      return await work(guardedTransaction(inner, scope, withTimeout))
     } finally {
       scope.end()
       closed()
     }
   }
   /** A savepoint without an answer may or may not exist: only ROLLBACK may be sent after it. */
-  const answered = <U>(asked: Promise<U>): Promise<U> =>
-    within(asked).catch((error: unknown) => {
-      if (isInstance(error, NoAnswer)) around.lose(error)
+  const answered = <U>(answer: Promise<U>): Promise<U> =>
+    withTimeout(answer).catch((error: unknown) => {
+      if (isInstance(error, NoAnswer)) outerScope.lose(error)
       throw error
     })
   try {
-    const whole = waitedFor(
-      (run) => (known?.target ?? outer).savepoint(run),
-      () => around.isOver,
+    const whole = runUnlessLost(
+      (run) => (guardedOuter?.target ?? outer).savepoint(run),
+      () => outerScope.isOver,
       inside,
       (ended, failure) => (failure === undefined ? ended : answered(ended)),
     )
@@ -359,26 +365,26 @@ async function inSavepoint<T>(
 }
 
 /** A transaction or savepoint as the user receives it. */
-function given(tx: PostgresJsTransaction, scope: Scope, within: Within): PostgresJsTransaction {
+function guardedTransaction(tx: PostgresJsTransaction, scope: Scope, withTimeout: WithTimeout): PostgresJsTransaction {
   const own: PostgresJsTransaction = guarded(tx, scope, {
-    returned: watched,
+    returned: guardStatement,
     // The user's own savepoints are guarded as well.
-    methods: { savepoint: (...args: readonly unknown[]) => inSavepoint(own, within, args.at(-1) as never) },
+    methods: { savepoint: (...args: readonly unknown[]) => inSavepoint(own, withTimeout, args.at(-1) as never) },
   })
   return own
 }
 
 /**
- * Refuses a statement that was created in a scope but is first awaited, and so sent, after its end. Ends a scope at its first
- * statement that fails together with the connection: postgres.js reuses the connection after it has reopened it, and later
- * statements of this scope would run there.
+ * Refuses a statement that was created in a scope but is first awaited, and so sent, after its end. Ends a scope at its
+ * first statement that fails together with the connection: postgres.js reuses the connection after it has reopened it,
+ * and later statements of this scope would run there.
  */
-function watched(value: unknown, scope: Scope): unknown {
+function guardStatement(value: unknown, scope: Scope): unknown {
   const query = value as LazyQuery | undefined
   if (!(value instanceof Promise) || typeof query?.reject !== 'function') return value
   const { reject, handle } = query
   query.reject = (error) => {
-    if (isLoss(error)) scope.lose(error)
+    if (isConnectionLoss(error)) scope.lose(error)
     reject(error)
   }
   if (typeof handle === 'function') {
@@ -393,7 +399,7 @@ function watched(value: unknown, scope: Scope): unknown {
 }
 
 /** Whether an error means that the connection is lost, or about to be. */
-function isLoss(error: unknown): boolean {
+function isConnectionLoss(error: unknown): boolean {
   const { code, severity, syscall } = error as { code?: unknown; severity?: unknown; syscall?: unknown }
   return severity === 'FATAL' || syscall !== undefined || (typeof code === 'string' && code.startsWith('CONNECTION_'))
 }

@@ -8,10 +8,10 @@ export class NoAnswer extends Error {
 }
 
 /** The result of a promise; rejects with `NoAnswer` after a timeout. */
-export function inTime<T>(asked: Promise<T>, patience: Millis, timer: Runtime['timer']): Promise<T> {
+export function inTime<T>(promise: Promise<T>, timeout: Millis, timer: Runtime['timer']): Promise<T> {
   let stop: Stop | undefined
   return new Promise<T>((resolve, reject) => {
-    stop = timer(patience, () => reject(new NoAnswer(`PostgreSQL did not answer within ${patience} ms.`)))
-    asked.then(resolve, reject)
+    stop = timer(timeout, () => reject(new NoAnswer(`PostgreSQL did not answer within ${timeout} ms.`)))
+    promise.then(resolve, reject)
   }).finally(() => stop?.())
 }

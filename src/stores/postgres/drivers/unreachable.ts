@@ -12,28 +12,28 @@ export interface Target {
 }
 
 /** SQLSTATEs of a server that accepts no connection for now: there are too many, or it is starting or stopping. */
-const REFUSES: ReadonlySet<string> = new Set(['53300', '57P01', '57P02', '57P03'])
+const REFUSING_STATES: ReadonlySet<string> = new Set(['53300', '57P01', '57P02', '57P03'])
 
 /** Whether the server answered with an error that the user has to fix: a wrong password, a missing database. */
-export function isAnswer(error: unknown): boolean {
+export function isActionable(error: unknown): boolean {
   const state = sqlStateOf(error)
-  return state !== undefined && !REFUSES.has(state)
+  return state !== undefined && !REFUSING_STATES.has(state)
 }
 
 /**
  * Finds out whether the server accepts another connection: that distinguishes an exhausted pool from a server that does not
  * answer. Concurrent callers share one attempt.
  */
-export function connectable(connect: () => Promise<void>): () => Promise<boolean> {
-  let asking: Promise<boolean> | undefined
+export function connectionProbe(connect: () => Promise<void>): () => Promise<boolean> {
+  let attempt: Promise<boolean> | undefined
   return () =>
-    (asking ??= connect()
+    (attempt ??= connect()
       .then(
         () => true,
         // The server answered, even if it refuses; or nothing could be tried, because the driver's package is missing.
         (error: unknown) => sqlStateOf(error) !== undefined || isMillraceError(error),
       )
-      .finally(() => void (asking = undefined)))
+      .finally(() => void (attempt = undefined)))
 }
 
 /** The error for a server that cannot be reached. */
@@ -75,8 +75,8 @@ function addressOf({ host, port, connectionString }: Target): string {
       // A form that only the driver can parse.
     }
   }
-  const first = (said: unknown): string | number | undefined => {
-    const one: unknown = Array.isArray(said) ? said[0] : said
+  const first = (value: unknown): string | number | undefined => {
+    const one: unknown = Array.isArray(value) ? value[0] : value
     return typeof one === 'string' || typeof one === 'number' ? one : undefined
   }
   return `${first(host) ?? process.env.PGHOST ?? 'localhost'}:${first(port) ?? process.env.PGPORT ?? 5432}`

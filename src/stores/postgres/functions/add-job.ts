@@ -1,7 +1,7 @@
 // stores/postgres/functions/add-job.ts: the SQL function `add_job`, for triggers, other languages, and psql.
 import { droppedFrom } from '../../../job/lifecycle.js'
 import { RESERVED, RESERVED_IDS } from '../../../job/names.js'
-import { pinned } from './fast-parts.js'
+import { searchPath } from './fast-parts.js'
 
 /** Checks of options, as in `queue/add-options.ts`. Invalid options are refused with SQLSTATE 22023. */
 const checks = `
@@ -149,7 +149,10 @@ const MOST_DROPPED = 1000
 /** The error of a dropped job, a template for `format` with its group. */
 const droppedError = JSON.stringify(droppedFrom('%s')).replaceAll("'", "''")
 
-/** The changes of `drop` in job/lifecycle.ts, for a job as `v1_record` encodes it; null if dropping it needs further changes. */
+/**
+ * The changes of `drop` in job/lifecycle.ts, for a job as `v1_record` encodes it; null if dropping it needs further
+ * changes.
+ */
 const drop = `
 create or replace function {S}.v4_drop(o jsonb) returns jsonb language plpgsql stable as $$
 declare
@@ -168,12 +171,12 @@ end $$;
 `
 
 /**
- * `select millrace.add_job('emails', 'send-email', '{"to":"a@example.com"}', '{"delay":"5 minutes"}')`: adds a job in the current
- * transaction, with the defaults of the library, and returns its id; or the id of the existing job, if the id or the dedup key
- * is taken. An option that is null counts as absent.
+ * `select millrace.add_job('emails', 'send-email', '{"to":"a@example.com"}', '{"delay":"5 minutes"}')`: adds a job in the
+ * current transaction, with the defaults of the library, and returns its id; or the id of the existing job, if the id or
+ * the dedup key is taken. An option that is null counts as absent.
  */
 export const addJob = `${checks}${drop}
-create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile ${pinned} as $$
+create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile ${searchPath} as $$
 declare
   said jsonb := '{}';
   word text;

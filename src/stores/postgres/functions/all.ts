@@ -1,7 +1,8 @@
-// stores/postgres/functions/all.ts: all SQL functions of the schema. Their names hold a version, so that a newer library adds its own.
-import { add } from './fast-add.js'
+// stores/postgres/functions/all.ts: all SQL functions of the schema. Their names hold a version, so that a newer library
+// adds its own.
+import { fastAdd } from './fast-add.js'
 import { addJob } from './add-job.js'
-import { claims } from './fast-claim.js'
+import { fastClaim } from './fast-claim.js'
 import { commit } from './commit.js'
 import { edges, reopened } from './edges.js'
 import { groups } from './groups.js'
@@ -10,4 +11,4 @@ import { pages } from './pages.js'
 import { reads, watching } from './reads.js'
 
 /** The SQL that creates every function that the store calls. */
-export const functions = `${helpers}${groups}${edges}${reopened}${commit}${claims}${add}${reads}${pages}${watching}${addJob}`
+export const functions = `${helpers}${groups}${edges}${reopened}${commit}${fastClaim}${fastAdd}${reads}${pages}${watching}${addJob}`

@@ -5,14 +5,14 @@ import { READ_BYTES } from '../../../store/read-pages.js'
 import { lockDependents, release, wantedEdges, writeEdges } from './edges.js'
 import { lockJob } from './lock.js'
 import { move } from './move-one.js'
-import { movedJob, standing } from './refusals.js'
+import { conflictingJob, movedJob } from './refusals.js'
 
 const insert = `
         -- An insert is refused for the first of: its id, its dedup key, a missing dependency, a full queue.
         if not pg_try_advisory_xact_lock(hashtextextended('{S}:id:' || (x->>'id'), 0)) then
           why := 'busy'; over := x->>'id'; exit;
         end if;
-${standing("x->>'id'")}
+${conflictingJob("x->>'id'")}
         if stands is not null then why := 'duplicate'; over := x->>'id'; exit; end if;
         if x ? 'key' then
           if not pg_try_advisory_xact_lock(hashtextextended('{S}:key:' || (x->>'key'), 0)) then
@@ -20,7 +20,7 @@ ${standing("x->>'id'")}
           end if;
           select y.job into over from key y where y.key = x->>'key' and (y.until is null or y.until > t);
           if found then
-            why := 'duplicate';${standing('over')}
+            why := 'duplicate';${conflictingJob('over')}
             exit;
           end if;
         end if;
@@ -105,7 +105,8 @@ const note = `${lockJob}
         if x ? 'held' and not (j.state = 'active' and j.lease_until > t) then
           why := 'fence'; over := j.id; stands := ${movedJob}; exit;
         end if;
-        -- If a lease holder disappears silently, its transaction would keep the job locked: the transaction must not outlast the lease.
+        -- If a lease holder disappears silently, its transaction would keep the job locked: the transaction must not
+        -- outlast the lease.
         if within and x ? 'held' and (current_setting('idle_in_transaction_session_timeout') = '0'
             or current_setting('idle_in_transaction_session_timeout')::interval > (j.lease_until - t) * interval '1 ms') then
           perform set_config('idle_in_transaction_session_timeout', least(greatest(j.lease_until - t, 100), 2147483647)::text, true);
@@ -221,7 +222,8 @@ export const changes = `
           case when why = 'version' then coalesce(stands, 'null') when stands is null then 'null' when why = 'full' then to_json(oldest)::text else '1' end, at_change);
       elsif cardinality(born) > 0 then
         if s ? 'w' then
-          -- Another change of the group may have changed a job that it inserted: returns the records as they are after the group.
+          -- Another change of the group may have changed a job that it inserted: returns the records as they are after
+          -- the group.
           select array_agg(v1_record(o)::text order by y.n) into some_text
             from unnest(born_ids) with ordinality y(id, n) join job o on o.id = y.id;
           if cardinality(some_text) = cardinality(born) then

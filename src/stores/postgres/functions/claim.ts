@@ -1,29 +1,31 @@
-// stores/postgres/functions/claim.ts: the part of a commit that claims jobs, by merging the heads of the lanes that a worker handles.
+// stores/postgres/functions/claim.ts: the part of a commit that claims jobs, by merging the heads of the lanes that a
+// worker handles.
 import { READ_BYTES } from '../../../store/read-pages.js'
-import { CLAIM_AGAIN } from './lock.js'
-import { crowd, fitting, LARGE, MANY, UNIT, weight } from './fast-parts.js'
+import { CLAIM_RETRY } from './lock.js'
+import { countFitting, LARGE, MANY, manyEvents, rowBytes, UNIT } from './fast-parts.js'
 
 /**
- * The number of jobs of exhausted groups that a claim reads before it reads group by group; and how many more jobs than wanted it
- * reads at a time.
+ * The number of jobs of exhausted groups that a claim reads before it reads group by group; and how many more jobs than
+ * wanted it reads at a time.
  */
 const PASSED = 100
 const SLACK = 50
 
 /**
- * Records how far lanes have been read: other transactions are claiming the jobs that still wait before that. This does not hold
- * for lanes in which groups are skipped.
+ * Records how far lanes have been read: other transactions are claiming the jobs that still wait before that. This does
+ * not hold for lanes in which groups are skipped.
  */
-const reached = `for i in 1 .. lanes loop
+const recordPositions = `for i in 1 .. lanes loop
           if not a_gated[i] then seen_at := seen_at || jsonb_build_object(a_lane[i]::text, jsonb_build_array(a_p[i], a_o[i])); end if;
         end loop;`
 
 /**
- * One claim, in `k`: the worker, the queues, its handlers (`[name, versions, lease]`, in order), how many jobs it wants and how
- * many ahead; and `floors`, the claim cursors: orders in lanes below which this process knows of no waiting job.
+ * One claim, in `k`: the worker, the queues, its handlers (`[name, versions, lease]`, in order), how many jobs it wants
+ * and how many ahead; and `floors`, the claim cursors: orders in lanes below which this process knows of no waiting job.
  *
- * Collects the lanes to claim from, with their leases and limits, and skips paused lanes and those at their limit without reading
- * their jobs. Then merges their heads and locks the jobs that no other transaction is claiming. One statement leases all of them.
+ * Collects the lanes to claim from, with their leases and limits, and skips paused lanes and those at their limit without
+ * reading their jobs. Then merges their heads and locks the jobs that no other transaction is claiming. One statement
+ * leases all of them.
  */
 export const claim = `
   for k in select value from jsonb_array_elements(b->'a') loop
@@ -35,7 +37,7 @@ export const claim = `
     a_lane := '{}'; a_queue := '{}'; a_lease := '{}'; a_p := '{}'; a_o := '{}'; a_s := '{}'; a_max := '{}'; a_free := '{}';
     a_shared := '{}'; a_gated := '{}'; a_apart := '{}';
     b_key := '{}'; b_of := '{}'; b_left := '{}'; b_tokens := '{}'; b_back := '{}'; b_took := '{}'; b_rate := '{}'; limits_of := '{}'; active_of := '{}';
-    ${gather()}
+    ${collectLanes()}
     lanes := cardinality(a_lane);
     lines := 1;
     if lanes > 1 then
@@ -55,7 +57,7 @@ export const claim = `
       if exhausted then
         exit when not floored;
         floored := false; -- jobs below the claim cursors may be new
-        ${reached}
+        ${recordPositions}
         a_p := array_fill(-9223372036854775808, array[lanes]); a_o := a_p; a_s := a_p;
         stopped := '{}';
       end if;
@@ -64,7 +66,7 @@ export const claim = `
     claims := null;
     if spent = 0 and (cardinality(tids) > ${MANY} or exists (select 1 from unnest(tids) u(tid) cross join lateral (
         select 1 from job o where o.ctid = u.tid and (o.touched or octet_length(o.data) > ${LARGE}) offset 0) x)) then
-      ${fitting}
+      ${countFitting}
       if fit_n < cardinality(tids) then
         -- One lane without limits: the rest was locked, and stays waiting.
         tids := tids[1:fit_n]; aheads := aheads[1:fit_n]; leases := leases[1:fit_n];
@@ -94,12 +96,12 @@ export const claim = `
         claimed := claimed || r.queue;
       end loop;
       if recording then
-        ev := ev || ${crowd('active', { at: 'began', worker: "k->>'worker'", ids: 'stands', lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', chains: 'why' })};
+        ev := ev || ${manyEvents('active', { at: 'began', worker: "k->>'worker'", ids: 'stands', lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', chains: 'why' })};
         many_n := many_n + cardinality(lanes_in) - 1;
       end if;
       if k ? 'floors' then below := below || (k->'floors'); end if;
       if floored or not k ? 'floors' then
-        ${reached}
+        ${recordPositions}
       end if;
     end if;
     -- Jobs that still wait in a lane without limits are locked by a transaction that may release them without a notice.
@@ -111,7 +113,7 @@ export const claim = `
         union all
         (select 1 from job j where a_shared[1] and j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is not null limit 1));
     end if;
-    if want > 0 and skipped then later := least(later, began + ${CLAIM_AGAIN}); end if;
+    if want > 0 and skipped then later := least(later, began + ${CLAIM_RETRY}); end if;
     for i in 1 .. cardinality(b_key) loop
       if b_took[i] > 0 and b_tokens[i] is not null then
         perform v1_take(b_of[i], substr(b_key[i], strpos(b_key[i], ' ') + 1), array[b_rate[2 * i - 1], b_rate[2 * i]], b_took[i], began);
@@ -123,7 +125,7 @@ export const claim = `
 `
 
 /** Adds a limit: its key, its queue, how many claims it allows and, for a rate, its tokens. Its index is in `i`. */
-function bounding(queue: string, what: string, bound: string, active: string): string {
+function addLimit(queue: string, what: string, bound: string, active: string): string {
   return `
           b_key := b_key || (${queue} || ' ' || ${what}); b_of := b_of || ${queue};
           b_left := b_left || (v1_number(${bound}->'concurrency') - ${active});
@@ -136,7 +138,7 @@ function bounding(queue: string, what: string, bound: string, active: string): s
 }
 
 /** Collects the lanes to claim from, each with the index of the limit of its queue and of its name, or 0. */
-function gather(): string {
+function collectLanes(): string {
   return `
     if want + more > 0 then
       for r in select q.id, q.name from queue q where q.name in (select jsonb_array_elements_text(k->'queues')) order by q.id loop
@@ -151,7 +153,8 @@ function gather(): string {
         gated := false;
         if v1_limited(bound) then
           perform 1 from queue where id = r.id for update;
-          -- The lock may have been waited for: the claims that held it used a later time than the start of this commit, and rates depend on time.
+          -- The lock may have been waited for: the claims that held it used a later time than the start of this commit,
+          -- and rates depend on time.
           began := greatest(began, coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000)));
           gated := v1_limits_groups(bound);
           -- Counted after locking, in a snapshot of its own: no other transaction claims from this queue meanwhile.
@@ -170,7 +173,7 @@ function gather(): string {
             active_of := active_of || jsonb_build_object(r.id::text, halted);
           end if;
           if v1_bounds(bound) then
-            ${bounding('r.id', "''", 'bound', 'queue_left')}
+            ${addLimit('r.id', "''", 'bound', 'queue_left')}
             got := i;
           end if;
         end if;
@@ -190,7 +193,7 @@ function gather(): string {
           if by_name is not null and v1_bounds(bound->'names'->l.name) then
             i := array_position(b_key, r.id || ' n' || l.name);
             if i is null then
-              ${bounding('r.id', "('n' || l.name)", "(bound->'names'->l.name)", "coalesce((by_name->>('n' || l.name))::numeric, 0)")}
+              ${addLimit('r.id', "('n' || l.name)", "(bound->'names'->l.name)", "coalesce((by_name->>('n' || l.name))::numeric, 0)")}
             end if;
             continue when b_left[i] <= 0;
           end if;
@@ -239,11 +242,12 @@ function oneLane(from: string, order: string): string {
 }
 
 /**
- * Candidates of every lane, merged as stores/memory/claim.ts does. Jobs without a group form one sequence, and those with a group
- * form one for each queue. Of the heads of all sequences, the one with the lowest priority goes first, then the one that was
- * inserted first. Jobs behind a head wait for it: so a job's position in the merge is the highest `seq` so far in its sequence.
- * Limits, and whether a job may be leased ahead, are checked job by job. A lane (or a group in a lane, if groups are limited)
- * that yields no more jobs is left out; if there are several sequences, they have to be merged again then.
+ * Candidates of every lane, merged as stores/memory/claim.ts does. Jobs without a group form one sequence, and those with
+ * a group form one for each queue. Of the heads of all sequences, the one with the lowest priority goes first, then the
+ * one that was inserted first. Jobs behind a head wait for it: so a job's position in the merge is the highest `seq` so
+ * far in its sequence. Limits, and whether a job may be leased ahead, are checked job by job. A lane (or a group in a
+ * lane, if groups are limited) that yields no more jobs is left out; if there are several sequences, they have to be
+ * merged again then.
  */
 function manyLanes(): string {
   return `
@@ -279,7 +283,7 @@ function manyLanes(): string {
             v_g := array_position(b_key, a_queue[c.at] || ' g' || c.grp);
             if v_g is null then
               f := v1_group(limits_of->(a_queue[c.at]::text), c.grp);
-              ${bounding('a_queue[c.at]', "('g' || c.grp)", 'f', "coalesce((active_of->(a_queue[c.at]::text)->>('g' || c.grp))::numeric, 0)")}
+              ${addLimit('a_queue[c.at]', "('g' || c.grp)", 'f', "coalesce((active_of->(a_queue[c.at]::text)->>('g' || c.grp))::numeric, 0)")}
               v_g := i;
             end if;
           end if;
@@ -306,7 +310,7 @@ function manyLanes(): string {
             continue;
           end if;
           a_p[c.at] := c.priority; a_o[c.at] := c.ord; a_s[c.at] := c.seq;
-          select spent + ${weight('j')} into spent_now from job j where j.ctid = c.tid and j.state = 'waiting' for update skip locked;
+          select spent + ${rowBytes('j')} into spent_now from job j where j.ctid = c.tid and j.state = 'waiting' for update skip locked;
           if found then
             spent := spent_now;
             tids := tids || c.tid; aheads := aheads || (want = 0); leases := leases || a_lease[c.at];

@@ -2,22 +2,22 @@
 import { backlogStates } from '../../../job/limits.js'
 import { changes } from './changes.js'
 import { claim } from './claim.js'
-import { flows } from './flows.js'
+import { addFlow } from './flows.js'
 import { keyedJobs } from './insert-keyed.js'
-import { alone, moves, whose } from './move-many.js'
+import { decodeRun, moveMany, singleGroups } from './move-many.js'
 import { notes } from './notes.js'
-import { counted, kept, ROW, steady } from './fast-parts.js'
+import { addCounts, keepReceipt, ROW, writeSettings } from './fast-parts.js'
 import { newJobs, renewals } from './insert-many.js'
 
 /**
- * Applies a batch and returns its receipt, with its notices. Each statement sees what the statements before it wrote, and all
- * that others have committed meanwhile.
+ * Applies a batch and returns its receipt, with its notices. Each statement sees what the statements before it wrote, and
+ * all that others have committed meanwhile.
  *
  * The settings make its plans independent of statistics: a table that was just filled and never analysed is as fast.
  */
 export const commit = `
 create or replace function {S}.commit_v1(b jsonb) returns text language plpgsql volatile
-  ${steady}
+  ${writeSettings}
 as $millrace$
 #variable_conflict use_column
 declare
@@ -104,19 +104,19 @@ begin
     elsif s->>'k' = 'd' and not v1_counted(v1_cell('limit:' || (s->>'qn')), s ? 'g') then
       ${keyedJobs}
     elsif s->>'k' = 'g' and s ? 'f' then
-      ${flows}
+      ${addFlow}
       loose := case when all_ok then '{}'::int[] end;
     elsif s->>'k' in ('i', 'd') then
       -- The same, one by one, because each may exceed the backlog limit.
       loose := array(select generate_series(0, jsonb_array_length(s->'id') - 1));
     elsif s->>'k' in ('c', 'm', 'n') then
-      ${whose}
+      ${decodeRun}
       backlogs := '{}';
       if within then loose := array(select generate_series(0, cardinality(end_ids) - 1)); -- a user transaction needs further checks
       elsif s->>'k' = 'n' then
         ${notes}
       else
-        ${moves}
+        ${moveMany}
       end if;
     else
       loose := null;
@@ -189,9 +189,9 @@ begin
         case when octet_length(work) < 7000 then work else '' end) end || '}');
   end if;
   if not within then
-    ${kept("b->>'w'", "(b->>'q')::bigint", "array_to_string(g_short, ',')", "array_to_string(r_short, ',')", "coalesce(claim_no::text, 'null') || coalesce(',\"later\":' || later, '')")}
+    ${keepReceipt("b->>'w'", "(b->>'q')::bigint", "array_to_string(g_short, ',')", "array_to_string(r_short, ',')", "coalesce(claim_no::text, 'null') || coalesce(',\"later\":' || later, '')")}
   elsif cardinality(c_of) > 0 then
-    insert into writer (id, seq, at, receipt, counts) values ('tx ' || gen_random_uuid(), 0, t, '', ${counted("'{}'::jsonb")});
+    insert into writer (id, seq, at, receipt, counts) values ('tx ' || gen_random_uuid(), 0, t, '', ${addCounts("'{}'::jsonb")});
   end if;
   return format('{"now":%s,"groups":[%s],"renewals":[%s],"asks":[%s],%s}', t, array_to_string(g_out, ','), array_to_string(r_out, ','),
     array_to_string(a_out, ','), concat_ws(',', hints, '"later":' || later, '"gated":' || to_json(nullif(gated_in, '{}')),
@@ -222,4 +222,4 @@ $$;
 create or replace function {S}.v1_nth(s jsonb, i int) returns int language sql immutable as $$
   select case jsonb_typeof(s->'n') when 'number' then (s->>'n')::int + i else (s->'n'->>i)::int end
 $$;
-${alone}`
+${singleGroups}`

@@ -12,7 +12,7 @@ const members = `cross join lateral (
         select o.* from {S}.job o where o.id = c.chain and o.chain is null union all select o.* from {S}.job o where o.chain = c.chain) j`
 
 /** An error without its stack. */
-const spoken = `json_strip_nulls(json_build_object('name', j.error::json->'name', 'message', j.error::json->'message', 'code', j.error::json->'code'))::text`
+const errorSummary = `json_strip_nulls(json_build_object('name', j.error::json->'name', 'message', j.error::json->'message', 'code', j.error::json->'code'))::text`
 
 /** The key of the lock of a dependent's family. */
 function familyOf(dependent: string): string {
@@ -20,11 +20,12 @@ function familyOf(dependent: string): string {
 }
 
 /**
- * Waits for the batches that end other dependencies of the same dependents. It locks all families of this batch at once and in one
- * order, so that concurrent batches of one large family run one after the other: they neither refuse each other as `busy` nor
- * deadlock. A user transaction does not take these locks: it may stay open, and batches skip the rows that it holds.
+ * Waits for the batches that end other dependencies of the same dependents. It locks all families of this batch at once
+ * and in one order, so that concurrent batches of one large family run one after the other: they neither refuse each
+ * other as `busy` nor deadlock. A user transaction does not take these locks: it may stay open, and batches skip the rows
+ * that it holds.
  */
-const takeTurns = `
+const lockFamilies = `
 create or replace function {S}.v2_families(b jsonb) returns boolean language plpgsql volatile as $$
 begin
   perform pg_advisory_xact_lock(y.k) from (
@@ -44,15 +45,15 @@ end $$;
 `
 
 /** The same, once in a batch. */
-const awaitTurn = `
+const lockFamiliesOnce = `
             if not within and not in_turn then in_turn := {S}.v2_families(b); end if;`
 
 /**
- * The new edges of a job, one for each chain to which it has none yet, each in the state that its chain gives it. Refuses with
- * `missing` if a chain does not exist, and with `busy` if another transaction is ending one: a transaction that ends a chain
- * locks its last job, and either sees these edges or makes this one try again.
+ * The new edges of a job, one for each chain to which it has none yet, each in the state that its chain gives it. Refuses
+ * with `missing` if a chain does not exist, and with `busy` if another transaction is ending one: a transaction that ends
+ * a chain locks its last job, and either sees these edges or makes this one try again.
  */
-export const edges = `${takeTurns}
+export const edges = `${lockFamilies}
 create or replace function {S}.v2_edges(of_job text, wanted jsonb, out why text, out over text, out chains text[], out names text[], out policies text[],
   out states text[], out results text[], out errors text[]) language plpgsql volatile as $$
 declare
@@ -80,15 +81,16 @@ begin
     array_agg(case when not z.unfinished and z.state = 'completed' then z.result end order by z.n),
     array_agg(case when not z.unfinished and z.state = 'failed' and z.error is not null then z.error end order by z.n) into states, results, errors
   from (
-    select distinct on (c.n) c.n, j.state, j.result, ${spoken} as error, bool_or(j.state in ${UNFINISHED}) over (partition by c.n) as unfinished
+    select distinct on (c.n) c.n, j.state, j.result, ${errorSummary} as error, bool_or(j.state in ${UNFINISHED}) over (partition by c.n) as unfinished
     from unnest(chains) with ordinality c(chain, n) ${members} order by c.n, j.chain_index desc, j.seq desc
   ) z;
 end $$;
 `
 
 /**
- * The dependencies that a restarted job waits for again, as `reopen` in job/apply.ts computes them. The job's row is locked. A
- * transaction that ends a chain locks its dependents, so that the states read here are valid until the end of the transaction.
+ * The dependencies that a restarted job waits for again, as `reopen` in job/apply.ts computes them. The job's row is
+ * locked. A transaction that ends a chain locks its dependents, so that the states read here are valid until the end of
+ * the transaction.
  */
 export const reopened = `
 create or replace function {S}.v3_reopened(of_job text, out over text, out places int[], out states text[], out results text[], out more int, out broken boolean)
@@ -143,7 +145,7 @@ export const lockDependents = `
       if exists (select 1 from jsonb_array_elements(s->'x') e
                  cross join lateral (select 1 from edge d where d.chain = e.value->>'chain' and d.state <> 'ended' limit 1) d
                  where e.value->>'k' = 'r') then
-        ${awaitTurn}
+        ${lockFamiliesOnce}
         select count(*) into found_n from jsonb_array_elements(s->'x') e
           cross join lateral (select d.dependent from edge d where d.chain = e.value->>'chain' and d.state <> 'ended' offset 0) d
           cross join lateral (select 1 from job o where o.id = d.dependent offset 0) j
@@ -175,7 +177,7 @@ export const release = `
         then
           -- The result or error of the last job, unless the removal of that job is the end of the chain.
           select case when j.state = x->>'outcome' and j.state = 'completed' then j.result end,
-              case when j.state = x->>'outcome' and j.state = 'failed' and j.error is not null then ${spoken} end into end_result, end_error
+              case when j.state = x->>'outcome' and j.state = 'failed' and j.error is not null then ${errorSummary} end into end_result, end_error
             from (select x->>'chain' as chain) c ${members} order by j.chain_index desc, j.seq desc limit 1;
           for e in select d.dependent, d.place, d.state from edge d cross join lateral (select o.seq from job o where o.id = d.dependent offset 0) o
                    where d.chain = x->>'chain' and d.state <> 'ended' and (d.state = 'open' or x->>'outcome' = 'completed') order by o.seq loop
@@ -221,11 +223,12 @@ export const release = `
 `
 
 /**
- * Among the jobs in `end_ids` that have dependents, finds those whose completion only counts the dependents down (in `told`): the
- * job is a chain by itself, all its edges are open, and no other transaction holds its dependents. The dependents have no
- * group, because turns are given one by one. Locks these dependents (in `freeing`). The other jobs are in `kept_back`.
+ * Among the jobs in `end_ids` that have dependents, finds those whose completion only counts the dependents down (in
+ * `told`): the job is a chain by itself, all its edges are open, and no other transaction holds its dependents. The
+ * dependents have no group, because turns are given one by one. Locks these dependents (in `freeing`). The other jobs are
+ * in `kept_back`.
  */
-export const freeable = `
+export const lockReleasable = `
             select coalesce(array_agg(y.id), '{}'), array_agg(e.dependent), array_agg(e.state = 'open') into e_ids, e_deps, e_open from unnest(end_ids) y(id)
               cross join lateral (select e.dependent, e.state from edge e where e.chain = y.id and e.state <> 'ended') e;
             if e_ids = '{}' then
@@ -264,10 +267,10 @@ export const freeable = `
 `
 
 /**
- * Counts down the dependents of the jobs among `end_ids` that were just completed, in `ids_in`, and moves those on that wait for
- * nothing else. Dependents that were added meanwhile are not in `freeing`.
+ * Counts down the dependents of the jobs among `end_ids` that were just completed, in `ids_in`, and moves those on that
+ * wait for nothing else. Dependents that were added meanwhile are not in `freeing`.
  */
-export const freed = `
+export const releaseMany = `
             with ended as (
               update edge e set state = 'ended', result = i.result
               from unnest(end_ids, results) with ordinality i(id, result, n)

@@ -1,7 +1,16 @@
 // stores/postgres/functions/fast-add.ts: the fast paths for batches that only add similar plain jobs.
 import { TURN_STEP } from '../../../job/limits.js'
 import { lastTurn, turnOf } from './groups.js'
-import { crowd, declared, kept, pinned, recorded, refused, steady, UNIT } from './fast-parts.js'
+import {
+  declarations,
+  hasWatchers,
+  isRefused,
+  keepReceipt,
+  manyEvents,
+  searchPath,
+  UNIT,
+  writeSettings,
+} from './fast-parts.js'
 
 /** Whether a queue has a limit or a pause that an add has to check, or the lane that the process caches no longer exists. */
 const bounded = `not exists (select 1 from {S}.lane z where z.id = of_lane and z.queue = of_queue)
@@ -12,9 +21,9 @@ const bounded = `not exists (select 1 from {S}.lane z where z.id = of_lane and z
  * Adds one job in one statement: anything else that PL/pgSQL evaluates would cost as much as the insert. Returns null if the
  * general path has to do it, or if the batch was applied before. A taken id is an error, which rolls it back.
  */
-const one = `
+const addOne = `
 create or replace function {S}.add_one_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
-  tries bigint, said text, job_id text, body text, clock bigint) returns text language plpgsql volatile ${pinned} set plan_cache_mode = force_generic_plan as $millrace$
+  tries bigint, said text, job_id text, body text, clock bigint) returns text language plpgsql volatile ${searchPath} set plan_cache_mode = force_generic_plan as $millrace$
 #variable_conflict use_variable
 declare
   answer text;
@@ -53,23 +62,23 @@ end $millrace$;
 `
 
 /** Writes the events, if a process watches. */
-const waiting = `if recording then
-    insert into event (events, body) values (added, ${crowd('waiting', { at: 't', ids: 'job_ids', lanes: 'array[of_lane]', lane: 'of_lane' })});
+const waitingEvents = `if recording then
+    insert into event (events, body) values (added, ${manyEvents('waiting', { at: 't', ids: 'job_ids', lanes: 'array[of_lane]', lane: 'of_lane' })});
   end if;`
 
 /** Adds many similar plain jobs: their ids and data in two texts, their orders in blocks of 1024. */
-const many = `
+const addMany = `
 create or replace function {S}.add_v2(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
   tries bigint, said text, job_ids text, bodies text, clock bigint) returns text language plpgsql volatile
-  ${steady}
+  ${writeSettings}
 as $millrace$
 #variable_conflict use_variable
 declare
-  ${declared}
+  ${declarations}
   refused boolean; recording boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text;
   c_of int[]; c_what text[]; c_n int[];
 begin
-  select ${refused} or ${bounded}, ${recorded},
+  select ${isRefused} or ${bounded}, ${hasWatchers},
          exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT})
     into refused, recording, listened, fence_from, ids;
   if refused then return null; end if;
@@ -81,8 +90,8 @@ begin
           from unnest(ids, string_to_array(bodies, ${UNIT})) with ordinality y(id, body, n) offset 0) x;
   groups := format('["I",%s,[%s],%s,%s]', added, array_to_string(blocks, ','), newest::int, fence_from);
   c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
-  ${kept('by', 'number', 'groups', "''", "'null'")}
-  ${waiting}
+  ${keepReceipt('by', 'number', 'groups', "''", "'null'")}
+  ${waitingEvents}
   hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first,
     case when newest then -1024 - blocks[cardinality(blocks)] else blocks[1] end);
   if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
@@ -90,19 +99,22 @@ begin
 end $millrace$;
 `
 
-/** The same for jobs with groups, one or many: the first job of a group gets a turn, and the next ones of the group follow it. */
-const shared = `
+/**
+ * The same for jobs with groups, one or many: the first job of a group gets a turn, and the next ones of the group follow
+ * it.
+ */
+const addShared = `
 create or replace function {S}.add_shared_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint,
   tries bigint, said text, job_ids text, bodies text, groups_in text, clock bigint) returns text language plpgsql volatile
-  ${steady}
+  ${writeSettings}
 as $millrace$
 #variable_conflict use_variable
 declare
-  ${declared}
+  ${declarations}
   refused boolean; recording boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text; lanes int[]; come bigint; turns bigint[];
   c_of int[]; c_what text[]; c_n int[];
 begin
-  select ${refused} or ${bounded}, ${recorded},
+  select ${isRefused} or ${bounded}, ${hasWatchers},
          exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT}),
          array(select l.id from lane l where l.queue = of_queue and l.shared), ${turnOf('of_queue', 'first')}
     into refused, recording, listened, fence_from, ids, lanes, come;
@@ -120,8 +132,8 @@ begin
   select array_agg(put.ord) into turns from put;
   groups := format('["S",[%s],%s]', array_to_string(turns, ','), fence_from);
   c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
-  ${kept('by', 'number', 'groups', "''", "'null'")}
-  ${waiting}
+  ${keepReceipt('by', 'number', 'groups', "''", "'null'")}
+  ${waitingEvents}
   hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first, (select min(y.ord) from unnest(turns) y(ord)));
   if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
   return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);
@@ -129,8 +141,8 @@ end $millrace$;
 `
 
 /** The function that libraries of schema version 1 call; it returns null, so that they use the general path. */
-const before = `
-create or replace function {S}.add_v1(b jsonb) returns text language sql immutable ${pinned} as $$ select null::text $$;
+const addV1 = `
+create or replace function {S}.add_v1(b jsonb) returns text language sql immutable ${searchPath} as $$ select null::text $$;
 `
 
-export const add = `${one}${many}${shared}${before}`
+export const fastAdd = `${addOne}${addMany}${addShared}${addV1}`

@@ -1,40 +1,43 @@
 // stores/postgres/functions/fast-claim.ts: the fast path of a batch that is one claim, from queues without limits.
-import { CLAIM_AGAIN } from './lock.js'
+import { CLAIM_RETRY } from './lock.js'
 import {
-  crowd,
-  declared,
-  fitting,
+  countFitting,
+  declarations,
   GROUP,
-  kept,
+  hasWatchers,
+  isRefused,
+  keepReceipt,
   LARGE,
   MANY,
-  recorded,
-  refused,
+  manyEvents,
   ROW,
-  steady,
   UNIT,
+  writeSettings,
 } from './fast-parts.js'
 
 /** The columns that a claim reads. */
-const read = `j.ctid, j.id, j.lane, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.touched, j.created_at, j.data,
+const columns = `j.ctid, j.id, j.lane, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.stalls, j.touched, j.created_at, j.data,
         j.settings, j.dedup, j.grp, j.parent`
 
 const waits = "j.state = 'waiting' and j.kind = 'job'"
 
-/** From one lane: locks jobs as it reads them, and skips jobs that others have locked. In lanes of jobs with groups, turns may be equal. */
+/**
+ * From one lane: locks jobs as it reads them, and skips jobs that others have locked. In lanes of jobs with groups, turns
+ * may be equal.
+ */
 const fromOne = `
-        select ${read} from job j
+        select ${columns} from job j
         where j.lane = lanes[1] and ${waits} and j.grp is null and (j.priority, j.ord) > (last_p, last_o)
         order by j.priority, j.ord limit want + more for update skip locked`
 const fromShared = `
-        select ${read} from job j
+        select ${columns} from job j
         where j.lane = lanes[1] and ${waits} and j.grp is not null and (j.priority, j.ord) >= (last_p, last_o)
         order by j.priority, j.ord, j.seq limit want + more for update skip locked`
 
 /** From several lanes: their heads are merged first, then locked in that order. */
 const fromMany = `
         select j.* from unnest(tids) y(tid) cross join lateral (
-          select ${read} from job j where j.ctid = y.tid and ${waits} for update skip locked) j`
+          select ${columns} from job j where j.ctid = y.tid and ${waits} for update skip locked) j`
 
 /** Encodes each job as a row of text, in order; large data is left out at first. */
 function take(source: string, data: string): string {
@@ -48,16 +51,16 @@ function take(source: string, data: string): string {
         from (${source}) x;`
 }
 
-const small = `case when octet_length(x.data) <= ${LARGE} then x.data end`
+const smallData = `case when octet_length(x.data) <= ${LARGE} then x.data end`
 
 /**
- * Keeps the locked jobs that fit into the answer; a later claim takes the others. If a job must not be leased ahead, the general
- * path has to run instead.
+ * Keeps the locked jobs that fit into the answer; a later claim takes the others. If a job must not be leased ahead, the
+ * general path has to run instead.
  */
-const settle = `
+const keepFitting = `
       if unfit and more > 0 then raise exception using errcode = 'MR006'; end if;
       if large or whole is not null or got > ${MANY} then
-        ${fitting}
+        ${countFitting}
         cut := cut or fit_n < got;
         if large or fit_n < got then
           tids := tids[1:fit_n];
@@ -79,11 +82,11 @@ function lease(until: string): string {
 }
 
 /**
- * Writes the events of the claimed jobs, from the rows of the answer, and `drained` for each queue without further waiting jobs:
- * none after the last claimed one and, if there are claim cursors, none below them.
+ * Writes the events of the claimed jobs, from the rows of the answer, and `drained` for each queue without further
+ * waiting jobs: none after the last claimed one and, if there are claim cursors, none below them.
  */
-const tell = `
-      select array[${crowd('active', {
+const publishEvents = `
+      select array[${manyEvents('active', {
         at: 't',
         worker: 'worker_id',
         ids: 'z.ids',
@@ -96,7 +99,8 @@ const tell = `
           select json_build_object('type', 'drained', 'id', '', 'queue', q.name, 'name', '', 'at', t)::text from queue q
           cross join (select jsonb_object_agg(y.lane, to_jsonb(z.far)) as places from unnest(lanes) y(lane)) p
           where q.id in (select l.queue from lane l where l.id = any (z.of))
-            -- After the last claimed job there is almost always another; below the claim cursors are all that were claimed before.
+            -- After the last claimed job there is almost always another; below the claim cursors are all that were
+            -- claimed before.
             and case when v1_waiting(q.id, p.places) or (floors is not null and v2_below(q.id, floors)) then v4_taken(q.id, p.places, floors) else true end
           order by q.id), cardinality(z.of) - 1
         into told, told_n
@@ -110,17 +114,17 @@ const tell = `
       end if;`
 
 /**
- * As `commit_v1`, for one claim. Returns null, and has done nothing, if the general path has to run. A claim that finds nothing
- * leaves no trace: a replay of it may find jobs.
+ * As `commit_v1`, for one claim. Returns null, and has done nothing, if the general path has to run. A claim that finds
+ * nothing leaves no trace: a replay of it may find jobs.
  */
-export const claims = `
+export const fastClaim = `
 create or replace function {S}.claim_v2(by text, number bigint, origin text, worker_id text, queue_names text[], limits text[], handled text[], known text[], leases bigint[],
   other bigint, want int, more int, floors jsonb, clock bigint) returns text language plpgsql volatile
-  ${steady}
+  ${writeSettings}
 as $millrace$
 #variable_conflict use_variable
 declare
-  ${declared}
+  ${declarations}
   refused boolean; shared boolean; last_s bigint; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; said text; whole text[]; got int;
   found_n int; fit_n int; spent bigint := 0; tid_now tid; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
   c_of int[]; c_what text[]; c_n int[]; recording boolean; told text[]; told_n int := 0; later bigint;
@@ -130,7 +134,7 @@ begin
     if not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || queue_names[i], 0)) then return null; end if;
   end loop;
   select array_agg(l.id), array_agg(t + coalesce(leases[l.at], other)), bool_or(l.shared),
-         ${refused} or exists (select 1 from cell c where c.key = any (limits) and v1_limited(v1_cell(c.key))), ${recorded}
+         ${isRefused} or exists (select 1 from cell c where c.key = any (limits) and v1_limited(v1_cell(c.key))), ${hasWatchers}
     into lanes, untils, shared, refused, recording
     from queue q
     cross join lateral (select case when exists (select 1 from cell c where c.key = 'pause:' || q.name) then v1_cell('pause:' || q.name) end as said offset 0) pause
@@ -141,7 +145,8 @@ begin
   if refused then return null; end if;
   many := cardinality(lanes) > 1;
   if shared and many then
-    -- Only the general path merges jobs with groups of several queues, or jobs with and without groups. But mostly only one of them has jobs.
+    -- Only the general path merges jobs with groups of several queues, or jobs with and without groups. But mostly only
+    -- one of them has jobs.
     select array_agg(y.lane), array_agg(y.until), bool_or(l.shared), count(distinct case when l.shared then l.queue else 0 end) > 1
       into lanes, untils, shared, refused
       from unnest(lanes, untils) y(lane, until) join lane l on l.id = y.lane cross join lateral (
@@ -163,8 +168,8 @@ begin
                                               coalesce(last_s, '-9223372036854775808'))
           order by j.priority, j.ord, j.seq limit want + more) x
         order by x.priority, x.ord, x.seq limit want + more) z;
-      ${take(fromMany, small)}
-      ${settle}
+      ${take(fromMany, smallData)}
+      ${keepFitting}
     elsif many then
       -- Above the claim cursor of each lane, and after a first pass, above the last job that was read.
       select array_agg(z.ctid), count(*), (array_agg(z.priority))[count(*)], (array_agg(z.ord))[count(*)] into tids, found_n, last_p, last_o from (
@@ -174,16 +179,16 @@ begin
                                        coalesce(last_o, case when floored then (floors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'))
           order by j.priority, j.ord limit want + more) x
         order by x.priority, x.ord limit want + more) z;
-      ${take(fromMany, small)}
-      ${settle}
+      ${take(fromMany, smallData)}
+      ${keepFitting}
     else
       last_p := coalesce(case when floored then (floors->(lanes[1]::text)->>0)::bigint end, '-9223372036854775808');
       last_o := coalesce(case when floored then (floors->(lanes[1]::text)->>1)::bigint end, '-9223372036854775808');
-      if shared then ${take(fromShared, small)}
-      else ${take(fromOne, small)}
+      if shared then ${take(fromShared, smallData)}
+      else ${take(fromOne, smallData)}
       end if;
       found_n := got;
-      ${settle}
+      ${keepFitting}
     end if;
     if got > 0 then
       if claim_no is null then claim_no := nextval('{S}.claim'); end if;
@@ -222,7 +227,7 @@ begin
       union all
       (select 1 from job j where j.lane = g.lane and ${waits} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o) limit 1)) z
   ) then
-    later := t + ${CLAIM_AGAIN};
+    later := t + ${CLAIM_RETRY};
   end if;
   if cut then later := t; end if;
   if whole_ids is not null then
@@ -230,9 +235,9 @@ begin
       from unnest(whole_ids) y(id) cross join lateral (select j from job j where j.id = y.id offset 0) z(j);
   end if;
   if claim_no is not null then
-    ${kept('by', 'number', "''", "''", "claim_no || coalesce(',\"later\":' || later, '')")}
+    ${keepReceipt('by', 'number', "''", "''", "claim_no || coalesce(',\"later\":' || later, '')")}
     if recording then
-      ${tell}
+      ${publishEvents}
     end if;
   end if;
   return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":%s,"work":[],"due":[],"revoked":[],"places":[]%s}',

@@ -13,18 +13,24 @@ export const GROUP = 'chr(29)'
 export const FILE = 'chr(28)'
 
 /**
- * The search path of functions that are called from outside. Without it, PostgreSQL may resolve a call to a function of the same
- * name in a schema of the caller's search path, if its arguments fit better, and in PostgreSQL 14 any role may create one in
- * `public`. Internal functions (`v1_…` and so on) inherit the search path of their caller.
+ * The search path of functions that are called from outside. Without it, PostgreSQL may resolve a call to a function of
+ * the same name in a schema of the caller's search path, if its arguments fit better, and in PostgreSQL 14 any role may
+ * create one in `public`. Internal functions (`v1_…` and so on) inherit the search path of their caller.
  */
-export const pinned = 'set search_path = {S}, pg_temp'
+export const searchPath = 'set search_path = {S}, pg_temp'
 
-/** The settings of every function that writes: plans do not depend on statistics, and ordered reads use the index of that order. */
-export const steady = `${pinned} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+/**
+ * The settings of every function that writes: plans do not depend on statistics, and ordered reads use the index of that
+ * order.
+ */
+export const writeSettings = `${searchPath} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set enable_sort = off set plan_cache_mode = force_generic_plan set jit = off set lock_timeout = '5s'`
 
-/** The approximate bytes of text of a row in `job`. The length of a text is known without reading it; that of an array is not. */
-export const weight = (j: string): string =>
+/**
+ * The approximate bytes of text of a row in `job`. The length of a text is known without reading it; that of an array is
+ * not.
+ */
+export const rowBytes = (j: string): string =>
   `500 + coalesce(octet_length(${j}.data), 0) + coalesce(octet_length(${j}.memo), 0) + coalesce(octet_length(${j}.progress), 0)
       + coalesce(octet_length(${j}.result), 0) + coalesce(octet_length(${j}.error), 0)
       + case when ${j}.errors is null then 0 else octet_length(array_to_string(${j}.errors, '')) end`
@@ -39,29 +45,31 @@ export const MANY = READ_BYTES / LARGE
  * Counts in `fit_n` how many of the rows in `tids` fit into an answer that already holds `spent` bytes; the row that reaches
  * the limit is the last. Row by row, because measuring a row reads its errors, and rows that do not fit must not be read.
  */
-export const fitting = `
+export const countFitting = `
       fit_n := 0;
       foreach tid_now in array tids loop
         exit when spent >= ${READ_BYTES};
         fit_n := fit_n + 1;
-        select spent + ${weight('o')} into spent from job o where o.ctid = tid_now;
+        select spent + ${rowBytes('o')} into spent from job o where o.ctid = tid_now;
       end loop;`
 
-/** The declarations of a fast path. PL/pgSQL pays for each variable and expression in every transaction, so there are few. */
-export const declared = `
+/**
+ * The declarations of a fast path. PL/pgSQL pays for each variable and expression in every transaction, so there are few.
+ */
+export const declarations = `
   t bigint := coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000));
   held text := pg_advisory_xact_lock_shared(hashtextextended('{S}:recording', 0))::text
     || pg_advisory_xact_lock(hashtextextended('{S}:writer:' || by, 0))::text;`
 
 /** Whether the batch with this number was applied before, or the isolation level is not the one that all paths need. */
-export const refused = `(select w.seq from writer w where w.id = by) >= number
+export const isRefused = `(select w.seq from writer w where w.id = by) >= number
       or current_setting('transaction_isolation') <> 'read committed'`
 
 /**
- * The SQL of the values in which many similar events differ, each as one text: ids; lanes and attempts, or one for all; results;
- * and chains, if there are any.
+ * The SQL of the values in which many similar events differ, each as one text: ids; lanes and attempts, or one for all;
+ * results; and chains, if there are any.
  */
-interface Crowd {
+interface ManyEvents {
   readonly at: string
   readonly worker?: string
   readonly ids: string
@@ -74,12 +82,12 @@ interface Crowd {
 }
 
 /**
- * Many events of one type in one text, as `event-rows.ts` reads it: writing each event by itself would cost more than the change
- * that it reports.
+ * Many events of one type in one text, as `event-rows.ts` reads it: writing each event by itself would cost more than the
+ * change that it reports.
  */
-export function crowd(
+export function manyEvents(
   type: 'waiting' | 'active' | 'completed',
-  { at, worker, ids, lanes, lane, ...own }: Crowd,
+  { at, worker, ids, lanes, lane, ...own }: ManyEvents,
 ): string {
   const by = worker === undefined ? '' : ` || ',"worker":' || to_json(${worker})::text`
   return `concat_ws(${GROUP}, '{"many":"${type}","at":' || ${at}${by} || ',"of":' || (
@@ -88,20 +96,23 @@ export function crowd(
 }
 
 /** Whether a process watches events. */
-export const recorded = `exists (select 1 from peer y where y.events_until > t)`
+export const hasWatchers = `exists (select 1 from peer y where y.events_until > t)`
 
-/** A writer's counts plus those of this commit in `c_of`, `c_what` and `c_n`. Inlined: a function would be planned anew each time. */
-export function counted(had: string): string {
+/**
+ * A writer's counts plus those of this commit in `c_of`, `c_what` and `c_n`. Inlined: a function would be planned anew
+ * each time.
+ */
+export function addCounts(had: string): string {
   return `${had} || coalesce((select jsonb_object_agg(y.k, coalesce((${had}->>y.k)::bigint, 0) + y.n)
         from (select z.of || ' ' || z.what as k, sum(z.n) as n from unnest(c_of, c_what, c_n) z(of, what, n) group by 1) y), '{}')`
 }
 
 /** Stores the receipt of a batch in the writer's row, for a replay, and adds the counts of the batch. */
-export function kept(writer: string, number: string, groups: string, renewals: string, claim: string): string {
+export function keepReceipt(writer: string, number: string, groups: string, renewals: string, claim: string): string {
   const receipt = `format('{"again":true,"now":%s,"groups":[%s],"renewals":[%s],"claim":%s}', t, ${groups}, ${renewals}, ${claim})`
   return `
-  update writer w set seq = ${number}, at = t, receipt = ${receipt}, counts = ${counted('w.counts')} where w.id = ${writer};
+  update writer w set seq = ${number}, at = t, receipt = ${receipt}, counts = ${addCounts('w.counts')} where w.id = ${writer};
   if not found then
-    insert into writer (id, seq, at, receipt, counts) values (${writer}, ${number}, t, ${receipt}, ${counted("'{}'::jsonb")});
+    insert into writer (id, seq, at, receipt, counts) values (${writer}, ${number}, t, ${receipt}, ${addCounts("'{}'::jsonb")});
   end if;`
 }

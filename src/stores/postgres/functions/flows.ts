@@ -5,7 +5,7 @@ import { UNIT } from './fast-parts.js'
  * The flow in `s`: new jobs without dedup keys that depend only on jobs of the same group. Sets `all_ok` to whether it was
  * added. If an id is taken, or a queue's backlog is bounded, the jobs have to be added one by one.
  */
-export const flows = `
+export const addFlow = `
       all_ok := not exists (select 1 from (select distinct e.value->>'qn' as name from jsonb_array_elements(s->'x') e) y
         where (v1_cell('limit:' || y.name))->>'backlog' is not null);
       if all_ok and s ? 'guard' then

@@ -1,10 +1,16 @@
 // stores/postgres/functions/groups.ts: what commits and claims need for groups and rates: limits, turns and tokens.
 import { BUCKETS, LONGEST_INTERVAL, LONGEST_STEP, TURN_STEP } from '../../../job/limits.js'
 
-/** Selects waiting jobs by the index by group: worded differently than for the index by turn, so that the planner never uses that one. */
+/**
+ * Selects waiting jobs by the index by group: worded differently than for the index by turn, so that the planner never
+ * uses that one.
+ */
 const ofGroups = "j.grp is not null and j.state = 'waiting' and j.kind <> 'schedule'"
 
-/** The last turn of a group (`grp` of `of`) in a priority, in the shared lanes `lanes` of its queue; null if none of its jobs wait. */
+/**
+ * The last turn of a group (`grp` of `of`) in a priority, in the shared lanes `lanes` of its queue; null if none of its
+ * jobs wait.
+ */
 export function lastTurn(lanes: string, of: string, priority: string): string {
   return `(select max(m.ord) from unnest(${lanes}) l(lane) cross join lateral (
               select j.ord from {S}.job j where j.lane = l.lane and j.grp = ${of}.grp and j.priority = ${priority} and ${ofGroups}
@@ -65,8 +71,8 @@ $$;
 
 /** Turns, as \`turn\` in job/limits.ts computes them. */
 const turns = `
--- The turn of a job that begins to wait, and the step to the next one of its group; \`bound\` is the limit of its queue. Locks
--- nothing: two concurrent adds may get the same turn.
+-- The turn of a job that begins to wait, and the step to the next one of its group; \`bound\` is the limit of its queue.
+-- Locks nothing: two concurrent adds may get the same turn.
 create or replace function {S}.v1_turns(of int, g text, p bigint, bound jsonb default null) returns bigint[] language plpgsql stable as $$
 declare
   come bigint;
@@ -100,8 +106,8 @@ end $$;
 
 /** Tokens of rates, as job/limits.ts counts them. */
 const tokens = `
--- How many more claims a rate allows now, and when the first token that was taken returns. A token that was taken more than one
--- interval in the future counts as returned: the clock was set back since.
+-- How many more claims a rate allows now, and when the first token that was taken returns. A token that was taken more
+-- than one interval in the future counts as returned: the clock was set back since.
 create or replace function {S}.v1_tokens(of int, key text, rate numeric[], t bigint, out remain numeric, out back bigint) language sql stable as $$
   select greatest(0, rate[1] - coalesce(sum(y.n), 0)),
     case when rate[1] > 0 then ceil(coalesce(min(y.at), ceil(t / p.part) * p.part) + rate[2])::bigint end
@@ -132,10 +138,10 @@ end $$;
 
 /** The function that returns the heads of the lanes that a claim merges. */
 const heads = `
--- Waiting jobs of lanes, from an order in each lane on: the first \`most\` of each sequence. All lanes without groups form one
--- sequence, and the shared lanes of one queue form one. Lanes in \`stopped\` are left out. A lane in \`apart\` is read group by
--- group, \`each\` jobs of each group, without the groups in \`passed\`, so that no job of a group that cannot be claimed is read.
--- \`cut\` marks the last known job of its sequence; there may be more after it.
+-- Waiting jobs of lanes, from an order in each lane on: the first \`most\` of each sequence. All lanes without groups
+-- form one sequence, and the shared lanes of one queue form one. Lanes in \`stopped\` are left out. A lane in \`apart\`
+-- is read group by group, \`each\` jobs of each group, without the groups in \`passed\`, so that no job of a group that
+-- cannot be claimed is read. \`cut\` marks the last known job of its sequence; there may be more after it.
 create or replace function {S}.v1_heads(lanes int[], queues int[], shared boolean[], apart boolean[], ps bigint[], os bigint[], ss bigint[],
   stopped int[], passed text[], most int, each int)
   returns table (at int, tid tid, priority bigint, ord bigint, seq bigint, stalls int, attempts bigint, grp text, cut boolean) language plpgsql volatile

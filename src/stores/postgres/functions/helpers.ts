@@ -1,6 +1,9 @@
 // stores/postgres/functions/helpers.ts: small functions that commits and reads share.
 
-/** Functions that encode records and events, read settings, and find waiting jobs. `v1_record` encodes in the order of `rows.ts`. */
+/**
+ * Functions that encode records and events, read settings, and find waiting jobs. `v1_record` encodes in the order of
+ * `rows.ts`.
+ */
 export const helpers = `
 create or replace function {S}.v1_record(j {S}.job) returns json language sql stable as $$
   select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
@@ -10,7 +13,8 @@ create or replace function {S}.v1_record(j {S}.job) returns json language sql st
   from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- The record of a moved job, for groups that are refused because of it: without its payload, except for the reason of a cancellation.
+-- The record of a moved job, for groups that are refused because of it: without its payload, except for the reason of a
+-- cancellation.
 create or replace function {S}.v4_moved(j {S}.job) returns json language sql stable as $$
   select json_build_array(j.id, j.lane, l.queue, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
     j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
@@ -19,7 +23,8 @@ create or replace function {S}.v4_moved(j {S}.job) returns json language sql sta
   from (select q.name as queue, l.name, l.version from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- A claimed job: in a short form if nothing happened to it before. The short form has no parent, because version 1 reads it, too.
+-- A claimed job: in a short form if nothing happened to it before. The short form has no parent, because version 1 reads
+-- it, too.
 create or replace function {S}.v1_claimed(j {S}.job) returns text language sql stable as $$
   select case when j.touched or j.parent is not null then {S}.v1_record(j)::text
     else json_build_array(j.lane, j.id, j.priority, j.ord, j.fence, j.attempt, j.attempts, j.lease_until, j.ahead, j.created_at,
@@ -82,7 +87,8 @@ create or replace function {S}.v2_noted(what text, j {S}.job, t bigint, about te
   from (select q.name as queue, l.name from {S}.lane l join {S}.queue q on q.id = l.queue where l.id = j.lane) l
 $$;
 
--- Whether a queue has waiting jobs; \`places\` holds the order in each lane from which to look. Turns may be equal, other orders are not.
+-- Whether a queue has waiting jobs; \`places\` holds the order in each lane from which to look. Turns may be equal, other
+-- orders are not.
 create or replace function {S}.v1_waiting(of int, places jsonb) returns boolean language sql volatile as $$
   select exists (
     select 1 from {S}.lane l cross join lateral (
@@ -100,7 +106,8 @@ create or replace function {S}.v1_waiting(of int, places jsonb) returns boolean 
     ) w where l.queue = of and l.shared)
 $$;
 
--- Whether a queue has waiting jobs in a lane at or below its claim cursor (\`floors\`): a claim that began above it has not read those.
+-- Whether a queue has waiting jobs in a lane at or below its claim cursor (\`floors\`): a claim that began above it has
+-- not read those.
 create or replace function {S}.v2_below(of int, floors jsonb) returns boolean language sql volatile as $$
   select exists (
     select 1 from {S}.lane l cross join lateral (
@@ -132,9 +139,10 @@ create or replace function {S}.v4_elsewhere(of int, places jsonb, floors jsonb) 
       where l.queue = of and l.shared and (not places ? l.id::text or floors ? l.id::text)
 $$;
 
--- Whether the only jobs that wait in a queue are those that other open commits are claiming. Of two concurrent claims, each sees
--- the jobs of the other as waiting, and neither would report that the queue is drained. \`places\` holds how far a claim has read
--- in its lanes: beyond that, the claim that takes the last job reports it. Jobs that a user transaction holds are not being claimed.
+-- Whether the only jobs that wait in a queue are those that other open commits are claiming. Of two concurrent claims,
+-- each sees the jobs of the other as waiting, and neither would report that the queue is drained. \`places\` holds how
+-- far a claim has read in its lanes: beyond that, the claim that takes the last job reports it. Jobs that a user
+-- transaction holds are not being claimed.
 create or replace function {S}.v4_taken(of int, places jsonb, floors jsonb) returns boolean language plpgsql volatile as $$
 declare
   k bigint := hashtextextended('{S}:recording', 0);

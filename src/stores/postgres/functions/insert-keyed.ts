@@ -1,12 +1,12 @@
 // stores/postgres/functions/insert-keyed.ts: the part of a commit that adds many jobs with dedup keys in one statement.
-import { standing } from './refusals.js'
-import { sharing, turned } from './insert-many.js'
+import { conflictingJob } from './refusals.js'
+import { loadTurns, withTurns } from './insert-many.js'
 
 /** Whether a key is taken. */
 const taken = '(k.until is null or k.until > t)'
 
 /** Each job of the run, with its key. */
-const each = `rows from (jsonb_array_elements_text(s->'id'), unnest(some_text), jsonb_array_elements_text(s->'d'), jsonb_array_elements_text(s->'dd'),
+const keyedRows = `rows from (jsonb_array_elements_text(s->'id'), unnest(some_text), jsonb_array_elements_text(s->'d'), jsonb_array_elements_text(s->'dd'),
             jsonb_array_elements_text(s->'u'), jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]')),
             jsonb_array_elements_text(coalesce(s->'g', '[]')))`
 
@@ -14,16 +14,16 @@ const each = `rows from (jsonb_array_elements_text(s->'id'), unnest(some_text), 
 function insertKeyed(shared: boolean): string {
   const chosen = `
         select y.id, y.data, y.dedup, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at${shared ? ', y.grp' : ''}
-        from ${each} y(id, key, data, dedup, again, ra, ri, grp)
+        from ${keyedRows} y(id, key, data, dedup, again, ra, ri, grp)
         where y.again = '0' and (cardinality(locked) = 0 or y.id <> all (locked)) and (cardinality(keyed) = 0 or y.key <> all (keyed))
           and not exists (select 1 from key k where k.key = y.key and ${taken})
           and (not s ? 'guard' or not exists (select 1 from job o where o.id = y.id))`
-  const place = shared ? 'x.ord' : "case when (s->>'lifo')::boolean then -1 - x.n else x.n end"
+  const order = shared ? 'x.ord' : "case when (s->>'lifo')::boolean then -1 - x.n else x.n end"
   return `
-      with ${shared ? `u as materialized (${chosen}), x as (${turned('u.data, u.dedup')})` : `x as (${chosen})`}, put as (
+      with ${shared ? `u as materialized (${chosen}), x as (${withTurns('u.data, u.dedup')})` : `x as (${chosen})`}, put as (
         insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, dedup, run_at, due_at${shared ? ', grp' : ''})
         select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
-          ${place}, fence_from, (s->>'at')::bigint, t, s->>'s', x.data, x.dedup, x.run_at, x.run_at${shared ? ', x.grp' : ''}
+          ${order}, fence_from, (s->>'at')::bigint, t, s->>'s', x.data, x.dedup, x.run_at, x.run_at${shared ? ', x.grp' : ''}
         from x ${shared ? 'order by x.n' : ''} on conflict (id) do nothing
         returning id, ord, run_at, dedup, case when recording then v1_entered(job, t) end as entered
       ), took as (
@@ -36,9 +36,9 @@ function insertKeyed(shared: boolean): string {
 }
 
 /**
- * New jobs of one lane with a dedup key and no other special options, in `s`: a group each (`n`). Of several jobs with the same
- * key, the first is added, and the others (`u`) find the key taken. They are left in `loose` if the first was not added. The
- * id is checked before the key, and the first of them that is taken is the reason of the refusal.
+ * New jobs of one lane with a dedup key and no other special options, in `s`: a group each (`n`). Of several jobs with
+ * the same key, the first is added, and the others (`u`) find the key taken. They are left in `loose` if the first was
+ * not added. The id is checked before the key, and the first of them that is taken is the reason of the refusal.
  */
 export const keyedJobs = `
       found_n := jsonb_array_length(s->'id');
@@ -52,7 +52,7 @@ export const keyedJobs = `
       keyed := array(select y.key from unnest(some_text) y(key) where not pg_try_advisory_xact_lock(hashtextextended('{S}:key:' || y.key, 0)));
       v_q := (s->>'q')::int; v_l := (s->>'l')::int; v_p := (s->>'p')::bigint;
       if s ? 'g' then
-        ${sharing}
+        ${loadTurns}
         ${insertKeyed(true)}
       else
         ${insertKeyed(false)}
@@ -84,7 +84,7 @@ export const keyedJobs = `
             loose := loose || (r.place::int - 1);
           else
             stands := null;
-            if r.why = 'duplicate' then${standing('coalesce(r.same, r.job)')}
+            if r.why = 'duplicate' then${conflictingJob('coalesce(r.same, r.job)')}
             end if;
             over := to_json(case when r.why = 'busy' or r.same is not null then r.id else r.job end);
             g_out := g_out || format('["x",%s,"%s",%s,%s]', r.n, r.why, over, coalesce(stands, 'null'));

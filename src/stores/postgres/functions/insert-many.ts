@@ -1,11 +1,12 @@
-// stores/postgres/functions/insert-many.ts: the parts of a commit that write many similar groups in one statement: new jobs, and renewals.
+// stores/postgres/functions/insert-many.ts: the parts of a commit that write many similar groups in one statement: new
+// jobs, and renewals.
 import { TURN_STEP } from '../../../job/limits.js'
 import { lastTurn, turnOf } from './groups.js'
-import { crowd, UNIT } from './fast-parts.js'
-import { movedJob, standing } from './refusals.js'
+import { manyEvents, UNIT } from './fast-parts.js'
+import { conflictingJob, movedJob } from './refusals.js'
 
 /** Leaves out jobs of a run that are known to exist. */
-function known(conflict: string): string {
+function skipExisting(conflict: string): string {
   if (conflict === '') return ''
   return `where (cardinality(locked) = 0 or y.id <> all (locked))
             -- An insert would also wait for a job that another open transaction is removing.
@@ -19,7 +20,7 @@ function insertRun(conflict: string): string {
           select y.id, y.data, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at
           from rows from (jsonb_array_elements_text(s->'id'), jsonb_array_elements_text(s->'d'),
             jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]'))) as y(id, data, ra, ri)
-          ${known(conflict)}
+          ${skipExisting(conflict)}
         ), put as (
           insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, run_at, due_at)
           select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
@@ -33,8 +34,8 @@ function insertRun(conflict: string): string {
 }
 
 /**
- * The same for jobs with groups; `bound` holds the limit of their queue. The first job of each group gets a turn, and the next
- * ones follow it. Turns are computed after conflicting jobs are left out.
+ * The same for jobs with groups; `bound` holds the limit of their queue. The first job of each group gets a turn, and the
+ * next ones follow it. Turns are computed after conflicting jobs are left out.
  */
 function insertShared(conflict: string): string {
   return `
@@ -42,8 +43,8 @@ function insertShared(conflict: string): string {
           select y.id, y.data, y.grp, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at
           from rows from (jsonb_array_elements_text(s->'id'), jsonb_array_elements_text(s->'d'), jsonb_array_elements_text(s->'g'),
             jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]'))) as y(id, data, grp, ra, ri)
-          ${known(conflict)}
-        ), x as (${turned('u.data')}), put as (
+          ${skipExisting(conflict)}
+        ), x as (${withTurns('u.data')}), put as (
           insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, run_at, due_at, grp)
           select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
             x.ord, fence_from, v_at, t, v_s, x.data, x.run_at, x.run_at, x.grp
@@ -55,14 +56,17 @@ function insertShared(conflict: string): string {
   `
 }
 
-/** Loads what the turns of a run depend on: weights, the lanes in which its groups wait, and the turn that the queue has reached. */
-export const sharing = `
+/**
+ * Loads what the turns of a run depend on: weights, the lanes in which its groups wait, and the turn that the queue has
+ * reached.
+ */
+export const loadTurns = `
         bound := v1_cell('limit:' || (s->>'qn'));
         a_lane := array(select l.id from lane l where l.queue = v_q and l.shared);
         back := ${turnOf('v_q', 'v_p')};
 `
 
-function eitherWay(insert: (conflict: string) => string): string {
+function insertWithFallback(insert: (conflict: string) => string): string {
   return `
       if found_n < 8 or s ? 'guard' then
         ${insert('on conflict (id) do nothing')}
@@ -78,7 +82,7 @@ function eitherWay(insert: (conflict: string) => string): string {
 }
 
 /** The jobs of `u` with their turns, if they begin to wait; as `v1_turns` computes them. */
-export function turned(more: string): string {
+export function withTurns(more: string): string {
   return `
           select w.*, case when w.run_at is null then w.first[1] + (w.k - 1) * w.first[2] else 0 end as ord from (
             select v.*, first_value(case when v.k = 1 and v.run_at is null then case when bound ? 'groups' then v1_turns(v_q, v.grp, v_p, bound)
@@ -87,7 +91,8 @@ export function turned(more: string): string {
 }
 
 /**
- * New plain jobs of one lane, in `s`: a group each (`n`). If the queue's backlog is bounded, they are added one by one instead.
+ * New plain jobs of one lane, in `s`: a group each (`n`). If the queue's backlog is bounded, they are added one by one
+ * instead.
  */
 export const newJobs = `
       found_n := jsonb_array_length(s->'id');
@@ -100,15 +105,15 @@ export const newJobs = `
       v_q := (s->>'q')::int; v_l := (s->>'l')::int; v_p := (s->>'p')::bigint; v_lifo := (s->>'lifo')::boolean;
       v_at := (s->>'at')::bigint; v_s := s->>'s';
       if s ? 'g' then
-        ${sharing}
-        ${eitherWay(insertShared)}
+        ${loadTurns}
+        ${insertWithFallback(insertShared)}
       else
-        ${eitherWay(insertRun)}
+        ${insertWithFallback(insertRun)}
       end if;
       if got > 0 then
         ev := ev || coalesce(told, '{}');
         if recording and first_at is null then
-          ev := ev || ${crowd('waiting', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'array[v_l]', lane: 'v_l' })};
+          ev := ev || ${manyEvents('waiting', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'array[v_l]', lane: 'v_l' })};
           many_n := many_n + got - 1;
         end if;
         c_of := c_of || v_l || v_q; c_n := c_n || got || got;
@@ -126,7 +131,7 @@ export const newJobs = `
             g_out := g_out || format('["i",[%s],[%s],%s]', r.n, ords[r.at], fence_from);
             g_short := g_short || format('["i",[%s],[%s],%s]', r.n, ords[r.at], fence_from);
           else
-            ${standing('r.id')}
+            ${conflictingJob('r.id')}
             why := case when r.id = any (locked) or stands is null then 'busy' else 'duplicate' end;
             g_out := g_out || format('["x",%s,"%s",%s,%s]', r.n, why, to_json(r.id), case why when 'busy' then 'null' else stands end);
             g_short := g_short || format('["x",%s,"%s",%s,%s]', r.n, why, to_json(r.id), case why when 'busy' then 'null' else '1' end);

@@ -2,8 +2,8 @@
 import { movedJob } from './refusals.js'
 
 /**
- * Locks the job of the change `x` into `j`. The fence is part of the condition: a stale change does not lock the row, so that a
- * concurrent claim does not skip the job.
+ * Locks the job of the change `x` into `j`. The fence is part of the condition: a stale change does not lock the row, so
+ * that a concurrent claim does not skip the job.
  */
 export const lockJob = `
         select * into j from job where id = x->>'id' and fence = (x->>'f')::bigint for update skip locked;
@@ -16,4 +16,4 @@ export const lockJob = `
         end if;`
 
 /** Milliseconds until the next claim, if another transaction's lock kept a claim from a waiting job. */
-export const CLAIM_AGAIN = 250
+export const CLAIM_RETRY = 250

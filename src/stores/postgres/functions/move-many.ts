@@ -1,18 +1,19 @@
-// stores/postgres/functions/move-many.ts: the part of a commit that moves many jobs in one statement, as `move-one.ts` moves one.
+// stores/postgres/functions/move-many.ts: the part of a commit that moves many jobs in one statement, as `move-one.ts`
+// moves one.
 import { ERRORS_KEPT } from '../../../job/job.js'
-import { freeable, freed } from './edges.js'
-import { saying } from './notes.js'
-import { crowd, UNIT } from './fast-parts.js'
+import { lockReleasable, releaseMany } from './edges.js'
+import { noteEvents } from './notes.js'
+import { manyEvents, UNIT } from './fast-parts.js'
 
 /** Whether a verb ends the chain of its job; a run of completions has no verbs. */
-const releases = "coalesce(y.verb, 'c') in ('c', 'f', 'x', 'C', 'F', 'X', 'G')"
+const endsChain = "coalesce(y.verb, 'c') in ('c', 'f', 'x', 'C', 'F', 'X', 'G')"
 
 /** The jobs among `end_ids` that end a chain with dependents. */
-const awaited = `unnest(end_ids, verbs) y(id, verb) cross join lateral (select 1 from edge e where e.chain = y.id and e.state <> 'ended' limit 1) z
-            where ${releases}`
+const withDependents = `unnest(end_ids, verbs) y(id, verb) cross join lateral (select 1 from edge e where e.chain = y.id and e.state <> 'ended' limit 1) z
+            where ${endsChain}`
 
 /** Decodes a run of moves or notes in `s`: ids, fences and the optional fields, each as one text. */
-export const whose = `
+export const decodeRun = `
       loose := '{}';
       if jsonb_typeof(s->'id') = 'string' then
         end_ids := string_to_array(s->>'id', ${UNIT});
@@ -29,7 +30,7 @@ export const whose = `
 `
 
 /** The new values of a completed job, if nothing else changes. */
-const completed = `state = 'completed', fence = j.fence + 1, lease_until = null, due_at = null, ahead = false, claim = null,
+const completedValues = `state = 'completed', fence = j.fence + 1, lease_until = null, due_at = null, ahead = false, claim = null,
             finished_at = t, touched = true`
 
 /** Whether a job is leased, is a chain by itself, and is no schedule. */
@@ -38,15 +39,15 @@ const held = "j.lease_until > t and j.chain is null and j.kind = 'job'"
 const unlocked = 'cardinality(locked) = 0 or y.id <> all (locked)'
 
 /** Each job with its fence and its result. */
-const results = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result from unnest(end_ids, fences, results) y(id, fence, result)
+const withResults = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result from unnest(end_ids, fences, results) y(id, fence, result)
           where ${unlocked}`
 
 /** Each job also with the note that its lease holder wrote just before. */
-const spoken = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result, y.more
+const withNotes = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.result, y.more
           from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'w')) y(id, fence, result, more) where ${unlocked}`
 
 /** Each job with all fields. */
-const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce(y.verb, 'c') as verb, ${releases} as ends,
+const withAllFields = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce(y.verb, 'c') as verb, ${endsChain} as ends,
             case lower(y.verb) when 'f' then 'failed' when 'x' then 'cancelled' when 'd' then 'delayed' when 'r' then 'delayed'
               when 'w' then 'waiting' when 'n' then 'waiting' else 'completed' end as goal,
             y.result, y.error, y.attempt::int as attempt, t + y.run_in::bigint as run_at, t + y.stale_in::bigint as stale_at, t + y.delete_in::bigint as delete_at, y.turn, y.more
@@ -55,8 +56,11 @@ const each = `select y.id, coalesce(y.fence, s->>'f')::bigint as fence, coalesce
             y(id, fence, verb, result, error, attempt, run_in, stale_in, delete_in, turn, more)
           where ${unlocked}`
 
-/** The new values of a moved job, as `moveRecord` in job/apply.ts sets them; `ord` is its order. The job was not finished before. */
-function moved(ord: string): string {
+/**
+ * The new values of a moved job, as `moveRecord` in job/apply.ts sets them; `ord` is its order. The job was not finished
+ * before.
+ */
+function movedValues(ord: string): string {
   return `state = x.goal, fence = j.fence + 1, ord = ${ord}, attempt = coalesce(x.attempt, j.attempt), worker = case when x.ends then j.worker end,
             run_at = case when x.goal <> 'waiting' then coalesce(x.run_at, j.run_at) end, due_at = coalesce(x.run_at, least(x.stale_at, x.delete_at)),
             stale_at = x.stale_at, delete_at = x.delete_at, lease_until = null, ahead = false, claim = null, touched = true, result = x.result,
@@ -66,28 +70,30 @@ function moved(ord: string): string {
             finished_at = case when x.ends then t end, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)`
 }
 
-/** Writes completions; returns their number, ids, lanes, dedup keys and events. The events of `said` come before them. */
-function complete(update: string, said = 'null'): string {
+/** Writes completions; returns their number, ids, lanes, dedup keys and events. `eventsBefore` come before those events. */
+function writeCompletions(update: string, eventsBefore = 'null'): string {
   return `
           with up as (
             ${update}
-            returning j.id, j.lane, j.dedup, j.attempt, j.result, case when recording then ${said} end as said
+            returning j.id, j.lane, j.dedup, j.attempt, j.result, case when recording then ${eventsBefore} end as said
           )
           select count(*), array_agg(up.id), array_agg(up.lane), array_agg(up.dedup), string_agg(up.attempt::text, ',') filter (where recording),
             string_agg(coalesce(up.result, ''), ${UNIT}) filter (where recording), string_agg(up.said, ${UNIT})
             into got, ids_in, lanes_in, keyed, over, why, stands from up;
           if recording and got > 0 then
-            many := ${crowd('completed', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', results: 'why' })};
+            many := ${manyEvents('completed', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', results: 'why' })};
           end if;
   `
 }
 
-/** Writes moves; also returns the old and new state of each, which ones to remove, when they are due, and where they wait. */
-function move(write: string, was: string, told: string): string {
+/**
+ * Writes moves; also returns the old and new state of each, which ones to remove, when they are due, and where they wait.
+ */
+function writeMoves(write: string, was: string, events: string): string {
   return `
           up as (
             ${write}
-            returning j.*, ${was} || ' ' || x.verb as how, x.verb, x.ends, case when recording then ${told} end as told
+            returning j.*, ${was} || ' ' || x.verb as how, x.verb, x.ends, case when recording then ${events} end as told
           )
           select count(*), array_agg(up.id), array_agg(up.lane), array_agg(case when up.ends or up.verb = 'g' then up.dedup end), string_agg(up.told, ${UNIT}),
             array_agg(up.how), array_agg(up.id) filter (where up.verb <> lower(up.verb) or up.verb = 'g'), max(up.fence) filter (where up.verb <> lower(up.verb) or up.verb = 'g'),
@@ -98,9 +104,9 @@ function move(write: string, was: string, told: string): string {
 }
 
 /** The events of the note that the lease holder wrote just before the move. */
-const said = saying("x.more ? 'p'")
+const priorNoteEvents = noteEvents("x.more ? 'p'")
 
-const events = `concat_ws(${UNIT}, ${said},
+const moveEvents = `concat_ws(${UNIT}, ${priorNoteEvents},
               case when x.verb = 'r' then v1_told('retrying', j, t, null) end, v1_entered(j, t),
               case when x.verb <> lower(x.verb) then v1_told('removed', j, t, null) end)`
 
@@ -112,8 +118,11 @@ const freeKeys = `
           end if;
 `
 
-/** Turns for jobs with a group that begin to wait behind others: the first job of each group gets a turn, the next ones follow it. */
-const turning = `
+/**
+ * Turns for jobs with a group that begin to wait behind others: the first job of each group gets a turn, the next ones
+ * follow it.
+ */
+const computeTurns = `
             select array_agg(z.turn order by z.n) into turns_in from (
               select w.n, w.first[1] + (w.k - 1) * w.first[2] as turn from (
                 select v.*, first_value(case when v.k = 1 then v1_turns(v.queue, v.grp, v.priority) end) over (partition by v.queue, v.grp, v.priority order by v.n) as first from (
@@ -127,17 +136,17 @@ const turning = `
  * Applies the moves of `s`, without those in `locked`: jobs that another transaction holds or has moved, and jobs with
  * dependents, except completions whose dependents can all be updated at once.
  */
-const careful = `
+const moveUnlocked = `
         told := '{}'; many := null;
         select coalesce(array_agg(y.id) filter (where z.mine is null), '{}'), bool_or(z.grp is not null) into locked, gated from unnest(end_ids, fences) y(id, fence)
           left join lateral (select true as mine, o.grp from job o
             where o.id = y.id and o.fence = coalesce(y.fence, s->>'f')::bigint for update skip locked) z on true;
         if exists (select 1 from edge) then
           if s->>'k' = 'c' then
-            ${freeable}
+            ${lockReleasable}
             locked := locked || kept_back;
           else
-            locked := locked || array(select y.id from ${awaited});
+            locked := locked || array(select y.id from ${withDependents});
           end if;
         end if;
         locked := locked || array(select y.id from unnest(end_ids) y(id)
@@ -146,8 +155,8 @@ const careful = `
           left join lateral (select true as mine from key o where o.key = d.key for update skip locked) z on true
           where z.mine is null);
         if s ? 'gone' then
-          with x as (${each}),
-          ${move(
+          with x as (${withAllFields}),
+          ${writeMoves(
             `delete from job j using x where j.id = x.id and j.fence = x.fence and j.kind = 'job' and (j.chain is null or x.verb = 'g')
               and j.state not in ('active', 'waiting-children')`,
             'j.state',
@@ -155,72 +164,74 @@ const careful = `
           )}
         else
           if gated then
-            ${turning}
+            ${computeTurns}
           end if;
           with mine as materialized (
-            select j.ctid, x.*, j.state as was, case when x.verb = 'n' then coalesce(x.turn, nextval('{S}.place')) end as place from (${each}) x cross join lateral (
+            select j.ctid, x.*, j.state as was, case when x.verb = 'n' then coalesce(x.turn, nextval('{S}.place')) end as place from (${withAllFields}) x cross join lateral (
               select o.ctid, o.state, o.lease_until, o.chain, o.kind from job o where o.id = x.id and o.fence = x.fence for update skip locked) j
             where j.kind = 'job' and (j.chain is null or not x.ends)
               -- A group before this one may have changed a job that waits for dependencies.
               and case when s ? 'hand' then j.state in ('waiting', 'delayed') and j.state <> x.goal else j.lease_until > t end
           ),
-          ${move(
-            `update job j set ${moved('case when x.place is null then j.ord when j.ord < 0 then -1 - x.place else x.place end')} from mine x where j.ctid = x.ctid`,
+          ${writeMoves(
+            `update job j set ${movedValues('case when x.place is null then j.ord when j.ord < 0 then -1 - x.place else x.place end')} from mine x where j.ctid = x.ctid`,
             'x.was',
-            events,
+            moveEvents,
           )}
         end if;
         ${freeKeys}
         -- The rows of the completed jobs were locked before their dependents were read: no dependent was added since.
         if got > 0 and told <> '{}' then
-          ${freed}
+          ${releaseMany}
         end if;
 `
 
 /**
- * Moves of jobs, in `s`: a group each. Returns in `loose` the indexes of those that have to be applied one by one: refused, with
- * dependents, of a longer chain, or with a dedup key that another open transaction holds.
+ * Moves of jobs, in `s`: a group each. Returns in `loose` the indexes of those that have to be applied one by one:
+ * refused, with dependents, of a longer chain, or with a dedup key that another open transaction holds.
  */
-export const moves = `
+export const moveMany = `
       told := '{}'; freeing := '{}'; locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null; turns_in := null; stands := null; many := null;
       got := -1;
       if not s ?| '{hand,gone}' then
         if exists (select 1 from edge) then
-          -- Releases the dependents of completions all at once, if that only counts them down and no other transaction holds them.
+          -- Releases the dependents of completions all at once, if that only counts them down and no other transaction
+          -- holds them.
           if s->>'k' = 'c' then
-            ${freeable}
+            ${lockReleasable}
             locked := kept_back;
           else
-            locked := array(select y.id from ${awaited});
+            locked := array(select y.id from ${withDependents});
           end if;
         end if;
         begin
           -- In almost all cases no other transaction holds these rows: update them directly, and do not wait for a lock.
           perform set_config('lock_timeout', '1ms', true);
           if s->>'k' = 'm' then
-            with ${move(
-              `update job j set ${moved('j.ord')} from (${each}) x where j.id = x.id and j.fence = x.fence and j.lease_until > t and j.kind = 'job'
+            with ${writeMoves(
+              `update job j set ${movedValues('j.ord')} from (${withAllFields}) x where j.id = x.id and j.fence = x.fence and j.lease_until > t and j.kind = 'job'
               and (j.chain is null or not x.ends)`,
               "'active'",
-              events,
+              moveEvents,
             )}
           elsif s ? 'w' then
-            ${complete(
-              `update job j set ${completed}, result = x.result, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)
-              from (${spoken}) x where j.id = x.id and j.fence = x.fence and ${held}`,
-              said,
+            ${writeCompletions(
+              `update job j set ${completedValues}, result = x.result, memo = coalesce(x.more->>'m', j.memo), progress = coalesce(x.more->>'p', j.progress)
+              from (${withNotes}) x where j.id = x.id and j.fence = x.fence and ${held}`,
+              priorNoteEvents,
             )}
           elsif fences = '{}' and results = '{}' and locked = '{}' then
-            ${complete(`update job j set ${completed} where j.id = any (end_ids) and j.fence = (s->>'f')::bigint and ${held}`)}
+            ${writeCompletions(`update job j set ${completedValues} where j.id = any (end_ids) and j.fence = (s->>'f')::bigint and ${held}`)}
           else
-            ${complete(`update job j set ${completed}, result = x.result from (${results}) x where j.id = x.id and j.fence = x.fence and ${held}`)}
+            ${writeCompletions(`update job j set ${completedValues}, result = x.result from (${withResults}) x where j.id = x.id and j.fence = x.fence and ${held}`)}
           end if;
           ${freeKeys}
-          -- Adding a dependent locks the jobs it waits for: by now it is either committed, and visible here, or refused as busy.
+          -- Adding a dependent locks the jobs it waits for: by now it is either committed, and visible here, or refused
+          -- as busy.
           if got > 0 and exists (select 1 from edge) then
             if s->>'k' = 'c' then
-              ${freed}
-            elsif exists (select 1 from ${awaited} and (${unlocked})) then
+              ${releaseMany}
+            elsif exists (select 1 from ${withDependents} and (${unlocked})) then
               raise exception using errcode = 'MR006';
             end if;
           end if;
@@ -230,7 +241,7 @@ export const moves = `
         end;
       end if;
       if got < 0 then
-        ${careful}
+        ${moveUnlocked}
       end if;
       if got > 0 then
         ev := ev || string_to_array(stands, ${UNIT});
@@ -265,7 +276,7 @@ export const moves = `
 `
 
 /** Functions that turn one entry of a run into a group of its own, as `changes.ts` applies it. */
-export const alone = `
+export const singleGroups = `
 -- One move of a run, as a group by itself.
 create or replace function {S}.v1_moved(s jsonb, i int, id text, fence bigint, verb text, result text, error text) returns jsonb language sql immutable as $$
   select jsonb_build_object('k', 'g', 'n', {S}.v1_nth(s, i), 'x', case when jsonb_typeof(s->'w'->i) = 'object' then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'n', 'id', id, 'f', fence, 'held', true,

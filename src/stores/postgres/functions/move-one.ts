@@ -1,9 +1,10 @@
-// stores/postgres/functions/move-one.ts: the part of a commit that moves one job to another state, as `moveRecord` in job/apply.ts.
+// stores/postgres/functions/move-one.ts: the part of a commit that moves one job to another state, as `moveRecord` in
+// job/apply.ts.
 import { ERRORS_KEPT } from '../../../job/job.js'
 
 import { wantedEdges, writeEdges } from './edges.js'
 import { lockJob } from './lock.js'
-import { movedJob, standing } from './refusals.js'
+import { conflictingJob, movedJob } from './refusals.js'
 
 /** One move, in `x`. */
 export const move = `${lockJob}
@@ -29,7 +30,7 @@ export const move = `${lockJob}
             end if;
             select y.job into over from key y where y.key = dedup_key and (y.until is null or y.until > t);
             if found and over <> j.id then
-              why := 'duplicate';${standing('over')}
+              why := 'duplicate';${conflictingJob('over')}
               exit;
             end if;
             if not found and j.dedup::json->>'window' is null then
@@ -136,7 +137,8 @@ export const move = `${lockJob}
           end if;
         end if;
         if j.state = 'active' and not x ? 'held' and x->>'to' <> 'active' then
-          -- Another caller moved an active job: its worker is notified, and its lease counts against limits until it expires.
+          -- Another caller moved an active job: its worker is notified, and its lease counts against limits until it
+          -- expires.
           if j.lease_until > t then
             insert into orphan (id, fence, lane, until, grp, worker) values (j.id, j.fence, j.lane, j.lease_until, j.grp, j.worker)
               on conflict (id, fence) do update set lane = excluded.lane, until = excluded.until, grp = excluded.grp, worker = excluded.worker;

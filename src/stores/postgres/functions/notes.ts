@@ -1,33 +1,37 @@
-// stores/postgres/functions/notes.ts: the part of a commit that writes progress, memos and log lines of many jobs in one statement.
+// stores/postgres/functions/notes.ts: the part of a commit that writes progress, memos and log lines of many jobs in one
+// statement.
 import { LOGS_KEPT } from '../../../job/job.js'
 import { UNIT } from './fast-parts.js'
 
-const given = `(select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.progress, y.lines, y.more
+const noteRows = `(select y.id, coalesce(y.fence, s->>'f')::bigint as fence, y.progress, y.lines, y.more
               from rows from (unnest(end_ids), unnest(fences), unnest(results), jsonb_array_elements(s->'l'), jsonb_array_elements(s->'w'))
                 y(id, fence, progress, lines, more)) x`
 
-const noted = "progress = coalesce(x.progress, j.progress), memo = coalesce(x.more->>'m', j.memo), touched = true"
+const noteValues = "progress = coalesce(x.progress, j.progress), memo = coalesce(x.more->>'m', j.memo), touched = true"
 
 /** The events of a lease holder's note; the SQL condition `progress` is true if the note sets progress. */
-export function saying(progress: string): string {
+export function noteEvents(progress: string): string {
   return `nullif(concat_ws(${UNIT}, case when ${progress} then v2_noted('progress', j, t, x.more->>'a') end,
           (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality)
            from jsonb_array_elements(x.more->'t') with ordinality o)), '')`
 }
 
-const told = `case when recording then ${saying('x.progress is not null')} end as told`
+const recordedEvents = `case when recording then ${noteEvents('x.progress is not null')} end as told`
 
-/** Skips jobs that other transactions have locked, and writes log lines. A note of log lines alone does not update the job's row. */
-const careful = `
+/**
+ * Skips jobs that other transactions have locked, and writes log lines. A note of log lines alone does not update the
+ * job's row.
+ */
+const writeUnlocked = `
       with mine as materialized (
         select x.id, x.progress, x.lines, x.more, j.ctid, j.attempt
-        from ${given}
+        from ${noteRows}
         cross join lateral (select o.ctid, o.lease_until, o.attempt from job o where o.id = x.id and o.fence = x.fence for update skip locked) j
         where j.lease_until > t
       ), up as (
-        update job j set ${noted}
+        update job j set ${noteValues}
         from mine x where j.ctid = x.ctid and (x.progress is not null or x.more ? 'm')
-        returning ${told}
+        returning ${recordedEvents}
       ), put as (
         insert into log (job, n, at, attempt, line)
         select m.id, coalesce((select max(o.n) from log o where o.job = m.id), 0) + l.n, t, m.attempt, l.line
@@ -51,8 +55,8 @@ export const notes = `
           -- In almost all cases no other transaction holds these rows: update them directly, and do not wait for a lock.
           perform set_config('lock_timeout', '1ms', true);
           with up as (
-            update job j set ${noted} from ${given} where j.id = x.id and j.fence = x.fence and j.lease_until > t
-            returning j.id, ${told}
+            update job j set ${noteValues} from ${noteRows} where j.id = x.id and j.fence = x.fence and j.lease_until > t
+            returning j.id, ${recordedEvents}
           )
           select coalesce(array_agg(up.id), '{}'), string_agg(up.told, ${UNIT}) into ids_in, stands from up;
           perform set_config('lock_timeout', '5s', true);
@@ -61,7 +65,7 @@ export const notes = `
         end;
       end if;
       if ids_in is null then
-        ${careful}
+        ${writeUnlocked}
       end if;
       ev := ev || string_to_array(stands, ${UNIT});
       if cardinality(ids_in) < cardinality(end_ids) then

@@ -1,6 +1,6 @@
 // stores/postgres/functions/pages.ts: reads whose answers are bounded in bytes, and due jobs without payloads.
-import { weight } from './fast-parts.js'
-import { due, settings } from './reads.js'
+import { rowBytes } from './fast-parts.js'
+import { dueFunction, readSettings } from './reads.js'
 
 /** The sum of the entries before this one, in the given order; 0 for the first. */
 const before = (of: string, order: string): string =>
@@ -33,7 +33,7 @@ const edgesBehind = `select e.* from edge e where e.dependent = i.id and e.place
 /** Functions that read a bounded number of bytes. */
 export const pages = `
 -- The first of some jobs, up to a number of bytes. Row by row, as in \`find_v2\`: measuring a job reads its errors.
-create or replace function {S}.get_v2(ids jsonb, bytes bigint) returns text language plpgsql stable ${settings} as $$
+create or replace function {S}.get_v2(ids jsonb, bytes bigint) returns text language plpgsql stable ${readSettings} as $$
 declare
   wanted text;
   record text;
@@ -43,7 +43,7 @@ declare
 begin
   for wanted in select value from jsonb_array_elements_text(ids) with ordinality order by ordinality loop
     exit when total >= bytes;
-    select v1_record(j)::text, ${weight('j')} into record, size from job j where j.id = wanted;
+    select v1_record(j)::text, ${rowBytes('j')} into record, size from job j where j.id = wanted;
     records := records || coalesce(record, 'null');
     total := total + coalesce(size, 0);
   end loop;
@@ -51,7 +51,7 @@ begin
 end $$;
 
 -- A page of jobs, and whether there are more.
-create or replace function {S}.find_v2(asked jsonb) returns text language plpgsql stable ${settings} as $$
+create or replace function {S}.find_v2(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
 declare
   way int := case when asked->>'order' = 'newest' then -1 else 1 end;
   most int := (asked->>'limit')::int;
@@ -64,15 +64,15 @@ begin
   for place in select z.ctid from job z where z.ctid = any (places) order by z.seq * way loop
     exit when cardinality(page) = most or (total >= (asked->>'bytes')::bigint and cardinality(page) > 0);
     page := page || place;
-    select total + ${weight('z')} into total from job z where z.ctid = place;
+    select total + ${rowBytes('z')} into total from job z where z.ctid = place;
   end loop;
   select string_agg(v1_record(z)::text, ',' order by z.seq * way) into rows from job z where z.ctid = any (page);
   return '{"rows":[' || coalesce(rows, '') || '],"more":' || (cardinality(page) < cardinality(places))::text || '}';
 end $$;
 
-${due('due_v2', header, ' join lane l on l.id = j.lane join queue o on o.id = l.queue')}
+${dueFunction('due_v2', header, ' join lane l on l.id = j.lane join queue o on o.id = l.queue')}
 -- The details of jobs, up to a number of bytes.
-create or replace function {S}.details_v2(asked jsonb) returns text language plpgsql stable ${settings} as $$
+create or replace function {S}.details_v2(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
 declare
   parts jsonb := coalesce(asked->'parts', '["edges", "outcomes", "dependents", "logs", "steps", "kin"]');
   most bigint := (asked->>'bytes')::bigint;

@@ -1,17 +1,17 @@
 // stores/postgres/functions/reads.ts: the functions that read jobs, settings, counts and events, and that register watchers.
 import { REVOKED_LISTED } from '../../../store/store.js'
-import { FILE, GROUP, pinned, ROW, UNIT } from './fast-parts.js'
+import { FILE, GROUP, ROW, searchPath, UNIT } from './fast-parts.js'
 
 /** The settings of every function that is called from outside, so that its plans do not depend on statistics. */
-export const settings = `${pinned} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
+export const readSettings = `${searchPath} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off`
 
 /** The store's time, unless the caller passes one. */
 const clock = `coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)`
 
 /** Due jobs of some queues, each job `j` encoded as `record`, and the time at which the next one is due. */
-export const due = (name: string, record: string, joins = ''): string => `
-create or replace function {S}.${name}(asked jsonb, clock bigint) returns text language plpgsql stable ${settings} as $$
+export const dueFunction = (name: string, record: string, joins = ''): string => `
+create or replace function {S}.${name}(asked jsonb, clock bigint) returns text language plpgsql stable ${readSettings} as $$
 declare
   t bigint := ${clock};
   most int := (asked->>'limit')::int;
@@ -46,21 +46,22 @@ end $$;
 
 /** Functions that read. */
 export const reads = `
-create or replace function {S}.get_v1(ids jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.get_v1(ids jsonb) returns text language sql stable ${readSettings} as $$
   select coalesce('[' || string_agg(coalesce(v1_record(j)::text, 'null'), ',' order by i.ordinality) || ']', '[]')
   from jsonb_array_elements_text(ids) with ordinality i left join lateral (select * from job o where o.id = i.value) j on true
 $$;
 
 -- Jobs that one commit claimed and that are still leased: the answer to a replayed batch.
-create or replace function {S}.claimed_v1(number bigint) returns text language sql stable ${settings} as $$
+create or replace function {S}.claimed_v1(number bigint) returns text language sql stable ${readSettings} as $$
   select coalesce('[' || string_agg(json_build_array(j.worker, v1_record(j))::text, ',' order by j.ahead, j.priority, j.ord, j.seq) || ']', '[]')
   from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j
 $$;
 
--- The rows of a page of jobs, from the lists that together hold all matches: that of a chain, of a parent or of schedules; or,
--- merged, those of lanes by state and those of active jobs by queue. Of many lists, a page holds few jobs of each: it reads a few
--- of each and, as long as they do not fill the page, more from the last position up to which all jobs are known.
-create or replace function {S}.v4_found(asked jsonb) returns tid[] language plpgsql stable ${settings} as $$
+-- The rows of a page of jobs, from the lists that together hold all matches: that of a chain, of a parent or of
+-- schedules; or, merged, those of lanes by state and those of active jobs by queue. Of many lists, a page holds few jobs
+-- of each: it reads a few of each and, as long as they do not fill the page, more from the last position up to which all
+-- jobs are known.
+create or replace function {S}.v4_found(asked jsonb) returns tid[] language plpgsql stable ${readSettings} as $$
 declare
   up boolean := coalesce(asked->>'order', 'oldest') <> 'newest';
   edge text := case when up then '>' else '<' end;
@@ -126,12 +127,12 @@ begin
 end $$;
 
 -- A page of jobs, as schema version 1 reads it.
-create or replace function {S}.find_v1(asked jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.find_v1(asked jsonb) returns text language sql stable ${readSettings} as $$
   select coalesce('[' || string_agg(v1_record(z)::text, ',' order by z.seq * case when asked->>'order' = 'newest' then -1 else 1 end) || ']', '[]')
   from job z where z.ctid = any (v4_found(asked))
 $$;
 
-create or replace function {S}.details_v1(asked jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.details_v1(asked jsonb) returns text language sql stable ${readSettings} as $$
   select json_build_object(
     'jobs', (select coalesce(json_agg(json_build_object(
         'id', i.value,
@@ -154,12 +155,12 @@ create or replace function {S}.details_v1(asked jsonb) returns text language sql
 $$;
 
 -- Leases of these workers that count against limits although another caller has moved their jobs.
-create or replace function {S}.revoked_v1(workers jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.revoked_v1(workers jsonb) returns text language sql stable ${readSettings} as $$
   select coalesce(json_agg(json_build_object('id', y.id, 'fence', y.fence)), '[]')::text
   from (select o.id, o.fence from orphan o where workers ? o.worker limit ${REVOKED_LISTED}) y
 $$;
 
-create or replace function {S}.tally_v1(asked jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.tally_v1(asked jsonb) returns text language sql stable ${readSettings} as $$
   with counts as materialized (select * from v1_counts())
   select coalesce(json_agg(json_build_object('queue', q.name,
     'names', (select coalesce(json_agg(json_build_array(y.name, y.what, y.n)), '[]') from (
@@ -172,10 +173,10 @@ create or replace function {S}.tally_v1(asked jsonb) returns text language sql s
   from queue q where asked is null or asked ? q.name
 $$;
 
-${due('due_v1', 'v1_record(j)')}
--- The ids of lanes, in a transaction of their own; creates missing lanes. Does not wait for a lane that another open transaction
--- is creating (only add_job does, with \`held\`), and returns null for it.
-create or replace function {S}.lanes_v1(asked jsonb, held boolean) returns text language plpgsql volatile ${settings} as $$
+${dueFunction('due_v1', 'v1_record(j)')}
+-- The ids of lanes, in a transaction of their own; creates missing lanes. Does not wait for a lane that another open
+-- transaction is creating (only add_job does, with \`held\`), and returns null for it.
+create or replace function {S}.lanes_v1(asked jsonb, held boolean) returns text language plpgsql volatile ${readSettings} as $$
 declare
   answer text := '';
   e record;
@@ -205,7 +206,8 @@ begin
       end if;
       insert into queue (name) select e.queue where q is null on conflict do nothing;
       select id into q from queue where name = e.queue;
-      -- A random id: the id of a lane that a failover has lost, and that other processes cache, must not be given to another lane.
+      -- A random id: the id of a lane that a failover has lost, and that other processes cache, must not be given to
+      -- another lane.
       for tries in 1..3 loop
         insert into lane (id, queue, name, version, shared) overriding system value
           values (1 + floor(random() * 2147483646)::int, q, e.name, e.version, e.shared) on conflict do nothing;
@@ -218,14 +220,17 @@ begin
   return '[' || substr(answer, 2) || ']';
 end $$;
 
-create or replace function {S}.lane_v1(ids jsonb) returns text language sql stable ${settings} as $$
+create or replace function {S}.lane_v1(ids jsonb) returns text language sql stable ${readSettings} as $$
   select coalesce(json_agg(json_build_array(l.id, q.name, l.name, l.version)), '[]')::text
   from lane l join queue q on q.id = l.queue where ids ? l.id::text
 $$;
 `
 
-/** The position of the event stream, and from where to read. One statement reads it with the events, because others number and delete meanwhile. */
-const stream = `(
+/**
+ * The position of the event stream, and from where to read. One statement reads it with the events, because others number
+ * and delete meanwhile.
+ */
+const streamPosition = `(
       select y.event, y.floor, y.lost, case when y.lost then y.floor else after end as since
       from (select o.event, o.floor, after < o.floor or after > o.event as lost from meta o) y)`
 
@@ -249,7 +254,8 @@ begin
       update event set last = n, start = b where serial = e.serial;
       b := b + e.size;
     end loop;
-    -- The ring is bounded in events and in bytes; it keeps the events of one commit together, and always those of the last one.
+    -- The ring is bounded in events and in bytes; it keeps the events of one commit together, and always those of the
+    -- last one.
     low := m.floor;
     for e in select last, start from event where last > low order by last loop
       exit when (e.last > n - ring and b - coalesce(e.start, 0) <= ring_bytes) or e.last = n;
@@ -263,16 +269,16 @@ end $$;
 -- The same, as earlier versions call it.
 create or replace function {S}.v2_number(ring int) returns void language sql volatile as $$ select {S}.v3_number(ring, 67108864) $$;
 
--- A page of the events after a number: a header, then a text for each commit; at least one commit, and about \`most\` events and
--- \`most_bytes\` bytes at most.
-create or replace function {S}.events_v3(after bigint, ring int, ring_bytes bigint, most int, most_bytes bigint) returns text language plpgsql volatile ${settings} as $$
+-- A page of the events after a number: a header, then a text for each commit; at least one commit, and about \`most\`
+-- events and \`most_bytes\` bytes at most.
+create or replace function {S}.events_v3(after bigint, ring int, ring_bytes bigint, most int, most_bytes bigint) returns text language plpgsql volatile ${readSettings} as $$
 declare
   answer text;
 begin
   perform v3_number(ring, ring_bytes);
   select concat_ws(${FILE}, json_build_object('last', case when told.more then told.last else m.event end, 'more', coalesce(told.more, false), 'gap', m.lost,
       'since', m.since, 'ends', coalesce(told.ends, '{}'))::text, told.bodies) into answer
-    from ${stream} m cross join lateral (
+    from ${streamPosition} m cross join lateral (
       select array_agg(y.last) filter (where y.fits) as ends, string_agg(y.body, ${FILE}) filter (where y.fits) as bodies, max(y.last) filter (where y.fits) as last,
              bool_or(not y.fits) as more
       from (
@@ -283,27 +289,27 @@ begin
 end $$;
 
 -- All of them at once, as earlier versions read them.
-create or replace function {S}.events_v2(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
+create or replace function {S}.events_v2(after bigint, ring int) returns text language plpgsql volatile ${readSettings} as $$
 declare
   answer text;
 begin
   perform v2_number(ring);
   select concat_ws(${FILE}, json_build_object('last', m.event, 'floor', m.floor, 'gap', m.lost, 'ends', coalesce(told.ends, '{}'))::text, told.bodies) into answer
-    from ${stream} m cross join lateral (
+    from ${streamPosition} m cross join lateral (
       select array_agg(y.last) as ends, string_agg(y.body, ${FILE}) as bodies
       from (select e.last, e.body from event e where e.last > m.since order by e.last) y) told;
   return answer;
 end $$;
 
 -- The same, as schema version 1 reads them: each event by itself, as JSON.
-create or replace function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${settings} as $$
+create or replace function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${readSettings} as $$
 declare
   answer text;
 begin
   perform v2_number(ring);
   select json_build_object('last', m.event, 'floor', m.floor, 'gap', m.lost,
       'rows', (select coalesce(json_agg(json_build_array(y.last, v2_spread(y.body)) order by y.last), '[]') from event y where y.last > m.since))::text into answer
-    from ${stream} m;
+    from ${streamPosition} m;
   return answer;
 end $$;
 
@@ -323,10 +329,11 @@ create or replace function {S}.v2_spread(body text) returns text language sql st
     from unnest(string_to_array(body, ${ROW})) with ordinality p(part, n)) end
 $$;
 
--- Registers a process that watches: until when it is present, and until when events are recorded for it. If no events were
--- recorded so far, a cursor from before cannot be resumed. Open commits have looked for watchers before this is committed: a new
--- watcher (\`fresh\`) waits for them. User transactions always record and notify, so that it does not wait for those.
-create or replace function {S}.watch_v2(who text, present bigint, events bigint, ring int, ring_bytes bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
+-- Registers a process that watches: until when it is present, and until when events are recorded for it. If no events
+-- were recorded so far, a cursor from before cannot be resumed. Open commits have looked for watchers before this is
+-- committed: a new watcher (\`fresh\`) waits for them. User transactions always record and notify, so that it does not
+-- wait for those.
+create or replace function {S}.watch_v2(who text, present bigint, events bigint, ring int, ring_bytes bigint, clock bigint) returns text language plpgsql volatile ${readSettings} as $$
 declare
   t bigint := ${clock};
   m meta;
@@ -349,8 +356,9 @@ begin
     'fresh', (present > 0 and coalesce(mine.until, 0) <= t) or (events > 0 and coalesce(mine.events_until, 0) <= t))::text;
 end $$;
 
--- The open commits, by the lock that each of them holds; or those of a list that are still open. And the number of the last event.
-create or replace function {S}.under_way_v1(among jsonb, ring int, ring_bytes bigint) returns text language plpgsql volatile ${settings} as $$
+-- The open commits, by the lock that each of them holds; or those of a list that are still open. And the number of the
+-- last event.
+create or replace function {S}.under_way_v1(among jsonb, ring int, ring_bytes bigint) returns text language plpgsql volatile ${readSettings} as $$
 declare
   k bigint := hashtextextended('{S}:recording', 0);
   commits json;
@@ -364,7 +372,7 @@ begin
 end $$;
 
 -- Marks that events may be missing before this point: subscribers that read or resume from before it see a gap.
-create or replace function {S}.skip_v1(ring int, ring_bytes bigint) returns void language plpgsql volatile ${settings} as $$
+create or replace function {S}.skip_v1(ring int, ring_bytes bigint) returns void language plpgsql volatile ${readSettings} as $$
 begin
   perform v3_number(ring, ring_bytes);
   update meta set event = event + 1, floor = event + 1;
@@ -372,7 +380,7 @@ begin
 end $$;
 
 -- The same, as earlier versions call it: it waits for open commits, but at most a second.
-create or replace function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${settings} as $$
+create or replace function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${readSettings} as $$
 declare
   t bigint := ${clock};
   m meta;
@@ -391,9 +399,9 @@ begin
   return json_build_object('now', t, 'event', m.event, 'floor', m.floor)::text;
 end $$;
 
--- Adds up the counts of writers that were inactive for 30 seconds, and deletes those inactive for ten minutes, a thousand at a
--- time; deletes expired keys, rates, turns and events. Returns whether there is more.
-create or replace function {S}.tidy_v3(clock bigint, ring int, ring_bytes bigint) returns boolean language plpgsql volatile ${settings} as $$
+-- Adds up the counts of writers that were inactive for 30 seconds, and deletes those inactive for ten minutes, a thousand
+-- at a time; deletes expired keys, rates, turns and events. Returns whether there is more.
+create or replace function {S}.tidy_v3(clock bigint, ring int, ring_bytes bigint) returns boolean language plpgsql volatile ${readSettings} as $$
 declare
   t bigint := ${clock};
   quiet text[];
@@ -430,6 +438,6 @@ begin
 end $$;
 
 -- The same, as earlier versions call it.
-create or replace function {S}.tidy_v2(clock bigint) returns boolean language sql volatile ${pinned} as $$ select {S}.tidy_v3(clock, null, null) $$;
-create or replace function {S}.tidy_v1(clock bigint) returns void language sql volatile ${pinned} as $$ select {S}.tidy_v2(clock) $$;
+create or replace function {S}.tidy_v2(clock bigint) returns boolean language sql volatile ${searchPath} as $$ select {S}.tidy_v3(clock, null, null) $$;
+create or replace function {S}.tidy_v1(clock bigint) returns void language sql volatile ${searchPath} as $$ select {S}.tidy_v2(clock) $$;
 `

@@ -8,11 +8,11 @@ import { READ_BYTES } from '../../../store/read-pages.js'
 export const movedJob = 'case when brief then v4_moved(j) else v1_record(j) end'
 
 /**
- * Selects the conflicting job into `stands`: its whole record, or null if it is gone. Hundreds of groups may be refused because
- * of large jobs, or because of one: once the answer holds about 8 MiB of records, it only names further jobs, and the caller
- * reads them.
+ * Selects the conflicting job into `stands`: its whole record, or null if it is gone. Hundreds of groups may be refused
+ * because of large jobs, or because of one: once the answer holds about 8 MiB of records, it only names further jobs, and
+ * the caller reads them.
  */
-export function standing(id: string): string {
+export function conflictingJob(id: string): string {
   return `
             stands := null;
             if sent >= ${READ_BYTES} then
