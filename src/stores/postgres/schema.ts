@@ -167,7 +167,7 @@ create table {S}.edge (
   dependent text collate "C" not null,
   place     int not null,
   chain     text collate "C" not null,
-  policy    text not null,                  -- fail, ignore, remove; with the suffix -all, the other children are cancelled first
+  policy    text not null,                  -- fail, ignore, remove; with -all: unfinished chains of such edges are cancelled first
   state     text not null,                  -- open, ended, broken, closed
   name      text not null default '',       -- the name of the job that it waits for
   result    text,                           -- the result of the last job of the chain
