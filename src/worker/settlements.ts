@@ -3,7 +3,7 @@ import { isMillraceError } from '../job/errors.js'
 import type { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
-import { settle } from '../job/lifecycle.js'
+import { lock, settle } from '../job/lifecycle.js'
 import type { Outcome } from '../job/lifecycle.js'
 import type { EventType, QueueEvent } from '../queue/events/events.js'
 import type { FollowUps } from '../queue/flows/follow-ups.js'
@@ -180,8 +180,16 @@ export class Settlements {
     followUps: FollowUps,
     verdict: Refused,
   ): Promise<void> {
+    const { main, store } = this.#host.connection
+    const group = groupOf(attempt, outcome)
     try {
-      const resolved = await followUps.resolveRefusal(groupOf(attempt, outcome), verdict, this.#host.connection.store)
+      if (attempt.unsure) {
+        // The jobs may exist because this settlement was applied before, without an answer. Then the job has moved.
+        const current = await main.commit([lock(attempt.record, true)])
+        const change = group.findIndex((each) => each.kind === 'move' && each.id === attempt.record.id)
+        if (!current.ok) return this.acknowledged(attempt, outcome, { ...current, change })
+      }
+      const resolved = await followUps.resolveRefusal(group, verdict, store)
       if (resolved === undefined) attempt.outcome = attempt.failedWith(cannotWait(attempt.record, verdict))
       else if ('error' in resolved) attempt.outcome = attempt.failedWith(resolved.error)
       else if (outcome.kind === 'returned') attempt.outcome = followUps.with(outcome.result)

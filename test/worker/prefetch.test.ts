@@ -26,9 +26,9 @@ function open(jobs: (ask: Ask) => { readonly jobs: readonly JobRecord[]; readonl
     connection: {
       runtime: clock.runtime,
       store: { can: {} },
-      asks: {
-        trip: 100,
-        ask: (request: Ask) => {
+      claims: {
+        roundTrip: 100,
+        claim: (request: Ask) => {
           asks.push(request)
           return Promise.resolve(jobs(request))
         },
