@@ -35,7 +35,7 @@ function wired(line: Line) {
     },
   } as unknown as Driver
   const wire = new ListenConnection(driver, 'channel', clock.runtime, {
-    heard: (payload) => void heard.push(payload),
+    notified: (payload) => void heard.push(payload),
     look: () => void count.looks++,
     missed: () => void count.missed++,
   })
@@ -43,7 +43,7 @@ function wired(line: Line) {
     wire,
     clock,
     heard,
-    tell: (payload: string) => ear!.heard(payload),
+    tell: (payload: string) => ear!.notified(payload),
     after: async (time: string) => {
       await clock.advance(time)
       const all = count
@@ -54,7 +54,7 @@ function wired(line: Line) {
 }
 
 /** A connection that is a session of its own: what is said comes back. */
-const direct = (word: string, ear: NotificationListener): void => ear.heard(word)
+const direct = (word: string, ear: NotificationListener): void => ear.notified(word)
 
 describe('the connection that listens', () => {
   test('is believed in when it hears what is said on another', async () => {
@@ -65,7 +65,7 @@ describe('the connection that listens', () => {
   })
 
   test('is not believed in behind a pooler, which passes on what its backend tells while something is asked', async () => {
-    const { wire, clock, after } = wired({ said: (word, ear, here) => (here ? ear.heard(word) : undefined) })
+    const { wire, clock, after } = wired({ said: (word, ear, here) => (here ? ear.notified(word) : undefined) })
     const { looks, missed, probes } = await after('1m')
     expect({ missed, probes }).toEqual({ missed: 0, probes: 9 })
     expect(looks).toBe(60)
@@ -76,7 +76,7 @@ describe('the connection that listens', () => {
     const late: (() => void)[] = []
     let answer = (): void => {}
     const { after, tell } = wired({
-      said: (word, ear) => void late.push(() => ear.heard(word)),
+      said: (word, ear) => void late.push(() => ear.notified(word)),
       probed: () => new Promise((resolve) => void (answer = resolve)),
     })
     expect(await after('1999ms')).toMatchObject({ looks: 1, said: 1, probes: 0 })

@@ -47,7 +47,7 @@ function subject(kind: Kind, to: string): Subject {
 
 /** Uses all that a driver can do. */
 async function useAll(driver: Driver, run: Subject['run']): Promise<void> {
-  const listening = await driver.listen('ears', { heard: () => {}, lost: () => {} })
+  const listening = await driver.listen('ears', { notified: () => {}, lost: () => {} })
   try {
     await listening.call({ name: '', text: 'select pg_notify($1, $2)::text', values: ['ears', 'hello'] })
     await driver.call({ name: 'named', text: 'select $1::text', values: ['said'] })

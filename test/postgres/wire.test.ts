@@ -7,7 +7,7 @@ import { postgres } from 'millrace/postgres'
 import { Driver, ask } from '../../src/conformance/driver.js'
 import { complete, insert, put } from '../../src/conformance/changes.js'
 import { systemRuntime } from '../../src/store/runtime.js'
-import type { Listening } from '../../src/stores/postgres/drivers/driver.js'
+import type { ListeningConnection } from '../../src/stores/postgres/drivers/driver.js'
 import { openDriver } from '../../src/stores/postgres/drivers/open.js'
 import type { Runtime } from '../../src/store/runtime.js'
 import { closing, mailbox, newQueue, newWorker } from '../setup.js'
@@ -152,7 +152,7 @@ describe('the connection that listens', () => {
     onTestFinished(() => proxy.close())
     const heard = mailbox<string>()
     const lost = mailbox<unknown>()
-    const listen = (): Promise<Listening> => driver.listen('ears', { heard: heard.put, lost: lost.put })
+    const listen = (): Promise<ListeningConnection> => driver.listen('ears', { notified: heard.put, lost: lost.put })
     const say = { name: '', text: 'select pg_notify($1, $2)::text', values: ['ears', 'hello'] }
 
     const first = await listen()

@@ -1,7 +1,7 @@
 // stores/postgres/listener.ts: the connection that receives notifications of commits; reconnects when it is lost.
 import type { Millis } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
-import type { Call, Driver, Listening } from './drivers/driver.js'
+import type { Call, Driver, ListeningConnection } from './drivers/driver.js'
 
 /** How often to check that notifications still arrive. */
 const CHECK_EVERY: Millis = 5_000
@@ -22,7 +22,7 @@ const POLL_EVERY: Millis = 1_000
 /** What the connection reports to the store. */
 export interface ListenEvents {
   /** A notification arrived. */
-  heard(payload: string): void
+  notified(payload: string): void
   /** Notifications may have been missed. */
   look(): void
   /** The same, for the last time: from now on all notifications arrive. */
@@ -37,7 +37,7 @@ export class ListenConnection {
   readonly #events: ListenEvents
   /** Resolves when it listens, or when the first attempt to connect has failed. */
   readonly ready: Promise<void>
-  #listening: Listening | undefined
+  #listening: ListeningConnection | undefined
   #closed = false
   #tries = 0
   /** Whether notifications may have been missed since the last echo arrived. */
@@ -70,7 +70,7 @@ export class ListenConnection {
   async #connect(): Promise<void> {
     try {
       const listening = await this.#driver.listen(this.#channel, {
-        heard: (payload) => this.#receive(payload),
+        notified: (payload) => this.#receive(payload),
         lost: () => this.#lose(),
       })
       if (this.#closed) return await listening.close()
@@ -87,7 +87,7 @@ export class ListenConnection {
    * whatever the reason. An echo sent on this connection could arrive where nothing else does, since some poolers forward
    * notifications only while a query runs. For the same reason no query runs here while an echo is awaited.
    */
-  async #check(listening: Listening): Promise<void> {
+  async #check(listening: ListeningConnection): Promise<void> {
     const gone = (): boolean => this.#closed || this.#listening !== listening
     if (gone()) return
     const payload = `echo ${this.#runtime.id()}`
@@ -122,7 +122,7 @@ export class ListenConnection {
   }
 
   #receive(payload: string): void {
-    if (!payload.startsWith('echo ')) this.#events.heard(payload)
+    if (!payload.startsWith('echo ')) this.#events.notified(payload)
     else if (payload === this.#echo?.payload) this.#echo.settle(true)
   }
 

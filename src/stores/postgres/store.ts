@@ -32,7 +32,7 @@ import { channelOf, prepare } from './migrate.js'
 import type { SchemaInfo } from './migrate.js'
 import { checkOptions } from './options.js'
 import type { CheckedOptions, ClientOf, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
-import { inTime, NoAnswer } from './drivers/timeout.js'
+import { answerWithin, NoAnswer } from './drivers/timeout.js'
 import { OwnIds } from './own-ids.js'
 import { lanesUsed, newLanes, encodeGroups, textOf, encodeBody } from './encode.js'
 import type { Body, LaneFinder } from './encode.js'
@@ -290,7 +290,7 @@ class PostgresStore implements DisposableStore {
     try {
       if (tx === undefined) return await driver.call(call)
       const answer = this.#transactions.call(tx, call, { schema: this.#schema, id: schemaInfo.id })
-      return await inTime(answer, this.#options.patience, this.runtime.timer)
+      return await answerWithin(answer, this.#options.patience, this.runtime.timer)
     } catch (error) {
       if (isInstance(error, NoAnswer) && tx !== undefined) throw unavailable(this, error)
       if (tx !== undefined) throw toStoreError(toTransactionError(error, this.#schema), this.#schema)
@@ -428,7 +428,7 @@ class PostgresStore implements DisposableStore {
   async #listen(driver: Driver): Promise<void> {
     if (this.#listener !== undefined || this.#closed) return this.#listener?.ready
     this.#listener = new ListenConnection(driver, channelOf(this.#schema), this.runtime, {
-      heard: (payload) => this.#receive(payload),
+      notified: (payload) => this.#receive(payload),
       look: () => this.#look({}),
       missed: () => this.#look({ missed: true }), // not at every poll: `missed` makes workers renew all leases
     })

@@ -16,13 +16,13 @@ export interface Call {
 /** Receives what happens on the connection that listens. */
 export interface NotificationListener {
   /** A notification has arrived. */
-  heard(payload: string): void
+  notified(payload: string): void
   /** The connection is lost. */
   lost(error: unknown): void
 }
 
 /** A connection that listens. */
-export interface Listening {
+export interface ListeningConnection {
   /** Runs a statement, to check whether the connection still works. */
   call(call: Call): Promise<string | null>
   close(): Promise<void>
@@ -40,7 +40,7 @@ export interface Driver<Native = unknown> {
   /** Runs work in a savepoint of a transaction of `transact`. */
   savepoint<T>(tx: Native, work: (tx: Native) => Promise<T>): Promise<T>
   /** Opens a connection of its own and listens on it. */
-  listen(channel: string, listener: NotificationListener): Promise<Listening>
+  listen(channel: string, listener: NotificationListener): Promise<ListeningConnection>
   close(): Promise<void>
 }
 

@@ -3,12 +3,12 @@ import { MillraceError, isInstance } from '../../../job/errors.js'
 import { importPackage } from '../../../store/packages.js'
 import { Scope, unguarded, guarded } from '../../transaction-scope.js'
 import type { Guarding } from '../../transaction-scope.js'
-import type { Call, Driver, DriverOptions, NotificationListener, Listening } from './driver.js'
+import type { Call, Driver, DriverOptions, NotificationListener, ListeningConnection } from './driver.js'
 import { isServerError, isPreparedStatementLost } from '../errors.js'
 import { atReadCommitted, isReadCommitted, needReadCommitted } from './isolation.js'
 import { clientCheck, CLIENT_CHECK } from './client-check.js'
 import { quoteIdentifier } from '../migrate.js'
-import { NoAnswer, inTime } from './timeout.js'
+import { NoAnswer, answerWithin } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
 import { connectionProbe, exhausted, isActionable, unreachable } from './unreachable.js'
 
@@ -212,7 +212,7 @@ class PgDriver implements Driver<PgClient> {
     }
   }
 
-  async listen(channel: string, listener: NotificationListener): Promise<Listening> {
+  async listen(channel: string, listener: NotificationListener): Promise<ListeningConnection> {
     const { Client, options } = this.#pool
     const client = new Client(options)
     let closed = false
@@ -224,7 +224,7 @@ class PgDriver implements Driver<PgClient> {
     }
     client.on('error', lose)
     client.on('end', () => lose(new NoAnswer('The connection that listens was closed.')))
-    client.on('notification', ({ payload }) => listener.heard(payload ?? ''))
+    client.on('notification', ({ payload }) => listener.notified(payload ?? ''))
     const query = (call: Call): Promise<string | null> => this.#query(client, { ...call, name: '' })
     try {
       await this.#withTimeout(client.connect())
@@ -301,7 +301,7 @@ class PgDriver implements Driver<PgClient> {
   /** Limits how long to wait for an answer. */
   #withTimeout<T>(answer: Promise<T>): Promise<T> {
     const { patience, timer } = this.#options
-    return inTime(answer, patience, timer)
+    return answerWithin(answer, patience, timer)
   }
 }
 

@@ -3,11 +3,11 @@ import { isInstance } from '../../../job/errors.js'
 import type { Millis } from '../../../job/job.js'
 import { importPackage } from '../../../store/packages.js'
 import { Scope, unguarded, guarded, transactionOver } from '../../transaction-scope.js'
-import type { Call, Driver, DriverOptions, NotificationListener, Listening } from './driver.js'
+import type { Call, Driver, DriverOptions, NotificationListener, ListeningConnection } from './driver.js'
 import { isServerError, isPreparedStatementLost } from '../errors.js'
 import { clientCheck, CLIENT_CHECK } from './client-check.js'
 import { quoteIdentifier } from '../migrate.js'
-import { NoAnswer, inTime } from './timeout.js'
+import { NoAnswer, answerWithin } from './timeout.js'
 import { TransactionSlots } from './transaction-slots.js'
 import { connectionProbe, exhausted, isActionable, unreachable } from './unreachable.js'
 
@@ -83,7 +83,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
   const { max = 10 } = sql.options as { max?: number }
   const slots = new TransactionSlots(max)
 
-  const withTimeout: WithTimeout = (answer) => inTime(answer, patience, timer)
+  const withTimeout: WithTimeout = (answer) => answerWithin(answer, patience, timer)
   const canConnect = connectionProbe(async () => {
     const own = await cloneClient(sql, { idle_timeout: 1, connect_timeout: patience / 1000, onclose: undefined })
     try {
@@ -151,7 +151,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
         await call(signal).catch((error: unknown) => {
           if (!isConnectionLoss(error)) throw error // if its connection was lost, the next try uses another
         })
-        if (await inTime(last, CANCEL_RETRY, timer).catch(() => false)) return
+        if (await answerWithin(last, CANCEL_RETRY, timer).catch(() => false)) return
       }
     } catch {
       // The transaction is rolled back when the lock is released.
@@ -216,11 +216,11 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       return slots.run(() => begin(scope, inside))
     },
     savepoint: (outer, work) => inSavepoint(outer, withTimeout, work),
-    async listen(channel: string, listener: NotificationListener): Promise<Listening> {
+    async listen(channel: string, listener: NotificationListener): Promise<ListeningConnection> {
       let closed = false
       const own = await cloneClient(sql, {
         idle_timeout: null,
-        onnotify: (_channel: string, payload: string) => listener.heard(payload),
+        onnotify: (_channel: string, payload: string) => listener.notified(payload),
         onclose: () => lose(new NoAnswer('The connection that listens was closed.')),
       })
       const end = (): Promise<void> => own.end({ timeout: 0 }).catch(() => {})

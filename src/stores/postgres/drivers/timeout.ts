@@ -8,7 +8,7 @@ export class NoAnswer extends Error {
 }
 
 /** The result of a promise; rejects with `NoAnswer` after a timeout. */
-export function inTime<T>(promise: Promise<T>, timeout: Millis, timer: Runtime['timer']): Promise<T> {
+export function answerWithin<T>(promise: Promise<T>, timeout: Millis, timer: Runtime['timer']): Promise<T> {
   let stop: Stop | undefined
   return new Promise<T>((resolve, reject) => {
     stop = timer(timeout, () => reject(new NoAnswer(`PostgreSQL did not answer within ${timeout} ms.`)))
