@@ -6,6 +6,7 @@ import { beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { systemRuntime } from '../../src/store/runtime.js'
 import type { Driver } from '../../src/stores/postgres/drivers/driver.js'
 import { openDriver } from '../../src/stores/postgres/drivers/open.js'
+import { postgresJsDriver } from '../../src/stores/postgres/drivers/postgres-js.js'
 import { gate } from '../setup.js'
 import { startCutter } from './cutter.js'
 import type { Cutter, Loss } from './cutter.js'
@@ -113,4 +114,20 @@ describe.each(['pg', 'postgres.js'] as const)('by %s', (kind) => {
     },
     180_000,
   )
+})
+
+test.each([
+  ['no answer at all', null],
+  ['the answer to another statement', 'ROLLBACK'],
+  ['no row of a function', 'SELECT'],
+])('by postgres.js %s counts as a lost connection, and not as a result', async (_what, command) => {
+  const rows: readonly object[] = Object.assign([], { command, count: 0 })
+  const sql = Object.assign(() => {}, { options: { max: 2 }, unsafe: () => Promise.resolve(rows) })
+  const driver = postgresJsDriver(sql as never, { patience: 4_000, connections: 2, timer: systemRuntime().timer })
+  const call = driver.call({
+    name: 'commit',
+    text: 'select "millrace".commit_v1($1::text::jsonb)::text',
+    values: ['{}'],
+  })
+  await expect(call).rejects.toMatchObject({ name: 'NoAnswer' })
 })

@@ -120,7 +120,7 @@ export function postgresJsDriver(sql: PostgresJs, { patience, timer }: DriverOpt
       if (isConnectionLoss(error)) noticeLoss()
       throw withdraw(query as LazyQuery) ? await unsentError(error) : error
     })
-    if (isLostAnswer(rows)) throw new NoAnswer('The connection was lost before PostgreSQL answered.')
+    if (isLostAnswer(rows, text)) throw new NoAnswer('The connection was lost before PostgreSQL answered.')
     return (Object.values(rows[0] ?? {})[0] as string | null | undefined) ?? null
   }
 
@@ -263,10 +263,14 @@ function nextTurn(): Promise<void> {
   return new Promise((begins) => void setTimeout(begins, 0))
 }
 
-/** Whether rows are no answer: a statement that postgres.js lost together with its connection may end like this. */
-function isLostAnswer(rows: readonly Row[]): boolean {
+/**
+ * Whether rows are not the answer to a statement, which postgres.js may have lost together with its connection: it then
+ * ends without an answer, or with that to another statement. All statements of a store are selects, and one without FROM
+ * returns a row.
+ */
+function isLostAnswer(rows: readonly Row[], text: string): boolean {
   const { command } = rows as { command?: unknown }
-  return command === null
+  return command !== 'SELECT' || (rows.length === 0 && !/\sfrom\s/i.test(text))
 }
 
 /**
