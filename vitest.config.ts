@@ -7,7 +7,17 @@ import type { TestSpecification } from 'vitest/node'
 const src = fileURLToPath(new URL('./src', import.meta.url))
 
 /** What takes longest begins first, so that nobody waits for it at the end. */
-const long = ['sqlite-walks', 'simulator', 'kills', 'family', 'frozen', 'examples', 'sim/sqlite', 'postgres-walks']
+const long = [
+  'planted',
+  'sqlite-walks',
+  'simulator',
+  'kills',
+  'family',
+  'frozen',
+  'examples',
+  'sim/sqlite',
+  'postgres-walks',
+]
 
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
