@@ -4,7 +4,7 @@ import type { JobRecord } from '../../job/job.js'
 import { cancelReason, due } from '../../job/lifecycle.js'
 import { movedJob } from '../../job/record.js'
 import { has, must, present, same } from '../check.js'
-import { first, LEASE, second } from '../driver.js'
+import { first, ids, LEASE, renewal, second } from '../driver.js'
 import type { Driver } from '../driver.js'
 import { area } from '../harness.js'
 import type { Harness } from '../harness.js'
@@ -139,6 +139,31 @@ export const fences = area('fences', {
       )
       same(await d.job(held), before, 'a job stays as it was when its late holder is refused')
     }
+  },
+
+  'holders whose leases ran out cannot complete many jobs in one batch': async (h) => {
+    const d = first(h)
+    await d.addMany(24, 'work')
+    const held = await d.claim(24)
+    const renewed = held.slice(0, 4)
+    await d.commit({ renewals: renewed.map((job) => renewal(job, 3 * LEASE)) })
+    await h.advance(LEASE)
+    const late = held.slice(4)
+    const refused = await d.commit({ groups: late.map((job) => complete(job)) })
+    const reasons = refused.groups.map((verdict) => (verdict.ok ? 'landed' : verdict.why))
+    same(
+      reasons,
+      late.map(() => 'fence'),
+      'each of many late completions is refused',
+    )
+    const { groups } = await d.commit({ groups: held.map((job) => complete(job)) })
+    same(
+      groups.map(({ ok }) => ok),
+      held.map((_, at) => at < 4),
+      'of many completions those with a lease land, and the others are refused',
+    )
+    const { items } = await d.store.find({ states: ['completed'] })
+    same(ids(items), ids(renewed), 'what was refused is not completed')
   },
 
   'upkeep and people move a job whose lease ran out': async (h) => {
