@@ -265,11 +265,12 @@ function nextTurn(): Promise<void> {
 
 /**
  * Whether rows are not the answer to a statement, which postgres.js may have lost together with its connection: it then
- * ends without an answer, or with that to another statement. All statements of a store are selects, and one without FROM
+ * ends without an answer, or with that to another statement. The statements of a store are selects, and one without FROM
  * returns a row.
  */
 function isLostAnswer(rows: readonly Row[], text: string): boolean {
   const { command } = rows as { command?: unknown }
+  if (command === null || !/^select\s/i.test(text)) return command === null
   return command !== 'SELECT' || (rows.length === 0 && !/\sfrom\s/i.test(text))
 }
 
