@@ -57,7 +57,7 @@ export function readCell<T>(value: JsonText | undefined): Partial<T> {
   }
 }
 
-/** The states of jobs that count towards a backlog: those that nobody has begun. */
+/** The states of jobs that count towards a backlog: those that no worker has started. */
 export const backlogStates = ['waiting', 'delayed', 'waiting-children'] as const satisfies readonly JobState[]
 
 /** Whether a state counts towards a backlog. */
@@ -95,7 +95,7 @@ export interface Bounds {
 
 const limitsClaims = ({ concurrency, rate }: Bound): boolean => concurrency !== undefined || rate !== undefined
 
-/** The longest interval of a rate that is told from any longer one, in milliseconds. */
+/** Longer intervals of a rate count as this one, in milliseconds. */
 export const LONGEST_INTERVAL: Millis = 1e15
 
 const numberIn = (value: unknown): number | undefined => (typeof value === 'number' ? value : undefined)

@@ -217,7 +217,7 @@ function bytesOf({ progress, about, logs, steps, tells }: NoteEntry): number {
   let bytes = (progress?.length ?? 0) + (about?.length ?? 0)
   for (const line of logs ?? []) bytes += line.length
   for (const { name, result } of steps ?? []) bytes += name.length + (result?.length ?? 0)
-  for (const told of tells ?? []) bytes += told.about.length
+  for (const event of tells ?? []) bytes += event.about.length
   return bytes
 }
 
