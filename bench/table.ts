@@ -7,7 +7,7 @@ import { settle } from '../src/job/lifecycle.js'
 import type { Ask, Batch, Group } from '../src/store/store.js'
 import { systemRuntime } from '../src/store/runtime.js'
 import { due } from '../src/stores/memory/read.js'
-import { reduce } from '../src/stores/memory/reduce.js'
+import { commit } from '../src/stores/memory/commit.js'
 import { createTable } from '../src/stores/memory/table.js'
 import type { Table } from '../src/stores/memory/table.js'
 
@@ -79,7 +79,7 @@ function run(n: number, times: Times, heap?: (bytes: number) => void): void {
 
   let at = process.hrtime.bigint()
   for (let from = 0; from < n; from += BATCH)
-    reduce(table, batch(++seq, inserts.slice(from, from + BATCH)), Date.now(), false)
+    commit(table, batch(++seq, inserts.slice(from, from + BATCH)), Date.now(), false)
   times.insert += Number(process.hrtime.bigint() - at)
   heap?.((heapUsed() - before) / n) // what is inserted is held by both sides, so that ids and data do not count
   inserts.length = 0
@@ -90,11 +90,11 @@ function run(n: number, times: Times, heap?: (bytes: number) => void): void {
 
   for (let left = n; left > 0; left -= BATCH) {
     at = process.hrtime.bigint()
-    const { receipt } = reduce(table, batch(++seq, [], [ask]), Date.now(), false)
+    const { receipt } = commit(table, batch(++seq, [], [ask]), Date.now(), false)
     times.claim += Number(process.hrtime.bigint() - at)
     const groups = receipt.asks[0]!.map(completed)
     at = process.hrtime.bigint()
-    reduce(table, batch(++seq, groups), Date.now(), false)
+    commit(table, batch(++seq, groups), Date.now(), false)
     times.settle += Number(process.hrtime.bigint() - at)
   }
 }

@@ -292,6 +292,15 @@ export function affects(state: EdgeState, outcome: FinishedState): boolean {
   return state === 'open' || (outcome === 'completed' && state !== 'ended')
 }
 
+/** Whether the end of a chain only takes one from the pending dependencies of a dependent, and changes nothing else. */
+export function onlyCountsDown(
+  outcome: FinishedState,
+  from: EdgeState,
+  { pending, dependentState }: { readonly pending: number; readonly dependentState: JobState },
+): boolean {
+  return outcome === 'completed' && from === 'open' && (pending > 1 || dependentState !== 'waiting-children')
+}
+
 /**
  * Applies the end of a chain to a job that depends on it by an edge in state `from` (open or broken). `broken` says
  * whether other edges of the job are broken.

@@ -1,5 +1,5 @@
 // stores/merge.ts: merges sorted streams.
-import { Heap } from './heap.js'
+import { Heap } from '../engine/heap.js'
 
 interface Stream<T> {
   readonly rest: Iterator<T>

@@ -18,6 +18,7 @@ const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
       (name) => `test/postgres/${name}.test.ts`,
     ),
   ],
+  ['src/engine/', ['test/stores', 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue']],
   ['src/stores/', ['test/stores', 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue']],
   ['src/upkeep/', ['test/worker/time.test.ts', 'test/operations/re', 'test/composition']],
   ['src/worker/', ['test/worker']],
@@ -34,7 +35,7 @@ export function testsOf({ file, unit = [] }: Bug, layer: Layer): readonly string
   if (layer === 'conformance') {
     if (inSqlite) return ['test/conformance/sqlite']
     if (inPostgres) return ['test/conformance/postgres']
-    return file.startsWith('src/stores/') || file.startsWith('src/job/') ? ['test/conformance/memory'] : []
+    return /^src\/(stores|job|engine)\//.test(file) ? ['test/conformance/memory'] : []
   }
   if (inPostgres || file.startsWith('src/features/')) return []
   return inSqlite ? ['test/sim/sqlite.test.ts'] : ['test/sim/simulator.test.ts', 'test/sim/phases.test.ts']

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import type { Batch, Receipt } from '../../src/store/store.js'
 import { bytesOfReceipt, KeptReceipts } from '../../src/stores/kept-receipts.js'
-import { reduce } from '../../src/stores/memory/reduce.js'
+import { commit } from '../../src/stores/memory/commit.js'
 import { createTable } from '../../src/stores/memory/table.js'
 import { insert } from './table.making.js'
 
@@ -13,7 +13,7 @@ function batchOf(writer: string, seq: number, bytes: number): Batch {
   return { writer, seq, groups, renewals: [], asks: [] }
 }
 
-const receiptOf = (batch: Batch): Receipt => reduce(createTable(), batch, 0, false).receipt
+const receiptOf = (batch: Batch): Receipt => commit(createTable(), batch, 0, false).receipt
 
 test('the payloads of jobs count, in what was added, refused and claimed', () => {
   const added = receiptOf(batchOf('w', 1, MIB))

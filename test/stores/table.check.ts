@@ -35,9 +35,9 @@ function checkRow(table: Table, row: Row): void {
   const { job } = row
   expect(table.rows.get(job.id)).toBe(row)
   expect(job.dueAt, `dueAt of ${job.id}`).toBe(dueAt(job))
-  expect([row.lane.name.queue.name, row.lane.name.name, row.lane.version]).toEqual([job.queue, job.name, job.version])
-  expect(table.queues.get(job.queue)?.names.get(job.name), `the name of ${job.id}`).toBe(row.lane.name)
-  expect(row.lane.name.lanes.get(job.group === undefined ? job.version : -job.version)).toBe(row.lane)
+  expect([row.lane.nameRow.queue.name, row.lane.name, row.lane.version]).toEqual([job.queue, job.name, job.version])
+  expect(table.queues.get(job.queue)?.names.get(job.name), `the name of ${job.id}`).toBe(row.lane.nameRow)
+  expect(row.lane.nameRow.lanes.get(job.group === undefined ? job.version : -job.version)).toBe(row.lane)
   expect(job.leaseUntil !== undefined, `a lease only while active: ${job.id}`).toBe(job.state === 'active')
   expect(job.finishedAt !== undefined, `finishedAt only when finished: ${job.id}`).toBe(isFinished(job.state))
   if (job.state === 'waiting') expect(job.runAt).toBeUndefined()
@@ -71,14 +71,12 @@ function checkQueue(table: Table, queue: QueueRow, all: readonly Row[]): void {
 }
 
 function checkName(name: NameRow, all: readonly Row[], orphans: number): void {
-  const rows = all.filter((row) => row.lane.name === name)
+  const rows = all.filter((row) => row.lane.nameRow === name)
   const jobs = rows.filter((row) => row.job.kind === 'job')
   const inState = (state: JobState): Row[] => jobs.filter((row) => row.job.state === state)
   expect(name.rows).toBe(rows.length)
   expect(name.counts).toEqual(jobStates.map((state) => inState(state).length))
   expect(name.leases).toBe(inState('active').length + orphans)
-  expect(name.paused).toBe(name.queue.pausedNames.has(name.name))
-  expect(name.limit).toBe(name.queue.bounds.limitedNames.get(name.name) ?? Infinity)
   for (const lane of name.lanes.values()) {
     const expected = inState('waiting').filter((row) => row.lane === lane)
     expect(idsOf(lane.rows.ascend())).toEqual(idsOf(expected.toSorted(byPlace)))
@@ -182,9 +180,9 @@ function settingsOf(queue: QueueRow): Record<string, unknown> {
     name: queue.name,
     lifetime: { ...queue.lifetime },
     leases: queue.leases,
-    backlog: [queue.backlog, queue.backlogLimit],
-    limits: [queue.bounds.limited, queue.limit, [...queue.bounds.limitedNames]],
-    pauses: [queue.paused, [...queue.pausedNames]],
+    backlog: [queue.backlog, queue.bounds.backlog],
+    limits: [queue.bounds.limited, queue.bounds.limit, [...queue.bounds.limitedNames]],
+    pauses: [queue.bounds.paused, [...queue.bounds.pausedNames]],
     names: [...queue.names.keys()].toSorted(),
   }
 }

@@ -6,8 +6,8 @@ import type { JobSpec } from '../../src/job/lifecycle.js'
 import { cellKey } from '../../src/store/settings.js'
 import type { LimitCell, PauseCell } from '../../src/job/limits.js'
 import type { Ask, Group, Receipt, Renewal } from '../../src/store/store.js'
-import type { Notices } from '../../src/stores/memory/notices.js'
-import { reduce } from '../../src/stores/memory/reduce.js'
+import type { Notices } from '../../src/engine/notices.js'
+import { commit } from '../../src/stores/memory/commit.js'
 import { createTable } from '../../src/stores/memory/table.js'
 import type { Table } from '../../src/stores/memory/table.js'
 
@@ -77,13 +77,13 @@ export class Mill {
   /** Commits whole groups, renewals and asks. */
   commit(parts: { groups?: readonly Group[]; renewals?: readonly Renewal[]; asks?: readonly Ask[] }): Receipt {
     const { groups = [], renewals = [], asks = [] } = parts
-    const { receipt, news } = reduce(
+    const { receipt, notices } = commit(
       this.table,
       { writer: 'test', seq: ++this.#seq, groups, renewals, asks },
       this.now,
       true,
     )
-    this.news = news
+    this.news = notices
     for (const verdict of [...receipt.groups, ...receipt.renewals]) {
       for (const job of verdict.ok ? verdict.inserted : [verdict.job]) if (job !== undefined) handOut(job)
     }

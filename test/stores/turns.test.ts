@@ -10,7 +10,7 @@ import { sqlite } from '../../src/stores/sqlite/store.js'
 import { closing } from '../setup.js'
 import { newDatabase } from '../postgres/shared.js'
 import { rows } from '../postgres/sql.js'
-import { reduce } from '../../src/stores/memory/reduce.js'
+import { commit } from '../../src/stores/memory/commit.js'
 import { createTable } from '../../src/stores/memory/table.js'
 import { asking, insert } from './table.making.js'
 
@@ -40,14 +40,14 @@ describe('turns of priorities without jobs are forgotten, those of jobs in hand 
     const table = createTable()
     for (let priority = 0; priority <= PRIORITIES; priority++) {
       const groups = [1, 2, 3].map((n) => [insert(`${priority}-${n}`, { group: 'g', priority })])
-      const { receipt } = reduce(
+      const { receipt } = commit(
         table,
         { writer: 'w', seq: 2 * priority + 1, groups, renewals: [], asks: [asking(3)] },
         0,
         false,
       )
       const ends = priority === 0 ? [] : receipt.asks[0]!.map((job) => complete(job))
-      reduce(table, { writer: 'w', seq: 2 * priority + 2, groups: ends, renewals: [], asks: [] }, 0, false)
+      commit(table, { writer: 'w', seq: 2 * priority + 2, groups: ends, renewals: [], asks: [] }, 0, false)
     }
     const { come } = table.queues.get('mill')!
     expect(come.size).toBeLessThan(8)

@@ -70,7 +70,7 @@ describe('a table', () => {
         if (verdict?.ok === false && verdict.id === 'nobody') applied++
         expect(dump(mill.table)).toEqual(before)
         checkTable(mill.table)
-        expect([mill.news?.events, mill.news?.revoked, mill.news?.workHints(), mill.news?.dueHints()]).toEqual([
+        expect([mill.news?.events, mill.news?.revoked, [...mill.news!.work], [...mill.news!.due]]).toEqual([
           [],
           [],
           [],
@@ -112,8 +112,8 @@ describe('a refused group', () => {
       groups: [[insert('a', { run: { in: 5 } })], [insert('b', { run: { in: 1 } }), insert('w'), MISSING]],
     })
     expect(mill.news?.events.map((event) => event.id)).toEqual(['a'])
-    expect(mill.news?.dueHints()).toEqual([{ queue: 'mill', at: mill.now + 5 }])
-    expect(mill.news?.workHints()).toEqual([])
+    expect([...mill.news!.due]).toEqual([['mill', mill.now + 5]])
+    expect([...mill.news!.work]).toEqual([])
   })
 
   test('leaves no trace where the removal of what it has just ended is refused', () => {

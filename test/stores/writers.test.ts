@@ -1,7 +1,7 @@
 // Writers: a batch sent again is answered and not applied; writers long silent are forgotten, sooner when there are many.
 import { describe, expect, test } from 'vitest'
 import type { Change } from '../../src/job/change.js'
-import { reduce } from '../../src/stores/memory/reduce.js'
+import { commit } from '../../src/stores/memory/commit.js'
 import { createTable } from '../../src/stores/memory/table.js'
 import type { Table } from '../../src/stores/memory/table.js'
 import { thrown } from '../thrown.js'
@@ -9,9 +9,9 @@ import { asking, insert } from './table.making.js'
 
 const DAY = 86_400_000
 
-function send(table: Table, writer: string, seq: number, now = 0): ReturnType<typeof reduce> {
+function send(table: Table, writer: string, seq: number, now = 0): ReturnType<typeof commit> {
   const groups = [[insert(`${writer}-${seq}`)]]
-  return reduce(table, { writer, seq, groups, renewals: [], asks: [asking(1)] }, now, false)
+  return commit(table, { writer, seq, groups, renewals: [], asks: [asking(1)] }, now, false)
 }
 
 describe('a writer', () => {
@@ -20,7 +20,7 @@ describe('a writer', () => {
     const first = send(table, 'w', 1)
     const again = send(table, 'w', 1, 99)
     expect(again.receipt).toBe(first.receipt)
-    expect(again.news).toBeUndefined()
+    expect(again.notices).toBeUndefined()
     expect(table.rows.size).toBe(1)
   })
 
@@ -57,14 +57,14 @@ describe('a writer', () => {
     const data = JSON.stringify('x'.repeat(2 ** 20))
     const groups = [[insert('a', { data })], [insert('b', { data })]]
     const batch = { writer: 'w', seq: 1, groups, renewals: [], asks: [asking(2)] }
-    const { receipt } = reduce(table, batch, 0, false)
+    const { receipt } = commit(table, batch, 0, false)
     expect(table.writers.bytes).toBeLessThan(10_000)
-    expect(reduce(table, batch, 0, false).receipt).toEqual(receipt)
+    expect(commit(table, batch, 0, false).receipt).toEqual(receipt)
     // One of them is gone: nobody could settle it.
     const [first] = receipt.asks[0]!
     const removal = { kind: 'move', id: 'a', fence: first!.fence, held: false, to: 'removed', set: {} } as Change
-    reduce(table, { writer: 'v', seq: 1, groups: [[removal]], renewals: [], asks: [] }, 0, false)
-    const again = reduce(table, batch, 0, false).receipt
+    commit(table, { writer: 'v', seq: 1, groups: [[removal]], renewals: [], asks: [] }, 0, false)
+    const again = commit(table, batch, 0, false).receipt
     expect(again.groups).toEqual(receipt.groups)
     expect(again.asks).toEqual([receipt.asks[0]!.slice(1)])
   })
@@ -73,7 +73,7 @@ describe('a writer', () => {
     const table = createTable()
     const data = 'x'.repeat(60_000)
     const write = (writer: string, now: number): void => {
-      reduce(table, { writer, seq: 1, groups: [[insert(writer, { data })]], renewals: [], asks: [] }, now, false)
+      commit(table, { writer, seq: 1, groups: [[insert(writer, { data })]], renewals: [], asks: [] }, now, false)
     }
     for (let at = 0; at < 1_000; at++) write(`w-${at}`, at)
     expect(table.writers.bytes).toBeGreaterThan(50 * 2 ** 20)

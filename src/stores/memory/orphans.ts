@@ -40,7 +40,7 @@ export class Orphans {
   add(id: string, { fence, worker }: Pick<JobRecord, 'fence' | 'worker'>, row: Row, until: Time): void {
     const existing = this.#byLease.get(keyOf(id, fence)) // of a removed job whose id was used again
     if (existing !== undefined) this.#end(existing)
-    this.#begin({ id, fence, worker, name: row.lane.name, group: row.group, until, serial: this.#serial++ })
+    this.#begin({ id, fence, worker, name: row.lane.nameRow, group: row.group, until, serial: this.#serial++ })
   }
 
   /** Ends the lease of a handler that has ended. Returns the lease, if there is one. */

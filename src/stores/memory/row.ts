@@ -1,6 +1,6 @@
 // stores/memory/row.ts: a stored job and the indexes that contain it: of its lane, its name, its queue and its chain.
 import { isFinished, jobStates } from '../../job/job.js'
-import type { JobRecord, JobState } from '../../job/job.js'
+import type { JobRecord, JobState, Time } from '../../job/job.js'
 import type { Lifetime } from '../../store/tally.js'
 import type { Draft } from '../../job/record.js'
 import { boundsOf } from '../../job/limits.js'
@@ -24,7 +24,8 @@ export interface Row {
 
 /** The waiting jobs of one queue, name and version, either with or without groups, in claim order. */
 export interface Lane {
-  readonly name: NameRow
+  readonly name: string
+  readonly nameRow: NameRow
   readonly version: number
   /** For jobs with a group, which are in fair order. */
   readonly shared: boolean
@@ -43,10 +44,6 @@ export interface NameRow {
   readonly counts: number[]
   /** Leases that count against limits: active jobs and orphans. */
   leases: number
-  /** Claims skip it. */
-  paused: boolean
-  /** Maximum number of leases at a time. */
-  limit: number
 }
 
 /** What the table stores about one queue. */
@@ -56,8 +53,8 @@ export interface QueueRow {
   readonly groups: Map<string, GroupRow>
   /** The highest turn that was claimed, by priority. */
   readonly come: Map<number, number>
-  /** Tokens that count against rates, by the key of the rate. */
-  readonly takenTokens: Map<string, TakenTokens>
+  /** Tokens that count against rates, and when the last of them returns, by the key of the rate. */
+  readonly rates: Map<string, { readonly tokens: TakenTokens; readonly until: Time }>
   /** Lanes that contain jobs. */
   readonly ready: Set<Lane>
   /** Jobs by index of state, in insertion order, without schedules. */
@@ -69,14 +66,9 @@ export interface QueueRow {
   readonly timed: BTree<Row>
   readonly lifetime: { -readonly [Key in keyof Lifetime]: number }
   leases: number
-  paused: boolean
-  limit: number
   /** Jobs that are neither finished nor claimed. */
   backlog: number
-  backlogLimit: number
-  /** The limits of names and groups. */
   bounds: Bounds
-  pausedNames: ReadonlySet<string>
 }
 
 /** One group in one queue. */
@@ -116,7 +108,8 @@ function byChainIndex(a: Row, b: Row): number {
   return a.job.chainIndex - b.job.chainIndex || a.seq - b.seq
 }
 
-const NO_BOUNDS = boundsOf(undefined, undefined)
+/** The bounds of a queue without pauses and limits. */
+export const NO_BOUNDS = boundsOf(undefined, undefined)
 
 /** Creates a queue without jobs, pauses or limits. */
 export function createQueue(name: string): QueueRow {
@@ -125,7 +118,7 @@ export function createQueue(name: string): QueueRow {
     names: new Map(),
     groups: new Map(),
     come: new Map(),
-    takenTokens: new Map(),
+    rates: new Map(),
     ready: new Set(),
     listing: jobStates.map(() => new BTree(bySeq)),
     schedules: new BTree(bySeq),
@@ -133,16 +126,12 @@ export function createQueue(name: string): QueueRow {
     timed: new BTree(byDueAt),
     lifetime: { added: 0, completed: 0, failed: 0, cancelled: 0, retried: 0, stalled: 0 },
     leases: 0,
-    paused: false,
-    limit: Infinity,
     backlog: 0,
-    backlogLimit: Infinity,
     bounds: NO_BOUNDS,
-    pausedNames: new Set(),
   }
 }
 
-/** Creates a name without jobs, with the settings of its queue. */
+/** Creates a name without jobs. */
 export function createName(queue: QueueRow, name: string): NameRow {
   return {
     name,
@@ -151,14 +140,12 @@ export function createName(queue: QueueRow, name: string): NameRow {
     rows: 0,
     counts: jobStates.map(() => 0),
     leases: 0,
-    paused: queue.pausedNames.has(name),
-    limit: queue.bounds.limitedNames.get(name) ?? Infinity,
   }
 }
 
 /** Creates a lane without jobs. */
-export function createLane(name: NameRow, version: number, shared: boolean): Lane {
-  return { name, version, shared, rows: new BTree(byClaimOrder) }
+export function createLane(nameRow: NameRow, version: number, shared: boolean): Lane {
+  return { name: nameRow.name, nameRow, version, shared, rows: new BTree(byClaimOrder) }
 }
 
 /** Creates a chain without jobs. */
@@ -202,11 +189,6 @@ export function listed(queue: QueueRow, state: JobState): BTree<Row> {
 export function dueIndexOf(queue: QueueRow, job: JobRecord): BTree<Row> | undefined {
   if (job.dueAt === undefined) return undefined
   return job.state === 'active' ? queue.leased : queue.timed
-}
-
-/** Whether claims skip this name. */
-export function isPaused(name: NameRow): boolean {
-  return name.paused || name.queue.paused
 }
 
 /** Counts 1 lease more or 1 less. */

@@ -1,14 +1,14 @@
-// stores/memory/store.ts: the reference store. A commit is a call of `reduce`, and nothing more.
+// stores/memory/store.ts: the reference store. A commit is a call of the engine, and nothing more.
 import { MillraceError } from '../../job/errors.js'
 import { refuseUnknown } from '../../job/names.js'
 import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { DisposableStore } from '../../store/store.js'
 import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'
+import { commit } from './commit.js'
 import { find } from './find.js'
 import { details, due, tally } from './read.js'
 import { copyOf } from '../../job/record.js'
-import { reduce } from './reduce.js'
 import { Ring } from './ring.js'
 import { createTable } from './table.js'
 import { Watchers } from './watchers.js'
@@ -57,8 +57,8 @@ export function memory(options: MemoryOptions = {}): DisposableStore<never> {
     async commit(batch) {
       check()
       const now = runtime.now()
-      const { receipt, news } = reduce(table, batch, now, watchers.recording(now))
-      if (news !== undefined) watchers.publish(news)
+      const { receipt, notices } = commit(table, batch, now, watchers.recording(now))
+      if (notices !== undefined) watchers.publish(notices)
       return receipt
     },
 

@@ -2,10 +2,9 @@
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, JobState, LogLine } from '../../job/job.js'
 import type { JsonText } from '../../job/json.js'
-import type { Cell, Handled } from '../../store/store.js'
+import type { Cell } from '../../store/store.js'
 import type { Orders } from '../../job/apply.js'
 import { Edges } from './edges.js'
-import type { Handlers } from '../handlers.js'
 import { UndoLog } from './undo-log.js'
 import { DedupKeys } from './dedup.js'
 import { Orphans } from './orphans.js'
@@ -44,8 +43,6 @@ export interface Table {
   readonly steps: Map<string, Map<string, JsonText | undefined>>
   readonly cells: Map<string, Cell>
   readonly writers: Writers
-  /** Parsed `handles` of claims, which workers send again and again. */
-  readonly handlers: WeakMap<readonly Handled[], Handlers>
   /** The highest fence of any job at its removal. New jobs start there, whatever their id. */
   highestFence: number
   /** The next insertion number. */
@@ -73,7 +70,6 @@ export function createTable(): Table {
     steps: new Map(),
     cells: new Map(),
     writers: new Writers(),
-    handlers: new WeakMap(),
     highestFence: 0,
     seq: 0,
     orders: createOrders(queues),
@@ -95,9 +91,9 @@ export function laneOf(table: Table, queueName: string, jobName: string, version
     lastLane !== undefined &&
     lastLane.version === version &&
     lastLane.shared === shared &&
-    lastLane.name.name === jobName &&
-    lastLane.name.queue.name === queueName &&
-    lastLane.name.rows > 0 // else the name may have been removed and created again
+    lastLane.name === jobName &&
+    lastLane.nameRow.queue.name === queueName &&
+    lastLane.nameRow.rows > 0 // else the name may have been removed and created again
   ) {
     return lastLane
   }
@@ -129,7 +125,7 @@ function createOrders(queues: ReadonlyMap<string, QueueRow>): Orders {
 /** Adds a row to every index. */
 export function add(table: Table, row: Row): void {
   const { job } = row
-  const { name } = row.lane
+  const { nameRow: name } = row.lane
   if (table.journal.open) table.journal.add(() => drop(table, row))
   table.rows.set(job.id, row)
   registerName(name)
@@ -152,7 +148,7 @@ export function add(table: Table, row: Row): void {
 /** Removes a row from every index. */
 export function drop(table: Table, row: Row): void {
   const { job } = row
-  const { name } = row.lane
+  const { nameRow: name } = row.lane
   if (table.journal.open) table.journal.add(() => add(table, row))
   table.rows.delete(job.id)
   if (job.kind !== 'job') name.queue.schedules.delete(row)
@@ -174,7 +170,7 @@ export function drop(table: Table, row: Row): void {
 /** Overwrites the record of a row, and moves the row between indexes accordingly. */
 export function replace(table: Table, row: Row, job: JobRecord): void {
   const before = row.job
-  const { queue } = row.lane.name
+  const { queue } = row.lane.nameRow
   if (table.journal.open) {
     const copy = copyOf(before)
     table.journal.add(() => replace(table, row, copy))
@@ -201,19 +197,19 @@ export function replace(table: Table, row: Row, job: JobRecord): void {
 }
 
 function enterLane(row: Row): void {
-  const { rows, name } = row.lane
+  const { rows, nameRow: name } = row.lane
   rows.insert(row)
   if (rows.size === 1) name.queue.ready.add(row.lane)
 }
 
 function leaveLane(row: Row): void {
-  const { rows, name } = row.lane
+  const { rows, nameRow: name } = row.lane
   rows.delete(row)
   if (rows.size === 0) name.queue.ready.delete(row.lane)
 }
 
 function enterState(row: Row, state: JobState): void {
-  const { name } = row.lane
+  const { nameRow: name } = row.lane
   const index = stateIndex(state)
   name.queue.listing[index]!.insert(row)
   name.counts[index]!++
@@ -222,7 +218,7 @@ function enterState(row: Row, state: JobState): void {
 }
 
 function leaveState(row: Row, state: JobState): void {
-  const { name } = row.lane
+  const { nameRow: name } = row.lane
   const index = stateIndex(state)
   name.queue.listing[index]!.delete(row)
   name.counts[index]!--

@@ -4,7 +4,7 @@ import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Notice, WatchOptions } from '../../store/store.js'
 import type { StoreEvent } from '../../job/events.js'
 import { resumeAfter } from '../event-pages.js'
-import type { Notices } from './notices.js'
+import type { Notices } from '../../engine/notices.js'
 import type { Ring } from './ring.js'
 
 /** How long commits record events after the last watcher of events has left, so that a watcher that returns can resume. */
@@ -69,8 +69,8 @@ export class Watchers {
     const first = this.#ring.next
     this.#ring.append(notices.events)
     if (this.#watchers.size === 0) return
-    const work = notices.workHints()
-    const due = notices.dueHints()
+    const work = [...notices.work]
+    const due = Array.from(notices.due, ([queue, at]) => ({ queue, at }))
     const { revoked, events } = notices
     const hasHints = work.length + due.length + revoked.length > 0
     if (!hasHints && events.length === 0) return

@@ -5,7 +5,7 @@ import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../
 import { movedJob } from '../../job/record.js'
 import { createRecord, givenOrder } from '../../job/apply.js'
 import type { SettingsCache } from '../job-settings.js'
-import { LANDED, refusedAt } from '../verdicts.js'
+import { LANDED, refusedAt } from '../../engine/verdicts.js'
 import { claimedOf, claimsOf, recordOf, splitAnswer } from './rows.js'
 import type { Lane, RecordRow } from './rows.js'
 

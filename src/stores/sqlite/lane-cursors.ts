@@ -1,7 +1,7 @@
 // stores/sqlite/lane-cursors.ts: how far a claim has read each lane.
 import type { Millis } from '../../job/job.js'
-import type { Heap } from '../heap.js'
-import type { HeadOrder, ClaimOrder } from '../claim-order.js'
+import type { Heap } from '../../engine/heap.js'
+import type { HeadOrder, ClaimOrder } from '../../engine/claim-order.js'
 import type { SqlRow } from './driver.js'
 import type { QueueUsage, Limits } from './limits.js'
 import type { Lane } from './rows.js'

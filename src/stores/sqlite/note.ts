@@ -4,7 +4,7 @@ import { LOGS_KEPT } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
 import type { Refused } from '../../store/store.js'
 import { mayChange } from '../../job/apply.js'
-import { fenced, missing } from '../verdicts.js'
+import { fenced, missing } from '../../engine/verdicts.js'
 import { isBulky, nullable } from './rows.js'
 import type { Transaction } from './transaction.js'
 

@@ -14,8 +14,8 @@ import type {
   Verdict,
 } from '../../store/store.js'
 import { createRecord, givenOrder } from '../../job/apply.js'
-import { handlerFor, handlersOf } from '../handlers.js'
-import { fenced, LANDED, refusedAt } from '../verdicts.js'
+import { handlerFor, handlersOf } from '../../engine/handlers.js'
+import { fenced, LANDED, refusedAt } from '../../engine/verdicts.js'
 import type { Cache } from './cache.js'
 
 /** Consecutive jobs: the order of the first, how many, and, for fair orders, the step from each to the next. */

@@ -1,6 +1,6 @@
 // stores/sqlite/renew.ts: renews leases, and ends leases whose job was moved by another caller.
 import type { Renewal, Verdict } from '../../store/store.js'
-import { fenced, LANDED, missing } from '../verdicts.js'
+import { fenced, LANDED, missing } from '../../engine/verdicts.js'
 import type { Transaction } from './transaction.js'
 
 /** Renews a lease. An expired lease can be renewed until its job is moved. */

@@ -1,4 +1,4 @@
-// stores/claim-order.ts: the order in which a claim takes jobs, for stores that merge the heads of lanes in this process.
+// engine/claim-order.ts: the order in which a claim takes jobs, for stores that merge the heads of lanes in this process.
 import { Heap } from './heap.js'
 
 /** Compares heads of lanes. */

@@ -1,7 +1,7 @@
-// stores/verdicts.ts: the verdicts on groups and renewals; equal ones share one object where possible.
+// engine/verdicts.ts: the verdicts on groups and renewals; equal ones share one object where possible.
 // A refusal is made for the first change of a group; `refusedAt` gives it the index of the change.
 import type { JobRecord } from '../job/job.js'
-import { copyOf, movedJob } from '../job/record.js'
+import { movedJob } from '../job/record.js'
 import type { Landed, Refused, RefusedAsMoved } from '../store/store.js'
 
 /** No jobs. */
@@ -25,11 +25,11 @@ export function fenced(job: JobRecord): RefusedAsMoved {
   return { ok: false, change: 0, why: 'fence', id: job.id, job: movedJob(job) }
 }
 
-/** Refused: the id or the dedup key is taken, by a job that may have been removed since. */
+/** Refused: the id or the dedup key is taken, by a job (a copy of its record) that may have been removed since. */
 export function duplicate(id: string, existing: JobRecord | undefined): Refused {
   return existing === undefined
     ? { ok: false, change: 0, why: 'duplicate', id }
-    : { ok: false, change: 0, why: 'duplicate', id, job: copyOf(existing) }
+    : { ok: false, change: 0, why: 'duplicate', id, job: existing }
 }
 
 /** A refusal with the index of the refused change in its group. */

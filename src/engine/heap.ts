@@ -1,4 +1,4 @@
-// stores/heap.ts: a binary heap of a few items whose keys grow as they are used: heads of lanes, sorted streams.
+// engine/heap.ts: a binary heap of a few items whose keys grow as they are used: heads of lanes, sorted streams.
 
 /** A binary heap. */
 export class Heap<T> {
