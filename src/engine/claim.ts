@@ -5,13 +5,12 @@ import { bytesOfRecord, READ_BYTES } from '../store/read-pages.js'
 import type { Ask } from '../store/store.js'
 import { ClaimOrder } from './claim-order.js'
 import type { HeadOrder } from './claim-order.js'
-import type { Commit } from './commit.js'
 import { handlerFor, handlersOf } from './handlers.js'
 import type { Heap } from './heap.js'
 import { isGroupLimited, isLimited, Limits } from './limits.js'
 import type { QueueUsage } from './limits.js'
 import { NO_JOBS } from './verdicts.js'
-import type { LaneCursor, ReadyLane } from './workspace.js'
+import type { Commit, LaneCursor, ReadyLane } from './workspace.js'
 
 /** A lane, or a group in it, that has jobs to claim, and the lease that its jobs get. */
 interface Head {

@@ -4,9 +4,8 @@ import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import type { Edge } from '../job/job.js'
 import type { Bounds } from '../job/limits.js'
 import type { Refused } from '../store/store.js'
-import type { Commit } from './commit.js'
 import { duplicate, missing } from './verdicts.js'
-import type { Stored, Workspace } from './workspace.js'
+import type { Commit, Stored, Workspace } from './workspace.js'
 
 /** Adds a job and returns its row, or returns why it is refused. Nothing is written before all checks have passed. */
 export function insert({ workspace, now, notices }: Commit, { job, edges }: Insert): Stored | Refused {

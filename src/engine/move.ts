@@ -4,10 +4,9 @@ import type { Move } from '../job/change.js'
 import { isFinished } from '../job/job.js'
 import type { JobRecord } from '../job/job.js'
 import type { Refused } from '../store/store.js'
-import type { Commit } from './commit.js'
 import { newEdges } from './insert.js'
 import { broken, duplicate, fenced, missing } from './verdicts.js'
-import type { Stored } from './workspace.js'
+import type { Commit, Stored } from './workspace.js'
 
 /** The fields of a job before it was moved: the workspace may overwrite its record. */
 type Before = Pick<JobRecord, 'id' | 'state' | 'dueAt' | 'fence' | 'worker' | 'leaseUntil' | 'dedup'>

@@ -3,9 +3,9 @@ import { mayChange } from '../job/apply.js'
 import type { Note } from '../job/change.js'
 import type { JobRecord } from '../job/job.js'
 import type { Refused } from '../store/store.js'
-import type { Commit } from './commit.js'
 import type { Notices } from './notices.js'
 import { fenced, missing } from './verdicts.js'
+import type { Commit } from './workspace.js'
 
 /** Writes a note, or returns why it is refused. */
 export function note(commit: Commit, change: Note): Refused | undefined {

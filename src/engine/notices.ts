@@ -3,8 +3,14 @@ import type { CellEvent, Move } from '../job/change.js'
 import { cellEvent, draft, drained, entered, reason } from '../job/events.js'
 import type { EventDraft, StoreEventType } from '../job/events.js'
 import type { JobRecord, JobState, Time } from '../job/job.js'
+import type { Bounds } from '../job/limits.js'
 import type { Revoked } from '../store/store.js'
-import type { Workspace } from './workspace.js'
+
+/** What notices depend on: the bounds of queues, and whether jobs wait in them. */
+export interface Waiting {
+  bounds(queue: string): Bounds
+  hasWaiting(queue: string): boolean
+}
 
 /** The notices of a commit in progress. */
 export class Notices {
@@ -17,12 +23,12 @@ export class Notices {
   work = new Set<string>()
   /** The earliest new due time of each queue. */
   due = new Map<string, Time>()
-  readonly #workspace: Pick<Workspace, 'bounds' | 'hasWaiting'>
+  readonly #workspace: Waiting
   /** Limited queues in which leases have ended, which may make room for waiting jobs. */
   #leasesEnded = new Set<string>()
   readonly #claimed = new Set<string>()
 
-  constructor(workspace: Pick<Workspace, 'bounds' | 'hasWaiting'>, now: Time, recording: boolean) {
+  constructor(workspace: Waiting, now: Time, recording: boolean) {
     this.#workspace = workspace
     this.now = now
     this.recording = recording

@@ -2,7 +2,7 @@
 import type { Put } from '../job/change.js'
 import { cellKey } from '../store/settings.js'
 import type { Refused } from '../store/store.js'
-import type { Commit } from './commit.js'
+import type { Commit } from './workspace.js'
 
 const BOUND_PREFIXES = [cellKey.pause(''), cellKey.limit('')]
 

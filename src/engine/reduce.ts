@@ -5,7 +5,6 @@ import type { Change } from '../job/change.js'
 import type { JobRecord, Time } from '../job/job.js'
 import type { Batch, Group, Receipt, Refused, Verdict } from '../store/store.js'
 import { claim } from './claim.js'
-import type { Commit } from './commit.js'
 import { insert } from './insert.js'
 import { move } from './move.js'
 import { note } from './note.js'
@@ -13,6 +12,7 @@ import { put } from './put.js'
 import { release } from './release.js'
 import { renew } from './renew.js'
 import { LANDED, refusedAt } from './verdicts.js'
+import type { Commit } from './workspace.js'
 
 /** Applies a batch that was not applied before. */
 export function applyBatch(commit: Commit, batch: Batch): Receipt {
@@ -39,14 +39,13 @@ export function applyWithin(commit: Commit, { writer, seq, groups: given }: Batc
 }
 
 function applyGroups(commit: Commit, groups: readonly Group[]): readonly Verdict[] {
-  const { workspace, notices } = commit
+  const { workspace, notices, fast } = commit
   for (const queue of workspace.expireOrphans()) notices.leaseEnded(queue)
   workspace.sweepKeys()
-  const { fast } = workspace
   if (fast === undefined) return groups.map((group) => applyGroup(commit, group))
   const verdicts: Verdict[] = []
   while (verdicts.length < groups.length) {
-    const together = fast.groups(groups, verdicts.length)
+    const together = fast.groups(commit, groups, verdicts.length)
     for (const verdict of together) verdicts.push(verdict)
     if (together.length === 0) verdicts.push(applyGroup(commit, groups[verdicts.length]!))
   }
@@ -69,14 +68,14 @@ function applyGroup(commit: Commit, group: Group): Verdict {
 }
 
 function applyChanges(commit: Commit, group: Group): Verdict {
-  const { workspace } = commit
+  const { workspace, fast } = commit
   let inserted: JobRecord[] | undefined
   let changed = false
   for (let at = 0; at < group.length; at++) {
     const change = group[at]!
     if (change.kind === 'insert') {
       inserted ??= []
-      const together = workspace.fast?.inserts(group, at)
+      const together = fast?.inserts(commit, group, at)
       if (together !== undefined && together.length > 0) {
         for (const record of together) inserted.push(record)
         at += together.length - 1

@@ -2,8 +2,7 @@
 import { affects, edgeTo, notifyDependent, onlyCountsDown } from '../job/apply.js'
 import type { Release } from '../job/change.js'
 import type { EdgeState, FinishedState } from '../job/job.js'
-import type { Commit } from './commit.js'
-import type { Stored } from './workspace.js'
+import type { Commit, Stored } from './workspace.js'
 
 /** Releases the dependents of a chain. Does nothing while the chain has an unfinished job. */
 export function release(commit: Commit, { chain, outcome }: Release): void {

@@ -1,7 +1,7 @@
 // engine/renew.ts: renews leases, and ends leases whose job was moved by another caller.
 import type { Renewal, Verdict } from '../store/store.js'
-import type { Commit } from './commit.js'
 import { fenced, LANDED, missing } from './verdicts.js'
+import type { Commit } from './workspace.js'
 
 /** Renews a lease. An expired lease can be renewed until its job is moved. */
 export function renew({ workspace, now, notices }: Commit, { id, fence, lease, started }: Renewal): Verdict {

@@ -3,11 +3,12 @@
 import type { Orders, ChainState } from '../job/apply.js'
 import type { Move, Note } from '../job/change.js'
 import type { Edge, EdgeState, JobRecord, JobState, Time } from '../job/job.js'
-import type { Bounds, Rate, TakenTokens } from '../job/limits.js'
+import type { Rate, TakenTokens } from '../job/limits.js'
 import type { Draft } from '../job/record.js'
 import type { Cell, Group, Verdict } from '../store/store.js'
 import type { Lifetime } from '../store/tally.js'
 import type { Handlers } from './handlers.js'
+import type { Notices, Waiting } from './notices.js'
 
 /** A job that a workspace has found. A write may change its record in place: read what is needed before. */
 export interface Stored {
@@ -70,19 +71,27 @@ export interface LeasedRows {
  */
 export interface FastPaths {
   /** Applies the groups from index `from` on, as far as it can. Returns their verdicts. */
-  groups(groups: readonly Group[], from: number): readonly Verdict[]
+  groups(commit: Commit, groups: readonly Group[], from: number): readonly Verdict[]
   /** Applies the inserts of a group from index `from` on, as far as it can. Returns their records. */
-  inserts(group: Group, from: number): readonly JobRecord[]
+  inserts(commit: Commit, group: Group, from: number): readonly JobRecord[]
+}
+
+/** A commit in progress. */
+export interface Commit {
+  readonly workspace: Workspace
+  /** The store's clock, which is the same for the whole commit. */
+  readonly now: Time
+  readonly notices: Notices
+  readonly fast?: FastPaths
 }
 
 /** The rows of a store during one commit. */
-export interface Workspace {
+export interface Workspace extends Waiting {
   /** Assigns order numbers. */
   readonly orders: Orders
   /** The highest fence of any job at its removal. New jobs start there, whatever their id. */
   readonly highestFence: number
   readonly leased?: LeasedRows
-  readonly fast?: FastPaths | undefined
 
   /** Marks the state to which `rollbackGroup` returns. Ended by exactly one of the two others. */
   beginGroup(): void
@@ -149,12 +158,10 @@ export interface Workspace {
 
   cell(key: string): Cell | undefined
   putCell(key: string, cell: Cell | undefined): void
-  bounds(queue: string): Bounds
   backlog(queue: string): number
   groupBacklog(queue: string, group: string): number
   /** The oldest job of a group that counts towards its backlog, as a copy. */
   oldestOfGroup(queue: string, group: string): JobRecord | undefined
-  hasWaiting(queue: string): boolean
 
   /** The lanes of a queue that have waiting jobs; it may leave out those that nothing handles. */
   readyLanes(queue: string, handlers: Handlers): Iterable<ReadyLane>

@@ -40,9 +40,9 @@ export const sqliteBugs: readonly Bug[] = [
   {
     title: 'counters are not written before a claim counts leases',
     guarantee: 'limits',
-    file: 'src/stores/sqlite/claim.ts',
-    find: 'tx.counts.flush(tx.sql)\n  const lanes = collectLanes(tx, ask)',
-    replace: 'const lanes = collectLanes(tx, ask)',
+    file: 'src/stores/sqlite/workspace.ts',
+    find: 'this.counts.flush(this.sql)\n    return this.cache.queue(queue)',
+    replace: 'return this.cache.queue(queue)',
   },
   {
     title: 'an old batch is applied again on SQLite',
@@ -61,15 +61,15 @@ export const sqliteBugs: readonly Bug[] = [
   {
     title: 'completions together count a dependent down once too few',
     guarantee: 'together',
-    file: 'src/stores/sqlite/release.ts',
+    file: 'src/stores/sqlite/fast-complete.ts',
     find: 'if (count > 1) sql.countDown.run(dependent, count - 1)',
     replace: '',
   },
   {
     title: 'a removed job leaves its dedup key behind',
     guarantee: 'acknowledged',
-    file: 'src/stores/sqlite/move.ts',
-    find: 'if (job.dedup !== undefined) sql.freeKey.run(job.dedup.key, job.id)',
+    file: 'src/engine/move.ts',
+    find: 'if (job.dedup !== undefined) workspace.freeKey(job.dedup.key, job.id)',
     replace: '',
   },
   {
@@ -90,9 +90,8 @@ export const sqliteBugs: readonly Bug[] = [
   {
     title: 'a job claimed here and taken away is settled from the cache',
     guarantee: 'once',
-    file: 'src/stores/sqlite/move.ts',
-    find: 'if (leased !== undefined && leased.job.fence === change.fence && settle(tx, leased, to, change)) return undefined',
-    replace:
-      'if (leased !== undefined && (settle(tx, leased, to, change) || leased.job.fence === change.fence)) return undefined',
+    file: 'src/stores/sqlite/leased-jobs.ts',
+    find: 'if (Number(changes) === 0) return false',
+    replace: '',
   },
 ]

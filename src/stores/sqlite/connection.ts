@@ -4,21 +4,24 @@ import type { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { Batch, Receipt } from '../../store/store.js'
+import { Notices } from '../../engine/notices.js'
+import { applyBatch } from '../../engine/reduce.js'
 import type { EventPage } from '../event-pages.js'
 import { fileNumber } from './library-copies.js'
 import type { Database } from './driver.js'
 import { busyHere, fileGone, overwritten } from './errors.js'
 import type { EventFeed } from './events.js'
+import { fastPaths } from './fast-paths.js'
 import { lister } from './find.js'
 import type { Lister } from './find.js'
+import type { LeasedById } from './leased-jobs.js'
 import { Cache } from './cache.js'
 import { Checkpointer } from './checkpoint.js'
-import { reduce } from './reduce.js'
+import { encode } from './receipts.js'
 import { prepareAll } from './statements.js'
-import { Transaction } from './transaction.js'
-import type { LeasedJobs } from './transaction.js'
 import { wakeOthers } from './wakeup.js'
-import { Writers } from './writers.js'
+import { SqliteWorkspace } from './workspace.js'
+import { Writers, writeReceipt } from './writers.js'
 
 /** A commit of another handle within this time means that the file is shared at present. In milliseconds. */
 const SHARED_WITHIN: Millis = 200
@@ -49,7 +52,7 @@ export class Connection implements ReadSource {
   readonly #runtime: Runtime
   /** The identity of the file (device and inode), which shows if another file takes its path. */
   readonly #file: string | undefined
-  readonly #leased: LeasedJobs = new Map()
+  readonly #leased: LeasedById = new Map()
   readonly #writers: Writers
   /** When another handle last wrote, and how long this one has used the file since it last yielded. */
   #othersWroteAt = -Infinity
@@ -138,21 +141,24 @@ export class Connection implements ReadSource {
   commit(batch: Batch, feed: EventFeed): Receipt {
     const { cache } = this
     let wakesOthers = false
-    let transaction: Transaction | undefined
+    let notices: Notices | undefined
     const receipt = this.transaction(() => {
       const before = this.#writers.replay(cache, batch)
       if (before !== undefined) return before
       const now = this.#runtime.now()
-      transaction = new Transaction(cache, this.#leased, now, feed.recording(cache, now))
-      const result = reduce(transaction, batch)
-      wakesOthers = feed.record(transaction)
-      transaction.writeNumbers()
+      const workspace = new SqliteWorkspace(cache, this.#leased, now)
+      notices = new Notices(workspace, now, feed.recording(cache, now))
+      const { highestFence } = workspace
+      const result = applyBatch({ workspace, now, notices, fast: fastPaths(workspace) }, batch)
+      writeReceipt(workspace, batch, encode(batch, result, workspace.claimedSeqs, highestFence))
+      wakesOthers = feed.record(workspace, notices)
+      workspace.writeNumbers()
       return result
     })
-    if (transaction === undefined) return receipt
+    if (notices === undefined) return receipt
     this.#writers.keep(receipt)
     if (wakesOthers && this.path !== undefined) wakeOthers(this.path)
-    feed.publish(transaction.notices)
+    feed.publish(notices)
     return receipt
   }
 

@@ -12,8 +12,8 @@ import type { Hints } from '../listeners.js'
 import type { Waits } from '../read-loop.js'
 import { Resuming } from '../resume.js'
 import type { Cache } from './cache.js'
-import type { Notices } from './notices.js'
-import type { Transaction } from './transaction.js'
+import type { Notices } from '../../engine/notices.js'
+import type { SqliteWorkspace } from './workspace.js'
 
 /** Notices kept for handles that read slowly, and notices read at a time. */
 const NOTICES_KEPT = 1_000
@@ -152,7 +152,7 @@ export class EventFeed {
    * Writes the notices of a commit to the file, for other handles and for watchers that resume. Returns whether to wake
    * them.
    */
-  record({ cache, sql, numbers, notices, now }: Transaction): boolean {
+  record({ cache, sql, numbers, now }: SqliteWorkspace, notices: Notices): boolean {
     if (!notices.recording) numbers.unrecorded = 1
     else if (notices.events.length > 0) {
       if (numbers.unrecorded > 0) this.#skipUnrecorded(cache)

@@ -1,11 +1,9 @@
-// stores/sqlite/lane-cursors.ts: how far a claim has read each lane.
-import type { Millis } from '../../job/job.js'
-import type { Heap } from '../../engine/heap.js'
-import type { HeadOrder, ClaimOrder } from '../../engine/claim-order.js'
+// stores/sqlite/lane-cursors.ts: reads the waiting jobs of a lane in claim order, some at a time.
+import type { JobRecord } from '../../job/job.js'
+import type { LaneCursor } from '../../engine/workspace.js'
+import type { Cache } from './cache.js'
 import type { SqlRow } from './driver.js'
-import type { QueueUsage, Limits } from './limits.js'
-import type { Lane } from './rows.js'
-import type { Transaction } from './transaction.js'
+import type { Found, Lane } from './rows.js'
 
 /** Jobs of groups at their limits that are skipped one by one before each group is read by itself. */
 const MAX_SKIPS = 64
@@ -19,109 +17,124 @@ type Position = readonly [priority: number, ord: number, seq: number]
 
 const START: Position = [-Infinity, -Infinity, -Infinity]
 
-/** A lane, or one group in it, that has jobs to claim: how far it has been read, and the lease that its jobs get. */
-export interface Head {
-  readonly lane: Lane
-  readonly usage: QueueUsage
-  readonly lease: Millis
+/** Opens a lane, with its first `size` jobs read. Returns no cursor if it has no jobs. */
+export function openCursor(cache: Cache, lane: Lane, size: number): readonly Cursor[] {
+  const cursor = new Cursor(cache, lane, size, undefined, START, START)
+  return cursor.readMore(size) ? [cursor] : []
+}
+
+/** How far a claim has read a lane, or one group in it. */
+class Cursor implements LaneCursor {
+  readonly #cache: Cache
+  readonly #lane: Lane
+  /** How many jobs to read at a time. */
+  readonly #size: number
   /** The group of these jobs, if each group is read by itself. */
-  readonly group: string | undefined
-  /** Groups to skip for another reason than a limit. */
-  readonly dropped: Set<string>
+  readonly #group: string | undefined
   /** Jobs that were read; empty for a group that has not been first yet. */
-  rows: readonly SqlRow[]
-  at: number
-  /** There may be more jobs after those that were read; `last` is the position of the last one read. */
-  more: boolean
-  last: Position
+  #rows: readonly SqlRow[] = []
+  #at = 0
+  /** There may be more jobs after those that were read; `#last` is the position of the last one read. */
+  #more = true
+  #last: Position
   /** The position of the first job. */
-  position: Position
-  skipped: number
-}
+  #position: Position
+  #skipped = 0
 
-export const headOrder: HeadOrder<Head> = {
-  beforeInHeap({ position: a }, { position: b }) {
-    return a[0] < b[0] || (a[0] === b[0] && (a[1] < b[1] || (a[1] === b[1] && a[2] < b[2])))
-  },
-  beforeAcrossHeaps({ position: a }, { position: b }) {
-    return a[0] < b[0] || (a[0] === b[0] && a[2] < b[2])
-  },
-}
+  constructor(cache: Cache, lane: Lane, size: number, group: string | undefined, last: Position, position: Position) {
+    this.#cache = cache
+    this.#lane = lane
+    this.#size = size
+    this.#group = group
+    this.#last = last
+    this.#position = position
+  }
 
-/** The group of the first job, if groups are limited. */
-export function groupOf({ lane, usage, group, rows, at }: Head): string | undefined {
-  if (!lane.shared || !usage.bounds.groupsLimited) return undefined
-  return group ?? (rows[at]![15] as string | null) ?? undefined
-}
+  get priority(): number {
+    return this.#position[0]
+  }
 
-/** Adds a lane to its heap, with its first `size` jobs read. */
-export function addLane(
-  tx: Transaction,
-  claimOrder: ClaimOrder<Head, number>,
-  { lane, usage, lease }: Pick<Head, 'lane' | 'usage' | 'lease'>,
-  size: number,
-): void {
-  const head = newHead({ lane, usage, lease }, undefined, START, START)
-  if (readMore(tx, head, size)) claimOrder.heapOf(lane.queue, lane.shared).push(head)
-}
+  get ord(): number {
+    return this.#position[1]
+  }
 
-function newHead(
-  { lane, usage, lease }: Pick<Head, 'lane' | 'usage' | 'lease'>,
-  group: string | undefined,
-  last: Position,
-  position: Position,
-): Head {
-  return { lane, usage, lease, group, dropped: new Set(), rows: [], at: 0, more: true, last, position, skipped: 0 }
-}
+  get seq(): number {
+    return this.#position[2]
+  }
 
-/** Reads the first jobs of a group that has become first. */
-export function readFirst(tx: Transaction, head: Head): void {
-  if (head.rows.length === 0) readMore(tx, head, READ_FEW)
-}
+  get group(): string | undefined {
+    return this.#group ?? (this.#lane.shared ? (this.#first[15] as string) : undefined)
+  }
 
-/** Moves on to the next job of a head. Reads up to `size` more jobs if needed; none if `size` is 0. */
-export function advance(tx: Transaction, heap: Heap<Head>, head: Head, size: number): void {
-  head.at++
-  if (head.at < head.rows.length) {
-    head.position = positionOf(head.rows[head.at]!)
-    heap.sink()
-  } else if (head.more && size > 0 && readMore(tx, head, head.group === undefined ? size : READ_FEW)) heap.sink()
-  else heap.pop()
-}
+  get limits(): Pick<JobRecord, 'attempts' | 'stalls'> {
+    const row = this.#first
+    return { attempts: row[6] === null ? Infinity : (row[6] as number), stalls: row[7] as number }
+  }
 
-/**
- * Skips the first job of a heap because of its group. After many skips each group is read by itself: groups at their
- * limits are then not read at all, however many jobs they have.
- */
-export function skip(tx: Transaction, heap: Heap<Head>, head: Head, limits: Limits): void {
-  if (head.group !== undefined) return heap.pop()
-  if (++head.skipped < MAX_SKIPS) return advance(tx, heap, head, READ_SOME)
-  const { lane, usage, position, dropped } = head
-  heap.pop()
-  const heads = tx.sql.groupHeads.all(lane.queue, lane.id, ...position) as [string, number, number, number][]
-  for (const [group, ...first] of heads) {
-    if (dropped.has(group) || limits.isGroupAtLimit(usage, group)) continue
-    heap.push(newHead(head, group, position, first))
+  read(): Found {
+    const row = this.#first
+    const lane = this.#lane
+    const seq = row[0] as number
+    return row[12] === 0 ? { seq, lane, job: this.#cache.newRecord(row, lane) } : this.#cache.bySeq(seq)
+  }
+
+  next(more: boolean): boolean {
+    return this.#advance(more ? this.#size : 0)
+  }
+
+  /**
+   * After many skips each group is read by itself: groups at their limits are then not read at all, however many jobs
+   * they have.
+   */
+  skip(excluded: (group: string) => boolean): readonly Cursor[] {
+    if (this.#group !== undefined) return []
+    if (++this.#skipped < MAX_SKIPS) return this.#advance(READ_SOME) ? [this] : []
+    const lane = this.#lane
+    const position = this.#position
+    const heads = this.#cache.sql.groupHeads.all(lane.queue, lane.id, ...position) as [string, number, number, number][]
+    const cursors: Cursor[] = []
+    for (const [group, ...first] of heads) {
+      if (!excluded(group)) cursors.push(new Cursor(this.#cache, lane, READ_FEW, group, position, first))
+    }
+    return cursors
+  }
+
+  /** The row of the first job. The first jobs of a group are read when one of them has become first. */
+  get #first(): SqlRow {
+    if (this.#rows.length === 0) this.readMore(READ_FEW)
+    return this.#rows[this.#at]!
+  }
+
+  /** Moves on to the next job. Reads up to `size` more jobs if needed; none if `size` is 0. */
+  #advance(size: number): boolean {
+    this.#at++
+    if (this.#at < this.#rows.length) {
+      this.#position = positionOf(this.#rows[this.#at]!)
+      return true
+    }
+    return this.#more && size > 0 && this.readMore(this.#group === undefined ? size : READ_FEW)
+  }
+
+  /** Reads on. Returns whether there was anything. */
+  readMore(size: number): boolean {
+    const { sql } = this.#cache
+    const lane = this.#lane
+    const last = this.#last
+    this.#rows =
+      this.#group !== undefined
+        ? sql.groupHead.all(lane.queue, this.#group, lane.id, ...last, size)
+        : lane.shared
+          ? sql.sharedHead.all(lane.id, ...last, size)
+          : sql.laneHead.all(lane.id, last[0], last[1], size)
+    this.#at = 0
+    this.#more = this.#rows.length === size
+    if (this.#rows.length === 0) return false
+    this.#position = positionOf(this.#rows[0]!)
+    this.#last = positionOf(this.#rows.at(-1)!)
+    return true
   }
 }
 
 function positionOf(row: SqlRow): Position {
   return [row[2] as number, row[3] as number, row[0] as number]
-}
-
-/** Reads on in a lane, or in one group of it. Returns whether there was anything. */
-function readMore({ sql }: Transaction, head: Head, size: number): boolean {
-  const { lane, group, last } = head
-  head.rows =
-    group !== undefined
-      ? sql.groupHead.all(lane.queue, group, lane.id, ...last, size)
-      : lane.shared
-        ? sql.sharedHead.all(lane.id, ...last, size)
-        : sql.laneHead.all(lane.id, last[0], last[1], size)
-  head.at = 0
-  head.more = head.rows.length === size
-  if (head.rows.length === 0) return false
-  head.position = positionOf(head.rows[0]!)
-  head.last = positionOf(head.rows.at(-1)!)
-  return true
 }

@@ -7,8 +7,8 @@ import type { Lifetime, QueueTally } from '../../store/tally.js'
 import { cellsOf, detailsOf } from '../details.js'
 import type { DetailsSource } from '../details.js'
 import type { SqlRow, Statement, Value } from './driver.js'
+import { cellOf } from './rows.js'
 import type { Cache } from './cache.js'
-import { cellOf } from './put.js'
 
 /** Rows of a list read at a time: few enough that large rows do not pile up in memory. */
 const ROWS_READ = 32

@@ -1,6 +1,8 @@
 // stores/sqlite/rows.ts: converts job records to rows and back.
 import type { AttemptError, ErrorInfo, JobKind, JobRecord, JobState } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
+import type { Cell } from '../../store/store.js'
+import { settingsOf } from '../job-settings.js'
 import type { SettingsCache } from '../job-settings.js'
 import type { SqlRow, Value } from './driver.js'
 
@@ -22,6 +24,11 @@ export interface Found {
 }
 
 const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
+
+/** The cell in a row. */
+export function cellOf([key, value, version, at]: SqlRow): Cell {
+  return { key: key as string, value: value as string, version: version as number, at: at as number }
+}
 
 /** Converts undefined to null for a column. */
 export function nullable<T extends Value>(value: T | undefined): T | null {
@@ -147,6 +154,36 @@ export function newRecordOf(row: SqlRow, lane: Lane, settings: SettingsCache, bo
 export function failureOf([fence, attempt, at, error]: SqlRow): AttemptError {
   const info = JSON.parse(error as string) as ErrorInfo
   return { ...info, fence: fence as number, attempt: attempt as number, at: at as number }
+}
+
+/** The values of the columns that `insertJob` writes, in order; `bulky`: its data is stored beside it. */
+export function insertedColumns(seq: number, lane: Lane, job: JobRecord, bulky: boolean): Value[] {
+  return [
+    seq,
+    job.id,
+    lane.queue,
+    lane.id,
+    job.kind,
+    job.state,
+    job.priority,
+    job.ord,
+    job.fence,
+    job.attempts === Infinity ? null : job.attempts,
+    nullable(job.runAt),
+    nullable(job.brokenAt),
+    nullable(job.dueAt),
+    job.chainId === job.id ? null : job.chainId,
+    job.chainIndex,
+    nullable(job.parentId),
+    job.pending,
+    job.createdAt,
+    Number(job.chainId !== job.id || job.chainIndex !== 0 || job.pending > 0),
+    Number(bulky),
+    bulky ? null : nullable(job.data),
+    settingsOf(job),
+    job.dedup === undefined ? null : JSON.stringify(job.dedup),
+    nullable(job.group),
+  ]
 }
 
 /** The values of the columns that `move` writes, in order. */

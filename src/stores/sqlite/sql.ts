@@ -52,6 +52,9 @@ const insertShared = (count: number): string => `INSERT INTO millrace_job
 const count = (counters: number): string => `INSERT INTO millrace_counter (kind, of, what, n)
   VALUES ${rows(counters, () => '(?, ?, ?, ?)')} ON CONFLICT DO UPDATE SET n = n + excluded.n`
 
+/** The number of jobs from which writing them in one statement pays off. */
+export const MIN_TOGETHER = 8
+
 /** How many rows are inserted at once; more than fifty are no faster. */
 export const INSERT_SIZES = [
   { rows: 50, insertJobs: 'insertJobs50', insertShared: 'insertShared50' },
@@ -261,7 +264,7 @@ export const sql = {
   closeBroken: `UPDATE millrace_edge SET state = 'closed' WHERE dependent = ? AND state = 'broken'`,
   badEdgesOf: `SELECT place, chain, name, policy, state FROM millrace_edge WHERE dependent = ? AND state IN ('broken', 'closed')
     ORDER BY place`,
-  edgesOf: 'SELECT chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? ORDER BY place',
+  chainsOf: 'SELECT chain FROM millrace_edge WHERE dependent = ? ORDER BY place',
   /** Edges after a position, with and without their outcomes. */
   edgesAfter:
     'SELECT place, chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? AND place > ? ORDER BY place LIMIT ?',

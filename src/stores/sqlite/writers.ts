@@ -6,7 +6,7 @@ import { KeptReceipts } from '../kept-receipts.js'
 import { overwritten } from './errors.js'
 import type { Cache } from './cache.js'
 import { decode } from './receipts.js'
-import type { Transaction } from './transaction.js'
+import type { SqliteWorkspace } from './workspace.js'
 
 /** How long a writer may be idle before it is forgotten, if there are many, and in any case. In milliseconds. */
 const IDLE_FOR: Millis = 600_000
@@ -57,7 +57,7 @@ export class Writers {
 }
 
 /** Writes the receipt of a writer's last batch. */
-export function writeReceipt({ sql, now }: Transaction, { writer, seq }: Batch, receipt: string): void {
+export function writeReceipt({ sql, now }: SqliteWorkspace, { writer, seq }: Batch, receipt: string): void {
   if (Number(sql.setWriter.run(writer, seq, now, receipt).changes) > 0) return
   sql.addWriter.run(writer, seq, now, receipt)
   sql.forgetWriters.run(now - IDLE_FOR, now - IDLE_FOR_LONG)

@@ -4,15 +4,17 @@ import type { Runtime } from '../../../store/runtime.js'
 import { step, runSteps } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { Batch, Receipt, Tx } from '../../../store/store.js'
+import { Notices } from '../../../engine/notices.js'
+import { applyWithin } from '../../../engine/reduce.js'
 import { secondCopy } from '../library-copies.js'
 import type { DatabaseClass, SqliteHandle } from '../driver.js'
 import { nameOf } from '../errors.js'
 import type { EventFeed } from '../events.js'
+import { fastPaths } from '../fast-paths.js'
 import type { UserTransaction, TransactionWork } from './adapter.js'
 import { UserTransactions } from './detect.js'
-import { reduceWithin } from '../reduce.js'
 import { VERSION } from '../schema.js'
-import { Transaction } from '../transaction.js'
+import { SqliteWorkspace } from '../workspace.js'
 import { TransactionWatch } from './watch.js'
 
 /** The store that works in user transactions. */
@@ -56,10 +58,11 @@ export class TransactionRunner {
     const { receipt, wakes } = yield* step(
       userTransaction.write((cache) => {
         this.#checkLock(userTransaction)
-        const transaction = new Transaction(cache, new Map(), now, feed.recording(cache, now))
-        const result = reduceWithin(transaction, batch)
-        const hasNotices = feed.record(transaction)
-        transaction.writeNumbers()
+        const workspace = new SqliteWorkspace(cache, new Map(), now)
+        const notices = new Notices(workspace, now, feed.recording(cache, now))
+        const result = applyWithin({ workspace, now, notices, fast: fastPaths(workspace) }, batch)
+        const hasNotices = feed.record(workspace, notices)
+        workspace.writeNumbers()
         return { receipt: result, wakes: hasNotices }
       }),
     )
