@@ -10,7 +10,7 @@ import { withEarlierJobs } from '../../src/queue/flows/chain-ends.js'
 import { runSteps } from '../../src/store/maybe-sync.js'
 import type { Queue } from 'millrace'
 import { memory } from 'millrace/memory'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { closing, gate, newQueue, newWorker } from '../setup.js'
 
 setFlagsFromString('--expose-gc')

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, defineJobs, job } from 'millrace'
 import type { DependencyPage, JobContext, Store } from 'millrace'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { closing } from '../setup.js'
 import { kinds, stores } from './stores.js'
 

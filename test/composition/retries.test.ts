@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { AnyJobs, Ended, Handlers, Job, Store } from 'millrace'
 import { memory } from 'millrace/memory'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { closing, event, newQueue, newWorker } from '../setup.js'
 import { kinds, stores } from './stores.js'
 

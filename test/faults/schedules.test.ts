@@ -7,10 +7,10 @@ import { sqlite } from '../../src/sqlite.js'
 import { newDatabase } from '../postgres/shared.js'
 import { closing } from '../setup.js'
 import { soundAccountOf, states } from './account.js'
-import type { WorkerInput as PostgresInput } from './postgres/worker.js'
+import type { WorkerInput as PostgresInput } from './programs/postgres/worker.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
-import type { WorkerInput, WorkerTold } from './worker.js'
+import type { WorkerInput, WorkerTold } from './programs/worker.js'
 
 const path = scene()
 

@@ -6,7 +6,7 @@ import { postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
 import { scene, start } from '../faults/processes.js'
 import type { Process } from '../faults/processes.js'
-import type { StepperInput, StepperTold } from '../faults/stepper.js'
+import type { StepperInput, StepperTold } from '../faults/programs/step-worker.js'
 import { newDatabase } from '../postgres/shared.js'
 import { closing, event } from '../setup.js'
 
@@ -19,7 +19,7 @@ async function stage(kind: 'SQLite' | 'PostgreSQL') {
   await store.open()
   const where: StepperInput = { ledger, ...(url === undefined ? { path: file } : { url }) }
   const begin = async (more: Partial<StepperInput> = {}): Promise<Process<StepperTold>> => {
-    const process = start<StepperTold>('stepper', { ...where, ...more })
+    const process = start<StepperTold>('step-worker', { ...where, ...more })
     await process.heard('running')
     return process
   }

@@ -5,7 +5,7 @@ import type { AnyJobs, Handlers, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { kinds, stores } from '../composition/stores.js'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { addActive, closing, event, gate, newQueue, newWorker } from '../setup.js'
 
 const make = stores()

@@ -4,7 +4,7 @@ import { Queue } from 'millrace'
 import type { Store, Worker } from 'millrace'
 import { memory } from 'millrace/memory'
 import { kinds, stores } from '../composition/stores.js'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { addActive, closing, gate, newQueue, newWorker } from '../setup.js'
 import { counting } from './counting.js'
 

@@ -5,7 +5,7 @@ import { postgres } from '../../src/postgres.js'
 import { sqlite } from '../../src/sqlite.js'
 import type { WorkerCell } from '../../src/store/settings.js'
 import type { Store } from '../../src/store/store.js'
-import type { Database, HandInput, HandTold } from '../faults/hand.js'
+import type { Database, HandInput, HandTold } from '../faults/programs/controlled-worker.js'
 import { scene, start } from '../faults/processes.js'
 import type { Process } from '../faults/processes.js'
 import { newSchema, sharedServer } from '../postgres/shared.js'
@@ -34,7 +34,7 @@ async function database(kind: 'SQLite' | 'PostgreSQL'): Promise<Scene> {
     store,
     queue,
     worker: async (worker = {}) => {
-      const hand = start<HandTold>('hand', {
+      const hand = start<HandTold>('controlled-worker', {
         database: where,
         worker: { lease: LEASE, ...worker },
       } satisfies HandInput)

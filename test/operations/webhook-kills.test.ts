@@ -4,7 +4,7 @@ import { Queue, Worker } from 'millrace'
 import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import { sqlite } from 'millrace/sqlite'
 import { scene, start } from '../faults/processes.js'
-import type { TellerInput, TellerTold } from '../faults/teller.js'
+import type { TellerInput, TellerTold } from '../faults/programs/webhook-worker.js'
 import { closing, event } from '../setup.js'
 import { receiver, silence } from './receiver.js'
 
@@ -12,7 +12,7 @@ const path = scene()
 const secret = 'a secret of this test'
 
 function teller(input: Omit<TellerInput, 'path'>) {
-  return start<TellerTold>('teller', { path: path('jobs.db'), ...input } satisfies TellerInput)
+  return start<TellerTold>('webhook-worker', { path: path('jobs.db'), ...input } satisfies TellerInput)
 }
 
 /** A queue beside the programs; jobs are stamped by it. */

@@ -21,7 +21,7 @@ import {
 import type { JobOptions } from '../../src/conformance/changes.js'
 import { uuidv7 } from 'uuidv7'
 import type { Group, Receipt, Verdict } from '../../src/store/store.js'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { closing, collect, event, gate, mailbox, newQueue, newWorker } from '../setup.js'
 import { newSchema, sharedServer } from './shared.js'
 import { connected, run } from './sql.js'

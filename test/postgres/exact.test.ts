@@ -7,7 +7,7 @@ import { Driver } from '../../src/conformance/driver.js'
 import { insert } from '../../src/conformance/changes.js'
 import type { Store } from '../../src/store/store.js'
 import { linesOf, repeated, soundAccountOf, states } from '../faults/account.js'
-import type { Shared, SharerInput, SharerTold } from '../faults/postgres/sharer.js'
+import type { Shared, SharerInput, SharerTold } from '../faults/programs/postgres/shared-queue-worker.js'
 import { scene, start } from '../faults/processes.js'
 import type { Process } from '../faults/processes.js'
 import { newQueue } from '../setup.js'
@@ -29,7 +29,7 @@ beforeAll(async () => {
   store = postgres(url)
   await store.open()
   processes = Array.from({ length: PROCESSES }, () =>
-    start<SharerTold>('postgres/sharer', { url } satisfies SharerInput),
+    start<SharerTold>('postgres/shared-queue-worker', { url } satisfies SharerInput),
   )
   for (const each of processes) each.onEach((told) => told.kind === 'error' && errors.push(told.error))
   await Promise.all(processes.map((each) => each.heard('ready')))

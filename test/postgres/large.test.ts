@@ -8,7 +8,7 @@ import { due } from '../../src/job/lifecycle.js'
 import type { PlainJob } from '../../src/job/retention.js'
 import { Driver } from '../../src/conformance/driver.js'
 import type { Due } from '../../src/store/store.js'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { closing } from '../setup.js'
 import { newSchema, sharedServer } from './shared.js'
 

@@ -8,7 +8,7 @@ import { Driver } from '../../src/conformance/driver.js'
 import { complete, insert } from '../../src/conformance/changes.js'
 import { virtualClock } from '../../src/testing/world/clock.js'
 import type { VirtualClock } from '../../src/testing/world/clock.js'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 
 interface Deaf {
   readonly queue: Queue

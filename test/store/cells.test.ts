@@ -7,7 +7,7 @@ import { Driver } from '../../src/conformance/driver.js'
 import { put } from '../../src/conformance/changes.js'
 import { readCells } from '../../src/store/read-pages.js'
 import { runSteps } from '../../src/store/maybe-sync.js'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { closing, event, newQueue, newWorker } from '../setup.js'
 
 /** A store that gives one cell a page. */

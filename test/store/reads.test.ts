@@ -1,7 +1,7 @@
 // Reads by id that are asked for at once travel together.
 import { expect, test } from 'vitest'
 import type { Store } from 'millrace'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { newQueue, newStore } from '../setup.js'
 
 /** A store that notes how many ids each read asks for. */

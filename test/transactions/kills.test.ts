@@ -5,7 +5,7 @@ import type { JobRecord } from '../../src/job/job.js'
 import { sqlite } from '../../src/sqlite.js'
 import { loadDriver } from '../../src/stores/sqlite/driver.js'
 import { checkFile, soundAccountOf } from '../faults/account.js'
-import type { CompleterInput, CompleterTold, Held } from '../faults/completer.js'
+import type { CompleterInput, CompleterTold, Held } from '../faults/programs/transaction-worker.js'
 import { scene, start } from '../faults/processes.js'
 import type { Process } from '../faults/processes.js'
 import { closing } from '../setup.js'
@@ -37,7 +37,7 @@ async function begin(): Promise<{
 }
 
 function employ(concurrency = 1): Process<CompleterTold> {
-  return start<CompleterTold>('completer', { path: path('jobs.db'), concurrency } satisfies CompleterInput)
+  return start<CompleterTold>('transaction-worker', { path: path('jobs.db'), concurrency } satisfies CompleterInput)
 }
 
 test.each(['inside', 'after'] as const)(

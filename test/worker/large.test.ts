@@ -6,7 +6,7 @@ import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { bytesOf } from '../../src/store/batch-size.js'
 import { kinds, stores } from '../composition/stores.js'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { closing, event, gate, newQueue, newWorker } from '../setup.js'
 
 const LIMIT = 20_000

@@ -6,7 +6,7 @@ import type { Duration, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { kinds, stores } from '../composition/stores.js'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { event, gate, newQueue, newWorker } from '../setup.js'
 
 const make = stores()

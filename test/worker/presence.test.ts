@@ -7,7 +7,7 @@ import { WORKERS } from '../../src/store/settings.js'
 import type { Batch } from '../../src/store/store.js'
 import { virtualClock } from '../../src/testing/world/clock.js'
 import { kinds, stores } from '../composition/stores.js'
-import { hearing } from '../faults/hearing.js'
+import { hearing } from '../observed-store.js'
 import { collect, event, gate, newQueue, newWorker } from '../setup.js'
 
 it.each(['at once', 'though it was paused and resumed'] as const)(

@@ -4,7 +4,7 @@ import { postgres } from '../../../src/postgres.js'
 import type { Server } from '../../postgres/server.js'
 import { newDatabase, newSchema, ownServer } from '../../postgres/shared.js'
 import { scene } from '../processes.js'
-import { busyRun, withClient } from './busy.js'
+import { busyRun, withClient } from './busy-run.js'
 
 const path = scene()
 let server: Server | undefined

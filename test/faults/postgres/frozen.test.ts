@@ -7,7 +7,7 @@ import type { Proxy } from '../../postgres/proxy.js'
 import { newDatabase } from '../../postgres/shared.js'
 import { closing, event } from '../../setup.js'
 import { scene } from '../processes.js'
-import { busyRun } from './busy.js'
+import { busyRun } from './busy-run.js'
 
 const path = scene()
 let proxy: Proxy | undefined

@@ -9,7 +9,7 @@ import type { Proxy } from '../../postgres/proxy.js'
 import { newDatabase } from '../../postgres/shared.js'
 import type { Batch } from '../../../src/store/store.js'
 import { closing, event, gate } from '../../setup.js'
-import { hearing } from '../hearing.js'
+import { hearing } from '../../observed-store.js'
 
 let url = ''
 let proxy: Proxy

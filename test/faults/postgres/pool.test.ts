@@ -6,7 +6,7 @@ import { postgres } from '../../../src/postgres.js'
 import { newDatabase } from '../../postgres/shared.js'
 import { closing, event, gate } from '../../setup.js'
 import { soundAccountOf, states } from '../account.js'
-import { toldError } from '../child.js'
+import { toldError } from '../programs/messages.js'
 
 let pool: Pool | undefined
 

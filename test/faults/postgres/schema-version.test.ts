@@ -5,8 +5,8 @@ import type { Server } from '../../postgres/server.js'
 import { newDatabase, ownServer } from '../../postgres/shared.js'
 import { linesOf } from '../account.js'
 import { scene, start } from '../processes.js'
-import { busyRun, withClient } from './busy.js'
-import type { WorkerInput, WorkerTold } from './worker.js'
+import { busyRun, withClient } from './busy-run.js'
+import type { WorkerInput, WorkerTold } from '../programs/postgres/worker.js'
 
 const path = scene()
 let server: Server | undefined

@@ -3,7 +3,7 @@ import { afterEach, expect, test } from 'vitest'
 import type { Server } from '../../postgres/server.js'
 import { ownServer } from '../../postgres/shared.js'
 import { scene } from '../processes.js'
-import { busyRun } from './busy.js'
+import { busyRun } from './busy-run.js'
 
 const path = scene()
 let server: Server | undefined

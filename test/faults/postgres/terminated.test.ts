@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { newDatabase } from '../../postgres/shared.js'
 import { scene } from '../processes.js'
-import { busyRun, endBackends } from './busy.js'
+import { busyRun, endBackends } from './busy-run.js'
 
 const path = scene()
 

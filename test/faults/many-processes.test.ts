@@ -4,9 +4,9 @@ import { expect, test } from 'vitest'
 import { sqlite } from '../../src/sqlite.js'
 import { closing } from '../setup.js'
 import { checkFile, linesOf, repeated, soundAccountOf, states } from './account.js'
-import type { FeederInput, FeederTold } from './feeder.js'
+import type { FeederInput, FeederTold } from './programs/bulk-producer.js'
 import { scene, start } from './processes.js'
-import type { Chore, WorkerInput, WorkerTold } from './worker.js'
+import type { Chore, WorkerInput, WorkerTold } from './programs/worker.js'
 
 const path = scene()
 const db = (): string => path('jobs.db')
@@ -29,7 +29,7 @@ test(
     await store.open()
     const feeders = Array.from({ length: FEEDERS }, () => {
       const chore: Chore = { takes: 1, text: 'x'.repeat(BYTES) }
-      return start<FeederTold>('feeder', { path: db(), jobs: JOBS, chore } satisfies FeederInput)
+      return start<FeederTold>('bulk-producer', { path: db(), jobs: JOBS, chore } satisfies FeederInput)
     })
     const workers = Array.from({ length: WORKERS }, () =>
       start<WorkerTold>('worker', {

@@ -1,11 +1,11 @@
 // A program that shares queues with others like it: it works on one for as long as it is told to, adds what the others
 // add as well, and writes down what it does in a ledger.
 import { setTimeout } from 'node:timers/promises'
-import { Queue, Worker, shutdown } from '../../../src/index.js'
-import { postgres } from '../../../src/postgres.js'
-import { input, ledger, on, tell, toldError, untilFinished } from '../child.js'
-import type { ToldError } from '../child.js'
-import { hearing } from '../hearing.js'
+import { Queue, Worker, shutdown } from '../../../../src/index.js'
+import { postgres } from '../../../../src/postgres.js'
+import { input, ledger, on, tell, toldError, untilFinished } from '../messages.js'
+import type { ToldError } from '../messages.js'
+import { hearing } from '../../../observed-store.js'
 
 /** What the program is to do. */
 export interface SharerInput {

@@ -1,8 +1,8 @@
 // A program that opens a store when it is told to, adds a job, and tells how that went.
-import { Queue, shutdown } from '../../../src/index.js'
-import { postgres } from '../../../src/postgres.js'
-import { input, once, tell, toldError, untilFinished } from '../child.js'
-import type { ToldError } from '../child.js'
+import { Queue, shutdown } from '../../../../src/index.js'
+import { postgres } from '../../../../src/postgres.js'
+import { input, once, tell, toldError, untilFinished } from '../messages.js'
+import type { ToldError } from '../messages.js'
 
 /** What the program is to do. */
 export interface OpenerInput {

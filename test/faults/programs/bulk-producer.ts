@@ -1,7 +1,7 @@
 // A program that adds jobs in bulks until it has added as many as it was told to.
-import { Queue, shutdown } from '../../src/index.js'
-import { sqlite } from '../../src/sqlite.js'
-import { input, once, tell } from './child.js'
+import { Queue, shutdown } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, once, tell } from './messages.js'
 import type { Chore } from './worker.js'
 
 /** What the program is to do. */

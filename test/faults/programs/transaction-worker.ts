@@ -1,8 +1,8 @@
 // A program whose jobs write to a table of the user's in the transaction in which they settle, and add a job each.
-import { Queue, Worker, shutdown } from '../../src/index.js'
-import { sqlite } from '../../src/sqlite.js'
-import { input, once, tell, toldError, untilFinished } from './child.js'
-import type { ToldError } from './child.js'
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, once, tell, toldError, untilFinished } from './messages.js'
+import type { ToldError } from './messages.js'
 
 /** What the program is to do. */
 export interface CompleterInput {

@@ -1,11 +1,11 @@
 // A program that adds jobs in every way at once, and writes down in a ledger what was acknowledged, as it is.
-import { Queue } from '../../src/index.js'
-import { sqlite } from '../../src/sqlite.js'
-import { insert } from '../../src/conformance/changes.js'
-import { connect } from '../../src/store/connection.js'
-import { input, ledger, once, tell } from './child.js'
-import { hearing } from './hearing.js'
-import { BULK, GROUP, dataOf } from './producing.js'
+import { Queue } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { insert } from '../../../src/conformance/changes.js'
+import { connect } from '../../../src/store/connection.js'
+import { input, ledger, once, tell } from './messages.js'
+import { hearing } from '../../observed-store.js'
+import { BULK, GROUP, dataOf } from './producer-jobs.js'
 
 /** What the program is to do. */
 export interface ProducerInput {

@@ -1,8 +1,8 @@
 // A program whose handlers take durable steps.
-import { Queue, Worker, shutdown } from '../../src/index.js'
-import { postgres } from '../../src/postgres.js'
-import { sqlite } from '../../src/sqlite.js'
-import { input, ledger, tell, untilFinished } from './child.js'
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import { postgres } from '../../../src/postgres.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, ledger, tell, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface StepperInput {

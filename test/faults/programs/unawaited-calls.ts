@@ -1,10 +1,10 @@
 // A program whose handlers forget functions in which calls of ctx fail, mostly after the handler has ended.
-import { Queue, Worker, phases, shutdown } from '../../src/index.js'
-import type { JobContext, Store } from '../../src/index.js'
-import { memory } from '../../src/memory.js'
-import { sqlite } from '../../src/sqlite.js'
-import { MillraceError } from '../../src/job/errors.js'
-import { input, tell, untilFinished } from './child.js'
+import { Queue, Worker, phases, shutdown } from '../../../src/index.js'
+import type { JobContext, Store } from '../../../src/index.js'
+import { memory } from '../../../src/memory.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { MillraceError } from '../../../src/job/errors.js'
+import { input, tell, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface ForgottenInput {

@@ -1,9 +1,9 @@
 // A program that claims jobs at the port itself, and settles them when told, whether it still holds them or not.
-import { sqlite } from '../../src/sqlite.js'
-import { Driver } from '../../src/conformance/driver.js'
-import { complete, fail, handBack, note } from '../../src/conformance/changes.js'
-import type { Verdict } from '../../src/store/store.js'
-import { input, on, tell, untilFinished } from './child.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { Driver } from '../../../src/conformance/driver.js'
+import { complete, fail, handBack, note } from '../../../src/conformance/changes.js'
+import type { Verdict } from '../../../src/store/store.js'
+import { input, on, tell, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface HolderInput {

@@ -7,11 +7,11 @@ import { Queue } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
 import { closing, event } from '../../setup.js'
 import { linesOf, repeated, soundAccountOf, states } from '../account.js'
-import { toldError } from '../child.js'
-import type { ToldError } from '../child.js'
+import { toldError } from '../programs/messages.js'
+import type { ToldError } from '../programs/messages.js'
 import { start } from '../processes.js'
 import type { Process } from '../processes.js'
-import type { WorkerInput, WorkerTold } from './worker.js'
+import type { WorkerInput, WorkerTold } from '../programs/postgres/worker.js'
 
 /** How busy, and where. */
 interface BusyOptions {

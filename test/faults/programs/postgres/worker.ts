@@ -1,12 +1,12 @@
 // A program that works on the queue of a PostgreSQL database, and writes down what it does in a ledger outside of it. A
 // chore is settled by the batcher; an effect writes a row of the user's own in the transaction of its settlement.
-import { Queue, Worker, shutdown } from '../../../src/index.js'
-import type { WorkerOptions } from '../../../src/index.js'
-import { postgres } from '../../../src/postgres.js'
-import type { PostgresOptions } from '../../../src/postgres.js'
-import { input, ledger, tell, toldError, untilFinished } from '../child.js'
-import type { ToldError } from '../child.js'
-import { hearing } from '../hearing.js'
+import { Queue, Worker, shutdown } from '../../../../src/index.js'
+import type { WorkerOptions } from '../../../../src/index.js'
+import { postgres } from '../../../../src/postgres.js'
+import type { PostgresOptions } from '../../../../src/postgres.js'
+import { input, ledger, tell, toldError, untilFinished } from '../messages.js'
+import type { ToldError } from '../messages.js'
+import { hearing } from '../../../observed-store.js'
 
 /** What the program is to do. */
 export interface WorkerInput {

@@ -1,7 +1,7 @@
 // A program that works on the queue of a database file, and tells webhooks of the ends of its jobs, or only settles them.
-import { Queue, Worker, shutdown, webhooks } from '../../src/index.js'
-import { sqlite } from '../../src/sqlite.js'
-import { input, tell, untilFinished } from './child.js'
+import { Queue, Worker, shutdown, webhooks } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, tell, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface TellerInput {

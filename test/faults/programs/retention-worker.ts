@@ -1,7 +1,7 @@
 // A process that carries out the retention of a queue, with callbacks or without.
-import { Queue, Worker, shutdown } from '../../src/index.js'
-import { sqlite } from '../../src/sqlite.js'
-import { input, tell, untilFinished } from './child.js'
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, tell, untilFinished } from './messages.js'
 
 /** What a keeper is told when it starts. */
 export interface KeeperInput {

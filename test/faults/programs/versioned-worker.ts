@@ -1,7 +1,7 @@
 // A program that works with one version of its jobs, as it was deployed.
-import { Queue, Worker, defineJobs, job, shutdown } from '../../src/index.js'
-import { sqlite } from '../../src/sqlite.js'
-import { input, tell, untilFinished } from './child.js'
+import { Queue, Worker, defineJobs, job, shutdown } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, tell, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface VersionedInput {

@@ -1,8 +1,8 @@
 // A program that has a database file open, and adds jobs or begins to work on them when told; it tells what goes wrong.
-import { Queue, Worker, shutdown } from '../../src/index.js'
-import { sqlite } from '../../src/sqlite.js'
-import { input, ledger, on, tell, toldError, untilFinished } from './child.js'
-import type { ToldError } from './child.js'
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, ledger, on, tell, toldError, untilFinished } from './messages.js'
+import type { ToldError } from './messages.js'
 
 /** What the program is to do. */
 export interface AdderInput {

@@ -1,8 +1,8 @@
 // A program that runs jobs in phases, writes down each run in a ledger, and stays in the phase that it is told to.
-import { Queue, Worker, phases, shutdown } from '../../src/index.js'
-import { postgres } from '../../src/postgres.js'
-import { sqlite } from '../../src/sqlite.js'
-import { input, ledger, tell, untilFinished } from './child.js'
+import { Queue, Worker, phases, shutdown } from '../../../src/index.js'
+import { postgres } from '../../../src/postgres.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, ledger, tell, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface PhasedInput {

@@ -1,5 +1,5 @@
 // A store that is listened to: it passes everything on to another, and tells of every batch that was answered.
-import type { Batch, Receipt, Store } from '../../src/store/store.js'
+import type { Batch, Receipt, Store } from '../src/store/store.js'
 
 /** Passes everything on to a store; `heard` is called with every batch and its answer, before anybody else gets that. */
 export function hearing<Given, Taken>(

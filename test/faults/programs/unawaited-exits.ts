@@ -1,8 +1,8 @@
 // A program whose handlers do not await functions in which a job is left.
-import { Queue, Worker, shutdown } from '../../src/index.js'
-import type { JobContext } from '../../src/index.js'
-import { memory } from '../../src/memory.js'
-import { input, tell, untilFinished } from './child.js'
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import type { JobContext } from '../../../src/index.js'
+import { memory } from '../../../src/memory.js'
+import { input, tell, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface ForgetfulInput {

@@ -1,10 +1,10 @@
 // A program that works on a queue of any database: it adds jobs when told, and holds those that ask for it until told.
-import { Queue, Worker, shutdown } from '../../src/index.js'
-import type { WorkerOptions } from '../../src/index.js'
-import { postgres } from '../../src/postgres.js'
-import { sqlite } from '../../src/sqlite.js'
-import { input, on, tell, toldError, untilFinished } from './child.js'
-import type { ToldError } from './child.js'
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import type { WorkerOptions } from '../../../src/index.js'
+import { postgres } from '../../../src/postgres.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, on, tell, toldError, untilFinished } from './messages.js'
+import type { ToldError } from './messages.js'
 
 /** Where the jobs are. */
 export type Database = { readonly path: string } | { readonly url: string; readonly schema: string }

@@ -1,12 +1,12 @@
 // Functions that a handler does not await, in which its job is left: the process must survive them.
 import { expect, it } from 'vitest'
-import type { ForgetfulInput, ForgetfulTold } from './forgetful.js'
+import type { ForgetfulInput, ForgetfulTold } from './programs/unawaited-exits.js'
 import { scene, start } from './processes.js'
 
 scene()
 
 it('a job that is left in a function that its handler does not await fails or is reported, and the process lives', async () => {
-  const program = start<ForgetfulTold>('forgetful', {} satisfies ForgetfulInput)
+  const program = start<ForgetfulTold>('unawaited-exits', {} satisfies ForgetfulInput)
   const { jobs, reported } = await program.heard('ended')
   const refused = 'failed NOT_AWAITED 1'
   expect(jobs).toEqual({
@@ -22,7 +22,7 @@ it('a job that is left in a function that its handler does not await fails or is
 })
 
 it('a rejection of the program itself that nobody handles still ends it', async () => {
-  const program = start<ForgetfulTold>('forgetful', { rejects: true } satisfies ForgetfulInput)
+  const program = start<ForgetfulTold>('unawaited-exits', { rejects: true } satisfies ForgetfulInput)
   await program.heard('ended')
   const { code, stderr } = await program.ended
   expect(code).toBe(1)

@@ -1,13 +1,13 @@
 // A program that works on the queue of a database file, and writes down what it does in a ledger outside of it.
 import { setTimeout } from 'node:timers/promises'
-import { Queue, Worker, shutdown } from '../../src/index.js'
-import type { Job, WorkerOptions } from '../../src/index.js'
-import { sqlite } from '../../src/sqlite.js'
-import type { SqliteOptions } from '../../src/sqlite.js'
-import { loadDriver } from '../../src/stores/sqlite/driver.js'
-import { becomeNobody, breakWatching, input, ledger, on, tell, toldError, untilFinished } from './child.js'
-import type { ToldError } from './child.js'
-import { hearing } from './hearing.js'
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import type { Job, WorkerOptions } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import type { SqliteOptions } from '../../../src/sqlite.js'
+import { loadDriver } from '../../../src/stores/sqlite/driver.js'
+import { becomeNobody, breakWatching, input, ledger, on, tell, toldError, untilFinished } from './messages.js'
+import type { ToldError } from './messages.js'
+import { hearing } from '../../observed-store.js'
 
 /** What the program is to do. */
 export interface WorkerInput {

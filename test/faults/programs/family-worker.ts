@@ -1,10 +1,10 @@
 // A program that works on the children of a large flow, and on their parent, and writes down what it does in a ledger.
-import { Queue, Worker, shutdown } from '../../src/index.js'
-import { postgres } from '../../src/postgres.js'
-import { sqlite } from '../../src/sqlite.js'
-import type { Store } from '../../src/store/store.js'
-import { input, ledger, tell, untilFinished } from './child.js'
-import { hearing } from './hearing.js'
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import { postgres } from '../../../src/postgres.js'
+import { sqlite } from '../../../src/sqlite.js'
+import type { Store } from '../../../src/store/store.js'
+import { input, ledger, tell, untilFinished } from './messages.js'
+import { hearing } from '../../observed-store.js'
 
 /** What the program is to do. */
 export interface FamilyInput {
