@@ -6,7 +6,7 @@ import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
 import { freshFolder } from '../sqlite/folder.js'
 import { closing, event, gate } from '../setup.js'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 
 const make = stores()
 const path = freshFolder()

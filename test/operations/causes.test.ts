@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker, phases } from 'millrace'
 import { webhooks } from 'millrace/webhooks'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 import { closing, event } from '../setup.js'
 import { receiver } from './receiver.js'
 

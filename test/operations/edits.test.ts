@@ -4,7 +4,7 @@ import { Queue, UnrecoverableError, Worker } from 'millrace'
 import type { AnyJobs, Handlers, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 import { hearing } from '../observed-store.js'
 import { addActive, closing, event, gate, newQueue, newWorker } from '../setup.js'
 

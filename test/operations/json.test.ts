@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { Worker, phases } from 'millrace'
 import type { AnyJobs, Handlers, Queue } from 'millrace'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 import { closing, event, newQueue } from '../setup.js'
 
 const make = stores()

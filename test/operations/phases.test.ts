@@ -5,7 +5,7 @@ import type { EventOf, PhasesHandlerOf, QueueEvent, Store } from 'millrace'
 import { complete } from '../../src/job/lifecycle.js'
 import type { Group } from '../../src/store/store.js'
 import { closing, event, gate, newQueue, newWorker } from '../setup.js'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 import { countingCommits } from './commits.js'
 
 const make = stores()

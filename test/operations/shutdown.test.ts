@@ -4,7 +4,7 @@ import { Queue, Worker, shutdown } from 'millrace'
 import { webhooks } from 'millrace/webhooks'
 import type { Closable, Store } from 'millrace'
 import { isSent, DELIVERIES } from '../../src/job/webhooks.js'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 import { event, gate } from '../setup.js'
 import { receiver, silence } from './receiver.js'
 

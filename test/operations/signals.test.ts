@@ -5,7 +5,7 @@ import type { AnyJobs, Handlers, Job, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import type { VirtualClock } from 'millrace/testing'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 import { closing, collect, event, gate } from '../setup.js'
 
 const make = stores()

@@ -104,7 +104,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/lifecycle.ts',
     find: 'chainIndex: job.chainIndex + 1, parentId, dedup }',
     replace: 'chainIndex: job.chainIndex + 1, parentId: next.parentId, dedup }',
-    unit: ['test/composition'],
+    unit: ['test/queue/flows', 'test/queue/operations/retry', 'test/worker/attempt/children.test.ts'],
   },
   {
     title: 'a continuation of a scheduled run lets the next run in',
@@ -112,7 +112,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/lifecycle.ts',
     find: 'const dedup = holdsOverlapKey(job) ? job.dedup : next.dedup',
     replace: 'const dedup = next.dedup',
-    unit: ['test/composition/overlap.test.ts'],
+    unit: ['test/upkeep/schedule-overlap.test.ts'],
   },
   {
     title: 'a broken dependency whose policy is fail is ignored',
@@ -191,7 +191,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/lifecycle.ts',
     find: "return isFinished(job.state) ? [] : end(job, 'cancelled', set, { closesBroken: job.brokenAt !== undefined })",
     replace: "return isFinished(job.state) ? [] : end(job, 'cancelled', set)",
-    unit: ['test/composition'],
+    unit: ['test/queue/flows', 'test/queue/operations/retry', 'test/worker/attempt/children.test.ts'],
   },
   {
     title: 'a cancelled job can be cancelled again, and its end is recorded twice',

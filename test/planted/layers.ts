@@ -11,7 +11,7 @@ export type Layer = (typeof layers)[number]
 const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
   ['src/job/', ['test/job']],
   ['src/store/', ['test/store/']],
-  ['src/stores/sqlite/', ['test/sqlite', 'test/queue/limits.test.ts', 'test/composition/flows.test.ts']],
+  ['src/stores/sqlite/', ['test/sqlite', 'test/queue/limits.test.ts', 'test/queue/flows/flows.test.ts']],
   [
     'src/stores/postgres/',
     ['quick', 'crowds', 'exact', 'busy', 'floors', 'groups', 'events', 'tidy', 'revoked'].map(
@@ -19,9 +19,12 @@ const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
     ),
   ],
   ['src/stores/', ['test/stores', 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue']],
-  ['src/upkeep/', ['test/worker/time.test.ts', 'test/operations/re', 'test/composition']],
+  [
+    'src/upkeep/',
+    ['test/worker/time.test.ts', 'test/operations/re', 'test/upkeep', 'test/queue/flows', 'test/queue/operations'],
+  ],
   ['src/worker/', ['test/worker']],
-  ['src/queue/', ['test/queue', 'test/composition']],
+  ['src/queue/', ['test/queue', 'test/worker/attempt/children.test.ts']],
   ['src/features/webhooks/', ['test/operations/webhook']],
   ['src/', ['test/operations']],
 ]

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { FlowProducer } from 'millrace'
 import type { Queue } from 'millrace'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 import { event, newQueue, newWorker } from '../setup.js'
 
 const make = stores()

@@ -5,7 +5,7 @@ import type { JobRecord } from '../../src/job/job.js'
 import { ask, Driver } from '../../src/conformance/driver.js'
 import { complete, insert, remove } from '../../src/conformance/changes.js'
 import { inUse } from '../collecting.js'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 
 const MIB = 2 ** 20
 /** Jobs of about one MiB each. */

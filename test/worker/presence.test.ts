@@ -6,7 +6,7 @@ import { memory } from 'millrace/memory'
 import { WORKERS } from '../../src/store/settings.js'
 import type { Batch } from '../../src/store/store.js'
 import { virtualClock } from '../../src/testing/world/clock.js'
-import { kinds, stores } from '../composition/stores.js'
+import { kinds, stores } from '../stores.js'
 import { hearing } from '../observed-store.js'
 import { collect, event, gate, newQueue, newWorker } from '../setup.js'
 

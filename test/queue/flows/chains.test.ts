@@ -3,8 +3,8 @@ import { describe, expect, test } from 'vitest'
 import { Queue, Worker, defineJobs, job } from 'millrace'
 import type { Store } from 'millrace'
 import { z } from 'zod'
-import { closing, event } from '../setup.js'
-import { kinds, stores } from './stores.js'
+import { closing, event } from '../../setup.js'
+import { kinds, stores } from '../../stores.js'
 
 const make = stores()
 

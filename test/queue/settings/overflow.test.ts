@@ -2,8 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { AnyJobs, Handlers, Job, Store } from 'millrace'
-import { closing, event } from '../setup.js'
-import { kinds, stores } from './stores.js'
+import { closing, event } from '../../setup.js'
+import { kinds, stores } from '../../stores.js'
 
 const make = stores()
 

@@ -2,10 +2,10 @@
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { AnyJobs, Handlers, Job, Store } from 'millrace'
-import { cycleAmong } from '../../src/queue/flows/cycles.js'
-import { insert } from '../../src/conformance/changes.js'
-import { closing, event, gate } from '../setup.js'
-import { kinds, stores } from './stores.js'
+import { cycleAmong } from '../../../src/queue/flows/cycles.js'
+import { insert } from '../../../src/conformance/changes.js'
+import { closing, event, gate } from '../../setup.js'
+import { kinds, stores } from '../../stores.js'
 
 const make = stores()
 

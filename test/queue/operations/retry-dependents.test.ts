@@ -3,9 +3,9 @@ import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { AnyJobs, Ended, Handlers, Job, Store } from 'millrace'
 import { memory } from 'millrace/memory'
-import { hearing } from '../observed-store.js'
-import { closing, event, newQueue, newWorker } from '../setup.js'
-import { kinds, stores } from './stores.js'
+import { hearing } from '../../observed-store.js'
+import { closing, event, newQueue, newWorker } from '../../setup.js'
+import { kinds, stores } from '../../stores.js'
 
 const make = stores()
 

@@ -3,9 +3,9 @@ import { describe, expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { AddOptions, JobContext, Store } from 'millrace'
 import { memory } from 'millrace/memory'
-import { virtualClock } from '../../src/testing/world/clock.js'
-import { closing, event } from '../setup.js'
-import { kinds, stores } from './stores.js'
+import { virtualClock } from '../../../src/testing/world/clock.js'
+import { closing, event } from '../../setup.js'
+import { kinds, stores } from '../../stores.js'
 
 const make = stores()
 

@@ -4,7 +4,7 @@ import { Queue, Worker, defineJobs, job } from 'millrace'
 import type { DependencyPage, JobContext, Store } from 'millrace'
 import { hearing } from '../observed-store.js'
 import { closing } from '../setup.js'
-import { kinds, stores } from './stores.js'
+import { kinds, stores } from '../stores.js'
 
 const make = stores()
 

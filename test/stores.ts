@@ -1,9 +1,9 @@
 // One store of each kind, for what must hold on all of them.
 import type { Store } from 'millrace'
 import { memory } from 'millrace/memory'
-import { closing } from '../setup.js'
-import { everywhere } from '../transactions/everywhere.js'
-import type { Kind as Transacting } from '../transactions/everywhere.js'
+import { closing } from './setup.js'
+import { everywhere } from './transactions/everywhere.js'
+import type { Kind as Transacting } from './transactions/everywhere.js'
 
 /** The kinds of stores. */
 export type Kind = 'memory' | Extract<Transacting, 'SQLite' | 'PostgreSQL'>

@@ -2,9 +2,9 @@
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker, defineJobs, isMillraceError, job } from 'millrace'
 import type { Ended, FlowJob, MillraceError, Store } from 'millrace'
-import { limitsOf } from '../limits.js'
-import { closing, event } from '../setup.js'
-import { kinds, stores } from './stores.js'
+import { limitsOf } from '../../limits.js'
+import { closing, event } from '../../setup.js'
+import { kinds, stores } from '../../stores.js'
 
 const make = stores()
 

@@ -3,7 +3,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import { closing, event, gate } from '../setup.js'
-import { kinds, stores } from './stores.js'
+import { kinds, stores } from '../stores.js'
 
 const make = stores()
 
