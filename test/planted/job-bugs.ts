@@ -171,9 +171,9 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/moves.ts',
     find: 'if (delivery !== undefined) changes.push(delivery)',
     replace: '',
-    unit: ['test/operations/webhooks.test.ts'],
+    unit: ['test/features/webhooks/webhooks.test.ts'],
     shown: {
-      file: 'test/operations/webhooks.test.ts',
+      file: 'test/features/webhooks/webhooks.test.ts',
       title: 'a job that is not kept is removed once its end was told',
     },
   },
@@ -183,7 +183,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/retention.ts',
     find: "if (!awaitsDelivery(job, since, now)) return [move(job, 'removed')]",
     replace: "if (job.kind === 'job') return [move(job, 'removed')]",
-    unit: ['test/operations/webhooks.test.ts', 'test/operations/retention.test.ts'],
+    unit: ['test/features/webhooks/webhooks.test.ts', 'test/upkeep/retention/retention.test.ts'],
   },
   {
     title: 'a cancelled job that waits for a broken dependency keeps its broken edges',
@@ -213,9 +213,9 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/retention.ts',
     find: 'return at !== undefined && at <= now && !awaitsDelivery(job, at, now)',
     replace: 'return at !== undefined && !awaitsDelivery(job, at, now)',
-    unit: ['test/operations/retention.test.ts'],
+    unit: ['test/upkeep/retention/retention.test.ts'],
     shown: {
-      file: 'test/operations/retention.test.ts',
+      file: 'test/upkeep/retention/retention.test.ts',
       title: 'one that was added long ago and finished just now is kept for its time',
     },
   },

@@ -19,14 +19,10 @@ const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
     ),
   ],
   ['src/stores/', ['test/stores', 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue']],
-  [
-    'src/upkeep/',
-    ['test/worker/time.test.ts', 'test/operations/re', 'test/upkeep', 'test/queue/flows', 'test/queue/operations'],
-  ],
+  ['src/upkeep/', ['test/worker/time.test.ts', 'test/upkeep', 'test/queue/flows', 'test/queue/operations']],
   ['src/worker/', ['test/worker']],
   ['src/queue/', ['test/queue', 'test/worker/attempt/children.test.ts']],
-  ['src/features/webhooks/', ['test/operations/webhook']],
-  ['src/', ['test/operations']],
+  ['src/features/', ['test/features']],
 ]
 
 /** The tests of a layer that can meet a bug; none where the layer does not run its code. */

@@ -8,7 +8,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/settlements.ts',
     find: 'attempt.unsure = true',
     replace: '',
-    unit: ['test/operations'],
+    unit: ['test/queue', 'test/upkeep', 'test/features'],
   },
   {
     title: 'a settlement without an answer is not sent again',
@@ -150,7 +150,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/upkeep/recovery.ts',
     find: 'if (processes.gone(origin)) dead.set(',
     replace: 'dead.set(',
-    unit: ['test/operations/recovery.test.ts', 'test/operations/processes.test.ts'],
+    unit: ['test/upkeep/recovery.test.ts', 'test/faults/streams-and-recovery.test.ts'],
   },
   {
     title: 'retention removes a parent before its children may go',
@@ -158,7 +158,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/upkeep/retention/retention.ts',
     find: "if ('stays' in family) track(",
     replace: "if ('stays' in family && family.stays === undefined) track(",
-    unit: ['test/operations/retention-stores.test.ts'],
+    unit: ['test/upkeep/retention/retention-stores.test.ts'],
   },
   {
     title: 'an attempt forgets that its lease was lost',
@@ -173,7 +173,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/attempt/steps.ts',
     find: 'const known = steps.has(key) ? steps.get(key) : await this.#once(key, name, run, steps)',
     replace: 'const known = await this.#once(key, name, run, steps)',
-    unit: ['test/operations/steps.test.ts'],
+    unit: ['test/worker/attempt/steps.test.ts'],
   },
   {
     title: 'a transaction whose settlement was refused is committed',

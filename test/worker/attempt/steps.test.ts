@@ -2,8 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { Queue, UnrecoverableError, Worker, isMillraceError, phases } from 'millrace'
 import type { AnyJobs, Handlers, JobContext, Store, WorkerOptions } from 'millrace'
-import { kinds, stores } from '../stores.js'
-import { addActive, closing, event, gate } from '../setup.js'
+import { kinds, stores } from '../../stores.js'
+import { addActive, closing, event, gate } from '../../setup.js'
 
 const make = stores()
 

@@ -6,7 +6,7 @@ import type { Closable, Store } from 'millrace'
 import { isSent, DELIVERIES } from '../../src/job/webhooks.js'
 import { kinds, stores } from '../stores.js'
 import { event, gate } from '../setup.js'
-import { receiver, silence } from './receiver.js'
+import { receiver, silence } from '../features/webhooks/receiver.js'
 
 const near = { secret: 'a secret of this test', allowPrivate: true } as const
 

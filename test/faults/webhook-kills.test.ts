@@ -3,10 +3,10 @@ import { expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import { sqlite } from 'millrace/sqlite'
-import { scene, start } from '../faults/processes.js'
-import type { TellerInput, TellerTold } from '../faults/programs/webhook-worker.js'
+import { scene, start } from './processes.js'
+import type { TellerInput, TellerTold } from './programs/webhook-worker.js'
 import { closing, event } from '../setup.js'
-import { receiver, silence } from './receiver.js'
+import { receiver, silence } from '../features/webhooks/receiver.js'
 
 const path = scene()
 const secret = 'a secret of this test'

@@ -2,8 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, phases } from 'millrace'
 import type { QueueEvent } from 'millrace'
-import { closing, gate } from '../setup.js'
-import { kinds, stores } from '../stores.js'
+import { closing, gate } from '../../setup.js'
+import { kinds, stores } from '../../stores.js'
 
 const make = stores()
 

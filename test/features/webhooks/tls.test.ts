@@ -6,11 +6,11 @@ import type { TLSSocket } from 'node:tls'
 import { afterEach, expect, it, vi } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import { verifyWebhook, webhooks } from 'millrace/webhooks'
-import { closing, event, mailbox, newStore } from '../setup.js'
+import { closing, event, mailbox, newStore } from '../../setup.js'
 import { receiver } from './receiver.js'
 
 // Of nobody: made for this test, with its key beside it.
-const pem = readFileSync(new URL('../fixtures/hook.example.pem', import.meta.url))
+const pem = readFileSync(new URL('../../fixtures/hook.example.pem', import.meta.url))
 const secret = 'a secret of this test'
 
 afterEach(() => vi.unstubAllEnvs())

@@ -3,10 +3,10 @@ import { describe, expect, it } from 'vitest'
 import { Queue } from 'millrace'
 import type { Store, Worker } from 'millrace'
 import { memory } from 'millrace/memory'
-import { kinds, stores } from '../stores.js'
-import { hearing } from '../observed-store.js'
-import { addActive, closing, gate, newQueue, newWorker } from '../setup.js'
-import { counting } from './counting.js'
+import { kinds, stores } from '../../stores.js'
+import { hearing } from '../../observed-store.js'
+import { addActive, closing, gate, newQueue, newWorker } from '../../setup.js'
+import { counting } from '../counting-watchers.js'
 
 const store = stores()
 

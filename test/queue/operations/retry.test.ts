@@ -2,8 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { Queue, UnrecoverableError, Worker, phases } from 'millrace'
 import type { AddOptions, EventOf, Job, WorkerOptions } from 'millrace'
-import { closing, event } from '../setup.js'
-import { kinds, stores } from '../stores.js'
+import { closing, event } from '../../setup.js'
+import { kinds, stores } from '../../stores.js'
 
 const make = stores()
 

@@ -3,7 +3,7 @@ import { createServer } from 'node:http'
 import type { IncomingHttpHeaders, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach } from 'vitest'
-import { mailbox } from '../setup.js'
+import { mailbox } from '../../setup.js'
 
 /** One request. */
 interface Received {

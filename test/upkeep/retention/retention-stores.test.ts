@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest'
 import { FlowProducer } from 'millrace'
 import type { AddOptions, FlowJob, Handler, Job, Queue, Store } from 'millrace'
-import { kinds, stores } from '../stores.js'
-import { closing, event, gate, mailbox, newQueue, newWorker } from '../setup.js'
+import { kinds, stores } from '../../stores.js'
+import { closing, event, gate, mailbox, newQueue, newWorker } from '../../setup.js'
 
 const make = stores()
 

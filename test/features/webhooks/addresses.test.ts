@@ -3,17 +3,17 @@ import { describe, expect, it, vi } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import { webhooks } from 'millrace/webhooks'
 import type { WebhookOptions } from 'millrace'
-import type * as addresses from '../../src/features/webhooks/addresses.js'
-import { redirected } from '../../src/features/webhooks/post.js'
-import { closing, event, newStore } from '../setup.js'
-import { thrown } from '../thrown.js'
+import type * as addresses from '../../../src/features/webhooks/addresses.js'
+import { redirected } from '../../../src/features/webhooks/post.js'
+import { closing, event, newStore } from '../../setup.js'
+import { thrown } from '../../thrown.js'
 import { receiver } from './receiver.js'
 import type { Answering } from './receiver.js'
 
-const { isPublic } = await vi.importActual<typeof addresses>('../../src/features/webhooks/addresses.js')
+const { isPublic } = await vi.importActual<typeof addresses>('../../../src/features/webhooks/addresses.js')
 /** In these tests, one loopback address counts as public, so that there is somebody to call. */
 const open = vi.hoisted(() => ({ also: '' }))
-vi.mock('../../src/features/webhooks/addresses.js', async (original) => {
+vi.mock('../../../src/features/webhooks/addresses.js', async (original) => {
   const actual = await original<typeof addresses>()
   return { isPublic: (address: string) => address === open.also || actual.isPublic(address) }
 })

@@ -2,11 +2,11 @@
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, JobAbort, Queue, Worker, defineJobs, job, middleware, phases } from 'millrace'
 import type { EventOf, PhasesHandlerOf, QueueEvent, Store } from 'millrace'
-import { complete } from '../../src/job/lifecycle.js'
-import type { Group } from '../../src/store/store.js'
-import { closing, event, gate, newQueue, newWorker } from '../setup.js'
-import { kinds, stores } from '../stores.js'
-import { countingCommits } from './commits.js'
+import { complete } from '../../../src/job/lifecycle.js'
+import type { Group } from '../../../src/store/store.js'
+import { closing, event, gate, newQueue, newWorker } from '../../setup.js'
+import { kinds, stores } from '../../stores.js'
+import { countingCommits } from './counting-commits.js'
 
 const make = stores()
 

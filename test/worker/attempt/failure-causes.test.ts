@@ -2,9 +2,9 @@
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker, phases } from 'millrace'
 import { webhooks } from 'millrace/webhooks'
-import { kinds, stores } from '../stores.js'
-import { closing, event } from '../setup.js'
-import { receiver } from './receiver.js'
+import { kinds, stores } from '../../stores.js'
+import { closing, event } from '../../setup.js'
+import { receiver } from '../../features/webhooks/receiver.js'
 
 const make = stores()
 

@@ -4,9 +4,9 @@ import { Queue, UnrecoverableError, Worker } from 'millrace'
 import type { AnyJobs, Handlers, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
-import { kinds, stores } from '../stores.js'
-import { hearing } from '../observed-store.js'
-import { addActive, closing, event, gate, newQueue, newWorker } from '../setup.js'
+import { kinds, stores } from '../../stores.js'
+import { hearing } from '../../observed-store.js'
+import { addActive, closing, event, gate, newQueue, newWorker } from '../../setup.js'
 
 const make = stores()
 const HOUR = 60 * 60 * 1000

@@ -5,12 +5,12 @@ import { postgres } from '../../src/postgres.js'
 import { sqlite } from '../../src/sqlite.js'
 import type { WorkerCell } from '../../src/store/settings.js'
 import type { Store } from '../../src/store/store.js'
-import type { Database, HandInput, HandTold } from '../faults/programs/controlled-worker.js'
-import { scene, start } from '../faults/processes.js'
-import type { Process } from '../faults/processes.js'
+import type { Database, HandInput, HandTold } from './programs/controlled-worker.js'
+import { scene, start } from './processes.js'
+import type { Process } from './processes.js'
 import { newSchema, sharedServer } from '../postgres/shared.js'
 import { closing, event } from '../setup.js'
-import { open } from './sse.js'
+import { open } from '../queue/events/read-sse.js'
 
 const path = scene()
 
