@@ -15,7 +15,7 @@ const long = [
   'family',
   'frozen',
   'examples',
-  'sim/sqlite',
+  'testing/sqlite',
   'postgres-walks',
 ]
 

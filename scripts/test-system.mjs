@@ -17,7 +17,7 @@ const parts = {
   24: [
     'test/sqlite',
     'test/worker',
-    'test/sim/sqlite',
+    'test/testing/sqlite',
     'test/queue/events/streams',
     'test/features/webhooks',
     'test/faults/webhook-kills.test.ts',

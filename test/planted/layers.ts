@@ -36,5 +36,5 @@ export function testsOf({ file, unit = [] }: Bug, layer: Layer): readonly string
     return file.startsWith('src/stores/') || file.startsWith('src/job/') ? ['test/conformance/memory'] : []
   }
   if (inPostgres || file.startsWith('src/features/')) return []
-  return inSqlite ? ['test/sim/sqlite.test.ts'] : ['test/sim/simulator.test.ts', 'test/sim/phases.test.ts']
+  return inSqlite ? ['test/testing/sqlite.test.ts'] : ['test/testing/simulator.test.ts', 'test/testing/phases.test.ts']
 }

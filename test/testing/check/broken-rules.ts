@@ -1,8 +1,8 @@
 // Stores with one rule turned off, to see that the checker notices.
-import type { Change } from '../../src/job/change.js'
-import type { JobHeader, JobRecord } from '../../src/job/job.js'
-import { cellKey } from '../../src/store/settings.js'
-import type { Batch, Group, Renewal, Store, Verdict } from '../../src/store/store.js'
+import type { Change } from '../../../src/job/change.js'
+import type { JobHeader, JobRecord } from '../../../src/job/job.js'
+import { cellKey } from '../../../src/store/settings.js'
+import type { Batch, Group, Renewal, Store, Verdict } from '../../../src/store/store.js'
 
 /** Turns a rule of a store off. */
 export type Sabotage = (store: Store) => Store

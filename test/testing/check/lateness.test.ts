@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { generateScript, runScript } from 'millrace/testing'
 import type { Rule, RunScriptOptions, Script } from 'millrace/testing'
-import { withSleepyClaims, withoutPoll, withoutWakeUps } from './sabotage-lateness.js'
+import { withSleepyClaims, withoutPoll, withoutWakeUps } from './broken-timing.js'
 
 const POLL = 700
 const SEEDS = 25

@@ -15,7 +15,7 @@ import {
   withoutRenewals,
   withoutReplays,
   withoutRounds,
-} from './sabotage.js'
+} from './broken-rules.js'
 import {
   withForgetfulRetries,
   withHastyReleases,
@@ -26,9 +26,9 @@ import {
   withoutResults,
   withoutSiblings,
   withoutWaits,
-} from './sabotage-flows.js'
+} from './broken-flows.js'
 
-import { withForgottenSteps, withOtherSignals } from './sabotage-steps.js'
+import { withForgottenSteps, withOtherSignals } from './broken-steps.js'
 
 const SEEDS = 40
 

@@ -89,7 +89,7 @@ describe('the guide', () => {
   test('its example holds', { timeout: 60_000 }, welcomeOnce)
 
   test('it shows the code that is run here', () => {
-    const [shown] = /(?<=```ts\n\/\/ test\/sim\/guide\.ts\n)[^]*?(?=```)/.exec(guide) ?? []
+    const [shown] = /(?<=```ts\n\/\/ test\/testing\/guide\.ts\n)[^]*?(?=```)/.exec(guide) ?? []
     const run = readFileSync(new URL('guide.ts', import.meta.url), 'utf8').replace(/^.*\n/, '')
     expect(shown).toBe(run)
   })

@@ -10,7 +10,7 @@ import {
 } from 'millrace/conformance'
 import type { WalkStep } from 'millrace/conformance'
 import { memoryHarness } from './clock.js'
-import { sabotages } from './sabotage.js'
+import { sabotages } from './broken-stores.js'
 
 describe('the suite notices a store that', () => {
   test.each(Object.entries(sabotages))('%s', { timeout: 30_000 }, async (_, { areas, wrap }) => {

@@ -1,7 +1,7 @@
 // The cases about transactions can be passed, with locks on rows and with locks on the whole store.
 import { describe, expect, test } from 'vitest'
 import { conformanceCases, runCase } from 'millrace/conformance'
-import { transactingHarness } from './transacting.js'
+import { transactingHarness } from './transacting-store.js'
 
 const cases = conformanceCases.filter(({ area }) => area === 'transactions' || area === 'closing')
 

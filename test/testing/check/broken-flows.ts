@@ -1,9 +1,9 @@
 // Stores with one rule of flows, waits or chains turned off, to see that the checker notices.
-import type { Change, Insert } from '../../src/job/change.js'
-import type { Edge, EdgePolicy } from '../../src/job/job.js'
-import { move } from '../../src/job/moves.js'
-import { but } from './sabotage.js'
-import type { Sabotage } from './sabotage.js'
+import type { Change, Insert } from '../../../src/job/change.js'
+import type { Edge, EdgePolicy } from '../../../src/job/job.js'
+import { move } from '../../../src/job/moves.js'
+import { but } from './broken-rules.js'
+import type { Sabotage } from './broken-rules.js'
 
 /** Whoever asks is shown other edges than there are. */
 function showing(change: (edges: readonly Edge[]) => readonly Edge[]): Sabotage {

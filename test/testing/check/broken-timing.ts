@@ -1,6 +1,6 @@
 // Workers and stores that are late, to see that the checker notices.
-import { but } from './sabotage.js'
-import type { Sabotage } from './sabotage.js'
+import { but } from './broken-rules.js'
+import type { Sabotage } from './broken-rules.js'
 
 /** No worker is told that there is work; events come as ever. */
 export const withoutWakeUps: Sabotage = (store) =>

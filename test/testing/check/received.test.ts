@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest'
 import { generateScript, runScript } from 'millrace/testing'
 import type { Rule, RunScriptOptions, Script } from 'millrace/testing'
-import { withoutResends } from './sabotage.js'
+import { withoutResends } from './broken-rules.js'
 
 const LEASE = 3000
 const SEEDS = 12

@@ -1,7 +1,7 @@
 // Stores that forget what handlers did, to see that the checker notices.
-import { isSignalId } from '../../src/job/signals.js'
-import { but } from './sabotage.js'
-import type { Sabotage } from './sabotage.js'
+import { isSignalId } from '../../../src/job/signals.js'
+import { but } from './broken-rules.js'
+import type { Sabotage } from './broken-rules.js'
 
 /** No run is shown the steps of another. */
 export const withForgottenSteps: Sabotage = (store) =>
