@@ -181,7 +181,6 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/attempt/transaction/held-transaction.ts',
     find: "if (verdict?.ok === false) throw new Error('The last group was refused.')",
     replace: '',
-    unit: ['test/transactions'],
   },
   {
     title: 'a transaction that is broken off is committed',
@@ -189,9 +188,8 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/attempt/transaction/held-transaction.ts',
     find: 'breakOff = fail',
     replace: 'breakOff = () => fulfil(undefined)',
-    unit: ['test/transactions'],
     shown: {
-      file: 'test/transactions/complete.test.ts',
+      file: 'test/worker/attempt/transaction/complete.test.ts',
       title: 'undoes the settlement, the continuation, added jobs and writes over an error that comes after it',
     },
   },
@@ -202,6 +200,5 @@ export const workerBugs: readonly Bug[] = [
     find: 'if (last !== undefined) {\n          verdict = await conclude(last)',
     replace:
       'if (last !== undefined) {\n          verdict = (await store.commit({ writer: String(Math.random()), seq: 1, groups: [last], renewals: [], asks: [] })).groups[0]!',
-    unit: ['test/transactions'],
   },
 ]

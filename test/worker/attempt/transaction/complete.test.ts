@@ -1,8 +1,8 @@
 // `ctx.complete`: the user's writes, the jobs added and the settlement are there together, or not at all.
 import { describe, expect, it } from 'vitest'
 import { UnrecoverableError } from 'millrace'
-import { collect, event, gate } from '../setup.js'
-import { scenes, write } from './scene.js'
+import { collect, event, gate } from '../../../setup.js'
+import { scenes, write } from './file-store.js'
 
 const scene = scenes()
 

@@ -6,12 +6,12 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
-import { systemRuntime } from '../../src/store/runtime.js'
-import { openDriver } from '../../src/stores/postgres/drivers/open.js'
-import { startProxy } from '../postgres/proxy.js'
-import { newDatabase } from '../postgres/shared.js'
-import { connected, rows } from '../postgres/sql.js'
-import { closing, event, gate } from '../setup.js'
+import { systemRuntime } from '../../../../src/store/runtime.js'
+import { openDriver } from '../../../../src/stores/postgres/drivers/open.js'
+import { startProxy } from '../../../postgres/proxy.js'
+import { newDatabase } from '../../../postgres/shared.js'
+import { connected, rows } from '../../../postgres/sql.js'
+import { closing, event, gate } from '../../../setup.js'
 
 let url = ''
 let pool: Pool

@@ -1,8 +1,8 @@
 // Schedules on every store that has transactions: they are there if, and only if, their transaction is committed.
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker } from 'millrace'
-import { closing, event } from '../setup.js'
-import { everywhere, kinds } from './everywhere.js'
+import { closing, event } from '../../setup.js'
+import { everywhere, kinds } from '../../transactions/everywhere.js'
 
 const make = everywhere()
 

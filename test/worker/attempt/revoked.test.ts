@@ -4,9 +4,9 @@ import { Queue, Worker } from 'millrace'
 import type { AbortReason, Duration, Stop } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
-import { systemRuntime } from '../../src/store/runtime.js'
-import { closing, gate, newQueue } from '../setup.js'
-import { scenes } from './scene.js'
+import { systemRuntime } from '../../../src/store/runtime.js'
+import { closing, gate, newQueue } from '../../setup.js'
+import { scenes } from './transaction/file-store.js'
 
 const scene = scenes()
 

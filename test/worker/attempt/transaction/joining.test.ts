@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker, middleware } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
-import { closing, collect, event, gate } from '../setup.js'
-import { scenes, write } from './scene.js'
+import { closing, collect, event, gate } from '../../../setup.js'
+import { scenes, write } from './file-store.js'
 
 const scene = scenes()
 

@@ -1,10 +1,10 @@
 // `ctx.prepare` and the modes: which transaction each callback runs in, and what is not allowed.
 import { describe, expect, it } from 'vitest'
 import { memory } from 'millrace/memory'
-import { event, gate, newQueue, newWorker } from '../setup.js'
-import { thrown } from '../thrown.js'
-import { scenes, write } from './scene.js'
-import type { FileContext, FileTx } from './scene.js'
+import { event, gate, newQueue, newWorker } from '../../../setup.js'
+import { thrown } from '../../../thrown.js'
+import { scenes, write } from './file-store.js'
+import type { FileContext, FileTx } from './file-store.js'
 
 const scene = scenes()
 

@@ -3,9 +3,9 @@ import { describe, expect, it } from 'vitest'
 import { Queue, defineJobs, job } from 'millrace'
 import { memory } from 'millrace/memory'
 import { z } from 'zod'
-import { closing, event, gate, newQueue } from '../setup.js'
-import { scenes, write } from './scene.js'
-import type { FileTx } from './scene.js'
+import { closing, event, gate, newQueue } from '../../setup.js'
+import { scenes, write } from '../../worker/attempt/transaction/file-store.js'
+import type { FileTx } from '../../worker/attempt/transaction/file-store.js'
 
 const scene = scenes()
 

@@ -4,7 +4,7 @@ import { Queue, Worker } from 'millrace'
 import type { JobContext } from 'millrace'
 import { memory } from 'millrace/memory'
 import { closing, event, gate } from '../setup.js'
-import { everywhere, kinds } from './everywhere.js'
+import { everywhere, kinds } from '../transactions/everywhere.js'
 
 const open = everywhere()
 const ENDED = { code: 'TRANSACTION_ENDED', message: expect.stringContaining('await the call inside') as string }

@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest'
 import { Queue, UnrecoverableError, Worker } from 'millrace'
 import type { Job, JobContext } from 'millrace'
-import { closing } from '../setup.js'
-import { everywhere, kinds } from './everywhere.js'
+import { closing } from '../../../setup.js'
+import { everywhere, kinds } from '../../../transactions/everywhere.js'
 
 const open = everywhere()
 

@@ -6,12 +6,12 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { AnyJobs, Handlers, Store, WorkerOptions } from 'millrace'
 import { postgres } from 'millrace/postgres'
-import { closing, collect, event, gate } from '../setup.js'
-import { hearing } from '../observed-store.js'
-import { newDatabase } from '../postgres/shared.js'
-import { Driver } from '../../src/conformance/driver.js'
-import { complete } from '../../src/conformance/changes.js'
-import type { Verdict } from '../../src/store/store.js'
+import { closing, collect, event, gate } from '../../../setup.js'
+import { hearing } from '../../../observed-store.js'
+import { newDatabase } from '../../../postgres/shared.js'
+import { Driver } from '../../../../src/conformance/driver.js'
+import { complete } from '../../../../src/conformance/changes.js'
+import type { Verdict } from '../../../../src/store/store.js'
 
 type PgStore = Store<PoolClient>
 

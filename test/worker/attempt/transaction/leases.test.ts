@@ -2,11 +2,11 @@
 import { describe, expect, it } from 'vitest'
 import { MillraceError, Queue, Worker } from 'millrace'
 import type { Store } from 'millrace'
-import { virtualClock } from '../../src/testing/world/clock.js'
-import type { VirtualClock } from '../../src/testing/world/clock.js'
-import { closing, collect, event, gate } from '../setup.js'
-import { scenes, write } from './scene.js'
-import type { FileStore } from './scene.js'
+import { virtualClock } from '../../../../src/testing/world/clock.js'
+import type { VirtualClock } from '../../../../src/testing/world/clock.js'
+import { closing, collect, event, gate } from '../../../setup.js'
+import { scenes, write } from './file-store.js'
+import type { FileStore } from './file-store.js'
 
 const scene = scenes()
 

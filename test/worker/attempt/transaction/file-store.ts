@@ -4,8 +4,8 @@ import type { AnyJobs, GivenBy, Handler, Handlers, JobContext, QueueOptions, Wor
 import type { Job } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import type { SqliteOptions } from 'millrace/sqlite'
-import { closing } from '../setup.js'
-import { drivers, freshFolder } from '../sqlite/folder.js'
+import { closing } from '../../../setup.js'
+import { drivers, freshFolder } from '../../../sqlite/folder.js'
 
 /** A store in a file. */
 export type FileStore = ReturnType<typeof sqlite<string>>
