@@ -15,13 +15,11 @@ import { prometheus, telemetry } from 'millrace/telemetry'
 import type { Logger, Queue, Store, Telemetry } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { openTelemetryApi, parseTraceparent } from '../../src/features/opentelemetry.js'
-import { kinds, stores } from '../stores.js'
+import { kinds, stores, transacting } from '../stores.js'
 import { drivers, freshFolder } from '../sqlite/folder.js'
-import { everywhere, kinds as transacting } from '../transactions/everywhere.js'
 import { closing, event, gate, newQueue, newStore } from '../setup.js'
 
 const make = stores()
-const everyStore = everywhere()
 const file = freshFolder()
 
 /** Transactions that the queues know nothing of, as those of the user. */
@@ -209,7 +207,7 @@ const rollback = (): never => {
 
 describe.each(transacting)('in a transaction of the user on %s', (kind) => {
   it('spans, metrics and logs of an add leave after the commit, and never if it is rolled back', async () => {
-    const { queue, spans, lines, metric, written } = reporting(await everyStore(kind))
+    const { queue, spans, lines, metric, written } = reporting(await make(kind))
     const { transact } = bound(queue.store)
     await transact(async (tx) => {
       await queue.add('rolled back', 1, { tx })
@@ -233,7 +231,7 @@ describe.each(transacting)('in a transaction of the user on %s', (kind) => {
   })
 
   it('a job that is added again after a rollback, by the same id, is reported once', async () => {
-    const { queue, spans, lines } = reporting(await everyStore(kind))
+    const { queue, spans, lines } = reporting(await make(kind))
     const { transact } = bound(queue.store)
     const add = (end: () => void): Promise<void> =>
       transact(async (tx) => {
@@ -247,7 +245,7 @@ describe.each(transacting)('in a transaction of the user on %s', (kind) => {
   })
 
   it('a job that is gone before it was looked for is reported when a worker of this process was given it', async () => {
-    const store = await everyStore(kind)
+    const store = await make(kind)
     const { queue, lines, spans } = reporting(store)
     const read = store.get.bind(store)
     vi.spyOn(store, 'get').mockImplementation(async (ids, tx) =>
@@ -261,7 +259,7 @@ describe.each(transacting)('in a transaction of the user on %s', (kind) => {
   })
 
   it('what is added in chain.complete with that transaction waits for its commit', async () => {
-    const store = await everyStore(kind)
+    const store = await make(kind)
     const { queue, lines, written } = reporting(store)
     const { transact } = bound(store)
     const other = await newQueue({ store, name: 'other' }).add('approve')
@@ -281,7 +279,7 @@ describe.each(transacting)('in a transaction of the user on %s', (kind) => {
   })
 
   it('an add that is refused is reported at once, as a failure', async () => {
-    const { queue, span } = reporting(await everyStore(kind))
+    const { queue, span } = reporting(await make(kind))
     await bound(queue.store)
       .transact(async (tx) => {
         await expect(queue.add('n', 1, { tx, attempts: 0 })).rejects.toMatchObject({ code: 'INVALID_ATTEMPTS' })

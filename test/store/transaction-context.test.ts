@@ -4,13 +4,13 @@ import { Queue, Worker } from 'millrace'
 import type { JobContext } from 'millrace'
 import { memory } from 'millrace/memory'
 import { closing, event, gate } from '../setup.js'
-import { everywhere, kinds } from '../transactions/everywhere.js'
+import { stores, transacting } from '../stores.js'
 
-const open = everywhere()
+const open = stores()
 const ENDED = { code: 'TRANSACTION_ENDED', message: expect.stringContaining('await the call inside') as string }
 const no = new Error('no')
 
-describe.each(kinds)('on %s, code begun inside a transaction', (kind) => {
+describe.each(transacting)('on %s, code begun inside a transaction', (kind) => {
   async function setUp(): Promise<Queue> {
     return closing(new Queue('work', { store: await open(kind), logger: false }))
   }
@@ -147,7 +147,7 @@ describe.each(kinds)('on %s, code begun inside a transaction', (kind) => {
   })
 })
 
-describe.each(kinds)('on %s, a handler', (kind) => {
+describe.each(transacting)('on %s, a handler', (kind) => {
   const names = async (queue: Queue): Promise<string[]> => (await queue.list()).jobs.map(({ name }) => name)
 
   it('gives listeners something to hear inside its transaction, who are not inside it', async () => {

@@ -14,7 +14,7 @@ import type {
   WorkerOptions,
 } from 'millrace'
 import { closing, event, newQueue, newWorker } from '../setup.js'
-import { everywhere, kinds } from '../transactions/everywhere.js'
+import { stores, transacting } from '../stores.js'
 
 const keepOut = (): never => {
   throw new Error('keep out')
@@ -207,9 +207,9 @@ describe('whatever is thrown', () => {
   })
 })
 
-const make = everywhere()
+const make = stores()
 
-describe.each(kinds)('on %s, whatever is thrown', (kind) => {
+describe.each(transacting)('on %s, whatever is thrown', (kind) => {
   it('a transaction is rolled back, and its connection is used again', async () => {
     const queue = newQueue({ store: await make(kind) })
     for (const value of Object.values(values)) {

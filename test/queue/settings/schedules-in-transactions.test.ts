@@ -2,11 +2,11 @@
 import { describe, expect, it } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import { closing, event } from '../../setup.js'
-import { everywhere, kinds } from '../../transactions/everywhere.js'
+import { stores, transacting } from '../../stores.js'
 
-const make = everywhere()
+const make = stores()
 
-describe.each(kinds)('on %s', (kind) => {
+describe.each(transacting)('on %s', (kind) => {
   it('a schedule is made, changed and taken away with its transaction', async () => {
     const queue = closing(new Queue('work', { store: await make(kind), logger: false }))
     const hourly = { every: '1h', name: 'n', data: { a: 1 } } as const

@@ -3,9 +3,9 @@ import { describe, expect, it } from 'vitest'
 import { Queue, UnrecoverableError, Worker } from 'millrace'
 import type { Job, JobContext } from 'millrace'
 import { closing } from '../../../setup.js'
-import { everywhere, kinds } from '../../../transactions/everywhere.js'
+import { stores, transacting } from '../../../stores.js'
 
-const open = everywhere()
+const open = stores()
 
 type Ending = (queue: Queue, job: Job, ctx: JobContext) => Promise<unknown>
 
@@ -18,7 +18,7 @@ const endings: Readonly<Record<string, Ending>> = {
   'completed as the chain it is': (queue, job) => queue.chain(job.id).complete(({ complete }) => complete(() => 1)),
 }
 
-describe.each(kinds)('on %s, inside ctx.complete one’s own job', (kind) => {
+describe.each(transacting)('on %s, inside ctx.complete one’s own job', (kind) => {
   async function setUp(handler: (job: Job, ctx: JobContext, queue: Queue) => Promise<unknown>): Promise<Queue> {
     const queue: Queue = closing(new Queue('work', { store: await open(kind), logger: false }))
     closing(new Worker(queue, { n: (job, ctx) => handler(job, ctx, queue) }, { logger: false }))
