@@ -13,9 +13,9 @@ const floor = '22.13.0'
 const oldest = 14
 /** What is run there: all that meets Node's own SQLite, timers and threads. PostgreSQL and the types are the same on every Node. */
 const parts = {
-  22: ['test/sqlite', 'test/worker', 'test/examples', 'test/faults/kills.test.ts'],
+  22: ['test/stores/sqlite', 'test/worker', 'test/examples', 'test/faults/kills.test.ts'],
   24: [
-    'test/sqlite',
+    'test/stores/sqlite',
     'test/worker',
     'test/testing/sqlite',
     'test/queue/events/streams',
@@ -85,7 +85,7 @@ console.log(`\n=== PostgreSQL ${oldest}`)
 if (fetchPostgres(oldest)) {
   process.env.MILLRACE_POSTGRES = String(oldest)
   process.env.MILLRACE_WALKS = '8'
-  const parts = ['test/postgres', 'test/conformance/postgres', '--typecheck.enabled=false']
+  const parts = ['test/stores/postgres', 'test/conformance/postgres', '--typecheck.enabled=false']
   add(`PostgreSQL ${oldest}`, runVitest(process.execPath, parts))
   delete process.env.MILLRACE_POSTGRES
   delete process.env.MILLRACE_WALKS
@@ -97,7 +97,7 @@ if (built) {
   console.log(`\n=== Node ${floor}: SQLite`)
   const node = install(floor)
   if (node) {
-    const parts = ['test/sqlite', 'test/conformance/sqlite.test.ts', '--typecheck.enabled=false']
+    const parts = ['test/stores/sqlite', 'test/conformance/sqlite.test.ts', '--typecheck.enabled=false']
     add(`Node ${floor}`, runVitest(node, parts))
   } else {
     missing(`Node ${floor}`)

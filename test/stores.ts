@@ -5,9 +5,9 @@ import type { Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
-import { newSchema, sharedServer } from './postgres/shared.js'
+import { newSchema, sharedServer } from './stores/postgres/server/shared.js'
 import { closing } from './setup.js'
-import { freshFolder } from './sqlite/folder.js'
+import { freshFolder } from './stores/sqlite/folder.js'
 
 /** The kinds of stores that have transactions. */
 export const transacting = ['SQLite', 'SQLite in memory', 'PostgreSQL', 'PostgreSQL by postgres.js'] as const

@@ -1,6 +1,6 @@
 // The PostgreSQL rows, in a process of their own: on a Node that the peers declare, and away from the heap of the others.
 import type { Client } from 'pg'
-import { startServer } from '../../test/postgres/server.js'
+import { startServer } from '../../test/stores/postgres/server/server.js'
 import { chosen } from '../choose.js'
 import type { Choice } from '../choose.js'
 import { measure } from '../measure.js'

@@ -5,7 +5,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, beforeAll } from 'vitest'
-import { freshFolder } from '../sqlite/folder.js'
+import { freshFolder } from '../stores/sqlite/folder.js'
 
 /** How a process ended. */
 interface End {

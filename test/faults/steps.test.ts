@@ -7,7 +7,7 @@ import { sqlite } from 'millrace/sqlite'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
 import type { StepperInput, StepperTold } from './programs/step-worker.js'
-import { newDatabase } from '../postgres/shared.js'
+import { newDatabase } from '../stores/postgres/server/shared.js'
 import { closing, event } from '../setup.js'
 
 const path = scene()

@@ -8,7 +8,7 @@ import type { Store } from '../../src/store/store.js'
 import type { Database, HandInput, HandTold } from './programs/controlled-worker.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
-import { newSchema, sharedServer } from '../postgres/shared.js'
+import { newSchema, sharedServer } from '../stores/postgres/server/shared.js'
 import { closing, event } from '../setup.js'
 import { open } from '../queue/events/read-sse.js'
 

@@ -16,7 +16,7 @@ import type { Logger, Queue, Store, Telemetry } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { openTelemetryApi, parseTraceparent } from '../../src/features/opentelemetry.js'
 import { kinds, stores, transacting } from '../stores.js'
-import { drivers, freshFolder } from '../sqlite/folder.js'
+import { drivers, freshFolder } from '../stores/sqlite/folder.js'
 import { closing, event, gate, newQueue, newStore } from '../setup.js'
 
 const make = stores()

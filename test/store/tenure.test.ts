@@ -9,9 +9,9 @@ import { connect } from '../../src/store/connection.js'
 import { insert } from '../../src/conformance/changes.js'
 import { systemRuntime } from '../../src/store/runtime.js'
 import type { Store } from '../../src/store/store.js'
-import { newSchema, sharedServer } from '../postgres/shared.js'
+import { newSchema, sharedServer } from '../stores/postgres/server/shared.js'
 import { closing } from '../setup.js'
-import { freshFolder } from '../sqlite/folder.js'
+import { freshFolder } from '../stores/sqlite/folder.js'
 
 const file = freshFolder()
 

@@ -14,12 +14,12 @@ import { systemRuntime } from '../../src/store/runtime.js'
 import type { Driver } from '../../src/stores/postgres/drivers/driver.js'
 import { openDriver } from '../../src/stores/postgres/drivers/open.js'
 import { postgresJsDriver } from '../../src/stores/postgres/drivers/postgres-js.js'
-import { startProxy } from '../postgres/proxy.js'
-import type { Proxy } from '../postgres/proxy.js'
-import { newDatabase } from '../postgres/shared.js'
-import { connected, rows } from '../postgres/sql.js'
+import { startProxy } from './postgres/server/proxy.js'
+import type { Proxy } from './postgres/server/proxy.js'
+import { newDatabase } from './postgres/server/shared.js'
+import { connected, rows } from './postgres/server/clients.js'
 import { closing, event, gate } from '../setup.js'
-import { drivers, freshFolder } from '../sqlite/folder.js'
+import { drivers, freshFolder } from './sqlite/folder.js'
 
 type Row = Record<string, unknown>
 

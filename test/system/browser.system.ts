@@ -8,7 +8,7 @@ import { sqlite } from 'millrace/sqlite'
 import { serve } from '../../examples/streaming/server.js'
 import { open } from '../queue/events/read-sse.js'
 import { closing, gate, mailbox, newWorker } from '../setup.js'
-import { freshFolder } from '../sqlite/folder.js'
+import { freshFolder } from '../stores/sqlite/folder.js'
 import { startChromium } from './chromium.js'
 import type { Browser } from './chromium.js'
 

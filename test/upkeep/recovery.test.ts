@@ -14,7 +14,7 @@ import { orphaned } from '../../src/job/moves.js'
 import { hearing } from '../observed-store.js'
 import { record } from '../job/lifecycle.records.js'
 import { addActive, closing, event, gate, newWorker } from '../setup.js'
-import { freshFolder } from '../sqlite/folder.js'
+import { freshFolder } from '../stores/sqlite/folder.js'
 
 const origin = (start: string): Origin => ({ boot: 'boot', namespace: 'pid:[1]', pid: 7, start })
 

@@ -8,7 +8,7 @@ import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
 import { virtualClock } from '../../src/testing/world/clock.js'
 import { closing } from '../setup.js'
-import { freshFolder } from '../sqlite/folder.js'
+import { freshFolder } from '../stores/sqlite/folder.js'
 
 const path = freshFolder()
 

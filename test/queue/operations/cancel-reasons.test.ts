@@ -6,9 +6,9 @@ import type { JobContext, Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
 import { kinds, stores } from '../../stores.js'
-import { newSchema, sharedServer } from '../../postgres/shared.js'
+import { newSchema, sharedServer } from '../../stores/postgres/server/shared.js'
 import { addActive, closing, event, mailbox, newQueue } from '../../setup.js'
-import { freshFolder } from '../../sqlite/folder.js'
+import { freshFolder } from '../../stores/sqlite/folder.js'
 import { receiver } from '../../features/webhooks/receiver.js'
 
 const make = stores()

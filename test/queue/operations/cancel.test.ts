@@ -4,7 +4,7 @@ import { Queue, Worker, defineJobs, job, phases } from 'millrace'
 import type { Job, JobPhase, JobPhases, PhasesHandlerOf, QueueEvent, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { sqlite } from 'millrace/sqlite'
-import { freshFolder } from '../../sqlite/folder.js'
+import { freshFolder } from '../../stores/sqlite/folder.js'
 import { closing, event, gate } from '../../setup.js'
 import { kinds, stores } from '../../stores.js'
 

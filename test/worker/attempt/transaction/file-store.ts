@@ -5,7 +5,7 @@ import type { Job } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import type { SqliteOptions } from 'millrace/sqlite'
 import { closing } from '../../../setup.js'
-import { drivers, freshFolder } from '../../../sqlite/folder.js'
+import { drivers, freshFolder } from '../../../stores/sqlite/folder.js'
 
 /** A store in a file. */
 export type FileStore = ReturnType<typeof sqlite<string>>

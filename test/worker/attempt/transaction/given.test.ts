@@ -6,9 +6,9 @@ import { Queue, Worker } from 'millrace'
 import type { JobContext, Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
-import { newDatabase } from '../../../postgres/shared.js'
+import { newDatabase } from '../../../stores/postgres/server/shared.js'
 import { closing, event, gate } from '../../../setup.js'
-import { drivers, freshFolder } from '../../../sqlite/folder.js'
+import { drivers, freshFolder } from '../../../stores/sqlite/folder.js'
 
 type Row = Record<string, unknown>
 type Run = (sql: string, params?: readonly unknown[]) => Promise<readonly Row[]>
