@@ -127,7 +127,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/lifecycle.ts',
     find: "return [move(job, 'delayed', { set: { run: { at: next }, result } }), ...inserts]",
     replace: "return [move(job, 'delayed', { set: { run: { at: job.runAt ?? next }, result } }), ...inserts]",
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'a schedule moves on without its run',
@@ -136,10 +136,10 @@ export const jobBugs: readonly Bug[] = [
     find: "return [move(job, 'delayed', { set: { run: { at: next }, result } }), ...inserts]",
     replace: "return [move(job, 'delayed', { set: { run: { at: next }, result } })]",
     shown: {
-      file: 'test/queue/schedules.test.ts',
+      file: 'test/queue/settings/schedules.test.ts',
       title: 'adds its job at each of its times, with its data and options',
     },
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'a schedule that is written anew under a clock that is behind repeats a run',
@@ -147,7 +147,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/schedule.ts',
     find: 'const after = Math.max(now, readProgress(row).last?.at ?? 0)',
     replace: 'const after = now',
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'a schedule with a limit makes one run too many',
@@ -155,7 +155,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/schedule.ts',
     find: 'next: runs >= (timing.limit ?? Infinity) ? undefined : next,',
     replace: 'next: runs > (timing.limit ?? Infinity) ? undefined : next,',
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'runs of two times get the same id',
@@ -163,7 +163,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/schedule.ts',
     find: 'return `run:${escapeQueue(queue)}:${new Date(time).toISOString()}:${key}`',
     replace: 'return `run:${escapeQueue(queue)}:${new Date(0 * time).toISOString()}:${key}`',
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'the end of a job is not delivered to its webhook',

@@ -16,7 +16,10 @@ const shared = ['bounded-cache', 'clock-back', 'kept-receipts', 'retained-bytes'
 const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
   ['src/job/', ['test/job']],
   ['src/store/', ['test/store/']],
-  ['src/stores/sqlite/', ['test/stores/sqlite', 'test/queue/limits.test.ts', 'test/queue/flows/flows.test.ts']],
+  [
+    'src/stores/sqlite/',
+    ['test/stores/sqlite', 'test/queue/settings/limits.test.ts', 'test/queue/flows/flows.test.ts'],
+  ],
   [
     'src/stores/postgres/',
     [

@@ -30,7 +30,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/runner.ts',
     find: 'this.slots.release(attempt)\n    this.settlements.releaseLease(attempt)',
     replace: 'this.slots.release(attempt)',
-    unit: ['test/queue/limits.test.ts'],
+    unit: ['test/queue/settings/limits.test.ts'],
   },
   {
     title: 'a wake-up is lost because work came while it was claiming',

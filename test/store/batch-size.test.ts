@@ -4,7 +4,7 @@ import type { Change, Move, MoveFields, NewEdge, NewJob, Note } from '../../src/
 import type { ErrorInfo } from '../../src/job/job.js'
 import { Batcher } from '../../src/store/batcher.js'
 import { bytesOf, bytesOfAsk, bytesOfRenewals, portionsOf, weightOf } from '../../src/store/batch-size.js'
-import { ManualRuntime, ScriptedStore, ask, group, renewals } from './lane-helpers.js'
+import { ManualRuntime, ScriptedStore, ask, group, renewals } from './manual-store.js'
 
 const move: Move = {
   ...{ kind: 'move', id: 'a', fence: 1, to: 'completed', held: true, place: 'old', why: undefined },

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { Worker, defineJobs, job } from 'millrace'
 import { memory } from 'millrace/memory'
 import { z } from 'zod'
-import { closing, collect, event, newQueue, newStore, newWorker } from '../setup.js'
+import { closing, collect, event, newQueue, newStore, newWorker } from '../../setup.js'
 
 describe('ctx.complete without transactions', () => {
   it('settles, adds and continues in one commit', async () => {

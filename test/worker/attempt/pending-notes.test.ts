@@ -1,14 +1,14 @@
 // What a handler says and does not wait for: gathered into few notes, in linear time, and bounded.
 import { describe, expect, it, test } from 'vitest'
-import type { Note } from '../../src/job/change.js'
-import { MillraceError } from '../../src/job/errors.js'
-import type { Caller, GroupSource } from '../../src/store/batcher.js'
-import type { Group } from '../../src/store/store.js'
-import { PendingNotes } from '../../src/worker/attempt/pending-notes.js'
-import type { NoteBounds } from '../../src/worker/attempt/pending-notes.js'
-import { record } from '../job/lifecycle.records.js'
-import { listen, turn } from '../store/lane-helpers.js'
-import { event, newQueue, newWorker } from '../setup.js'
+import type { Note } from '../../../src/job/change.js'
+import { MillraceError } from '../../../src/job/errors.js'
+import type { Caller, GroupSource } from '../../../src/store/batcher.js'
+import type { Group } from '../../../src/store/store.js'
+import { PendingNotes } from '../../../src/worker/attempt/pending-notes.js'
+import type { NoteBounds } from '../../../src/worker/attempt/pending-notes.js'
+import { record } from '../../job/lifecycle.records.js'
+import { listen, turn } from '../../store/manual-store.js'
+import { event, newQueue, newWorker } from '../../setup.js'
 
 /** PendingNotes on a lane that is answered by hand. */
 function open(bounds?: NoteBounds) {

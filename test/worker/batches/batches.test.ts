@@ -4,9 +4,9 @@ import { Queue, UnrecoverableError, Worker, defineJobs, job, middleware } from '
 import type { AnyJobs, BatchHandler, BatchOptions, Handlers, Job, Store, WorkerOptions } from 'millrace'
 import { memory } from 'millrace/memory'
 import { z } from 'zod'
-import { virtualClock } from '../../src/testing/world/clock.js'
-import type { VirtualClock } from '../../src/testing/world/clock.js'
-import { closing, collect, event, gate } from '../setup.js'
+import { virtualClock } from '../../../src/testing/world/clock.js'
+import type { VirtualClock } from '../../../src/testing/world/clock.js'
+import { closing, collect, event, gate } from '../../setup.js'
 
 type Options = Omit<WorkerOptions<AnyJobs>, 'batch'> & { readonly batch?: BatchOptions }
 

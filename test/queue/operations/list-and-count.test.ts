@@ -5,8 +5,8 @@ import type { JobFilter, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
-import { newSchema, sharedServer } from '../stores/postgres/server/shared.js'
-import { closing, event } from '../setup.js'
+import { newSchema, sharedServer } from '../../stores/postgres/server/shared.js'
+import { closing, event } from '../../setup.js'
 
 const stores: readonly (readonly [string, () => Promise<Store>])[] = [
   ['memory', async () => memory()],

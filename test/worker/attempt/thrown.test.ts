@@ -13,8 +13,8 @@ import type {
   Queue,
   WorkerOptions,
 } from 'millrace'
-import { closing, event, newQueue, newWorker } from '../setup.js'
-import { stores, transacting } from '../stores.js'
+import { closing, event, newQueue, newWorker } from '../../setup.js'
+import { stores, transacting } from '../../stores.js'
 
 const keepOut = (): never => {
   throw new Error('keep out')

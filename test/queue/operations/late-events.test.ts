@@ -1,9 +1,9 @@
 // Events that come late, as they may from another process: whoever waits for a job goes by what stands.
 import { expect, it } from 'vitest'
-import type { Job, Queue, Store } from '../../src/index.js'
-import { memory } from '../../src/memory.js'
-import type { Notice } from '../../src/store/store.js'
-import { newQueue, newWorker } from '../setup.js'
+import type { Job, Queue, Store } from '../../../src/index.js'
+import { memory } from '../../../src/memory.js'
+import type { Notice } from '../../../src/store/store.js'
+import { newQueue, newWorker } from '../../setup.js'
 
 /** A store whose notices can be held back. */
 function slow(): { readonly store: Store; hold(): void; release(): void } {

@@ -2,13 +2,13 @@
 import { expect, test } from 'vitest'
 import { Queue } from 'millrace'
 import type { Job, Store } from 'millrace'
-import type { Notice } from '../../src/store/store.js'
+import type { Notice } from '../../../src/store/store.js'
 import { memory } from 'millrace/memory'
-import { Driver } from '../../src/conformance/driver.js'
-import { complete, insert } from '../../src/conformance/changes.js'
-import { virtualClock } from '../../src/testing/world/clock.js'
-import type { VirtualClock } from '../../src/testing/world/clock.js'
-import { hearing } from '../observed-store.js'
+import { Driver } from '../../../src/conformance/driver.js'
+import { complete, insert } from '../../../src/conformance/changes.js'
+import { virtualClock } from '../../../src/testing/world/clock.js'
+import type { VirtualClock } from '../../../src/testing/world/clock.js'
+import { hearing } from '../../observed-store.js'
 
 interface Deaf {
   readonly queue: Queue

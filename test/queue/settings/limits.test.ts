@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest'
 import { defineJobs, job, Queue, Worker } from 'millrace'
 import type { Job, LimitOptions } from 'millrace'
 import { memory } from 'millrace/memory'
-import { virtualClock } from '../../src/testing/world/clock.js'
-import { event, gate, newQueue, newStore, newWorker } from '../setup.js'
+import { virtualClock } from '../../../src/testing/world/clock.js'
+import { event, gate, newQueue, newStore, newWorker } from '../../setup.js'
 
 describe('queue.limit', () => {
   it('answers all that stands, and changes what is given alone', async () => {

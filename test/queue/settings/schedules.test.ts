@@ -4,11 +4,11 @@ import { Queue, Worker, defineJobs, job } from 'millrace'
 import type { Handler, Job, Store, WorkerOptions } from 'millrace'
 import { memory } from 'millrace/memory'
 import * as z from 'zod'
-import { cellKey } from '../../src/store/settings.js'
-import { insert } from '../../src/conformance/changes.js'
-import { virtualClock } from '../../src/testing/world/clock.js'
-import type { VirtualClock } from '../../src/testing/world/clock.js'
-import { closing, gate } from '../setup.js'
+import { cellKey } from '../../../src/store/settings.js'
+import { insert } from '../../../src/conformance/changes.js'
+import { virtualClock } from '../../../src/testing/world/clock.js'
+import type { VirtualClock } from '../../../src/testing/world/clock.js'
+import { closing, gate } from '../../setup.js'
 
 const START = Date.parse('2026-01-01T00:00:00Z')
 const MINUTE = 60_000
