@@ -38,7 +38,16 @@ const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
     'src/stores/',
     ['test/stores/memory', ...shared, 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue'],
   ],
-  ['src/upkeep/', ['test/worker/time.test.ts', 'test/upkeep', 'test/queue/flows', 'test/queue/operations']],
+  [
+    'src/upkeep/',
+    [
+      'test/worker/time.test.ts',
+      'test/upkeep',
+      'test/queue/flows',
+      'test/queue/operations',
+      'test/worker/attempt/retry.test.ts',
+    ],
+  ],
   ['src/worker/', ['test/worker']],
   ['src/queue/', ['test/queue', 'test/worker/attempt/children.test.ts']],
   ['src/features/', ['test/features']],
