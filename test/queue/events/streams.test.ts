@@ -1,4 +1,4 @@
-// The events of a queue as a stream: the statements of page 004 on its life, and what makes it fit for browsers.
+// The events of a queue as a stream: its life, and what makes it fit for browsers.
 import { once } from 'node:events'
 import type { AddressInfo } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
@@ -28,7 +28,7 @@ const file = freshFolder()
 
 const types = (frames: readonly Frame[]): readonly (string | undefined)[] => frames.map(({ event }) => event)
 
-describe.each(kinds)('page 004, the life of a stream, on %s', (kind) => {
+describe.each(kinds)('the life of a stream, on %s', (kind) => {
   it('optional snapshot is written first', async () => {
     const queue = newQueue({ store: await store(kind) })
     const job = await queue.add('film', { title: 'Safety Last' })

@@ -1,4 +1,4 @@
-// Cancellation as page 004 describes it, section 8: of pending and of running jobs, at every step of a phase run.
+// Cancellation: of pending and of running jobs, at every step of a phase run.
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, defineJobs, job, phases } from 'millrace'
 import type { Job, JobPhase, JobPhases, PhasesHandlerOf, QueueEvent, Store } from 'millrace'

@@ -1,4 +1,4 @@
-// Retention on every store: the statements of page 004, section 11, each by its name, in real time.
+// Retention on every store, in real time.
 import { describe, expect, it } from 'vitest'
 import { FlowProducer } from 'millrace'
 import type { AddOptions, FlowJob, Handler, Job, Queue, Store } from 'millrace'
@@ -35,7 +35,7 @@ function telling(store: Store, ages: object): { queue: Queue; next: () => Promis
   return { queue, next: told.next }
 }
 
-describe.each(kinds)('page 004, section 11, on %s', (kind) => {
+describe.each(kinds)('retention on %s', (kind) => {
   it('marks eligible terminal jobs as stale, runs onStale(job), emits stale', async () => {
     const store = await make(kind)
     const { queue, next } = telling(store, { staleAfter: 1, deleteAfter: '1d' })

@@ -1,4 +1,4 @@
-// Retention: what page 004 says of it, section 11, and what it grew into: by state, by default, by process, by family.
+// Retention: by state, by default, by process, by family.
 import { describe, expect, it } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { Handler, Job, QueueOptions, RetentionOptions, Store, WorkerOptions } from 'millrace'

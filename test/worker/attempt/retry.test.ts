@@ -1,4 +1,4 @@
-// The retry path of page 004, section 7, for jobs with phases and without.
+// Retries of jobs that throw, with phases and without.
 import { describe, expect, test } from 'vitest'
 import { Queue, UnrecoverableError, Worker, phases } from 'millrace'
 import type { AddOptions, EventOf, Job, WorkerOptions } from 'millrace'

@@ -1,4 +1,4 @@
-// Phases as page 004 describes them, on every store: sections 4 to 6, and how they are resumed.
+// Phases on every store, and how they are resumed.
 import { describe, expect, test } from 'vitest'
 import { FlowProducer, JobAbort, Queue, Worker, defineJobs, job, middleware, phases } from 'millrace'
 import type { EventOf, PhasesHandlerOf, QueueEvent, Store } from 'millrace'
