@@ -15,7 +15,7 @@ const long = [
   'family',
   'frozen',
   'examples',
-  'sim/sqlite',
+  'testing/sqlite',
   'postgres-walks',
 ]
 
@@ -42,7 +42,7 @@ export default defineConfig({
   },
   test: {
     include: ['test/**/*.test.ts'],
-    globalSetup: ['test/postgres/setup.ts'],
+    globalSetup: ['test/stores/postgres/server/setup.ts'],
     pool: 'threads',
     sequence: { sequencer: LongestFirst },
     maxWorkers: 2, // most of the time is spent waiting for servers and other processes

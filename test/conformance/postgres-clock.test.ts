@@ -4,7 +4,7 @@ import { Client } from 'pg'
 import { describe, expect, test } from 'vitest'
 import { conformanceCases, runCase } from 'millrace/conformance'
 import type { Harness } from 'millrace/conformance'
-import { newSchema, sharedServer } from '../postgres/shared.js'
+import { newSchema, sharedServer } from '../stores/postgres/server/shared.js'
 import { postgres } from '../../src/stores/postgres/store.js'
 import type { Store } from '../../src/store/store.js'
 

@@ -5,7 +5,7 @@ import type { Harness } from '../../src/conformance/harness.js'
 import type { Store } from '../../src/store/store.js'
 import type { PgPoolLike, PostgresJsLike } from '../../src/stores/postgres/options.js'
 import { postgres } from '../../src/stores/postgres/store.js'
-import { newSchema, sharedServer } from '../postgres/shared.js'
+import { newSchema, sharedServer } from '../stores/postgres/server/shared.js'
 import { RING, RING_BYTES, steppedClock } from './clock.js'
 
 /** Schemas that a case has left, emptied, by their server: to make one takes longer than most cases. */

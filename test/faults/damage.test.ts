@@ -4,9 +4,9 @@ import { describe, expect, test } from 'vitest'
 import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
 import { connect, loadDriver } from '../../src/stores/sqlite/driver.js'
-import { heldOpen } from '../sqlite/folder.js'
+import { heldOpen } from '../stores/sqlite/folder.js'
 import { checkFile, linesOf, soundAccountOf, states } from './account.js'
-import type { AdderInput, AdderTold } from './adder.js'
+import type { AdderInput, AdderTold } from './programs/add-and-work.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
 
@@ -15,7 +15,7 @@ const db = (): string => path('jobs.db')
 
 /** A program that has the file open. */
 async function opened(): Promise<Process<AdderTold>> {
-  const program = start<AdderTold>('adder', { path: db(), ledger: path('ledger') } satisfies AdderInput)
+  const program = start<AdderTold>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput)
   await program.heard('ready')
   return program
 }
@@ -114,7 +114,7 @@ describe('a damaged file', { timeout: 60_000 }, () => {
   test.each(parts)('is told of by adds and by the worker where %s was damaged before', async (part) => {
     await prepare(2000)
     await damage(part)
-    const program = start<AdderTold>('adder', { path: db(), ledger: path('ledger') } satisfies AdderInput)
+    const program = start<AdderTold>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput)
     expect(await add(program, 'after')).toContainEqual(clear)
     program.tell({ kind: 'work' })
     expect((await program.heard('error')).error.codes).toContainEqual(clear)

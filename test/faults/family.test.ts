@@ -4,10 +4,10 @@ import { FlowProducer } from '../../src/index.js'
 import { postgres } from '../../src/postgres.js'
 import { sqlite } from '../../src/sqlite.js'
 import type { Store } from '../../src/store/store.js'
-import { newDatabase } from '../postgres/shared.js'
+import { newDatabase } from '../stores/postgres/server/shared.js'
 import { closing } from '../setup.js'
 import { linesOf, repeated, states } from './account.js'
-import type { FamilyInput, FamilyTold } from './family.js'
+import type { FamilyInput, FamilyTold } from './programs/family-worker.js'
 import { scene, start } from './processes.js'
 
 const path = scene()
@@ -47,7 +47,7 @@ test.each(places)(
     await store.open()
     const flows = closing(new FlowProducer({ store }))
     const workers = Array.from({ length: WORKERS }, () =>
-      start<FamilyTold>('family', { database, ledger: path('ledger') } satisfies FamilyInput),
+      start<FamilyTold>('family-worker', { database, ledger: path('ledger') } satisfies FamilyInput),
     )
     await Promise.all(workers.map((worker) => worker.heard('running')))
     let done = 0

@@ -9,7 +9,7 @@ import { put } from '../../src/conformance/changes.js'
 import { closing } from '../setup.js'
 import { linesOf, soundAccountOf, states } from './account.js'
 import { scene, start } from './processes.js'
-import type { Chore, WorkerInput, WorkerTold } from './worker.js'
+import type { Chore, WorkerInput, WorkerTold } from './programs/worker.js'
 
 const path = scene()
 

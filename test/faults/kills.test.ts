@@ -6,7 +6,7 @@ import { closing } from '../setup.js'
 import { checkFile, linesOf, repeated, soundAccountOf, states } from './account.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
-import type { Chore, WorkerInput, WorkerTold } from './worker.js'
+import type { Chore, WorkerInput, WorkerTold } from './programs/worker.js'
 
 const path = scene()
 

@@ -6,8 +6,8 @@ import type { Store } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
 import { closing, gate } from '../setup.js'
 import { soundAccountOf, states } from './account.js'
-import { toldError } from './child.js'
-import type { LockerInput, LockerTold } from './locker.js'
+import { toldError } from './programs/messages.js'
+import type { LockerInput, LockerTold } from './programs/lock-file.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
 
@@ -16,7 +16,7 @@ const db = (): string => path('jobs.db')
 
 /** Another program that has locked the file. */
 async function locked(input: Omit<LockerInput, 'path'> = {}): Promise<Process<LockerTold>> {
-  const locker = start<LockerTold>('locker', { path: db(), ...input } satisfies LockerInput)
+  const locker = start<LockerTold>('lock-file', { path: db(), ...input } satisfies LockerInput)
   await locker.heard('locked')
   return locker
 }

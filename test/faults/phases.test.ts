@@ -4,10 +4,10 @@ import { Queue, defineJobs, job } from '../../src/index.js'
 import { postgres } from '../../src/postgres.js'
 import { sqlite } from '../../src/sqlite.js'
 import type { Store } from '../../src/store/store.js'
-import { newDatabase } from '../postgres/shared.js'
+import { newDatabase } from '../stores/postgres/server/shared.js'
 import { closing, event } from '../setup.js'
 import { linesOf } from './account.js'
-import type { PhasedInput, PhasedTold } from './phased.js'
+import type { PhasedInput, PhasedTold } from './programs/phase-worker.js'
 import { scene, start } from './processes.js'
 
 const path = scene()
@@ -38,7 +38,7 @@ test.each(places)(
     const { database, store } = await place()
     const queue = closing(new Queue('work', { store, jobs, logger: false }))
     const employ = (stays?: string) =>
-      start<PhasedTold>('phased', {
+      start<PhasedTold>('phase-worker', {
         database,
         ledger: path('ledger'),
         ...(stays !== undefined && { stays }),

@@ -11,7 +11,7 @@ import type { WalkStep } from '../../src/conformance/walk.js'
 import { connect, loadDriver } from '../../src/stores/sqlite/driver.js'
 import { stoppedClock } from '../conformance/clock.js'
 import { closing } from '../setup.js'
-import { freshFolder } from '../sqlite/folder.js'
+import { freshFolder } from '../stores/sqlite/folder.js'
 import { accountOf, soundAccountOf } from './account.js'
 import type { Account } from './account.js'
 

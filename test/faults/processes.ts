@@ -1,11 +1,11 @@
-// Other processes for the tests of faults: started as programs of this folder, talked to by messages, ended by their id.
+// Other processes for the tests of faults: started as programs of `programs/`, talked to by messages, ended by their id.
 import { fork, spawnSync } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, afterEach, beforeAll } from 'vitest'
-import { freshFolder } from '../sqlite/folder.js'
+import { freshFolder } from '../stores/sqlite/folder.js'
 
 /** How a process ended. */
 interface End {
@@ -72,7 +72,7 @@ function compile(): string {
   const project = join(root, 'test/faults/tsconfig.programs.json')
   const compiler = join(root, 'node_modules/typescript/bin/tsc')
   const { status, stdout } = spawnSync(process.execPath, [compiler, '-p', project, '--outDir', folder])
-  if (status !== 0) throw new Error(`The programs of test/faults could not be compiled: ${String(stdout)}`)
+  if (status !== 0) throw new Error(`The programs of test/faults/programs could not be compiled: ${String(stdout)}`)
   return folder
 }
 
@@ -88,9 +88,9 @@ function ended(child: ChildProcess): Promise<void> {
   })
 }
 
-/** Starts a program of this folder with one argument, which it is given as JSON. */
+/** Starts a program of `programs/` with one argument, which it is given as JSON. */
 export function start<Message extends Told>(program: string, input: object): Process<Message> {
-  const child = fork(join(programs, `test/faults/${program}.js`), [JSON.stringify(input)], {
+  const child = fork(join(programs, `test/faults/programs/${program}.js`), [JSON.stringify(input)], {
     execArgv: [],
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
   })

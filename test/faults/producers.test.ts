@@ -4,9 +4,9 @@ import type { JobRecord } from '../../src/job/job.js'
 import { sqlite } from '../../src/sqlite.js'
 import { closing } from '../setup.js'
 import { checkFile, linesOf, soundAccountOf, states } from './account.js'
-import { BULK, GROUP, dataOf } from './producing.js'
+import { BULK, GROUP, dataOf } from './programs/producer-jobs.js'
 import { scene, start } from './processes.js'
-import type { ProducerInput, ProducerTold } from './producer.js'
+import type { ProducerInput, ProducerTold } from './programs/producer.js'
 
 const path = scene()
 

@@ -3,10 +3,10 @@ import { chmodSync, mkdirSync, readdirSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
-import { heldOpen } from '../sqlite/folder.js'
+import { heldOpen } from '../stores/sqlite/folder.js'
 import { checkFile, linesOf, soundAccountOf, states } from './account.js'
 import { scene, start } from './processes.js'
-import type { WorkerInput, WorkerTold } from './worker.js'
+import type { WorkerInput, WorkerTold } from './programs/worker.js'
 
 const path = scene()
 const db = (): string => path('in/jobs.db')

@@ -3,14 +3,14 @@ import { expect, test } from 'vitest'
 import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
 import { closing, event } from '../setup.js'
-import type { KeeperInput, KeeperTold } from './keeper.js'
+import type { KeeperInput, KeeperTold } from './programs/retention-worker.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
 
 const path = scene()
 
 async function keeper(callbacks: boolean): Promise<Process<KeeperTold>> {
-  const started = start<KeeperTold>('keeper', { path: path('jobs.db'), callbacks } satisfies KeeperInput)
+  const started = start<KeeperTold>('retention-worker', { path: path('jobs.db'), callbacks } satisfies KeeperInput)
   await started.heard('ready')
   return started
 }

@@ -4,13 +4,13 @@ import { Queue } from '../../src/index.js'
 import type { Store } from '../../src/index.js'
 import { postgres } from '../../src/postgres.js'
 import { sqlite } from '../../src/sqlite.js'
-import { newDatabase } from '../postgres/shared.js'
+import { newDatabase } from '../stores/postgres/server/shared.js'
 import { closing } from '../setup.js'
 import { soundAccountOf, states } from './account.js'
-import type { WorkerInput as PostgresInput } from './postgres/worker.js'
+import type { WorkerInput as PostgresInput } from './programs/postgres/worker.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
-import type { WorkerInput, WorkerTold } from './worker.js'
+import type { WorkerInput, WorkerTold } from './programs/worker.js'
 
 const path = scene()
 

@@ -4,11 +4,11 @@ import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
 import { closing } from '../setup.js'
 import { linesOf, repeated, soundAccountOf, states } from './account.js'
-import type { AdderInput, AdderTold } from './adder.js'
-import type { HolderInput, HolderTold } from './holder.js'
+import type { AdderInput, AdderTold } from './programs/add-and-work.js'
+import type { HolderInput, HolderTold } from './programs/claim-and-settle.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
-import type { Chore, WorkerInput, WorkerTold } from './worker.js'
+import type { Chore, WorkerInput, WorkerTold } from './programs/worker.js'
 
 const path = scene()
 const db = (): string => path('jobs.db')
@@ -69,7 +69,7 @@ describe('several processes on one file', { timeout: 60_000 }, () => {
     const keys = numbered(60, 'key-')
     const ids = numbered(60, 'id-')
     const racers = Array.from({ length: 4 }, () =>
-      start<AdderTold>('adder', { path: db(), ledger: path('ledger') } satisfies AdderInput),
+      start<AdderTold>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput),
     )
     await Promise.all(racers.map((racer) => racer.heard('ready')))
     for (const racer of racers) racer.tell({ kind: 'race', keys, ids })
@@ -89,7 +89,7 @@ describe('several processes on one file', { timeout: 60_000 }, () => {
     const JOBS = 40
     const queue = newQueue()
     await queue.addBulk(numbered(JOBS, '').map(() => ({ name: 'chore' })))
-    const holder = start<HolderTold>('holder', { path: db(), jobs: JOBS, lease: 300 } satisfies HolderInput)
+    const holder = start<HolderTold>('claim-and-settle', { path: db(), jobs: JOBS, lease: 300 } satisfies HolderInput)
     const { fences } = await holder.heard('claimed')
     const worker = newWorker({ upkeepEvery: 200, concurrency: JOBS })
     for (let n = 0; n < JOBS; n++) await worker.heard('completed')

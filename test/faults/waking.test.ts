@@ -6,7 +6,7 @@ import { sqlite } from '../../src/sqlite.js'
 import { closing } from '../setup.js'
 import { soundAccountOf, states } from './account.js'
 import { scene, start } from './processes.js'
-import type { WorkerInput, WorkerTold } from './worker.js'
+import type { WorkerInput, WorkerTold } from './programs/worker.js'
 
 const path = scene()
 const db = (): string => path('jobs.db')

@@ -1,4 +1,4 @@
-// A model in which everything that lands is held against the table of the design and against what always holds.
+// A model in which everything that lands is held against the table of transitions and against what always holds.
 
 import type { Change } from '../../src/job/change.js'
 import { isFinished } from '../../src/job/job.js'
@@ -24,7 +24,7 @@ const unfinished: ReadonlySet<Place> = new Set(['waiting', 'delayed', 'waiting-c
 const gone = ['nowhere'] as const
 
 /**
- * The table of the design: what happened → from → to. Claims aside, which only take waiting jobs. A job that is not to
+ * The table of transitions: what happened → from → to. Claims aside, which only take waiting jobs. A job that is not to
  * be kept goes from its end to nowhere in the same group; stale and edited jobs go from a state to the same.
  */
 export const table: Record<Event, Partial<Record<Place, readonly Place[]>>> = {

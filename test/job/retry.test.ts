@@ -1,4 +1,4 @@
-// Backoff: the formulas of the pages, jitter, bounds, and what is refused.
+// Backoff: the formulas, jitter, bounds, and what is refused.
 
 import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
@@ -13,12 +13,12 @@ const delays = (backoff: Backoff | undefined, count: number): number[] =>
   Array.from({ length: count }, (_, index) => backoffDelay(backoff, index + 1, half))
 
 describe('backoffDelay', () => {
-  it('doubles from 1 s, as page 001 says', () => {
+  it('doubles from 1 s', () => {
     const backoff = parseBackoff({ type: 'exponential', delay: 1_000 }, 'backoff')
     expect(delays(backoff, 4)).toEqual([1_000, 2_000, 4_000, 8_000])
   })
 
-  it('doubles from 10 s up to 300 s, as page 002 says', () => {
+  it('doubles from 10 s up to 300 s', () => {
     const backoff = parseBackoff({ type: 'exponential', delay: '10s', max: '300s' }, 'backoff')
     expect(delays(backoff, 7)).toEqual([10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000])
   })

@@ -104,7 +104,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/lifecycle.ts',
     find: 'chainIndex: job.chainIndex + 1, parentId, dedup }',
     replace: 'chainIndex: job.chainIndex + 1, parentId: next.parentId, dedup }',
-    unit: ['test/composition'],
+    unit: ['test/queue/flows', 'test/queue/operations/retry', 'test/worker/attempt/children.test.ts'],
   },
   {
     title: 'a continuation of a scheduled run lets the next run in',
@@ -112,7 +112,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/lifecycle.ts',
     find: 'const dedup = holdsOverlapKey(job) ? job.dedup : next.dedup',
     replace: 'const dedup = next.dedup',
-    unit: ['test/composition/overlap.test.ts'],
+    unit: ['test/upkeep/schedule-overlap.test.ts'],
   },
   {
     title: 'a broken dependency whose policy is fail is ignored',
@@ -127,7 +127,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/lifecycle.ts',
     find: "return [move(job, 'delayed', { set: { run: { at: next }, result } }), ...inserts]",
     replace: "return [move(job, 'delayed', { set: { run: { at: job.runAt ?? next }, result } }), ...inserts]",
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'a schedule moves on without its run',
@@ -136,10 +136,10 @@ export const jobBugs: readonly Bug[] = [
     find: "return [move(job, 'delayed', { set: { run: { at: next }, result } }), ...inserts]",
     replace: "return [move(job, 'delayed', { set: { run: { at: next }, result } })]",
     shown: {
-      file: 'test/queue/schedules.test.ts',
+      file: 'test/queue/settings/schedules.test.ts',
       title: 'adds its job at each of its times, with its data and options',
     },
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'a schedule that is written anew under a clock that is behind repeats a run',
@@ -147,7 +147,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/schedule.ts',
     find: 'const after = Math.max(now, readProgress(row).last?.at ?? 0)',
     replace: 'const after = now',
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'a schedule with a limit makes one run too many',
@@ -155,7 +155,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/schedule.ts',
     find: 'next: runs >= (timing.limit ?? Infinity) ? undefined : next,',
     replace: 'next: runs > (timing.limit ?? Infinity) ? undefined : next,',
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'runs of two times get the same id',
@@ -163,7 +163,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/schedule.ts',
     find: 'return `run:${escapeQueue(queue)}:${new Date(time).toISOString()}:${key}`',
     replace: 'return `run:${escapeQueue(queue)}:${new Date(0 * time).toISOString()}:${key}`',
-    unit: ['test/queue/schedules.test.ts'],
+    unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
     title: 'the end of a job is not delivered to its webhook',
@@ -171,9 +171,9 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/moves.ts',
     find: 'if (delivery !== undefined) changes.push(delivery)',
     replace: '',
-    unit: ['test/operations/webhooks.test.ts'],
+    unit: ['test/features/webhooks/webhooks.test.ts'],
     shown: {
-      file: 'test/operations/webhooks.test.ts',
+      file: 'test/features/webhooks/webhooks.test.ts',
       title: 'a job that is not kept is removed once its end was told',
     },
   },
@@ -183,7 +183,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/retention.ts',
     find: "if (!awaitsDelivery(job, since, now)) return [move(job, 'removed')]",
     replace: "if (job.kind === 'job') return [move(job, 'removed')]",
-    unit: ['test/operations/webhooks.test.ts', 'test/operations/retention.test.ts'],
+    unit: ['test/features/webhooks/webhooks.test.ts', 'test/upkeep/retention/retention.test.ts'],
   },
   {
     title: 'a cancelled job that waits for a broken dependency keeps its broken edges',
@@ -191,7 +191,7 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/lifecycle.ts',
     find: "return isFinished(job.state) ? [] : end(job, 'cancelled', set, { closesBroken: job.brokenAt !== undefined })",
     replace: "return isFinished(job.state) ? [] : end(job, 'cancelled', set)",
-    unit: ['test/composition'],
+    unit: ['test/queue/flows', 'test/queue/operations/retry', 'test/worker/attempt/children.test.ts'],
   },
   {
     title: 'a cancelled job can be cancelled again, and its end is recorded twice',
@@ -213,9 +213,9 @@ export const jobBugs: readonly Bug[] = [
     file: 'src/job/retention.ts',
     find: 'return at !== undefined && at <= now && !awaitsDelivery(job, at, now)',
     replace: 'return at !== undefined && !awaitsDelivery(job, at, now)',
-    unit: ['test/operations/retention.test.ts'],
+    unit: ['test/upkeep/retention/retention.test.ts'],
     shown: {
-      file: 'test/operations/retention.test.ts',
+      file: 'test/upkeep/retention/retention.test.ts',
       title: 'one that was added long ago and finished just now is kept for its time',
     },
   },

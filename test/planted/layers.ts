@@ -7,24 +7,54 @@ export const layers = ['unit', 'conformance', 'simulator'] as const
 /** One of them. */
 export type Layer = (typeof layers)[number]
 
+/** The tests of what the stores share. */
+const shared = ['bounded-cache', 'clock-back', 'kept-receipts', 'retained-bytes', 'turns'].map(
+  (name) => `test/stores/${name}.test.ts`,
+)
+
 /** Unit tests by the beginning of a file's path; the first that fits counts. */
 const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
   ['src/job/', ['test/job']],
   ['src/store/', ['test/store/']],
-  ['src/stores/sqlite/', ['test/sqlite', 'test/queue/limits.test.ts', 'test/composition/flows.test.ts']],
+  [
+    'src/stores/sqlite/',
+    ['test/stores/sqlite', 'test/queue/settings/limits.test.ts', 'test/queue/flows/flows.test.ts'],
+  ],
   [
     'src/stores/postgres/',
-    ['quick', 'crowds', 'exact', 'busy', 'floors', 'groups', 'events', 'tidy', 'revoked'].map(
-      (name) => `test/postgres/${name}.test.ts`,
-    ),
+    [
+      'fast-paths',
+      'functions/many-changes',
+      'many-processes',
+      'busy',
+      'claim-cursors',
+      'groups',
+      'events',
+      'counters',
+      'revoked',
+    ].map((name) => `test/stores/postgres/${name}.test.ts`),
   ],
-  ['src/engine/', ['test/stores', 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue']],
-  ['src/stores/', ['test/stores', 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue']],
-  ['src/upkeep/', ['test/worker/time.test.ts', 'test/operations/re', 'test/composition']],
+  [
+    'src/engine/',
+    ['test/stores/memory', ...shared, 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue'],
+  ],
+  [
+    'src/stores/',
+    ['test/stores/memory', ...shared, 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue'],
+  ],
+  [
+    'src/upkeep/',
+    [
+      'test/worker/time.test.ts',
+      'test/upkeep',
+      'test/queue/flows',
+      'test/queue/operations',
+      'test/worker/attempt/retry.test.ts',
+    ],
+  ],
   ['src/worker/', ['test/worker']],
-  ['src/queue/', ['test/queue', 'test/composition']],
-  ['src/features/webhooks/', ['test/operations/webhook']],
-  ['src/', ['test/operations']],
+  ['src/queue/', ['test/queue', 'test/worker/attempt/children.test.ts']],
+  ['src/features/', ['test/features']],
 ]
 
 /** The tests of a layer that can meet a bug; none where the layer does not run its code. */
@@ -38,5 +68,5 @@ export function testsOf({ file, unit = [] }: Bug, layer: Layer): readonly string
     return /^src\/(stores|job|engine)\//.test(file) ? ['test/conformance/memory'] : []
   }
   if (inPostgres || file.startsWith('src/features/')) return []
-  return inSqlite ? ['test/sim/sqlite.test.ts'] : ['test/sim/simulator.test.ts', 'test/sim/phases.test.ts']
+  return inSqlite ? ['test/testing/sqlite.test.ts'] : ['test/testing/simulator.test.ts', 'test/testing/phases.test.ts']
 }

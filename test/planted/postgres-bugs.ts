@@ -29,7 +29,7 @@ export const postgresBugs: readonly Bug[] = [
     file: 'src/stores/postgres/functions/commit.ts',
     find: "t bigint := coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000));",
     replace: "t bigint := coalesce((b->>'now')::bigint, floor(extract(epoch from now()) * 1000));",
-    unit: ['test/transactions'],
+    unit: ['test/worker/attempt/transaction'],
   },
   {
     title: 'the fence is not compared in SQL',

@@ -8,7 +8,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/settlements.ts',
     find: 'attempt.unsure = true',
     replace: '',
-    unit: ['test/operations'],
+    unit: ['test/queue', 'test/upkeep', 'test/features'],
   },
   {
     title: 'a settlement without an answer is not sent again',
@@ -30,7 +30,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/runner.ts',
     find: 'this.slots.release(attempt)\n    this.settlements.releaseLease(attempt)',
     replace: 'this.slots.release(attempt)',
-    unit: ['test/queue/limits.test.ts'],
+    unit: ['test/queue/settings/limits.test.ts'],
   },
   {
     title: 'a wake-up is lost because work came while it was claiming',
@@ -150,7 +150,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/upkeep/recovery.ts',
     find: 'if (processes.gone(origin)) dead.set(',
     replace: 'dead.set(',
-    unit: ['test/operations/recovery.test.ts', 'test/operations/processes.test.ts'],
+    unit: ['test/upkeep/recovery.test.ts', 'test/faults/streams-and-recovery.test.ts'],
   },
   {
     title: 'retention removes a parent before its children may go',
@@ -158,7 +158,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/upkeep/retention/retention.ts',
     find: "if ('stays' in family) track(",
     replace: "if ('stays' in family && family.stays === undefined) track(",
-    unit: ['test/operations/retention-stores.test.ts'],
+    unit: ['test/upkeep/retention/retention-stores.test.ts'],
   },
   {
     title: 'an attempt forgets that its lease was lost',
@@ -173,7 +173,7 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/attempt/steps.ts',
     find: 'const known = steps.has(key) ? steps.get(key) : await this.#once(key, name, run, steps)',
     replace: 'const known = await this.#once(key, name, run, steps)',
-    unit: ['test/operations/steps.test.ts'],
+    unit: ['test/worker/attempt/steps.test.ts'],
   },
   {
     title: 'a transaction whose settlement was refused is committed',
@@ -181,7 +181,6 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/attempt/transaction/held-transaction.ts',
     find: "if (verdict?.ok === false) throw new Error('The last group was refused.')",
     replace: '',
-    unit: ['test/transactions'],
   },
   {
     title: 'a transaction that is broken off is committed',
@@ -189,9 +188,8 @@ export const workerBugs: readonly Bug[] = [
     file: 'src/worker/attempt/transaction/held-transaction.ts',
     find: 'breakOff = fail',
     replace: 'breakOff = () => fulfil(undefined)',
-    unit: ['test/transactions'],
     shown: {
-      file: 'test/transactions/complete.test.ts',
+      file: 'test/worker/attempt/transaction/complete.test.ts',
       title: 'undoes the settlement, the continuation, added jobs and writes over an error that comes after it',
     },
   },
@@ -202,6 +200,5 @@ export const workerBugs: readonly Bug[] = [
     find: 'if (last !== undefined) {\n          verdict = await conclude(last)',
     replace:
       'if (last !== undefined) {\n          verdict = (await store.commit({ writer: String(Math.random()), seq: 1, groups: [last], renewals: [], asks: [] })).groups[0]!',
-    unit: ['test/transactions'],
   },
 ]

@@ -7,7 +7,7 @@ import { postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
 import { z } from 'zod'
 import { closing, collect, event } from '../setup.js'
-import { newSchema, sharedServer } from '../postgres/shared.js'
+import { newSchema, sharedServer } from '../stores/postgres/server/shared.js'
 
 const first = defineJobs({ mail: job({ input: z.object({ to: z.string() }) }), other: job() })
 const second = defineJobs({ mail: job({ version: 2, input: z.object({ to: z.array(z.string()) }) }), other: job() })

@@ -18,7 +18,7 @@ import {
   refused,
   renewals,
   turn,
-} from './lane-helpers.js'
+} from './manual-store.js'
 
 let runtime: ManualRuntime
 let store: ScriptedStore

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { isMillraceError, MillraceError } from '../../src/job/errors.js'
 import { connect } from '../../src/store/connection.js'
 import type { Store } from '../../src/store/store.js'
-import { ManualRuntime, ScriptedStore, group, landed, listen, renewals, turn } from './lane-helpers.js'
+import { ManualRuntime, ScriptedStore, group, landed, listen, renewals, turn } from './manual-store.js'
 
 let runtime: ManualRuntime
 let scripted: ScriptedStore

@@ -6,7 +6,7 @@ import { Batcher } from '../../src/store/batcher.js'
 import { Outage } from '../../src/store/outage.js'
 import type { Store } from '../../src/store/store.js'
 import { newQueue, newStore, newWorker } from '../setup.js'
-import { ManualRuntime, ScriptedStore, group, listen, turn } from './lane-helpers.js'
+import { ManualRuntime, ScriptedStore, group, listen, turn } from './manual-store.js'
 
 describe('an outage', () => {
   it('is told once, and again only after an answer to what was sent since', () => {

@@ -8,11 +8,11 @@ import { postgres } from '../../src/stores/postgres/store.js'
 import { memory } from '../../src/stores/memory/store.js'
 import { sqlite } from '../../src/stores/sqlite/store.js'
 import { closing } from '../setup.js'
-import { newDatabase } from '../postgres/shared.js'
-import { rows } from '../postgres/sql.js'
+import { newDatabase } from './postgres/server/shared.js'
+import { rows } from './postgres/server/clients.js'
 import { commit } from '../../src/stores/memory/commit.js'
 import { createTable } from '../../src/stores/memory/table.js'
-import { asking, insert } from './table.making.js'
+import { asking, insert } from './memory/table.making.js'
 
 const PRIORITIES = 30
 

@@ -4,10 +4,10 @@ import { describe, expect, test } from 'vitest'
 import { sqlite } from '../../src/sqlite.js'
 import { checkFile, linesOf, repeated, soundAccountOf, states } from '../faults/account.js'
 import type { Account } from '../faults/account.js'
-import type { AdderInput, AdderTold } from '../faults/adder.js'
+import type { AdderInput, AdderTold } from '../faults/programs/add-and-work.js'
 import { endAll, scene, start } from '../faults/processes.js'
 import type { Process } from '../faults/processes.js'
-import type { Chore, WorkerInput, WorkerTold } from '../faults/worker.js'
+import type { Chore, WorkerInput, WorkerTold } from '../faults/programs/worker.js'
 import { mountDisk } from './disk.js'
 import type { Disk } from './disk.js'
 
@@ -25,7 +25,7 @@ async function onSmallDisk(work: (disk: Disk) => Promise<void>): Promise<void> {
 }
 
 function adderOn(db: string): Process<AdderTold> {
-  return start<AdderTold>('adder', { path: db, ledger: path('added') } satisfies AdderInput)
+  return start<AdderTold>('add-and-work', { path: db, ledger: path('added') } satisfies AdderInput)
 }
 
 /** Lets a program add a job; answers the codes of what went wrong, if anything did. */

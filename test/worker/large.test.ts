@@ -5,8 +5,8 @@ import type { Handler, Job, Queue, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { bytesOf } from '../../src/store/batch-size.js'
-import { kinds, stores } from '../composition/stores.js'
-import { hearing } from '../faults/hearing.js'
+import { kinds, stores } from '../stores.js'
+import { hearing } from '../observed-store.js'
 import { closing, event, gate, newQueue, newWorker } from '../setup.js'
 
 const LIMIT = 20_000

@@ -5,8 +5,8 @@ import { Queue, Worker } from 'millrace'
 import type { Duration, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
-import { kinds, stores } from '../composition/stores.js'
-import { hearing } from '../faults/hearing.js'
+import { kinds, stores } from '../stores.js'
+import { hearing } from '../observed-store.js'
 import { event, gate, newQueue, newWorker } from '../setup.js'
 
 const make = stores()

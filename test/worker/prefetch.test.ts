@@ -9,7 +9,7 @@ import { Slots } from '../../src/worker/slots.js'
 import type { SlotHost } from '../../src/worker/slots.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { record } from '../job/lifecycle.records.js'
-import { turn } from '../store/lane-helpers.js'
+import { turn } from '../store/manual-store.js'
 
 const MiB = 2 ** 20
 

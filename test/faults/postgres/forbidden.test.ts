@@ -1,10 +1,10 @@
 // A database that refuses for a while: it turns read-only, or takes away a right.
 import { afterEach, expect, test } from 'vitest'
 import { postgres } from '../../../src/postgres.js'
-import type { Server } from '../../postgres/server.js'
-import { newDatabase, newSchema, ownServer } from '../../postgres/shared.js'
+import type { Server } from '../../stores/postgres/server/server.js'
+import { newDatabase, newSchema, ownServer } from '../../stores/postgres/server/shared.js'
 import { scene } from '../processes.js'
-import { busyRun, withClient } from './busy.js'
+import { busyRun, withClient } from './busy-run.js'
 
 const path = scene()
 let server: Server | undefined

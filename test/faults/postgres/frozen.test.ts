@@ -2,12 +2,12 @@
 import { afterEach, expect, test } from 'vitest'
 import { Queue, Worker } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
-import { startProxy } from '../../postgres/proxy.js'
-import type { Proxy } from '../../postgres/proxy.js'
-import { newDatabase } from '../../postgres/shared.js'
+import { startProxy } from '../../stores/postgres/server/proxy.js'
+import type { Proxy } from '../../stores/postgres/server/proxy.js'
+import { newDatabase } from '../../stores/postgres/server/shared.js'
 import { closing, event } from '../../setup.js'
 import { scene } from '../processes.js'
-import { busyRun } from './busy.js'
+import { busyRun } from './busy-run.js'
 
 const path = scene()
 let proxy: Proxy | undefined

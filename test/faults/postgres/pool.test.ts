@@ -3,10 +3,10 @@ import { Pool } from 'pg'
 import { afterEach, expect, test } from 'vitest'
 import { Queue, Worker } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
-import { newDatabase } from '../../postgres/shared.js'
+import { newDatabase } from '../../stores/postgres/server/shared.js'
 import { closing, event, gate } from '../../setup.js'
 import { soundAccountOf, states } from '../account.js'
-import { toldError } from '../child.js'
+import { toldError } from '../programs/messages.js'
 
 let pool: Pool | undefined
 

@@ -1,12 +1,12 @@
 // The schema was led further by a newer Millrace while the server was away.
 import { afterEach, expect, test } from 'vitest'
 import { postgres } from '../../../src/postgres.js'
-import type { Server } from '../../postgres/server.js'
-import { newDatabase, ownServer } from '../../postgres/shared.js'
+import type { Server } from '../../stores/postgres/server/server.js'
+import { newDatabase, ownServer } from '../../stores/postgres/server/shared.js'
 import { linesOf } from '../account.js'
 import { scene, start } from '../processes.js'
-import { busyRun, withClient } from './busy.js'
-import type { WorkerInput, WorkerTold } from './worker.js'
+import { busyRun, withClient } from './busy-run.js'
+import type { WorkerInput, WorkerTold } from '../programs/postgres/worker.js'
 
 const path = scene()
 let server: Server | undefined

@@ -1,9 +1,9 @@
 // The server dies and comes back, again and again, in the middle of a busy run.
 import { afterEach, expect, test } from 'vitest'
-import type { Server } from '../../postgres/server.js'
-import { ownServer } from '../../postgres/shared.js'
+import type { Server } from '../../stores/postgres/server/server.js'
+import { ownServer } from '../../stores/postgres/server/shared.js'
 import { scene } from '../processes.js'
-import { busyRun } from './busy.js'
+import { busyRun } from './busy-run.js'
 
 const path = scene()
 let server: Server | undefined

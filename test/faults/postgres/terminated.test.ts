@@ -1,8 +1,8 @@
 // An administrator ends our connections, all of them, again and again.
 import { expect, test } from 'vitest'
-import { newDatabase } from '../../postgres/shared.js'
+import { newDatabase } from '../../stores/postgres/server/shared.js'
 import { scene } from '../processes.js'
-import { busyRun, endBackends } from './busy.js'
+import { busyRun, endBackends } from './busy-run.js'
 
 const path = scene()
 

@@ -5,9 +5,9 @@ import { once } from 'node:events'
 import { chmodSync, mkdtempSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { guarded } from '../../postgres/guard.js'
-import { serverUser } from '../../postgres/installation.js'
-import { freePort } from '../../postgres/port.js'
+import { guarded } from '../../stores/postgres/server/guard.js'
+import { serverUser } from '../../stores/postgres/server/installation.js'
+import { freePort } from '../../stores/postgres/server/free-port.js'
 
 /** A running pooler. */
 export interface Bouncer {

@@ -1,0 +1,42 @@
+// How much memory a process takes while it drains: measured in a process of its own, above the same process idle.
+import { fork } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import type { Mode } from '../measure/load.js'
+import type { Sample } from '../measure/measure.js'
+import type { Scratch } from '../measure/scratch-files.js'
+import type { Backlog, Subject } from '../contenders/contender.js'
+
+/** What the process is told. */
+export interface Order {
+  readonly subject: string
+  /** An empty file to be idle on, and a full one to drain. */
+  readonly idle: string
+  readonly full: string
+  readonly mode: Mode
+  readonly backlog: Backlog
+}
+
+/** The figures are `above`, in MB, and `rate`. */
+export async function footprint(
+  subject: Subject,
+  scratch: Scratch,
+  mode: Mode,
+  backlog: Backlog,
+  full: string,
+): Promise<Sample> {
+  const idle = scratch.fresh()
+  const order: Order = { subject: subject.name, idle, full, mode, backlog }
+  const other = fork(fileURLToPath(new URL('footprint-worker.ts', import.meta.url)), [JSON.stringify(order)])
+  const sample = await new Promise<Sample>((resolve, reject) => {
+    let said: Sample | undefined
+    other.on('message', (word: Sample) => (said = word))
+    other.once('error', reject)
+    other.once('exit', (code) => {
+      if (said === undefined) reject(new Error(`The other process ended with code ${code}.`))
+      else resolve(said)
+    })
+  })
+  scratch.drop(idle)
+  scratch.drop(full)
+  return sample
+}

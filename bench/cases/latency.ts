@@ -1,0 +1,98 @@
+// How soon a job starts on an idle queue: within a process, and in another one.
+import { fork } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { percentile } from '../measure/measure.js'
+import type { Sample } from '../measure/measure.js'
+import type { Mode } from '../measure/load.js'
+import type { Places } from '../measure/scratch-files.js'
+import type { Session, Subject } from '../contenders/contender.js'
+
+/** Between two jobs, in milliseconds: long enough for all to be still, and uneven, so that no poll keeps step with it. */
+const STILL = { least: 5, most: 15 }
+
+/** A clock that all processes of a machine share, in milliseconds. */
+export const clock = (): number => Number(process.hrtime.bigint()) / 1e6
+
+/** What the other process says. */
+export type Word = { readonly kind: 'ready' } | { readonly kind: 'started'; readonly n: number; readonly at: number }
+
+const still = (): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, STILL.least + Math.random() * (STILL.most - STILL.least))
+  })
+
+/** Adds single jobs, and notes when each was said to have started. */
+class Probe {
+  readonly #starts = new Map<number, number[]>()
+  #heard: (() => void) | undefined
+
+  started(n: number, at: number): void {
+    const known = this.#starts.get(n)
+    if (known === undefined) this.#starts.set(n, [at])
+    else known.push(at)
+    this.#heard?.()
+  }
+
+  async run(session: Session, jobs: number): Promise<Sample> {
+    const times: number[] = []
+    let lost = 0
+    for (let n = 0; n < jobs; n++) {
+      await still()
+      const heard = new Promise<void>((resolve) => (this.#heard = resolve))
+      const begun = clock()
+      const added = session.add(n)
+      await Promise.race([heard, patience()])
+      await added
+      const at = this.#starts.get(n)?.[0]
+      if (at === undefined) lost++
+      else times.push(at - begun)
+    }
+    await still()
+    const doubled = [...this.#starts.values()].filter((starts) => starts.length > 1).length
+    return { figures: { p50: percentile(times, 0.5), p99: percentile(times, 0.99) }, lost, doubled }
+  }
+}
+
+/** Ten seconds, that do not keep the process. */
+const patience = (): Promise<void> =>
+  new Promise((resolve) => {
+    setTimeout(resolve, 10_000).unref()
+  })
+
+/** Adds and works in this process; the figures are `p50` and `p99`, in milliseconds. */
+export async function latencyWithin(subject: Subject, places: Places, mode: Mode, jobs: number): Promise<Sample> {
+  const path = await places.fresh()
+  const session = await subject.open(path, mode)
+  const probe = new Probe()
+  await session.work((n) => probe.started(n, clock()))
+  const sample = await probe.run(session, jobs)
+  await session.close()
+  await places.drop(path)
+  return sample
+}
+
+/** Adds here, and works in another process. */
+export async function latencyBetween(subject: Subject, places: Places, mode: Mode, jobs: number): Promise<Sample> {
+  const path = await places.fresh()
+  const session = await subject.open(path, mode)
+  const probe = new Probe()
+  const other = fork(fileURLToPath(new URL('latency-worker.ts', import.meta.url)), [subject.name, path, mode])
+  const ended = new Promise<number | null>((resolve) => other.once('exit', resolve))
+  const died = ended.then((code) => Promise.reject(new Error(`The other process ended with code ${code}.`)))
+  died.catch(() => {}) // in the end it is meant to
+  const ready = new Promise<void>((resolve) => {
+    other.on('message', (word: Word) => {
+      if (word.kind === 'started') probe.started(word.n, word.at)
+      else resolve()
+    })
+  })
+  try {
+    await Promise.race([ready, died])
+    return await Promise.race([probe.run(session, jobs), died])
+  } finally {
+    if (other.connected) other.disconnect() // which it takes for the end
+    await ended
+    await session.close()
+    await places.drop(path)
+  }
+}

@@ -1,0 +1,128 @@
+// One database, drained by several processes at once.
+import { fork } from 'node:child_process'
+import type { ChildProcess } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { Ledger, account } from '../measure/load.js'
+import { rate } from '../measure/measure.js'
+import type { Sample } from '../measure/measure.js'
+import { millrace } from '../contenders/millrace-postgres.js'
+
+/** What a process is told: to get ready for a database, to begin, and to stop. */
+export type Order =
+  | { readonly kind: 'open'; readonly url: string; readonly most: number }
+  | { readonly kind: 'run' }
+  | { readonly kind: 'stop' }
+
+/** What a process says: that it is ready, how many jobs have ended since it last said so, and which ones have run. */
+export type Word =
+  | { readonly kind: 'ready' }
+  | { readonly kind: 'ended'; readonly jobs: number }
+  | { readonly kind: 'ran'; readonly keys: Float64Array }
+
+class Member {
+  readonly #process: ChildProcess
+  readonly #gone: Promise<never>
+  #ended: (jobs: number) => void = () => {}
+
+  constructor() {
+    const program = fileURLToPath(new URL('many-processes-worker.ts', import.meta.url))
+    this.#process = fork(program, [], { serialization: 'advanced' })
+    this.#gone = once(this.#process, 'exit').then(([code]) => {
+      throw new Error(`A worker process ended with code ${String(code)}.`)
+    })
+    this.#gone.catch(() => {}) // in the end it is meant to
+    this.#process.on('message', (word: Word) => {
+      if (word.kind === 'ended') this.#ended(word.jobs)
+    })
+  }
+
+  async #told<K extends Word['kind']>(kind: K): Promise<Extract<Word, { kind: K }>> {
+    const told = new Promise<Extract<Word, { kind: K }>>((resolve) => {
+      const listen = (word: Word): void => {
+        if (word.kind !== kind) return
+        this.#process.off('message', listen)
+        resolve(word as Extract<Word, { kind: K }>)
+      }
+      this.#process.on('message', listen)
+    })
+    return Promise.race([told, this.#gone])
+  }
+
+  #say(order: Order): void {
+    this.#process.send(order)
+  }
+
+  async open(url: string, most: number): Promise<void> {
+    const ready = this.#told('ready')
+    this.#say({ kind: 'open', url, most })
+    await ready
+  }
+
+  run(ended: (jobs: number) => void): Promise<never> {
+    this.#ended = ended
+    this.#say({ kind: 'run' })
+    return this.#gone
+  }
+
+  async stop(): Promise<Float64Array> {
+    const ran = this.#told('ran')
+    this.#say({ kind: 'stop' })
+    return (await ran).keys
+  }
+
+  async leave(): Promise<void> {
+    const gone = once(this.#process, 'exit')
+    if (this.#process.exitCode !== null) return
+    this.#process.disconnect() // which it takes for the end
+    await gone
+  }
+}
+
+/** All that is waiting in a database, by all processes; it must hold `jobs`. */
+async function drained(members: readonly Member[], url: string, jobs: number): Promise<Sample> {
+  await Promise.all(members.map((member) => member.open(url, jobs)))
+  let left = jobs
+  const start = performance.now()
+  await new Promise<void>((resolve, reject) => {
+    for (const member of members) {
+      member
+        .run((ended) => {
+          left -= ended
+          if (left <= 0) resolve()
+        })
+        .catch(reject)
+    }
+    let before = left
+    const guard = setInterval(() => {
+      if (left <= 0) clearInterval(guard)
+      else if (left === before) reject(new Error(`Nothing has ended for 30 s, with ${left} jobs to go.`))
+      before = left
+    }, 30_000)
+    guard.unref()
+  })
+  const took = performance.now() - start
+  const ledger = new Ledger(jobs * 2)
+  for (const keys of await Promise.all(members.map((member) => member.stop()))) {
+    for (const key of keys) ledger.ran(key)
+  }
+  const hand = await millrace.hire(url, 'full', { ran() {}, ended() {} })
+  const { completed } = await hand.counts()
+  await hand.close()
+  return { figures: { rate: rate(jobs, took) }, ...account(ledger, jobs, completed) }
+}
+
+/** Drains a small database first, so that no process is measured while it is still compiling; the figure is `rate`. */
+export async function crowd(
+  processes: number,
+  warm: { readonly url: string; readonly jobs: number },
+  full: { readonly url: string; readonly jobs: number },
+): Promise<Sample> {
+  const members = Array.from({ length: processes }, () => new Member())
+  try {
+    await drained(members, warm.url, warm.jobs)
+    return await drained(members, full.url, full.jobs)
+  } finally {
+    await Promise.all(members.map((member) => member.leave()))
+  }
+}

@@ -1,0 +1,11 @@
+// Millrace on its SQLite store.
+import type { Store } from 'millrace'
+import { sqlite } from 'millrace/sqlite'
+import type { Mode } from '../measure/load.js'
+import { millraceOn } from './millrace.js'
+
+/** The store as it is measured everywhere here. */
+export const openStore = (path: string, mode: Mode): Store => sqlite(path, { synchronous: mode })
+
+/** Millrace on a file. */
+export const millrace = millraceOn(openStore, { durability: (mode) => mode, bulks: 1 })

@@ -1,0 +1,143 @@
+// The PostgreSQL rows, in a process of their own: on a Node that the peers declare, and away from the heap of the others.
+import type { Client } from 'pg'
+import { startServer } from '../test/stores/postgres/server/server.js'
+import { chosen } from './measure/selection.js'
+import type { Choice } from './measure/selection.js'
+import { measure } from './measure/measure.js'
+import type { Row } from './measure/measure.js'
+import type { Subject } from './contenders/contender.js'
+import { bullmq } from './contenders/bullmq.js'
+import { postgresSections } from './cases/postgres.js'
+import type { Peer } from './cases/postgres.js'
+import { createDatabases } from './measure/databases.js'
+import type { Databases } from './measure/databases.js'
+import { graphileWorker } from './contenders/graphile-worker.js'
+import { pgBoss } from './contenders/pg-boss.js'
+import { raw } from './contenders/raw-postgres.js'
+import { hasRedis, startRedis } from './contenders/redis.js'
+import type { Redis } from './contenders/redis.js'
+import { millrace } from './contenders/millrace-postgres.js'
+
+/** What the process is told. */
+export interface Order extends Choice {
+  readonly full: boolean
+  readonly scale: number
+  /** A server that runs already; otherwise one is started. */
+  readonly url?: string
+  /** Whether peers are installed. */
+  readonly peers: boolean
+}
+
+/** What it says. */
+export type Word =
+  | { readonly kind: 'say'; readonly line: string }
+  | { readonly kind: 'note'; readonly line: string }
+  | { readonly kind: 'about'; readonly line: string }
+  | { readonly kind: 'section'; readonly name: string; readonly rows: readonly Row[] }
+
+/** Beside what a server is started with anyway: room for what is measured, and no checkpoint in the middle of it. */
+const SETTINGS = { fsync: 'on', synchronous_commit: 'on', shared_buffers: '512MB', max_wal_size: '4GB' }
+/** What the report tells of a server. */
+const TOLD = ['fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size']
+
+const WARM = 10_000
+
+const order = JSON.parse(process.argv[2] ?? '') as Order
+const tell = (word: Word): void => void process.send?.(word)
+const say = (line: string): void => tell({ kind: 'say', line })
+const note = (line: string): void => tell({ kind: 'note', line })
+
+let databases: Databases | undefined
+let redis: Redis | undefined
+const running = <T>(server: T | undefined): T => {
+  if (server === undefined) throw new Error('The server does not run yet.')
+  return server
+}
+
+async function findPeers(): Promise<readonly Peer[]> {
+  if (!order.peers) return []
+  const wanted = (name: string): boolean => order.beside?.includes(name) ?? true
+  const peers: Peer[] = []
+  const onDatabase = (subject: Subject): Peer => ({ subject, places: () => running(databases) })
+  if (wanted('pg-boss')) peers.push(onDatabase(await pgBoss()))
+  if (wanted('graphile-worker')) peers.push(onDatabase(await graphileWorker()))
+  if (wanted('BullMQ')) {
+    if (hasRedis()) peers.push({ subject: await bullmq(), places: () => running(redis) })
+    else note('BullMQ is left out, because there is no redis-server: install it with `apt-get install redis-server`.')
+  }
+  return peers
+}
+
+/** What the server is and how it is set, for the report; jobs that a power cut may take are not measured unsaid. */
+async function look(client: Client): Promise<void> {
+  const shown = async (setting: string): Promise<string> => {
+    const { rows } = await client.query<Record<string, string>>(`show ${setting}`)
+    return Object.values(rows[0]!)[0]!
+  }
+  const settings: [name: string, value: string][] = []
+  for (const name of TOLD) settings.push([name, await shown(name)])
+  const said = settings.map(([name, value]) => `${name} ${value}`).join(', ')
+  const server = (await shown('server_version')).split(' ')[0]
+  tell({ kind: 'about', line: `PostgreSQL ${server} on Node ${process.version} with pg: ${said}` })
+  for (const [name, value] of settings) {
+    const durable = name.includes('sync') || name === 'full_page_writes'
+    if (durable && value !== 'on') note(`${name} is ${value}: a power cut may take what this server acknowledged.`)
+  }
+}
+
+/** A little of everything, so that no contender is measured while its code is still being compiled. */
+async function warmUp(everybody: readonly Peer[]): Promise<void> {
+  const backlog = { weight: 'light', waiting: WARM } as const
+  for (const { subject, places } of everybody) {
+    say(`warming up ${subject.name}`)
+    const load = { mode: 'full', weight: 'light' } as const
+    for (const [way, count] of [
+      ['awaited', 200],
+      ['flight', 1000],
+      ['bulk', WARM],
+    ] as const) {
+      const path = await places().copy(`${subject.name} warm`, (url) => subject.fill(url, { ...backlog, waiting: 0 }))
+      await subject.add(path, way, { ...load, count })
+      if (way === 'bulk') await subject.drain(path, { ...load, count }, backlog)
+      await places().drop(path)
+    }
+  }
+}
+
+async function run(): Promise<void> {
+  const peers = await findPeers()
+  const { full, scale } = order
+  const bench = { databases: () => running(databases), peers, full, scale }
+  const sections = postgresSections(bench).flatMap((section) => chosen(section, order))
+  if (sections.length === 0) return
+  const contenders = new Set(
+    sections.flatMap(({ cases }) => cases.flatMap((each) => each.contenders)).map(({ name }) => name),
+  )
+  const server = order.url === undefined ? await startServer({ settings: SETTINGS }) : undefined
+  try {
+    databases = await createDatabases(order.url ?? server!.url)
+    await look(databases.admin)
+    if (contenders.has('BullMQ')) {
+      redis = await startRedis()
+      tell({ kind: 'about', line: `Redis ${redis.version}, in memory only` })
+    }
+    const own = { places: bench.databases }
+    const everybody = [{ subject: millrace, ...own }, { subject: raw, ...own }, ...peers]
+    await warmUp(everybody.filter(({ subject }) => contenders.has(subject.name)))
+    for (const section of sections) {
+      tell({ kind: 'section', name: section.name, rows: await measure(section, 1, say) })
+    }
+  } finally {
+    await databases?.remove()
+    await redis?.close()
+    await server?.close()
+  }
+}
+
+// Whoever started this wants it to end when they do.
+const abandon = (): never => process.exit(130)
+process.once('disconnect', abandon)
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, abandon)
+await run()
+process.off('disconnect', abandon)
+process.disconnect()

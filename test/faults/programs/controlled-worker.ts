@@ -1,0 +1,48 @@
+// A program that works on a queue of any database: it adds jobs when told, and holds those that ask for it until told.
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import type { WorkerOptions } from '../../../src/index.js'
+import { postgres } from '../../../src/postgres.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, on, tell, toldError, untilFinished } from './messages.js'
+import type { ToldError } from './messages.js'
+
+/** Where the jobs are. */
+export type Database = { readonly path: string } | { readonly url: string; readonly schema: string }
+
+/** What the program is to do. */
+export interface HandInput {
+  readonly database: Database
+  readonly worker?: Pick<WorkerOptions, 'concurrency' | 'lease' | 'recovery' | 'maxGlobalConcurrency' | 'pollEvery'>
+}
+
+/** What the program tells. */
+export type HandTold =
+  | { readonly kind: 'running'; readonly worker: string }
+  | { readonly kind: 'started'; readonly id: string; readonly attempt: number }
+  | { readonly kind: 'completed'; readonly id: string; readonly attempt: number }
+  | { readonly kind: 'error'; readonly error: ToldError }
+
+const { database, worker: options = {} } = input() as HandInput
+const store = 'path' in database ? sqlite(database.path) : postgres(database.url, { schema: database.schema })
+const queue = new Queue('work', { store, logger: false })
+const held = new Map<string, () => void>()
+const worker = new Worker(
+  queue,
+  async (job) => {
+    const released =
+      (job.data as { held?: boolean } | undefined)?.held === true
+        ? new Promise<void>((resolve) => held.set(job.id, resolve))
+        : undefined
+    tell({ kind: 'started', id: job.id, attempt: job.attempt } satisfies HandTold)
+    await released
+    return process.pid
+  },
+  { logger: false, autorun: false, ...options },
+)
+on('add', ({ id = '', data = {} }) => void queue.add('chore', data, { id }))
+on('let go', ({ id = '' }) => held.get(id)?.())
+worker.on('completed', ({ id, attempt }) => tell({ kind: 'completed', id, attempt } satisfies HandTold))
+worker.on('error', ({ error }) => tell({ kind: 'error', error: toldError(error) } satisfies HandTold))
+untilFinished(() => shutdown([worker, queue, store]))
+await worker.run()
+tell({ kind: 'running', worker: worker.id } satisfies HandTold)

@@ -1,0 +1,41 @@
+// Another program at the same file: it holds it locked from when it is told to until it is told to let go.
+import { loadDriver } from '../../../src/stores/sqlite/driver.js'
+import { input, on, tell, untilFinished } from './messages.js'
+
+/** What the program is to do. */
+export interface LockerInput {
+  readonly path: string
+  /** Keeps everybody else out, readers too; otherwise only those who write. */
+  readonly alone?: boolean
+}
+
+/** What the program tells. */
+export type LockerTold = { readonly kind: 'locked' } | { readonly kind: 'released' }
+
+const { path, alone } = input() as LockerInput
+const Driver = await loadDriver()
+const open = (): InstanceType<typeof Driver> => {
+  const handle = new Driver(path)
+  handle.exec(`PRAGMA busy_timeout = 10000; PRAGMA locking_mode = ${alone ? 'exclusive' : 'normal'}`)
+  return handle
+}
+let handle = open()
+
+const lock = (): void => {
+  handle.exec('BEGIN EXCLUSIVE')
+  if (alone) handle.exec('CREATE TABLE IF NOT EXISTS others (a)')
+  tell({ kind: 'locked' } satisfies LockerTold)
+}
+
+on('lock', lock)
+on('release', () => {
+  handle.exec('COMMIT')
+  if (alone) {
+    // Only a connection that closes gives its lock up.
+    handle.close()
+    handle = open()
+  }
+  tell({ kind: 'released' } satisfies LockerTold)
+})
+untilFinished(async () => void handle.close())
+lock()

@@ -1,0 +1,56 @@
+// A program whose jobs write to a table of the user's in the transaction in which they settle, and add a job each.
+import { Queue, Worker, shutdown } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, once, tell, toldError, untilFinished } from './messages.js'
+import type { ToldError } from './messages.js'
+
+/** What the program is to do. */
+export interface CompleterInput {
+  readonly path: string
+  readonly concurrency?: number
+}
+
+/** Where a job stands still until the test says otherwise: in its callback, or after it. */
+export interface Held {
+  readonly held?: 'inside' | 'after'
+}
+
+/** What the program tells. */
+export type CompleterTold =
+  | { readonly kind: 'running' }
+  | { readonly kind: 'held'; readonly id: string }
+  | { readonly kind: 'done'; readonly count: number }
+  | { readonly kind: 'error'; readonly error: ToldError }
+
+const { path, concurrency = 1 } = input() as CompleterInput
+const store = sqlite(path)
+const queue = new Queue('work', { store, logger: false })
+const goOn = once('go on')
+let done = 0
+
+const worker = new Worker(
+  queue,
+  {
+    write: async (job, ctx) => {
+      const { held } = (job.data ?? {}) as Held
+      const stand = async (where: Held['held']): Promise<void> => {
+        if (held !== where || job.attempt > 1) return
+        tell({ kind: 'held', id: job.id } satisfies CompleterTold)
+        await goOn
+      }
+      await ctx.complete(async ({ tx, add }) => {
+        tx.prepare('INSERT INTO effects (job, attempt) VALUES (?, ?)').run(job.id, job.attempt)
+        await add('child', job.id)
+        await ctx.progress('written')
+        await stand('inside')
+      })
+      await stand('after')
+    },
+  },
+  { logger: false, autorun: false, concurrency, lease: 1000, upkeepEvery: 200 },
+)
+worker.on('completed', () => tell({ kind: 'done', count: ++done } satisfies CompleterTold))
+worker.on('error', ({ error }) => tell({ kind: 'error', error: toldError(error) } satisfies CompleterTold))
+untilFinished(() => shutdown([worker, queue, store]))
+await worker.run()
+tell({ kind: 'running' } satisfies CompleterTold)

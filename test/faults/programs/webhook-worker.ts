@@ -1,0 +1,25 @@
+// A program that works on the queue of a database file, and tells webhooks of the ends of its jobs, or only settles them.
+import { Queue, Worker, shutdown, webhooks } from '../../../src/index.js'
+import { sqlite } from '../../../src/sqlite.js'
+import { input, tell, untilFinished } from './messages.js'
+
+/** What the program is to do. */
+export interface TellerInput {
+  readonly path: string
+  /** What to sign deliveries with; absent: it sends none. */
+  readonly secret?: string
+  readonly lease?: number
+}
+
+/** What the program tells. */
+export type TellerTold = { readonly kind: 'running' } | { readonly kind: 'completed'; readonly id: string }
+
+const { path, secret, lease = 30_000 } = input() as TellerInput
+const store = sqlite(path)
+const webhook = secret === undefined ? undefined : webhooks({ secret, allowPrivate: true })
+const queue = new Queue('work', { store, logger: false, ...(webhook !== undefined && { webhook }) })
+const worker = new Worker(queue, () => 'done', { logger: false, lease, upkeepEvery: Math.min(lease, 30_000) })
+worker.on('completed', ({ id }) => tell({ kind: 'completed', id } satisfies TellerTold))
+untilFinished(() => shutdown([worker, queue, store]))
+await worker.run()
+tell({ kind: 'running' } satisfies TellerTold)

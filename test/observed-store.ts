@@ -1,0 +1,28 @@
+// A store that is listened to: it passes everything on to another, and tells of every batch that was answered.
+import type { Batch, Receipt, Store } from '../src/store/store.js'
+
+/** Passes everything on to a store; `heard` is called with every batch and its answer, before anybody else gets that. */
+export function hearing<Given, Taken>(
+  store: Store<Given, Taken>,
+  heard: (batch: Batch, receipt: Receipt) => void,
+): Store<Given, Taken> {
+  return {
+    name: store.name,
+    can: store.can,
+    ...(store.runtime !== undefined && { runtime: store.runtime }),
+    open: () => store.open(),
+    commit: async (batch, tx) => {
+      const receipt = await store.commit(batch, tx)
+      if (tx === undefined) heard(batch, receipt) // what a transaction comes to is not known yet
+      return receipt
+    },
+    get: (ids, tx) => store.get(ids, tx),
+    find: (query, tx) => store.find(query, tx),
+    details: (query, tx) => store.details(query, tx),
+    tally: (queues, tx) => store.tally(queues, tx),
+    due: (query) => store.due(query),
+    watch: (options, listener) => store.watch(options, listener),
+    ...(store.transact && { transact: (work, within) => store.transact!(work, within) }),
+    close: () => store.close(),
+  }
+}

@@ -1,0 +1,170 @@
+// Watching a memory store: when listeners are called, what they can resume from, and what recording costs when nobody asks.
+import { describe, expect, test } from 'vitest'
+import type { Insert } from '../../../src/job/change.js'
+import { systemRuntime } from '../../../src/store/runtime.js'
+import type { Notice, Store } from '../../../src/store/store.js'
+import { memory } from '../../../src/stores/memory/store.js'
+import { insert } from './table.making.js'
+
+interface Desk {
+  readonly store: Store
+  now: number
+  add(...inserts: Insert[]): Promise<void>
+}
+
+function desk(ring?: number): Desk {
+  const clock = { now: 1_000 }
+  const store = memory({ runtime: { ...systemRuntime(), now: () => clock.now }, ...(ring && { ring }) })
+  let seq = 0
+  return {
+    store,
+    get now() {
+      return clock.now
+    },
+    set now(time) {
+      clock.now = time
+    },
+    async add(...inserts) {
+      await store.commit({ writer: 'w', seq: ++seq, groups: inserts.map((change) => [change]), renewals: [], asks: [] })
+      await told()
+    },
+  }
+}
+
+/** Notices leave in microtasks; by the next turn all have been given. */
+const told = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve))
+
+const seen = (notices: readonly Notice[]): string[] =>
+  notices.flatMap((notice) => [...(notice.gap ? ['gap'] : []), ...notice.events.map((event) => event.id)])
+
+describe('a watcher of a memory store', () => {
+  test('is told of events by cursors that count up without gaps, and resumes after any of them', async () => {
+    const { store, add } = desk()
+    const first: Notice[] = []
+    store.watch({ events: true }, (notice) => void first.push(notice))
+    await add(insert('a'), insert('b'))
+    await add(insert('c'))
+    const cursors = first.flatMap((notice) => notice.events.map((event) => event.cursor))
+    expect(cursors).toEqual(['1', '2', '3'])
+    for (const [at, from] of ['0', ...cursors].entries()) {
+      const resumed: Notice[] = []
+      store.watch({ events: true, from }, (notice) => void resumed.push(notice))
+      await told()
+      expect(seen(resumed)).toEqual(['a', 'b', 'c'].slice(at))
+    }
+  })
+
+  test('learns of a gap when what it missed is more than the ring holds', async () => {
+    const { store, add } = desk(3)
+    store.watch({ events: true }, () => {})
+    await add(insert('a'), insert('b'))
+    await add(insert('c'), insert('d'), insert('e'))
+    for (const [from, expected] of [
+      ['1', ['gap', 'c', 'd', 'e']],
+      ['2', ['c', 'd', 'e']],
+      ['4', ['e']],
+      ['5', []],
+      ['99', ['gap', 'c', 'd', 'e']],
+      ['of another store', ['gap', 'c', 'd', 'e']],
+    ] as const) {
+      const resumed: Notice[] = []
+      store.watch({ events: true, from }, (notice) => void resumed.push(notice))
+      await told()
+      expect(seen(resumed), `from ${from}`).toEqual(expected)
+    }
+  })
+
+  test('is told of every event of a commit that has more than the ring holds', async () => {
+    const { store, add } = desk(2)
+    const notices: Notice[] = []
+    store.watch({ events: true }, (notice) => void notices.push(notice))
+    await add(insert('a'), insert('b'), insert('c'), insert('d'))
+    expect(seen(notices)).toEqual(['a', 'b', 'c', 'd'])
+  })
+
+  test('can come back within ten minutes, and learns of a gap after', async () => {
+    const made = desk()
+    const { store, add } = made
+    const stop = store.watch({ events: true }, () => {})
+    await add(insert('a'))
+    stop()
+    made.now += 599_999
+    await add(insert('b'))
+    const soon: Notice[] = []
+    store.watch({ events: true, from: '1' }, (notice) => void soon.push(notice))()
+    const resumed: Notice[] = []
+    const leave = store.watch({ events: true, from: '1' }, (notice) => void resumed.push(notice))
+    await told()
+    leave()
+    expect(seen(soon), 'stopped before it was told').toEqual([])
+    expect(seen(resumed)).toEqual(['b'])
+    made.now += 600_000
+    await add(insert('c'))
+    const late: Notice[] = []
+    store.watch({ events: true, from: '2' }, (notice) => void late.push(notice))
+    await add(insert('d'))
+    expect(seen(late)).toEqual(['gap', 'd'])
+  })
+
+  test('of hints alone makes nobody record, and is given no events', async () => {
+    const { store, add } = desk()
+    const notices: Notice[] = []
+    store.watch({}, (notice) => void notices.push(notice))
+    await add(insert('a'), insert('b', { run: { in: 7 } }))
+    expect(notices).toEqual([
+      { work: ['mill'], due: [{ queue: 'mill', at: 1_007 }], revoked: [], events: [], gap: false },
+    ])
+    const resumed: Notice[] = []
+    store.watch({ events: true, from: '0' }, (notice) => void resumed.push(notice))
+    await told()
+    expect(seen(resumed), 'nothing was recorded').toEqual(['gap'])
+  })
+
+  test('is not told of what was committed before it came, though others have yet to hear of it', async () => {
+    const { store } = desk()
+    const early: Notice[] = []
+    const late: Notice[] = []
+    store.watch({ events: true }, (notice) => void early.push(notice))
+    const batch = { writer: 'w', seq: 1, groups: [[insert('a')]], renewals: [], asks: [] }
+    const committed = store.commit(batch)
+    expect(early, 'never inside a commit').toEqual([])
+    store.watch({ events: true }, (notice) => void late.push(notice))
+    await committed
+    await told()
+    expect([seen(early), seen(late)]).toEqual([['a'], []])
+  })
+
+  test('may throw without harm to the others or to the commit', async () => {
+    const { store, add } = desk()
+    const notices: Notice[] = []
+    store.watch({ events: true }, () => {
+      throw new Error('boom')
+    })
+    store.watch({ events: true }, (notice) => void notices.push(notice))
+    await add(insert('a'))
+    expect(seen(notices)).toEqual(['a'])
+  })
+
+  test('hears nothing after it was stopped, not even of a commit made before', async () => {
+    const { store } = desk()
+    const notices: Notice[] = []
+    const stop = store.watch({ events: true }, (notice) => void notices.push(notice))
+    const committed = store.commit({ writer: 'w', seq: 1, groups: [[insert('a')]], renewals: [], asks: [] })
+    stop()
+    stop()
+    await committed
+    await told()
+    expect(notices).toEqual([])
+  })
+
+  test('is let go when the store closes', async () => {
+    const { store } = desk()
+    const notices: Notice[] = []
+    store.watch({}, (notice) => void notices.push(notice))
+    await store.commit({ writer: 'w', seq: 1, groups: [[insert('a')]], renewals: [], asks: [] })
+    const heard = notices.length
+    await store.close()
+    await told()
+    expect(notices).toHaveLength(heard)
+  })
+})

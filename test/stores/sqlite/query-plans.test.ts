@@ -1,0 +1,124 @@
+// What every claim, settlement and look at the clock costs does not grow with the file: it is read from an index.
+import { expect, test } from 'vitest'
+import { systemRuntime } from '../../../src/store/runtime.js'
+import { openDatabase } from '../../../src/stores/sqlite/open.js'
+import { schema, steps, VERSION } from '../../../src/stores/sqlite/schema.js'
+import { listing, sql } from '../../../src/stores/sqlite/sql.js'
+import type { Listing } from '../../../src/stores/sqlite/sql.js'
+
+const db = await openDatabase(':memory:', { schema: { sql: schema, steps, version: VERSION } }, systemRuntime())
+
+/** What SQLite does for a statement, one line for each step. */
+function planOf(text: string): readonly string[] {
+  const parameters = new Set(text.match(/\?\d+/g)).size || (text.match(/\?/g) ?? []).length
+  const values = Array.from({ length: parameters }, () => null)
+  return db
+    .prepare(`EXPLAIN QUERY PLAN ${text}`)
+    .all(...values)
+    .map((row) => String(row[3]))
+}
+
+/** Tables that are small whatever happens, or that the statement is there to go through. */
+const small =
+  /millrace_(queue|peer|writer|counter|lane)\b|json_each|CONSTANT ROW|VALUES CLAUSE|^SCAN v\b|^SCAN ((lanes|groups)$|[cg] VIRTUAL)/
+
+function slow(text: string): readonly string[] {
+  return planOf(text).filter(
+    (step) => (step.startsWith('SCAN') && !small.test(step)) || step.startsWith('USE TEMP B-TREE'),
+  )
+}
+
+const sorting = new Set(['leasesIn', 'tallyOf', 'groupOrphans', 'openEdgesOnAll']) // by the few names of a queue, or of a batch; orphans are few
+const scanning = new Set(['anyOpenEdge', 'anyOrphan', 'anyWindow']) // ends at the first row
+
+test.each(Object.entries(sql))('%s reads no more than it answers', (name, text) => {
+  if (/^(BEGIN|COMMIT|ROLLBACK|SAVEPOINT|RELEASE|PRAGMA)/.test(text)) return
+  if (sorting.has(name) || scanning.has(name)) return
+  expect(slow(text)).toEqual([])
+})
+
+test('no statement answers two columns of one name, which some drivers would lose', () => {
+  for (const text of Object.values(sql)) {
+    if (!text.startsWith('SELECT')) continue
+    const { columns } = db.prepare(text) as unknown as { columns?(): readonly { readonly name: string }[] }
+    const names = columns?.call(db.prepare(text)).map(({ name }) => name) ?? []
+    expect(new Set(names).size).toBe(names.length)
+  }
+})
+
+test.each(['oldest', 'newest'] as const)('active jobs are found by their leases, %s first', (order) => {
+  expect(planOf(listing({ by: 'active', order }))[0]).toMatch(/^SEARCH j USING INDEX millrace_job_leased/)
+})
+
+test('a claim reads the head of its lane, in order, from one index', () => {
+  const [first] = planOf(sql.laneHead)
+  expect(first).toMatch(/^SEARCH j USING INDEX millrace_job_ready \(lane=\? AND /)
+})
+
+test('jobs with a group are read by turn, and those of one group by themselves, each from an index in order', () => {
+  expect(planOf(sql.sharedHead)[0]).toMatch(/^SEARCH j USING INDEX millrace_job_ready \(lane=\? AND \(priority,ord/)
+  expect(planOf(sql.groupHead)[0]).toMatch(
+    /^SEARCH j USING INDEX millrace_job_turn \(queue=\? AND grp=\? AND lane=\? AND /,
+  )
+})
+
+test('groups with jobs waiting are found one from the other, and their heads, whatever lies between', () => {
+  const searches = planOf(sql.groupHeads).filter((step) => step.includes('millrace_job_turn'))
+  // Older versions of SQLite do not say that the row's number is compared, too.
+  const read = searches.map((step) => /\((.*)\)$/.exec(step)?.[1]?.replace(',rowid)>(?,?,?)', ')>(?,?)'))
+  expect(read).toEqual([
+    'queue=? AND grp>?',
+    'queue=? AND grp>?',
+    'queue=? AND grp=? AND lane=? AND (priority,ord)>(?,?)',
+  ])
+})
+
+test.each(
+  (['delayed', 'waiting-children', 'active', 'completed', 'failed', 'cancelled'] as const).flatMap((by) =>
+    (['oldest', 'newest'] as const).map((order): Listing => ({ by: `group ${by}`, order })),
+  ),
+)('a page of jobs by $by, $order first, is read from an index in order', (asked) => {
+  const plan = planOf(listing(asked))
+  expect(plan[0]).toMatch(
+    /^SEARCH j USING INDEX millrace_job_group(_leased|_rare)? \(queue=\? AND grp=\? AND .*rowid[<>]\?\)/,
+  )
+  expect(plan.filter((step) => step.startsWith('USE TEMP B-TREE'))).toEqual([])
+})
+
+test('all jobs of a group are read from an index in order, and those that wait are read alone', () => {
+  const plans = (['group', 'group waiting'] as const).map((by) => planOf(listing({ by, order: 'newest' })))
+  expect(plans[0]![0]).toMatch(/^SEARCH j USING INDEX millrace_job_group \(queue=\? AND grp=\? AND rowid<\?\)/)
+  expect(plans[0]!.filter((step) => step.startsWith('USE TEMP B-TREE'))).toEqual([])
+  expect(plans[1]![0]).toMatch(/^SEARCH j USING (COVERING )?INDEX millrace_job_turn \(queue=\? AND grp=\?\)/)
+})
+
+test('a job without a group is in none of the indexes of groups', () => {
+  const texts = db.prepare(`SELECT sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '%grp%'`).all()
+  expect(texts.length).toBe(4)
+  for (const [text] of texts) expect(text).toMatch(/WHERE grp IS NOT NULL( AND |$)/)
+})
+
+test.each(
+  (
+    [
+      'waiting',
+      'delayed',
+      'waiting-children',
+      'completed',
+      'failed',
+      'cancelled',
+      'schedule',
+      'chain',
+      'parent',
+    ] as const
+  ).flatMap((by) => (['oldest', 'newest'] as const).map((order): Listing => ({ by, order }))),
+)('a page of jobs by $by, $order first, is read from an index in order', (asked) => {
+  const plan = planOf(listing(asked))
+  expect(plan[0]).toMatch(/^SEARCH j USING (COVERING )?INDEX millrace_job_(list|schedule|chain|parent)/)
+  expect(plan.filter((step) => step.startsWith('USE TEMP B-TREE'))).toEqual([])
+})
+
+test('a page of a name in a state is read from the list of its lane, and nothing else is looked at', () => {
+  const [first] = planOf(listing({ by: 'failed', order: 'newest' }))
+  expect(first).toMatch(/^SEARCH j USING INDEX millrace_job_list \(lane=\? AND state=\? AND rowid<\?\)/)
+})
