@@ -111,10 +111,10 @@ export async function play(options: PlayOptions): Promise<SimulationReport> {
     await runToEnd(stage, options)
     const historyEnd = history.entries.length
     for (const name of idle(stage, history.entries.slice(faultsEnd)))
-      report('working', `${name} lives and asks for nothing.`)
+      report('working', `${name} is alive and does not claim.`)
     const { now } = stage
     const jobs = await stage.jobs()
-    if (stage.spinning) report('spinning', 'It went on without end, and was cut off.')
+    if (stage.spinning) report('spinning', 'It looped without waiting, and was stopped.')
     else if (!(await closeAll(stage))) report('closing', 'A worker or a queue did not close.')
     try {
       await expect?.(jobs)
@@ -167,7 +167,7 @@ async function runToEnd(stage: Stage, { script, unblock, timeout = TIMEOUT }: Pl
   const { timeline, recorder } = stage
   const { lease, pollEvery } = script.settings
   stage.quiet = true
-  stage.history.writeTrace('-', 'quiet from here on')
+  stage.history.writeTrace('-', 'no more faults')
   for (const { process } of stage.actors.values()) {
     process.outageUntil = 0
     process.thaw()

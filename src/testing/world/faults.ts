@@ -234,5 +234,5 @@ class FaultyConnection implements Store {
 }
 
 function lost(): Error {
-  return new Error('the simulated line was lost')
+  return new Error('the simulated connection was lost')
 }
