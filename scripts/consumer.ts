@@ -20,6 +20,7 @@ import {
 } from 'millrace'
 import type { EventOf, FlowJob } from 'millrace'
 import { conformanceCases, runConformance } from 'millrace/conformance'
+import type { Batch, Change, JobRecord, Notice, Receipt, Store, StoreEvent } from 'millrace/conformance'
 import { memory } from 'millrace/memory'
 import { migrationSql, postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
@@ -140,5 +141,23 @@ export const seeds = runSeeds
 export const names = rules
 export const cases = conformanceCases
 export const conform = runConformance
+
+/** A store that someone else writes, around another one. */
+export const traced = (
+  store: Store,
+  saw: (what: Change | JobRecord | StoreEvent) => void,
+): Pick<Store, 'commit' | 'watch'> => ({
+  commit: async (batch: Batch): Promise<Receipt> => {
+    for (const change of batch.groups.flat()) saw(change)
+    const receipt = await store.commit(batch)
+    for (const job of receipt.asks.flat()) saw(job)
+    return receipt
+  },
+  watch: (options, listener) =>
+    store.watch(options, (notice: Notice) => {
+      for (const event of notice.events) saw(event)
+      listener(notice)
+    }),
+})
 export const migration = migrationSql
 await shutdown([worker, filed, stores.sqlite])
