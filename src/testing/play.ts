@@ -41,6 +41,8 @@ export interface RunScriptOptions {
   /** Wraps the store: a test breaks a rule here, to see that the checker notices. Default: no wrapper. */
   readonly wrap?: (store: Store) => Store
   /** Wraps each process's connection to the store, to break rules that workers must keep. Default: no wrapper. */
+  readonly wrapConnection?: (store: Store) => Store
+  /** @deprecated Use `wrapConnection`. Default: no wrapper. */
   readonly wrapLine?: (store: Store) => Store
 }
 
@@ -80,10 +82,15 @@ const recordedEvents: readonly EventType[] = [
 /** Runs a script of scripted jobs. */
 export function runScript(script: Script, options: RunScriptOptions = {}): Promise<SimulationReport> {
   const runs = new Map<string, number>()
+  const { wrapLine, wrapConnection = wrapLine, ...rest } = options
   let operator: Operator | undefined
   return play({
     script,
-    stage: { handlers: (process, history) => scripted(process, history, runs, script.settings.batch), ...options },
+    stage: {
+      handlers: (process, history) => scripted(process, history, runs, script.settings.batch),
+      ...(wrapConnection && { wrapConnection }),
+      ...rest,
+    },
     perform: (stage, step) => (operator ??= new Operator(stage)).perform(step),
     unblock: ({ queues }) => {
       for (const queue of queues.values()) {

@@ -1,6 +1,6 @@
 // testing/check/steps.ts: checks that stored durable steps do not run again, and that each signal is accepted once.
 import type { Insert, Move, Note } from '../../job/change.js'
-import type { Answer, Signalled, Stepped } from './history.js'
+import type { Returned, Signalled, Stepped } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 
@@ -58,7 +58,7 @@ export class StepChecks implements LedgerListener {
     if (sent !== JSON.stringify(data)) this.#report('signal', time, id, `It received ${data}, but ${sent} was sent.`)
   }
 
-  answered({ time, call, id, result }: Answer): void {
+  returned({ time, call, id, result }: Returned): void {
     if (call !== 'signal' || id === undefined || !result.ok || result.value !== true) return
     if (this.#accepted.has(id)) this.#report('signal', time, id, 'Two calls returned that their signal was accepted.')
     this.#accepted.add(id)

@@ -1,16 +1,16 @@
-// testing/check/answers.ts: checks that results of calls are true, and that listeners receive every event once.
+// testing/check/calls.ts: checks that results of calls are true, and that listeners receive every event once.
 import { isFinished, jobStates } from '../../job/job.js'
 import type { Move, Note } from '../../job/change.js'
 import type { Millis } from '../../job/job.js'
 import { isScheduleId } from '../../job/schedule.js'
 import { isSignalId } from '../../job/signals.js'
-import type { Answer, Called, Landing, EventReceived } from './history.js'
+import type { Returned, Called, Landing, EventReceived } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 import type { ScriptedResult, Work } from '../script/acting.js'
 
 /** Tracks what the store applied, and compares the results of calls with it. */
-export class AnswerChecks implements LedgerListener {
+export class CallChecks implements LedgerListener {
   readonly #report: Report
   /** The final states of each job: one for each time it ended. */
   readonly #ends = new Map<string, { readonly state: string; readonly result: string | undefined }[]>()
@@ -68,11 +68,11 @@ export class AnswerChecks implements LedgerListener {
     }
   }
 
-  answered(answer: Answer): void {
-    this.#open.delete(answer.number)
-    const { time, call, id, result } = answer
+  returned(entry: Returned): void {
+    this.#open.delete(entry.number)
+    const { time, call, id, result } = entry
     const report = (message: string): void => this.#report('acknowledged', time, id, `${call}: ${message}`)
-    if (call === 'add' || call === 'addBulk' || call === 'flow') return this.#added(answer, report)
+    if (call === 'add' || call === 'addBulk' || call === 'flow') return this.#added(entry, report)
     if (id === undefined) return
     const ended = (state: string): boolean => this.#ends.get(id)?.some((end) => end.state === state) === true
     if (call === 'cancel' && result.ok && result.value === true && !ended('cancelled'))
@@ -90,7 +90,7 @@ export class AnswerChecks implements LedgerListener {
     else if (result.code === 'JOB_REMOVED' && !ended('removed')) report('returned that it was removed, but it was not.')
   }
 
-  #added({ n, result }: Answer, report: (message: string) => void): void {
+  #added({ n, result }: Returned, report: (message: string) => void): void {
     if (result.ok) {
       for (const { id } of [result.value].flat() as { readonly id: string }[]) {
         if (!this.#inserted.has(id)) report(`returned that ${id} was added, but it was not.`)
