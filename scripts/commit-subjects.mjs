@@ -11,7 +11,7 @@ const SCRIPT = 'scripts/commit-subjects.mjs'
 
 /** Verbs that look like another form than the imperative. */
 const IMPERATIVES = new Set(
-  'alias bias bring embed exceed feed need ping proceed ring seed shed speed string'.split(' '),
+  'alias bias bring embed exceed feed need ping proceed ring seed shed speed string succeed'.split(' '),
 )
 
 /** The problems of one subject, as sentences. */
@@ -30,10 +30,10 @@ function problemsOf(subject, areas) {
   return problems
 }
 
-/** The areas that CONTRIBUTING.md lists: the words in backticks in the list item "Areas:". */
+/** The areas that CONTRIBUTING.md lists: the words in backticks in the list item "Areas". */
 function knownAreas() {
-  const [item] = /^- Areas: .*(?:\n {2}.*)*/m.exec(readFileSync('CONTRIBUTING.md', 'utf8')) ?? []
-  if (item === undefined) throw new Error('CONTRIBUTING.md has no list "- Areas: …"')
+  const [item] = /^- Areas.*(?:\n {2}.*)*/m.exec(readFileSync('CONTRIBUTING.md', 'utf8')) ?? []
+  if (item === undefined) throw new Error('CONTRIBUTING.md has no list "- Areas"')
   return new Set([...item.matchAll(/`([^`]+)`/g)].map(([, area]) => area))
 }
 
