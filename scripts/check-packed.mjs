@@ -1,5 +1,5 @@
-// Looks at the package as it is packed: that no page links to what is not in it, and that `scripts/consumer.ts` compiles against
-// it as strictly as anybody may ask. It needs `dist`, and nothing from the network.
+// Checks the packed package: every link of its pages leads to a file in it, and `scripts/consumer.ts` compiles against it with
+// the strictest options. Needs `dist`, and nothing from the network.
 import { spawn, spawnSync } from 'node:child_process'
 import {
   cpSync,
@@ -22,7 +22,7 @@ const dependencies = ['@standard-schema', '@types', 'croner', 'undici-types', 'z
 const folder = mkdtempSync(join(tmpdir(), 'millrace-packed-'))
 const home = join(folder, 'node_modules', 'millrace')
 
-/** Packs the package, and unpacks it where a program in the folder finds it. */
+/** Packs the package, and unpacks it where a program in the folder can import it. */
 function unpack() {
   mkdirSync(join(folder, 'node_modules'))
   const windows = process.platform === 'win32'
@@ -50,7 +50,7 @@ function anchors(text) {
   )
 }
 
-/** Every relative link of a page that leads nowhere. */
+/** The relative links of a page whose target does not exist. */
 function deadLinks(page) {
   const text = readFileSync(page, 'utf8').replaceAll(/^```.*?^```/gms, '')
   const links = [...text.matchAll(/\]\(([^)\s]+)\)/g)].map(([, link]) => link)
@@ -63,7 +63,7 @@ function deadLinks(page) {
   })
 }
 
-/** Compiles the program by one set of options; answers what the compiler said. */
+/** Compiles the program with one set of options; returns the errors of the compiler. */
 async function compile(name, options) {
   const project = join(folder, `tsconfig.${name}.json`)
   const compilerOptions = {
@@ -73,17 +73,17 @@ async function compile(name, options) {
     exactOptionalPropertyTypes: true,
     noUncheckedIndexedAccess: true,
     skipLibCheck: false,
-    declaration: true, // so that a type which nobody can name is an error
+    declaration: true, // so that a type that cannot be named is an error
     outDir: join(folder, name),
     ...options,
   }
   writeFileSync(project, JSON.stringify({ compilerOptions, files: ['consumer.ts'] }))
   const tsc = join(dirname(createRequire(import.meta.url).resolve('typescript/package.json')), 'bin/tsc')
   const child = spawn(process.execPath, [tsc, '-p', project], { cwd: folder, stdio: ['ignore', 'pipe', 'inherit'] })
-  const said = []
-  child.stdout.on('data', (chunk) => said.push(chunk))
+  const output = []
+  child.stdout.on('data', (chunk) => output.push(chunk))
   const status = await new Promise((ended) => child.once('close', ended))
-  return status === 0 ? [] : [`scripts/consumer.ts, ${name}:\n${Buffer.concat(said).toString()}`]
+  return status === 0 ? [] : [`scripts/consumer.ts, ${name}:\n${Buffer.concat(output).toString()}`]
 }
 
 try {
@@ -96,13 +96,14 @@ try {
   cpSync('scripts/consumer.ts', join(folder, 'consumer.ts'))
   const resolutions = { nodenext: { module: 'NodeNext' }, bundler: { module: 'ESNext', moduleResolution: 'Bundler' } }
   const libraries = { plain: ['ES2023'], dom: ['ES2023', 'DOM', 'DOM.Iterable'] }
-  const ways = Object.entries(resolutions).flatMap(([way, resolution]) =>
-    Object.entries(libraries).map(([name, lib]) => compile(`${way}-${name}`, { ...resolution, lib })),
+  const compiled = Object.entries(resolutions).flatMap(([module, resolution]) =>
+    Object.entries(libraries).map(([name, lib]) => compile(`${module}-${name}`, { ...resolution, lib })),
   )
-  faults.push(...(await Promise.all(ways)).flat())
+  faults.push(...(await Promise.all(compiled)).flat())
   for (const fault of faults) console.error(fault)
   if (faults.length > 0) process.exitCode = 1
-  else console.log(`packed: ${pages.length} pages link to what is there, ${ways.length} ways to compile do`)
+  else
+    console.log(`packed: the links of ${pages.length} pages are valid, and ${compiled.length} sets of options compile`)
 } finally {
   rmSync(folder, { recursive: true, force: true })
 }

@@ -1,5 +1,5 @@
-// A program as a user writes it, which `scripts/check-types.mjs` checks against the packed package. It is never run. All that it
-// exports is inferred, so that a type which cannot be named from outside is an error.
+// A program as a user writes it; `scripts/check-packed.mjs` compiles it against the packed package, and it never runs. The types
+// of its exports are inferred, so that a type that cannot be named from outside is an error.
 import type { ServerResponse } from 'node:http'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
@@ -20,6 +20,7 @@ import {
 } from 'millrace'
 import type { EventOf, FlowJob } from 'millrace'
 import { conformanceCases, runConformance } from 'millrace/conformance'
+import type { Batch, Change, JobRecord, Notice, Receipt, Store, StoreEvent } from 'millrace/conformance'
 import { memory } from 'millrace/memory'
 import { migrationSql, postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
@@ -112,7 +113,9 @@ export const observed = added.observe()
 export const { phases: stages, error, errors, webhook, dedup } = added
 export const stop = filed.on('completed', (event) => event.result)
 export const stopped = worker.on('failed', (event) => event.error.message)
-export const heard = await new Promise<EventOf<'completed', typeof jobs>>((resolve) => filed.on('completed', resolve))
+export const completed = await new Promise<EventOf<'completed', typeof jobs>>((resolve) =>
+  filed.on('completed', resolve),
+)
 export const last = (events: EventOf<'failed' | 'phase'>[]) => events.at(-1)
 export const delivered = (event: EventOf<'webhook-failed'>) => ({ ...event, seen: true })
 export const trees = (tree: FlowJob<typeof jobs>) => [tree, ...(tree.children ?? [])]
@@ -138,5 +141,23 @@ export const seeds = runSeeds
 export const names = rules
 export const cases = conformanceCases
 export const conform = runConformance
+
+/** A store that someone else writes, around another one. */
+export const traced = (
+  store: Store,
+  saw: (what: Change | JobRecord | StoreEvent) => void,
+): Pick<Store, 'commit' | 'watch'> => ({
+  commit: async (batch: Batch): Promise<Receipt> => {
+    for (const change of batch.groups.flat()) saw(change)
+    const receipt = await store.commit(batch)
+    for (const job of receipt.asks.flat()) saw(job)
+    return receipt
+  },
+  watch: (options, listener) =>
+    store.watch(options, (notice: Notice) => {
+      for (const event of notice.events) saw(event)
+      listener(notice)
+    }),
+})
 export const migration = migrationSql
 await shutdown([worker, filed, stores.sqlite])

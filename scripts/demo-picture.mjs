@@ -7,7 +7,7 @@ if (status !== 0) throw new Error('The demo failed.')
 const lines = stdout.trimEnd().split('\n')
 const killed = lines.findIndex((line) => line.includes('is killed'))
 const table = lines.findIndex((line) => line.startsWith('kind '))
-/** What shows most: the kill, the takeover, the retry, and the table at the end. */
+/** The lines to show: the kill, the takeover, the retry, and the table at the end. */
 const shown = [
   '$ npm ci && npm run demo',
   '…',

@@ -1,4 +1,4 @@
-// scripts/error-docs.ts: writes docs/errors.md from the catalogue, or with --check tells whether it is up to date.
+// scripts/error-docs.ts: writes docs/errors.md from the catalogue, or with --check fails if it is out of date.
 
 import { readFile, writeFile } from 'node:fs/promises'
 import process from 'node:process'
@@ -22,9 +22,9 @@ ${summary}
 
 # Errors
 
-Every error that Millrace raises is a \`MillraceError\` with a stable \`code\`, which is never renamed and never reused.
-Branch on the code with \`isMillraceError(error, 'QUEUE_FULL')\`; the message is for people and may change. Facts for
-programs are in \`details\`, and what was caught, if anything, in \`cause\`.
+Every error that Millrace throws or reports is a \`MillraceError\` with a stable \`code\`, which is never renamed and never
+reused. Branch on the code with \`isMillraceError(error, 'QUEUE_FULL')\`; the message is for people and may change. Facts
+for programs are in \`details\`, and the error that caused this one, if any, is in \`cause\`.
 
 ${sections.join('\n')}`
 }

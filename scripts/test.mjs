@@ -16,7 +16,7 @@ for (const [name, command] of steps) {
   console.log(`\n=== ${name}: ${command.replace(' --silent', '')}`)
   const { status } = spawnSync(command, { shell: true, stdio: 'inherit' })
   if (status !== 0) {
-    console.log(`\nStopped at ${name}: it failed, and the tests did not run.`)
+    console.log(`\nStopped: ${name} failed, and the tests did not run.`)
     console.log('0 passed, 1 failed')
     process.exit(1)
   }

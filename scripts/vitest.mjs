@@ -31,15 +31,15 @@ export function runVitest(node = process.execPath, options = []) {
   }
 }
 
-/** A file that could not be loaded has no failed test of its own, so it counts as one; so does a run without a report. */
+/** A file that could not be loaded has no failed test, so it counts as one failure, and so does a run without a report. */
 function count(report, ok) {
   let result
   try {
     result = JSON.parse(readFileSync(report, 'utf8'))
   } catch {
-    return { ok: false, passed: 0, failed: 1, skipped: 0, failures: ['vitest itself: it left no report'] }
+    return { ok: false, passed: 0, failed: 1, skipped: 0, failures: ['vitest itself: it wrote no report'] }
   }
-  const failures = result.testResults.flatMap(told)
+  const failures = result.testResults.flatMap(failuresOf)
   const broken = result.testResults.filter(
     (file) => file.status === 'failed' && !file.assertionResults.some((test) => test.status === 'failed'),
   ).length
@@ -50,8 +50,8 @@ function count(report, ok) {
   return { ok, passed, failed: failed || 1, skipped, failures }
 }
 
-/** What failed in a file, and what was said of it. */
-function told({ name, status, message, assertionResults }) {
+/** The failures of a file, each with its message. */
+function failuresOf({ name, status, message, assertionResults }) {
   if (status !== 'failed') return []
   const file = relative(process.cwd(), name)
   const failed = assertionResults.filter((test) => test.status === 'failed')

@@ -1,5 +1,5 @@
-// Holds the walls between the rooms of src/: who may import whom, and what nobody may do.
-// Usage: tsx scripts/walls.ts [folder]   (the folder is src unless told)
+// Checks the walls between the rooms of src/: which room may import which, no default exports, no cycles.
+// Usage: tsx scripts/walls.ts [folder]   (default: src)
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { isBuiltin } from 'node:module'
 import { dirname, join, relative, resolve, sep } from 'node:path'
@@ -74,7 +74,7 @@ const WALLS: readonly Wall[] = [
 
 interface Import {
   readonly line: number
-  /** What the source says between the quotes. */
+  /** The text between the quotes. */
   readonly specifier: string
 }
 
@@ -170,7 +170,7 @@ function ruleBroken(root: string, from: string, specifier: string): string | und
   return `${room} may import ${allowed.join(', ')}`
 }
 
-/** One breach for each knot of files that import each other, named by a shortest loop through it. */
+/** One breach for each set of files that import each other, described by a shortest cycle through it. */
 function cycles(root: string, files: readonly SourceFile[]): Breach[] {
   const edges = new Map<string, Map<string, Import>>()
   for (const file of files) {
@@ -186,38 +186,38 @@ function cycles(root: string, files: readonly SourceFile[]): Breach[] {
   const breaches: Breach[] = []
   for (const { path } of files) {
     if (reported.has(path)) continue
-    const loop = shortestLoop(path, edges)
-    if (!loop) continue
-    for (const member of loop) reported.add(member)
-    const first = edges.get(path)?.get(loop[1] ?? path)
+    const cycle = shortestCycle(path, edges)
+    if (!cycle) continue
+    for (const member of cycle) reported.add(member)
+    const first = edges.get(path)?.get(cycle[1] ?? path)
     breaches.push({
       path,
       line: first?.line ?? 1,
       what: `imports '${first?.specifier}'`,
-      rule: `no cycles between files: ${[...loop, path].join(' → ')}`,
+      rule: `no cycles between files: ${[...cycle, path].join(' → ')}`,
     })
   }
   return breaches
 }
 
-/** The files of a shortest way from `start` back to it, by breadth. */
-function shortestLoop(
+/** The files of a shortest cycle through `start`, found by breadth-first search. */
+function shortestCycle(
   start: string,
   edges: ReadonlyMap<string, ReadonlyMap<string, Import>>,
 ): readonly string[] | undefined {
   const seen = new Set<string>()
-  let ways: string[][] = [[start]]
-  while (ways.length > 0) {
+  let paths: string[][] = [[start]]
+  while (paths.length > 0) {
     const longer: string[][] = []
-    for (const way of ways) {
-      for (const target of edges.get(way.at(-1) ?? start)?.keys() ?? []) {
-        if (target === start) return way
+    for (const path of paths) {
+      for (const target of edges.get(path.at(-1) ?? start)?.keys() ?? []) {
+        if (target === start) return path
         if (seen.has(target)) continue
         seen.add(target)
-        longer.push([...way, target])
+        longer.push([...path, target])
       }
     }
-    ways = longer
+    paths = longer
   }
   return undefined
 }

@@ -63,10 +63,10 @@ export async function refuses(call: () => unknown, code: ErrorCode, duty: string
   try {
     result = await call()
   } catch (error) {
-    must(isMillraceError(error, code), `${duty}: expected ${code}, and it was refused with ${String(error)}`)
+    must(isMillraceError(error, code), `${duty}: expected ${code}, but it was refused with ${String(error)}`)
     return
   }
-  assert.fail(`${duty}: expected ${code}, and it answered ${JSON.stringify(result)}`)
+  assert.fail(`${duty}: expected ${code}, but the call returned ${JSON.stringify(result)}`)
 }
 
 /** Rejects if the work has not ended after `timeout` of real time. */

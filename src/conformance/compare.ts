@@ -143,5 +143,5 @@ async function upkeep(reference: Walker): Promise<Parts> {
 
 function explain({ what, step }: Divergence, seed: number, walk: readonly WalkStep[]): string {
   const steps = walk.map((taken) => JSON.stringify(taken)).join('\n')
-  return `the stores part in "${what}" after step ${step + 1} of this walk (from seed ${seed}):\n${steps}`
+  return `the stores differ in "${what}" after step ${step + 1} of this walk (from seed ${seed}):\n${steps}`
 }

@@ -95,7 +95,11 @@ export class Driver {
     this.last = { writer: this.writer, seq: this.last.seq + 1, groups, renewals, asks }
     const receipt = await this.store.commit(this.last)
     const sizes = [receipt.groups.length, receipt.renewals.length, receipt.asks.length]
-    same(sizes, [groups.length, renewals.length, asks.length], 'a receipt answers every group, renewal and ask')
+    same(
+      sizes,
+      [groups.length, renewals.length, asks.length],
+      'a receipt has an entry for every group, renewal and claim',
+    )
     for (const job of receipt.asks.flat()) derived(job)
     for (const verdict of receipt.groups) if (verdict.ok) verdict.inserted.forEach(derived)
     return receipt
@@ -143,7 +147,7 @@ export class Driver {
   /** Adds a job, which must succeed. */
   async add(name: string, options: JobOptions = {}): Promise<JobRecord> {
     const [job] = await this.land(insert(this.id(), name, options))
-    return present(job, 'a group that inserted a job answers that job')
+    return present(job, 'a group that inserted a job returns that job')
   }
 
   /** Adds `count` jobs in one batch, one group each. */
@@ -159,7 +163,7 @@ export class Driver {
   /** Claims up to `want` jobs. */
   async claim(want: number, options: ClaimOptions = {}): Promise<readonly JobRecord[]> {
     const receipt = await this.commit({ asks: [ask(want, options)] })
-    return present(receipt.asks[0], 'a receipt holds an answer for each ask')
+    return present(receipt.asks[0], 'a receipt has a list of jobs for each claim')
   }
 
   /** Claims one job; one must be waiting. */
@@ -198,7 +202,7 @@ export class Driver {
   /** The details of the job. */
   async details(jobOrId: string | JobRecord): Promise<JobDetails> {
     const { jobs } = await this.store.details({ jobs: [typeof jobOrId === 'string' ? jobOrId : jobOrId.id] })
-    return present(jobs[0], 'details answer for every job asked for')
+    return present(jobs[0], 'details has an entry for every requested job')
   }
 
   /** The edges to what a job depends on. */

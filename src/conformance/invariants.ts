@@ -55,7 +55,7 @@ function edgeRules(job: JobRecord, edges: readonly Edge[], running: ReadonlySet<
   }
   for (const edge of edges) {
     if (edge.state === 'open' && !running.has(edge.chain))
-      found.push(`chain ${edge.chain} has ended, and its edge is open`)
+      found.push(`chain ${edge.chain} has ended, but its edge is open`)
   }
   return found
 }
@@ -86,5 +86,5 @@ function tallyRules(jobs: readonly JobRecord[], tallies: readonly QueueTally[]):
   }
   return equal(tallied, counted)
     ? []
-    : [`tallies say ${JSON.stringify(tallied)}, and there are ${JSON.stringify(counted)}`]
+    : [`tallies are ${JSON.stringify(tallied)}, but there are ${JSON.stringify(counted)}`]
 }

@@ -68,7 +68,7 @@ export class Listener {
     await by.land(put(worker, 1, 0, [{ type: 'worker-started', queue: MARKS, worker }]))
     await this.until(
       () => this.all.some((event) => event.queue === MARKS && event.worker === worker),
-      'an event of a cell reaches whoever watches events',
+      'an event of a cell reaches every watcher of events',
     )
     return this.events
   }
@@ -96,5 +96,5 @@ export function typesOf(events: readonly StoreEvent[], id: string): readonly str
 /** Fails unless every event arrived once. */
 export function onceEach(events: readonly StoreEvent[]): void {
   const cursors = events.map(({ cursor }) => cursor)
-  must(new Set(cursors).size === cursors.length, 'every event is told once, with a cursor of its own')
+  must(new Set(cursors).size === cursors.length, 'every event is published once, with its own cursor')
 }

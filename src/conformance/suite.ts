@@ -89,6 +89,8 @@ export interface ConformanceOptions {
   /** The cases to run. Default: all. */
   readonly cases?: readonly ConformanceCase[]
   /** How long one case may take in real time, in milliseconds. Default 60,000. */
+  readonly timeout?: number
+  /** @deprecated Use `timeout`. Default: `timeout`. */
   readonly patience?: number
 }
 
@@ -96,12 +98,12 @@ export interface ConformanceOptions {
 export async function runCase(
   make: MakeHarness,
   conformanceCase: ConformanceCase,
-  patience = 60_000,
+  timeout = 60_000,
 ): Promise<'passed' | 'skipped'> {
   const harness = await make()
   try {
     if (conformanceCase.needs === 'transactions' && !harness.store.can.transactions) return 'skipped'
-    await within(conformanceCase.run(harness), `the case "${conformanceCase.title}" comes to an end`, patience)
+    await within(conformanceCase.run(harness), `the case "${conformanceCase.title}" ends`, timeout)
     return 'passed'
   } finally {
     await harness.dispose()
@@ -113,7 +115,7 @@ export async function runConformance(make: MakeHarness, options: ConformanceOpti
   const results: CaseResult[] = []
   for (const conformanceCase of options.cases ?? conformanceCases) {
     const { area, title } = conformanceCase
-    const result = await runCase(make, conformanceCase, options.patience).then(
+    const result = await runCase(make, conformanceCase, options.timeout ?? options.patience).then(
       (outcome): CaseResult => ({ area, title, outcome }),
       (error: unknown): CaseResult => ({ area, title, outcome: 'failed', error }),
     )

@@ -336,6 +336,7 @@ export function notifyDependent(
 
 /** Why a lease was revoked. */
 export interface Revocation {
+  /** What happened to the job. */
   readonly reason: 'cancelled' | 'removed' | 'completed-elsewhere' | 'lease-lost'
   /** Why it was cancelled (`cancelReason` of the move's error), where a reason was given. */
   readonly cancelReason?: string

@@ -2,9 +2,9 @@
 
 /** The catalogue's entry for one code. */
 export type ErrorEntry = {
-  /** What the error means, in one sentence. */
+  /** What happened, and why. */
   readonly summary: string
-  /** What the reader can do about it. */
+  /** What to do about it. */
   readonly remedy: string
 }
 
@@ -12,406 +12,413 @@ export type ErrorEntry = {
 export const storeErrors = {
   // The store.
   STORE_BUSY: {
-    summary: "The store could not apply a write because somebody's open transaction holds what it needs.",
-    remedy: 'Try again, and keep transactions that touch jobs short.',
+    summary: 'An open transaction of another caller holds a row that the write needs. Nothing was written.',
+    remedy: 'Try again. Keep transactions that touch jobs short.',
   },
   STORE_CLOSED: {
     summary: 'The store was used after it was closed.',
-    remedy: 'Close workers and queues before their store; `shutdown([...])` does so whatever the order it is given.',
+    remedy: 'Close workers and queues before their store. `shutdown([...])` closes all of them in the right order.',
   },
   STORE_UNAVAILABLE: {
-    summary: 'The store cannot be reached or does not answer.',
-    remedy: "Check that the database is up and reachable; the driver's own error is in `cause`.",
+    summary: 'The store cannot be reached or does not respond. A pending write may or may not have been applied.',
+    remedy: "Check that the database is up and reachable. The driver's error is in `cause`.",
   },
   DATABASE_UNREACHABLE: {
-    summary: 'No connection to the database server could be made, so that nothing was sent.',
+    summary: 'The store could not connect to the database server. Nothing was sent.',
     remedy:
-      "Check the address in the message, the network, and that PostgreSQL listens there and has connections left; the driver's own error is in `cause`.",
+      "Check the address in the message, the network, and that PostgreSQL listens there and has free connections. The driver's error is in `cause`.",
   },
   POOL_EXHAUSTED: {
-    summary: 'All connections of the pool were in use for too long, so that nothing was sent.',
-    remedy: 'Give connections back sooner, or make the pool larger: a transaction keeps one until it ends.',
+    summary: 'All connections of the pool were in use for too long. Nothing was sent.',
+    remedy: 'Release connections sooner, or make the pool larger. A transaction keeps its connection until it ends.',
   },
   POOL_TOO_SMALL: {
-    summary: 'The pool holds fewer than two connections: a transaction keeps one, and would wait for itself.',
-    remedy: 'Give the pool at least two: `max` of `pg` and `postgres`, `connections` of the store.',
+    summary: 'The pool has fewer than two connections. A transaction keeps one, so the store would wait for itself.',
+    remedy: 'Give the pool at least two connections: `max` of `pg` and `postgres`, `connections` of the store.',
   },
   WRITER_BEHIND: {
-    summary: 'A batch carries a number below the last one the store applied for its writer.',
-    remedy: 'Give each process a writer of its own; never share or copy one.',
+    summary: 'A batch has a lower sequence number than the last one that the store applied for its writer.',
+    remedy: 'Give each process its own writer. Never share or copy one.',
   },
 
   // Transactions.
   INVALID_TRANSACTION: {
-    summary: 'What was given as `tx` is no transaction that this store can write to, or the store has no transactions.',
+    summary:
+      'The value given as `tx` is not a transaction that this store can write to, or the store has no transactions.',
     remedy: "Pass what the message lists: the driver's own handle or client, or an object with `execute(sql, params)`.",
   },
   TRANSACTION_ENDED: {
     summary:
-      'A call came for a transaction that is not open: what was given as `tx` was committed, rolled back or never begun, or the code that made the call was begun inside one that has ended.',
-    remedy: 'Begin it first, and await every call made in it before it ends; begin outside what is to outlive it.',
+      'A call was made in a transaction that is not open. The `tx` was committed, rolled back or never begun, or the calling code was started inside a transaction that has ended since.',
+    remedy:
+      'Begin the transaction first, and await every call made in it before it ends. Start code that outlives the transaction outside of it.',
   },
   OTHER_DATABASE: {
-    summary: 'What was given as `tx` is a transaction on another database than the one this store is in.',
-    remedy: "Pass a transaction on the store's own database, or give the queue a store on the other one.",
+    summary: "The `tx` is a transaction on another database than the store's.",
+    remedy: "Pass a transaction on the store's database, or give the queue a store on the other one.",
   },
   SECOND_SQLITE: {
     summary:
-      "A file was to be used through two copies of SQLite in one process: two drivers, or one driver installed twice. They do not see each other's locks, and each overwrites what the other commits. Nothing was written.",
+      "Two copies of SQLite in one process would use the same file: two drivers, or one driver installed twice. They do not see each other's locks, and each overwrites what the other commits. Nothing was written.",
     remedy:
-      'Use one driver for the file. With a handle of your own, open the store with it: `sqlite(db)`. Close the store that has the file open first.',
+      'Use one driver for the file. If you have a handle of your own, open the store with it: `sqlite(db)`. First close the store that has the file open.',
   },
   TRANSACTION_STALE: {
-    summary:
-      'A transaction works from an older state of the database than others have written since, and cannot write any more.',
+    summary: 'A transaction cannot write, because others have written since it first read.',
     remedy:
-      'Roll it back and run it again. On SQLite, begin it with `BEGIN IMMEDIATE`; on PostgreSQL, at read committed.',
+      'Roll it back and run it again. On SQLite, begin it with `BEGIN IMMEDIATE`; on PostgreSQL, use read committed.',
   },
   IN_TRANSACTION: {
-    summary: 'A call that waits for other work was made inside a transaction which that work itself would wait for.',
+    summary:
+      'A call inside a transaction would wait for something that can happen only after the transaction has ended.',
     remedy: 'Make the call after the transaction has ended.',
   },
   TRANSACTION_TOO_LONG: {
-    summary: "A handler's transaction came so near the end of a lease that it was rolled back; the attempt failed.",
+    summary:
+      "A handler's transaction was still open shortly before a lease expired. It was rolled back, and the attempt failed.",
     remedy:
-      'Keep slow work out of `ctx.prepare` and `ctx.complete` and after the latter, end the handler soon after it, or lengthen `lease`.',
+      'Move slow work out of `ctx.prepare` and `ctx.complete`, return soon after `ctx.complete`, or use a longer `lease`.',
   },
   TRANSACTION_TOO_LARGE: {
     summary:
-      "A transaction needs more locks than the server has room for: every id and every deduplication key of a user's own takes one until its end.",
+      'A transaction needs more locks than the server has. Each job id and deduplication key that you choose takes one until the transaction ends.',
     remedy:
-      'Roll it back and add fewer such jobs in one transaction, leave ids to Millrace, or raise `max_locks_per_transaction` of the server.',
+      "Roll it back and add fewer such jobs in one transaction, let Millrace create the ids, or raise the server's `max_locks_per_transaction`.",
   },
   OWN_JOB: {
-    summary:
-      'Inside the transaction in which a handler settles its job, that same job was to be cancelled, removed or completed.',
+    summary: 'A handler tried to cancel, remove or complete its own job inside the transaction that settles it.',
     remedy:
-      'Throw an `UnrecoverableError` to fail the job for good, return to complete it, or cancel it outside of `ctx.prepare` and `ctx.complete`.',
+      'Throw an `UnrecoverableError` to fail the job for good, return to complete it, or cancel it outside `ctx.prepare` and `ctx.complete`.',
   },
   WRONG_CONTINUATION: {
-    summary: 'A chain was to go on with a job that the declaration of its last one does not name.',
-    remedy: 'Continue with a job named in `next` of `job({ … })`, or add it there.',
+    summary: 'A job continued its chain with a job that its declaration does not list.',
+    remedy: 'Continue with a job listed in `next` of `job({ … })`, or add it there.',
   },
   WRONG_DEPENDENCIES: {
-    summary: 'A job was to wait for others than `after` of its declaration says.',
-    remedy: 'Give as many dependencies as are declared, in that order, or declare what is given.',
+    summary: 'A job was added with other dependencies than `after` of its declaration lists.',
+    remedy: 'Pass as many dependencies as are declared, in that order, or change the declaration.',
   },
   CALLED_OUT_OF_ORDER: {
     summary:
-      'One of `prepare`, `complete`, `add`, `continueWith` and `waitFor` was called twice, too late, or before what must come first.',
-    remedy: 'Call `ctx.prepare` first if at all, then `ctx.complete` once, and the others inside its callback.',
+      'One of `prepare`, `complete`, `add`, `continueWith` and `waitFor` was called twice, too late, or before the call that must come first.',
+    remedy: 'Call `ctx.prepare` first, if at all, then `ctx.complete` once, and the others inside its callback.',
   },
   ASYNC_SCHEMA: {
-    summary: 'A job was added with a `tx` that may end at once, and the schema of its data is asynchronous.',
-    remedy: 'Use `queue.transaction`, which waits, or a schema that answers at once.',
+    summary:
+      'A job was added with `tx`, but the schema of its data is asynchronous, so the transaction may end before the data is checked.',
+    remedy: 'Use `queue.transaction`, which waits for the schema, or use a synchronous schema.',
   },
   STORE_NOT_OPEN: {
-    summary: 'A transaction was given to a store that has not been opened yet, so that its tables may not be there.',
-    remedy: 'Call `await store.open()` before the transaction begins.',
+    summary: 'A `tx` was given to a store that has not been opened, so its tables may not exist.',
+    remedy: 'Call `await store.open()` before you begin the transaction.',
   },
 
   // Databases: a SQLite file, or a server.
   MISSING_DRIVER: {
     summary:
-      'An optional package (a driver of the database, or of telemetry) is not installed, or is and cannot be loaded; `details.installed` tells which.',
+      'An optional package (a database driver, or OpenTelemetry) is not installed, or cannot be loaded. `details.installed` says which.',
     remedy:
-      'Install the one that the message names: `pg` for PostgreSQL; for SQLite `@photostructure/sqlite@1`, or use Node 22.13 or later, which has its own. In a bundle, leave it out of the bundle.',
+      'Install the package that the message names: `pg` for PostgreSQL; for SQLite `@photostructure/sqlite@1`, or use Node 22.13 or later, which includes SQLite. If you bundle, mark the package as external.',
   },
   DATABASE_PATH_MISSING: {
-    summary: 'The folder that the database file of SQLite should be in does not exist.',
-    remedy: 'Create the folder, or correct the path; only the file itself is created.',
+    summary: 'The folder of the SQLite database file does not exist.',
+    remedy: 'Create the folder, or correct the path. Millrace creates only the file.',
   },
   DATABASE_IS_DIRECTORY: {
-    summary: 'The path of the database file of SQLite leads to a folder.',
-    remedy: "Give the path of a file, such as that folder's path with `jobs.db` added.",
+    summary: 'The path of the SQLite database file is a folder.',
+    remedy: 'Pass the path of a file, for example `jobs.db` in that folder.',
   },
   DATABASE_NOT_WRITABLE: {
     summary:
-      'The database takes no writes: its file, folder or handle is read-only, or its server is, as a standby. Nothing was written.',
+      'The database is read-only: its file, its folder, its handle, or its server (a standby). Nothing was written.',
     remedy:
-      'Give this process write access to the file and to its folder, where the log lies beside it; or connect to the primary server.',
+      'Give the process write access to the file and its folder, where SQLite keeps its log, or connect to the primary server.',
   },
   DATABASE_INVALID: {
-    summary: 'The file is not an SQLite database, or is encrypted, or does not hold what Millrace keeps in one.',
-    remedy: 'Correct the path, or move that file away; Millrace has not touched it.',
+    summary:
+      'The file is not an SQLite database, is encrypted, or its tables are not those of a version that Millrace can use.',
+    remedy: 'Correct the path, or move the file away. Millrace has not changed it.',
   },
   DATABASE_FULL: {
-    summary:
-      'The disk of the database is full, or the database has reached the size it is allowed; what was being written was not.',
-    remedy:
-      'Make room where the file or the server is; nothing was half-written, and the same call succeeds once there is space.',
+    summary: 'The disk is full, or the database has reached its maximum size. Nothing was written, not even in part.',
+    remedy: 'Free space on the disk of the file or server, then repeat the call.',
   },
   DATABASE_LOCKED: {
     summary:
-      'Others kept what a write needs locked for longer than it could wait: the file of SQLite, or rows and tables on a server. Nothing was written.',
-    remedy: 'Find the program that holds a transaction open, let it end, and try again; keep transactions short.',
+      'Another program held the lock that a write needs for too long: on the SQLite file, or on rows or tables of a server. Nothing was written.',
+    remedy:
+      'Find the program that keeps a transaction open, end that transaction, and try again. Keep transactions short.',
   },
   DATABASE_CORRUPT: {
-    summary: 'The database file of SQLite is damaged.',
+    summary: 'The SQLite database file is damaged.',
     remedy:
-      'Stop what uses the file, keep a copy of it, and restore a backup; docs/backup.md says what else can be tried.',
+      'Stop every process that uses the file, keep a copy of it, and restore a backup. docs/backup.md lists other ways to recover data.',
   },
   DATABASE_OVERWRITTEN: {
     summary:
-      'Commits of this process are missing in the database file of SQLite: another copy of SQLite in the same process wrote over them, or the file was restored in place. The store writes nothing more.',
+      'Commits of this process are missing from the SQLite database file: another copy of SQLite in this process overwrote them, or the file was restored in place. The store stops writing.',
     remedy:
-      'Stop the process, check the file as docs/backup.md says, and use one driver for it: open the store with your own handle, `sqlite(db)`.',
+      'Stop the process, check the file as docs/backup.md describes, and use one driver for it: open the store with your own handle, `sqlite(db)`.',
   },
   DATABASE_FORBIDDEN: {
     summary:
-      'The database server does not let this user in, or does not let it do what the store needs. Nothing was written.',
-    remedy: 'Check the user, its password and its rights on the schema of the store; work goes on once they are right.',
+      'The database server rejects this user, or the user lacks a right that the store needs. Nothing was written.',
+    remedy:
+      "Check the user, the password and the rights on the store's schema. The store recovers once they are correct.",
   },
   DATABASE_MISSING: {
-    summary: 'There is no database of that name on the server.',
-    remedy: 'Create it first; the store makes only its own schema in it.',
+    summary: 'The server has no database of that name.',
+    remedy: 'Create the database. The store creates only its schema in it.',
   },
   SCHEMA_MISSING: {
-    summary:
-      'The schema of the store is not in the database, or is older than this version needs, and may not be made here.',
-    remedy: 'Run the SQL that `migrationSql()` gives as the owner of the schema, or leave `migrate` on.',
+    summary: "The store's schema is missing from the database, or is older than this version needs.",
+    remedy: 'Run the SQL that `migrationSql()` returns, as the owner of the schema, or leave `migrate` on.',
   },
   DATABASE_GONE: {
-    summary: 'The database file of SQLite was deleted or replaced while it was open.',
-    remedy: 'Put the file back and restart what uses it; stop it first before moving or restoring a database.',
+    summary: 'The SQLite database file was deleted or replaced while it was open.',
+    remedy: 'Put the file back and restart the processes that use it. Stop them before you move or restore a database.',
   },
   DATABASE_FAILED: {
-    summary: 'SQLite could not read or write its database file for a reason that has no code of its own.',
-    remedy: "Look at the driver's own error in `cause`; check the disk, and that the file is on a local one.",
+    summary: 'SQLite could not read or write its file, for a reason without a code of its own.',
+    remedy: "Read the driver's error in `cause`. Check the disk, and that the file is on a local disk.",
   },
   SCHEMA_TOO_NEW: {
-    summary: 'The tables in the database were made by a later version of Millrace.',
-    remedy: 'Update `millrace` here to the version that the other processes use; tables are never taken back.',
+    summary: 'A later version of Millrace has migrated the tables.',
+    remedy: 'Update `millrace` to the version that the other processes use. Migrations cannot be reversed.',
   },
 } as const satisfies Record<string, ErrorEntry>
 
-/** Every error Millrace raises or reports, by its stable code. A code is never renamed and never reused. */
+/** Every error that Millrace throws or reports, by its stable code. A code is never renamed and never reused. */
 export const errorCatalogue = {
   // The request is malformed: nothing was sent to the store.
   INVALID_NAME: {
-    summary: 'A name is not a string, is empty, is too long, or holds control characters or lone surrogates.',
+    summary: 'A name is not a string, is empty, is too long, or contains control characters or lone surrogates.',
     remedy: 'Use a name of 1 to 255 printable characters.',
   },
   INVALID_ID: {
-    summary: 'A job id is not a string, is empty, is too long, or holds control characters or lone surrogates.',
-    remedy: 'Use an id of 1 to 255 printable characters, or leave it out and let Millrace mint one.',
+    summary: 'A job id is not a string, is empty, is too long, or contains control characters or lone surrogates.',
+    remedy: 'Use an id of 1 to 255 printable characters, or omit it and let Millrace create one.',
   },
   RESERVED_NAME: {
     summary:
-      "A queue name or the id of a new job begins with 'millrace:', or such an id with 'run:' or 'schedule:': these are Millrace's own queues, jobs and schedules.",
+      "A queue name or job id begins with 'millrace:', or a job id begins with 'run:' or 'schedule:'. Millrace reserves these prefixes.",
     remedy: 'Choose another name or id.',
   },
   INVALID_DATA: {
-    summary: 'A value would not survive the trip through JSON unchanged; the message names the place inside it.',
-    remedy: 'Convert that place to plain JSON before sending it, for example a Date to its ISO text.',
+    summary: 'A value would change on its way through JSON. The message names the place inside the value.',
+    remedy: 'Convert that place to plain JSON, for example a Date to an ISO string.',
   },
   DATA_TOO_LARGE: {
     summary:
-      'A value takes more bytes as JSON than the limit allows, or what has to be written together (a job with its result and children, a flow) is more than the store takes at once. Nothing was written; a job whose settlement is too large fails for good with this code.',
+      'A value has more bytes as JSON than its limit, or data that is written together (a job with its result and children, a flow) is more than the store accepts at once. Nothing was written. A job whose settlement is too large fails for good with this code.',
     remedy:
-      'Keep the bulk elsewhere and send a reference to it; raise `maxDataBytes` of the queue; or add fewer jobs in one call of `ctx.add` or in one flow.',
+      'Store large data elsewhere and send a reference, raise `maxDataBytes` of the queue, or add fewer jobs in one `ctx.add` or flow.',
   },
   INVALID_DURATION: {
-    summary: 'A duration cannot be read, is negative, or is over 100 years.',
-    remedy: "Write milliseconds as a number, or text with units such as '30s', '1h 30m' or '5 minutes'.",
+    summary: 'A duration cannot be parsed, is negative, or is over 100 years.',
+    remedy: "Pass milliseconds as a number, or text with units such as '30s', '1h 30m' or '5 minutes'.",
   },
   INVALID_DATE: {
-    summary: 'A date cannot be read or is out of range.',
+    summary: 'A date cannot be parsed or is out of range.',
     remedy: 'Pass a valid Date, or milliseconds since 1970.',
   },
   INVALID_PRIORITY: {
     summary: 'A priority is not an integer within the allowed range.',
-    remedy: 'Use a whole number; lower runs first and 0 is the default.',
+    remedy: 'Use an integer. Lower runs first, and 0 is the default.',
   },
   INVALID_ATTEMPTS: {
-    summary: 'A number of attempts is neither a whole number from 1 up nor Infinity.',
-    remedy: 'Use 1 for no retries, a larger whole number, or Infinity to retry for ever.',
+    summary: 'A number of attempts is neither an integer of at least 1 nor Infinity.',
+    remedy: 'Use 1 for no retries, a larger integer, or Infinity to retry without end.',
   },
   INVALID_BACKOFF: {
-    summary: 'A backoff is of an unknown type, or one of its settings is out of range.',
-    remedy: "Use a duration, or one of the types 'fixed', 'linear', 'exponential' and 'custom' with its own settings.",
+    summary: 'A backoff has an unknown type, or one of its settings is out of range.',
+    remedy: "Use a duration, or one of the types 'fixed', 'linear', 'exponential' and 'custom' with its settings.",
   },
   INVALID_SCHEDULE: {
     summary:
-      'The times of a schedule cannot be read, contradict each other or never come; `details.field` says which of its options is wrong.',
-    remedy: 'Correct what the message points at: a field of the cron expression, the time zone, or another option.',
+      'The times of a schedule cannot be parsed, contradict each other, or never occur. `details.field` names the wrong option.',
+    remedy: 'Correct what the message names: a field of the cron expression, the time zone, or another option.',
   },
   INVALID_OPTION: {
-    summary: 'An option has a value it cannot take.',
+    summary: 'An option has a value that is not allowed.',
     remedy: 'Correct the option that the message names.',
   },
   UNKNOWN_OPTION: {
-    summary: 'An option is not one that this call knows.',
+    summary: 'The call has no option of this name.',
     remedy:
-      'Check the spelling; the message suggests the nearest known name, or ours for an option of another job queue.',
+      'Check the spelling. The message suggests the closest name, or our name for an option of another job queue.',
   },
   UNKNOWN_FIELD: {
-    summary: 'A field of a job was read, or a method called, by the name that another job queue has for it.',
+    summary: 'A field or method of a job was used by the name that another job queue has for it.',
     remedy: 'Use the name in the message.',
   },
   INVALID_HANDLER: {
     summary:
-      'A handler is neither a function, nor made by `phases()`, nor an object with a `run` function; or its phases are not those declared.',
+      'A handler is not a function, a result of `phases()`, or an object with a `run` function; or its phases differ from those declared.',
     remedy:
       'Pass one handler, or an object of handlers by job name, each with exactly the phases that its job declares.',
   },
   INVALID_SCHEMA: {
-    summary: 'A declared schema does not follow the Standard Schema interface.',
-    remedy: 'Use a schema from a library that implements Standard Schema, such as Zod, Valibot or ArkType.',
+    summary: 'A declared schema does not implement the Standard Schema interface.',
+    remedy: 'Use a library that implements Standard Schema, such as Zod, Valibot or ArkType.',
   },
   INVALID_PAYLOAD: {
-    summary: 'The data of a job was refused by the input schema declared for its name.',
-    remedy: 'Correct the data; the issues found by the schema are in `details.issues`.',
+    summary: 'The input schema declared for a job rejected its data.',
+    remedy: "Correct the data. The schema's issues are in `details.issues`.",
   },
   BATCH_RESULTS: {
     summary:
-      'A handler of batches did not answer one result for each of its jobs; all of them failed, each by its own rules.',
-    remedy: 'Return an array as long as `jobs`, in their order, with an `Error` in the place of each that failed.',
+      'A batch handler did not return one result for each job. All jobs of the batch failed, each with its own retries.',
+    remedy: 'Return an array as long as `jobs`, in the same order, with an `Error` for each job that failed.',
   },
   NOT_IN_BATCH: {
-    summary: 'A handler of batches asked for `ctx.prepare` or `ctx.complete`, which belong to one job alone.',
-    remedy: 'Use a handler of one job, or write in `queue.transaction` before the results are returned.',
+    summary: 'A batch handler used `ctx.prepare` or `ctx.complete`, which are for a single job.',
+    remedy: 'Use a handler of one job, or write in `queue.transaction` before you return the results.',
   },
   OTHER_VERSION: {
-    summary: 'The data of a job was to be changed that was added under another version than the one declared here.',
-    remedy: 'Change it from a program that declares that version, or remove the job and add it anew.',
+    summary:
+      'The data of a job cannot be changed here, because the job was added with another version than the one declared here.',
+    remedy: 'Change it from a program that declares that version, or remove the job and add it again.',
   },
   INVALID_RESULT: {
-    summary: 'The value a handler returned was refused by the output schema declared for its name.',
-    remedy: 'Correct the handler or the schema; the issues found are in `details.issues`.',
+    summary: 'The output schema declared for a job rejected the value that its handler returned.',
+    remedy: "Correct the handler or the schema. The schema's issues are in `details.issues`.",
   },
   UNKNOWN_JOB: {
-    summary: 'A job name was not declared in the `jobs` given to this queue or worker.',
-    remedy: 'Declare it with `defineJobs`, or correct its spelling.',
+    summary: 'A job name is not declared in the `jobs` of this queue or worker.',
+    remedy: 'Declare it with `defineJobs`, or correct the spelling.',
   },
   UNKNOWN_BACKOFF: {
-    summary: 'A job asks for a custom backoff that is not registered on the worker that ran it.',
-    remedy: "Register a function under that name in the worker's `backoff` option.",
+    summary: 'A job uses a custom backoff that is not registered on the worker that ran it.',
+    remedy: "Register a function of that name in the worker's `backoff` option.",
   },
 
   // The request is well formed, but conflicts with the current state of the store.
   DUPLICATE_JOB: {
-    summary: "A standing job holds the same deduplication key, and the mode is 'reject'.",
-    remedy: 'Wait for the standing job, or use another deduplication mode to be given it instead.',
+    summary: "An existing job has the same deduplication key, and the mode is 'reject'.",
+    remedy: 'Wait for the existing job, or use another deduplication mode, which returns that job.',
   },
   DUPLICATE_ID: {
-    summary: 'A job of another name, or in another queue, has this id: ids are unique in a store.',
-    remedy: 'Choose another id, or leave it out and let Millrace mint one.',
+    summary: 'A job with another name or in another queue has this id. Ids are unique in a store.',
+    remedy: 'Choose another id, or omit it and let Millrace create one.',
   },
   DEDUP_TAKEN: {
-    summary: 'A job cannot be retried because another job has taken its deduplication key since.',
-    remedy: 'Let the other job finish or cancel it, then retry.',
+    summary: 'A job cannot be retried because another job has its deduplication key now.',
+    remedy: 'Wait until the other job has finished, or cancel it, then retry.',
   },
   DEPENDENCY_MISSING: {
-    summary: 'A job was to run after one that does not exist.',
-    remedy: 'Add the dependency first, and await that.',
+    summary: 'A job was added to run after a job that does not exist.',
+    remedy: 'Add the dependency first, and await that call.',
   },
   DEPENDENCY_FAILED: {
-    summary: 'A job failed, or cannot be retried, because one it depends on failed, was cancelled or was removed.',
-    remedy: "Retry the dependency and then this job, or use the policy 'ignore' for that dependency.",
+    summary:
+      'A job failed, or cannot be retried, because a job that it depends on failed, was cancelled or was removed.',
+    remedy: "Retry the dependency, then this job, or use the policy 'ignore' for that dependency.",
   },
   JOB_NOT_FOUND: {
-    summary: 'No job with this id exists in the store.',
-    remedy: 'Check the id; finished jobs are removed once their retention is over.',
+    summary: 'The store has no job with this id.',
+    remedy: 'Check the id. Finished jobs are removed when their retention ends.',
   },
   JOB_REMOVED: {
-    summary: 'The job was removed while it was being waited for or worked on.',
-    remedy: 'Nothing to repair if the removal was meant; otherwise keep finished jobs longer.',
+    summary: 'The job was removed while a caller waited for it or a worker ran it.',
+    remedy: 'If the removal was not intended, keep finished jobs longer.',
   },
   WAIT_CYCLE: {
     summary:
-      'A job was to wait for one that waits for it, directly or through others: all of them would wait for ever.',
-    remedy: 'Wait for something else: `details.cycle` lists who waits for whom, from the job back to itself.',
+      'A job was about to wait for a job that waits for it, directly or through others. None of them would ever run.',
+    remedy: 'Break the cycle. `details.cycle` lists its jobs in order, from the job back to itself.',
   },
   JOB_HAS_DEPENDENTS: {
-    summary: 'A job cannot be removed while others wait for it.',
+    summary: 'A job cannot be removed while other jobs wait for it.',
     remedy:
-      'Cancel it instead, or cancel or remove first those that wait: `details.dependents` lists up to 1000 of them, `details.count` says how many there are.',
+      'Cancel the job instead, or first cancel or remove the jobs that wait. `details.dependents` lists up to 1000 of them, `details.count` has their number.',
   },
   JOB_ENDS_CHAIN: {
-    summary: 'A job cannot be removed alone: it is the last of a chain whose earlier jobs are still there.',
-    remedy: 'Remove the chain, `queue.chain(id).remove()`, or the earlier jobs first.',
+    summary: 'A job cannot be removed alone because it is the last of a chain whose earlier jobs still exist.',
+    remedy: 'Remove the chain, `queue.chain(id).remove()`, or remove the earlier jobs first.',
   },
   INVALID_STATE: {
-    summary: 'The operation is not possible in the state the job is in.',
-    remedy: 'Look at the state in `details.state`; the message says which states allow it.',
+    summary: 'The operation is not possible in the current state of the job.',
+    remedy: 'Check `details.state`. The message lists the states that allow the operation.',
   },
   QUEUE_FULL: {
-    summary: 'The queue, or the group of the job, has reached its limit of jobs that have not begun.',
-    remedy: 'Add again later, add workers, or raise `maxBacklog` by `queue.limit`.',
+    summary: 'The queue, or the group of the job, has reached its limit of jobs that have not started.',
+    remedy: 'Add the job later, add workers, or raise `maxBacklog` with `queue.limit`.',
   },
 
   // How jobs and attempts end.
   JOB_DROPPED: {
-    summary: 'The job was cancelled for a newer one, because its group was at the bound of its backlog.',
-    remedy: "Raise the group's `maxBacklog`, or choose `onFull: 'reject'` to be told when adding.",
+    summary: 'The job was cancelled in favour of a newer one because the backlog of its group was full.',
+    remedy: "Raise the group's `maxBacklog`, or use `onFull: 'reject'` to get an error when you add.",
   },
   JOB_FAILED: {
-    summary: 'The job that was waited for failed for good.',
-    remedy: "Look at `cause` and the job's errors; retry it once the reason is gone.",
+    summary: 'The job whose result was awaited failed for good.',
+    remedy: "Read `cause` and the job's errors. Fix the reason, then retry the job.",
   },
   JOB_CANCELLED: {
-    summary: 'The job that was waited for, or that was running, was cancelled.',
-    remedy: 'Nothing to repair if the cancellation was meant; a cancelled job can be retried.',
+    summary: 'The job was cancelled while a caller waited for it or a worker ran it.',
+    remedy: 'If the cancellation was not intended, retry the job.',
   },
   JOB_EXHAUSTED: {
-    summary: 'The lease of a job ran out on its last attempt, so its worker probably died or froze while running it.',
-    remedy: 'Look for crashes, exhausted memory or blocked event loops in the workers, then retry the job.',
+    summary: 'The lease of a job expired on its last attempt. Its worker probably crashed or froze.',
+    remedy: 'Look for crashes, exhausted memory or a blocked event loop in the workers, then retry the job.',
   },
   SIGNAL_TIMEOUT: {
-    summary: 'A signal that a handler waited for did not come in time, or was taken away.',
-    remedy: 'Catch it where the handler goes on without the signal, or raise `timeout` of `ctx.waitForSignal`.',
+    summary: 'A signal that a handler waited for did not arrive in time, or was removed.',
+    remedy:
+      'Catch the error if the handler can continue without the signal, or raise `timeout` of `ctx.waitForSignal`.',
   },
   NOT_AWAITED: {
     summary:
-      'A handler, or a phase, returned without having waited for `ctx.sleep`, `ctx.waitForSignal` or `ctx.complete({ tx })`; the job failed for good.',
-    remedy: 'Await it; then retry the job. Steps that were taken are remembered.',
+      'A handler or phase returned without awaiting `ctx.sleep`, `ctx.waitForSignal` or `ctx.complete({ tx })`. The job failed for good.',
+    remedy: 'Await the call, then retry the job. Completed steps do not run again.',
   },
   WORKER_DIED: {
-    summary: "The process of the worker that ran a job was found dead by a worker that starts with `recovery: 'fail'`.",
-    remedy: "Look for what killed it, see how far the job had come, then retry the job; or use `recovery: 'retry'`.",
+    summary: "A worker started with `recovery: 'fail'` and found that the process that ran the job is dead.",
+    remedy: "Find out why the process ended and how far the job got, then retry the job; or use `recovery: 'retry'`.",
   },
   JOB_TIMEOUT: {
-    summary: 'A handler ran longer than the timeout of its job.',
-    remedy: 'Raise `timeout`, or make the handler faster; pass `ctx.signal` on to what it waits for.',
+    summary: "A handler ran longer than the job's timeout.",
+    remedy: 'Raise `timeout`, or make the handler faster. Pass `ctx.signal` to the calls that it awaits.',
   },
   RESULT_TIMEOUT: {
-    summary: 'The job did not finish within the time given to wait for its result.',
-    remedy: 'Wait longer, or check that a worker handles this name; the job itself goes on.',
+    summary:
+      'The job did not finish within the time that the caller wanted to wait for its result. The job itself continues.',
+    remedy: 'Wait longer, or check that a worker handles this name.',
   },
   HANDLER_STUCK: {
-    summary: 'A handler went on running after its signal was aborted.',
-    remedy: 'Pass `ctx.signal` on to what the handler waits for, or check it in loops.',
+    summary: 'A handler kept running after its signal was aborted.',
+    remedy: 'Pass `ctx.signal` to the calls that the handler awaits, or check it in loops.',
   },
   LOG_OVERFLOW: {
     summary:
-      'A log line was dropped: more than 4 MiB of lines of the same job were waiting to be written, because its handler does not wait for them.',
-    remedy: 'Await `ctx.log`, at least now and then, or log less.',
+      'A log line was dropped: the handler does not await `ctx.log`, and more than 4 MiB of its lines were not written yet.',
+    remedy: 'Await `ctx.log` at least from time to time, or log less.',
   },
   LEASE_LOST: {
     summary:
-      'The worker no longer holds the lease of a job, or its handler had ended, so what it said was not written.',
+      'The worker no longer has the lease of the job, or the handler had ended, so its progress, log line or result was not written.',
     remedy:
-      'Await what a handler says. If leases are lost often, lengthen `lease`; the job itself runs elsewhere or was cancelled.',
+      'Await the calls of `ctx` in the handler. If leases are lost often, use a longer `lease`. The job runs elsewhere or was cancelled.',
   },
   EVENT_LOOP_BLOCKED: {
     summary: 'The event loop was blocked for so long that leases could not be renewed in time.',
-    remedy: 'Move long synchronous work off the main thread, or lengthen `lease`.',
+    remedy: 'Move long synchronous work to another thread, or use a longer `lease`.',
   },
 
   // Webhooks.
   WEBHOOK_FAILED: {
-    summary: 'The end of a job could not be told to its webhook; the job itself is as it was.',
-    remedy: 'Look at `job.webhook.deliveries`, mend the receiver, and call `queue.redeliver(id)`.',
+    summary: 'The webhook of a finished job could not be delivered. The job itself is not affected.',
+    remedy: 'Read `job.webhook.deliveries`, repair the receiver, and call `queue.redeliver(id)`.',
   },
   WEBHOOK_REFUSED: {
     summary:
-      'A webhook leads to an address that is not public (private, loopback, link-local, metadata), or to a URL that may not be used.',
+      'The URL of a webhook is not allowed, or its address is not public (private, loopback, link-local, metadata).',
     remedy: 'Use a public https URL; in development, `webhooks({ allowPrivate: true })`.',
   },
   WEBHOOK_UNVERIFIED: {
-    summary: 'What was received has no signature by any of the secrets given, or was signed too long ago.',
-    remedy: 'Answer 400 and do nothing; check the secret, that the raw body is verified, and the clock.',
+    summary: 'A received webhook is not signed with any of the given secrets, or was signed too long ago.',
+    remedy: 'Respond with 400 and do nothing. Check the secret, the clock, and that the raw body is verified.',
   },
 
   ...storeErrors,
@@ -419,33 +426,31 @@ export const errorCatalogue = {
   // Queues, workers and the code they call.
   QUEUE_CLOSED: {
     summary: 'The queue was used after it was closed.',
-    remedy: 'Close a queue only when nothing adds to it any more.',
+    remedy: 'Close a queue only when nothing uses it any more.',
   },
   WORKER_CLOSED: {
     summary: 'The worker was used after it was closed.',
-    remedy: 'Create a new worker; a closed one cannot be started again.',
+    remedy: 'Create a new worker. A closed one cannot start again.',
   },
   SHUTDOWN_TIMEOUT: {
     summary:
-      'Handlers or deliveries were still running, or the store did not answer, when the time given to shut down was over.',
+      'Handlers or webhook deliveries were still running, or the store had not responded, when the time to shut down was over.',
     remedy:
-      'Give more time, or make handlers obey `ctx.signal`. Jobs whose handlers ended were settled or handed back; those of the others run again once their leases are over.',
+      'Allow more time, or make handlers obey `ctx.signal`. Jobs whose handlers ended were settled or released; the others run again when their leases expire.',
   },
   EVENTS_MISSED: {
     summary:
-      'Events are missing in a stream: the process fell so far behind, or slept so long, that they are no longer held; or it subscribed while a long commit was under way.',
+      'A stream of events has a gap: the process read so slowly, or was suspended so long, that the store no longer has the events; or it subscribed during a long commit.',
     remedy:
-      'Look at the jobs themselves, with `list` and `get`; keep the event loop free, or raise `ring` and `ringBytes` of the store.',
+      'Read the jobs with `list` and `get`. Keep the event loop free, or raise `ring` and `ringBytes` of the store.',
   },
   LISTENER_FAILED: {
-    summary: 'An event listener threw or rejected; the queue or worker goes on.',
-    remedy: 'Correct the listener; what it threw is in `cause`.',
+    summary: 'An event listener threw or rejected. The queue or worker continues.',
+    remedy: 'Fix the listener. Its error is in `cause`.',
   },
   CALLBACK_FAILED: {
     summary:
-      'A function given to Millrace (middleware, logger, retry rule, callback of retention) threw or answered nonsense.',
-    remedy: 'Correct that function; what it threw is in `cause`.',
+      'A function given to Millrace (middleware, logger, retry rule, retention callback) threw or returned an invalid value.',
+    remedy: 'Fix that function. Its error is in `cause`.',
   },
-
-  // Conformance of a store.
 } as const satisfies Record<string, ErrorEntry>

@@ -20,30 +20,48 @@ export type When = { readonly in: Millis } | { readonly at: Time }
 
 /** A job before the store has assigned its order, its fence and its times. */
 export interface NewJob {
+  /** Its id, unique in the store. */
   readonly id: string
+  /** What the row is. */
   readonly kind: JobKind
+  /** The queue it is added to. */
   readonly queue: string
+  /** The name that selects its handler. */
   readonly name: string
+  /** The version of its declaration. */
   readonly version: number
+  /** Its data, as JSON. */
   readonly data: JsonText | undefined
   /**
    * The state it enters. A job with dependencies enters `waiting-children`, and leaves it at once if all have ended or
    * there are none: into `delayed` where its time is still ahead by the store's clock, else into `waiting`.
    */
   readonly state: 'waiting' | 'delayed' | 'waiting-children'
+  /** Lower goes first. */
   readonly priority: number
+  /** It goes before all others of its priority that wait. */
   readonly lifo: boolean
+  /** Attempts allowed, the first included; may be Infinity. */
   readonly attempts: number
+  /** How long to wait between attempts; undefined: as its handler declares. */
   readonly backoff: Backoff | undefined
+  /** How long one attempt may run; undefined: as its handler declares. */
   readonly timeout: Millis | undefined
+  /** When it may start; undefined: at once. */
   readonly run: When | undefined
+  /** The id of the first job of its chain: its own, unless it continues one. */
   readonly chainId: string
+  /** Its position in the chain, from 0. */
   readonly chainIndex: number
+  /** The job that added it as a child, the schedule whose run it is, or the job that a signal is for. */
   readonly parentId: string | undefined
   /** Never with `lifo`. */
   readonly group: string | undefined
+  /** Its dedup key. */
   readonly dedup: Dedup | undefined
+  /** How long it is kept when it has finished. */
   readonly keep: KeepByState | undefined
+  /** Data for the code that runs it. */
   readonly extras: Extras | undefined
 }
 
@@ -51,27 +69,40 @@ export interface NewJob {
 export interface NewEdge {
   /** Any job of the chain. A job that is neither stored nor inserted earlier in the group refuses it as `missing`. */
   readonly on: string
+  /** What happens to the job if the chain fails or is cancelled. */
   readonly policy: EdgePolicy
 }
 
 /** Adds a job with its edges. Refused as `duplicate` if its id or its dedup key is taken. */
 export interface Insert {
   readonly kind: 'insert'
+  /** The job. */
   readonly job: NewJob
+  /** What it waits for. */
   readonly edges: readonly NewEdge[]
 }
 
 /** What a move writes besides the state. `undefined` leaves a field unchanged, `null` empties it. */
 export interface MoveFields {
+  /** Attempts started and not given back. */
   readonly attempt?: number
+  /** How often its lease expired. */
   readonly stalls?: number
+  /** When it may start. */
   readonly run?: When | null
+  /** Its data, as JSON. */
   readonly data?: JsonText | null
+  /** Its priority. */
   readonly priority?: number
+  /** What its handler returned, as JSON. */
   readonly result?: JsonText
+  /** Its last error; of a cancelled job the reason. */
   readonly error?: ErrorInfo | null
+  /** State of its phases and deliveries, as JSON. */
   readonly memo?: JsonText
+  /** Marked stale this long after this commit. */
   readonly staleIn?: Millis
+  /** Removed this long after this commit. */
   readonly deleteIn?: Millis
   /** `staleAt` has passed. */
   readonly stale?: true
@@ -83,9 +114,11 @@ export interface MoveFields {
  */
 export interface Move {
   readonly kind: 'move'
+  /** The job. */
   readonly id: string
   /** Must be the job's fence, or the group is refused. */
   readonly fence: number
+  /** The state it enters; `removed` deletes it. */
   readonly to: JobState | 'removed'
   /**
    * Sent by the lease holder: also refused once the lease has expired. Any other move of a job whose lease still runs
@@ -114,6 +147,7 @@ export interface Move {
    * that; any other refuses the group as `broken`. Of all checks of the move only the fence comes before this one.
    */
   readonly reopens?: true
+  /** The other fields to write. */
   readonly set: MoveFields
 }
 
@@ -128,14 +162,19 @@ export interface NoteEvent {
 /** Writes beside the state, fenced; the fence stays. */
 export interface Note {
   readonly kind: 'note'
+  /** The job. */
   readonly id: string
+  /** Must be the job's fence, or the group is refused. */
   readonly fence: number
   /** As in `Move`. */
   readonly held: boolean
+  /** Its progress, as JSON. */
   readonly progress?: JsonText
   /** `null` empties it. */
   readonly data?: JsonText | null
+  /** Lines to append to its log. */
   readonly logs?: readonly string[]
+  /** State of its phases and deliveries, as JSON. */
   readonly memo?: JsonText
   /** Steps that have ended; a step replaces an earlier one of the same name. */
   readonly steps?: readonly StepResult[]
@@ -157,25 +196,34 @@ export interface Note {
  */
 export interface Release {
   readonly kind: 'release'
+  /** The chain: the id of its first job. */
   readonly chain: string
+  /** How its last job ended. */
   readonly outcome: FinishedState
 }
 
 /** An event that a `Put` announces once it is durable. */
 export interface CellEvent {
+  /** What happened. */
   readonly type: 'paused' | 'resumed' | 'worker-started' | 'worker-stopping' | 'worker-stopped'
+  /** The queue. */
   readonly queue: string
+  /** The job name that was paused or resumed; absent: the whole queue. */
   readonly name?: string
+  /** The worker, in events of workers. */
   readonly worker?: string
 }
 
 /** Writes a versioned cell; refused as `version` unless `version` is the current one (0: there is none). */
 export interface Put {
   readonly kind: 'put'
+  /** The key of the cell. */
   readonly key: string
   /** `undefined` removes the cell. */
   readonly value: JsonText | undefined
+  /** The version that the cell must have; 0: it must not exist. */
   readonly version: number
+  /** Published with the write. */
   readonly events: readonly CellEvent[]
 }
 

@@ -24,23 +24,31 @@ export type StoreEventType =
 export interface StoreEvent {
   /** Its position in the stream. */
   readonly cursor: string
+  /** What happened. */
   readonly type: StoreEventType
   /** The job; empty for events of queues and workers. */
   readonly id: string
   /** The job's chain, unless the job is the first of it. */
   readonly chain?: string
+  /** The queue. */
   readonly queue: string
   /** The job's name; empty where there is none. */
   readonly name: string
+  /** When, by the clock of the store. */
   readonly at: Time
   /** Which attempt: of `active`, `completed`, `failed` and `retrying`. */
   readonly attempt?: number
+  /** The worker: of `active`, `stalled` and events of workers. */
   readonly worker?: string
+  /** When the job runs next: of `delayed` and `retrying`. */
   readonly runAt?: Time
+  /** The result, as JSON: of `completed`. */
   readonly result?: JsonText
+  /** The progress, as JSON: of `progress`. */
   readonly progress?: JsonText
   /** Further data: of `progress` with phases, and of the events that only notes announce. */
   readonly about?: JsonText
+  /** The error: of `failed` and `retrying`, and of `cancelled` if a reason was given. */
   readonly error?: ErrorInfo
 }
 

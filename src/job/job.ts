@@ -78,11 +78,13 @@ export type KeepByState = { readonly [State in FinishedState]?: Keep }
 
 /** Where to report the end of a job, stamped on it when it is added. */
 export interface Webhook {
+  /** Where to send it. */
   readonly url: string
   /** The states that are reported. */
   readonly on: readonly FinishedState[]
   /** Attempts to deliver, the first included. */
   readonly attempts: number
+  /** How long to wait between attempts; undefined: the default. */
   readonly backoff: Backoff | undefined
   /** For one attempt. */
   readonly timeout: Millis
@@ -92,6 +94,7 @@ export interface Webhook {
 export interface Extras {
   /** The phases of its handler, in their order. */
   readonly phases?: readonly string[]
+  /** Where to report its end. */
   readonly webhook?: Webhook
   /** The trace in which it was added, as W3C's `traceparent`. */
   readonly trace?: string
@@ -110,12 +113,19 @@ export interface Dedup {
  * can change them by reference, and only code that needs them pays for parsing.
  */
 export interface JobRecord {
+  /** Its id, unique in the store. */
   readonly id: string
+  /** What the row is. */
   readonly kind: JobKind
+  /** Its queue. */
   readonly queue: string
+  /** The name that selects its handler. */
   readonly name: string
+  /** The version of its declaration. */
   readonly version: number
+  /** Its data, as JSON. */
   readonly data: JsonText | undefined
+  /** Its state. */
   readonly state: JobState
   /** Lower goes first. */
   readonly priority: number
@@ -133,26 +143,34 @@ export interface JobRecord {
   readonly attempt: number
   /** Attempts allowed, the first included; may be Infinity. */
   readonly attempts: number
+  /** How long to wait between attempts; undefined: as its handler declares. */
   readonly backoff: Backoff | undefined
+  /** How long one attempt may run; undefined: as its handler declares. */
   readonly timeout: Millis | undefined
   /**
    * The lease holder, or the last one of a finished job; undefined if a job was completed by another caller than its
    * lease holder.
    */
   readonly worker: string | undefined
+  /** When it may start; undefined: as soon as it is claimed. */
   readonly runAt: Time | undefined
+  /** When its lease expires, of an active job. */
   readonly leaseUntil: Time | undefined
   /** When a dependency failed or was cancelled, until upkeep has decided what follows. */
   readonly brokenAt: Time | undefined
+  /** When it becomes stale. */
   readonly staleAt: Time | undefined
   /** `staleAt` has passed and was announced. */
   readonly stale: boolean
+  /** When it is removed. */
   readonly deleteAt: Time | undefined
   /** When it is next due; derived by `dueAt` in `lifecycle.ts` from the times above. */
   readonly dueAt: Time | undefined
   /** The id of the first job of its chain. */
   readonly chainId: string
+  /** Its position in the chain, from 0. */
   readonly chainIndex: number
+  /** The job that added it as a child, the schedule whose run it is, or the job that a signal is for. */
   readonly parentId: string | undefined
   /** The group whose job it is; the groups of a queue take turns. */
   readonly group: string | undefined
@@ -162,18 +180,27 @@ export interface JobRecord {
   readonly stalls: number
   /** Prefetched: leased before there was a free slot for it, and not known to have started. */
   readonly ahead: boolean
+  /** Its dedup key. */
   readonly dedup: Dedup | undefined
+  /** How long it is kept when it has finished. */
   readonly keep: KeepByState | undefined
+  /** Data for the code that runs it. */
   readonly extras: Extras | undefined
   /** State of its phases and deliveries: see `memo.ts`. Stores do not read it. */
   readonly memo: JsonText | undefined
+  /** Its last progress, as JSON. */
   readonly progress: JsonText | undefined
+  /** What its handler returned, as JSON. */
   readonly result: JsonText | undefined
+  /** Its last error; of a cancelled job the reason. */
   readonly error: ErrorInfo | undefined
   /** Failed attempts, oldest first, the last `ERRORS_KEPT` of them. */
   readonly errors: readonly AttemptError[]
+  /** When it was added. */
   readonly createdAt: Time
+  /** When its last attempt started. */
   readonly startedAt: Time | undefined
+  /** When it finished. */
   readonly finishedAt: Time | undefined
 }
 
@@ -184,8 +211,8 @@ export interface JobRecord {
 export type JobHeader = Omit<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors'>
 
 /**
- * What those are told of a job who were refused because it was moved: its header, and why it was cancelled. Hundreds may be
- * refused at once, as after a process slept, and an answer with all of their payloads would be too large.
+ * A job in a refusal because it was moved: its header, and why it was cancelled. Hundreds may be refused at once, as
+ * after a process was suspended, and a receipt with all of their payloads would be too large.
  */
 export type MovedJob = JobHeader & {
   /** Of a cancelled job alone, where a reason was given. */
@@ -218,7 +245,9 @@ export interface Edge {
   readonly chain: string
   /** The name of the job given as the dependency, which may be any job of the chain. */
   readonly name: string
+  /** What happens to the dependent if the chain fails or is cancelled. */
   readonly policy: EdgePolicy
+  /** Whether the chain has ended, and how. */
   readonly state: EdgeState
   /** The result of the chain's last job, on an edge that has ended; it stays when that job is removed. */
   readonly result: JsonText | undefined
@@ -231,7 +260,9 @@ export interface Edge {
 
 /** The result of a handler's step, kept for later attempts. */
 export interface StepResult {
+  /** The name of the step. */
   readonly name: string
+  /** What it returned, as JSON. */
   readonly result: JsonText | undefined
 }
 

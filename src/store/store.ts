@@ -1,158 +1,43 @@
 // store/store.ts: the port. A store applies changes and guarantees order, fences, dependency counts, dedup keys and
 // durability. It makes no other decision: job/lifecycle.ts decides what may happen to a job.
 import type { Revocation } from '../job/apply.js'
-import type { Change } from '../job/change.js'
 import type { StoreEvent } from '../job/events.js'
-import type {
-  Edge,
-  JobHeader,
-  JobKind,
-  JobRecord,
-  JobState,
-  LogLine,
-  Millis,
-  MovedJob,
-  StepResult,
-  Time,
-} from '../job/job.js'
-import type { JsonText } from '../job/json.js'
+import type { Edge, JobHeader, JobKind, JobRecord, JobState, LogLine, StepResult, Time } from '../job/job.js'
+import type { Batch, Cell, Receipt } from './batch.js'
 import type { Runtime, Stop } from './runtime.js'
 import type { QueueTally } from './tally.js'
 
-/** Changes that are applied whole or refused whole, in order. Each sees the ones before it. */
-export type Group = readonly Change[]
-
-/** Extends a lease, or gives it up. */
-export interface Renewal {
-  readonly id: string
-  readonly fence: number
-  /**
-   * Counted from now. 0 reports that the handler of a job whose lease was revoked has ended, so that the lease stops
-   * counting against limits.
-   */
-  readonly lease: Millis
-  /** The handler has started, so the job no longer counts as prefetched. */
-  readonly started: boolean
-}
-
-/** A job name that a worker handles. */
-export interface Handled {
-  /** The job's name; `undefined`: every name that the same claim does not list otherwise. */
-  readonly name: string | undefined
-  /** The versions that the worker handles; `undefined`: all. */
-  readonly versions?: readonly number[]
-  /** How long to lease a claimed job. */
-  readonly lease: Millis
-}
-
-/** A worker's claim for jobs. */
-export interface Ask {
-  readonly worker: string
-  readonly queues: readonly string[]
-  readonly handles: readonly Handled[]
-  /** Jobs to start at once, one for each free slot. */
-  readonly want: number
-  /**
-   * Further jobs to prefetch: leased before a slot is free. The store never prefetches jobs with one attempt, jobs that
-   * have stalled before, and jobs under a limit.
-   */
-  readonly ahead: number
-}
-
-/** What leaves for the store at one moment: one atomic, durable write. */
-export interface Batch {
-  /** The sender. */
-  readonly writer: string
-  /** Counts up by one for each batch of this writer, from 1. */
-  readonly seq: number
-  readonly groups: readonly Group[]
-  readonly renewals: readonly Renewal[]
-  readonly asks: readonly Ask[]
-}
-
-/** Why a group was refused. */
-export type Why = 'fence' | 'duplicate' | 'missing' | 'broken' | 'full' | 'version' | 'busy'
-
-/** The group was applied. */
-export interface Landed {
-  readonly ok: true
-  /** The jobs inserted, as they are after the group, in order. */
-  readonly inserted: readonly JobRecord[]
-}
-
-/** What every refusal holds. */
-interface Refusal {
-  readonly ok: false
-  /** Which change of the group was refused: its index, from 0. 0 for a renewal. */
-  readonly change: number
-  /** The job, or the key of the cell, that caused the refusal. */
-  readonly id: string
-  readonly cell?: Cell
-}
-
-/** Refused because the job was moved since, or its holder's lease has expired; `job` is its current header. */
-export interface RefusedAsMoved extends Refusal {
-  readonly why: 'fence'
-  readonly job?: MovedJob
-}
-
-/**
- * Refused for another reason:
- *
- * - `duplicate`: the id or the dedup key is taken by the job `id`; `job` is that job unless it has been removed.
- * - `missing`: there is no such job.
- * - `broken`: the job cannot start over, because the chain `id` that it depends on failed, was cancelled or is gone; the
- *   first such chain in the order of its edges.
- * - `full`: the backlog of the queue is at its limit; or that of the job's group, and `job` is the oldest in it.
- * - `version`: the cell has another version; `cell` is the current one.
- * - `busy`: an open transaction holds a row; send this group again.
- */
-export interface RefusedOtherwise extends Refusal {
-  readonly why: Exclude<Why, 'fence'>
-  readonly job?: JobRecord
-}
-
-/** The group was refused and left no trace. */
-export type Refused = RefusedAsMoved | RefusedOtherwise
-
-/** The answer to one group or renewal. */
-export type Verdict = Landed | Refused
-
-/** The answer to a batch, in the batch's order. */
-export interface Receipt {
-  readonly writer: string
-  readonly seq: number
-  /** The store's time of the commit. */
-  readonly now: Time
-  readonly groups: readonly Verdict[]
-  readonly renewals: readonly Verdict[]
-  /** For each claim the jobs claimed, in the order in which they should start; prefetched jobs come last. */
-  readonly asks: readonly (readonly JobRecord[])[]
-  /**
-   * When to claim again. Set where a claim returned fewer jobs than there are: a rate lets more through from then on,
-   * another transaction held a waiting job and may release it without a notice, or the answer was full (then at once).
-   */
-  readonly again?: Time
-}
-
-/** A versioned setting. */
-export interface Cell {
-  readonly key: string
-  readonly value: JsonText
-  /** 1 when first written, then up by one with each `Put`. */
-  readonly version: number
-  /** When it was last written. */
-  readonly at: Time
-}
+export type {
+  Group,
+  Renewal,
+  Handled,
+  Ask,
+  Batch,
+  Why,
+  Landed,
+  RefusedAsMoved,
+  RefusedOtherwise,
+  Refused,
+  Verdict,
+  Receipt,
+  Cell,
+} from './batch.js'
 
 /** Which jobs to find. Every field given must match; a list matches any of its values. */
 export interface Query {
+  /** In this queue. */
   readonly queue?: string
+  /** In one of these states. */
   readonly states?: readonly JobState[]
+  /** With one of these names. */
   readonly names?: readonly string[]
+  /** Of this chain. */
   readonly chain?: string
+  /** Children of this job. */
   readonly parent?: string
+  /** Of this group. */
   readonly group?: string
+  /** Of this kind. */
   readonly kind?: JobKind
   /** Continue after this cursor. */
   readonly cursor?: string
@@ -169,7 +54,9 @@ export interface Query {
  * page that is shorter than its limit may have been cut by its bytes.
  */
 export interface Page<T> {
+  /** The jobs of the page. */
   readonly items: readonly T[]
+  /** Where the next page begins. */
   readonly cursor?: string
 }
 
@@ -181,6 +68,7 @@ export type DetailsPart = 'edges' | 'outcomes' | 'dependents' | 'logs' | 'steps'
 
 /** Which data beside jobs to read, and which cells. */
 export interface DetailsQuery {
+  /** Ids of jobs. */
   readonly jobs?: readonly string[]
   /** Which parts to read. Default: all. A part that is left out is empty, and `kin` is false. */
   readonly parts?: readonly DetailsPart[]
@@ -207,6 +95,7 @@ export interface DetailsQuery {
 
 /** The data stored beside one job. */
 export interface JobDetails {
+  /** The job. */
   readonly id: string
   /** What it depends on, in the order given when it was added; with results and errors if `outcomes` are requested. */
   readonly edges: readonly Edge[]
@@ -231,7 +120,9 @@ export interface JobDetails {
  * rest; cells requested by their keys are all returned.
  */
 export interface Details {
+  /** One entry for each job, in the order requested. */
   readonly jobs: readonly JobDetails[]
+  /** The cells, by key. */
   readonly cells: readonly Cell[]
   /** Where the cells under a prefix were cut: the key after which they continue. */
   readonly moreCells?: string
@@ -241,6 +132,7 @@ export interface Details {
 
 /** A lease that counts against limits although another writer moved its job. */
 export interface RevokedLease {
+  /** The job. */
   readonly id: string
   /** The fence that the holder had. */
   readonly fence: number
@@ -261,17 +153,21 @@ export interface Due {
 
 /** Which jobs `due` looks at. */
 export interface DueQuery {
+  /** The queues to look at. */
   readonly queues: readonly string[]
   /** Ids to leave out: the jobs that the calling worker is running. */
   readonly except: readonly string[]
+  /** At most this many jobs. */
   readonly limit: number
 }
 
 /** A lease that was revoked. */
 export interface Revoked extends Revocation {
+  /** The job. */
   readonly id: string
   /** The fence that the holder had. */
   readonly fence: number
+  /** The lease holder. */
   readonly worker: string
 }
 
@@ -281,6 +177,7 @@ export interface Notice {
   readonly work: readonly string[]
   /** Times (except those of leases) at which something in a queue will be due, possibly sooner than the watcher knows. */
   readonly due: readonly { readonly queue: string; readonly at: Time }[]
+  /** Leases that this commit revoked. */
   readonly revoked: readonly Revoked[]
   /** Leases may have been revoked without a notice. Lease holders find out by renewing theirs. */
   readonly missed?: true
@@ -294,7 +191,7 @@ export interface Notice {
 export interface WatchOptions {
   /** Deliver events as well as hints. Default false. Commits record events while any watcher wants them. */
   readonly events?: boolean
-  /** Resume after this cursor; absent: from now on. */
+  /** Resume after this cursor. Default: from now on. */
   readonly from?: string
 }
 

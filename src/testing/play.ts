@@ -41,6 +41,8 @@ export interface RunScriptOptions {
   /** Wraps the store: a test breaks a rule here, to see that the checker notices. Default: no wrapper. */
   readonly wrap?: (store: Store) => Store
   /** Wraps each process's connection to the store, to break rules that workers must keep. Default: no wrapper. */
+  readonly wrapConnection?: (store: Store) => Store
+  /** @deprecated Use `wrapConnection`. Default: no wrapper. */
   readonly wrapLine?: (store: Store) => Store
 }
 
@@ -80,10 +82,15 @@ const recordedEvents: readonly EventType[] = [
 /** Runs a script of scripted jobs. */
 export function runScript(script: Script, options: RunScriptOptions = {}): Promise<SimulationReport> {
   const runs = new Map<string, number>()
+  const { wrapLine, wrapConnection = wrapLine, ...rest } = options
   let operator: Operator | undefined
   return play({
     script,
-    stage: { handlers: (process, history) => scripted(process, history, runs, script.settings.batch), ...options },
+    stage: {
+      handlers: (process, history) => scripted(process, history, runs, script.settings.batch),
+      ...(wrapConnection && { wrapConnection }),
+      ...rest,
+    },
     perform: (stage, step) => (operator ??= new Operator(stage)).perform(step),
     unblock: ({ queues }) => {
       for (const queue of queues.values()) {
@@ -111,10 +118,10 @@ export async function play(options: PlayOptions): Promise<SimulationReport> {
     await runToEnd(stage, options)
     const historyEnd = history.entries.length
     for (const name of idle(stage, history.entries.slice(faultsEnd)))
-      report('working', `${name} lives and asks for nothing.`)
+      report('working', `${name} is alive and does not claim.`)
     const { now } = stage
     const jobs = await stage.jobs()
-    if (stage.spinning) report('spinning', 'It went on without end, and was cut off.')
+    if (stage.spinning) report('spinning', 'It looped without waiting, and was stopped.')
     else if (!(await closeAll(stage))) report('closing', 'A worker or a queue did not close.')
     try {
       await expect?.(jobs)
@@ -167,7 +174,7 @@ async function runToEnd(stage: Stage, { script, unblock, timeout = TIMEOUT }: Pl
   const { timeline, recorder } = stage
   const { lease, pollEvery } = script.settings
   stage.quiet = true
-  stage.history.writeTrace('-', 'quiet from here on')
+  stage.history.writeTrace('-', 'no more faults')
   for (const { process } of stage.actors.values()) {
     process.outageUntil = 0
     process.thaw()

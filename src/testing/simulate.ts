@@ -99,12 +99,12 @@ function check(options: object, more: readonly string[]): void {
   refuseUnknown(options, known, 'the simulation')
   for (const needed of ['handlers', 'produce']) {
     if (typeof (options as Readonly<Record<string, unknown>>)[needed] === 'function') continue
-    throw new MillraceError('INVALID_OPTION', `A simulation needs ${needed}: a function of the simulated process.`)
+    throw new MillraceError('INVALID_OPTION', `A simulation needs the function ${needed}.`)
   }
   if ('batch' in ((options as { worker?: object }).worker ?? {})) {
     throw new MillraceError(
       'INVALID_OPTION',
-      'In a simulation, batches are given by name: { runBatch, batch: { size } }.',
+      'In a simulation, pass batch handlers by name: { runBatch, batch: { size } }.',
     )
   }
 }
@@ -158,11 +158,11 @@ function view(record: JobRecord): SimulatedJob {
 
 /** A failed simulation as text: the broken rules, and the last lines of the trace up to the first of them. */
 export function describeFailure({ seed, violations, trace }: SimulationReport, lines = 60): string {
-  if (violations.length === 0) return `Seed ${seed}: nothing was broken.`
+  if (violations.length === 0) return `Seed ${seed}: no rule was broken.`
   const [first] = violations
   const broken = violations
     .slice(0, 10)
     .map(({ rule, id, message }) => `  ${rule}${id === undefined ? '' : ` ${id}`}: ${message}`)
   const until = trace.filter((line) => Number(line.slice(0, 11)) <= first!.time + 1)
-  return [`Seed ${seed} failed:`, ...broken, '', 'What happened until then:', ...until.slice(-lines)].join('\n')
+  return [`Seed ${seed} failed:`, ...broken, '', 'The trace until then:', ...until.slice(-lines)].join('\n')
 }

@@ -71,7 +71,7 @@ test('a walk that tells two stores apart is told with its smallest form', async 
     () => undefined,
     (caught: Error) => caught,
   )
-  expect(error?.message).toContain('the stores part in')
+  expect(error?.message).toContain('the stores differ in')
   const steps = error?.message.split('\n').filter((line) => line.startsWith('{"step"')) ?? []
   expect(steps.length).toBeGreaterThan(0)
   expect(steps.length).toBeLessThanOrEqual(6)

@@ -142,7 +142,7 @@ export const jobBugs: readonly Bug[] = [
     unit: ['test/queue/settings/schedules.test.ts'],
   },
   {
-    title: 'a schedule that is written anew under a clock that is behind repeats a run',
+    title: 'a schedule that is replaced under a clock that is behind repeats a run',
     guarantee: 'schedule',
     file: 'src/job/schedule.ts',
     find: 'const after = Math.max(now, readProgress(row).last?.at ?? 0)',

@@ -97,7 +97,7 @@ export const postgresBugs: readonly Bug[] = [
     replace: 'if false then',
   },
   {
-    title: 'claims above the floor never look below it',
+    title: 'claims above the cursor never look below it',
     guarantee: 'order',
     file: 'src/stores/postgres/functions/fast-claim.ts',
     find: 'exit when not floored;\n',

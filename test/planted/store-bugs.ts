@@ -155,7 +155,7 @@ export const storeBugs: readonly Bug[] = [
     shown: { file: 'test/conformance/memory.test.ts', title: 'several names are merged into one order' },
   },
   {
-    title: 'a retried job goes to the end of the line instead of its old place',
+    title: 'a job that returns goes to the end of its lane instead of its old position',
     guarantee: 'order',
     file: 'src/job/apply.ts',
     find: "if (enters ? place === 'new' || isReady || newPriority : newPriority) job.ord = nextOrder(job, orders)",

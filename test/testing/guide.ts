@@ -25,8 +25,8 @@ export async function welcomeOnce(): Promise<void> {
       }
     },
     expect: (jobs) => {
-      if (jobs.some((job) => job.state !== 'completed')) throw new Error('somebody was not welcomed')
-      if (welcomed.size !== 3) throw new Error('somebody was forgotten')
+      if (jobs.some((job) => job.state !== 'completed')) throw new Error('a user was not welcomed')
+      if (welcomed.size !== 3) throw new Error('a user was forgotten')
     },
     lasts: '15s',
   })

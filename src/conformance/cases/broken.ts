@@ -45,7 +45,7 @@ export const broken = area('broken dependencies', {
         same(ids(jobs), [parent.id], 'a broken job is due')
         await d.upkeep()
         has(await d.job(parent), { state: 'failed', pending: 0, brokenAt: undefined }, 'the policy `fail` fails it')
-        same((await d.job(parent)).error?.code, 'DEPENDENCY_FAILED', 'it says why')
+        same((await d.job(parent)).error?.code, 'DEPENDENCY_FAILED', 'the error names the reason')
         same(
           (await d.edges(parent)).map(({ state }) => state),
           ['closed'],
@@ -55,7 +55,7 @@ export const broken = area('broken dependencies', {
     ]),
   ),
 
-  'a chain whose last job is cancelled or removed has ended badly': async (h) => {
+  'a chain whose last job is cancelled or removed has not ended well': async (h) => {
     const d = first(h)
     for (const [how, end] of Object.entries(badOutcomes)) {
       const head = await d.running(`head-${how}`)
@@ -64,7 +64,7 @@ export const broken = area('broken dependencies', {
       await d.land(complete(head, { continuation: insert(`last-${how}`, `last-${how}`, { chain }) }))
       await d.land(end(await d.claimOne({ names: [`last-${how}`] })))
       await d.upkeep(['parents'])
-      has(await d.job(parent), { state: 'failed' }, `a chain whose last job is ${how} has ended badly`)
+      has(await d.job(parent), { state: 'failed' }, `a chain whose last job is ${how} has not ended well`)
     }
   },
 
@@ -100,7 +100,7 @@ export const broken = area('broken dependencies', {
     await d.land(fail(bad))
     await d.upkeep()
     must(!(await d.exists(parent.id)), 'the policy `remove` removes it')
-    has(await d.job(grand), { state: 'waiting-children', pending: 1 }, 'who waits for it is broken in turn')
+    has(await d.job(grand), { state: 'waiting-children', pending: 1 }, 'its dependent is broken in turn')
     await d.upkeep()
     has(await d.job(grand), { state: 'failed' }, 'one level a commit')
   },
@@ -133,7 +133,7 @@ export const broken = area('broken dependencies', {
     has(await d.job(parent), { state: 'failed', pending: 0 }, 'one fatal edge fails the job')
   },
 
-  'an edge to a chain that ended badly is born broken, and due at once': async (h) => {
+  'an edge to a chain that failed or was cancelled is broken from the start, and due at once': async (h) => {
     const d = first(h)
     for (const [how, end] of Object.entries({ failed: fail, cancelled: cancel })) {
       const child = await d.running(`child-${how}`)
@@ -143,16 +143,16 @@ export const broken = area('broken dependencies', {
       has(
         fatal,
         { state: 'waiting-children', pending: 1, dueAt: receipt.now },
-        `a chain that ${how} breaks the newborn`,
+        `a chain that ${how} breaks a new dependent`,
       )
       const ignoring = await d.add('parent', { after: [child], policy: 'ignore' })
       await d.upkeep()
-      has(await d.job(fatal), { state: 'failed' }, 'a newborn that is broken is decided upon')
-      has(await d.job(ignoring), { state: 'waiting', pending: 0 }, 'a newborn that ignores goes on')
+      has(await d.job(fatal), { state: 'failed' }, 'upkeep decides on a new dependent that is broken')
+      has(await d.job(ignoring), { state: 'waiting', pending: 0 }, 'a new dependent that ignores the failure runs')
     }
   },
 
-  'a failed dependent cannot be retried by hand while what it waits for stands ended badly': async (h) => {
+  'a failed dependent cannot be retried by hand while its dependency is failed, cancelled or removed': async (h) => {
     const d = first(h)
     for (const [how, end] of Object.entries(badOutcomes)) {
       const good = await d.running(`good-${how}`)
@@ -181,15 +181,15 @@ export const broken = area('broken dependencies', {
     has(
       waiting,
       { state: 'waiting-children', pending: 1, brokenAt: undefined, dueAt: undefined, error: undefined, attempt: 0 },
-      'a chain that goes on is waited for again',
+      'the job waits again for a chain that continues',
     )
     const edges = await d.edges(parent)
     same(states(edges), ['open', 'ended'], 'its edge is open again')
     same(edges[0]?.error, undefined, 'and has forgotten the failure')
-    same(await d.upkeep(), [], 'nobody has to decide anything')
+    same(await d.upkeep(), [], 'upkeep has nothing to decide')
     await d.land(complete(await d.claimOne({ names: ['child'] }), { result: 'second' }))
     const done = await d.job(parent)
-    has(done, { state: 'waiting', pending: 0 }, 'its end releases the job, in that very commit')
+    has(done, { state: 'waiting', pending: 0 }, 'its end releases the job, in the same commit')
     must(done.fence > waiting.fence, 'a release takes the fence up')
     same(
       (await d.edges(parent)).map(({ result }) => result),
@@ -225,13 +225,13 @@ export const broken = area('broken dependencies', {
     same(
       groups.map((verdict) => (verdict.ok ? 'landed' : `${verdict.why} ${verdict.id}`)),
       [`broken ${parent.id}`, `broken ${child.id}`, 'landed', 'landed', 'landed'],
-      'who comes before what it waits for is refused',
+      'a retry before that of its dependency is refused',
     )
     for (const name of ['child', 'parent', 'grand']) await d.land(complete(await d.claimOne({ names: [name] })))
     has(await d.job(grand), { state: 'completed', attempt: 1 }, 'each runs once, after what it waits for')
   },
 
-  'a retried dependent waits for the whole of a chain that goes on': async (h) => {
+  'a retried dependent waits for the end of a chain that continues': async (h) => {
     const d = first(h)
     const head = await d.running('head')
     const parent = await d.add('parent', { after: [head] })
@@ -243,13 +243,13 @@ export const broken = area('broken dependencies', {
     same(verdict.id, head.id, 'a chain is named by its first job')
     await d.land(retry(await d.job('next')))
     await d.land(retry(await d.job(parent)))
-    has(await d.job(parent), { state: 'waiting-children', pending: 1 }, 'its last job goes on')
+    has(await d.job(parent), { state: 'waiting-children', pending: 1 }, 'the last job of the chain runs again')
     await d.land(complete(await d.claimOne({ names: ['next'] }), { result: 7 }))
     has(await d.job(parent), { state: 'waiting' }, 'and ends the chain')
     same((await d.edges(parent))[0]?.result, '7', 'with its result')
   },
 
-  'a retried dependent does without a failure that it ignores, and waits for it if it goes on': async (h) => {
+  'a retried dependent ignores a failed dependency by its policy, and waits for one that was retried': async (h) => {
     const d = first(h)
     const bad = await d.running('bad')
     const parent = await d.add('parent', { after: [bad], policy: 'ignore' })
@@ -262,7 +262,7 @@ export const broken = area('broken dependencies', {
     await d.land(fail(await d.claimOne({ names: ['parent'] })))
     await d.land(retry(await d.job(bad)))
     await d.land(retry(await d.job(parent)))
-    has(await d.job(parent), { state: 'waiting-children', pending: 1 }, 'what goes on is waited for')
+    has(await d.job(parent), { state: 'waiting-children', pending: 1 }, 'a dependency that runs again is waited for')
     await d.land(complete(await d.claimOne({ names: ['bad'] })))
     has(await d.job(parent), { state: 'waiting', pending: 0 }, 'its end releases')
   },
@@ -273,15 +273,15 @@ export const broken = area('broken dependencies', {
     await d.land(waits(parent, ['own'], [insert('own', 'own')]))
     await d.land(fail(await d.claimOne({ names: ['own'] })))
     await d.upkeep()
-    await d.refuse('broken', 'its child stands failed', retry(await d.job(parent)))
+    await d.refuse('broken', 'its child is failed', retry(await d.job(parent)))
     await d.land(retry(await d.job('own')))
     await d.land(retry(await d.job(parent)))
     has(await d.job(parent), { state: 'waiting-children', pending: 1 }, 'it waits as it did')
     await d.land(complete(await d.claimOne({ names: ['own'] })))
-    has(await d.job(parent), { state: 'waiting', pending: 0 }, 'and goes on')
+    has(await d.job(parent), { state: 'waiting', pending: 0 }, 'and runs')
   },
 
-  'a retry and the end of what it waits for that meet never leave a job waiting for ever': async (h) => {
+  'a retry and the end of its dependency at the same moment never leave a job waiting for ever': async (h) => {
     const d = first(h)
     const other = await second(h)
     for (let round = 0; round < 25; round++) {
@@ -326,10 +326,10 @@ export const broken = area('broken dependencies', {
     await d.land(complete(child))
     has(await d.job(parent), { state: 'cancelled' }, 'an end does not revive a cancelled dependent')
     await retryByHand(d, cancelled)
-    has(await d.job(parent), { state: 'waiting', pending: 0 }, 'nobody waits for what has ended')
+    has(await d.job(parent), { state: 'waiting', pending: 0 }, 'a dependency that has ended is not waited for')
   },
 
-  'a dependent retried by hand is decided upon by how its dependency stands that broke meanwhile': async (h) => {
+  'a dependent retried by hand is decided on by the current state of a dependency that broke meanwhile': async (h) => {
     const d = first(h)
     const child = await d.running('child')
     const parent = await d.add('parent', { after: [child] })
@@ -337,7 +337,7 @@ export const broken = area('broken dependencies', {
     await d.commit({ groups: [cancel(parent), cancel(ignoring)] })
     await d.land(fail(child))
     has(await d.job(parent), { state: 'cancelled', pending: 1 }, 'a failure does not touch a cancelled dependent')
-    await d.refuse('broken', 'nobody waits for what has failed', retry(await d.job(parent)))
+    await d.refuse('broken', 'a failed dependency is not waited for', retry(await d.job(parent)))
     await d.land(retry(await d.job(ignoring)))
     await d.upkeep()
     has(await d.job(ignoring), { state: 'waiting', pending: 0 }, 'a failure that is ignored is decided upon')
@@ -346,7 +346,7 @@ export const broken = area('broken dependencies', {
     has(
       await d.job(parent),
       { state: 'waiting-children', pending: 1, brokenAt: undefined, dueAt: undefined },
-      'what goes on is not broken any more',
+      'a dependency that runs again is not broken any more',
     )
     await d.land(complete(await d.claimOne({ names: ['child'] })))
     has(await d.job(parent), { state: 'waiting', pending: 0 }, 'and counts once')

@@ -20,16 +20,16 @@ export const cells = area('cells', {
     await h.advance(1_000)
     const two = await d.commit({ groups: [[put('color', 'blue', 1)]] })
     const blue = { key: 'color', value: '"blue"', version: 2, at: two.now }
-    same(await d.cell('color'), blue, 'a cell tells its version and when it was last written')
+    same(await d.cell('color'), blue, 'a cell has its version and the time of its last write')
   },
 
-  'a write with another version is refused with what stands there': async (h) => {
+  'a write with another version is refused with the current cell': async (h) => {
     const d = first(h)
     await d.land(put('color', 'red', 0))
     const current = await d.cell('color')
     for (const version of [0, 2, 7]) {
       const verdict = await d.refuse('version', 'a cell is written by its version', put('color', 'blue', version))
-      same([verdict.id, verdict.cell], ['color', current], 'the refusal carries the cell that stands there')
+      same([verdict.id, verdict.cell], ['color', current], 'the refusal carries the current cell')
     }
     const verdict = await d.refuse('version', 'a cell that is not there has version 0', put('none', 1, 1))
     same([verdict.id, verdict.cell], ['none', undefined], 'the refusal carries no cell where there is none')
@@ -43,7 +43,7 @@ export const cells = area('cells', {
     await d.land(put('color', undefined, 1))
     same(await d.cell('color'), undefined, 'a removed cell is gone')
     await d.land(put('color', 'green', 0))
-    same((await d.cell('color'))?.value, '"green"', 'a removed cell can be written anew')
+    same((await d.cell('color'))?.value, '"green"', 'a removed cell can be written again')
   },
 
   'cells are read by key and by prefix': async (h) => {
@@ -67,7 +67,7 @@ export const cells = area('cells', {
     same(
       await read('other', 'nothing', 'work'),
       ['other', 'work'],
-      'cells are answered by key, and none for what is not there',
+      'cells are returned by key, and none for a key that does not exist',
     )
     same(await read('work*'), ['work*'], 'no character in a key is special')
     const under = async (prefix: string): Promise<readonly string[]> => {
@@ -76,11 +76,11 @@ export const cells = area('cells', {
     same(
       await under('worker:'),
       ['worker:', 'worker:a', 'worker:a%', 'worker:a_', 'worker:b'],
-      'a prefix stands for all keys that begin so',
+      'a prefix selects all keys that begin with it',
     )
     same(await under('worker:a_'), ['worker:a_'], 'no character in a prefix is special')
-    same((await under('')).length, 9, 'the empty prefix stands for all')
-    must((await read()).length === 0, 'no cells are answered where none are asked for')
+    same((await under('')).length, 9, 'the empty prefix selects all')
+    must((await read()).length === 0, 'no cells are returned if none are requested')
   },
 
   'cells under a prefix are cut by bytes, and can be read on': async (h) => {
@@ -95,7 +95,7 @@ export const cells = area('cells', {
     for (const bytes of [1, 2 * LARGE, 5 * LARGE]) {
       const page = await h.store.details({ cellsUnder: 'w:', bytes })
       must(page.cells.length >= 1 && page.cells.length * LARGE <= bytes + LARGE, 'a page is cut by bytes')
-      same(typeof page.moreCells, 'string', 'a page that was cut names the key behind which it goes on')
+      same(typeof page.moreCells, 'string', 'a page that was cut names the key after which the next one starts')
       const seen: string[] = []
       for (let after: string | undefined = ''; after !== undefined;) {
         const next: Details = await h.store.details({
@@ -107,11 +107,12 @@ export const cells = area('cells', {
         if (seen.length === 3) await d.land(put('w:A!', large, 0), put('w:A!', undefined, 1))
         after = next.moreCells
       }
-      same(seen.toSorted(), keys.toSorted(), 'nothing is lost or repeated in reading on')
+      same(seen.toSorted(), keys.toSorted(), 'nothing is lost or repeated between pages')
       same(sorted(await runSteps(readCells(h.store, 'w:', { bytes }))), keys.toSorted(), 'all of it can be read')
     }
     const named = await h.store.details({ cells: ['other', 'w:z'], cellsUnder: 'w:', bytes: 1 })
-    for (const key of ['other', 'w:z']) must(sorted(named.cells).includes(key), 'a cell asked for by its key is there')
+    for (const key of ['other', 'w:z'])
+      must(sorted(named.cells).includes(key), 'a cell requested by its key is returned')
     const last = await h.store.details({ cellsUnder: 'o', bytes: 1 })
     same([sorted(last.cells), last.moreCells], [['other'], undefined], 'the first is there in any case')
     same(

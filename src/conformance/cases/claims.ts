@@ -14,7 +14,7 @@ export const claims = area('asks', {
     const receipt = await d.commit({ asks: [ask(1, { worker: 'w-1', lease: 12_345 })] })
     const { now } = receipt
     const job = present(receipt.asks[0]?.[0], 'a waiting job is claimed')
-    must(now >= added.createdAt + 1_500, 'a receipt tells the time of the store')
+    must(now >= added.createdAt + 1_500, 'a receipt has the time of the store')
     const expected = {
       state: 'active',
       worker: 'w-1',
@@ -28,7 +28,7 @@ export const claims = area('asks', {
       data: '{"a":1}',
     } as const
     has(job, expected, 'a claim leases the job')
-    same(await d.job(job), job, 'the claimed job is stored as it was answered')
+    same(await d.job(job), job, 'the claimed job is stored as it was returned')
   },
 
   'an added job is stored as it was sent, with the time of the store': async (h) => {
@@ -74,17 +74,17 @@ export const claims = area('asks', {
     has(job, expected, 'a job is stored as it was sent')
     same(job.errors, [], 'a new job has no failed attempts')
     must(job.createdAt >= (await d.job('first-1')).createdAt, 'a job is created by the clock of the store')
-    same(await d.job(job), job, 'a job reads as it was answered')
+    same(await d.job(job), job, 'a job is read as it was returned')
   },
 
-  'a name that is not handled is left, however many of its jobs stand before': async (h) => {
+  'a name that is not handled is skipped, however many of its jobs come before': async (h) => {
     const d = first(h)
     await d.addMany(150, 'foreign')
     await d.add('known')
     same(
       (await d.claim(10, { names: ['known'] })).map(({ name }) => name),
       ['known'],
-      'a foreign name is passed over',
+      'a name that is not handled is skipped',
     )
     same(await d.counts(), { foreign: { waiting: 150 }, known: { active: 1 } }, 'a foreign name is left as it was')
   },
@@ -93,17 +93,17 @@ export const claims = area('asks', {
     const d = first(h)
     for (const version of [1, 2, 3, 2]) await d.add('work', { version })
     const claimed = await d.claim(10, { handles: [{ name: 'work', versions: [2, 4], lease: LEASE }] })
-    same(ids(claimed), ['first-2', 'first-4'], 'only versions that the worker knows are given')
-    same(ids(await d.claim(10)), ['first-1', 'first-3'], 'a worker that knows every version is given the rest')
+    same(ids(claimed), ['first-2', 'first-4'], 'only versions that the worker handles are claimed')
+    same(ids(await d.claim(10)), ['first-1', 'first-3'], 'a worker that handles every version claims the rest')
   },
 
-  'a job keeps its version through retries, snoozes and hand-backs, and is given by it each time': async (h) => {
+  'a job keeps its version through retries, snoozes and hand-backs, and is claimed by it each time': async (h) => {
     const d = first(h)
     await d.add('work', { version: 2 })
     for (const again of [(job: JobRecord) => failAndRetry(job, 0), (job: JobRecord) => snooze(job, 0), handBack]) {
       same(await d.claim(10, { handles: [{ name: 'work', versions: [1], lease: LEASE }] }), [], 'it is left by others')
       const [given] = await d.claim(10, { handles: [{ name: 'work', versions: [2], lease: LEASE }] })
-      const job = present(given, 'it is given to those who know its version')
+      const job = present(given, 'a worker that handles its version claims it')
       await d.land(again(job))
       await h.advance(1)
       const current = await d.job(job)
@@ -126,7 +126,7 @@ export const claims = area('asks', {
     const claimed = receipt.asks[0] ?? []
     same(ids(claimed), ['first-2', 'first-3', 'first-4'], 'an exception is judged by its own versions')
     const leases = claimed.map(({ leaseUntil }) => (leaseUntil ?? 0) - receipt.now)
-    same(leases, [10_000, 20_000, 10_000], 'each name is leased as its handler said')
+    same(leases, [10_000, 20_000, 10_000], 'each name is leased for as long as its handler requests')
   },
 
   'a handler for all names of some versions leaves the others': async (h) => {
@@ -136,23 +136,23 @@ export const claims = area('asks', {
     same(ids(claimed), ['first-2'], 'versions bound a handler for all names too')
   },
 
-  'an ask for nothing is given nothing': async (h) => {
+  'a claim of nothing returns nothing': async (h) => {
     const d = first(h)
     await d.add('work')
-    same(await d.claim(0), [], 'a worker without free slots is given nothing')
-    same(await d.claim(5, { handles: [] }), [], 'a worker without handlers is given nothing')
-    same(await d.claim(5, { queues: [] }), [], 'a worker without queues is given nothing')
+    same(await d.claim(0), [], 'a worker without free slots claims nothing')
+    same(await d.claim(5, { handles: [] }), [], 'a worker without handlers claims nothing')
+    same(await d.claim(5, { queues: [] }), [], 'a worker without queues claims nothing')
     same(await d.counts(), { work: { waiting: 1 } }, 'an ask for nothing leaves the queue as it is')
   },
 
-  'jobs leased ahead come last and say so': async (h) => {
+  'jobs leased ahead come last and are marked': async (h) => {
     const d = first(h)
     await d.addMany(6, 'work')
     const claimed = await d.claim(2, { ahead: 3 })
     same(
       ids(claimed),
       [1, 2, 3, 4, 5].map((n) => `first-${n}`),
-      'an ask is given what it wants and some ahead',
+      'a claim returns the jobs it wants, and some ahead',
     )
     same(
       claimed.map(({ ahead }) => ahead),
@@ -223,6 +223,6 @@ export const claims = area('asks', {
     )
     const last = present(job.errors.at(-1), 'the last error')
     same([last.attempt, last.name, last.message, last.code], [53, 'Error', 'boom', 'E_BOOM'], 'an error is kept whole')
-    same(job.error?.message, 'boom', 'the latest error stands on the job')
+    same(job.error?.message, 'boom', 'the latest error is on the job')
   },
 })

@@ -17,7 +17,7 @@ const endings: Readonly<Record<string, (d: Driver, job: JobRecord) => Promise<un
 
 /** Cases of dedup keys. */
 export const dedup = area('dedup', {
-  'a key that is taken refuses a second job with the standing one': async (h) => {
+  'a key that is taken refuses a second job with the existing one': async (h) => {
     const d = first(h)
     const existing = await d.add('work', { dedup: key })
     same(existing.dedup, key, 'a job carries its key')
@@ -26,8 +26,8 @@ export const dedup = area('dedup', {
       'a key is held by one job',
       insert('second', 'other', { queue: 'other', dedup: key }),
     )
-    same(verdict.id, existing.id, 'a refusal as duplicate names the standing job')
-    same(verdict.job, existing, 'a refusal as duplicate carries the standing job')
+    same(verdict.id, existing.id, 'a refusal as duplicate names the existing job')
+    same(verdict.job, existing, 'a refusal as duplicate carries the existing job')
     must(!(await d.exists('second')), 'a duplicate is not added')
     await d.add('work', { dedup: { key: 'report:43' } })
     await d.add('work')
@@ -76,7 +76,11 @@ export const dedup = area('dedup', {
     const windowed = { dedup: { key: 'w', window: 60_000 } }
     await d.land(complete(await d.running('work', windowed)))
     const verdict = await d.refuse('duplicate', 'a window outlives its job', insert('x', 'work', windowed))
-    has(present(verdict.job, 'the finished job'), { id: 'first-1', state: 'completed' }, 'the finished job is told')
+    has(
+      present(verdict.job, 'the finished job'),
+      { id: 'first-1', state: 'completed' },
+      'the refusal carries the finished job',
+    )
     await h.advance(59_000)
     await d.refuse('duplicate', 'a window holds until its end', insert('x', 'work', { dedup: { key: 'w' } }))
     await h.advance(1_000)
@@ -114,7 +118,7 @@ export const dedup = area('dedup', {
     const existing = await d.add('work', { dedup: key })
     const before = await d.job(held)
     const verdict = await d.refuse('duplicate', 'a key is held by one job', retry(before))
-    same(verdict.job, existing, 'a refused retry is told the standing job')
+    same(verdict.job, existing, 'the refusal of a retry carries the existing job')
     same(await d.job(held), before, 'a refused retry changes nothing')
     await d.land(complete(await d.claimOne()))
     await d.land(retry(before))
@@ -181,7 +185,7 @@ export const dedup = area('dedup', {
       same(landed.length, 1, 'a key is taken by exactly one of two adds')
       const refused = verdicts.find((verdict) => !verdict.ok)
       must(refused?.ok === false && refused.why === 'duplicate', 'the other add is refused as duplicate')
-      same(refused.job?.id, landed[0]?.id, 'the other add is told the standing job')
+      same(refused.job?.id, landed[0]?.id, 'the refusal of the other add carries the existing job')
     }
     same((await d.claim(100)).length, 30, 'each key was added once')
   },

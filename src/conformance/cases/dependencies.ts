@@ -16,12 +16,12 @@ export const dependencies = area('dependencies', {
     same(await d.edges(parent), [edge], 'a dependency not ended is an open edge')
   },
 
-  'a dependent is released in the very commit that ends its last dependency': async (h) => {
+  'a dependent is released in the commit that ends its last dependency': async (h) => {
     const d = first(h)
     const child = await d.running('child')
     const parent = await d.add('parent', { after: [child] })
     const { asks } = await d.commit({ groups: [complete(child)], asks: [ask(1)] })
-    const claimed = present(asks[0]?.[0], 'the ask of the settling batch can claim the dependent')
+    const claimed = present(asks[0]?.[0], 'the claim of the settling batch can claim the dependent')
     has(claimed, { id: parent.id, pending: 0, state: 'active' }, 'a released job counts no dependencies')
     same(
       (await d.edges(parent)).map(({ state }) => state),
@@ -94,7 +94,7 @@ export const dependencies = area('dependencies', {
     has(await d.job(parent), { state: 'waiting' }, 'a date that has passed delays nothing')
   },
 
-  'an edge to a chain that ended well is born ended': async (h) => {
+  'an edge to a chain that ended well has ended from the start': async (h) => {
     const d = first(h)
     const child = await d.running('child')
     await d.land(complete(child))
@@ -103,7 +103,7 @@ export const dependencies = area('dependencies', {
     same(
       (await d.edges(parent)).map(({ state }) => state),
       ['ended'],
-      'an edge to an ended chain is born ended',
+      'an edge to an ended chain has ended from the start',
     )
     const later = await d.add('later', { after: [child], run: { in: 5_000 } })
     has(later, { state: 'delayed', pending: 0 }, 'a job whose dependencies have all ended still waits for its date')
@@ -120,7 +120,7 @@ export const dependencies = area('dependencies', {
     has(await d.job(parent), { state: 'waiting', pending: 0 }, 'the open one releases')
   },
 
-  'a flow is one group: children first, then who waits for them': async (h) => {
+  'a flow is one group: children first, then the jobs that wait for them': async (h) => {
     const d = first(h)
     const inserted = await d.land(
       insert('leaf-1', 'leaf', { parent: 'middle' }),
@@ -163,7 +163,7 @@ export const dependencies = area('dependencies', {
     same(new Set(ids(claimed)), new Set(ids(parents)), 'every dependent is released')
   },
 
-  'dependents released by one commit take their places in the order in which they were added': async (h) => {
+  'dependents released by one commit are claimed in the order in which they were added': async (h) => {
     const d = first(h)
     const child = await d.running('child')
     const parents = [await d.add('a', { after: [child] }), await d.add('b', { after: [child] })]
@@ -178,7 +178,7 @@ export const dependencies = area('dependencies', {
     const parent = await d.add('parent', { after: [head], queue: 'other' })
     const next = insert('step-2', 'step', { chain: { id: head.id, index: 1 } })
     await d.land([...complete(head, { continuation: next }), { kind: 'release', chain: head.id, outcome: 'completed' }])
-    has(await d.job(parent), { state: 'waiting-children', pending: 1 }, 'a chain that goes on cannot be released')
+    has(await d.job(parent), { state: 'waiting-children', pending: 1 }, 'a chain that continues cannot be released')
   },
 
   'a chain with a continuation releases only when its last job ends': async (h) => {
@@ -187,7 +187,7 @@ export const dependencies = area('dependencies', {
     const parent = await d.add('parent', { after: [head], queue: 'other' })
     const chain = (index: number) => ({ chain: { id: head.id, index } })
     await d.land(complete(head, { continuation: insert('step-2', 'step', chain(1)) }))
-    has(await d.job(parent), { state: 'waiting-children', pending: 1 }, 'a chain that goes on has not ended')
+    has(await d.job(parent), { state: 'waiting-children', pending: 1 }, 'a chain that continues has not ended')
     const late = await d.add('late', { after: [head], queue: 'other' })
     has(late, { state: 'waiting-children', pending: 1 }, 'an edge to the finished head waits for the chain')
     const middle = await d.claimOne()
@@ -200,11 +200,11 @@ export const dependencies = area('dependencies', {
     has(
       await d.add('after', { after: [head] }),
       { state: 'waiting' },
-      'an edge to the head of an ended chain is born ended',
+      'an edge to the head of an ended chain has ended from the start',
     )
   },
 
-  'an end and a new edge that meet never leave a job waiting for ever': async (h) => {
+  'an end and a new edge at the same moment never leave a job waiting for ever': async (h) => {
     const d = first(h)
     const other = await second(h)
     for (let round = 0; round < 40; round++) {

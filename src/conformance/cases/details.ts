@@ -16,7 +16,7 @@ const emptyDetails = (id: string): JobDetails => ({ id, edges: [], dependents: [
 
 /** Cases of details. */
 export const details = area('details', {
-  'leases that were revoked are listed by their worker until they are given up or over': async (h) => {
+  'revoked leases are listed by their worker until they are given up or expire': async (h) => {
     const d = first(h)
     const revoked = async (...workers: string[]): Promise<unknown> =>
       (await h.store.details({ revokedFrom: workers })).revoked?.map(({ id, fence }) => `${id} ${fence}`).toSorted()
@@ -32,19 +32,19 @@ export const details = area('details', {
     same(
       await revoked(a!.worker!),
       mine,
-      'what was removed and cancelled while it ran is listed, what has ended is not',
+      'jobs removed or cancelled while they ran are listed, jobs that ended are not',
     )
-    same(await revoked('other', 'nobody'), [`${other.id} ${other.fence}`], 'each worker has its own')
-    same(await revoked(), [], 'nobody has none')
-    same((await h.store.details({})).revoked, undefined, 'they are listed where asked for')
+    same(await revoked('other', 'unknown'), [`${other.id} ${other.fence}`], 'each worker has its own')
+    same(await revoked(), [], 'no worker has no revoked leases')
+    same((await h.store.details({})).revoked, undefined, 'they are listed if requested')
     await d.renew(a!, 0)
     same(await revoked(a!.worker!), [`${b!.id} ${b!.fence}`], 'one that was given up is not listed')
     await h.advance(LEASE)
     await d.add('work')
-    same(await revoked(a!.worker!, 'other'), [], 'those that are over are not listed')
+    same(await revoked(a!.worker!, 'other'), [], 'expired ones are not listed')
   },
 
-  'edges are told in the order given, and dependents by the chain': async (h) => {
+  'edges are returned in the order given, and dependents by the chain': async (h) => {
     const d = first(h)
     for (const id of ['c', 'a', 'b']) await d.add('child', { id })
     const after = [
@@ -57,18 +57,18 @@ export const details = area('details', {
     same(
       await d.edges(parent),
       after.map(({ on, policy }) => openEdge('p', on, 'child', policy)),
-      'edges are told in the order in which they were given',
+      'edges are returned in the order in which they were given',
     )
     const dependents = (await d.details('a')).dependents.toSorted((x, y) => (x.dependent < y.dependent ? -1 : 1))
     same(
       dependents,
       [openEdge(other.id, 'a', 'child'), openEdge('p', 'a', 'child', 'remove')],
-      'who depends on a chain is told',
+      'the dependents of a chain are returned',
     )
-    same((await d.details(parent)).dependents, [], 'nobody depends on the last')
+    same((await d.details(parent)).dependents, [], 'the last job has no dependents')
   },
 
-  'only the parts asked for are read': async (h) => {
+  'only the requested parts are read': async (h) => {
     const d = first(h)
     await d.land(complete(await d.running('child', { id: 'child' }), { result: 1 }))
     const parent = await d.running('parent', { id: 'parent', after: ['child'] })
@@ -85,13 +85,13 @@ export const details = area('details', {
         }),
         ...(part !== 'edges' && part !== 'outcomes' && { [part]: each[part] }),
       }))
-      same(jobs, expected, 'a part that was not asked for is empty')
+      same(jobs, expected, 'a part that was not requested is empty')
     }
     same(whole[0]?.edges[0]?.result, '1', 'edges have results with their outcomes')
     same(whole[1]?.dependents[0]?.result, undefined, 'dependents have none')
   },
 
-  'what lies beside jobs is cut by bytes, and can be read on': async (h) => {
+  'details are cut by bytes, and the next page can be read': async (h) => {
     const d = first(h)
     const large = 'x'.repeat(LARGE)
     const children = ['c1', 'c2', 'c3', 'c4', 'c5']
@@ -114,7 +114,7 @@ export const details = area('details', {
       const [cut, ...rest] = (await h.store.details({ jobs, bytes })).jobs
       must(rest.length === 0, 'jobs behind the one that reaches the bytes are left out')
       must((cut?.steps.length ?? 0) >= 1 && (cut?.logs.length ?? 9) < 6, 'lists are cut, and have one entry at least')
-      same(await runSteps(readDetails(h.store, { jobs, bytes })), whole, 'nothing is lost or repeated in reading on')
+      same(await runSteps(readDetails(h.store, { jobs, bytes })), whole, 'nothing is lost or repeated between pages')
     }
     const some = await runSteps(readDetails(h.store, { jobs, bytes: 1, logs: { after: 1, limit: 3 } }))
     same(
@@ -124,7 +124,7 @@ export const details = area('details', {
     )
   },
 
-  'a page of edges is read by its place': async (h) => {
+  'a page of edges is read by its position': async (h) => {
     const d = first(h)
     const children = Array.from({ length: 7 }, (_, n) => `c${n}`)
     for (const id of children) await d.land(complete(await d.running('child', { id }), { result: id }))
@@ -141,45 +141,45 @@ export const details = area('details', {
         after = more?.edges
         if (after !== undefined) cut++
       }
-      same([seen, cut], [children, 2], 'nothing is lost or repeated, and the last page says that it is the last')
+      same([seen, cut], [children, 2], 'nothing is lost or repeated, and the last page has no next one')
       same((await page({ limit: 7 })).more, undefined, 'a page that holds all is not cut')
       same((await page({ limit: 100 })).edges.length, 7, 'a page may have room for more')
       const small = await page({ limit: 3 }, 1)
       same(small.edges.length, parts.length === 2 ? 1 : 3, 'a page is cut by bytes as well, where there are outcomes')
-      must(small.more?.edges !== undefined, 'which is told as well')
+      must(small.more?.edges !== undefined, 'and then has a next page')
     }
   },
 
-  'jobs are answered in the order asked for, and empty where there is none': async (h) => {
+  'jobs are returned in the requested order, and empty if they do not exist': async (h) => {
     const d = first(h)
     await d.addMany(2, 'work')
-    const { jobs, cells } = await h.store.details({ jobs: ['first-2', 'nobody', 'first-1'] })
+    const { jobs, cells } = await h.store.details({ jobs: ['first-2', 'missing', 'first-1'] })
     same(
       jobs,
-      [emptyDetails('first-2'), emptyDetails('nobody'), emptyDetails('first-1')],
-      'jobs are answered in the order asked for',
+      [emptyDetails('first-2'), emptyDetails('missing'), emptyDetails('first-1')],
+      'jobs are returned in the requested order',
     )
-    same(cells, [], 'cells are not told unless asked for')
-    same(await h.store.details({}), { jobs: [], cells: [] }, 'nothing is answered with nothing')
+    same(cells, [], 'cells are not returned unless requested')
+    same(await h.store.details({}), { jobs: [], cells: [] }, 'a request for nothing returns nothing')
   },
 
-  'whether a job has others of its chain, or children, is told': async (h) => {
+  'whether a job has relatives (others of its chain, or children) is returned': async (h) => {
     const d = first(h)
-    const hasKin = async (...ids: string[]): Promise<readonly boolean[]> =>
+    const hasRelatives = async (...ids: string[]): Promise<readonly boolean[]> =>
       (await h.store.details({ jobs: ids })).jobs.map((each) => each.kin)
     const alone = await d.running('work', { id: 'alone' })
     await d.land(complete(alone))
     const head = await d.running('work', { id: 'head' })
-    same(await hasKin('alone', 'head'), [false, false], 'a chain of one has no kin')
+    same(await hasRelatives('alone', 'head'), [false, false], 'a chain of one has no relatives')
     await d.land(complete(head, { continuation: insert('next', 'work', { chain: { id: 'head', index: 1 } }) }))
     await d.add('child', { id: 'child', parent: 'alone' })
     same(
-      await hasKin('head', 'next', 'alone', 'child'),
+      await hasRelatives('head', 'next', 'alone', 'child'),
       [true, true, true, false],
-      'the chain and the children are kin',
+      'the chain and the children are relatives',
     )
     await d.land(remove((await h.store.get(['head']))[0]!))
-    same(await hasKin('next', 'head'), [false, false], 'those that were removed are no kin')
+    same(await hasRelatives('next', 'head'), [false, false], 'removed jobs are not relatives')
   },
 
   'log lines are kept in order, with their time and attempt': async (h) => {
@@ -198,14 +198,14 @@ export const details = area('details', {
       { index: 4, at: two.now, attempt: 2, line: 'four' },
       { index: 5, at: two.now, attempt: 2, line: '' },
     ]
-    same((await d.details(held)).logs, expected, 'log lines are told in order')
+    same((await d.details(held)).logs, expected, 'log lines are returned in order')
     await d.land(complete(again))
     same((await d.details(held)).logs, expected, 'log lines outlive the end of their job')
     await d.land(remove(await d.job(held)))
-    same((await d.details(held)).logs, [], 'log lines go with their job')
+    same((await d.details(held)).logs, [], 'log lines are removed with their job')
   },
 
-  'a page of a log is read by its place': async (h) => {
+  'a page of a log is read by its position': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     const { id } = held
@@ -215,11 +215,11 @@ export const details = area('details', {
     same(await page({ limit: 3 }), [1, 2, 3], 'the first page')
     same(await page({ after: 3, limit: 3 }), [4, 5, 6], 'the next one')
     same(await page({ after: 8 }), [9, 10], 'the rest')
-    same(await page({ after: 10, limit: 3 }), [], 'and nothing behind the last')
-    same(await page({ limit: 0 }), [], 'none, where none is asked for')
+    same(await page({ after: 10, limit: 3 }), [], 'and nothing after the last')
+    same(await page({ limit: 0 }), [], 'none, if none is requested')
   },
 
-  'a job keeps the last lines of its log, and goes on counting': async (h) => {
+  'a job keeps the last lines of its log, and numbers continue': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     const lines = (from: number, many: number): string[] => Array.from({ length: many }, (_, at) => `${from + at}`)
@@ -227,7 +227,7 @@ export const details = area('details', {
     same((await d.details(held)).logs.length, LOGS_KEPT, 'as many as are kept are kept')
     const refused = await d.send([
       ...note(held, { logs: ['never'] }),
-      { ...failAndRetry(held, 0)[0]!, id: 'nobody' } as Change,
+      { ...failAndRetry(held, 0)[0]!, id: 'missing' } as Change,
     ])
     same(refused.ok, false, 'a group is refused')
     const whole = (await d.details(held)).logs

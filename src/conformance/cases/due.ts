@@ -33,7 +33,7 @@ export const due = area('due', {
     const job = await d.add('work', { run: { in: 60_000 } })
     must(job.runAt === job.createdAt + 60_000 && job.createdAt >= now, 'a delay counts from the commit')
     has(job, { state: 'delayed', dueAt: job.runAt }, 'a delayed job is due at its date')
-    same((await h.store.due(MILL)).next, job.runAt, 'what comes next is told')
+    same((await h.store.due(MILL)).next, job.runAt, 'the next due time is returned')
     await h.advance(59_000)
     same((await h.store.due(MILL)).jobs, [], 'a delayed job is not due before its date')
     await h.advance(1_000)
@@ -79,7 +79,7 @@ export const due = area('due', {
     same(ids(await d.claim(5)).length, 3, 'those that wait are claimed at once')
   },
 
-  'a job that is given a date is delayed only if it is ahead by the clock of the store': async (h) => {
+  'a job with a date is delayed only if the date is in the future by the clock of the store': async (h) => {
     const d = first(h)
     const { now } = await d.commit({})
     const ahead = now + 3_600_000
@@ -148,7 +148,7 @@ export const due = area('due', {
     await h.advance(LEASE - 1_000)
     same((await h.store.due(MILL)).jobs, [], 'a held job is not due')
     await h.advance(1_000)
-    same(ids((await h.store.due(MILL)).jobs), [held.id], 'a job whose lease ran out is due')
+    same(ids((await h.store.due(MILL)).jobs), [held.id], 'a job whose lease expired is due')
     await d.upkeep()
     has(
       await d.job(held),
@@ -166,8 +166,8 @@ export const due = area('due', {
     await d.upkeep()
     const job = await d.job(held)
     has(job, { state: 'failed', stalls: 1 }, 'a job that kills its worker ends')
-    same(job.error?.code, 'JOB_EXHAUSTED', 'it says why')
-    same(ids((await h.store.due(MILL)).jobs), [parent.id], 'who waits for it is due')
+    same(job.error?.code, 'JOB_EXHAUSTED', 'the error names the reason')
+    same(ids((await h.store.due(MILL)).jobs), [parent.id], 'its dependent is due')
   },
 
   'a finished job is due when it goes stale and when it is to be removed': async (h) => {
@@ -205,14 +205,18 @@ export const due = area('due', {
     )
   },
 
-  'the longest due come first, and no more than asked for': async (h) => {
+  'the longest due come first, and no more than the limit': async (h) => {
     const d = first(h)
     for (const delay of [35_000, 10_000, 40_000, 20_000]) await d.add('work', { run: { in: delay } })
     await d.running('leased')
     await h.advance(60_000)
     const expected = [2, 4, 5, 1, 3].map((n) => `first-${n}`)
     same(ids((await h.store.due(MILL)).jobs), expected, 'the longest due come first, whatever their state')
-    same(ids((await h.store.due({ ...MILL, limit: 2 })).jobs), expected.slice(0, 2), 'no more than asked for are told')
+    same(
+      ids((await h.store.due({ ...MILL, limit: 2 })).jobs),
+      expected.slice(0, 2),
+      'no more than the limit are returned',
+    )
   },
 
   'the ids running in the asking worker are left out': async (h) => {
@@ -224,13 +228,13 @@ export const due = area('due', {
     same((await h.store.due({ ...MILL, except: [a.id], limit: 1 })).jobs.length, 1, 'what is left out takes no room')
   },
 
-  'only the queues asked for are looked at': async (h) => {
+  'only the requested queues are read': async (h) => {
     const d = first(h)
     const mine = await d.add('work', { run: { in: 5_000 } })
     const theirs = await d.add('work', { run: { in: 1_000 }, queue: 'other' })
-    same((await h.store.due(MILL)).next, mine.runAt, "another queue's times are not told")
+    same((await h.store.due(MILL)).next, mine.runAt, "another queue's times are not returned")
     await h.advance(5_000)
-    same(ids((await h.store.due(MILL)).jobs), [mine.id], "another queue's jobs are not told")
+    same(ids((await h.store.due(MILL)).jobs), [mine.id], "another queue's jobs are not returned")
     const both = await h.store.due({ ...MILL, queues: ['mill', 'other'] })
     same(ids(both.jobs), [theirs.id, mine.id], 'several queues are merged by time')
     same((await h.store.due({ ...MILL, queues: [] })).jobs, [], 'no queue has no jobs')
@@ -244,7 +248,7 @@ export const due = area('due', {
     await h.advance(1_000)
     const reply = await h.store.due(MILL)
     same([reply.jobs.length, reply.next], [1, later.runAt], 'what is due now is not what comes next')
-    must(reply.now >= later.createdAt + 1_000, 'the time of the store is told')
+    must(reply.now >= later.createdAt + 1_000, 'the time of the store is returned')
     await d.upkeep()
     await d.land(cancel(later))
     same((await h.store.due(MILL)).next, later.createdAt + 30_000, 'a cancelled job comes no more')

@@ -22,7 +22,7 @@ const EVENTS = { events: true }
 
 /** Cases of events. */
 export const events = area('events', {
-  'a life is told in order, each event once': async (h) => {
+  'the events of a job are published in order, each once': async (h) => {
     const d = first(h)
     await withListener(h.store, EVENTS, async (listener) => {
       const job = await d.add('work', { run: { in: 1_000 } })
@@ -39,12 +39,12 @@ export const events = area('events', {
       const events = await listener.heard(d)
       const life = ['delayed', 'waiting', 'active', 'progress', 'retrying', 'delayed', 'waiting', 'active']
       const rest = ['stalled', 'waiting', 'active', 'completed', 'removed']
-      same(typesOf(events, job.id), [...life, ...rest], 'every step of a life is told, in order')
+      same(typesOf(events, job.id), [...life, ...rest], 'every transition is published, in order')
       onceEach(listener.all)
     })
   },
 
-  'an event says what happened, to which job, and when': async (h) => {
+  'an event has its type, job and time': async (h) => {
     const d = first(h)
     await withListener(h.store, EVENTS, async (listener) => {
       const [good, bad] = [await d.add('good'), await d.add('bad', { queue: 'other', run: { in: 5_000 } })]
@@ -63,26 +63,26 @@ export const events = area('events', {
       const eventOf = (id: string, type: string) =>
         present(
           events.find((event) => event.id === id && event.type === type),
-          `the event ${type} of ${id} is told`,
+          `the event ${type} of ${id} is published`,
         )
       const delayed = eventOf(bad.id, 'delayed')
-      same([delayed.queue, delayed.name, delayed.runAt], ['other', 'bad', bad.runAt], '`delayed` says until when')
+      same([delayed.queue, delayed.name, delayed.runAt], ['other', 'bad', bad.runAt], '`delayed` has the date')
       same(delayed.at, bad.createdAt, 'an event is dated by its commit')
       const active = eventOf(good.id, 'active')
-      same([active.worker, active.attempt, active.at], ['w', 1, claim.now], '`active` says who runs which attempt')
-      same(eventOf(good.id, 'progress').progress, '{"half":true}', '`progress` says how far')
-      same(eventOf(good.id, 'retrying').error?.message, BOOM.message, '`retrying` says what went wrong')
+      same([active.worker, active.attempt, active.at], ['w', 1, claim.now], '`active` has the worker and the attempt')
+      same(eventOf(good.id, 'progress').progress, '{"half":true}', '`progress` has the progress')
+      same(eventOf(good.id, 'retrying').error?.message, BOOM.message, '`retrying` has the error')
       const completed = eventOf(good.id, 'completed')
       same([completed.result, completed.at], ['[1]', done.now], '`completed` carries the result')
       same(eventOf(bad.id, 'failed').error?.code, BOOM.code, '`failed` carries the error')
       const attempts = [eventOf(good.id, 'retrying'), completed, eventOf(bad.id, 'failed')].map(
         ({ attempt }) => attempt,
       )
-      same(attempts, [1, 2, 1], 'the end of an attempt says which it was')
+      same(attempts, [1, 2, 1], 'the end of an attempt has its number')
     })
   },
 
-  'a claim that takes the last waiting job of a queue says so, once': async (h) => {
+  'a claim that takes the last waiting job of a queue publishes `drained` once': async (h) => {
     const d = first(h)
     await withListener(h.store, EVENTS, async (listener) => {
       await d.addMany(3, 'work')
@@ -99,7 +99,7 @@ export const events = area('events', {
     })
   },
 
-  'the events of a cell are told as they were sent': async (h) => {
+  'the events of a cell are published as they were sent': async (h) => {
     const d = first(h)
     await withListener(h.store, EVENTS, async (listener) => {
       await d.land(put('pause:mill', { all: true, names: [] }, 0, [{ type: 'paused', queue: 'mill' }]))
@@ -110,11 +110,11 @@ export const events = area('events', {
         { type: 'paused', queue: 'mill', name: '', id: '' },
         { type: 'resumed', queue: 'mill', name: 'work', id: '' },
       ] as const
-      same(events, [...expected], 'a cell tells its events once it is written, and none where it is refused')
+      same(events, [...expected], 'a write of a cell publishes its events, and a refused one publishes none')
     })
   },
 
-  'a dependent that is released or broken is told of': async (h) => {
+  'the release or failure of a dependent is published': async (h) => {
     const d = first(h)
     const [good, bad] = [await d.running('good'), await d.running('bad')]
     await withListener(h.store, EVENTS, async (listener) => {
@@ -122,12 +122,12 @@ export const events = area('events', {
       await d.commit({ groups: [complete(good), fail(bad)] })
       await d.upkeep()
       const events = await listener.heard(d)
-      same(typesOf(events, released.id), ['waiting-children', 'waiting'], 'a release is told')
-      same(typesOf(events, broken.id).at(-1), 'failed', 'a failure by dependency is told')
+      same(typesOf(events, released.id), ['waiting-children', 'waiting'], 'a release is published')
+      same(typesOf(events, broken.id).at(-1), 'failed', 'a failure by dependency is published')
     })
   },
 
-  'a refused group tells nothing, and its neighbours are told': async (h) => {
+  'a refused group publishes nothing, and the other groups of its batch do': async (h) => {
     const d = first(h)
     await withListener(h.store, EVENTS, async (listener) => {
       await d.commit({ groups: [[insert('a', 'work')], [insert('b', 'work'), refusedChange()], [insert('c', 'work')]] })
@@ -135,7 +135,7 @@ export const events = area('events', {
       same(
         events.map(({ id }) => id),
         ['a', 'c'],
-        'only what landed is told',
+        'only applied groups are published',
       )
     })
   },
@@ -159,14 +159,14 @@ export const events = area('events', {
       same(
         await Promise.all(reads),
         Array.from({ length: 10 }, () => true),
-        'what is told can be read',
+        'a published change can be read',
       )
     } finally {
       listener.stop()
     }
   },
 
-  'a commit sent after watching began is told': async (h) => {
+  'a commit sent after watching began is published': async (h) => {
     const d = first(h)
     await d.add('before')
     await withListener(h.store, EVENTS, async (listener) => {
@@ -175,7 +175,7 @@ export const events = area('events', {
       same(
         ids([job]),
         [...new Set(listener.events.map(({ id }) => id))],
-        'events are told from now on, and none before',
+        'events are published from now on, and none before',
       )
     })
   },
@@ -197,18 +197,18 @@ export const events = area('events', {
       same(
         events.map(({ id }) => id),
         missed,
-        'what came after the cursor is told, whoever watched meanwhile',
+        'events after the cursor are published, whether or not there was a watcher meanwhile',
       )
       must(
         resumed.notices.every(({ gap }) => !gap),
         'nothing is missing',
       )
       onceEach(resumed.all)
-      same(events.slice(0, 2), early.slice(3), 'an event is told again just as it was')
+      same(events.slice(0, 2), early.slice(3), 'a repeated event is equal to the first')
     })
   },
 
-  'a cursor too old is answered with a gap': async (h) => {
+  'a cursor that is too old leads to a gap': async (h) => {
     const { ring } = h
     if (ring === undefined) return
     const d = first(h)
@@ -220,7 +220,7 @@ export const events = area('events', {
     listener.stop()
     await withListener(h.store, { events: true, from: cursor }, async (resumed) => {
       await resumed.heard(d)
-      same(resumed.notices[0]?.gap, true, 'whoever comes too late is told that events are missing')
+      same(resumed.notices[0]?.gap, true, 'a watcher that resumes too late gets a gap')
       onceEach(resumed.all)
     })
   },
@@ -238,7 +238,7 @@ export const events = area('events', {
     listener.stop()
     await withListener(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
       await resumed.heard(d)
-      same(resumed.notices[0]?.gap, true, 'what is beyond the bound is dropped, and whoever resumes is told so')
+      same(resumed.notices[0]?.gap, true, 'events beyond the bound are dropped, and a watcher that resumes gets a gap')
       must(resumed.events.length < 9, 'no more is held than the bound allows')
     })
     await withListener(h.store, { events: true, from: recent }, async (resumed) => {
@@ -247,7 +247,7 @@ export const events = area('events', {
     })
   },
 
-  'what a watcher missed is told in pages': async (h) => {
+  'missed events are published in pages': async (h) => {
     const d = first(h)
     const listener = new Listener(h.store, EVENTS)
     const job = await d.running('work')
@@ -258,14 +258,14 @@ export const events = area('events', {
     listener.stop()
     await withListener(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
       await resumed.heard(d)
-      same(resumed.all.slice(0, listener.all.length - 1), listener.all.slice(1), 'everything is told, in order')
+      same(resumed.all.slice(0, listener.all.length - 1), listener.all.slice(1), 'every event is published, in order')
       for (const { events } of resumed.notices) {
         must(JSON.stringify(events).length < 2_000_000, 'a page is no larger than some bytes, or one commit')
       }
     })
   },
 
-  'a cancelled job is told with the reason of its cancellation, and with no other error': async (h) => {
+  'the event of a cancelled job has the reason of its cancellation, and no other error': async (h) => {
     const d = first(h)
     await withListener(h.store, EVENTS, async (listener) => {
       const [running, waiting] = [await d.running('work'), await d.add('work')]
@@ -276,11 +276,11 @@ export const events = area('events', {
       await d.land(cancel(await d.job(failed)))
       const events = await listener.heard(d)
       const reasons = events.filter(({ type }) => type === 'cancelled').map(({ error }) => error?.message)
-      same(reasons, ['while it ran', 'before it ran', undefined], 'the event says why, if anybody did')
+      same(reasons, ['while it ran', 'before it ran', undefined], 'the event has the reason, if one was given')
     })
   },
 
-  'every watcher is told everything': async (h) => {
+  'every watcher gets every event': async (h) => {
     const d = first(h)
     await withListener(h.store, EVENTS, (one) =>
       withListener(h.store, EVENTS, async (two) => {
@@ -288,24 +288,28 @@ export const events = area('events', {
         await d.land(cancel(await d.add('work')))
         const events = await one.heard(d)
         await two.heard(d)
-        same(events.length, 5, 'a life is told')
-        same(two.events, events, 'two watchers are told the same')
+        same(events.length, 5, 'every transition is published')
+        same(two.events, events, 'two watchers get the same events')
       }),
     )
   },
 
-  'commits through another handle are told': async (h) => {
+  'commits through another handle are published': async (h) => {
     const d = first(h)
     const other = await second(h)
     await withListener(h.store, EVENTS, async (listener) => {
       await listener.heard(d)
       await other.land(snooze(await other.running('work'), 1_000))
       await listener.heard(other)
-      same(typesOf(listener.events, 'second-1'), ['waiting', 'active', 'delayed'], 'every handle tells every watcher')
+      same(
+        typesOf(listener.events, 'second-1'),
+        ['waiting', 'active', 'delayed'],
+        'commits of every handle reach every watcher',
+      )
     })
   },
 
-  'commits of many handles at once are told in one order, without gaps': async (h) => {
+  'commits of many handles at once are published in one order, without gaps': async (h) => {
     const d = first(h)
     const other = await second(h)
     await withListener(h.store, EVENTS, async (listener) => {
@@ -322,18 +326,18 @@ export const events = area('events', {
         same(
           mine,
           Array.from({ length: 25 }, (_, i) => `${writer}-${i + 1}`),
-          'the commits of a writer are told in order',
+          'the commits of a writer are published in order',
         )
       }
       const half = present(listener.events[24], 'fifty events').cursor
       await withListener(h.store, { events: true, from: half }, async (resumed) => {
         await resumed.heard(d)
-        same(resumed.events, listener.events.slice(25), 'every watcher is told in the same order')
+        same(resumed.events, listener.events.slice(25), 'every watcher gets the same order')
       })
     })
   },
 
-  'nothing is told after a watcher was stopped': async (h) => {
+  'a stopped watcher gets nothing': async (h) => {
     const d = first(h)
     const stopped = new Listener(h.store, EVENTS)
     await withListener(h.store, EVENTS, async (listener) => {
@@ -344,11 +348,11 @@ export const events = area('events', {
       const count = stopped.notices.length
       await d.add('work')
       await listener.heard(d)
-      same(stopped.notices.length, count, 'a watcher that was stopped is told nothing')
+      same(stopped.notices.length, count, 'a stopped watcher gets no notices')
     })
   },
 
-  'a listener that throws harms nobody': async (h) => {
+  'a listener that throws affects no other watcher': async (h) => {
     const d = first(h)
     const throwing = new Listener(h.store, EVENTS, () => {
       throw new Error('a listener may throw')
@@ -356,9 +360,9 @@ export const events = area('events', {
     try {
       await withListener(h.store, EVENTS, async (listener) => {
         await d.addMany(3, 'work')
-        same((await listener.heard(d)).length, 3, 'the other watchers are told')
+        same((await listener.heard(d)).length, 3, 'the other watchers get the notice')
         await d.add('work')
-        same((await throwing.heard(d)).length, 4, 'the watcher that threw is told what follows')
+        same((await throwing.heard(d)).length, 4, 'the watcher that threw gets later events')
       })
     } finally {
       throwing.stop()

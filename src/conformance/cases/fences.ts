@@ -44,7 +44,7 @@ async function loseLease(d: Driver, h: Harness): Promise<JobRecord> {
   await h.advance(LEASE)
   await d.upkeep()
   const taken = await d.claimOne({ worker: 'successor' })
-  same(taken.id, held.id, 'a stalled job is given to the next worker')
+  same(taken.id, held.id, 'the next worker claims a stalled job')
   return held
 }
 
@@ -53,7 +53,7 @@ async function refusedAndUnchanged(d: Driver, id: string, changes: readonly Chan
   const logs = (await d.details(id)).logs
   const verdict = await d.refuse('fence', `a job cannot be ${how} an old fence`, changes)
   same(verdict.id, id, 'a refusal names the job over which it was refused')
-  same(verdict.job, movedJob(before), 'a refusal for a fence carries the header of the job that stands there now')
+  same(verdict.job, movedJob(before), 'a refusal for a fence carries the current header of the job')
   same(await d.job(id), before, `a job refused to be ${how} an old fence stays as it was`)
   same((await d.details(id)).logs, logs, 'a refused change adds no log lines')
 }
@@ -101,19 +101,19 @@ export const fences = area('fences', {
     await refusedAndUnchanged(d, failed.id, retry(failed), 'retried by hand with')
   },
 
-  'the fence goes up with each claim and each move, and stays with a note': async (h) => {
+  'each claim and each move increments the fence, and a note does not': async (h) => {
     const d = first(h)
     const added = await d.add('work')
     const claimed = await d.claimOne()
-    same(claimed.fence, added.fence + 1, 'a claim takes the fence up by one')
+    same(claimed.fence, added.fence + 1, 'a claim increments the fence')
     await d.land(note(claimed, { progress: 1 }))
     same((await d.job(added)).fence, claimed.fence, 'a note leaves the fence')
     await d.land(snooze(claimed, 1_000))
     const snoozed = await d.job(added)
-    same(snoozed.fence, claimed.fence + 1, 'a move takes the fence up by one')
+    same(snoozed.fence, claimed.fence + 1, 'a move increments the fence')
     await d.land(promote(snoozed))
     await d.land(cancel(await d.job(added)))
-    same((await d.job(added)).fence, claimed.fence + 3, 'a cancellation takes the fence up by one')
+    same((await d.job(added)).fence, claimed.fence + 3, 'a cancellation increments the fence')
   },
 
   'a cancelled job refuses the settlement of its running handler': async (h) => {
@@ -125,23 +125,19 @@ export const fences = area('fences', {
     has(await d.job(held), { state: 'cancelled' }, 'a cancelled job stays cancelled')
   },
 
-  'a holder whose lease ran out cannot move its job, though nobody took it': async (h) => {
+  'a holder whose lease expired cannot move its job, even if no worker has reaped it': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     await h.advance(LEASE)
     for (const [how, make] of Object.entries(paths).slice(0, 7)) {
       const before = await d.job(held)
-      const verdict = await d.refuse('fence', `a job is not ${how} a holder whose lease ran out`, make(held))
-      same(
-        verdict.job,
-        movedJob(before),
-        'a refusal for a lease that ran out carries the header of the job as it stands',
-      )
+      const verdict = await d.refuse('fence', `a job is not ${how} a holder whose lease expired`, make(held))
+      same(verdict.job, movedJob(before), 'a refusal for an expired lease carries the current header of the job')
       same(await d.job(held), before, 'a job stays as it was when its late holder is refused')
     }
   },
 
-  'holders whose leases ran out cannot complete many jobs in one batch': async (h) => {
+  'holders whose leases expired cannot complete many jobs in one batch': async (h) => {
     const d = first(h)
     await d.addMany(24, 'work')
     const held = await d.claim(24)
@@ -166,7 +162,7 @@ export const fences = area('fences', {
     same(ids(items), ids(renewed), 'what was refused is not completed')
   },
 
-  'upkeep and people move a job whose lease ran out': async (h) => {
+  'upkeep and operations by hand move a job whose lease expired': async (h) => {
     const d = first(h)
     const stalled = await d.running('stalling')
     const dropped = await d.running('dropped')
@@ -177,10 +173,10 @@ export const fences = area('fences', {
     has(await d.job(changed), { state: 'active', data: '"new"' }, 'a running job takes new data for its next attempt')
     await d.upkeep()
     has(await d.job(stalled), { state: 'waiting', stalls: 1, attempt: 1 }, 'upkeep returns a stalled job to the queue')
-    has(await d.job(dropped), { state: 'cancelled' }, 'a job whose lease ran out can be cancelled')
+    has(await d.job(dropped), { state: 'cancelled' }, 'a job whose lease expired can be cancelled')
   },
 
-  'a job has the worker that completed it, and none if it was completed by another hand': async (h) => {
+  'a job has the worker that completed it, and none if it was completed by hand': async (h) => {
     const d = first(h)
     const [held, taken] = [await d.running('held'), await d.running('taken')]
     await d.land(complete(held))
@@ -194,27 +190,27 @@ export const fences = area('fences', {
     has(
       await d.job(taken),
       { state: 'completed', worker: undefined, result: '"by hand"', memo: memo.memo },
-      'its holder did not complete it, and what that wrote before is kept',
+      'its holder did not complete it, and the memo that the holder wrote is kept',
     )
   },
 
-  'a lease that ran out can be renewed until somebody takes the job': async (h) => {
+  'an expired lease can be renewed until the job is reaped': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     await h.advance(LEASE + 5_000)
     const verdict = await d.renew(held)
-    must(verdict.ok, 'a lease that ran out, and that nobody reaped, is renewed')
+    must(verdict.ok, 'an expired lease that was not reaped is renewed')
     await d.land(complete(held))
     has(await d.job(held), { state: 'completed' }, 'a holder that renewed in time completes its job')
   },
 
-  'a lease that was renewed is not taken away by one who saw it run out': async (h) => {
+  'a renewed lease is not reaped by a worker that saw it expire': async (h) => {
     const d = first(h)
     const held = await d.running('work', { attempts: 2 })
     await h.advance(LEASE)
     const { now, jobs } = await d.due([held.queue])
-    const reaping = due(present(jobs[0], 'a job whose lease ran out is due'), now)
-    must((await d.renew(held)).ok, 'a lease that ran out, and that nobody reaped, is renewed')
+    const reaping = due(present(jobs[0], 'a job whose lease expired is due'), now)
+    must((await d.renew(held)).ok, 'an expired lease that was not reaped is renewed')
     const before = await d.job(held)
     await d.refuse('fence', 'a renewed lease is not reaped', reaping)
     same(await d.job(held), before, 'a refused reaping changes nothing')
@@ -238,7 +234,7 @@ export const fences = area('fences', {
     same((await d.details('logged')).logs, [], 'a job that takes a used id does not inherit its log')
   },
 
-  'an id that is used again goes on above the fences it had': async (h) => {
+  'a job that reuses an id gets higher fences than the jobs before it': async (h) => {
     const d = first(h)
     const held = await d.running('work', { id: 'again' })
     await d.land(failAndRetry(held, 0))
@@ -247,14 +243,14 @@ export const fences = area('fences', {
     await d.land(remove(old))
     await d.land([insert('again', 'work')])
     const taken = await d.claimOne()
-    must(taken.fence > old.fence, 'a job is not given a fence that an earlier job of its id was given')
+    must(taken.fence > old.fence, 'a job gets no fence that an earlier job of its id had')
     for (const stale of [held, old]) {
       await d.refuse('fence', 'a worker of a removed job cannot settle the one that took its id', complete(stale))
     }
     must(!(await d.renew(old)).ok, 'a worker of a removed job cannot renew the one that took its id')
   },
 
-  'a renewal moves the lease by the clock of the store and leaves the fence': async (h) => {
+  'a renewal extends the lease by the clock of the store and keeps the fence': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     await h.advance(10_000)
@@ -262,7 +258,7 @@ export const fences = area('fences', {
       renewals: [{ id: held.id, fence: held.fence, lease: 45_000, started: true }],
     })
     must(renewals[0]?.ok === true, 'a holder renews its lease')
-    has(await d.job(held), { leaseUntil: now + 45_000, fence: held.fence }, 'a renewal gives the lease from now')
+    has(await d.job(held), { leaseUntil: now + 45_000, fence: held.fence }, 'a renewal counts the lease from now')
     await h.advance(44_000)
     same(await d.upkeep(), [], 'a renewed job is not due before its new lease is over')
   },
@@ -274,7 +270,7 @@ export const fences = area('fences', {
     const verdict = await d.renew(held, 90_000)
     must(!verdict.ok, 'a worker that lost its lease cannot renew it')
     same(verdict.why, 'fence', 'a renewal with an old fence is refused for its fence')
-    same(verdict.job, movedJob(before), 'a refused renewal carries the header of the job that stands there now')
+    same(verdict.job, movedJob(before), 'a refused renewal carries the current header of the job')
     same(await d.job(held), before, 'a refused renewal changes nothing')
   },
 
@@ -295,10 +291,10 @@ export const fences = area('fences', {
         same(verdict.job, movedJob(record), 'a refusal for a fence carries the header alone')
       }
     }
-    same(cancelReason(movedJob(current[0]!).error), 'too late', 'the reason is told')
+    same(cancelReason(movedJob(current[0]!).error), 'too late', 'the header has the reason')
   },
 
-  'a refused renewal does not touch its neighbours': async (h) => {
+  'a refused renewal does not affect the others of its batch': async (h) => {
     const d = first(h)
     const gone = await d.running('gone')
     const kept = await d.running('kept')
@@ -322,15 +318,15 @@ export const fences = area('fences', {
     must(renewals[0]?.ok === false && renewals[0].why === 'fence', 'renewals come after the groups of their batch')
   },
 
-  'a job leased ahead is so no longer once its handler has begun': async (h) => {
+  'a job is no longer leased ahead once its handler has started': async (h) => {
     const d = first(h)
     await d.addMany(2, 'work')
     const [, ahead] = await d.claim(1, { ahead: 1 })
-    const leased = present(ahead, 'a job is leased ahead where one is asked for')
+    const leased = present(ahead, 'a job is leased ahead if requested')
     await d.renew(leased)
-    same((await d.job(leased)).ahead, true, 'a renewal that does not say so does not start a job leased ahead')
+    same((await d.job(leased)).ahead, true, 'a renewal without `started` does not start a job leased ahead')
     await d.renew(leased, LEASE, true)
-    same((await d.job(leased)).ahead, false, 'a renewal says that the handler has begun')
+    same((await d.job(leased)).ahead, false, 'a renewal with `started` marks the job as started')
   },
 
   'two settlements for one fence land once': async (h) => {

@@ -21,13 +21,13 @@ async function pages(
   let cursor: string | undefined
   for (let page = 0; page < 100; page++) {
     const result = await store.find({ ...query, ...(cursor !== undefined && { cursor }) })
-    must(result.items.length <= (query.limit ?? 100), 'a page holds no more than asked for')
+    must(result.items.length <= (query.limit ?? 100), 'a page has no more than its limit')
     seen.push(...ids(result.items))
     cursor = result.cursor
     if (cursor === undefined) return seen
     await between(page)
   }
-  must(false, 'paging comes to an end')
+  must(false, 'paging ends')
   return seen
 }
 
@@ -48,7 +48,7 @@ const LARGE = 10_000
 
 /** Cases of `find` and `get`. */
 export const find = area('find', {
-  'a page is cut by its bytes, and goes on from its cursor': async (h) => {
+  'a page is cut by its bytes, and the next one starts at its cursor': async (h) => {
     const d = first(h)
     const data = 'x'.repeat(LARGE)
     for (let at = 1; at <= 7; at++) await d.add('work', { id: `job-${at}`, ...(at !== 4 && { data }) })
@@ -86,11 +86,11 @@ export const find = area('find', {
     const data = 'x'.repeat(1_000_000)
     const known = Array.from({ length: 20 }, (_, at) => `job-${at}`)
     for (const id of known) await d.add('work', { id, data })
-    const result = await h.store.get(['nobody', ...known, 'job-3'])
+    const result = await h.store.get(['missing', ...known, 'job-3'])
     same(
       result.map((job) => job?.id),
       [undefined, ...known, 'job-3'],
-      'jobs are answered in the order asked for, however large they are',
+      'jobs are returned in the requested order, however large they are',
     )
     must(
       result.every((job) => job === undefined || job.data?.length === data.length + 2),
@@ -133,7 +133,7 @@ export const find = area('find', {
     same(await found(h.store, { chain: head.id, states: ['waiting'] }), ['next'], 'a chain and a state go together')
   },
 
-  'jobs are found newest first where asked for': async (h) => {
+  'jobs are found newest first if requested': async (h) => {
     const d = first(h)
     const jobs = ids(await d.addMany(7, 'work'))
     same(await found(h.store, { order: 'oldest' }), jobs, 'the oldest come first')
@@ -200,10 +200,10 @@ export const find = area('find', {
     const names = ['zeta', 'Alpha', '10', '9', 'ß', 'alpha']
     await d.land(...names.slice(0, 3).map((id) => insert(id, 'work')))
     for (const id of names.slice(3)) await d.land(insert(id, 'work'))
-    same(await pages(h.store, { limit: 1 }), names, 'ids have no say in the order')
+    same(await pages(h.store, { limit: 1 }), names, 'ids do not affect the order')
   },
 
-  'pages hold a hundred jobs unless told, and the last has no cursor': async (h) => {
+  'pages have a hundred jobs by default, and the last has no cursor': async (h) => {
     const d = first(h)
     await d.addMany(130, 'work')
     const page = await h.store.find({})
@@ -213,23 +213,23 @@ export const find = area('find', {
     same([exact.items.length, exact.cursor], [130, undefined], 'there is no cursor where there is no next page')
   },
 
-  'a record found is the record that stands': async (h) => {
+  'find returns the same record as get': async (h) => {
     const d = first(h)
     await oneOfEach(d)
     const { items } = await h.store.find({})
-    same(items, await h.store.get(ids(items)), 'find and get answer the same records')
+    same(items, await h.store.get(ids(items)), 'find and get return the same records')
   },
 
-  'get answers in the order asked for, with gaps where there is nothing': async (h) => {
+  'get returns jobs in the requested order, and undefined for a job that does not exist': async (h) => {
     const d = first(h)
     await d.addMany(3, 'work')
-    const result = await h.store.get(['first-3', 'nobody', 'first-1', 'first-3'])
+    const result = await h.store.get(['first-3', 'missing', 'first-1', 'first-3'])
     same(
       result.map((job) => job?.id),
       ['first-3', undefined, 'first-1', 'first-3'],
-      'get answers in the order asked for',
+      'get returns jobs in the requested order',
     )
-    same(await h.store.get([]), [], 'nothing is answered with nothing')
+    same(await h.store.get([]), [], 'a request for nothing returns nothing')
   },
 
   ...Object.fromEntries(

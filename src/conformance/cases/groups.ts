@@ -26,13 +26,13 @@ export const groups = area('groups', {
   'a job keeps its group, and is found by it': async (h) => {
     const d = first(h)
     const job = await d.add('work', { group: 'a' })
-    same(job.group, 'a', 'an insert answers the group')
+    same(job.group, 'a', 'an insert returns the group')
     await addFor(d, 'b', 3)
     await d.add('work')
     await d.add('work', { group: 'a', queue: 'other' })
     const later = await d.add('work', { group: 'a', run: { in: 60_000 } })
     same((await d.job(job)).group, 'a', 'a group is stored')
-    same((await d.claimOne()).group, 'a', 'a claim answers the group')
+    same((await d.claimOne()).group, 'a', 'a claim returns the group')
     await d.land(complete(await d.job(job)))
     const found = await d.store.find({ queue: 'mill', group: 'a' })
     same(ids(found.items), [job.id, later.id], 'jobs are found by queue and group, in the order of insertion')
@@ -45,8 +45,8 @@ export const groups = area('groups', {
       [2, 1],
       'page by page',
     )
-    same((await d.store.find({ group: 'a' })).items.length, 3, 'a group may be looked for in all queues')
-    same((await d.store.find({ queue: 'mill', group: 'nobody' })).items, [], 'of a group never used there is none')
+    same((await d.store.find({ group: 'a' })).items.length, 3, 'a group can be searched in all queues')
+    same((await d.store.find({ queue: 'mill', group: 'unused' })).items, [], 'an unused group has no jobs')
   },
 
   'jobs of a flow keep their groups, and take turns': async (h) => {
@@ -62,7 +62,7 @@ export const groups = area('groups', {
     same(await turns(d, 3), 'aba', 'and so have their parents')
   },
 
-  'groups take turns, whoever came first with however many': async (h) => {
+  'groups take turns, whatever their order and number of jobs': async (h) => {
     const d = first(h)
     await addFor(d, 'a', 6)
     await addFor(d, 'b', 2)
@@ -79,14 +79,14 @@ export const groups = area('groups', {
     same(taken.join(''), 'abababab', 'each has its turn, one claim at a time')
   },
 
-  'whoever comes late waits for one round, not for all that others have': async (h) => {
+  'a group that comes late waits for one round, not for all jobs of the others': async (h) => {
     const d = first(h)
     await addFor(d, 'a', 300)
     await addFor(d, 'b', 300)
     same(await turns(d, 100), 'ab'.repeat(50), 'two have their turns')
     await addFor(d, 'c', 1)
     const next = await turns(d, 4)
-    same(next.includes('c'), true, `one job of a third group is given within a round: ${next}`)
+    same(next.includes('c'), true, `one job of a third group is claimed within a round: ${next}`)
   },
 
   'a group that was idle has saved nothing up': async (h) => {
@@ -97,7 +97,7 @@ export const groups = area('groups', {
     await addFor(d, 'a', 20)
     const next = await turns(d, 20)
     const share = shareOf(next, 'a')
-    same(share >= 9 && share <= 11, true, `who comes back has every other turn: ${next}`)
+    same(share >= 9 && share <= 11, true, `a group that returns gets every other turn: ${next}`)
   },
 
   'a weight is so many turns for one of others': async (h) => {
@@ -131,12 +131,12 @@ export const groups = area('groups', {
     same(await turns(d, 8), 'ababaaaa', 'a group with two names has no more turns')
   },
 
-  'whoever handles one name only is given its jobs by turns': async (h) => {
+  'a worker that handles one name claims its jobs by turns': async (h) => {
     const d = first(h)
     await d.addMany(200, 'other', { group: 'a' })
     await d.addMany(2, 'work', { group: 'a' })
     await d.addMany(2, 'work', { group: 'b' })
-    same((await d.claim(3, { names: ['work'] })).length, 3, 'what is not handled is passed over')
+    same((await d.claim(3, { names: ['work'] })).length, 3, 'names that are not handled are skipped')
   },
 
   'between jobs with a group and without, the one added first goes first': async (h) => {
@@ -154,23 +154,23 @@ export const groups = area('groups', {
     await d.claim(40)
     await addFor(d, 'a', 2, { queue: 'other' })
     await addFor(d, 'b', 1, { queue: 'other' })
-    same(await turns(d, 3, { queues: ['other'] }), 'aba', 'turns begin anew in another queue')
+    same(await turns(d, 3, { queues: ['other'] }), 'aba', 'turns start afresh in another queue')
     same((await d.claim(99, { queues: ['mill', 'other'] })).length, 10, 'and none is lost')
   },
 
-  'a job that comes back to its old place keeps its turn; one that waits anew gets another': async (h) => {
+  'a job that returns to its old position keeps its turn; one that waits again gets a new turn': async (h) => {
     const d = first(h)
     await addFor(d, 'a', 4)
     await addFor(d, 'b', 4)
     const held = await d.claimOne()
     await d.land(handBack(held))
-    same(ids(await d.claim(1)), [held.id], 'who was handed back goes first')
+    same(ids(await d.claim(1)), [held.id], 'a job that was handed back goes first')
     const [stumbled] = await d.claim(1)
     await d.land(failAndRetry(present(stumbled, 'there is another'), 1_000))
     await h.advance(1_000)
     await d.upkeep()
     const rest = ids(await d.claim(9))
-    same(rest.indexOf(stumbled!.id) > 0, true, `who waits anew does not go first: ${rest.join()}`)
+    same(rest.indexOf(stumbled!.id) > 0, true, `a job that waits again does not go first: ${rest.join()}`)
     same(rest.length, 7, 'and is not lost')
   },
 
@@ -221,7 +221,7 @@ export const groups = area('groups', {
     same(jobs.map(({ group, ahead }) => `${group}${Number(ahead)}`).join(' '), 'a0 b0 a1 b1 a1', 'by turns, too')
   },
 
-  'a group is never given out past its limit, and does not hold back others': async (h) => {
+  'a group is never claimed past its limit, and does not hold back others': async (h) => {
     const d = first(h)
     await d.limit({ group: { concurrency: 2 }, groups: { c: { concurrency: 1 }, d: {} } })
     await addFor(d, 'a', 300)
@@ -238,7 +238,7 @@ export const groups = area('groups', {
       '--aabcdd',
       'each up to its own limit',
     )
-    same(await d.claim(50), [], 'at its limit, a group gives nothing')
+    same(await d.claim(50), [], 'at its limit, no job of a group is claimed')
     await d.add('work', { group: 'e' })
     same(await turns(d, 5), 'e', 'another is not held back')
     await d.land(
@@ -249,9 +249,9 @@ export const groups = area('groups', {
         ),
       ),
     )
-    same(await turns(d, 5), 'a', 'an end lets one in')
+    same(await turns(d, 5), 'a', 'an end makes room for one')
     await d.limit({})
-    same((await d.claim(999)).length, 300, 'a limit that was lifted bounds nothing')
+    same((await d.claim(999)).length, 300, 'a removed limit limits nothing')
   },
 
   'a limit of groups counts what was leased before, and handlers that still run': async (h) => {
@@ -262,22 +262,22 @@ export const groups = area('groups', {
     await d.limit({ group: { concurrency: 2 } })
     same(await d.claim(5), [], 'leases given before count')
     await d.land(cancel(present(one, 'one was claimed')))
-    same(await d.claim(5), [], 'and those of jobs taken away')
+    same(await d.claim(5), [], 'and those of revoked jobs')
     await d.commit({ renewals: [renewal(one!, 0)] })
     same(await turns(d, 5), 'a', 'until their handlers have ended')
     await d.land(remove(await d.job(two!)))
-    same(await d.claim(5), [], 'also of jobs removed')
+    same(await d.claim(5), [], 'also of removed jobs')
     await h.advance(LEASE)
-    same((await d.claim(5)).length, 1, 'or their leases are over')
+    same((await d.claim(5)).length, 1, 'or their leases have expired')
   },
 
-  'a settlement frees the place of its group for the ask of its own batch': async (h) => {
+  'a settlement makes room in its group for the claim of its own batch': async (h) => {
     const d = first(h)
     await d.limit({ group: { concurrency: 1 } })
     await addFor(d, 'a', 3)
     const held = await d.claimOne()
     const { asks } = await d.commit({ groups: [complete(held)], asks: [ask(5)] })
-    same(asks[0]?.length, 1, 'a place freed in a batch is taken by the ask of that batch')
+    same(asks[0]?.length, 1, 'the claim of a batch uses the room that its groups made')
   },
 
   'the limits of a queue, a name and a group hold together': async (h) => {
@@ -328,7 +328,7 @@ export const groups = area('groups', {
     await Promise.all([work(d), work(other)])
     await d.claim(50)
     const active = (await d.store.find({ queue: 'mill', states: ['active'] })).items
-    same(active.length, 6, 'no place is lost, and none is given twice')
+    same(active.length, 6, 'no lease is lost, and none is given twice')
   },
 
   'a group at the bound of its backlog is full, with its oldest job; others are not': async (h) => {
@@ -337,19 +337,23 @@ export const groups = area('groups', {
     const oldest = await d.add('work', { group: 'a', run: { in: 60_000 } })
     await addFor(d, 'a', 1)
     const verdict = await d.refuse('full', 'a third is one too many', insert('x', 'work', { group: 'a' }))
-    has(present(verdict.job, 'the oldest is told'), { id: oldest.id }, 'the oldest that has not begun')
+    has(
+      present(verdict.job, 'the refusal carries the oldest job'),
+      { id: oldest.id },
+      'the oldest that has not started',
+    )
     await addFor(d, 'b', 2)
     await addFor(d, 'c', 1)
     await d.refuse('full', 'a bound of its own', insert('x', 'work', { group: 'c' }))
     const none = await d.refuse('full', 'a bound of nothing', insert('x', 'work', { group: 'd' }))
-    same(none.job, undefined, 'nothing stands there')
+    same(none.job, undefined, 'there is no job')
     await d.addMany(5, 'work')
     const [job] = await d.claim(1)
-    same(job?.group, 'a', 'one has begun')
+    same(job?.group, 'a', 'one has started')
     await d.add('work', { group: 'a' })
     await d.refuse('full', 'full again', insert('x', 'work', { group: 'a' }))
     await d.land(cancel(await d.job(oldest)), insert('x', 'work', { group: 'a' }))
-    await d.refuse('full', 'a place given up in a group is taken once', insert('y', 'work', { group: 'a' }))
+    await d.refuse('full', 'room made in a group is used once', insert('y', 'work', { group: 'a' }))
     await d.limit({})
     await addFor(d, 'a', 5)
   },
@@ -366,6 +370,6 @@ export const groups = area('groups', {
     const both = await Promise.all([batch(d, 'b'), batch(other, 'b')])
     let landed = both[0] + both[1]
     for (let tries = 0; landed < 10 && tries < 100; tries++) landed += await batch(other, 'b')
-    same(landed, 10, 'ten in all, whoever adds them')
+    same(landed, 10, 'ten in all, over both handles')
   },
 })

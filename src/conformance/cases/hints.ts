@@ -50,7 +50,7 @@ export const hints = area('hints', {
       same(
         ids((await h.store.due({ queues: ['reaped'], except: [], limit: 1 })).jobs),
         [stalling.id],
-        'a lease is over',
+        'a lease has expired',
       )
       await d.upkeep(['reaped', 'delayed'])
       await listener.until(() => listener.work.has('reaped'), 'a reaped job is announced')
@@ -79,7 +79,7 @@ export const hints = area('hints', {
         await listener.until(() => listener.work.has('mill'), duty)
       })
     }
-    await woken(() => d.land(complete(held)), 'a settlement that frees a place announces work')
+    await woken(() => d.land(complete(held)), 'a settlement that makes room announces work')
     held = await d.claimOne()
     await d.land(cancel(held))
     await woken(
@@ -92,7 +92,7 @@ export const hints = area('hints', {
     )
   },
 
-  'a time sooner than may be known is announced': async (h) => {
+  'a due time earlier than known ones is announced': async (h) => {
     const d = first(h)
     await withListener(h.store, {}, async (listener) => {
       const announced = (queue: string, at: number | undefined): boolean =>
@@ -116,34 +116,34 @@ export const hints = area('hints', {
 
   ...Object.fromEntries(
     Object.entries(revocations).map(([reason, revoke]) => [
-      `a holder is told that its lease was taken away: ${reason}`,
+      `a holder is notified that its lease was revoked: ${reason}`,
       async (h) => {
         const d = first(h)
         const other = await second(h)
         await withListener(h.store, {}, async (listener) => {
           const held = await d.running('work')
-          await listener.until(() => listener.work.has('mill'), 'a watcher of hints is told of work')
+          await listener.until(() => listener.work.has('mill'), 'a watcher of hints gets a work hint')
           await other.land(revoke(await other.job(held)))
-          await listener.until(() => listener.revoked.length > 0, 'a lease that was taken away is announced')
+          await listener.until(() => listener.revoked.length > 0, 'a revoked lease is announced')
           const revoked = { id: held.id, fence: held.fence, worker: 'miller', reason: reason as Revoked['reason'] }
           same(
             listener.revoked.map((revocation) => ({ ...revocation })),
             [revoked],
-            'a revocation says whose lease, and why',
+            'a revocation has the lease and the reason',
           )
         })
       },
     ]),
   ),
 
-  'a holder whose job was cancelled for a reason is told the reason': async (h) => {
+  'a holder whose job was cancelled is notified of the reason': async (h) => {
     const d = first(h)
     const other = await second(h)
     await withListener(h.store, {}, async (listener) => {
       const held = await d.running('work')
-      await listener.until(() => listener.work.has('mill'), 'a watcher of hints is told of work')
+      await listener.until(() => listener.work.has('mill'), 'a watcher of hints gets a work hint')
       await other.land(cancel(await other.job(held), 'withdrawn, "at last" ☃'))
-      await listener.until(() => listener.revoked.length > 0, 'a lease that was taken away is announced')
+      await listener.until(() => listener.revoked.length > 0, 'a revoked lease is announced')
       const [revocation] = listener.revoked
       same(
         [revocation?.reason, revocation?.cancelReason],
@@ -154,7 +154,7 @@ export const hints = area('hints', {
     })
   },
 
-  'a commit that takes many leases away tells of each, or that some went untold': async (h) => {
+  'a commit that revokes many leases notifies of each, or that some were left out': async (h) => {
     const d = first(h)
     const other = await second(h)
     await d.addMany(200, 'work')
@@ -164,12 +164,12 @@ export const hints = area('hints', {
       await other.commit({ groups: held.map((job) => cancel(job)) })
       await listener.until(
         () => listener.revoked.length === held.length || listener.notices.some(({ missed }) => missed === true),
-        'the holders of all leases that were taken away can find out',
+        'the holders of all revoked leases can find out',
       )
     })
   },
 
-  'a holder whose lease ran out is told that it was lost': async (h) => {
+  'a holder whose lease expired is notified that it was lost': async (h) => {
     const d = first(h)
     await withListener(h.store, { events: true }, async (listener) => {
       const held = await d.running('work')
@@ -180,12 +180,12 @@ export const hints = area('hints', {
       same(
         listener.revoked.map((revocation) => ({ ...revocation })),
         [revoked],
-        'a revocation says whose lease, and why',
+        'a revocation has the lease and the reason',
       )
     })
   },
 
-  'a holder is told nothing of what it did itself': async (h) => {
+  'a holder is not notified of its own settlements': async (h) => {
     const d = first(h)
     await withListener(h.store, { events: true }, async (listener) => {
       await d.land(complete(await d.running('a')))
@@ -193,7 +193,7 @@ export const hints = area('hints', {
       await d.land(failAndRetry(await d.running('c'), 1_000))
       await d.land(cancel(await d.add('d')))
       await listener.heard(d)
-      same(listener.revoked, [], 'a lease that its holder gave up was not taken away')
+      same(listener.revoked, [], 'a lease that its holder gave up was not revoked')
     })
   },
 
@@ -204,7 +204,7 @@ export const hints = area('hints', {
       await d.refuse('missing', 'a group with one impossible change is refused', cancel(held), refusedChange())
       await d.refuse('missing', 'a group with one impossible change is refused', remove(held), refusedChange())
       await listener.heard(d)
-      same(listener.revoked, [], 'a handler is not told to stop for what did not happen')
+      same(listener.revoked, [], 'a refused change revokes no lease')
     })
   },
 
@@ -215,8 +215,8 @@ export const hints = area('hints', {
         await d.land(complete(await d.running('work')))
         await listener.heard(d)
         await d.add('work', { queue: 'last' })
-        await hints.until(() => hints.work.has('last'), 'a watcher of hints is told of work')
-        same(hints.all, [], 'events go to those who asked for them')
+        await hints.until(() => hints.work.has('last'), 'a watcher of hints gets a work hint')
+        same(hints.all, [], 'events go only to watchers that request them')
         must(
           hints.notices.every(({ gap }) => !gap),
           'a watcher of hints misses nothing',
@@ -225,7 +225,7 @@ export const hints = area('hints', {
     )
   },
 
-  'a watcher of hints that throws harms nobody': async (h) => {
+  'a watcher of hints that throws affects no other watcher': async (h) => {
     const d = first(h)
     const throwing = new Listener(h.store, {}, () => {
       throw new Error('a listener may throw')
@@ -233,7 +233,7 @@ export const hints = area('hints', {
     try {
       await withListener(h.store, {}, async (listener) => {
         const job = present(await d.add('work'), 'a job')
-        await listener.until(() => listener.work.has(job.queue), 'the other watchers are told')
+        await listener.until(() => listener.work.has(job.queue), 'the other watchers get the notice')
       })
     } finally {
       throwing.stop()

@@ -1,4 +1,4 @@
-// conformance/cases/large-claims.ts: a claim returns no more bytes than one answer holds, whatever fills its jobs.
+// conformance/cases/large-claims.ts: cases on the bytes of claims: no more than one receipt may have, whatever fills the jobs.
 import type { Change } from '../../job/change.js'
 import type { JobRecord } from '../../job/job.js'
 import { bytesOfRecord, READ_BYTES } from '../../store/read-pages.js'
@@ -11,7 +11,7 @@ import { area } from '../harness.js'
 import type { Harness } from '../harness.js'
 import { withListener } from '../listener.js'
 
-/** The jobs of a case, and the text in each of them: together more than one answer holds. */
+/** The jobs of a case, and the text in each of them: together more than one receipt may have. */
 const COUNT = 12
 const LARGE = 'x'.repeat(900_000)
 
@@ -22,8 +22,8 @@ const fillings: Readonly<Record<string, (job: JobRecord) => readonly Change[]>> 
   errors: (job) => failAndRetry(job, 0, { ...BOOM, message: LARGE }),
 }
 
-/** Which lanes the large jobs are in, and what stands beside the claim in its batch: stores may answer each another way. */
-const ways: Readonly<
+/** Which lanes the large jobs are in, and what else is in the batch of the claim: stores may have another path for each. */
+const claimPaths: Readonly<
   Record<string, { readonly beside?: true; readonly options: (n: number) => readonly [string, JobOptions] }>
 > = {
   'one lane': { options: () => ['work', {}] },
@@ -34,7 +34,7 @@ const ways: Readonly<
   'a lane of groups, beside a group': { beside: true, options: (n) => ['work', { group: `g-${n % 3}` }] },
 }
 
-/** Claims all large jobs, each time as many as are left; answers their ids. */
+/** Claims all large jobs, each time as many as are left; returns their ids. */
 async function claimAll(d: Driver, duty: string, options: { readonly ahead?: true; readonly beside?: true } = {}) {
   const given: string[] = []
   for (let claims = 1; given.length < COUNT; claims++) {
@@ -44,13 +44,13 @@ async function claimAll(d: Driver, duty: string, options: { readonly ahead?: tru
       groups: options.beside ? [[insert(d.id(), 'small', { queue: 'elsewhere' })]] : [],
       asks: [options.ahead ? ask(1, { ahead: left - 1 }) : ask(left)],
     })
-    const jobs = present(asks[0], 'a receipt holds an answer for each ask')
+    const jobs = present(asks[0], 'a receipt has a list of jobs for each claim')
     const bytes = jobs.slice(0, -1).reduce((sum, job) => sum + bytesOfRecord(job), 0)
-    must(bytes < READ_BYTES, `${duty}: the job that reaches the bytes of an answer is its last`)
+    must(bytes < READ_BYTES, `${duty}: the job that reaches the limit of bytes is the last`)
     given.push(...ids(jobs))
     const isCut = given.length < COUNT
-    must(!isCut || (again !== undefined && again <= now), `${duty}: a claim that was cut says to claim again at once`)
-    must(isCut || again === undefined || again > now, `${duty}: a claim that was not cut does not say so`)
+    must(!isCut || (again !== undefined && again <= now), `${duty}: \`again\` of a claim that was cut is now`)
+    must(isCut || again === undefined || again > now, `${duty}: \`again\` of a claim that was not cut is later`)
   }
   return given
 }
@@ -67,12 +67,12 @@ async function addLarge(d: Driver, options: (n: number) => readonly [string, Job
 /** A claim is cut by the bytes of its jobs. */
 export const largeClaims = area('large claims', {
   ...Object.fromEntries(
-    Object.entries(ways).map(([way, { beside, options }]) => [
-      `a claim returns no more data than an answer holds: ${way}`,
+    Object.entries(claimPaths).map(([path, { beside, options }]) => [
+      `a claim returns no more data than a receipt may have: ${path}`,
       async (h: Harness): Promise<void> => {
         const d = first(h)
         const added = await addLarge(d, options)
-        const given = await claimAll(d, way, beside && { beside })
+        const given = await claimAll(d, path, beside && { beside })
         same(given.toSorted(), added.toSorted(), 'what a claim did not return stays waiting for another')
       },
     ]),
@@ -80,7 +80,7 @@ export const largeClaims = area('large claims', {
 
   ...Object.fromEntries(
     Object.entries(fillings).map(([what, fill]) => [
-      `a claim returns no more ${what} than an answer holds`,
+      `a claim returns no more ${what} than a receipt may have`,
       async (h: Harness): Promise<void> => {
         const d = first(h)
         await d.addMany(COUNT, 'work')
@@ -97,7 +97,7 @@ export const largeClaims = area('large claims', {
     same(await claimAll(d, 'ahead', { ahead: true }), added, 'what a claim did not return keeps its place')
   },
 
-  'what an answer does not hold counts against no limit': async (h) => {
+  'jobs that a claim was cut before count against no limit': async (h) => {
     const d = first(h)
     await d.limit({ rate: { max: COUNT, per: 3_600_000 }, concurrency: COUNT })
     await addLarge(d)
@@ -124,12 +124,12 @@ export const largeClaims = area('large claims', {
     })
   },
 
-  'a claim that was cut is answered the same when it is sent again': async (h) => {
+  'a claim that was cut returns the same receipt when it is sent again': async (h) => {
     const d = first(h)
     await addLarge(d)
     const receipt = await d.commit({ asks: [ask(COUNT)] })
     const replayed = await d.replay()
     same(replayed.asks.map(ids), receipt.asks.map(ids), 'a replay returns the jobs that were claimed')
-    same(replayed.again, receipt.again, 'and says as well to claim again')
+    same(replayed.again, receipt.again, 'with the same time to claim again')
   },
 })

@@ -21,8 +21,8 @@ export const limits = area('limits', {
     const d = first(h)
     await d.addMany(10, 'work')
     await d.limit({ concurrency: 3 })
-    same((await d.claim(2)).length, 2, 'a claim below the limit is given what it wants')
-    same((await d.claim(5)).length, 1, 'a claim is given what is left of the limit')
+    same((await d.claim(2)).length, 2, 'a claim below the limit gets what it wants')
+    same((await d.claim(5)).length, 1, 'a claim gets what is left of the limit')
     same(await d.claim(5), [], 'a queue at its limit gives nothing')
   },
 
@@ -33,7 +33,7 @@ export const limits = area('limits', {
     await d.limit({ names: { bound: { concurrency: 2 } } })
     const claimed = await d.claim(10)
     const names = claimed.map(({ name }) => name)
-    same(names, ['bound', 'bound', 'free', 'free', 'free'], 'a name at its limit is passed over')
+    same(names, ['bound', 'bound', 'free', 'free', 'free'], 'a name at its limit is skipped')
     same(await d.claim(10), [], 'a name at its limit gives nothing')
   },
 
@@ -59,7 +59,7 @@ export const limits = area('limits', {
     await d.addMany(3, 'work', { priority: -1 })
     await d.addMany(3, 'work', { queue: 'other' })
     const queues = (await d.claim(4, { queues: ['mill', 'other'] })).map(({ queue }) => queue)
-    same(queues, ['mill', 'other', 'other', 'other'], 'a queue at its limit is passed over')
+    same(queues, ['mill', 'other', 'other', 'other'], 'a queue at its limit is skipped')
   },
 
   'a limit counts what was leased before it was set': async (h) => {
@@ -92,7 +92,7 @@ export const limits = area('limits', {
         await d.limit({ concurrency: 1, names: { work: { concurrency: 1 } } })
         const held = await d.claimOne()
         const { asks } = await d.commit({ groups: [end(held)], asks: [ask(5)] })
-        same(asks[0]?.length, 1, 'a place freed in a batch is taken by the ask of that batch')
+        same(asks[0]?.length, 1, 'the claim of a batch uses the room that its groups made')
         same(await d.claim(5), [], 'a place freed once is taken once')
       },
     ]),
@@ -147,11 +147,11 @@ export const limits = area('limits', {
     const leases = async (): Promise<number> => (await h.store.tally([held.queue]))[0]?.leases['work'] ?? 0
     same(await leases(), 1, 'and its lease is counted in the tally')
     await d.commit({ renewals: [renewal(held, 0)] })
-    same(await leases(), 0, 'a lease given up is counted no longer')
-    same((await d.claim(5)).length, 1, 'a lease given up frees its place')
+    same(await leases(), 0, 'a lease that is given up is no longer counted')
+    same((await d.claim(5)).length, 1, 'a lease that is given up makes room')
     same(await leases(), 1, 'the lease of an active job is counted')
     await d.commit({ renewals: [renewal(held, 0)] })
-    same(await d.claim(5), [], 'a lease given up twice frees its place once')
+    same(await d.claim(5), [], 'a lease that is given up twice makes room once')
   },
 
   'a cancelled job counts at most until its lease is over': async (h) => {
@@ -176,7 +176,7 @@ export const limits = area('limits', {
     await d.land(remove(held))
     same(await d.claim(5), [], 'a removed job whose handler still runs counts against the limit')
     await d.commit({ renewals: [renewal(held, 0)] })
-    same((await d.claim(5)).length, 1, 'a lease given up frees its place, though the job is gone')
+    same((await d.claim(5)).length, 1, 'a lease that is given up makes room, even if the job was removed')
   },
 
   'a removed job counts for the next of its name, though it was the last': async (h) => {
@@ -189,7 +189,11 @@ export const limits = area('limits', {
     await h.advance(LEASE)
     await d.add('work')
     same(await d.counts(), { work: { waiting: 2 } }, 'a name that came back is counted')
-    same(ids(await d.claim(5, { names: ['work'] })), ['first-2'], 'a name that came back is given, within its limit')
+    same(
+      ids(await d.claim(5, { names: ['work'] })),
+      ['first-2'],
+      'a name that is used again is claimed, within its limit',
+    )
   },
 
   'a refused removal or cancellation frees no place, and costs none': async (h) => {

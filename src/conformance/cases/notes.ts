@@ -11,7 +11,7 @@ const noteWith = (job: JobRecord, more: Partial<Note>): Change => ({ ...(note(jo
 
 /** Cases of notes. */
 export const notes = area('notes', {
-  'what a job carries besides its data comes back as it was': async (h) => {
+  'the extras of a job are returned as they were written': async (h) => {
     const d = first(h)
     const webhook = {
       url: 'https://example.org/ž?a=1',
@@ -25,7 +25,7 @@ export const notes = area('notes', {
     const added = await d.add('work', { extras })
     same([plain.extras, added.extras, added.memo], [undefined, extras, undefined], 'extras are stored')
     const [one, two] = [await d.claimOne(), await d.claimOne()]
-    same([one.extras, two.extras], [undefined, extras], 'and are told to whoever claims')
+    same([one.extras, two.extras], [undefined, extras], 'and a claim returns them')
     await d.land(failAndRetry(two, 0))
     same((await d.job(two)).extras, extras, 'and stay')
   },
@@ -91,10 +91,10 @@ export const notes = area('notes', {
     same(
       (await (await second(h)).details(held)).steps,
       expected,
-      'they outlive an attempt, and every handle tells them',
+      'they outlive an attempt, and every handle returns them',
     )
     await d.land(remove(await d.job(held)))
-    same((await d.details(held)).steps, [], 'and go with their job')
+    same((await d.details(held)).steps, [], 'and are removed with their job')
     same((await d.details(other)).steps, [{ name: 'one', result: '"of another"' }], 'those of others stay')
   },
 
@@ -124,7 +124,7 @@ export const notes = area('notes', {
     same((await d.details(held)).steps, [{ name: 'one', result: '1' }], 'leaves them where they were')
   },
 
-  'a note announces what it says, after its progress and in order': async (h) => {
+  'a note publishes its events, after its progress and in order': async (h) => {
     const d = first(h)
     await withListener(h.store, { events: true }, async (listener) => {
       const held = await d.running('work')
@@ -140,27 +140,23 @@ export const notes = area('notes', {
       await d.land({ kind: 'note', id: held.id, fence: ended.fence, held: false, tells: [sent, lost] })
       const events = (await listener.heard(d)).filter(({ id }) => id === held.id)
       const life = ['waiting', 'active', 'progress', 'phase', 'phase', 'completed', sent.type, lost.type]
-      same(typesOf(events, held.id), life, 'each is told once, in order')
+      same(typesOf(events, held.id), life, 'each is published once, in order')
       const about = events.map((event) => event.about).filter((text) => text !== undefined)
-      same(
-        about,
-        ['{"phase":"a"}', ...tells.map((event) => event.about), '{"url":"ž"}', '{}'],
-        'with what goes with it',
-      )
+      same(about, ['{"phase":"a"}', ...tells.map((event) => event.about), '{"url":"ž"}', '{}'], 'with its `about`')
       const phase = present(
         events.find(({ type }) => type === 'phase'),
         'a phase',
       )
-      same([phase.queue, phase.name], [held.queue, held.name], 'and says of which job')
+      same([phase.queue, phase.name], [held.queue, held.name], 'and has the queue and name of the job')
     })
   },
 
-  'notes on many jobs in one batch: each says its own, and one that is refused takes nobody down': async (h) => {
+  'notes on many jobs in one batch: each is written, and a refused one does not affect the others': async (h) => {
     const d = first(h)
     await withListener(h.store, { events: true }, async (listener) => {
       for (let n = 0; n < 6; n++) await d.add('work')
       const held = await d.claim(6)
-      same(held.length, 6, 'all are held')
+      same(held.length, 6, 'all are leased')
       await d.land(handBack(held[2]!))
       const phaseEvent = (n: number) => ({ type: 'phase', about: `{"phase":"ž${n}"}` }) as const
       const notesOf: Partial<Note>[] = [
@@ -175,7 +171,7 @@ export const notes = area('notes', {
       same(
         receipt.groups.map(({ ok }) => ok),
         [true, true, false, true, true, true],
-        'all but the one that is held no longer',
+        'all except the one whose lease was given up',
       )
       const now = await h.store.get(held.map(({ id }) => id))
       same(
@@ -188,7 +184,7 @@ export const notes = area('notes', {
           ['{"a":4}', undefined],
           [undefined, '5'],
         ],
-        'each says its own',
+        'each job has its own',
       )
       const events = (await listener.heard(d)).filter(({ type }) => type === 'progress' || type === 'phase')
       const received = held.map(({ id }) =>
@@ -205,7 +201,7 @@ export const notes = area('notes', {
           [],
           [['progress', undefined, '5'], phase(5)],
         ],
-        'and tells its own, in order',
+        'and publishes its own, in order',
       )
       same(
         (await d.details(held[1]!)).logs.map(({ line }) => line),
@@ -215,7 +211,7 @@ export const notes = area('notes', {
     })
   },
 
-  'settlements of many jobs with what was said just before: each lands whole, or not at all': async (h) => {
+  'settlements of many jobs with notes in the same group: each is applied whole, or not at all': async (h) => {
     const d = first(h)
     await withListener(h.store, { events: true }, async (listener) => {
       for (let n = 0; n < 12; n++) await d.add('work')
@@ -233,7 +229,7 @@ export const notes = area('notes', {
       same(
         receipt.groups.map(({ ok }) => ok),
         held.map((_, n) => n !== 3),
-        'all but the one that is held no longer',
+        'all except the one whose lease was given up',
       )
       const now = await h.store.get(held.map(({ id }) => id))
       same(
@@ -248,7 +244,7 @@ export const notes = area('notes', {
                 n < 9 && n % 3 !== 0 ? `${n}` : undefined,
               ],
         ),
-        'each is what it became, and says its own',
+        'each has its new state, and its own note',
       )
       const events = await listener.heard(d)
       same(
@@ -258,14 +254,14 @@ export const notes = area('notes', {
           const noted = n % 4 === 1 ? ['progress', 'phase'] : ['phase']
           return [...noted, ...(n < 9 ? ['completed'] : ['retrying', 'delayed'])]
         }),
-        'what was said is told before what it came to',
+        'the events of notes come before those of the settlement',
       )
       const [tally] = await h.store.tally(['mill'])
       same(tally?.lifetime.completed, 8, 'all of them are counted')
     })
   },
 
-  'a signal is neither counted nor claimed, and its end releases who waits for it': async (h) => {
+  'a signal is neither counted nor claimed, and its end releases the jobs that wait for it': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     await d.land(insert('s', 'approve', { kind: 'signal', run: { in: 60_000 } }), {
@@ -306,8 +302,8 @@ export const notes = area('notes', {
       { kind: 'release', chain: 's', outcome: 'completed' },
     )
     const again = await d.claimOne()
-    same([again.id, again.attempt], [held.id, 1], 'whoever waited goes on in the very commit')
-    same((await d.edges(again))[0]?.result, '"yes"', 'with what was said')
+    same([again.id, again.attempt], [held.id, 1], 'the job that waited is released in the same commit')
+    same((await d.edges(again))[0]?.result, '"yes"', 'with the data of the signal')
     same((await h.store.tally(['mill']))[0]?.lifetime.completed, 0, 'its end is not counted')
   },
 })

@@ -13,7 +13,7 @@ export const order = area('order', {
     const inserted = await d.land(...Array.from({ length: 5 }, (_, i) => insert(`g-${i}`, 'work')))
     const expected = ids([...a, ...b, ...inserted])
     same(ids(await d.claim(4)), expected.slice(0, 4), 'the oldest go first')
-    same(ids(await d.claim(100)), expected.slice(4), 'the next claim goes on where the last ended')
+    same(ids(await d.claim(100)), expected.slice(4), 'the next claim continues where the last ended')
     same(await d.claim(1), [], 'when nothing is waiting nothing is claimed')
   },
 
@@ -33,7 +33,7 @@ export const order = area('order', {
     )
   },
 
-  'the last in, if asked for, goes before all others of its priority': async (h) => {
+  'a LIFO job goes before all others of its priority': async (h) => {
     const d = first(h)
     await d.add('work', { id: 'fifo-1' })
     await d.add('work', { id: 'lifo-1', lifo: true })
@@ -61,29 +61,29 @@ export const order = area('order', {
     for (const queue of ['x', 'y', 'x', 'y', 'z']) await d.add('work', { queue })
     await d.add('work', { id: 'urgent', queue: 'y', priority: -1 })
     const claimed = await d.claim(10, { queues: ['x', 'y'] })
-    same(claimed[0]?.id, 'urgent', 'the lowest priority of all queues asked for goes first')
+    same(claimed[0]?.id, 'urgent', 'the lowest priority of all requested queues goes first')
     const from = (queue: string): readonly string[] => ids(claimed.filter((job) => job.queue === queue))
     same(from('x'), ['first-1', 'first-3'], 'each queue keeps its order')
     same(from('y'), ['urgent', 'first-2', 'first-4'], 'each queue keeps its order')
-    same(from('z'), [], 'a queue that was not asked for is left')
+    same(from('z'), [], 'a queue that was not requested is skipped')
   },
 
-  'a stalled job keeps its place': async (h) => {
+  'a stalled job keeps its position': async (h) => {
     const d = first(h)
     await d.addMany(3, 'work')
     const held = await d.claimOne()
     await h.advance(LEASE)
     await d.upkeep()
-    same(ids(await d.claim(3)), [held.id, 'first-2', 'first-3'], 'a job whose lease ran out stands where it stood')
+    same(ids(await d.claim(3)), [held.id, 'first-2', 'first-3'], 'a job whose lease expired keeps its position')
   },
 
-  'a job handed back keeps its place and its attempt': async (h) => {
+  'a job handed back keeps its position and its attempt': async (h) => {
     const d = first(h)
     await d.addMany(2, 'work')
     const held = await d.claimOne()
     await d.land(handBack(held))
     has(await d.job(held), { state: 'waiting', attempt: 0 }, 'a job handed back has its attempt back')
-    same(ids(await d.claim(2)), [held.id, 'first-2'], 'a job handed back stands where it stood')
+    same(ids(await d.claim(2)), [held.id, 'first-2'], 'a job handed back keeps its position')
   },
 
   'a job that was delayed goes behind those that wait already': async (h) => {
@@ -116,7 +116,7 @@ export const order = area('order', {
     same(ids(await d.claim(3)), ['first-3', 'first-2', 'first-1'], 'a retried job goes behind')
   },
 
-  'a changed priority takes a waiting job to its new place': async (h) => {
+  'a changed priority moves a waiting job to its new position': async (h) => {
     const d = first(h)
     const jobs = await d.addMany(3, 'work')
     await d.land(update(present(jobs[2], 'three jobs'), { priority: -1 }))
@@ -137,30 +137,30 @@ export const order = area('order', {
     }
     const [mine, theirs] = await Promise.all([drain(d, 'one'), drain(other, 'two')])
     const all = ids([...mine, ...theirs])
-    same(new Set(all).size, all.length, 'no job is given to two claimers')
-    same(all.length, 200, 'every waiting job is given to somebody')
+    same(new Set(all).size, all.length, 'no job is claimed twice')
+    same(all.length, 200, 'every waiting job is claimed')
     must(
       mine.every(({ worker }) => worker === 'one'),
-      'a claimed job names the worker that asked',
+      'a claimed job names the worker that claimed it',
     )
   },
 
-  'two asks of one batch never share a job': async (h) => {
+  'two claims of one batch never share a job': async (h) => {
     const d = first(h)
     await d.addMany(5, 'work')
     const { asks } = await d.commit({
       asks: [ask(2, { worker: 'x' }), ask(1, { worker: 'y' }), ask(9, { worker: 'z' })],
     })
-    same(asks.map(ids), [['first-1', 'first-2'], ['first-3'], ['first-4', 'first-5']], 'asks are answered in order')
+    same(asks.map(ids), [['first-1', 'first-2'], ['first-3'], ['first-4', 'first-5']], 'claims are applied in order')
   },
 
-  'an ask sees everything in its batch': async (h) => {
+  'a claim sees everything in its batch': async (h) => {
     const d = first(h)
     const { asks } = await d.commit({ groups: [[insert('fresh', 'work')]], asks: [ask(1)] })
     same(
       asks[0]?.map(({ id }) => id),
       ['fresh'],
-      'a job added in the batch of an ask can be claimed by it',
+      'a job added in the batch of a claim can be claimed by it',
     )
   },
 })

@@ -7,15 +7,15 @@ import { cellKey } from '../../store/settings.js'
 
 /** Cases of pauses: a pause stops claims, and nothing else. */
 export const pauses = area('pauses', {
-  'a paused queue gives nothing until it is resumed': async (h) => {
+  'no job of a paused queue is claimed until it is resumed': async (h) => {
     const d = first(h)
     await d.addMany(3, 'work')
     await d.pause({ all: true })
-    same(await d.claim(10), [], 'a paused queue gives nothing')
+    same(await d.claim(10), [], 'no job of a paused queue is claimed')
     await d.add('work')
-    same(await d.claim(10), [], 'a paused queue takes jobs and gives none')
+    same(await d.claim(10), [], 'a paused queue accepts jobs, and none is claimed')
     await d.pause({ all: false })
-    same((await d.claim(10)).length, 4, 'a resumed queue gives everything that waited')
+    same((await d.claim(10)).length, 4, 'all waiting jobs of a resumed queue are claimed')
   },
 
   'a pause holds for every handle, and in the batch that sets it': async (h) => {
@@ -24,7 +24,7 @@ export const pauses = area('pauses', {
     await d.addMany(2, 'work')
     const paused = put(cellKey.pause(QUEUE), { all: true, names: [] }, 0)
     const { asks } = await d.commit({ groups: [[paused]], asks: [ask(10)] })
-    same(asks[0], [], 'a pause holds for the ask of its own batch')
+    same(asks[0], [], 'a pause holds for the claim of its own batch')
     same(await other.claim(10), [], 'a pause holds for every handle')
   },
 
@@ -34,7 +34,7 @@ export const pauses = area('pauses', {
     await d.addMany(2, 'work', { queue: 'other' })
     await d.pause({ all: true })
     const claimed = await d.claim(2, { queues: ['mill', 'other'] })
-    same(ids(claimed), ['first-121', 'first-122'], 'a paused queue is passed over')
+    same(ids(claimed), ['first-121', 'first-122'], 'a paused queue is skipped')
   },
 
   'a paused name does not hold back the others of its queue': async (h) => {
@@ -42,10 +42,14 @@ export const pauses = area('pauses', {
     await d.addMany(120, 'paused', { priority: -5 })
     await d.addMany(2, 'open')
     await d.pause({ names: ['paused'] })
-    same(ids(await d.claim(2)), ['first-121', 'first-122'], 'a paused name is passed over')
-    same(await d.claim(5, { names: ['paused'] }), [], 'a paused name is not given to those who ask for it alone')
+    same(ids(await d.claim(2)), ['first-121', 'first-122'], 'a paused name is skipped')
+    same(
+      await d.claim(5, { names: ['paused'] }),
+      [],
+      'a paused name is not claimed by a worker that handles only that name',
+    )
     await d.pause({ names: [] })
-    same((await d.claim(200)).length, 120, 'a resumed name gives everything that waited')
+    same((await d.claim(200)).length, 120, 'all waiting jobs of a resumed name are claimed')
   },
 
   'a paused name is paused in its own queue only': async (h) => {
@@ -65,7 +69,7 @@ export const pauses = area('pauses', {
     same((await d.claim(5)).length, 1, 'a queue without a pause cell is open')
   },
 
-  'a pause does not touch what is running': async (h) => {
+  'a pause does not affect running jobs': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     await d.pause({ all: true })

@@ -16,28 +16,28 @@ const names = async (d: Driver, want: number): Promise<string> =>
 
 /** Cases of rates: claims skip what has used up its rate. */
 export const rates = area('rates', {
-  'a queue gives no more than its rate in any stretch of time': async (h) => {
+  'no more jobs of a queue are claimed in any period than its rate': async (h) => {
     const d = first(h)
     await d.addMany(20, 'work')
     await d.limit({ rate: rate(3) })
-    same((await d.claim(2)).length, 2, 'a claim below the rate is given what it wants')
+    same((await d.claim(2)).length, 2, 'a claim below the rate gets what it wants')
     await h.advance(PER / 2)
-    same((await d.claim(5)).length, 1, 'a claim is given what is left of the rate')
-    same(await d.claim(5), [], 'a rate used up gives nothing')
+    same((await d.claim(5)).length, 1, 'a claim gets what is left of the rate')
+    same(await d.claim(5), [], 'a rate that is used up allows nothing')
     await h.advance(PER / 2 + PER / 50)
-    same((await d.claim(5)).length, 2, 'what was taken a whole stretch ago has come back, and no more')
+    same((await d.claim(5)).length, 2, 'claims older than the period no longer count')
     await h.advance(PER / 2)
     same((await d.claim(5)).length, 1, 'and the rest when its time has come')
   },
 
-  'an end gives nothing back, and neither does a job handed back': async (h) => {
+  'neither a settlement nor a job handed back restores the rate': async (h) => {
     const d = first(h)
     await d.addMany(4, 'work')
     await d.limit({ rate: rate(2) })
     const [one, two] = await d.claim(2)
     await d.land(complete(one!))
     await d.land(handBack(two!))
-    same(await d.claim(5), [], 'a rate counts what was begun')
+    same(await d.claim(5), [], 'a rate counts claims')
   },
 
   'names have rates of their own, and do not hold back others': async (h) => {
@@ -45,7 +45,7 @@ export const rates = area('rates', {
     await d.addMany(120, 'bound', { priority: -5 })
     await d.addMany(2, 'free')
     await d.limit({ names: { bound: { rate: rate(2) } } })
-    same(await names(d, 9), 'bound bound free free', 'what has used up its rate is passed over')
+    same(await names(d, 9), 'bound bound free free', 'a name that has used up its rate is skipped')
   },
 
   'groups have rates of their own, and do not hold back others': async (h) => {
@@ -77,20 +77,20 @@ export const rates = area('rates', {
     same((await d.claim(20)).length, 1, 'the rate of the queue')
   },
 
-  'who was given less because of a rate is told when to ask again': async (h) => {
+  'a claim that a rate cut returns when to claim again': async (h) => {
     const d = first(h)
     await d.addMany(5, 'work')
     await d.limit({ rate: rate(2) })
     const enough = await d.commit({ asks: [ask(2)] })
-    same(enough.again, undefined, 'who was given all that he wanted is told nothing')
+    same(enough.again, undefined, 'a claim that got all it wants returns no time')
     const { again, now } = await d.commit({ asks: [ask(2)] })
     must(again !== undefined && again > now && again <= now + PER + PER / 50, `a time to ask again: ${again} at ${now}`)
     await h.advance(again - now)
     same((await d.claim(2)).length, 2, 'then there is something to be had')
     await d.limit({ concurrency: 0 })
-    same((await d.commit({ asks: [ask(2)] })).again, undefined, 'a limit that no time lifts tells none')
+    same((await d.commit({ asks: [ask(2)] })).again, undefined, 'a limit that does not depend on time returns none')
     await d.limit({ rate: rate(1) })
-    const nothing = await d.commit({ asks: [ask(2, { names: ['nobody'] })] })
+    const nothing = await d.commit({ asks: [ask(2, { names: ['unknown'] })] })
     same(nothing.again, undefined, 'where nothing waits, no rate holds anything back')
   },
 

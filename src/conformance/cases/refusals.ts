@@ -35,7 +35,7 @@ export const refusals = area('refusals', {
     must(!verdict.ok && verdict.why === 'missing' && verdict.id === held.id, 'a removed job is not renewed')
   },
 
-  'a taken id is refused as duplicate with the standing job': async (h) => {
+  'a taken id is refused as duplicate with the existing job': async (h) => {
     const d = first(h)
     const existing = await d.add('work', { id: 'mine', data: 1 })
     const verdict = await d.refuse(
@@ -43,9 +43,9 @@ export const refusals = area('refusals', {
       'an id is taken once',
       insert('mine', 'other', { queue: 'other', data: 2 }),
     )
-    same(verdict.id, 'mine', 'a refusal as duplicate names the standing job')
-    same(verdict.job, existing, 'a refusal as duplicate carries the standing job')
-    same(await d.job('mine'), existing, 'the standing job stays as it was')
+    same(verdict.id, 'mine', 'a refusal as duplicate names the existing job')
+    same(verdict.job, existing, 'a refusal as duplicate carries the existing job')
+    same(await d.job('mine'), existing, 'the existing job is unchanged')
   },
 
   'an id is taken also by a finished job, and free again once that is removed': async (h) => {
@@ -53,9 +53,9 @@ export const refusals = area('refusals', {
     await d.land(complete(await d.running('work', { id: 'mine' })))
     const verdict = await d.refuse('duplicate', 'a finished job keeps its id', insert('mine', 'work'))
     has(
-      present(verdict.job, 'the standing job is told'),
+      present(verdict.job, 'the refusal carries the existing job'),
       { state: 'completed' },
-      'a finished job stands as it finished',
+      'a finished job is unchanged',
     )
     await d.land(remove(await d.job('mine')))
     await d.land(insert('mine', 'work'))
@@ -122,14 +122,14 @@ export const refusals = area('refusals', {
       same(verdicts.filter(({ ok }) => ok).length, 1, 'an id is taken by exactly one of two adds')
       const refused = verdicts.find((verdict) => !verdict.ok)
       must(refused?.ok === false && refused.why === 'duplicate', 'the other add is refused as duplicate')
-      same(refused.job?.id, `id-${round}`, 'the other add is told the standing job')
+      same(refused.job?.id, `id-${round}`, 'the refusal of the other add carries the existing job')
     }
   },
 
   'an edge to a job that is not there is refused as missing': async (h) => {
     const d = first(h)
-    const verdict = await d.refuse('missing', 'a dependency must exist', insert('late', 'work', { after: ['nobody'] }))
-    same(verdict.id, 'nobody', 'a refusal as missing names the dependency')
+    const verdict = await d.refuse('missing', 'a dependency must exist', insert('late', 'work', { after: ['missing'] }))
+    same(verdict.id, 'missing', 'a refusal as missing names the dependency')
     must(!(await d.exists('late')), 'a job with a missing dependency is not added')
   },
 
@@ -184,7 +184,7 @@ export const refusals = area('refusals', {
         refusedChange(),
       )
       same(await everything(d), before, 'a refused group leaves no trace')
-      same(await listener.heard(d), [], 'a refused group tells nothing')
+      same(await listener.heard(d), [], 'a refused group publishes nothing')
     })
     await d.land(insert('key', 'new', { dedup: { key: 'k' } }))
     await d.land(insert('window', 'new', { dedup: { key: 'w' } }))
@@ -192,7 +192,7 @@ export const refusals = area('refusals', {
     has(await d.job(parent), { state: 'waiting' }, 'a refused release leaves the edge open for the next')
   },
 
-  'a refused group does not take its neighbours down': async (h) => {
+  'a refused group does not affect the other groups of its batch': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     const { groups, asks } = await d.commit({
@@ -208,13 +208,13 @@ export const refusals = area('refusals', {
     same(
       groups.map(({ ok }) => ok),
       [true, false, true, false, true],
-      'each group has a verdict of its own',
+      'each group has its own verdict',
     )
     has(await d.job(held), { state: 'completed' }, 'a group between refused ones lands')
     same(
       asks[0]?.map(({ id }) => id),
       ['a', 'c'],
-      'an ask sees the groups that landed and none that was refused',
+      'a claim sees applied groups, and no refused one',
     )
   },
 
@@ -251,18 +251,18 @@ export const refusals = area('refusals', {
     )
   },
 
-  'a landed group answers what it inserted, in order and as it stands after the group': async (h) => {
+  'an applied group returns the jobs that it inserted, in order and as they are after the group': async (h) => {
     const d = first(h)
     const held = await d.running('work')
     const waits = insert('waits', 'work', { after: [held] })
     const inserted = await d.land(insert('a', 'work'), waits, complete(held, { also: [insert('b', 'work')] }))
-    same(ids(inserted), ['a', 'waits', 'b'], 'the jobs inserted are answered in order')
-    same(
-      inserted,
-      await h.store.get(['a', 'waits', 'b']),
-      'the jobs inserted are answered as they stand after the group',
+    same(ids(inserted), ['a', 'waits', 'b'], 'inserted jobs are returned in order')
+    same(inserted, await h.store.get(['a', 'waits', 'b']), 'inserted jobs are returned as they are after the group')
+    has(
+      present(inserted[1], 'three jobs'),
+      { state: 'waiting' },
+      'a job released in its own group is returned as released',
     )
-    has(present(inserted[1], 'three jobs'), { state: 'waiting' }, 'a job released in its own group is answered so')
   },
 
   'an empty batch and an empty group land': async (h) => {

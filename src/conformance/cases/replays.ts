@@ -11,7 +11,7 @@ const ROUNDS = 16
 
 /** Cases of replays, which follow a lost receipt. */
 export const replays = area('replays', {
-  'a replay is answered with an equal receipt, claimed jobs included': async (h) => {
+  'a replay returns an equal receipt, claimed jobs included': async (h) => {
     const d = first(h)
     await d.addMany(3, 'work')
     const held = await d.claimOne()
@@ -20,12 +20,12 @@ export const replays = area('replays', {
       renewals: [{ id: held.id, fence: held.fence, lease: LEASE, started: true }],
       asks: [ask(2), ask(5)],
     })
-    same(await d.replay(), receipt, 'a replay is answered with the receipt of the original')
+    same(await d.replay(), receipt, 'a replay returns the receipt of the original')
     await h.advance(5_000)
-    same(await d.replay(), receipt, 'a replay is answered with the receipt of the original, however late')
+    same(await d.replay(), receipt, 'a replay returns the receipt of the original, however late')
   },
 
-  'a replay of large jobs is answered with an equal receipt': async (h) => {
+  'a replay of large jobs returns an equal receipt': async (h) => {
     const d = first(h)
     const data = 'x'.repeat(1_000_000)
     for (let n = 0; n < 5; n++) await d.add('work', { data })
@@ -33,19 +33,15 @@ export const replays = area('replays', {
     const flow = [insert('child', 'work', { data }), insert('parent', 'work', { data, after: ['child'] })]
     const receipt = await d.commit({ groups: [...groups, flow, [insert('child', 'work', { data })]], asks: [ask(5)] })
     same(receipt.asks[0]?.length, 5, 'five jobs of one megabyte are claimed at once')
-    same(
-      await d.replay(),
-      receipt,
-      'a replay is answered with the receipt of the original, whatever the size of its jobs',
-    )
+    same(await d.replay(), receipt, 'a replay returns the receipt of the original, whatever the size of its jobs')
   },
 
-  'a replay through another handle is answered with the same receipt': async (h) => {
+  'a replay through another handle returns the same receipt': async (h) => {
     const d = first(h)
     await d.add('work')
     const receipt = await d.commit({ groups: [[insert('new', 'work')]], asks: [ask(1)] })
     const peer = await h.peer()
-    same(await peer.commit(d.last), receipt, 'what a writer last sent is known to every handle')
+    same(await peer.commit(d.last), receipt, 'every handle knows the last batch of a writer')
   },
 
   'a batch that is sent again while its first copy is under way is applied once': async (h) => {
@@ -65,7 +61,7 @@ export const replays = area('replays', {
     for (const each of parts) {
       const batch = { writer: 'twice', seq: ++seq, renewals: [], ...each }
       const [receipt, again] = await Promise.all([h.store.commit(batch), peer.commit(batch)])
-      same(again, receipt, 'both copies are answered with one receipt')
+      same(again, receipt, 'both copies return the same receipt')
       same(
         receipt.groups.every(({ ok }) => ok),
         true,
@@ -105,22 +101,22 @@ export const replays = area('replays', {
       same(await state(), before, 'a replay applies nothing')
       same((await d.job(waits)).pending, 1, 'a replayed settlement releases its dependents once')
       const events = await listener.heard(d)
-      same(events.filter(({ type }) => type === 'completed').length, 1, 'a replay tells nothing again')
-      same(events.filter(({ type }) => type === 'progress').length, 1, 'a replay tells no progress again')
+      same(events.filter(({ type }) => type === 'completed').length, 1, 'a replay publishes nothing again')
+      same(events.filter(({ type }) => type === 'progress').length, 1, 'a replay publishes no progress again')
     })
   },
 
-  'a replay is answered as before though the jobs have moved on since': async (h) => {
+  'a replay returns the same receipt even if the jobs have changed since': async (h) => {
     const d = first(h)
     const other = await second(h)
     await d.add('work')
     const receipt = await d.commit({ asks: [ask(1)] })
     const [job] = receipt.asks[0] ?? []
     if (job !== undefined) await other.land(complete(job))
-    same(await d.replay(), receipt, 'a receipt is remembered, not made anew')
+    same(await d.replay(), receipt, 'a receipt is stored, not computed again')
   },
 
-  'a replay with its asks alone is answered with what the original claimed': async (h) => {
+  'a replay of the claims alone returns the jobs that the original claimed': async (h) => {
     const d = first(h)
     await d.addMany(3, 'work')
     const held = await d.claimOne()
@@ -133,23 +129,23 @@ export const replays = area('replays', {
     const peer = await h.peer()
     for (const handle of [h.store, peer]) {
       const { asks } = await handle.commit(alone)
-      same(asks, receipt.asks, 'claims are answered without the groups that they came with')
+      same(asks, receipt.asks, 'claims are replayed without the groups of their batch')
     }
     same(
       await d.counts(),
       { work: { completed: 1, active: 1, waiting: 2 } },
-      'a replay with its asks alone claims nothing',
+      'a replay of the claims alone claims nothing',
     )
   },
 
-  'asks alone under the number of a batch that never landed keep its groups out for good': async (h) => {
+  'claims alone, under the number of a batch that was never applied, keep its groups from being applied': async (h) => {
     const d = first(h)
     await d.addMany(2, 'work')
     const original = { writer: 'lost', seq: 1, groups: [[insert('lost', 'work')]], renewals: [], asks: [ask(1)] }
     const { asks } = await h.store.commit({ ...original, groups: [] })
-    same(asks[0]?.length, 1, 'asks alone are applied')
+    same(asks[0]?.length, 1, 'claims alone are applied')
     const late = await h.store.commit(original)
-    same(late.asks, asks, 'the original is answered as a replay')
+    same(late.asks, asks, 'the original is treated as a replay')
     same(await d.exists('lost'), false, 'a late original applies nothing')
     same(await d.counts(), { work: { active: 1, waiting: 1 } }, 'a late original claims nothing')
   },

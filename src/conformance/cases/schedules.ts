@@ -27,7 +27,7 @@ async function scheduled(d: Driver, key: string, timing: Partial<Timing> = {}): 
   const { now } = await d.commit({})
   const options = { id: scheduleId(QUEUE, key), kind: 'schedule', run: { at: now + HOUR } } as const
   const [row] = await d.land(insertOf(options, spec(key, timing)))
-  return present(row, 'the row of a schedule is answered like a job')
+  return present(row, 'the row of a schedule is returned like a job')
 }
 
 function insertOf(options: Parameters<typeof insert>[2] & object, data: string): ReturnType<typeof insert> {
@@ -35,7 +35,7 @@ function insertOf(options: Parameters<typeof insert>[2] & object, data: string):
   return { ...made, job: { ...made.job, data } }
 }
 
-/** The id of the run that a schedule makes for its next time. */
+/** The id of the run that a schedule adds for its next time. */
 function runOf(row: JobRecord, key: string): string {
   return runId(QUEUE, key, row.runAt ?? 0)
 }
@@ -56,31 +56,31 @@ export const schedules = area('schedules', {
     )
     const after = await d.job(row)
     has(after, { state: 'delayed', fence: row.fence + 1, data: row.data }, 'the schedule has moved on')
-    same(after.runAt, (row.runAt ?? 0) + HOUR, 'the schedule stands at its next time')
-    same(readProgress(after).runs, 1, 'what a schedule knows of its runs is kept')
-    same((await h.store.due(MILL)).next, after.dueAt, 'the next time is told')
+    same(after.runAt, (row.runAt ?? 0) + HOUR, 'the schedule is at its next time')
+    same(readProgress(after).runs, 1, 'the progress of a schedule is kept')
+    same((await h.store.due(MILL)).next, after.dueAt, 'the next time is returned')
   },
 
-  'of several that come for one time, one makes the run': async (h) => {
+  'of several that handle one time, one adds the run': async (h) => {
     const [a, b] = [first(h), await second(h)]
     const row = await scheduled(a, 'k', { overlap: 'allow' })
     await h.advance(HOUR)
     const seen = await a.due()
     const group = due(present(seen.jobs[0], 'the schedule is due'), seen.now)
-    must((await a.send(group)).ok, 'the first makes the run')
+    must((await a.send(group)).ok, 'the first adds the run')
     const refused = await b.refuse('fence', 'the second finds that the schedule has moved on', group)
     same(refused.id, row.id, 'it is refused over the schedule')
-    same((await a.lifetime()).added, 1, 'one run was made')
+    same((await a.lifetime()).added, 1, 'one run was added')
   },
 
-  'a group whose run stands already is refused whole': async (h) => {
+  'a group whose run exists already is refused whole': async (h) => {
     const d = first(h)
     const row = await scheduled(d, 'k', { overlap: 'allow' })
     const existing = await d.add('mine', { id: runOf(row, 'k') })
     await h.advance(HOUR)
     await d.upkeep()
-    same(await d.job(row), row, 'the schedule stands as it was')
-    same(await d.job(existing), existing, 'so does the job that has the id')
+    same(await d.job(row), row, 'the schedule is unchanged')
+    same(await d.job(existing), existing, 'so is the job that has the id')
     same(ids((await h.store.due(MILL)).jobs), [row.id], 'the schedule is still due')
   },
 
@@ -94,11 +94,11 @@ export const schedules = area('schedules', {
     const before = await d.job(row)
     await d.upkeep()
     same(await d.job(row), before, 'a group that would overlap is refused whole')
-    same((await d.lifetime()).added, 1, 'no second run was made')
+    same((await d.lifetime()).added, 1, 'no second run was added')
     await d.land(complete(run))
     await d.upkeep()
     same((await d.lifetime()).added, 2, 'the key is free once the run has finished')
-    same((await d.job(row)).fence, before.fence + 1, 'and the schedule goes on')
+    same((await d.job(row)).fence, before.fence + 1, 'and the schedule continues')
   },
 
   'schedules are due among jobs, the longest due first': async (h) => {
@@ -138,10 +138,10 @@ export const schedules = area('schedules', {
     const seen = await d.due()
     const group = due(present(seen.jobs[0], 'the schedule is due'), seen.now)
     await d.refuse('full', 'its runs are kept out like any job', group)
-    same(await d.job(row), row, 'and then the schedule stands as it was')
+    same(await d.job(row), row, 'and then the schedule is unchanged')
   },
 
-  'a schedule that has ended is kept, and may begin anew': async (h) => {
+  'a schedule that has ended is kept, and can start again': async (h) => {
     const d = first(h)
     const row = await scheduled(d, 'k', { limit: 1 })
     const waiter = await d.add('waits', { after: [row] })
@@ -153,22 +153,26 @@ export const schedules = area('schedules', {
       { state: 'completed', dueAt: undefined, fence: row.fence + 1 },
       'a schedule without times left has ended',
     )
-    must(ended.finishedAt !== undefined, 'when it ended is told')
-    must(await d.exists(runOf(row, 'k')), 'its last run was made in the same group')
-    has(await d.job(waiter), { state: 'waiting' }, 'who waits for a schedule waits for its end')
+    must(ended.finishedAt !== undefined, 'it has the time of its end')
+    must(await d.exists(runOf(row, 'k')), 'its last run was added in the same group')
+    has(await d.job(waiter), { state: 'waiting' }, 'a dependent of a schedule waits for its end')
     same((await d.lifetime()).completed, 0, 'the end of a schedule is not counted as that of a job')
     const { now } = await d.commit({})
     const again = insertOf({ id: row.id, kind: 'schedule', run: { in: 0 } }, spec('k', { limit: 5 }))
     const decision = reschedule(ended, again.job, now)
     must(!('denied' in decision), 'a schedule that has ended may be scheduled again')
     await d.land(decision)
-    const anew = await d.job(row)
+    const restarted = await d.job(row)
     has(
-      anew,
+      restarted,
       { state: 'delayed', data: again.job.data, finishedAt: undefined },
-      'a schedule that begins anew has not ended',
+      'a schedule that starts again has not ended',
     )
-    same([readProgress(anew).runs, anew.dueAt], [0, anew.runAt], 'its runs are counted anew, and it is due again')
+    same(
+      [readProgress(restarted).runs, restarted.dueAt],
+      [0, restarted.runAt],
+      'its runs count from 0, and it is due again',
+    )
   },
 
   'many runs of one schedule land together, and are found by it in their order': async (h) => {
@@ -178,19 +182,19 @@ export const schedules = area('schedules', {
     await d.upkeep()
     const runs = [0, 1, 2, 3, 4].map((hours) => runId(QUEUE, 'k', (row.runAt ?? 0) + hours * HOUR))
     same(ids((await h.store.find({ parent: row.id })).items), runs, 'the runs of a schedule are found by it')
-    same(ids(await d.claim(10)), runs, 'runs made together keep their order')
+    same(ids(await d.claim(10)), runs, 'runs added together keep their order')
     same((await d.job(row)).fence, row.fence + 1, 'one group, one move')
   },
 
-  'a schedule that was taken away makes no run': async (h) => {
+  'a removed schedule adds no run': async (h) => {
     const d = first(h)
     const row = await scheduled(d, 'k')
     await h.advance(HOUR)
     const seen = await d.due()
     await d.land(remove(row))
-    await d.refuse('missing', 'nobody runs what was taken away', due(present(seen.jobs[0], 'it was due'), seen.now))
-    must(!(await d.exists(runOf(row, 'k'))), 'the run went with its schedule')
-    const anew = await scheduled(d, 'k')
-    must(anew.fence > row.fence, 'a schedule of the same key has a higher fence')
+    await d.refuse('missing', 'a removed schedule is not run', due(present(seen.jobs[0], 'it was due'), seen.now))
+    must(!(await d.exists(runOf(row, 'k'))), 'no run is added')
+    const added = await scheduled(d, 'k')
+    must(added.fence > row.fence, 'a schedule of the same key has a higher fence')
   },
 })

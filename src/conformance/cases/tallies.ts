@@ -32,7 +32,7 @@ export const tallies = area('tallies', {
     same(
       (await h.store.tally()).map(({ queue }) => queue),
       ['mill'],
-      'without a list all queues that were used are told',
+      'without a list, all queues that were used are returned',
     )
   },
 
@@ -47,7 +47,7 @@ export const tallies = area('tallies', {
     same(await d.counts(), expected, 'jobs are counted by name and state')
     same(await d.counts('other'), { a: { waiting: 4 } }, 'jobs are counted by queue')
     const queues = (await h.store.tally(['other', 'mill'])).map(({ queue }) => queue)
-    same(queues.toSorted(), ['mill', 'other'], 'the queues named are told')
+    same(queues.toSorted(), ['mill', 'other'], 'the named queues are returned')
   },
 
   'counts follow every move': async (h) => {
@@ -81,7 +81,7 @@ export const tallies = area('tallies', {
     same(await d.counts(), { work: { waiting: 1 } }, 'a schedule is no job')
   },
 
-  'lifetime counters tell a whole story and never go down': async (h) => {
+  'lifetime counters count every outcome and never decrease': async (h) => {
     const d = first(h)
     let before = NONE
     const check = async (change: Partial<Lifetime>, duty: string): Promise<void> => {
@@ -131,7 +131,7 @@ export const tallies = area('tallies', {
     await Promise.all([work(d), work(other)])
     for (const job of await d.claim(50)) await d.land(complete(job))
     same({ ...(await d.lifetime()) }, { ...NONE, added: 20, completed: 20 }, 'nothing is lost between writers')
-    same({ ...(await other.lifetime()) }, { ...NONE, added: 20, completed: 20 }, 'every handle tells the same')
+    same({ ...(await other.lifetime()) }, { ...NONE, added: 20, completed: 20 }, 'every handle returns the same')
   },
 
   'a removed job is counted where it ended': async (h) => {

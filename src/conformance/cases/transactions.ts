@@ -56,22 +56,22 @@ export const transactions = area(
   {
     'what is committed with a transaction is seen inside at once, and outside afterwards': async (h) => {
       const d = first(h)
-      const answer = await transact(h.store, async (tx) => {
+      const result = await transact(h.store, async (tx) => {
         const receipt = await h.store.commit(batch('tx', [insert('inside', 'work')]), tx)
         must(receipt.groups[0]?.ok === true, 'a group lands in a transaction')
         const [inside] = await h.store.get(['inside'], tx)
         same(inside?.state, 'waiting', 'a transaction sees what it wrote')
         same((await h.store.find({}, tx)).items.length, 1, 'a transaction finds what it wrote')
         if (h.readsWait !== true) {
-          same(await h.store.get(['inside']), [undefined], 'nobody else sees what is not committed')
+          same(await h.store.get(['inside']), [undefined], 'other handles do not see uncommitted changes')
         }
-        return 'answer'
+        return 'result'
       })
-      same(answer, 'answer', 'a transaction answers what its work answered')
+      same(result, 'result', 'a transaction returns the result of its work')
       has(await d.job('inside'), { state: 'waiting' }, 'what was committed is seen')
     },
 
-    'a lease that ends while a transaction is open lets its holder settle in it no longer': async (h) => {
+    'a holder whose lease expires while a transaction is open cannot settle in it': async (h) => {
       const d = first(h)
       await d.add('work')
       const { asks } = await d.commit({ asks: [ask(1, { lease: SHORT })] })
@@ -104,44 +104,44 @@ export const transactions = area(
         same(await d.job(parent), parent, 'a release that was rolled back did not happen')
         must(!(await d.exists('also')), 'an insert that was rolled back did not happen')
         same(await d.counts(), before, 'what was rolled back is not counted')
-        same(await listener.heard(d), [], 'what was rolled back is not told')
+        same(await listener.heard(d), [], 'rolled back changes are not published')
         await d.land(insert('k2', 'work', { dedup: { key: 'k' } }))
         const again = await h.store.commit(batch('tx', [insert('again', 'work')]))
         must(again.groups[0]?.ok === true && (await d.exists('again')), 'a number that was rolled back was not used')
       })
     },
 
-    'what a transaction committed is told after it, and wakes others': async (h) => {
+    'changes of a transaction are published after it commits, and wake others': async (h) => {
       const d = first(h)
       await withListener(h.store, { events: true }, async (listener) => {
         await transact(h.store, async (tx) => {
-          await h.store.commit(batch('tx', [insert('told', 'work')]), tx)
-          same(listener.events, [], 'nothing is told before it is durable')
+          await h.store.commit(batch('tx', [insert('published', 'work')]), tx)
+          same(listener.events, [], 'nothing is published before it is durable')
         })
         const events = await listener.heard(d)
         same(
           events.map(({ id, type }) => [id, type]),
-          [['told', 'waiting']],
-          'what a transaction committed is told',
+          [['published', 'waiting']],
+          'changes of a transaction are published',
         )
         must(listener.work.has('mill'), 'what a transaction committed wakes workers')
       })
     },
 
-    'another handle is told of what a transaction committed, leases taken away included': async (h) => {
+    'another handle is notified of the changes of a transaction, revoked leases included': async (h) => {
       const d = first(h)
       const held = await d.running('work')
       const peer = await h.peer()
       await withListener(peer, {}, async (listener) => {
         await new Driver(peer, 'peer').commit({}) // from here on every handle knows that there is a watcher
         await transact(h.store, (tx) => land(h.store, tx, cancel(held), [insert('next', 'work')]))
-        await listener.until(() => listener.revoked.length > 0, 'a lease that a transaction took away is told')
+        await listener.until(() => listener.revoked.length > 0, 'a lease that a transaction revoked is announced')
         same(
           listener.revoked.map(({ id, fence, reason }) => [id, fence, reason]),
           [[held.id, held.fence, 'cancelled']],
-          'the holder is told which lease was taken, and why',
+          'a revocation has the lease and the reason',
         )
-        await listener.until(() => listener.work.has('mill'), 'work that a transaction added is told')
+        await listener.until(() => listener.work.has('mill'), 'work that a transaction added is announced')
       })
     },
 
@@ -172,7 +172,7 @@ export const transactions = area(
         { state: 'cancelled' },
         'a later commit of a transaction moves what an earlier one wrote',
       )
-      must((await d.job('second')).brokenAt !== undefined, 'and who depended on it learns of that')
+      must((await d.job('second')).brokenAt !== undefined, 'and its dependent is broken')
       const third = await d.add('work')
       same(
         (await d.claim(5)).map(({ id }) => id),
@@ -194,15 +194,15 @@ export const transactions = area(
       const d = first(h)
       await transact(h.store, async (tx) => {
         await land(h.store, tx, [insert('before', 'work')])
-        const answer = await transact(
+        const result = await transact(
           h.store,
           async (inner) => {
             await land(h.store, inner, [insert('within', 'work')])
-            return 'answer'
+            return 'result'
           },
           tx,
         )
-        same(answer, 'answer', 'a savepoint answers what its work answered')
+        same(result, 'result', 'a savepoint returns the result of its work')
         same(await seen(h.store, tx, 'before', 'within'), ['before', 'within'], 'a savepoint that is kept is seen')
       })
       same(await d.counts(), { work: { waiting: 2 } }, 'a savepoint that is kept lands with its transaction')
@@ -234,11 +234,15 @@ export const transactions = area(
             ['before', 'waiting'],
             ['after', 'waiting'],
           ],
-          'what a savepoint took back is not told',
+          'changes that a savepoint rolled back are not published',
         )
       })
-      same(await d.counts(), { work: { waiting: 1, active: 1 } }, 'what a savepoint took back is not counted')
-      same(await d.counts('made'), { work: { waiting: 1 } }, 'what a savepoint took back is not counted')
+      same(
+        await d.counts(),
+        { work: { waiting: 1, active: 1 } },
+        'changes that a savepoint rolled back are not counted',
+      )
+      same(await d.counts('made'), { work: { waiting: 1 } }, 'changes that a savepoint rolled back are not counted')
       await d.land(complete(held))
     },
 
@@ -326,7 +330,7 @@ export const transactions = area(
         same(
           groups.map(({ ok }) => ok),
           [false, true],
-          'each group has a verdict of its own',
+          'each group has its own verdict',
         )
       })
       must(await d.exists('free'), 'the transaction commits what landed')
@@ -353,19 +357,19 @@ export const transactions = area(
         })
       const sent = await transact(h.store, async (tx) => {
         await h.store.commit(batch('tx', complete(held)), tx)
-        const answer = outside()
+        const receipt = outside()
         if (h.rowLocks === true) {
-          const [locked, free] = (await answer).groups
+          const [locked, free] = (await receipt).groups
           must(locked?.ok === false && locked.why === 'busy', 'a locked row makes its group busy')
           must(free?.ok === true, 'a locked row does not hold back the other groups of a batch')
         }
-        return { answer }
+        return { receipt }
       })
-      const { groups, asks } = await sent.answer
+      const { groups, asks } = await sent.receipt
       must(groups[0]?.ok === false && groups[1]?.ok === true, 'the locked group alone is refused')
-      must(['busy', 'fence'].includes(groups[0].why), 'a group that met an open transaction is told so')
-      same(asks[0]?.length, 1, 'asks are answered beside a busy group')
-      has(await d.job(held), { state: 'completed' }, 'the transaction that came first stands')
+      must(['busy', 'fence'].includes(groups[0].why), 'a group that needs a row of an open transaction is refused')
+      same(asks[0]?.length, 1, 'claims are applied beside a busy group')
+      has(await d.job(held), { state: 'completed' }, 'the changes of the transaction that came first are kept')
     },
   },
   'transactions',

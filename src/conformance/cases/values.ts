@@ -54,7 +54,7 @@ export const values = area('values', {
     for (const text of texts) {
       await d.land({ kind: 'note', id: held.id, fence: held.fence, held: true, progress: text, data: text })
       const job = await d.job(held)
-      same([job.progress, job.data], [text, text], 'nobody rewrites JSON on its way')
+      same([job.progress, job.data], [text, text], 'JSON text is stored unchanged')
     }
   },
 

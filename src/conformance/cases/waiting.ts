@@ -45,13 +45,13 @@ export const waiting = area('waiting for children', {
     same(ids(await d.claim(5)), ['kid-1', 'kid-2'], 'only the children can be claimed')
   },
 
-  'a job that waited for children runs again in the very commit that ends the last': async (h) => {
+  'a job that waited for children is released in the commit that ends the last of them': async (h) => {
     const d = first(h)
     const job = await d.running('parent')
     await d.land(waits(job, ['kid'], [child('kid', job)]))
     const kid = await d.claimOne()
     const { asks } = await d.commit({ groups: [complete(kid, { result: { n: 1 } })], asks: [ask(1)] })
-    same(ids(asks[0]!), [job.id], 'the ask of the settling batch can claim it')
+    same(ids(asks[0]!), [job.id], 'the claim of the settling batch can claim it')
     has(asks[0]![0]!, { attempt: 1, pending: 0 }, 'it has used one attempt')
     await d.land(waits(asks[0]![0]!, ['kid-2'], [child('kid-2', job)]))
     await runAll(d, 'child', 'two')
@@ -71,7 +71,7 @@ export const waiting = area('waiting for children', {
     const d = first(h)
     const job = await d.running('parent')
     await d.land(snooze(job, 1_000))
-    await d.refuse('fence', 'who lost the job cannot wait', waits(job, ['kid'], [child('kid', job)]))
+    await d.refuse('fence', 'a worker that lost the job cannot wait', waits(job, ['kid'], [child('kid', job)]))
     must(!(await d.exists('kid')), 'there is no child without a parent that waits')
     const other = await d.running('other')
     await d.add('taken', { id: 'taken' })
@@ -80,11 +80,11 @@ export const waiting = area('waiting for children', {
     same(await d.edges(other), [], 'a wait that was refused leaves no edges')
     const gone = await d.refuse(
       'missing',
-      'nobody waits for nobody',
-      waits(other, ['kid', 'nobody'], [child('kid', other)]),
+      'a job cannot wait for a job that does not exist',
+      waits(other, ['kid', 'missing'], [child('kid', other)]),
     )
-    same(gone.id, 'nobody', 'what is missing is told')
-    must(!(await d.exists('kid')), 'a wait for nobody leaves no child behind')
+    same(gone.id, 'missing', 'the refusal names the missing job')
+    must(!(await d.exists('kid')), 'a refused wait leaves no child behind')
     await h.advance(31_000)
     await d.refuse('fence', 'a lease that is over cannot wait', waits(other, ['kid'], [child('kid', other)]))
   },
@@ -96,12 +96,12 @@ export const waiting = area('waiting for children', {
     const job = await d.running('parent')
     const other = await d.add('parent')
     await d.land(waits(job, [done.id]))
-    has(await d.job(job), { state: 'waiting', pending: 0, attempt: 0 }, 'nobody waits for what has ended')
+    has(await d.job(job), { state: 'waiting', pending: 0, attempt: 0 }, 'a dependency that has ended is not waited for')
     same(ids(await d.claim(5)), [other.id, job.id], 'it takes a new place')
     same(
       await outcomes(d, job),
       [{ chain: done.id, state: 'ended', result: '7', error: undefined }],
-      'the edge is born with the result',
+      'the new edge has the result',
     )
   },
 
@@ -148,7 +148,7 @@ export const waiting = area('waiting for children', {
     has(await d.job(job), { state: 'waiting', pending: 0 }, 'one end releases')
   },
 
-  'an edge takes along what the last job of its chain returned, and keeps it': async (h) => {
+  'an edge stores the result of the last job of its chain, and keeps it': async (h) => {
     const d = first(h)
     const head = await d.running('step')
     const parent = await d.add('parent', { after: [head], queue: 'other' })
@@ -158,14 +158,14 @@ export const waiting = area('waiting for children', {
     same(
       (await outcomes(d, parent))[0],
       { chain: head.id, state: 'open', result: undefined, error: undefined },
-      'a chain that goes on tells nothing',
+      'a chain that continues has no result yet',
     )
     await d.land(complete(await d.claimOne(), { result: { text: 'ž "\\' } }))
     const expected = [{ chain: head.id, state: 'ended', result: json({ text: 'ž "\\' }), error: undefined }]
     same(await outcomes(d, parent), expected, 'the result of the last job comes with its end')
-    same((await d.edges(parent))[0]?.name, 'step', 'an edge says the name of what was to be waited for')
+    same((await d.edges(parent))[0]?.name, 'step', 'an edge has the name of the job that was to be waited for')
     const late = await d.add('late', { after: [head], queue: 'other' })
-    same(await outcomes(d, late), expected, 'an edge born ended has the result as well')
+    same(await outcomes(d, late), expected, 'an edge that has ended from the start has the result as well')
     for (const id of [head.id, 'last']) await d.land(remove(await d.job(id)))
     same(await outcomes(d, parent), expected, 'it stays when the jobs of the chain are removed')
     const nothing = await d.running('nothing')
@@ -178,7 +178,7 @@ export const waiting = area('waiting for children', {
     )
   },
 
-  'a result reaches those who wait though its job is removed in the same commit': async (h) => {
+  'a result reaches dependents even if its job is removed in the same commit': async (h) => {
     const d = first(h)
     await d.add('child', { id: 'kid', keep: { completed: { deleteAfter: 0 } } })
     const kid = await d.claimOne()
@@ -192,7 +192,7 @@ export const waiting = area('waiting for children', {
     )
   },
 
-  'an edge takes along what its chain failed with, without the stack and the causes': async (h) => {
+  'an edge stores the error of its chain, without the stack and the causes': async (h) => {
     const d = first(h)
     const [bad, cut, gone] = [await d.running('bad'), await d.running('cut'), await d.running('gone')]
     const parent = await d.add('parent', { after: [bad, cut, gone], policy: 'ignore' })
@@ -204,15 +204,15 @@ export const waiting = area('waiting for children', {
       { chain: cut.id, state, result: undefined, error: undefined },
       { chain: gone.id, state, result: undefined, error: undefined },
     ]
-    same(await outcomes(d, parent), expected('broken'), 'a failure is told, and a cancelled job has none')
+    same(await outcomes(d, parent), expected('broken'), 'a failed chain has an error, and a cancelled one has none')
     const late = await d.add('late', { after: [bad, cut], policy: 'ignore' })
-    same(await outcomes(d, late), expected('broken').slice(0, 2), 'an edge born broken says the same')
+    same(await outcomes(d, late), expected('broken').slice(0, 2), 'an edge that is broken from the start has the same')
     await d.upkeep()
     has(await d.job(parent), { state: 'waiting', pending: 0 }, 'failures that are ignored count as ended')
-    same(await outcomes(d, parent), expected('closed'), 'they are told all the same')
+    same(await outcomes(d, parent), expected('closed'), 'the errors stay on the edges')
   },
 
-  'a broken edge whose chain is retried and ends well before anybody decides has ended, once': async (h) => {
+  'a broken edge whose chain is retried and ends well before upkeep decides has ended, once': async (h) => {
     const d = first(h)
     const [bad, good] = [await d.running('bad'), await d.running('good')]
     const parent = await d.add('parent', { after: [bad, good] })
@@ -220,13 +220,13 @@ export const waiting = area('waiting for children', {
     const broken = await d.job(parent)
     await d.land(retry(await d.job(bad)))
     await d.land(complete(await d.claimOne({ names: ['bad'] }), { result: 'at last' }))
-    const mended = await d.job(parent)
+    const repaired = await d.job(parent)
     has(
-      mended,
+      repaired,
       { state: 'waiting-children', pending: 1, brokenAt: undefined, dueAt: undefined },
       'nothing is broken any more',
     )
-    must(mended.fence > broken.fence, 'a decision made before is refused')
+    must(repaired.fence > broken.fence, 'a decision made before is refused')
     await d.land(complete(good))
     has(await d.job(parent), { state: 'waiting', pending: 0 }, 'each dependency counted once')
     same(
@@ -236,7 +236,7 @@ export const waiting = area('waiting for children', {
     )
   },
 
-  'two broken edges of which one is mended leave the job broken': async (h) => {
+  'a job with two broken edges stays broken when one of them is repaired': async (h) => {
     const d = first(h)
     const [a, b] = [await d.running('a'), await d.running('b')]
     const parent = await d.add('parent', { after: [a, b] })
@@ -246,12 +246,12 @@ export const waiting = area('waiting for children', {
     await d.land(complete(await d.claimOne({ names: ['a'] })))
     const still = await d.job(parent)
     has(still, { state: 'waiting-children', pending: 1, brokenAt: seen.brokenAt }, 'the other one is still broken')
-    await d.refuse('fence', 'a decision about both is made anew', cancel(seen))
+    await d.refuse('fence', 'a decision about both edges is stale', cancel(seen))
     await d.upkeep()
     has(await d.job(parent), { state: 'failed', pending: 0 }, 'and decides')
   },
 
-  'a decided edge whose chain is retried and ends well tells its result, and is not counted again': async (h) => {
+  'a decided edge whose chain is retried and ends well has its result, and is not counted again': async (h) => {
     const d = first(h)
     const [bad, open] = [await d.running('bad'), await d.running('open')]
     const fatal = await d.add('fatal', { after: [bad] })
@@ -281,9 +281,17 @@ export const waiting = area('waiting for children', {
     const parent = await d.add('parent', { after })
     await d.land(fail(bad))
     await d.upkeep()
-    has(await d.job(parent), { state: 'waiting-children', pending: 3 }, 'it stays due as long as a sibling goes on')
+    has(
+      await d.job(parent),
+      { state: 'waiting-children', pending: 3 },
+      'it stays due as long as a sibling is unfinished',
+    )
     await d.land(cancel(open))
     await d.upkeep()
-    has(await d.job(parent), { state: 'failed', pending: 1 }, 'then it fails; what was not to go with it is let be')
+    has(
+      await d.job(parent),
+      { state: 'failed', pending: 1 },
+      'then it fails, and an edge with another policy stays open',
+    )
   },
 })

@@ -1,6 +1,6 @@
 // testing/check/checker.ts: checks a history and its final state against every rule.
 import { isFinished } from '../../job/job.js'
-import { AnswerChecks, EventChecks } from './answers.js'
+import { CallChecks, EventChecks } from './calls.js'
 import { KeyChecks, Pauses, Replays, checkClaims } from './claims.js'
 import { FlowChecks } from './flows.js'
 import { LatenessChecks } from './lateness.js'
@@ -34,12 +34,12 @@ export function checkHistory(
   }
   const leases = new LeaseChecks(report, settings)
   const keys = new KeyChecks(report)
-  const answers = new AnswerChecks(report)
+  const calls = new CallChecks(report)
   const flows = new FlowChecks(report)
   const events = new EventChecks()
   const steps = new StepChecks(report)
   const received = new ReceivedChecks(report)
-  const ledger = new Ledger(report, [leases, keys, answers, flows, steps, received])
+  const ledger = new Ledger(report, [leases, keys, calls, flows, steps, received])
   const lateness = new LatenessChecks(report, settings)
   const limits = new LimitChecks(report)
   const schedules = new ScheduleChecks(report)
@@ -69,10 +69,10 @@ export function checkHistory(
         lateness.ran(entry)
         break
       case 'called':
-        answers.called(entry)
+        calls.called(entry)
         break
       case 'logged':
-        answers.logged(entry.id, entry.time)
+        calls.logged(entry.id, entry.time)
         break
       case 'dependencies':
         flows.dependenciesRead(entry, ledger.jobs.get(entry.id))
@@ -83,16 +83,16 @@ export function checkHistory(
       case 'signalled':
         steps.signalled(entry)
         break
-      case 'answer':
-        answers.answered(entry)
-        steps.answered(entry)
+      case 'returned':
+        calls.returned(entry)
+        steps.returned(entry)
         break
       case 'event':
         events.received(entry)
         break
       case 'gone':
         leases.gone(entry.process)
-        answers.gone(entry.process)
+        calls.gone(entry.process)
         lateness.gone(entry.process, entry.time)
         break
       case 'disturbed':
@@ -102,7 +102,7 @@ export function checkHistory(
   }
   const time = final.now - EPOCH
   ledger.close(time, final.jobs)
-  answers.close(time)
+  calls.close(time)
   lateness.close(time)
   events.close(time, ledger.expected, report)
   checkEnds(final, report)

@@ -9,24 +9,20 @@ import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 import type { Work } from '../script/acting.js'
 
-/** Each claim returns only jobs that it asked for, not too many, and none that is paused. */
+/** Each claim returns only jobs of its queues and names, no more than it wants, and none that is paused. */
 export function checkClaims({ time, process, batch, receipt }: Landing, pauses: Pauses, report: Report): void {
   batch.asks.forEach((ask, at) => {
     const jobs = receipt.asks[at] ?? []
     if (jobs.length > ask.want + ask.ahead) {
-      report(
-        'claim',
-        time,
-        undefined,
-        `${process} asked for ${ask.want}+${ask.ahead} jobs and was given ${jobs.length}.`,
-      )
+      report('claim', time, undefined, `${process} claimed ${ask.want}+${ask.ahead} jobs and got ${jobs.length}.`)
     }
     for (const { id, queue, name, worker } of jobs) {
       const handled = ask.handles.some((each) => each.name === undefined || each.name === name)
       if (!handled || !ask.queues.includes(queue) || worker !== ask.worker) {
-        report('claim', time, id, `${process} was given ${queue}/${name}, which it had not asked for.`)
+        report('claim', time, id, `${process} got a job of ${queue}/${name}, which it did not claim.`)
       }
-      if (pauses.has(queue, name)) report('pause', time, id, `${process} was given ${queue}/${name}, which is paused.`)
+      if (pauses.has(queue, name))
+        report('pause', time, id, `${process} got a job of ${queue}/${name}, which is paused.`)
     }
   })
 }
@@ -93,7 +89,7 @@ export class KeyChecks implements LedgerListener {
         'dedup',
         time,
         job.id,
-        `It was added with key ${key.key} ${until - receipt.now} ms before its window was over.`,
+        `It was added with key ${key.key} ${until - receipt.now} ms before the window of that key ended.`,
       )
     }
     this.#windows.set(key.key, receipt.now + key.window)
@@ -108,7 +104,8 @@ export class KeyChecks implements LedgerListener {
     const unfinished = (this.#holders.get(key) ?? []).filter(
       (other) => other !== job && other.state !== 'removed' && !isFinished(other.state),
     )
-    for (const other of unfinished) this.#report('dedup', time, job.id, `It holds key ${key}, and so does ${other.id}.`)
+    for (const other of unfinished)
+      this.#report('dedup', time, job.id, `It has key ${key}, and so does the unfinished job ${other.id}.`)
     this.#holders.set(key, [...unfinished, job])
   }
 }

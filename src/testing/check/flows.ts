@@ -35,16 +35,16 @@ export class FlowChecks implements LedgerListener {
       each.some((change) => change.kind === 'insert' && change.job.id === job.id),
     )
     if (parentId !== this.#parents.get(job.chain)) {
-      const [expected, found] = [this.#parents.get(job.chain), parentId].map((each) => each ?? 'nobody')
+      const [expected, found] = [this.#parents.get(job.chain), parentId].map((each) => each ?? 'no job')
       this.#report(
         'chain',
         time,
         job.id,
-        `It carries on a chain of children of ${expected}, and is a child of ${found}.`,
+        `It continues a chain of children of ${expected}, but is a child of ${found}.`,
       )
     }
     const ends = group?.some((change) => change.kind === 'move' && change.to === 'completed') === true
-    if (!ends) this.#report('chain', time, job.id, 'It carries a chain on, and nothing was completed with it.')
+    if (!ends) this.#report('chain', time, job.id, 'It continues a chain, but its group completed no job.')
   }
 
   moving(job: Tracked, move: Move, landing: Landing): void {
@@ -79,7 +79,7 @@ export class FlowChecks implements LedgerListener {
       'chain',
       time,
       job.id,
-      `It was to be followed by ${expected ?? 'none'}; ${next.join(', ') || 'none'} came.`,
+      `Its next job should be ${expected ?? 'none'}, but is ${next.join(', ') || 'none'}.`,
     )
   }
 
@@ -108,12 +108,12 @@ export class FlowChecks implements LedgerListener {
     const all = job.fence === fence ? waited : chainsOf(job)
     const missing = waited.filter((chain) => !read.includes(chain))
     const foreign = read.filter((chain) => !all.includes(chain))
-    for (const chain of missing) this.#report('results', time, id, `It was told nothing of ${chain}.`)
+    for (const chain of missing) this.#report('results', time, id, `It did not read the outcome of ${chain}.`)
     for (const chain of foreign)
-      this.#report('results', time, id, `It was told of ${chain}, and waited for no such job.`)
+      this.#report('results', time, id, `It read the outcome of ${chain}, for which it did not wait.`)
     for (const each of ended) {
       if (!foreign.includes(each.id) && this.#ends.get(each.id)?.has(textOf(each)) !== true) {
-        this.#report('results', time, id, `It was told that ${each.id} ended ${textOf(each)}, and it did not.`)
+        this.#report('results', time, id, `It read that ${each.id} ended ${textOf(each)}, but that did not happen.`)
       }
     }
   }

@@ -50,7 +50,7 @@ export interface Called {
   readonly time: Millis
   readonly process: string
   readonly call: string
-  /** Links the call to its answer. */
+  /** Links the call to its result. */
   readonly number: number
 }
 
@@ -58,8 +58,8 @@ export interface Called {
 export type CallResult = { readonly ok: true; readonly value: unknown } | { readonly ok: false; readonly code: string }
 
 /** A call returned or threw. */
-export interface Answer {
-  readonly kind: 'answer'
+export interface Returned {
+  readonly kind: 'returned'
   readonly time: Millis
   readonly process: string
   readonly call: string
@@ -136,7 +136,7 @@ export type Entry =
   | Received
   | RunEntry
   | Called
-  | Answer
+  | Returned
   | Logged
   | DependenciesRead
   | Stepped

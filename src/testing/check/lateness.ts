@@ -199,7 +199,7 @@ export class LatenessChecks {
       const late = time - Math.max(job.since, free, faultsEnd)
       if (late <= this.#bound) continue
       const could = `${process} had a free slot for it for ${Math.round(late)} ms`
-      this.#report('late', time, job.id, `It waited, and ${could}; ${this.#bound} ms is the most.`)
+      this.#report('late', time, job.id, `It waited while ${could}; the bound is ${this.#bound} ms.`)
       job.since = Infinity // report it once
       return
     }

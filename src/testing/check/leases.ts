@@ -51,10 +51,10 @@ export class LeaseChecks implements LedgerListener {
 
   #settle(job: Tracked, move: Move, { time, process, receipt }: Landing, key: string): void {
     const by = `${process} settled fence ${move.fence} as ${move.to}`
-    if (this.#settled.has(key)) this.#report('settlement', time, job.id, `${by}, and it had been settled before.`)
-    else if (!this.#leases.has(key)) this.#report('settlement', time, job.id, `${by}, a lease that is not there.`)
+    if (this.#settled.has(key)) this.#report('settlement', time, job.id, `${by}, but it was settled before.`)
+    else if (!this.#leases.has(key)) this.#report('settlement', time, job.id, `${by}, but there is no such lease.`)
     else if (job.leaseUntil <= receipt.now) {
-      this.#report('settlement', time, job.id, `${by}, ${receipt.now - job.leaseUntil} ms after the lease was over.`)
+      this.#report('settlement', time, job.id, `${by}, ${receipt.now - job.leaseUntil} ms after the lease expired.`)
     }
     this.#settled.add(key)
     this.#leases.delete(key)
@@ -63,10 +63,10 @@ export class LeaseChecks implements LedgerListener {
   #revoke(job: Tracked, move: Move, { time, process, receipt }: Landing, key: string): void {
     const left = job.leaseUntil - receipt.now
     if (move.why === 'stalled' || move.set.error?.code === 'JOB_EXHAUSTED') {
-      if (left > 0) this.#report('lease', time, job.id, `${process} reaped it with ${left} ms of its lease to go.`)
+      if (left > 0) this.#report('lease', time, job.id, `${process} reaped it ${left} ms before its lease expired.`)
       const run = this.#running.get(`${process} ${key}`)
       if (run !== undefined && run.aborted === undefined)
-        this.#report('upkeep', time, job.id, `${process} reaped it while running it itself.`)
+        this.#report('upkeep', time, job.id, `${process} reaped it while it was running it itself.`)
     }
     const lease = this.#leases.get(key)
     if (lease === undefined) return
@@ -86,7 +86,7 @@ export class LeaseChecks implements LedgerListener {
       else if (known.orphaned) {
         this.#leases.delete(key)
         if (this.#running.has(`${process} ${key}`)) {
-          this.#report('limit', time, id, `${process} let go of its lease while its handler was running.`)
+          this.#report('limit', time, id, `${process} released its lease while its handler was running.`)
         }
       }
     })
@@ -96,7 +96,7 @@ export class LeaseChecks implements LedgerListener {
     for (const { queue } of this.counting(now)) counts.set(queue, (counts.get(queue) ?? 0) + 1)
     for (const [queue, count] of counts) {
       if (count <= limit) continue
-      this.#report('limit', time, undefined, `${count} leases run in queue ${queue}, and the limit is ${limit}.`)
+      this.#report('limit', time, undefined, `Queue ${queue} has ${count} leases, but its limit is ${limit}.`)
     }
   }
 
@@ -118,11 +118,11 @@ export class LeaseChecks implements LedgerListener {
         if (other.process !== run.process || other.id !== run.id) continue
         if (this.#isAbandoned(other, time)) continue
         const still = `fence ${other.fence} was running (${other.aborted ?? 'not aborted'})`
-        this.#report('handler', time, run.id, `${run.process} began fence ${run.fence} while ${still}.`)
+        this.#report('handler', time, run.id, `${run.process} started fence ${run.fence} while ${still}.`)
       }
       const lease = this.#leases.get(keyOf(run.id, run.fence))
       const late = lease === undefined || lease.ahead ? 0 : EPOCH + Math.floor(time) - lease.until
-      if (late > 0) this.#report('lease', time, run.id, `${run.process} began it ${late} ms after its lease was over.`)
+      if (late > 0) this.#report('lease', time, run.id, `${run.process} started it ${late} ms after its lease expired.`)
       this.#running.set(key, { ...run, since: time, aborted: undefined })
       this.#countSlots(run, time)
     }
@@ -144,7 +144,7 @@ export class LeaseChecks implements LedgerListener {
       'handler',
       time,
       undefined,
-      `${process} runs ${count} handlers, and has ${this.#settings.concurrency} slots.`,
+      `${process} runs ${count} handlers, but has ${this.#settings.concurrency} slots.`,
     )
   }
 

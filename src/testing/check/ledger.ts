@@ -37,7 +37,7 @@ export interface LedgerListener {
   revived?(job: Tracked, landing: Landing): void
   noted?(job: Tracked, note: Note): void
   claimed?(job: Tracked, record: JobRecord, landing: Landing): void
-  /** A chain has ended; this is the job that ended last. */
+  /** A chain has ended; `job` is the one that ended last. */
   chainEnded?(job: Tracked, outcome: FinishedState): void
 }
 
@@ -78,10 +78,10 @@ export class Ledger {
       const record = stored.get(id)
       const found = record === undefined ? 'removed' : `${record.state}@${record.fence}`
       const known = state === 'removed' ? 'removed' : `${state}@${fence}`
-      if (found !== known) this.#report('state', time, id, `In the end it is ${found}, and should be ${known}.`)
+      if (found !== known) this.#report('state', time, id, `At the end it is ${found}, but should be ${known}.`)
       stored.delete(id)
     }
-    for (const id of stored.keys()) this.#report('state', time, id, 'It is in the store, and nobody added it.')
+    for (const id of stored.keys()) this.#report('state', time, id, 'It is in the store, but was never added.')
   }
 
   #expect(id: string, event: string): void {
@@ -99,7 +99,7 @@ export class Ledger {
       else if (change.kind === 'move') {
         const job = this.jobs.get(change.id)
         if (job === undefined)
-          this.#report('state', landing.time, change.id, 'A move landed on a job that nobody added.')
+          this.#report('state', landing.time, change.id, 'A move was applied to a job that was never added.')
         else {
           const before = job.state
           this.#move(landing, job, change)
@@ -119,7 +119,7 @@ export class Ledger {
     const { now } = landing.receipt
     const existing = this.jobs.get(id)
     if (existing !== undefined && existing.state !== 'removed') {
-      this.#report('state', landing.time, id, 'It was added a second time while it stood.')
+      this.#report('state', landing.time, id, 'It was added a second time while it existed.')
     }
     const chains = new Set<string>()
     const edges = change.edges.flatMap(({ on, policy }) => {
@@ -149,7 +149,7 @@ export class Ledger {
         edges.length > 0 ? 'parent' : 'state',
         landing.time,
         id,
-        `It was born ${job.state}, not ${expected}.`,
+        `It was added as ${job.state}, but should be ${expected}.`,
       )
     }
     job.isReleased = edges.length > 0 && job.state !== 'waiting-children'
@@ -174,7 +174,7 @@ export class Ledger {
         'fence',
         time,
         job.id,
-        `${process} wrote a note for fence ${change.fence}; it stood at ${job.fence}.`,
+        `${process} wrote a note for fence ${change.fence}, but the fence is ${job.fence}.`,
       )
     } else if (change.held && (job.state !== 'active' || job.leaseUntil <= receipt.now)) {
       this.#report('fence', time, job.id, `${process} wrote a note without the lease.`)
@@ -189,7 +189,7 @@ export class Ledger {
     for (const each of this.#listeners) each.moving?.(job, move, landing)
     if (move.fence !== job.fence) {
       const by = `${landing.process} moved it to ${move.to}`
-      this.#report('fence', landing.time, id, `${by} for fence ${move.fence}; it stood at ${job.fence}.`)
+      this.#report('fence', landing.time, id, `${by} for fence ${move.fence}, but the fence is ${job.fence}.`)
     }
     const before = job.state
     job.fence = Math.max(job.fence, move.fence) + 1
@@ -225,7 +225,12 @@ export class Ledger {
       const state = this.#edgeTo(edge.chain)
       if (state !== 'broken') edge.state = state
       else if (!edge.policy.startsWith('ignore'))
-        this.#report('parent', time, job.id, `It was started over, and ${edge.chain}, which it waits for, ended badly.`)
+        this.#report(
+          'parent',
+          time,
+          job.id,
+          `It was retried, but its dependency ${edge.chain} failed or was cancelled.`,
+        )
     }
   }
 
@@ -276,10 +281,11 @@ export class Ledger {
   #claim(landing: Landing, record: JobRecord): void {
     const { time, process } = landing
     const job = this.jobs.get(record.id)
-    if (job === undefined) return this.#report('claim', time, record.id, `${process} claimed a job that nobody added.`)
+    if (job === undefined)
+      return this.#report('claim', time, record.id, `${process} claimed a job that was never added.`)
     if (job.state !== 'waiting') this.#report('claim', time, job.id, `${process} claimed it while it was ${job.state}.`)
     if (record.fence <= job.fence)
-      this.#report('claim', time, job.id, `A claim took its fence from ${job.fence} to ${record.fence}.`)
+      this.#report('claim', time, job.id, `A claim changed its fence from ${job.fence} to ${record.fence}.`)
     if (record.attempt !== job.attempt + 1 || record.attempt > job.attempts) {
       this.#report(
         'claim',
@@ -310,7 +316,7 @@ export class Ledger {
         waits && job.edges.length > 0 ? 'parent' : 'state',
         time,
         id,
-        `It is ${found}, and should be ${known}.`,
+        `It is ${found}, but should be ${known}.`,
       )
     }
     job.state = record?.state ?? 'removed'

@@ -53,7 +53,7 @@ export class LimitChecks {
         'rate',
         time,
         id,
-        `${claims.length} jobs of ${what} were claimed within ${rate.per} ms, and its rate is ${rate.max}.`,
+        `${claims.length} jobs of ${what} were claimed within ${rate.per} ms, but its rate is ${rate.max}.`,
       )
     }
     check(`queue ${queue}`, cell.rate)
@@ -69,7 +69,7 @@ export class LimitChecks {
       if (limit === undefined) continue
       const count = leases.filter((lease) => lease.queue === queue && lease.group === group).length
       if (count <= limit) continue
-      this.#report('limit', time, id, `${count} leases of group ${group} run in ${queue}, and the limit is ${limit}.`)
+      this.#report('limit', time, id, `Group ${group} has ${count} leases in ${queue}, but its limit is ${limit}.`)
     }
   }
 }

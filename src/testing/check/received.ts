@@ -57,9 +57,14 @@ export class ReceivedChecks implements LedgerListener {
     const { process, writer, seq, ahead, instead } = claim
     const isReaped = move.why === 'stalled' || move.set.error?.code === 'JOB_EXHAUSTED'
     if (!isReaped || ahead || instead === undefined) return
-    const lost = `It lost attempt ${job.attempt} of ${job.attempts}, and no handler had been given it`
-    const batch = instead === seq ? 'without it' : `to batch ${instead}`
-    this.#report('received', time, job.id, `${lost}: ${process} (${writer}#${seq}) got an answer ${batch} instead.`)
+    const lost = `It lost attempt ${job.attempt} of ${job.attempts}, but no handler ran`
+    const batch = instead === seq ? 'without it' : `of batch ${instead}`
+    this.#report(
+      'received',
+      time,
+      job.id,
+      `${lost}: ${process} (${writer}#${seq}) received a receipt ${batch} instead.`,
+    )
   }
 }
 

@@ -13,7 +13,7 @@ interface TrackedSchedule {
   /** Its next time. */
   next: Time
   runs: number
-  /** The last time for which it made a run. */
+  /** The last time for which it added a run. */
   last: Time
   /** Fences at which the store refused its runs. */
   readonly refused: Set<number>
@@ -23,8 +23,8 @@ interface TrackedSchedule {
 export class ScheduleChecks {
   readonly #report: Report
   readonly #known = new Map<string, TrackedSchedule>()
-  /** Ids of all runs ever made: an id that comes again is a doubled run, even if the first job was removed. */
-  readonly #made = new Set<string>()
+  /** Ids of all runs ever added: an id that occurs again is a doubled run, even if the first job was removed. */
+  readonly #added = new Set<string>()
 
   constructor(report: Report) {
     this.#report = report
@@ -60,7 +60,7 @@ export class ScheduleChecks {
       runs.delete(change.id)
     }
     for (const [id] of runs)
-      this.#report('schedule', landing.time, id, 'A run was made, and the schedule did not move.')
+      this.#report('schedule', landing.time, id, 'A run was added, but the schedule did not advance.')
   }
 
   #scheduled({ job }: Insert): void {
@@ -69,12 +69,12 @@ export class ScheduleChecks {
     this.#known.set(job.id, { timing, next, runs: 0, last: 0, refused: new Set() })
   }
 
-  #run(job: JobRecord, runs: Map<string, Time[]>, time: Millis): void {
-    const made = timeOfRun(job)
-    if (made === undefined) return
-    if (this.#made.has(job.id)) this.#report('schedule', time, job.id, 'It was run before: its time was doubled.')
-    this.#made.add(job.id)
-    runs.set(job.parentId!, [...(runs.get(job.parentId!) ?? []), made])
+  #run(job: JobRecord, runs: Map<string, Time[]>, at: Millis): void {
+    const time = timeOfRun(job)
+    if (time === undefined) return
+    if (this.#added.has(job.id)) this.#report('schedule', at, job.id, 'It was added before: its time is doubled.')
+    this.#added.add(job.id)
+    runs.set(job.parentId!, [...(runs.get(job.parentId!) ?? []), time])
   }
 
   #changed({ id, set, to }: Move, known: TrackedSchedule, time: Millis): void {
@@ -82,7 +82,12 @@ export class ScheduleChecks {
     known.timing = timing
     if (to === 'delayed') known.next = nextOf(set) ?? known.next
     if (known.next <= known.last)
-      this.#report('schedule', time, id, `It was written anew for ${known.next}, and had made a run for ${known.last}.`)
+      this.#report(
+        'schedule',
+        time,
+        id,
+        `It was changed to run next at ${known.next}, but had already run for ${known.last}.`,
+      )
     known.runs = (JSON.parse(set.result ?? '{"runs":0}') as { runs: number }).runs
   }
 
@@ -101,24 +106,24 @@ export class ScheduleChecks {
     const until = to ?? now + 1
     for (const each of times) {
       if (each < from || each > now || nextTime(timing, each - 1, from) !== each) {
-        report(`It made a run for ${each}, which is none of its times from ${from} to ${now}.`)
+        report(`It added a run for ${each}, which is not one of its times from ${from} to ${now}.`)
       }
     }
-    if (known.runs > (timing.limit ?? Infinity)) report(`It made ${known.runs} runs, and its limit is ${timing.limit}.`)
+    if (known.runs > (timing.limit ?? Infinity))
+      report(`It added ${known.runs} runs, but its limit is ${timing.limit}.`)
     const last = latestTime(timing, from, until - 1)
     const [first = last] = times
     if (timing.catchUp === 'all' && times.length > 0) {
       const all = timesFrom(timing, from, times.length)
       const complete =
         all.every((each, at) => each === times[at]) && (to === undefined || nextTime(timing, all.at(-1)!, from) === to)
-      if (!complete)
-        report(`It stood at ${from}, made runs for ${times.join(', ')} and went on to ${to}: a time was skipped.`)
-    } else if (times.length > 1) report(`It made ${times.length} runs at a time, and was not asked to.`)
+      if (!complete) report(`It advanced from ${from} to ${to} with runs for ${times.join(', ')}: a time was skipped.`)
+    } else if (times.length > 1) report(`It added ${times.length} runs at once, but catchUp is not 'all'.`)
     else if (times.length === 1 && to !== undefined && first !== last) {
-      report(`It made a run for ${first}, and the latest time before ${to} is ${last}.`)
+      report(`It added a run for ${first}, but the latest time before ${to} is ${last}.`)
     } else if (times.length === 0 && !known.refused.has(fence)) {
       const missed = timing.catchUp === 'none' && isMissed(timing, last, now)
-      if (!missed) report(`It stood at ${from}, made no run and went on to ${to}: a time was skipped.`)
+      if (!missed) report(`It advanced from ${from} to ${to} without a run: a time was skipped.`)
     }
   }
 }

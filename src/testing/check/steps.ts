@@ -1,6 +1,6 @@
 // testing/check/steps.ts: checks that stored durable steps do not run again, and that each signal is accepted once.
 import type { Insert, Move, Note } from '../../job/change.js'
-import type { Answer, Signalled, Stepped } from './history.js'
+import type { Returned, Signalled, Stepped } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 
@@ -45,9 +45,9 @@ export class StepChecks implements LedgerListener {
     const known = this.#steps.get(id)?.get(`step:${name}`)
     if (result === undefined) {
       if (known === undefined || known.fence >= fence) return
-      this.#report('step', time, id, `Step '${name}', remembered by fence ${known.fence}, was taken by fence ${fence}.`)
+      this.#report('step', time, id, `Step '${name}', stored by fence ${known.fence}, ran again for fence ${fence}.`)
     } else if (known !== undefined && known.fence <= fence && known.result !== result) {
-      this.#report('step', time, id, `Step '${name}' gave ${result}, and ${known.result} is remembered.`)
+      this.#report('step', time, id, `Step '${name}' returned ${result}, but ${known.result} is stored.`)
     }
   }
 
@@ -55,12 +55,12 @@ export class StepChecks implements LedgerListener {
   signalled({ time, id, data }: Signalled): void {
     if (!this.#sent.has(id)) return
     const sent = this.#sent.get(id)
-    if (sent !== JSON.stringify(data)) this.#report('signal', time, id, `It was given ${data}, and was sent ${sent}.`)
+    if (sent !== JSON.stringify(data)) this.#report('signal', time, id, `It received ${data}, but ${sent} was sent.`)
   }
 
-  answered({ time, call, id, result }: Answer): void {
+  returned({ time, call, id, result }: Returned): void {
     if (call !== 'signal' || id === undefined || !result.ok || result.value !== true) return
-    if (this.#accepted.has(id)) this.#report('signal', time, id, 'Two were told that their signal was taken.')
+    if (this.#accepted.has(id)) this.#report('signal', time, id, 'Two calls returned that their signal was accepted.')
     this.#accepted.add(id)
   }
 }

@@ -5,19 +5,19 @@ import type { Batch, Receipt, Verdict } from '../../store/store.js'
 /** Describes a batch and its receipt in one line. */
 export function describeLanding(batch: Batch, receipt: Receipt, replay: boolean): string {
   const name = `${batch.writer}#${batch.seq}`
-  if (replay) return `landed ${name} again: answered as before`
+  if (replay) return `replay of ${name}: the same receipt`
   const parts = [
     ...batch.groups.map((group, at) => `${group.map(describeChange).join(', ')}${refusal(receipt.groups[at])}`),
     ...batch.renewals.map(
       ({ id, fence, lease }, at) =>
-        `${lease === 0 ? 'let go' : 'renew'} ${id}@${fence}${refusal(receipt.renewals[at])}`,
+        `${lease === 0 ? 'give up' : 'renew'} ${id}@${fence}${refusal(receipt.renewals[at])}`,
     ),
     ...batch.asks.map(({ want, ahead }, at) => {
       const jobs = (receipt.asks[at] ?? []).map((job) => `${job.id}@${job.fence}${job.ahead ? ' ahead' : ''}`)
-      return `ask ${want}+${ahead} → ${jobs.length === 0 ? 'none' : jobs.join(' ')}`
+      return `claim ${want}+${ahead} → ${jobs.length === 0 ? 'none' : jobs.join(' ')}`
     }),
   ]
-  return `landed ${name}: ${parts.join('; ')}`
+  return `applied ${name}: ${parts.join('; ')}`
 }
 
 function refusal(verdict: Verdict | undefined): string {

@@ -92,7 +92,10 @@ async function readDependencies(
   if (ended === undefined) return
   history.count(`dependencies:${ended.length === 0 ? 'none' : 'some'}`)
   history.add({ kind: 'dependencies', time: history.time, id, fence, ended })
-  history.writeTrace(name, `sees for ${id}@${fence}: ${ended.map((each) => `${each.id} ${each.status}`).join(', ')}`)
+  history.writeTrace(
+    name,
+    `reads dependencies of ${id}@${fence}: ${ended.map((each) => `${each.id} ${each.status}`).join(', ')}`,
+  )
 }
 
 /** Performs the acts of a run. Returns the id of the next job of its chain, if it continues. */

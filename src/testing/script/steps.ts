@@ -13,14 +13,14 @@ export function takeStep(stage: Stage, step: Step, perform?: (stage: Stage, step
     case 'freeze':
       return on(stage, step, `freezes for ${step.for} ms`, ({ process }) => process.freeze(step.for))
     case 'kill':
-      return on(stage, step, 'is to be killed', (actor) => stage.end(actor, 'is killed'))
+      return on(stage, step, 'will be killed', (actor) => stage.end(actor, 'is killed'))
     case 'close':
-      return on(stage, step, `is to close within ${step.timeout} ms`, (actor) => {
+      return on(stage, step, `closes within ${step.timeout} ms`, (actor) => {
         history.disturb(step.process, Infinity)
         actor.process.enter('deferred', () => void stage.close(actor, step.timeout))
       })
     case 'rest':
-      return on(stage, step, `rests for ${step.for} ms`, ({ process, worker }) => {
+      return on(stage, step, `pauses its worker for ${step.for} ms`, ({ process, worker }) => {
         history.disturb(step.process, step.for)
         process.enter('deferred', () => worker?.pause())
         stage.timeline.after(step.for, () => process.enter('deferred', () => worker?.resume()))

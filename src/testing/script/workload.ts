@@ -154,8 +154,8 @@ export class Operator {
     const about = n === undefined ? '' : ` ${n}`
     history.writeTrace(process.name, `calls ${call}${about}`)
     const returned = (result: CallResult, text: string): void => {
-      history.add({ kind: 'answer', time: timeline.time, process: process.name, call, number, id, n, result })
-      history.writeTrace(process.name, `hears of ${call}${about}: ${text}`)
+      history.add({ kind: 'returned', time: timeline.time, process: process.name, call, number, id, n, result })
+      history.writeTrace(process.name, `${call}${about} returns: ${text}`)
     }
     try {
       const value = await work()

@@ -74,32 +74,32 @@ class FaultyConnection implements Store {
       const jobs = asks.flat().map(({ id, fence }) => ({ id, fence }))
       history.add({ kind: 'received', time: history.time, writer, seq, jobs })
     }
-    const commitWith = (fault: Fault | undefined, answer: Deferred<Receipt>): void => {
+    const commitWith = (fault: Fault | undefined, response: Deferred<Receipt>): void => {
       const send = (): Promise<Receipt> => this.#deliver(batch, fault)
       const later = (delay: Millis): void => {
         this.#after(delay, () => void send().catch(() => {}))
       }
       switch (fault?.on === 'commit' ? fault.kind : undefined) {
         case 'lost-before':
-          return answer.reject(lost())
+          return response.reject(lost())
         case 'straggler':
           later(fault!.delay)
-          return answer.reject(lost())
+          return response.reject(lost())
         case 'lost-after':
-          send().then(() => answer.reject(lost()), answer.reject)
+          send().then(() => response.reject(lost()), response.reject)
           return
         case 'cut-off':
           send().then(() => {
             this.#cutOff(fault!.delay)
-            answer.reject(lost())
-          }, answer.reject)
+            response.reject(lost())
+          }, response.reject)
           return
         case 'late':
-          return void this.#after(fault!.delay, () => send().then(answer.resolve, answer.reject))
+          return void this.#after(fault!.delay, () => send().then(response.resolve, response.reject))
         case 'slow':
           send().then(
-            (receipt) => void this.#after(fault!.delay, () => answer.resolve(receipt)),
-            (error: unknown) => answer.reject(error),
+            (receipt) => void this.#after(fault!.delay, () => response.resolve(receipt)),
+            (error: unknown) => response.reject(error),
           )
           return
         case 'duplicated':
@@ -107,7 +107,7 @@ class FaultyConnection implements Store {
           break
         default:
       }
-      send().then(answer.resolve, answer.reject)
+      send().then(response.resolve, response.reject)
     }
     return this.#call<Receipt>('commit', commitWith, received)
   }
@@ -132,7 +132,7 @@ class FaultyConnection implements Store {
     let stopped = false
     let ready: Millis = 0
     const deliver = (notice: Notice): void => {
-      process.enter('answer', () => {
+      process.enter('response', () => {
         if (!stopped) listener(notice)
       })
     }
@@ -161,25 +161,25 @@ class FaultyConnection implements Store {
   }
 
   #read<T>(work: () => Promise<T>): Promise<T> {
-    return this.#call<T>('read', (fault, answer) => {
-      if (fault?.kind === 'lost') return answer.reject(lost())
+    return this.#call<T>('read', (fault, response) => {
+      if (fault?.kind === 'lost') return response.reject(lost())
       const wait = fault?.kind === 'late' ? fault.delay : 0
-      this.#after(wait, () => work().then(answer.resolve, answer.reject))
+      this.#after(wait, () => work().then(response.resolve, response.reject))
     })
   }
 
   /** Makes one call. Its result returns through the gate of the process, where `received` is called with it. */
   #call<T>(
     kind: Kind,
-    work: (fault: Fault | undefined, answer: Deferred<T>) => void,
-    received?: (answer: T) => void,
+    work: (fault: Fault | undefined, response: Deferred<T>) => void,
+    received?: (response: T) => void,
   ): Promise<T> {
     if (this.#closed) return Promise.reject(new MillraceError('STORE_CLOSED', 'The simulated store was closed.'))
     const { process } = this.#options
     return new Promise<T>((resolve, reject) => {
       const back = (settle: () => void): void =>
-        void this.#after(this.#latency(), () => process.enter('answer', settle))
-      const answer: Deferred<T> = {
+        void this.#after(this.#latency(), () => process.enter('response', settle))
+      const response: Deferred<T> = {
         resolve: (value) =>
           back(() => {
             received?.(value)
@@ -189,8 +189,8 @@ class FaultyConnection implements Store {
       }
       const { fault, down } = this.#next(kind)
       this.#after(this.#latency(), () => {
-        if (down) answer.reject(lost())
-        else work(fault, answer)
+        if (down) response.reject(lost())
+        else work(fault, response)
       })
     })
   }
@@ -234,5 +234,5 @@ class FaultyConnection implements Store {
 }
 
 function lost(): Error {
-  return new Error('the simulated line was lost')
+  return new Error('the simulated connection was lost')
 }

@@ -9,7 +9,7 @@ import type { Timeline } from './timeline.js'
 /** The time of day at which every simulation starts. */
 export const EPOCH = 1_700_000_000_000
 
-type Source = 'timer' | 'deferred' | 'answer'
+type Source = 'timer' | 'deferred' | 'response'
 
 /** What the code that runs in a simulated process can call. */
 export interface SimulatedProcess {

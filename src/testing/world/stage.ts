@@ -32,7 +32,7 @@ export interface StageOptions {
   /** Wraps the store for all processes. */
   wrap?(store: Store): Store
   /** Wraps the connection of each process to the store. */
-  wrapLine?(store: Store): Store
+  wrapConnection?(store: Store): Store
 }
 
 /** A process with its queues and its worker. */
@@ -101,7 +101,7 @@ export class Stage {
       faults: faults.filter((fault) => fault.process === name),
       quiet: () => this.quiet,
     })
-    const store = this.#options.wrapLine?.(connection) ?? connection
+    const store = this.#options.wrapConnection?.(connection) ?? connection
     const { retention } = settings
     const queueOptions = { store, logger: false, ...(jobs && { jobs }), ...(retention && { retention }) } as const
     const queues = new Map(settings.queues.map((queue) => [queue, new Queue(queue, queueOptions)]))

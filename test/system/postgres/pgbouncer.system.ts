@@ -52,14 +52,14 @@ test('the pooler is what it is meant to be: a session does not keep its backend'
  * lost lease its holder hears at its next renewal.
  */
 const pushed: readonly string[] = [
-  'a holder is told that its lease was taken away: cancelled',
-  'a holder is told that its lease was taken away: removed',
-  'a holder is told that its lease was taken away: completed-elsewhere',
-  'a holder whose job was cancelled for a reason is told the reason',
-  'a commit that takes many leases away tells of each, or that some went untold',
-  'commits of many handles at once are told in one order, without gaps',
-  'what a transaction committed is told after it, and wakes others',
-  'another handle is told of what a transaction committed, leases taken away included',
+  'a holder is notified that its lease was revoked: cancelled',
+  'a holder is notified that its lease was revoked: removed',
+  'a holder is notified that its lease was revoked: completed-elsewhere',
+  'a holder whose job was cancelled is notified of the reason',
+  'a commit that revokes many leases notifies of each, or that some were left out',
+  'commits of many handles at once are published in one order, without gaps',
+  'changes of a transaction are published after it commits, and wake others',
+  'another handle is notified of the changes of a transaction, revoked leases included',
 ]
 const cases = conformanceCases.filter(({ title }) => !pushed.includes(title))
 

@@ -1,16 +1,16 @@
-// testing/check/answers.ts: checks that results of calls are true, and that listeners receive every event once.
+// testing/check/calls.ts: checks that results of calls are true, and that listeners receive every event once.
 import { isFinished, jobStates } from '../../job/job.js'
 import type { Move, Note } from '../../job/change.js'
 import type { Millis } from '../../job/job.js'
 import { isScheduleId } from '../../job/schedule.js'
 import { isSignalId } from '../../job/signals.js'
-import type { Answer, Called, Landing, EventReceived } from './history.js'
+import type { Returned, Called, Landing, EventReceived } from './history.js'
 import type { LedgerListener, Tracked } from './ledger.js'
 import type { Report } from './violation.js'
 import type { ScriptedResult, Work } from '../script/acting.js'
 
 /** Tracks what the store applied, and compares the results of calls with it. */
-export class AnswerChecks implements LedgerListener {
+export class CallChecks implements LedgerListener {
   readonly #report: Report
   /** The final states of each job: one for each time it ended. */
   readonly #ends = new Map<string, { readonly state: string; readonly result: string | undefined }[]>()
@@ -36,7 +36,8 @@ export class AnswerChecks implements LedgerListener {
   /** A call to log a line returned: the store must have one line for each such call. */
   logged(id: string, time: Millis): void {
     const left = (this.#lines.get(id) ?? 0) - 1
-    if (left < 0) this.#report('acknowledged', time, id, 'A handler was told of a line in its log that is not there.')
+    if (left < 0)
+      this.#report('acknowledged', time, id, 'A call of ctx.log returned, but the store does not have the line.')
     this.#lines.set(id, left)
   }
 
@@ -63,47 +64,43 @@ export class AnswerChecks implements LedgerListener {
   /** At the end every call of a live process has returned. */
   close(time: Millis): void {
     for (const { process, call, number } of this.#open.values()) {
-      this.#report(
-        'acknowledged',
-        time,
-        undefined,
-        `${process} was never told what became of its call ${number}, ${call}.`,
-      )
+      this.#report('acknowledged', time, undefined, `Call ${number} of ${process}, ${call}, never returned.`)
     }
   }
 
-  answered(answer: Answer): void {
-    this.#open.delete(answer.number)
-    const { time, call, id, result } = answer
+  returned(entry: Returned): void {
+    this.#open.delete(entry.number)
+    const { time, call, id, result } = entry
     const report = (message: string): void => this.#report('acknowledged', time, id, `${call}: ${message}`)
-    if (call === 'add' || call === 'addBulk' || call === 'flow') return this.#added(answer, report)
+    if (call === 'add' || call === 'addBulk' || call === 'flow') return this.#added(entry, report)
     if (id === undefined) return
     const ended = (state: string): boolean => this.#ends.get(id)?.some((end) => end.state === state) === true
     if (call === 'cancel' && result.ok && result.value === true && !ended('cancelled'))
-      report('told that it was cancelled.')
+      report('returned that it was cancelled, but it was not.')
     if (call === 'remove' && result.ok && result.value === true && !ended('removed'))
-      report('told that it was removed.')
+      report('returned that it was removed, but it was not.')
     if (call !== 'result') return
     if (result.ok) {
       const value = result.value === undefined ? undefined : JSON.stringify(result.value)
       const known = this.#ends.get(id)?.some((end) => end.state === 'completed' && end.result === value) === true
-      if (!known) report(`told the result ${value}, which no run has come to.`)
-    } else if (result.code === 'JOB_FAILED' && !ended('failed')) report('told that it failed.')
-    else if (result.code === 'JOB_CANCELLED' && !ended('cancelled')) report('told that it was cancelled.')
-    else if (result.code === 'JOB_REMOVED' && !ended('removed')) report('told that it was removed.')
+      if (!known) report(`returned the result ${value}, which no run completed with.`)
+    } else if (result.code === 'JOB_FAILED' && !ended('failed')) report('returned that it failed, but it did not.')
+    else if (result.code === 'JOB_CANCELLED' && !ended('cancelled'))
+      report('returned that it was cancelled, but it was not.')
+    else if (result.code === 'JOB_REMOVED' && !ended('removed')) report('returned that it was removed, but it was not.')
   }
 
-  #added({ n, result }: Answer, report: (message: string) => void): void {
+  #added({ n, result }: Returned, report: (message: string) => void): void {
     if (result.ok) {
       for (const { id } of [result.value].flat() as { readonly id: string }[]) {
-        if (!this.#inserted.has(id)) report(`told that ${id} was added.`)
+        if (!this.#inserted.has(id)) report(`returned that ${id} was added, but it was not.`)
       }
     } else if (
       n !== undefined &&
       ['DUPLICATE_JOB', 'DEPENDENCY_MISSING'].includes(result.code) &&
       this.#numbers.has(n)
     ) {
-      report(`told that it was refused (${result.code}), and it was added.`)
+      report(`threw ${result.code}, but the job was added.`)
     }
   }
 }
@@ -132,7 +129,7 @@ export class EventChecks {
         const received = (jobs.get(id) ?? []).join(' ')
         const happened = (expected.get(id) ?? []).join(' ')
         if (received !== happened)
-          report('event', time, id, `${process ?? 'The store'} told "${received}", and "${happened}" happened.`)
+          report('event', time, id, `${process ?? 'The store'} published "${received}", but "${happened}" happened.`)
       }
     }
   }
