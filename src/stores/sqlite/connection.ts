@@ -6,6 +6,7 @@ import type { Runtime } from '../../store/runtime.js'
 import type { Batch, Receipt } from '../../store/store.js'
 import type { EventPage } from '../event-pages.js'
 import { fileNumber } from './library-copies.js'
+import { checkSchema } from './migrate.js'
 import type { Database } from './driver.js'
 import { busyHere, fileGone, overwritten } from './errors.js'
 import type { EventFeed } from './events.js'
@@ -14,6 +15,7 @@ import type { Lister } from './find.js'
 import { Cache } from './cache.js'
 import { Checkpointer } from './checkpoint.js'
 import { reduce } from './reduce.js'
+import { schema } from './schema.js'
 import { prepareAll } from './statements.js'
 import { Transaction } from './transaction.js'
 import type { LeasedJobs } from './transaction.js'
@@ -114,6 +116,7 @@ export class Connection implements ReadSource {
     try {
       const change = cache.refresh()
       if (change !== 'same') {
+        checkSchema(sql.schemaVersion.get(), schema, this.path)
         this.#writers.invalidate()
         if (this.path !== undefined && cache.numbers.number < this.#number) throw overwritten(this.path)
       }

@@ -41,20 +41,20 @@ export function addEdges({ sql, cache }: Transaction, seq: number, edges: readon
 }
 
 /** An edge with its position among the edges of its job. */
-type PositionedEdge = Edge & { readonly place: number }
+type PositionedEdge = Edge & { readonly position: number }
 
 /** The broken and closed edges of a job, in order. */
 export function badEdgesOf({ sql }: Transaction, { seq, job: { id: dependent } }: Found): readonly PositionedEdge[] {
   const rows = sql.badEdgesOf.all(seq) as [number, string, string, EdgePolicy, EdgeState][]
-  return rows.map(([place, chain, name, policy, state]) => {
-    return { place, dependent, chain, name, policy, state, result: undefined, error: undefined }
+  return rows.map(([position, chain, name, policy, state]) => {
+    return { position, dependent, chain, name, policy, state, result: undefined, error: undefined }
   })
 }
 
 /** Writes edges that were reopened. */
 export function writeReopened({ sql, cache }: Transaction, seq: number, { changed }: Reopened<PositionedEdge>): void {
   for (const { edge, to } of changed) {
-    sql.setEdge.run(to.state, nullable(to.result), textOf(to.error), seq, edge.place)
+    sql.setEdge.run(to.state, nullable(to.result), textOf(to.error), seq, edge.position)
     cache.openEdges = true
   }
 }

@@ -6,7 +6,7 @@ import { chainEnd, textOf } from './edges.js'
 import { movedColumns, nullable } from './rows.js'
 import type { Transaction } from './transaction.js'
 
-type AffectedEdge = [dependent: number, place: number, edge: EdgeState, pending: number, state: JobState]
+type AffectedEdge = [dependent: number, position: number, edge: EdgeState, pending: number, state: JobState]
 
 /** Releases the dependents of a chain. Does nothing while the chain has an unfinished job. */
 export function release(tx: Transaction, { chain, outcome }: Release): void {
@@ -19,8 +19,8 @@ export function release(tx: Transaction, { chain, outcome }: Release): void {
   // The chain may have ended by the removal of its last job.
   const chainHasOutcome = last !== 'gone' && last.state === outcome
   const end = edgeTo(chainHasOutcome ? last : { state: outcome, result: undefined, error: undefined })
-  for (const [dependent, place, edge, pending, state] of edges) {
-    sql.setEdge.run(end.state, nullable(end.result), textOf(end.error), dependent, place)
+  for (const [dependent, position, edge, pending, state] of edges) {
+    sql.setEdge.run(end.state, nullable(end.result), textOf(end.error), dependent, position)
     if (edge === 'closed') continue
     if (outcome === 'completed' && edge === 'open' && (pending > 1 || state !== 'waiting-children')) {
       sql.countDown.run(dependent, 1) // nothing else changes

@@ -10,8 +10,9 @@ import { nameOf } from '../errors.js'
 import type { EventFeed } from '../events.js'
 import type { UserTransaction, TransactionWork } from './adapter.js'
 import { UserTransactions } from './detect.js'
+import { checkSchema } from '../migrate.js'
 import { reduceWithin } from '../reduce.js'
-import { VERSION } from '../schema.js'
+import { schema } from '../schema.js'
 import { Transaction } from '../transaction.js'
 import { TransactionWatch } from './watch.js'
 
@@ -56,6 +57,7 @@ export class TransactionRunner {
     const { receipt, wakes } = yield* step(
       userTransaction.write((cache) => {
         this.#checkLock(userTransaction)
+        checkSchema(cache.sql.schemaVersion.get(), schema, this.#store.path)
         const transaction = new Transaction(cache, new Map(), now, feed.recording(cache, now))
         const result = reduceWithin(transaction, batch)
         const hasNotices = feed.record(transaction)
@@ -108,7 +110,7 @@ export class TransactionRunner {
     } catch (error) {
       if (!isMillraceError(error, 'DATABASE_FAILED')) throw error
     }
-    if (found === VERSION) return
+    if (typeof found === 'number' && found >= schema.version) return
     throw new MillraceError(
       'STORE_NOT_OPEN',
       `The store in ${nameOf(this.#store.path)} has not been opened, and its tables are not there as they should be. Call await store.open() before the transaction begins.`,
