@@ -119,8 +119,8 @@ for (const major of built ? majors : []) {
     ok = false
   }
 
-    const parts = ['test/stores/sqlite', 'test/conformance/sqlite.test.ts', '--typecheck.enabled=false']
-    add(`Node ${firstWithSqlite}`, runVitest(node, parts))
+  const parts = ['test/stores/sqlite', 'test/conformance/sqlite.test.ts', '--typecheck.enabled=false']
+  add(`Node ${firstWithSqlite}`, runVitest(node, parts))
 
   // It crashes on Node 20, and one version is enough to test a user's handle.
   console.log(`\n=== Node ${major}: a handle of better-sqlite3, alone and under Drizzle and Kysely`)

@@ -8,6 +8,7 @@ import { Notices } from '../../engine/notices.js'
 import { applyBatch } from '../../engine/reduce.js'
 import type { EventPage } from '../event-pages.js'
 import { fileNumber } from './library-copies.js'
+import { checkSchema } from './migrate.js'
 import type { Database } from './driver.js'
 import { busyHere, fileGone, overwritten } from './errors.js'
 import type { EventFeed } from './events.js'
@@ -18,6 +19,7 @@ import type { LeasedById } from './leased-jobs.js'
 import { Cache } from './cache.js'
 import { Checkpointer } from './checkpoint.js'
 import { encode } from './receipts.js'
+import { schema } from './schema.js'
 import { prepareAll } from './statements.js'
 import { wakeOthers } from './wakeup.js'
 import { SqliteWorkspace } from './workspace.js'
@@ -117,6 +119,7 @@ export class Connection implements ReadSource {
     try {
       const change = cache.refresh()
       if (change !== 'same') {
+        checkSchema(sql.schemaVersion.get(), schema, this.path)
         this.#writers.invalidate()
         if (this.path !== undefined && cache.numbers.number < this.#number) throw overwritten(this.path)
       }

@@ -2,32 +2,42 @@
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import type { Runtime } from '../../store/runtime.js'
-import type { Database } from './driver.js'
+import type { Database, SqlRow } from './driver.js'
 import { busyHere, nameOf } from './errors.js'
 import { retryWhileBusy } from './busy-retry.js'
 
 /** The schema to migrate to. */
 export interface Schema {
-  /** The whole schema, for a file that has none of its tables. */
+  /** The whole schema, for a file that has none of its tables. It writes `version` and `oldest` to `millrace_schema`. */
   readonly sql: string
   /** Its version, from 1 up. */
   readonly version: number
+  /** The oldest version whose statements still work on these tables. */
+  readonly oldest: number
   /** Migrations from older versions: each leads from version `from` to the next. */
   readonly steps: readonly { readonly from: number; readonly sql: string }[]
 }
 
+/** The version of the tables in a file, and the oldest version whose statements work on them. */
+interface Found {
+  readonly version: number
+  readonly oldest: number
+}
+
 /**
  * Migrates a database to the schema, in one transaction. It is safe if other processes do so at the same time, and only
- * reads if the schema is current. The version has its own table, because the file's `user_version` and `application_id`
- * may belong to the user, whose tables may be in the same file.
+ * reads if the schema is current, or newer and compatible. The version has its own table, because the file's
+ * `user_version` and `application_id` may belong to the user, whose tables may be in the same file.
  */
 export async function migrate(db: Database, schema: Schema, runtime: Runtime, patience: Millis): Promise<void> {
   const migrateOnce = (): void => {
     if (db.inTransaction) throw busyHere('A transaction of the user is open on this handle.')
-    if (isCurrent(db, schema)) return
+    if (isUsable(findVersion(db), schema, db.path)) return
     db.exec('BEGIN IMMEDIATE')
     try {
-      if (!isCurrent(db, schema)) upgrade(db, schema)
+      const found = findVersion(db)
+      if (found === undefined) db.exec(schema.sql)
+      else if (!isUsable(found, schema, db.path)) upgrade(db, found.version, schema)
       db.exec('COMMIT')
     } catch (error) {
       if (db.inTransaction) db.exec('ROLLBACK')
@@ -37,49 +47,51 @@ export async function migrate(db: Database, schema: Schema, runtime: Runtime, pa
   await retryWhileBusy(runtime, db.path, migrateOnce, patience)
 }
 
-/** Whether the schema is current. Throws for a file with a newer schema. */
-function isCurrent(db: Database, schema: Schema): boolean {
-  const version = versionOf(db)
-  if (version === undefined || version <= schema.version) return version === schema.version
+/**
+ * Throws SCHEMA_TOO_NEW if a later version of Millrace has migrated the tables, and statements of this version no longer
+ * work on them. Call it before writing, whenever others may have written. `row` is of the statement `schemaVersion`.
+ */
+export function checkSchema(row: SqlRow | undefined, schema: Schema, path: string | undefined): void {
+  isUsable(parseVersion(row, path), schema, path)
+}
+
+/** Whether this version can use the tables as they are; false if they are missing or older. Throws if they are too new. */
+function isUsable(found: Found | undefined, schema: Schema, path: string | undefined): boolean {
+  if (found === undefined || found.version < schema.version) return false
+  if (found.oldest <= schema.version) return true
   throw new MillraceError(
     'SCHEMA_TOO_NEW',
-    `The tables in ${nameOf(db.path)} are of schema ${version}, and this version of millrace knows ${schema.version} at most. Update millrace here.`,
-    { details: { path: db.path, found: version, known: schema.version } },
+    `The tables in ${nameOf(path)} are of schema ${found.version}, which works with versions of millrace from schema ${found.oldest} on; this one has schema ${schema.version}. Nothing was written. Update the package 'millrace' here.`,
+    { details: { path, found: found.version, oldest: found.oldest, known: schema.version } },
   )
 }
 
-/** The version of the tables in the file; undefined if there are none. */
-function versionOf(db: Database): number | undefined {
-  if (!db.prepare(`SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'millrace_schema'`).get()) {
-    return undefined
-  }
-  const version = db.prepare('SELECT version FROM millrace_schema').get()?.[0]
-  if (typeof version === 'number' && Number.isSafeInteger(version)) return version
+function findVersion(db: Database): Found | undefined {
+  const table = db.prepare(`SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'millrace_schema'`).get()
+  return table && parseVersion(db.prepare('SELECT version, oldest FROM millrace_schema').get(), db.path)
+}
+
+function parseVersion(row: SqlRow | undefined, path: string | undefined): Found {
+  const [version, oldest] = row ?? []
+  if (Number.isSafeInteger(version) && Number.isSafeInteger(oldest)) return { version, oldest } as Found
   throw new MillraceError(
     'DATABASE_INVALID',
-    `The table millrace_schema in ${nameOf(db.path)} holds no version. It was not written by millrace, or was changed since; restore a backup, or use another file.`,
-    { details: { path: db.path, found: version } },
+    `The table millrace_schema in ${nameOf(path)} holds no version. It was not written by millrace, or was changed since; restore a backup, or use another file.`,
+    { details: { path, found: version } },
   )
 }
 
-function upgrade(db: Database, schema: Schema): void {
-  let version = versionOf(db)
-  if (version === undefined) {
-    db.exec(schema.sql)
-    db.exec('CREATE TABLE millrace_schema (version INTEGER NOT NULL) STRICT')
-    db.prepare('INSERT INTO millrace_schema (version) VALUES (?)').run(schema.version)
-    return
-  }
-  for (; version < schema.version; version++) {
+function upgrade(db: Database, found: number, schema: Schema): void {
+  for (let version = found; version < schema.version; version++) {
     const step = schema.steps.find(({ from }) => from === version)
     if (!step) {
       throw new MillraceError(
         'DATABASE_INVALID',
-        `The tables in ${nameOf(db.path)} are of schema ${version}, from which this version of millrace knows no way to ${schema.version}. Update with a version of millrace in between first.`,
+        `The tables in ${nameOf(db.path)} are of schema ${version}, and this version of millrace has no migration from it to ${schema.version}. Update with a version of millrace in between first.`,
         { details: { path: db.path, found: version, known: schema.version } },
       )
     }
     db.exec(step.sql)
   }
-  db.prepare('UPDATE millrace_schema SET version = ?').run(schema.version)
+  db.prepare('UPDATE millrace_schema SET version = ?, oldest = ?').run(schema.version, schema.oldest)
 }

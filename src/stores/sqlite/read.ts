@@ -50,8 +50,8 @@ function sourceOf({ sql }: Cache, id: string): DetailsSource | undefined {
   const chain = sql.chainOf.get(id)![0] as string
   return {
     edges: (after, outcomes) =>
-      listed(outcomes ? sql.edgesAfter : sql.linksAfter, seq, after, ([place, on, ...rest]) => [
-        place as number,
+      listed(outcomes ? sql.edgesAfter : sql.linksAfter, seq, after, ([position, on, ...rest]) => [
+        position as number,
         edgeOf(id, on, rest),
       ]),
     dependents: () => sql.edgesOn.all(chain).map(([other, ...rest]) => edgeOf(other, chain, rest)),
@@ -61,7 +61,7 @@ function sourceOf({ sql }: Cache, id: string): DetailsSource | undefined {
         n as number,
         { name: name as string, result: (result as string | null) ?? undefined },
       ]),
-    kin: () => sql.kinOf.get(chain, id) !== undefined,
+    kin: () => sql.hasRelatives.get(chain, id) !== undefined,
   }
 }
 

@@ -85,12 +85,12 @@ export const sql = {
   keepGroup: 'RELEASE millrace_group',
   rollbackGroup: 'ROLLBACK TO millrace_group',
   /** Inside a user transaction. */
-  beginNested: 'SAVEPOINT millrace_visit',
-  keepNested: 'RELEASE millrace_visit',
-  rollbackNested: 'ROLLBACK TO millrace_visit',
+  beginNested: 'SAVEPOINT millrace_nested',
+  keepNested: 'RELEASE millrace_nested',
+  rollbackNested: 'ROLLBACK TO millrace_nested',
   /** Takes the write lock, and changes nothing. */
   lock: 'UPDATE millrace_schema SET version = version WHERE rowid < 0',
-  schemaVersion: 'SELECT version FROM millrace_schema WHERE rowid > 0 LIMIT 1',
+  schemaVersion: 'SELECT version, oldest FROM millrace_schema WHERE rowid > 0 LIMIT 1',
   dataVersion: 'PRAGMA data_version',
   checkpoint: 'PRAGMA wal_checkpoint(PASSIVE)',
   truncateWal: 'PRAGMA wal_checkpoint(TRUNCATE)',
@@ -242,15 +242,15 @@ export const sql = {
   chainOf:
     'SELECT coalesce(j.chain, j.id), l.name FROM millrace_job j JOIN millrace_lane l ON l.id = j.lane WHERE j.id = ?',
   /** Whether a chain has other jobs besides one, or that job has children. */
-  kinOf: `SELECT 1 FROM millrace_job WHERE chain = ?1 AND id <> ?2
+  hasRelatives: `SELECT 1 FROM millrace_job WHERE chain = ?1 AND id <> ?2
     UNION ALL SELECT 1 FROM millrace_job WHERE id = ?1 AND ?1 <> ?2 UNION ALL SELECT 1 FROM millrace_job WHERE parent = ?2 LIMIT 1`,
   /** Whether the end of any chain may affect a dependent. */
   anyOpenEdge: `SELECT 1 FROM millrace_edge WHERE state <> 'ended' LIMIT 1`,
-  openEdgesOn: `SELECT e.dependent, e.place, e.state, j.pending, j.state AS job_state FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
+  openEdgesOn: `SELECT e.dependent, e.position, e.state, j.pending, j.state AS job_state FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
     WHERE e.chain = ? AND e.state <> 'ended' ORDER BY e.dependent`,
-  addEdge: `INSERT INTO millrace_edge (dependent, place, chain, name, policy, state, result, error)
+  addEdge: `INSERT INTO millrace_edge (dependent, position, chain, name, policy, state, result, error)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-  setEdge: 'UPDATE millrace_edge SET state = ?, result = ?, error = ? WHERE dependent = ? AND place = ?',
+  setEdge: 'UPDATE millrace_edge SET state = ?, result = ?, error = ? WHERE dependent = ? AND position = ?',
   anyBroken: `SELECT 1 FROM millrace_edge WHERE dependent = ? AND state = 'broken' LIMIT 1`,
   /** Counts down the dependencies of a job that still waits for others. */
   countDown: 'UPDATE millrace_job SET pending = pending - ?2 WHERE seq = ?1',
@@ -262,14 +262,14 @@ export const sql = {
   endEdges: `UPDATE millrace_edge SET state = 'ended', result = (SELECT j.result FROM millrace_job j WHERE j.id = millrace_edge.chain)
     WHERE chain IN (SELECT value FROM json_each(?)) AND state <> 'ended'`,
   closeBroken: `UPDATE millrace_edge SET state = 'closed' WHERE dependent = ? AND state = 'broken'`,
-  badEdgesOf: `SELECT place, chain, name, policy, state FROM millrace_edge WHERE dependent = ? AND state IN ('broken', 'closed')
-    ORDER BY place`,
-  chainsOf: 'SELECT chain FROM millrace_edge WHERE dependent = ? ORDER BY place',
+  badEdgesOf: `SELECT position, chain, name, policy, state FROM millrace_edge WHERE dependent = ? AND state IN ('broken', 'closed')
+    ORDER BY position`,
+  chainsOf: 'SELECT chain FROM millrace_edge WHERE dependent = ? ORDER BY position',
   /** Edges after a position, with and without their outcomes. */
   edgesAfter:
-    'SELECT place, chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? AND place > ? ORDER BY place LIMIT ?',
+    'SELECT position, chain, name, policy, state, result, error FROM millrace_edge WHERE dependent = ? AND position > ? ORDER BY position LIMIT ?',
   linksAfter:
-    'SELECT place, chain, name, policy, state, NULL AS result, NULL AS error FROM millrace_edge WHERE dependent = ? AND place > ? ORDER BY place LIMIT ?',
+    'SELECT position, chain, name, policy, state, NULL AS result, NULL AS error FROM millrace_edge WHERE dependent = ? AND position > ? ORDER BY position LIMIT ?',
   edgesOn: `SELECT j.id, e.name, e.policy, e.state, NULL AS result, NULL AS error FROM millrace_edge e JOIN millrace_job j ON j.seq = e.dependent
     WHERE e.chain = ? ORDER BY e.dependent`,
 

@@ -20,7 +20,7 @@ import { parseOptions } from './options.js'
 import type { Settings, SqliteOptions } from './options.js'
 import { retryWhileBusy } from './busy-retry.js'
 import { details, due, getSome, tally } from './read.js'
-import { schema, steps, VERSION } from './schema.js'
+import { schema } from './schema.js'
 import { OwnTransactions } from './user-transactions/own.js'
 import { TransactionRunner } from './user-transactions/run.js'
 import { listenForWakeups, wakeOthers } from './wakeup.js'
@@ -293,7 +293,7 @@ class SqliteStore implements DisposableStore {
 
   async #openNow(): Promise<Connection> {
     const { synchronous, driver, patience } = this.#settings
-    const settings = { synchronous, driver, patience, schema: { sql: schema, steps, version: VERSION } }
+    const settings = { synchronous, driver, patience, schema }
     const db = await openDatabase(this.#target, settings, this.runtime, (path, Driver) =>
       this.#userTransactions.checkDriver(path, Driver),
     )

@@ -26,11 +26,11 @@ import { sweepRates, sweepTurns } from './sweeps.js'
 /** An edge to a chain: its dependent by number, and its position among the edges of the dependent. */
 interface EdgeTo extends StoredEdge {
   readonly dependent: number
-  readonly place: number
+  readonly position: number
 }
 
 /** An edge with its position among the edges of its job. */
-type PositionedEdge = Edge & { readonly place: number }
+type PositionedEdge = Edge & { readonly position: number }
 
 /** Claimed jobs with the same lease, which are written together. */
 interface SameLease {
@@ -253,16 +253,16 @@ export class SqliteWorkspace implements Workspace, Orders {
 
   failedEdges({ seq, job: { id: dependent } }: Found): readonly PositionedEdge[] {
     const rows = this.sql.badEdgesOf.all(seq) as [number, string, string, EdgePolicy, EdgeState][]
-    return rows.map(([place, chain, name, policy, state]) => {
-      return { place, dependent, chain, name, policy, state, result: undefined, error: undefined }
+    return rows.map(([position, chain, name, policy, state]) => {
+      return { position, dependent, chain, name, policy, state, result: undefined, error: undefined }
     })
   }
 
   edgesOn(chain: string): readonly EdgeTo[] {
     if (!this.cache.openEdges) return NO_EDGES
     const rows = this.sql.openEdgesOn.all(chain) as [number, number, EdgeState, number, JobState][]
-    return rows.map(([dependent, place, state, pending, dependentState]) => {
-      return { dependent, place, state, pending, dependentState }
+    return rows.map(([dependent, position, state, pending, dependentState]) => {
+      return { dependent, position, state, pending, dependentState }
     })
   }
 
@@ -277,14 +277,14 @@ export class SqliteWorkspace implements Workspace, Orders {
     }
   }
 
-  setEdge({ dependent, place }: EdgeTo, { state, result, error }: Pick<Edge, 'state' | 'result' | 'error'>): void {
-    this.sql.setEdge.run(state, nullable(result), textOf(error), dependent, place)
+  setEdge({ dependent, position }: EdgeTo, { state, result, error }: Pick<Edge, 'state' | 'result' | 'error'>): void {
+    this.sql.setEdge.run(state, nullable(result), textOf(error), dependent, position)
     this.cache.openEdges = undefined
   }
 
   reopenEdges({ seq }: Found, changed: Reopened<PositionedEdge>['changed']): void {
     for (const { edge, to } of changed) {
-      this.sql.setEdge.run(to.state, nullable(to.result), textOf(to.error), seq, edge.place)
+      this.sql.setEdge.run(to.state, nullable(to.result), textOf(to.error), seq, edge.position)
       this.cache.openEdges = true
     }
   }

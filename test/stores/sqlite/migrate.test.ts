@@ -1,4 +1,4 @@
-// Schemas of files: made whole, brought forward step by step, and never taken back.
+// Schemas of files: created whole, migrated step by step, and never migrated back.
 import { describe, expect, test } from 'vitest'
 import { systemRuntime } from '../../../src/store/runtime.js'
 import { adopt, connect } from '../../../src/stores/sqlite/driver.js'
@@ -12,10 +12,20 @@ import { drivers, freshFolder, refusal, send } from './folder.js'
 const path = freshFolder()
 const runtime = systemRuntime()
 
-const first: Schema = { sql: 'CREATE TABLE millrace_a (x INTEGER) STRICT', version: 1, steps: [] }
+const versions = (version: number, oldest: number): string =>
+  `CREATE TABLE millrace_schema (version INTEGER NOT NULL, oldest INTEGER NOT NULL) STRICT;
+   INSERT INTO millrace_schema (version, oldest) VALUES (${version}, ${oldest});`
+
+const first: Schema = {
+  sql: `${versions(1, 1)} CREATE TABLE millrace_a (x INTEGER) STRICT`,
+  version: 1,
+  oldest: 1,
+  steps: [],
+}
 const third: Schema = {
-  sql: 'CREATE TABLE millrace_a (x INTEGER, y INTEGER) STRICT; CREATE TABLE millrace_b (z TEXT) STRICT',
+  sql: `${versions(3, 2)} CREATE TABLE millrace_a (x INTEGER, y INTEGER) STRICT; CREATE TABLE millrace_b (z TEXT) STRICT`,
   version: 3,
+  oldest: 2,
   steps: [
     // In the wrong order on purpose: what counts is where each begins.
     { from: 2, sql: `CREATE TABLE millrace_b (z TEXT) STRICT; INSERT INTO millrace_b (z) SELECT y FROM millrace_a` },
@@ -27,7 +37,7 @@ function tables(db: Database): unknown[] {
   return db.prepare(`SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name`).all().flat()
 }
 
-const versionOf = (db: Database): unknown => db.prepare('SELECT version FROM millrace_schema').all()
+const versionOf = (db: Database): unknown => db.prepare('SELECT version, oldest FROM millrace_schema').all()
 
 describe.each(drivers)('a file opened with $name', ({ name, Driver }) => {
   const open = (schema?: Schema): Promise<Database> => openDatabase(path('a.db'), { driver: name, schema }, runtime)
@@ -35,7 +45,7 @@ describe.each(drivers)('a file opened with $name', ({ name, Driver }) => {
   test('gets the schema whole when it is new', async () => {
     const db = await open(third)
     expect(tables(db)).toEqual(['millrace_a', 'millrace_b', 'millrace_schema'])
-    expect(versionOf(db)).toEqual([[3]])
+    expect(versionOf(db)).toEqual([[3, 2]])
     db.close()
   })
 
@@ -46,7 +56,7 @@ describe.each(drivers)('a file opened with $name', ({ name, Driver }) => {
     const db = await open(third)
     expect(db.prepare('SELECT x, y FROM millrace_a').all()).toEqual([[41, 42]])
     expect(db.prepare('SELECT z FROM millrace_b').all()).toEqual([['42']])
-    expect(versionOf(db)).toEqual([[3]])
+    expect(versionOf(db)).toEqual([[3, 2]])
     db.close()
   })
 
@@ -68,20 +78,33 @@ describe.each(drivers)('a file opened with $name', ({ name, Driver }) => {
     }
     expect(await refusal(migrate(db, broken, runtime, 0))).toMatchObject({ code: 'DATABASE_FAILED' })
     expect(db.inTransaction).toBe(false)
-    expect(versionOf(db)).toEqual([[1]])
+    expect(versionOf(db)).toEqual([[1, 1]])
     expect(db.prepare('SELECT * FROM millrace_a').all()).toEqual([])
     expect(tables(db)).toEqual(['millrace_a', 'millrace_schema'])
     await migrate(db, third, runtime, 0)
-    expect(versionOf(db)).toEqual([[3]])
+    expect(versionOf(db)).toEqual([[3, 2]])
     db.close()
   })
 
-  test('is refused when it is newer, and both versions are named', async () => {
+  test('is used as it is when it is newer and supports this version', async () => {
+    const newer = await open(third)
+    const db = await open({ ...first, version: 2, oldest: 2 })
+    expect(versionOf(db)).toEqual([[3, 2]])
+    db.close()
+    newer.close()
+  })
+
+  test('is refused when it is newer and does not support this version, and the versions are named', async () => {
     const newer = await open(third)
     const error = await refusal(open(first))
-    expect(error).toMatchObject({ code: 'SCHEMA_TOO_NEW', details: { path: newer.path, found: 3, known: 1 } })
-    expect(error.message).toMatch(/are of schema 3, and this version of millrace knows 1 at most\. Update millrace/)
-    expect(versionOf(newer)).toEqual([[3]])
+    expect(error).toMatchObject({
+      code: 'SCHEMA_TOO_NEW',
+      details: { path: newer.path, found: 3, oldest: 2, known: 1 },
+    })
+    expect(error.message).toMatch(
+      /are of schema 3, .* this one has schema 1\. Nothing was written\. Update the package/,
+    )
+    expect(versionOf(newer)).toEqual([[3, 2]])
     newer.close()
   })
 
@@ -89,7 +112,7 @@ describe.each(drivers)('a file opened with $name', ({ name, Driver }) => {
     const older = await open(first)
     const error = await refusal(open({ ...third, steps: [{ from: 2, sql: '' }] }))
     expect(error).toMatchObject({ code: 'DATABASE_INVALID', details: { found: 1, known: 3 } })
-    expect(versionOf(older)).toEqual([[1]])
+    expect(versionOf(older)).toEqual([[1, 1]])
     older.close()
   })
 
@@ -119,7 +142,7 @@ describe.each(drivers)('a file opened with $name', ({ name, Driver }) => {
     writer.exec('BEGIN IMMEDIATE; INSERT INTO millrace_a (x) VALUES (1)')
     const done = migrate(db, third, clock.runtime, 10_000)
     await clock.advance(5000)
-    expect(versionOf(db)).toEqual([[1]])
+    expect(versionOf(db)).toEqual([[1, 1]])
     writer.exec('COMMIT')
     await clock.until(done)
     expect(db.prepare('SELECT x, y FROM millrace_a').all()).toEqual([[1, 2]])
@@ -149,7 +172,7 @@ describe('ten processes at once', () => {
     expect(await send(errands(first))).toEqual(tenOpened)
     expect(await send(errands(third))).toEqual(tenOpened)
     const db = await openDatabase(path('a.db'), {}, runtime)
-    expect(versionOf(db)).toEqual([[3]])
+    expect(versionOf(db)).toEqual([[3, 2]])
     expect(tables(db)).toEqual(['millrace_a', 'millrace_b', 'millrace_schema'])
     db.close()
   })

@@ -2,11 +2,11 @@
 import { expect, test } from 'vitest'
 import { systemRuntime } from '../../../src/store/runtime.js'
 import { openDatabase } from '../../../src/stores/sqlite/open.js'
-import { schema, steps, VERSION } from '../../../src/stores/sqlite/schema.js'
+import { schema } from '../../../src/stores/sqlite/schema.js'
 import { listing, sql } from '../../../src/stores/sqlite/sql.js'
 import type { Listing } from '../../../src/stores/sqlite/sql.js'
 
-const db = await openDatabase(':memory:', { schema: { sql: schema, steps, version: VERSION } }, systemRuntime())
+const db = await openDatabase(':memory:', { schema }, systemRuntime())
 
 /** What SQLite does for a statement, one line for each step. */
 function planOf(text: string): readonly string[] {

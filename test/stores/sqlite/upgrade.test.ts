@@ -1,114 +1,131 @@
-// Files of the version before: opened by this one with all that is in them, also while the older one is still at work.
-import { execFileSync } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { fileURLToPath, pathToFileURL } from 'node:url'
-import { afterAll, expect, test } from 'vitest'
+// Two versions of Millrace on one file: the older package and this one, and this one and a later schema.
+import { expect, test } from 'vitest'
 import { Queue, Worker } from '../../../src/index.js'
 import type { Job } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
 import { systemRuntime } from '../../../src/store/runtime.js'
-import { loadDriver } from '../../../src/stores/sqlite/driver.js'
+import { connect, loadDriver } from '../../../src/stores/sqlite/driver.js'
+import type { Schema } from '../../../src/stores/sqlite/migrate.js'
 import { openDatabase } from '../../../src/stores/sqlite/open.js'
-import { schema, steps, VERSION } from '../../../src/stores/sqlite/schema.js'
+import { schema } from '../../../src/stores/sqlite/schema.js'
+import { importOlder } from '../../older.js'
 import { closing } from '../../setup.js'
-import { freshFolder } from './folder.js'
+import { freshFolder, refusal } from './folder.js'
 
+const older = await importOlder()
 const path = freshFolder()
-const root = fileURLToPath(new URL('../../..', import.meta.url))
 
-/** The older package, as far as it is used here; its doors are the same. */
-interface Older {
-  readonly millrace: { readonly Queue: typeof Queue }
-  readonly sqlite: { readonly sqlite: typeof sqlite }
-  readonly schema: string
+type Made = Pick<typeof older, 'Queue' | 'sqlite'>
+
+/** A queue on the file, of this version or of another. */
+function queueOn({ Queue: Of, sqlite: open }: Made = { Queue, sqlite }): Queue {
+  const store = closing(open(path('jobs.db'), { synchronous: 'off' }))
+  return closing(new Of('work', { store, logger: false }))
 }
 
-const installed = mkdtempSync(join(tmpdir(), 'millrace-older-'))
-afterAll(() => rmSync(installed, { recursive: true, force: true }))
-
-/** Installs the package of version 0.1.0, and imports it. */
-async function older(): Promise<Older> {
-  const folder = join(installed, 'node_modules/millrace')
-  if (!existsSync(folder)) {
-    mkdirSync(folder, { recursive: true })
-    execFileSync('tar', ['-xzf', join(root, 'test/fixtures/millrace-0.1.0.tgz'), '-C', folder, '--strip-components=1'])
-    for (const name of ['@photostructure', '@standard-schema']) {
-      symlinkSync(join(root, 'node_modules', name), join(installed, 'node_modules', name))
-    }
-  }
-  const door = async (name: string): Promise<unknown> =>
-    import(/* @vite-ignore */ pathToFileURL(join(folder, 'dist', name)).href)
-  return {
-    millrace: (await door('index.js')) as Older['millrace'],
-    sqlite: (await door('sqlite.js')) as Older['sqlite'],
-    schema: ((await door('stores/sqlite/schema.js')) as { schema: string }).schema,
-  }
-}
-
-test('a file of 0.1.0 keeps its jobs, which are worked off beside new ones with groups, while 0.1.0 still adds some', async () => {
-  const before = await older()
-  const oldStore = closing(before.sqlite.sqlite(path('jobs.db'), { synchronous: 'off' }))
-  const oldQueue = closing(new before.millrace.Queue('work', { store: oldStore, logger: false }))
-  await oldQueue.addBulk(Array.from({ length: 20 }, (_, n) => ({ name: `name ${n % 2}`, data: { n } })))
-  const delayed = await oldQueue.add('late', { n: 20 }, { delay: '1h', priority: 4 })
-  const gate = await oldQueue.add('gate', 'x'.repeat(1_000), { priority: -1 })
-  await oldQueue.add('gated', null, { after: gate })
-
-  const store = closing(sqlite(path('jobs.db'), { synchronous: 'off' }))
-  const queue = closing(new Queue('work', { store, logger: false }))
-  expect(await queue.counts()).toMatchObject({ waiting: 21, delayed: 1, 'waiting-children': 1 })
-  expect(await queue.get(delayed.id)).toMatchObject({ name: 'late', priority: 4, data: { n: 20 } })
-  await queue.addBulk(
-    Array.from({ length: 6 }, (_, n) => ({
-      name: 'name 0',
-      data: { group: `g${n % 2}` },
-      options: { group: `g${n % 2}` },
-    })),
-  )
-  await oldQueue.add('name 0', { n: 21 })
-  await oldQueue.add('name 1', { n: 22 })
-
+/** Runs jobs with a worker until this many have run; resolves to their names, or to the groups of those that have one. */
+async function work(queue: Queue, count: number, Of = Worker): Promise<string[]> {
   const ran: string[] = []
   let worker: Worker | undefined
   await new Promise<void>((resolve) => {
     const run = async (job: Job): Promise<void> => {
-      ran.push((job.data as { group?: string } | undefined)?.group ?? job.name)
-      if (ran.length === 20 + 2 + 6 + 2) resolve()
+      ran.push(job.group ?? job.name)
+      if (ran.length === count) resolve()
     }
-    worker = closing(new Worker(queue, run, { logger: false }))
+    worker = closing(new Of(queue, run, { logger: false }))
   })
   await worker?.close()
-  expect(ran[0]).toBe('gate')
-  expect(ran.filter((each) => /^g\d$/.test(each))).toEqual(['g0', 'g1', 'g0', 'g1', 'g0', 'g1'])
-  expect(await queue.counts()).toMatchObject({ waiting: 0, delayed: 1, completed: 30 })
+  return ran
+}
+
+/** A schema of a later version, which has more columns and tables than this one. */
+const later = (oldest: number): Schema => ({
+  sql: '',
+  version: schema.version + 1,
+  oldest,
+  steps: [
+    ...schema.steps,
+    {
+      from: schema.version,
+      sql: `ALTER TABLE millrace_job ADD COLUMN later TEXT NOT NULL DEFAULT 'none';
+            CREATE TABLE millrace_later (job INTEGER NOT NULL REFERENCES millrace_job (seq)) STRICT;
+            CREATE INDEX millrace_job_later ON millrace_job (later);`,
+    },
+  ],
 })
 
-test('a file that is led on has the schema of one that is new', async () => {
-  const { schema: first } = await older()
-  const Driver = await loadDriver()
-  const old = new Driver(path('old.db'))
-  old.exec(`BEGIN; ${first}`)
-  old.exec(
-    'CREATE TABLE millrace_schema (version INTEGER NOT NULL) STRICT; INSERT INTO millrace_schema VALUES (1); COMMIT',
-  )
-  old.close()
-  const shape = async (name: string): Promise<unknown> => {
-    const db = await openDatabase(path(name), { schema: { sql: schema, steps, version: VERSION } }, systemRuntime())
-    const things = db.prepare(`SELECT type, name, tbl_name FROM sqlite_master ORDER BY type, name`).all()
-    const columns = things
-      .filter(([type]) => type === 'table' || type === 'view')
-      .map(([, table]) => [
-        table,
-        db.prepare('SELECT name, type, "notnull" AS needed, dflt_value, pk FROM pragma_table_info(?)').all(table!),
-      ])
-    const indexes = db
-      .prepare(`SELECT name, sql FROM sqlite_master WHERE type IN ('index', 'view') ORDER BY name`)
-      .all()
-    const version = db.prepare('SELECT version FROM millrace_schema').all()
-    db.close()
-    return { things, columns, indexes, version }
+/** Migrates the file as a later version of Millrace would. */
+async function migrateTo(next: Schema): Promise<void> {
+  ;(await openDatabase(path('jobs.db'), { schema: next }, systemRuntime())).close()
+}
+
+/** What the file holds of jobs and commits. */
+async function contents(): Promise<unknown> {
+  const db = connect(await loadDriver(), path('jobs.db'))
+  const rows = [
+    db.prepare('SELECT id, state, fence FROM millrace_job ORDER BY seq').all(),
+    db.prepare('SELECT * FROM millrace_counter ORDER BY kind, of, what').all(),
+  ]
+  db.close()
+  return rows
+}
+
+test('a file of the older version keeps its jobs, and both versions add and run jobs on it', async () => {
+  const oldQueue = queueOn(older)
+  await oldQueue.addBulk(Array.from({ length: 20 }, (_, n) => ({ name: `name ${n % 2}`, data: { n } })))
+  const delayed = await oldQueue.add('late', { n: 20 }, { delay: '1h', priority: 4 })
+  const gate = await oldQueue.add('gate', 'x'.repeat(1_000), { priority: -1 })
+  await oldQueue.add('gated', null, { after: gate })
+  await oldQueue.add('unwanted')
+  await oldQueue.cancel({ name: 'unwanted' })
+
+  const queue = queueOn()
+  expect(await queue.counts()).toMatchObject({ waiting: 21, delayed: 1, 'waiting-children': 1, cancelled: 1 })
+  expect(await queue.get(delayed.id)).toMatchObject({ name: 'late', priority: 4, data: { n: 20 } })
+  const grouped = Array.from({ length: 6 }, (_, n) => ({ name: 'name 0', options: { group: `g${n % 2}` } }))
+  await queue.addBulk(grouped)
+  await oldQueue.add('name 0', { n: 21 })
+  await oldQueue.add('name 1', { n: 22 })
+
+  const ran = await work(queue, 20 + 2 + 6 + 2)
+  expect(ran[0]).toBe('gate')
+  expect(ran.filter((each) => /^g\d$/.test(each))).toEqual(['g0', 'g1', 'g0', 'g1', 'g0', 'g1'])
+  await queue.addBulk(grouped)
+  expect(await work(oldQueue, 6, older.Worker)).toEqual(['g0', 'g1', 'g0', 'g1', 'g0', 'g1'])
+  for (const each of [queue, oldQueue]) {
+    expect(await each.counts()).toMatchObject({ waiting: 0, delayed: 1, completed: 36 })
   }
-  expect(await shape('old.db')).toEqual(await shape('new.db'))
+})
+
+test('a file that a later version has migrated is opened and used, where that version supports this one', async () => {
+  const queue = queueOn()
+  await queue.add('before')
+  await migrateTo(later(schema.version))
+  await queue.add('after')
+  await queueOn().add('opened')
+  expect(await work(queue, 3)).toEqual(['before', 'after', 'opened'])
+  await migrateTo(later(schema.version)) // would fail if the file had been migrated back
+})
+
+test.each([
+  ['this version', { Queue, sqlite }],
+  ['the older version', older],
+])('%s is refused before it writes where a later version does not support it', async (_, made) => {
+  const queue = queueOn(made)
+  const job = await queue.add('before')
+  await migrateTo(later(schema.version + 1))
+  const before = await contents()
+  const writes = [
+    () => queue.add('after'),
+    () => queue.cancel(job.id),
+    () => queue.transaction(() => queue.add('in a transaction')),
+    () => queueOn(made).add('opened'),
+  ]
+  for (const write of writes) {
+    expect(await refusal(write())).toMatchObject({
+      code: 'SCHEMA_TOO_NEW',
+      message: expect.stringContaining("Update the package 'millrace'"),
+    })
+  }
+  expect(await contents()).toEqual(before)
 })

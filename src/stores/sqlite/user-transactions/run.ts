@@ -13,7 +13,8 @@ import type { EventFeed } from '../events.js'
 import { fastPaths } from '../fast-paths.js'
 import type { UserTransaction, TransactionWork } from './adapter.js'
 import { UserTransactions } from './detect.js'
-import { VERSION } from '../schema.js'
+import { checkSchema } from '../migrate.js'
+import { schema } from '../schema.js'
 import { SqliteWorkspace } from '../workspace.js'
 import { TransactionWatch } from './watch.js'
 
@@ -58,6 +59,7 @@ export class TransactionRunner {
     const { receipt, wakes } = yield* step(
       userTransaction.write((cache) => {
         this.#checkLock(userTransaction)
+        checkSchema(cache.sql.schemaVersion.get(), schema, this.#store.path)
         const workspace = new SqliteWorkspace(cache, new Map(), now)
         const notices = new Notices(workspace, now, feed.recording(cache, now))
         const result = applyWithin({ workspace, now, notices, fast: fastPaths(workspace) }, batch)
@@ -111,7 +113,7 @@ export class TransactionRunner {
     } catch (error) {
       if (!isMillraceError(error, 'DATABASE_FAILED')) throw error
     }
-    if (found === VERSION) return
+    if (typeof found === 'number' && found >= schema.version) return
     throw new MillraceError(
       'STORE_NOT_OPEN',
       `The store in ${nameOf(this.#store.path)} has not been opened, and its tables are not there as they should be. Call await store.open() before the transaction begins.`,
