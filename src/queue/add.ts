@@ -5,6 +5,7 @@ import type { Extras, JobRecord, KeepByState, Millis, Webhook } from '../job/job
 import type { JsonText } from '../job/json.js'
 import { create, isDenied, waitingIfDue, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
+import { invalid, isObject } from '../job/options.js'
 import type { Caller } from '../store/batcher.js'
 import { step, runSteps } from '../store/maybe-sync.js'
 import type { Steps } from '../store/maybe-sync.js'
@@ -178,9 +179,7 @@ export class Adder {
   #options(name: string, definition: JobDefinition | undefined, options: AddOptions): StampedOptions {
     const known = options === NO_OPTIONS ? this.#parsed.get(name) : undefined
     if (known !== undefined) return known
-    if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-      throw new MillraceError('INVALID_OPTION', `queue.add options must be an object, not ${String(options)}.`)
-    }
+    if (!isObject(options)) throw invalid(`queue.add options must be an object, not ${String(options)}.`)
     const {
       input: _i,
       output: _o,

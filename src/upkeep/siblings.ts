@@ -1,5 +1,5 @@
 // upkeep/siblings.ts: cancels jobs that are not needed any more, before their parent is handled.
-import { isFinished, jobStates } from '../job/job.js'
+import { isFinished, unfinishedStates } from '../job/job.js'
 import type { Edge, JobHeader, JobRecord } from '../job/job.js'
 import { cancel, isDenied, chainsToCancel } from '../job/lifecycle.js'
 import { headerOf } from '../job/record.js'
@@ -9,8 +9,6 @@ import { recordsOf } from './due-records.js'
 
 /** The most jobs cancelled for one parent at a time, because others are due as well. */
 const PORTION = 200
-
-const unfinished = jobStates.filter((state) => !isFinished(state))
 
 /**
  * Cancels some of the unfinished jobs behind edges whose job fails together with all of them (`cancelSiblings`), their
@@ -56,7 +54,7 @@ async function unfinishedOf(
   let cursor: string | undefined
   do {
     const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = await store.find({ ...of, states: unfinished, limit: PORTION, ...from })
+    const page: Page<JobRecord> = await store.find({ ...of, states: unfinishedStates, limit: PORTION, ...from })
     jobs.push(...page.items.map(headerOf))
     cursor = page.cursor
   } while (cursor !== undefined && jobs.length < PORTION)

@@ -6,6 +6,7 @@ import { encodeJson } from '../../job/json.js'
 import { cancel, complete, isDenied, lock } from '../../job/lifecycle.js'
 import type { Returned } from '../../job/lifecycle.js'
 import { checkName } from '../../job/names.js'
+import { invalid } from '../../job/options.js'
 import { OpenTransaction, requireTransactions, runAtPosition } from '../../store/transaction-context.js'
 import { connect } from '../../store/connection.js'
 import { runSteps } from '../../store/maybe-sync.js'
@@ -151,9 +152,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
   ): Promise<T> {
     const { store, refuseClosed } = this.#host
     refuseClosed()
-    if (typeof work !== 'function') {
-      throw new MillraceError('INVALID_OPTION', 'chain.complete takes a function: async ({ job, complete }) => ….')
-    }
+    if (typeof work !== 'function') throw invalid('chain.complete takes a function: async ({ job, complete }) => ….')
     const userTx: Tx = transactionIn(options[0], 'chain.complete')
     const run = work as unknown as (current: CurrentJob<JobDefinitions, Store>) => T | Promise<T>
     if (userTx !== undefined) {
@@ -227,7 +226,7 @@ class Completion {
     record: JobRecord,
     work: (inside: Completing<Store, JobDefinitions>) => Result | Promise<Result>,
   ): Promise<Result> {
-    if (typeof work !== 'function') throw new MillraceError('INVALID_OPTION', 'complete takes a function.')
+    if (typeof work !== 'function') throw invalid('complete takes a function.')
     if (this.#ended) throw outOfOrder('complete was called after the callback of chain.complete had ended')
     if (this.#called) throw outOfOrder('complete was called twice for one job')
     this.#called = true

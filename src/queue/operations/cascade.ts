@@ -1,11 +1,11 @@
 // queue/operations/cascade.ts: removes the dependents of a removed job, and cancels the children of a cancelled one.
-import { isFinished, jobStates } from '../../job/job.js'
-import type { JobHeader, JobRecord, JobState } from '../../job/job.js'
+import { unfinishedStates } from '../../job/job.js'
+import type { JobHeader, JobRecord } from '../../job/job.js'
 import { MillraceError } from '../../job/errors.js'
+import { invalid, mustBe } from '../../job/options.js'
 import { cleanText } from '../../job/failure.js'
 import { cancel, remove } from '../../job/lifecycle.js'
 import type { Decision } from '../../job/lifecycle.js'
-import { quote } from '../../job/quote.js'
 import { readDetails } from '../../store/read-pages.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
@@ -47,10 +47,7 @@ export function splitReason<T extends CancelOptions>(
   if (typeof reason === 'string' && reason.length > 0 && reason.length <= MAX_REASON_LENGTH) {
     return { reason: cleanText(reason), rest }
   }
-  throw new MillraceError(
-    'INVALID_OPTION',
-    `${call}: reason must be a text of 1 to ${MAX_REASON_LENGTH} characters, not ${quote(reason)}.`,
-  )
+  throw mustBe(`${call}: reason`, `a text of 1 to ${MAX_REASON_LENGTH} characters`, reason)
 }
 
 /** The last argument of calls that may cascade. */
@@ -63,9 +60,7 @@ export function splitCascade(
 ): { readonly cascade: boolean; readonly rest: InTransaction | undefined } {
   if (options === undefined || typeof options !== 'object' || options === null) return { cascade: false, rest: options }
   const { cascade = false, ...rest } = options
-  if (typeof cascade !== 'boolean') {
-    throw new MillraceError('INVALID_OPTION', `${call}: cascade must be true or false, not ${String(cascade)}.`)
-  }
+  if (typeof cascade !== 'boolean') throw invalid(`${call}: cascade must be true or false, not ${String(cascade)}.`)
   return { cascade, rest }
 }
 
@@ -80,8 +75,6 @@ interface Decider {
 
 /** Jobs per page. */
 const PAGE = 500
-
-const unfinished: readonly JobState[] = jobStates.filter((state) => !isFinished(state))
 
 /**
  * Removes all dependents of the chains of these jobs, and their dependents. Those without dependents go first, so that
@@ -133,7 +126,7 @@ export function* cancelChildren(operations: Decider, id: string, session: Sessio
     do {
       const from = cursor === undefined ? {} : { cursor }
       const page = yield* step(
-        session.find({ parent, kind: 'job', states: [...unfinished, 'cancelled'], limit: PAGE, ...from }),
+        session.find({ parent, kind: 'job', states: [...unfinishedStates, 'cancelled'], limit: PAGE, ...from }),
       )
       cancelled += yield* operations.decideAndCommitAll(page.items, (job) => cancel(job, reason), session)
       for (const child of page.items) parents.push(child.id)

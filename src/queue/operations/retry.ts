@@ -1,9 +1,8 @@
 // queue/operations/retry.ts: restarts many jobs, optionally at a rate or as a dry run.
-import { MillraceError } from '../../job/errors.js'
 import type { JobRecord, Millis } from '../../job/job.js'
 import { isDenied, retry } from '../../job/lifecycle.js'
 import { refuseUnknown } from '../../job/names.js'
-import { quote } from '../../job/quote.js'
+import { flag, mustBe } from '../../job/options.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import { eachPage, READ_SIZE } from './filter.js'
@@ -24,14 +23,11 @@ export interface RetryOptions {
 /** Checks the options. */
 function checkRetry(options: RetryOptions): Required<RetryOptions> {
   refuseUnknown(options, ['rate', 'dryRun'], 'queue.retry')
-  const { rate = Infinity, dryRun = false } = options
+  const { rate = Infinity } = options
   if (typeof rate !== 'number' || !(rate > 0)) {
-    throw new MillraceError('INVALID_OPTION', `queue.retry: rate must be a number above 0, not ${quote(rate)}.`)
+    throw mustBe('queue.retry: rate', 'a number above 0', rate)
   }
-  if (typeof dryRun !== 'boolean') {
-    throw new MillraceError('INVALID_OPTION', `queue.retry: dryRun must be true or false, not ${quote(dryRun)}.`)
-  }
-  return { rate, dryRun }
+  return { rate, dryRun: flag(options.dryRun, 'queue.retry: dryRun') }
 }
 
 /**

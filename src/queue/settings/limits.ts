@@ -4,14 +4,13 @@ import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { checkName, refuseUnknown } from '../../job/names.js'
-import { quote } from '../../job/quote.js'
+import { invalid, isObject, mustBe, oneOf } from '../../job/options.js'
 import { cellKey } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
 import type { Bound, GroupBound, LimitCell, Rate } from '../../job/limits.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Verdict } from '../../store/store.js'
-import { oneOf } from '../add-options.js'
 import type { Session } from '../../store/session.js'
 
 /** A rate limit. */
@@ -184,8 +183,8 @@ function parseLimits(changes: LimitOptions, checkJob: (name: string) => void): L
 }
 
 function entries<T>(value: Readonly<Record<string, T>>, where: string): [string, T][] {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return Object.entries(value)
-  throw new MillraceError('INVALID_OPTION', `${where} must be an object, not ${quote(value)}.`)
+  if (isObject(value)) return Object.entries(value)
+  throw mustBe(where, 'an object', value)
 }
 
 function parseBound(bound: OneGroupOptions, known: readonly string[], where: string): Patch {
@@ -204,15 +203,12 @@ function parseBound(bound: OneGroupOptions, known: readonly string[], where: str
 
 function whole(value: number | null, min: number, field: string): number | null {
   if (value === null || (Number.isSafeInteger(value) && value >= min)) return value
-  throw new MillraceError(
-    'INVALID_OPTION',
-    `${field} must be a whole number from ${min} up, or null for no bound, not ${quote(value)}.`,
-  )
+  throw mustBe(field, `a whole number from ${min} up, or null for no bound`, value)
 }
 
 function parseWeight(value: number | null, field: string): number | null {
   if (value === null || (typeof value === 'number' && value >= 0.01 && value <= 100)) return value
-  throw new MillraceError('INVALID_OPTION', `${field} must be a number from 0.01 to 100, not ${quote(value)}.`)
+  throw mustBe(field, 'a number from 0.01 to 100', value)
 }
 
 function parseRate(rate: RateOptions | null, where: string): Rate | null {
@@ -221,10 +217,7 @@ function parseRate(rate: RateOptions | null, where: string): Rate | null {
   const max = whole(rate.max, 1, `${where}.max`)
   const per = parseDuration(rate.per, `${where}.per`)
   if (max === null || per === 0) {
-    throw new MillraceError(
-      'INVALID_OPTION',
-      `${where} is written { max: 10, per: '1 minute' }; neither may be nothing.`,
-    )
+    throw invalid(`${where} is written { max: 10, per: '1 minute' }; neither may be nothing.`)
   }
   return { max, per }
 }

@@ -6,6 +6,7 @@ import type { JobRecord, Time } from '../../job/job.js'
 import { decodeJson } from '../../job/json.js'
 import { create, remove, reschedule } from '../../job/lifecycle.js'
 import { MAX_NAME_LENGTH, checkName, refuseUnknown } from '../../job/names.js'
+import { invalid } from '../../job/options.js'
 import { SCHEDULE, readProgress, readSpec, runId, scheduleId, writeSpec } from '../../job/schedule.js'
 import { nextTime, parseTimes, timeOptionNames, timesFrom } from '../../job/schedule-times.js'
 import type { ScheduleTimes, Timing } from '../../job/schedule-times.js'
@@ -147,7 +148,7 @@ function prepareRuns(
   for (const option of setBySchedule) {
     if (options[option] === undefined) continue
     const message = `${where}: ${option} cannot be given for what is repeated: the schedule decides it for each run.`
-    throw new MillraceError('INVALID_OPTION', message, { details: { option } })
+    throw invalid(message, { option })
   }
   const timing = parseTimes(times, where)
   const run = prepare(name, data, options)

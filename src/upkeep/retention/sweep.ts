@@ -1,4 +1,5 @@
 // upkeep/retention/sweep.ts: finds and removes old finished jobs that carry no retention rule.
+import { finishedStates } from '../../job/job.js'
 import type { FinishedState, JobRecord, KeepByState, Millis, Time } from '../../job/job.js'
 import { expired, isUnstamped } from '../../job/retention.js'
 import type { Connection } from '../../store/connection.js'
@@ -11,8 +12,6 @@ const PAGE = 500
 /** The shortest and the longest time between two sweeps. The more workers there are, the less often each one sweeps. */
 const MIN_INTERVAL: Millis = 60_000
 const MAX_INTERVAL: Millis = 600_000
-
-const states: readonly FinishedState[] = ['completed', 'failed', 'cancelled']
 
 /** What a sweep needs of its host. */
 export interface SweepOptions {
@@ -76,7 +75,7 @@ export class Sweep {
   async #sweepQueue(queue: string): Promise<Time> {
     const rule = await this.#options.retention.rule(queue)
     let next = Infinity
-    for (const state of states) {
+    for (const state of finishedStates) {
       const age = rule?.[state]?.deleteAfter
       if (rule !== undefined && age !== undefined)
         next = Math.min(next, await this.#sweepState(queue, state, age, rule))
