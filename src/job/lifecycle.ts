@@ -7,12 +7,14 @@ import type {
   FailurePolicy,
   JobHeader,
   JobRecord,
+  JobState,
   Millis,
   StepResult,
   Time,
 } from './job.js'
-import { isFinished } from './job.js'
+import { isFinished, jobStates, unfinishedStates } from './job.js'
 import type { JsonText } from './json.js'
+import { backlogStates } from './limits.js'
 import { end, HELD, leaseExpired, move, NOTHING, removeAndRelease } from './moves.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
@@ -69,6 +71,19 @@ export type Decision = readonly Change[] | Denied
 export function isDenied(decision: Decision): decision is Denied {
   return 'denied' in decision
 }
+
+/**
+ * The states in which a request can change a job, and whose jobs an operation on many of them visits. An update that is
+ * not for a single job is only for those that have not started.
+ */
+export const statesFor = {
+  cancel: unfinishedStates,
+  retry: ['failed', 'cancelled'],
+  promote: ['delayed'],
+  update: backlogStates,
+  remove: jobStates,
+  recover: ['active'],
+} as const satisfies Record<string, readonly JobState[]>
 
 /** The input of a new job, without what follows from the rules. */
 export type JobSpec = Omit<NewJob, 'state' | 'chainId' | 'chainIndex'> & { readonly edges: readonly NewEdge[] }
@@ -360,7 +375,7 @@ export function droppedFrom(group: string | undefined): ErrorInfo {
  */
 export function retry(job: JobRecord, after: Millis = 0): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
-  if (job.state !== 'failed' && job.state !== 'cancelled') {
+  if (!isIn(statesFor.retry, job.state)) {
     return { denied: `is ${job.state}; only a failed or cancelled job can be retried` }
   }
   const run = after > 0 ? { in: after } : null
@@ -372,7 +387,7 @@ export function retry(job: JobRecord, after: Millis = 0): Decision {
 export function promote(job: JobRecord): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
   if (job.state === 'waiting') return []
-  if (job.state !== 'delayed') return { denied: `is ${job.state}; only a delayed job can be promoted` }
+  if (!isIn(statesFor.promote, job.state)) return { denied: `is ${job.state}; only a delayed job can be promoted` }
   return [move(job, 'waiting', { place: 'new' })]
 }
 
@@ -432,6 +447,10 @@ export type NoteFields = Pick<Note, 'progress' | 'about' | 'logs' | 'memo' | 'st
 /** The note that writes this, fenced by the worker's lease. */
 export function note(job: JobRecord, fields: NoteFields): Note {
   return { kind: 'note', id: job.id, fence: job.fence, held: true, ...fields }
+}
+
+function isIn(states: readonly JobState[], state: JobState): boolean {
+  return states.includes(state)
 }
 
 const NO_JOB: Denied = {

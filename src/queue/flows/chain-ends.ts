@@ -4,13 +4,10 @@ import type { JobHeader, JobRecord } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Page } from '../../store/store.js'
+import { pages } from '../../store/read-pages.js'
 import type { Session } from '../../store/session.js'
 
 type Reader = Pick<Session, 'find'>
-
-/** Jobs of a chain per read. */
-const PAGE = 500
 
 /** Whether a job is the last of a chain that has other jobs left. The first job of a chain has none before it. */
 export function* endsChain(session: Reader, { id, chainId, chainIndex }: JobHeader): Steps<boolean> {
@@ -46,15 +43,12 @@ export function* withoutChainEnds(session: Reader, records: readonly JobRecord[]
 /** The last job of a chain, if it is among these ids and another job of its chain is not. */
 function* lastOfPartialChain(session: Reader, chain: string, selected: ReadonlySet<string>): Steps<string | undefined> {
   let last: string | undefined
-  let cursor: string | undefined
-  do {
-    const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = yield* step(session.find({ chain, order: 'newest', limit: PAGE, ...from }))
-    last ??= page.items[0]?.id
+  for (const page of pages(session, { chain, order: 'newest' })) {
+    const jobs = yield* page
+    last ??= jobs[0]?.id
     if (last === undefined || !selected.has(last)) return undefined
-    if (page.items.some(({ id }) => !selected.has(id))) return last
-    cursor = page.cursor
-  } while (cursor !== undefined)
+    if (jobs.some(({ id }) => !selected.has(id))) return last
+  }
   return undefined
 }
 
@@ -62,11 +56,8 @@ function* lastOfPartialChain(session: Reader, chain: string, selected: ReadonlyS
 export function* withEarlierJobs(session: Reader, records: readonly JobRecord[]): Steps<readonly JobHeader[]> {
   const all = new Map<string, JobHeader>()
   for (const record of records) {
-    for (let cursor: string | undefined, more = record.chainIndex > 0; more; more = cursor !== undefined) {
-      const from = cursor === undefined ? {} : { cursor }
-      const page: Page<JobRecord> = yield* step(session.find({ chain: record.chainId, limit: PAGE, ...from }))
-      for (const each of page.items) if (each.chainIndex < record.chainIndex) all.set(each.id, headerOf(each))
-      cursor = page.cursor
+    for (const page of record.chainIndex === 0 ? [] : pages(session, { chain: record.chainId })) {
+      for (const each of yield* page) if (each.chainIndex < record.chainIndex) all.set(each.id, headerOf(each))
     }
     all.set(record.id, headerOf(record))
   }

@@ -4,6 +4,7 @@ import { isFinished } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
 import { remove } from '../../job/lifecycle.js'
 import { runSteps } from '../../store/maybe-sync.js'
+import { PAGE_SIZE, pages } from '../../store/read-pages.js'
 import type { Page, Query } from '../../store/store.js'
 import type { StoreEvent } from '../../job/events.js'
 import { awaitEnd, jobRemoved } from '../operations/result.js'
@@ -12,9 +13,6 @@ import { hasDependents, removeDependents } from '../operations/cascade.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import type { ResultOptions } from '../job.js'
 import type { Session } from '../../store/session.js'
-
-/** Jobs per read. */
-const PAGE = 500
 
 /** Maximum reads of a chain that continues while it is removed. */
 const RACES = 100
@@ -41,12 +39,7 @@ export async function lastJob(session: Session, id: string, queue: string): Prom
 export async function chainJobs(session: Session, id: string, queue: string): Promise<readonly JobRecord[]> {
   const chain = await chainOf(session, id)
   const records: JobRecord[] = []
-  let cursor: string | undefined
-  do {
-    const page = await session.find({ queue, chain, limit: PAGE, ...(cursor !== undefined && { cursor }) })
-    records.push(...page.items)
-    cursor = page.cursor
-  } while (cursor !== undefined)
+  for (const page of pages(session, { queue, chain })) records.push(...(await runSteps(page)))
   return records.toSorted((a, b) => a.chainIndex - b.chainIndex)
 }
 
@@ -77,7 +70,7 @@ export async function removeChain(
     // First job first: the chain does not end before its last job is removed.
     let page: Page<JobRecord>
     do {
-      page = await session.find({ queue, chain, limit: PAGE })
+      page = await session.find({ queue, chain, limit: PAGE_SIZE })
       const removed = await runSteps(operations.decideAndCommitAll(page.items, remove, session))
       count += removed
       if (removed === 0) races++

@@ -1,8 +1,7 @@
 // queue/operations/by-filter.ts: operations on jobs of one queue, by id or by filter.
 import { MillraceError } from '../../job/errors.js'
-import { jobStates } from '../../job/job.js'
-import type { JobRecord, JobState } from '../../job/job.js'
-import { cancel, promote, remove, retry, update } from '../../job/lifecycle.js'
+import type { JobRecord } from '../../job/job.js'
+import { cancel, promote, remove, retry, statesFor, update } from '../../job/lifecycle.js'
 import type { Decision, Edit } from '../../job/lifecycle.js'
 import { checkName } from '../../job/names.js'
 import { step } from '../../store/maybe-sync.js'
@@ -21,11 +20,8 @@ export interface QueueScope {
   readonly session: Session
 }
 
-/** Operations that depend on the job's record alone, and the states they apply to. */
-const plainOperations = {
-  retry: { decide: retry, states: ['failed', 'cancelled'] },
-  promote: { decide: promote, states: ['delayed'] },
-} as const satisfies Record<string, { decide: (job: JobRecord) => Decision; states: readonly JobState[] }>
+/** Operations that depend on the job's record alone. */
+const plainOperations = { retry, promote } as const
 
 /** The record of a job of this queue; throws if it is in another. */
 export function* ownJob({ queue, operations, session }: QueueScope, id: string): Steps<JobRecord> {
@@ -45,10 +41,12 @@ export function* applyToJobs(
   which: string | JobFilter,
 ): Steps<boolean | number> {
   const { queue, operations, session } = scope
-  const { decide, states } = plainOperations[what]
+  const decide: (job: JobRecord) => Decision = plainOperations[what]
   if (typeof which === 'string')
     return (yield* operations.decideAndCommit(which, decide, session, yield* ownJob(scope, which))).done
-  return yield* eachPage(session, queue, which, states, (page) => operations.decideAndCommitAll(page, decide, session))
+  return yield* eachPage(session, queue, which, statesFor[what], (page) =>
+    operations.decideAndCommitAll(page, decide, session),
+  )
 }
 
 /** Cancels a job, or all that match. */
@@ -60,7 +58,7 @@ export function* cancelJobs(
   const { queue, operations, session } = scope
   if (typeof which === 'string')
     return (yield* operations.cancelSteps(which, session, how, yield* ownJob(scope, which))).done
-  return yield* eachPage(session, queue, which, ['waiting', 'delayed', 'waiting-children', 'active'], function* (page) {
+  return yield* eachPage(session, queue, which, statesFor.cancel, function* (page) {
     if (!how.cascade) return yield* operations.decideAndCommitAll(page, (job) => cancel(job, how.reason), session)
     let done = 0
     for (const { id } of page) if ((yield* operations.cancelSteps(id, session, how)).done) done++
@@ -75,7 +73,7 @@ export function* removeJobs(scope: QueueScope, which: string | JobFilter, cascad
     const record = yield* step(session.get(checkName(which, 'job id')))
     return record?.queue === queue && (yield* operations.removeSteps(which, session, cascade)).done
   }
-  return yield* eachPage(session, queue, which, jobStates, function* (page) {
+  return yield* eachPage(session, queue, which, statesFor.remove, function* (page) {
     const ids = page.map(({ id }) => id)
     if (cascade) yield* removeDependents(operations, ids, session)
     return yield* operations.decideAndCommitAll(yield* operations.removable(page, session), remove, session)
@@ -95,7 +93,7 @@ export function* updateJobs(
   }
   const { data: _data, ...rest } = changes
   yield* operations.parseUpdate(rest, '') // throws for a bad option even if nothing matches
-  return yield* eachPage(session, queue, which, ['waiting', 'delayed', 'waiting-children'], function* (page) {
+  return yield* eachPage(session, queue, which, statesFor.update, function* (page) {
     const edits = new Map<string, Edit>()
     for (const name of new Set(page.map((record) => record.name)))
       edits.set(name, yield* operations.parseUpdate(changes, name))

@@ -6,12 +6,11 @@ import { invalid, mustBe } from '../../job/options.js'
 import { cleanText } from '../../job/failure.js'
 import { cancel, remove } from '../../job/lifecycle.js'
 import type { Decision } from '../../job/lifecycle.js'
-import { readDetails } from '../../store/read-pages.js'
+import { PAGE_SIZE, pages, portions, READ_SIZE, readDetails } from '../../store/read-pages.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Store } from '../../store/store.js'
 import { withEarlierJobs } from '../flows/chain-ends.js'
-import { READ_SIZE } from './filter.js'
 import type { InTransaction, WithTransaction } from '../transactions.js'
 import type { Session } from '../../store/session.js'
 
@@ -73,9 +72,6 @@ interface Decider {
   ): Steps<number>
 }
 
-/** Jobs per page. */
-const PAGE = 500
-
 /**
  * Removes all dependents of the chains of these jobs, and their dependents. Those without dependents go first, so that
  * after a failure half-way no job waits for one that is gone.
@@ -86,8 +82,8 @@ export function* removeDependents(operations: Decider, ids: readonly string[], s
   const seen = new Set(ids)
   for (let level: readonly string[] = ids; level.length > 0;) {
     const next: string[] = []
-    for (let from = 0; from < level.length; from += PAGE) {
-      const jobs = yield* readDetails(session, { jobs: level.slice(from, from + PAGE), parts: ['dependents'] })
+    for (const some of portions(level, PAGE_SIZE)) {
+      const jobs = yield* readDetails(session, { jobs: some, parts: ['dependents'] })
       for (const { dependent, state } of jobs.flatMap(({ dependents }) => dependents)) {
         // A dependent found again on a longer path is removed before every job found before.
         if ((state !== 'open' && state !== 'broken') || given.has(dependent)) continue
@@ -100,10 +96,9 @@ export function* removeDependents(operations: Decider, ids: readonly string[], s
     }
     level = next
   }
-  const removalOrder = [...waiting].toReversed()
   let removed = 0
-  for (let from = 0; from < removalOrder.length; from += READ_SIZE) {
-    const records = yield* step(session.getAll(removalOrder.slice(from, from + READ_SIZE)))
+  for (const some of portions([...waiting].toReversed(), READ_SIZE)) {
+    const records = yield* step(session.getAll(some))
     removed += yield* operations.decideAndCommitAll(
       yield* withEarlierJobs(session, records.filter(exists)),
       remove,
@@ -121,17 +116,12 @@ export function* cancelChildren(operations: Decider, id: string, session: Sessio
   const parents = [id]
   let cancelled = 0
   for (let at = 0; at < parents.length; at++) {
-    const parent = parents[at]!
-    let cursor: string | undefined
-    do {
-      const from = cursor === undefined ? {} : { cursor }
-      const page = yield* step(
-        session.find({ parent, kind: 'job', states: [...unfinishedStates, 'cancelled'], limit: PAGE, ...from }),
-      )
-      cancelled += yield* operations.decideAndCommitAll(page.items, (job) => cancel(job, reason), session)
-      for (const child of page.items) parents.push(child.id)
-      cursor = page.cursor
-    } while (cursor !== undefined)
+    const query = { parent: parents[at]!, kind: 'job', states: [...unfinishedStates, 'cancelled'] } as const
+    for (const page of pages(session, query)) {
+      const children = yield* page
+      cancelled += yield* operations.decideAndCommitAll(children, (job) => cancel(job, reason), session)
+      for (const child of children) parents.push(child.id)
+    }
   }
   return cancelled
 }

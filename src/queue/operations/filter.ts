@@ -5,9 +5,9 @@ import { checkName, refuseUnknown } from '../../job/names.js'
 import { invalid, mustBe, oneOf } from '../../job/options.js'
 import { quote } from '../../job/quote.js'
 import { scheduleId } from '../../job/schedule.js'
-import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Page, Query } from '../../store/store.js'
+import { pages } from '../../store/read-pages.js'
+import type { Query } from '../../store/store.js'
 import type { Session } from '../../store/session.js'
 
 /**
@@ -65,12 +65,6 @@ const filterNames = [
   'group',
   'schedule',
 ] as const satisfies readonly (keyof JobFilter)[]
-
-/** Jobs per page in operations on many. */
-const PAGE = 500
-
-/** Jobs per read by id, with their payloads: such a read has no byte limit. */
-export const READ_SIZE = 50
 
 /** The query for a page of a list. */
 export function listQuery(queue: string, options: ListOptions): Query {
@@ -152,12 +146,6 @@ export function* eachPage(
   const applicable = (query.states ?? states).filter((state) => states.includes(state))
   if (applicable.length === 0) return 0
   let count = 0
-  let cursor: string | undefined
-  do {
-    const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = yield* step(session.find({ ...query, states: applicable, limit: PAGE, ...from }))
-    count += yield* work(page.items)
-    cursor = page.cursor
-  } while (cursor !== undefined)
+  for (const page of pages(session, { ...query, states: applicable })) count += yield* work(yield* page)
   return count
 }

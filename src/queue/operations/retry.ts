@@ -1,11 +1,12 @@
 // queue/operations/retry.ts: restarts many jobs, optionally at a rate or as a dry run.
 import type { JobRecord, Millis } from '../../job/job.js'
-import { isDenied, retry } from '../../job/lifecycle.js'
+import { isDenied, retry, statesFor } from '../../job/lifecycle.js'
 import { refuseUnknown } from '../../job/names.js'
 import { flag, mustBe } from '../../job/options.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import { eachPage, READ_SIZE } from './filter.js'
+import { portions, READ_SIZE } from '../../store/read-pages.js'
+import { eachPage } from './filter.js'
 import type { JobFilter } from './filter.js'
 import type { QueueScope } from './by-filter.js'
 
@@ -43,7 +44,7 @@ export function* retryJobs(
   const delayAt = (position: number): Millis => Math.round((1000 * position) / rate)
   let blocked: Blocked[] = []
   let position = 0
-  let done = yield* eachPage(session, queue, filter, ['failed', 'cancelled'], function* (page) {
+  let done = yield* eachPage(session, queue, filter, statesFor.retry, function* (page) {
     if (dryRun) return page.filter((job) => !isDenied(retry(job))).length
     // Positions are assigned up front, so that a job that is decided again, because it was moved, keeps its position.
     const positions = new Map<string, number>()
@@ -55,8 +56,7 @@ export function* retryJobs(
     // Newest first: a job that waits for its own children was added before them.
     const left = blocked.toReversed()
     blocked = []
-    for (let from = 0; from < left.length; from += READ_SIZE) {
-      const batch = left.slice(from, from + READ_SIZE)
+    for (const batch of portions(left, READ_SIZE)) {
       const records = yield* step(session.getAll(batch.map(({ id }) => id)))
       const page = records.filter((record) => record !== undefined)
       done += yield* retryPage(page, new Map(batch.map((each) => [each.id, each.position])), blocked)

@@ -5,12 +5,11 @@ import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { checkName, refuseUnknown } from '../../job/names.js'
 import { invalid, isObject, mustBe, oneOf } from '../../job/options.js'
-import { cellKey } from '../../store/settings.js'
+import { cellKey, updateCell } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
 import type { Bound, GroupBound, LimitCell, Rate } from '../../job/limits.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Verdict } from '../../store/store.js'
 import type { Session } from '../../store/session.js'
 
 /** A rate limit. */
@@ -102,21 +101,17 @@ export function* setLimits(
   checkJob: (name: string) => void,
 ): Steps<Limits> {
   const patch = parseLimits(changes, checkJob)
-  const key = cellKey.limit(queue)
-  let [cell] = (yield* step(session.details({ cells: [key] }))).cells
-  for (;;) {
-    const current = readCell<LimitCell>(cell?.value)
+  let next: Partial<LimitCell> = {}
+  yield* updateCell(session, cellKey.limit(queue), (before) => {
+    const current = readCell<LimitCell>(before)
     const by = patch.concurrency === undefined ? (current.by ?? 'worker') : 'queue'
-    const next: LimitCell = { ...merge(current, patch), by }
+    next = { ...merge(current, patch), by }
     const value = JSON.stringify(next)
-    if (value === cell?.value) return publicLimits(next)
-    if (value.length > MAX_BYTES && value.length > (cell?.value.length ?? 0)) throw tooManyLimits(queue, value.length)
-    const verdict: Verdict = yield* step(
-      session.commit([{ kind: 'put', key, value, version: cell?.version ?? 0, events: [] }]),
-    )
-    if (verdict.ok) return publicLimits(next)
-    cell = verdict.cell
-  }
+    if (value === before) return undefined
+    if (value.length > MAX_BYTES && value.length > (before?.length ?? 0)) throw tooManyLimits(queue, value.length)
+    return { value }
+  })
+  return publicLimits(next)
 }
 
 function tooManyLimits(queue: string, bytes: number): MillraceError {

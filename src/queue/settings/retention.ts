@@ -9,10 +9,11 @@ import { refuseUnknown } from '../../job/names.js'
 import { invalid, mustBe } from '../../job/options.js'
 import { DEFAULT_KEEP } from '../../job/retention.js'
 import { outside } from '../../store/transaction-context.js'
-import { cellKey } from '../../store/settings.js'
+import { cellKey, updateCell } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
-import type { RetentionCell } from '../../store/settings.js'
+import type { CellSession, RetentionCell } from '../../store/settings.js'
 import type { Connection } from '../../store/connection.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import type { Emitter } from '../events/events.js'
 import { Job } from '../job.js'
@@ -151,14 +152,12 @@ export async function declareRetention(
   queue: string,
   { keep, calls }: QueueRetention,
 ): Promise<void> {
-  const key = cellKey.retention(queue)
-  let [cell] = (await store.details({ cells: [key] })).cells
-  for (;;) {
-    const current = readCell<RetentionCell>(cell?.value)
-    const value = JSON.stringify({ callbacks: calls ?? current.callbacks === true, keep } satisfies RetentionCell)
-    if (value === cell?.value) return
-    const verdict = await main.commit([{ kind: 'put', key, value, version: cell?.version ?? 0, events: [] }])
-    if (verdict.ok || verdict.why !== 'version') return
-    cell = verdict.cell
-  }
+  const session: CellSession = { details: (query) => store.details(query), commit: (group) => main.commit(group) }
+  await runSteps(
+    updateCell(session, cellKey.retention(queue), (before) => {
+      const current = readCell<RetentionCell>(before)
+      const value = JSON.stringify({ callbacks: calls ?? current.callbacks === true, keep } satisfies RetentionCell)
+      return value === before ? undefined : { value }
+    }),
+  )
 }

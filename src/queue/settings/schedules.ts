@@ -12,7 +12,8 @@ import { nextTime, parseTimes, timeOptionNames, timesFrom } from '../../job/sche
 import type { ScheduleTimes, Timing } from '../../job/schedule-times.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Page, Refused } from '../../store/store.js'
+import { pages } from '../../store/read-pages.js'
+import type { Refused } from '../../store/store.js'
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import { requestedPage, pageQuery } from '../operations/filter.js'
@@ -89,8 +90,6 @@ export interface PreparedSchedule {
 
 /** How many times a listing shows. */
 const SHOWN_TIMES = 5
-/** Schedules per read. */
-const PAGE = 500
 
 /** Checks a repeated job of `queue.add`; returns its schedule to send. */
 export function prepareRepeat(
@@ -285,13 +284,7 @@ export function* schedulesOf(
 
 function* allSchedules(queue: string, session: Session): Steps<readonly Schedule[]> {
   const found: Schedule[] = []
-  let cursor: string | undefined
-  do {
-    const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = yield* step(session.find({ queue, kind: SCHEDULE, limit: PAGE, ...from }))
-    found.push(...page.items.map(toSchedule))
-    cursor = page.cursor
-  } while (cursor !== undefined)
+  for (const page of pages(session, { queue, kind: SCHEDULE })) found.push(...(yield* page).map(toSchedule))
   return found
 }
 

@@ -22,6 +22,7 @@ import type { RetentionCell } from '../../store/settings.js'
 import type { Connection } from '../../store/connection.js'
 import { runSteps } from '../../store/maybe-sync.js'
 import { bytesOfRecord } from '../../store/read-pages.js'
+import { within } from '../../store/runtime.js'
 import type { Group } from '../../store/store.js'
 import { familyOf, linksOf, topOf } from './families.js'
 import type { Family } from './families.js'
@@ -228,10 +229,7 @@ export class Retention {
   async #callbackFreeSoon(): Promise<boolean> {
     const { runtime } = this.#connection
     if (runtime.elapsed() < this.#slowUntil) return false
-    let stop = (): void => {}
-    const late = new Promise<void>((resolve) => (stop = runtime.timer(CALLBACK_WAIT, resolve)))
-    await Promise.race([late, this.#callbackFree()])
-    stop()
+    await within(runtime, CALLBACK_WAIT, this.#callbackFree())
     if (!this.#isFull) return true
     this.#slowUntil = runtime.elapsed() + SLOW_CALLBACKS
     return false
