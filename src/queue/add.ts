@@ -89,7 +89,7 @@ export class Adder {
 
   /** Maximum size of the data as JSON, in bytes. */
   get maxBytes(): number {
-    return this.#operations.maxBytes
+    return this.#operations.payloads.maxBytes
   }
 
   /** Checks a job before it is added. Asynchronous only if the schema is. */
@@ -104,7 +104,7 @@ export class Adder {
       refuseWrongAfter(name, definition, [...dependencyNames(options.after), ...(links?.names ?? [])], 'add')
     }
     const version = definition?.version ?? 1
-    const text = this.#operations.encode(name, data)
+    const text = this.#operations.payloads.encode(name, data)
     if (!(text instanceof Promise)) return this.#insert(name, version, text, parsed, links)
     const prepared = text.then((each) => this.#insert(name, version, each, parsed, links))
     prepared.catch(() => {}) // in a bulk add, another item may throw before this promise is awaited

@@ -43,6 +43,7 @@ import { dropSchedule, prepareSchedule, putSchedule, schedulesOf } from './setti
 import type { Schedule, ScheduleOptions, SchedulePage } from './settings/schedules.js'
 import { eventStream } from './events/sse.js'
 import type { EventStream, EventStreamOptions } from './events/sse.js'
+import { sendSignal } from './signals.js'
 import { AddReporter } from './telemetry.js'
 import { refuseAsyncSchema, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './transactions.js'
@@ -311,7 +312,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    */
   signal<T>(id: string, name: string, data?: T & Jsonable<T>, ...options: TransactionArgument<S>): Promise<boolean> {
     return this.run(options[0], 'queue.signal', function* (scope) {
-      return yield* scope.operations.signalSteps(id, name, data, scope.session, yield* ownJob(scope, id))
+      const { maxBytes } = scope.operations.payloads
+      return yield* sendSignal(scope.session, yield* ownJob(scope, id), name, data, maxBytes)
     })
   }
 

@@ -10,12 +10,10 @@ import type { StoreEvent } from '../../job/events.js'
 import { awaitEnd, jobRemoved } from '../operations/result.js'
 import type { EndHandler } from '../operations/result.js'
 import { hasDependents, removeDependents } from '../operations/cascade.js'
+import { changeJobs, MAX_RACES } from '../operations/decide.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import type { ResultOptions } from '../job.js'
 import type { Session } from '../../store/session.js'
-
-/** Maximum reads of a chain that continues while it is removed. */
-const RACES = 100
 
 /** The chain of a job: its own id, unless the job belongs to another chain. */
 async function chainOf(session: Pick<Session, 'find' | 'get'>, id: string): Promise<string> {
@@ -52,29 +50,23 @@ export async function chainPage(session: Session, id: string, queue: string, pag
  * Removes all jobs of a chain, unless other jobs wait for it; with `cascade`, removes those too. Works by page, because a
  * chain may be long.
  */
-export async function removeChain(
-  operations: JobOperations,
-  session: Session,
-  id: string,
-  queue: string,
-  cascade: boolean,
-): Promise<number> {
+export async function removeChain(session: Session, id: string, queue: string, cascade: boolean): Promise<number> {
   const chain = await chainOf(session, id)
   let count = 0
-  for (let races = 0; races < RACES;) {
+  for (let races = 0; races < MAX_RACES;) {
     // Only the last job can be unfinished, and every job of the chain has the dependents of the chain.
     const last = await newestJob(session, chain, queue)
     if (last === undefined) break
-    if (cascade) await runSteps(removeDependents(operations, [last.id], session))
+    if (cascade) await runSteps(removeDependents(session, [last.id]))
     else if (!isFinished(last.state)) await refuseWithDependents(session, id, last.id)
     // First job first: the chain does not end before its last job is removed.
     let page: Page<JobRecord>
     do {
       page = await session.find({ queue, chain, limit: PAGE_SIZE })
-      const removed = await runSteps(operations.decideAndCommitAll(page.items, remove, session))
+      const removed = await runSteps(changeJobs(session, page.items, remove))
       count += removed
       if (removed === 0) races++
-    } while (page.cursor !== undefined && races < RACES)
+    } while (page.cursor !== undefined && races < MAX_RACES)
     races++
   }
   return count

@@ -17,6 +17,7 @@ import type { CancelOptions, CascadeArgument } from '../operations/cascade.js'
 import { chainJobs, chainPage, chainResult, lastJob, chainNotFound, removeChain } from './chain-jobs.js'
 import { validate } from '../define.js'
 import type { JobDefinitions } from '../define.js'
+import { changeJob, MAX_RACES } from '../operations/decide.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import { requestedPage, pageQuery } from '../operations/filter.js'
 import type { PageOptions, PageWish } from '../operations/filter.js'
@@ -28,9 +29,6 @@ import { splitTransaction, transactionIn, transactionOn } from '../transactions.
 import type { InTransaction, TransactionArgument, WithTransaction } from '../transactions.js'
 import type { JobPage } from '../queue-types.js'
 import type { Session } from '../../store/session.js'
-
-/** Maximum retries of a settlement when another writer moves the job first. */
-const RACES = 100
 
 /** What a chain uses of its queue. */
 export interface ChainHost {
@@ -112,8 +110,8 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
         const last = await lastJob(session, this.id, queue)
         if (last.id === previous) return false
         previous = last.id
-        if ((await runSteps(operations.decideAndCommit(last.id, (job) => cancel(job, reason), session, last))).done)
-          return true // otherwise the chain continued meanwhile
+        const { done } = await runSteps(changeJob(session, last, (job) => cancel(job, reason)))
+        if (done) return true // otherwise the chain continued meanwhile
       }
     })
   }
@@ -126,7 +124,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
     return this.#call(async () => {
       const { cascade, rest } = splitCascade(options[0], 'chain.remove')
       const { operations, queue } = this.#host
-      return removeChain(operations, operations.session(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
+      return removeChain(operations.session(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
     })
   }
 
@@ -207,7 +205,7 @@ class Completion {
 
   /** The current job of the chain, locked while the transaction is open. */
   async #lockCurrent(): Promise<JobRecord> {
-    for (let races = 0; races < RACES; races++) {
+    for (let races = 0; races < MAX_RACES; races++) {
       const record = await this.#readCurrent()
       if (!this.#session.within) return record
       const verdict = await this.#session.commit([lock(record, false)])
@@ -284,7 +282,7 @@ class Completion {
 
   async #commit(first: JobRecord, followUps: FollowUps, result: Returned['result'], session: Session): Promise<void> {
     let record = first
-    for (let races = 0; races < RACES;) {
+    for (let races = 0; races < MAX_RACES;) {
       const changes = complete(record, followUps.with(result))
       if (isDenied(changes)) throw chainEnded(this.#id, record)
       const verdict = await session.commit(changes)

@@ -1,16 +1,15 @@
 // queue/operations/cascade.ts: removes the dependents of a removed job, and cancels the children of a cancelled one.
 import { unfinishedStates } from '../../job/job.js'
-import type { JobHeader, JobRecord } from '../../job/job.js'
 import { MillraceError } from '../../job/errors.js'
 import { invalid, mustBe } from '../../job/options.js'
 import { cleanText } from '../../job/failure.js'
 import { cancel, remove } from '../../job/lifecycle.js'
-import type { Decision } from '../../job/lifecycle.js'
 import { PAGE_SIZE, pages, portions, READ_SIZE, readDetails } from '../../store/read-pages.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Store } from '../../store/store.js'
 import { withEarlierJobs } from '../flows/chain-ends.js'
+import { changeJobs } from './decide.js'
 import type { InTransaction, WithTransaction } from '../transactions.js'
 import type { Session } from '../../store/session.js'
 
@@ -63,20 +62,11 @@ export function splitCascade(
   return { cascade, rest }
 }
 
-/** Decides and commits; see `JobOperations`. */
-interface Decider {
-  decideAndCommitAll(
-    records: readonly JobHeader[],
-    decide: (job: JobHeader) => Decision,
-    session: Session,
-  ): Steps<number>
-}
-
 /**
  * Removes all dependents of the chains of these jobs, and their dependents. Those without dependents go first, so that
  * after a failure half-way no job waits for one that is gone.
  */
-export function* removeDependents(operations: Decider, ids: readonly string[], session: Session): Steps<number> {
+export function* removeDependents(session: Session, ids: readonly string[]): Steps<number> {
   const waiting = new Set<string>()
   const given = new Set(ids)
   const seen = new Set(ids)
@@ -99,11 +89,8 @@ export function* removeDependents(operations: Decider, ids: readonly string[], s
   let removed = 0
   for (const some of portions([...waiting].toReversed(), READ_SIZE)) {
     const records = yield* step(session.getAll(some))
-    removed += yield* operations.decideAndCommitAll(
-      yield* withEarlierJobs(session, records.filter(exists)),
-      remove,
-      session,
-    )
+    const existing = records.filter((record) => record !== undefined)
+    removed += yield* changeJobs(session, yield* withEarlierJobs(session, existing), remove)
   }
   return removed
 }
@@ -112,14 +99,14 @@ export function* removeDependents(operations: Decider, ids: readonly string[], s
  * Cancels the unfinished children of a cancelled job, and theirs: parents first, which then wait for nothing. Also
  * visits the children of cancelled jobs, so that it completes what a process that died half-way left.
  */
-export function* cancelChildren(operations: Decider, id: string, session: Session, reason?: string): Steps<number> {
+export function* cancelChildren(session: Session, id: string, reason?: string): Steps<number> {
   const parents = [id]
   let cancelled = 0
   for (let at = 0; at < parents.length; at++) {
     const query = { parent: parents[at]!, kind: 'job', states: [...unfinishedStates, 'cancelled'] } as const
     for (const page of pages(session, query)) {
       const children = yield* page
-      cancelled += yield* operations.decideAndCommitAll(children, (job) => cancel(job, reason), session)
+      cancelled += yield* changeJobs(session, children, (job) => cancel(job, reason))
       for (const child of children) parents.push(child.id)
     }
   }
@@ -137,8 +124,4 @@ export function hasDependents(what: 'Job' | 'Chain', id: string, waiting: readon
     `${what} ${id} cannot be removed: ${waiting.length} wait for it (${some}). Cancel it instead, or remove them as well: { cascade: true }.`,
     { details: { id, dependents: waiting.slice(0, MAX_LISTED), count: waiting.length } },
   )
-}
-
-function exists(record: JobRecord | undefined): record is JobRecord {
-  return record !== undefined
 }

@@ -6,6 +6,7 @@ import { flag, mustBe } from '../../job/options.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import { portions, READ_SIZE } from '../../store/read-pages.js'
+import { changeJobs } from './decide.js'
 import { eachPage } from './filter.js'
 import type { JobFilter } from './filter.js'
 import type { QueueScope } from './by-filter.js'
@@ -35,11 +36,7 @@ function checkRetry(options: RetryOptions): Required<RetryOptions> {
  * Restarts all failed and cancelled jobs that match; returns how many. A job with a failed dependency is tried again
  * after the others, because the dependency may be one of them.
  */
-export function* retryJobs(
-  { queue, operations, session }: QueueScope,
-  filter: JobFilter,
-  options: RetryOptions,
-): Steps<number> {
+export function* retryJobs({ queue, session }: QueueScope, filter: JobFilter, options: RetryOptions): Steps<number> {
   const { rate, dryRun } = checkRetry(options)
   const delayAt = (position: number): Millis => Math.round((1000 * position) / rate)
   let blocked: Blocked[] = []
@@ -71,12 +68,7 @@ export function* retryJobs(
     into: Blocked[],
   ): Steps<number> {
     const ids: string[] = []
-    const count = yield* operations.decideAndCommitAll(
-      page,
-      (job) => retry(job, delayAt(positions.get(job.id)!)),
-      session,
-      ids,
-    )
+    const count = yield* changeJobs(session, page, (job) => retry(job, delayAt(positions.get(job.id)!)), ids)
     for (const id of ids) into.push({ id, position: positions.get(id)! })
     return count
   }

@@ -1,10 +1,10 @@
 // queue/settings/schedules.ts: creates, updates, removes and lists the schedules of a queue.
 import { MillraceError } from '../../job/errors.js'
-import type { Insert } from '../../job/change.js'
+import type { Change, Insert } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, Time } from '../../job/job.js'
 import { decodeJson } from '../../job/json.js'
-import { create, remove, reschedule } from '../../job/lifecycle.js'
+import { create, isDenied, remove, reschedule } from '../../job/lifecycle.js'
 import { MAX_NAME_LENGTH, checkName, refuseUnknown } from '../../job/names.js'
 import { invalid } from '../../job/options.js'
 import { SCHEDULE, readProgress, readSpec, runId, scheduleId, writeSpec } from '../../job/schedule.js'
@@ -15,6 +15,7 @@ import type { Steps } from '../../store/maybe-sync.js'
 import { pages } from '../../store/read-pages.js'
 import type { Refused } from '../../store/store.js'
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
+import { changeJobs, decideAndCommit, MAX_RACES } from '../operations/decide.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import { requestedPage, pageQuery } from '../operations/filter.js'
 import type { PageOptions } from '../operations/filter.js'
@@ -209,9 +210,6 @@ function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time)
 /** No job has this id. */
 const NO_JOB = ''
 
-/** Maximum retries when another writer moves the schedule first. */
-const RACES = 100
-
 /** Updates the existing schedule to match a refused one, and returns its record. */
 export function* updateExistingSchedule(
   operations: JobOperations,
@@ -230,23 +228,22 @@ export function* updateExistingSchedule(
     const message = `Job ${id} has the id that the schedule '${key}' of queue '${queue}' needs. Choose another key.`
     throw new MillraceError('DUPLICATE_ID', message, { details: { id } })
   }
-  for (let races = 0; races < RACES; races++) {
-    if (job === undefined) {
-      const reinserted = yield* step(session.commit([insert]))
-      if (reinserted.ok) return reinserted.inserted[0]!
-      if (reinserted.why !== 'duplicate') return yield* updateExistingSchedule(operations, insert, reinserted, session)
-      job = reinserted.job
-      continue
+  const decide = (row: JobRecord): readonly Change[] => {
+    const decision = reschedule(row, insert.job, operations.connection.runtime.now())
+    if (!isDenied(decision)) return decision
+    const message = `The schedule '${key}' of queue '${queue}' ${decision.denied}.`
+    throw new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
+  }
+  for (let races = 0; races < MAX_RACES; races++) {
+    if (job !== undefined) {
+      const decided = yield* decideAndCommit(session, job, decide)
+      if (decided?.done === false) return decided.job
+      if (decided !== undefined) return (yield* step(session.get(id))) ?? decided.job
     }
-    const decision = reschedule(job, insert.job, operations.connection.runtime.now())
-    if ('denied' in decision) {
-      const message = `The schedule '${key}' of queue '${queue}' ${decision.denied}.`
-      throw new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
-    }
-    if (decision.length === 0) return job
-    const moved = yield* step(session.commit(decision))
-    if (moved.ok) return (yield* step(session.get(id))) ?? job
-    job = moved.why === 'fence' ? yield* step(session.get(id)) : undefined
+    const reinserted = yield* step(session.commit([insert]))
+    if (reinserted.ok) return reinserted.inserted[0]!
+    if (reinserted.why !== 'duplicate') return yield* updateExistingSchedule(operations, insert, reinserted, session)
+    job = reinserted.job
   }
   throw new MillraceError(
     'STORE_BUSY',
@@ -263,11 +260,11 @@ export function* putSchedule({ operations, session }: QueueScope, { insert }: Pr
 }
 
 /** Removes a schedule; its runs stay. */
-export function* dropSchedule({ queue, operations, session }: QueueScope, key: string): Steps<boolean> {
+export function* dropSchedule({ queue, session }: QueueScope, key: string): Steps<boolean> {
   const id = scheduleId(queue, checkName(key, 'schedule key'))
   const record = yield* step(session.get(id))
   if (record?.kind !== SCHEDULE) return false
-  return (yield* operations.decideAndCommitAll([record], remove, session)) > 0
+  return (yield* changeJobs(session, [record], remove)) > 0
 }
 
 /** The schedules of a queue, in the order in which they were created: one page if requested, or all. */

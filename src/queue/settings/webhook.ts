@@ -9,14 +9,10 @@ import type { DeliveryEntry } from '../../job/memo.js'
 import { refuseUnknown } from '../../job/names.js'
 import { invalid, oneOf } from '../../job/options.js'
 import { quote } from '../../job/quote.js'
-import type { Decision } from '../../job/lifecycle.js'
-import { deliveryPending, isSent, redeliver } from '../../job/webhooks.js'
-import type { Connection } from '../../store/connection.js'
-import type { Steps } from '../../store/maybe-sync.js'
+import { deliveryPending, isSent } from '../../job/webhooks.js'
 import type { Store } from '../../store/store.js'
 import type { Logger } from '../events/events.js'
 import type { JobWebhookOptions } from '../add-options.js'
-import type { Session } from '../../store/session.js'
 
 /** What a delivery worker uses of the worker that starts it. */
 export interface DeliveryOwner {
@@ -139,19 +135,4 @@ export function publicWebhook(record: JobRecord): JobWebhook | undefined {
 /** The public id of a delivery, the header `webhook-id`, the same in all its attempts. */
 export function webhookId(delivery: string): string {
   return `msg_${createHash('sha256').update(delivery).digest('base64url').slice(0, 27)}`
-}
-
-/** Decides and commits; see `JobOperations`. */
-interface Decider {
-  readonly connection: Connection
-  decideAndCommit(id: string, decide: (job: JobRecord) => Decision, session: Session, known?: JobRecord): Steps<unknown>
-}
-
-/** Queues another delivery for a finished job; returns its `webhook-id`. */
-export function* redeliverSteps(id: string, operations: Decider, session: Session, known?: JobRecord): Steps<string> {
-  const { runtime } = operations.connection
-  const delivery = `millrace:webhook:${runtime.id()}`
-  const request = { id: webhookId(delivery), at: runtime.now() }
-  yield* operations.decideAndCommit(id, (job) => redeliver(job, delivery, request), session, known)
-  return request.id
 }
