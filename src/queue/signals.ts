@@ -5,9 +5,8 @@ import { isFinished } from '../job/job.js'
 import type { Edge, JobRecord, Millis } from '../job/job.js'
 import { encodeJson } from '../job/json.js'
 import type { Insert } from '../job/change.js'
-import { create } from '../job/lifecycle.js'
 import { checkName } from '../job/names.js'
-import { SIGNAL_IDS, isSignalId, signalSpec, deliverSignal } from '../job/signals.js'
+import { SIGNAL_IDS, deliverSignal, isSignalId, newSignal } from '../job/signals.js'
 import { step } from '../store/maybe-sync.js'
 import type { Steps } from '../store/maybe-sync.js'
 import type { Verdict } from '../store/store.js'
@@ -30,7 +29,7 @@ export function checkSignal(name: unknown): string {
 
 /** The row of a signal that has not been sent yet. */
 export function signalRow(owner: Owner, name: string, timeout?: Millis): Insert {
-  return create(signalSpec(owner, signalId(owner, name), name, timeout))
+  return newSignal(owner, signalId(owner, name), name, timeout)
 }
 
 /** Whether an edge leads to a signal instead of a job. */

@@ -1,10 +1,11 @@
 // queue/settings/schedules.ts: creates, updates, removes and lists the schedules of a queue.
 import { MillraceError } from '../../job/errors.js'
+import { create, OWN_ROW } from '../../job/change.js'
 import type { Change, Insert } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, Time } from '../../job/job.js'
 import { decodeJson } from '../../job/json.js'
-import { create, isDenied, remove, reschedule } from '../../job/lifecycle.js'
+import { isDenied, remove, reschedule } from '../../job/lifecycle.js'
 import { MAX_NAME_LENGTH, checkName, refuseUnknown } from '../../job/names.js'
 import { invalid } from '../../job/options.js'
 import { SCHEDULE, readProgress, readSpec, runId, scheduleId, writeSpec } from '../../job/schedule.js'
@@ -183,23 +184,13 @@ function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time)
   const run = { ...rest, extras: Object.keys(carried).length === 0 ? undefined : carried }
   const first = nextTime(timing, now, now)
   const insert = create({
+    ...OWN_ROW,
     id: scheduleId(queue, key),
     kind: SCHEDULE,
     queue,
     name: SCHEDULE,
-    version: 1,
     data: writeSpec({ key, timing, run }),
-    priority: 0,
-    lifo: false,
-    attempts: 1,
-    backoff: undefined,
-    timeout: undefined,
     run: { at: first ?? now },
-    parentId: undefined,
-    group: undefined,
-    dedup: undefined,
-    keep: undefined,
-    extras: undefined,
     // A schedule without a next time must not be inserted, but may already exist: an edge to a missing job has the
     // insert refused.
     edges: first === undefined ? [{ on: NO_JOB, policy: 'fail' }] : [],

@@ -2,6 +2,7 @@
 import { isFinished } from '../../job/job.js'
 import type { JobHeader, JobRecord, KeepByState, Millis, Time } from '../../job/job.js'
 import { due } from '../../job/lifecycle.js'
+import { isContinuation } from '../../job/moves.js'
 import {
   DEFAULT_KEEP,
   expired,
@@ -144,7 +145,7 @@ export class Retention {
     const busy = new Set<string>()
     const removal: Removal = { cells, callbacks, stamped: true, busy }
     const { store } = this.#connection
-    const later = own.filter(({ chainIndex }) => chainIndex > 0)
+    const later = own.filter(isContinuation)
     const linked = later.length === 0 ? NONE_LINKED : (await linksOf(store, later)).linked
     const removeOwn = async (job: FinishedJob): Promise<number> => {
       const stays = linked.has(job.id) && (await runSteps(endsChain(store, job)))
