@@ -1,7 +1,7 @@
 // features/prometheus.ts: job counts and lifetime counters in the text format of Prometheus.
-import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
 import { isReserved, refuseUnknown } from '../job/names.js'
+import { invalid } from '../job/options.js'
 import { countsOf } from '../queue/counts.js'
 import { Queue } from '../queue/queue.js'
 import { sessionFor } from '../store/session.js'
@@ -47,17 +47,15 @@ export function prometheus(source: Queue | Queue<never> | Store, options: Promet
   refuseUnknown(options, ['prefix', 'labels'], 'prometheus')
   const { prefix = 'millrace', labels = {} } = options
   if (typeof prefix !== 'string' || !/^[a-zA-Z_:][\w:]*$/.test(prefix)) {
-    throw new MillraceError('INVALID_OPTION', `prometheus: a metric cannot begin with '${String(prefix)}'.`)
+    throw invalid(`prometheus: a metric cannot begin with '${String(prefix)}'.`)
   }
   for (const label of Object.keys(labels)) {
     if (/^[a-zA-Z_]\w*$/.test(label) && !label.startsWith('__') && !own.has(label)) continue
-    throw new MillraceError('INVALID_OPTION', `prometheus: '${label}' cannot be a label, or is one already.`)
+    throw invalid(`prometheus: '${label}' cannot be a label, or is one already.`)
   }
   const queue = source instanceof Queue ? (source as Queue) : undefined
   const store = queue?.store ?? (source as Store)
-  if (typeof store?.tally !== 'function') {
-    throw new MillraceError('INVALID_OPTION', 'prometheus: give it a queue or a store.')
-  }
+  if (typeof store?.tally !== 'function') throw invalid('prometheus: give it a queue or a store.')
   const currentSession = sessionFor(connect(store))
   const scrape = async (): Promise<string> => {
     const tallies = await currentSession().tally(queue?.name)

@@ -1,10 +1,11 @@
 // features/telemetry.ts: spans and metrics of queues and workers, by OpenTelemetry's conventions for messaging.
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { MillraceError } from '../job/errors.js'
+import type { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { jobStates } from '../job/job.js'
 import { refuseUnknown } from '../job/names.js'
+import { invalid } from '../job/options.js'
 import { isScheduleId } from '../job/schedule.js'
 import { storeCounts } from '../queue/counts.js'
 import type { Job } from '../queue/job.js'
@@ -58,10 +59,7 @@ export function telemetry(options: TelemetryOptions = {}): Telemetry {
   if (meter !== undefined && typeof meter?.createCounter !== 'function') throw invalidOption('meter', 'Meter')
   const api = options.api === undefined ? openTelemetryApi() : (options.api as Api)
   if (typeof api?.trace?.getTracer !== 'function') {
-    throw new MillraceError(
-      'INVALID_OPTION',
-      "telemetry: api must be the package itself: import * as api from '@opentelemetry/api'.",
-    )
+    throw invalid("telemetry: api must be the package itself: import * as api from '@opentelemetry/api'.")
   }
   return new OpenTelemetryRecorder(
     api,
@@ -71,7 +69,7 @@ export function telemetry(options: TelemetryOptions = {}): Telemetry {
 }
 
 function invalidOption(option: string, type: string): MillraceError {
-  return new MillraceError('INVALID_OPTION', `telemetry: ${option} must be a ${type} of @opentelemetry/api.`)
+  return invalid(`telemetry: ${option} must be a ${type} of @opentelemetry/api.`)
 }
 
 /** Bucket boundaries of histograms in seconds, by the conventions. */

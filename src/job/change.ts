@@ -1,4 +1,5 @@
-// job/change.ts: the five kinds of change that a commit is made of. Lifecycle rules make them; stores apply them.
+// job/change.ts: the five kinds of change that a commit is made of, and how an insert and a move are written. Lifecycle
+// rules make them; stores apply them.
 import type { Backoff } from './retry.js'
 import type { JsonText } from './json.js'
 import type {
@@ -7,6 +8,7 @@ import type {
   ErrorInfo,
   Extras,
   FinishedState,
+  JobHeader,
   JobKind,
   JobState,
   KeepByState,
@@ -229,3 +231,78 @@ export interface Put {
 
 /** One step of a group. */
 export type Change = Insert | Move | Note | Release | Put
+
+/** The input of a new job, without what follows from the rules. */
+export type JobSpec = Omit<NewJob, 'state' | 'chainId' | 'chainIndex'> & { readonly edges: readonly NewEdge[] }
+
+/** A job enters `waiting-children` with dependencies, `delayed` with a time to run at, and `waiting` otherwise. */
+export function create(spec: JobSpec, chain?: { readonly id: string; readonly index: number }): Insert {
+  const { edges } = spec
+  return {
+    kind: 'insert',
+    // Spelled out: this runs for every job added, and a spread would cost more than everything else here.
+    job: {
+      id: spec.id,
+      kind: spec.kind,
+      queue: spec.queue,
+      name: spec.name,
+      version: spec.version,
+      data: spec.data,
+      state: edges.length > 0 ? 'waiting-children' : spec.run === undefined ? 'waiting' : 'delayed',
+      priority: spec.priority,
+      lifo: spec.lifo,
+      attempts: spec.attempts,
+      backoff: spec.backoff,
+      timeout: spec.timeout,
+      run: spec.run,
+      chainId: chain?.id ?? spec.id,
+      chainIndex: chain?.index ?? 0,
+      parentId: spec.parentId,
+      group: spec.group,
+      dedup: spec.dedup,
+      keep: spec.keep,
+      extras: spec.extras,
+    },
+    edges,
+  }
+}
+
+/** The fields of a row of Millrace's own that is no user's job: a schedule, a signal, a delivery. */
+export const OWN_ROW = {
+  version: 1,
+  priority: 0,
+  lifo: false,
+  attempts: 1,
+  backoff: undefined,
+  timeout: undefined,
+  run: undefined,
+  parentId: undefined,
+  group: undefined,
+  dedup: undefined,
+  keep: undefined,
+  extras: undefined,
+  edges: [],
+} as const satisfies Partial<JobSpec>
+
+/** Writes nothing but the state. */
+export const NOTHING: MoveFields = {}
+
+/** Moves a job to a state. */
+export function move(
+  job: Pick<JobHeader, 'id' | 'fence'>,
+  to: JobState | 'removed',
+  options: Partial<Pick<Move, 'held' | 'reaps' | 'place' | 'why' | 'closesBroken' | 'set'>> = {},
+): Move {
+  return {
+    kind: 'move',
+    id: job.id,
+    fence: job.fence,
+    to,
+    held: options.held ?? false,
+    reaps: options.reaps,
+    place: options.place ?? 'old',
+    why: options.why,
+    closesBroken: options.closesBroken ?? false,
+    set: options.set ?? NOTHING,
+  }
+}

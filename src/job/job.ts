@@ -8,22 +8,20 @@ export type Millis = number
 /** A moment, in milliseconds since 1970. */
 export type Time = number
 
+/** The states that a job ends in. */
+export const finishedStates = ['completed', 'failed', 'cancelled'] as const
+
+/** One of the states that a job ends in. */
+export type FinishedState = (typeof finishedStates)[number]
+
+/** The states of a job that has not ended. */
+export const unfinishedStates = ['waiting', 'delayed', 'waiting-children', 'active'] as const
+
 /** The states a job can be in. Stale is a date on a finished job, not a state. */
-export const jobStates = [
-  'waiting',
-  'delayed',
-  'waiting-children',
-  'active',
-  'completed',
-  'failed',
-  'cancelled',
-] as const
+export const jobStates = [...unfinishedStates, ...finishedStates] as const
 
 /** One of the seven states of a job. */
 export type JobState = (typeof jobStates)[number]
-
-/** The states that a job ends in. */
-export type FinishedState = 'completed' | 'failed' | 'cancelled'
 
 /**
  * What a row is: work for a handler, a schedule that inserts such work when it is due, or a signal that a job waits
@@ -56,6 +54,9 @@ export interface AttemptError extends ErrorInfo {
   /** When it was recorded, by the store's clock. */
   readonly at: Time
 }
+
+/** The most attempts of a job whose producer gives no number. */
+export const DEFAULT_ATTEMPTS = 3
 
 /** How many failed attempts a record keeps; the oldest are dropped first. */
 export const ERRORS_KEPT = 50
@@ -219,8 +220,11 @@ export type MovedJob = JobHeader & {
   readonly error?: ErrorInfo
 }
 
+/** What can happen to a dependent when its dependency fails or is cancelled. The first is the default. */
+export const failurePolicies = ['fail', 'ignore', 'remove'] as const
+
 /** What happens to a dependent when its dependency fails or is cancelled. */
-export type FailurePolicy = 'fail' | 'ignore' | 'remove'
+export type FailurePolicy = (typeof failurePolicies)[number]
 
 /**
  * What an edge does on a failure: the policy and, with `-all`, that unfinished chains behind such edges are cancelled

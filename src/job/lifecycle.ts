@@ -1,4 +1,5 @@
 // job/lifecycle.ts: every rule about how a job may change. Pure: no clock, no ids, no I/O.
+import { create, move, NOTHING } from './change.js'
 import type { Change, Insert, Move, MoveFields, NewEdge, NewJob, Note, When } from './change.js'
 import type {
   Edge,
@@ -7,19 +8,25 @@ import type {
   FailurePolicy,
   JobHeader,
   JobRecord,
+  JobState,
   Millis,
   StepResult,
   Time,
 } from './job.js'
-import { isFinished } from './job.js'
+import { isFinished, jobStates, unfinishedStates } from './job.js'
 import type { JsonText } from './json.js'
-import { end, HELD, leaseExpired, move, NOTHING, removeAndRelease } from './moves.js'
+import { backlogStates } from './limits.js'
+import { end, HELD, isContinuation, leaseExpired, removeAndRelease } from './moves.js'
 import { copyOf } from './record.js'
 import { retire } from './retention.js'
 import type { PlainJob } from './retention.js'
 import { SCHEDULE, holdsOverlapKey, rescheduled, firingOf, writeProgress } from './schedule.js'
 import type { RefusedRuns } from './schedule.js'
 import { SIGNAL, signalDue } from './signals.js'
+
+// How a job begins is a rule as well; it is written in change.ts, because the rules of deliveries and signals need it.
+export { create }
+export type { JobSpec } from './change.js'
 
 /** How one attempt ended. */
 export type Outcome =
@@ -70,40 +77,18 @@ export function isDenied(decision: Decision): decision is Denied {
   return 'denied' in decision
 }
 
-/** The input of a new job, without what follows from the rules. */
-export type JobSpec = Omit<NewJob, 'state' | 'chainId' | 'chainIndex'> & { readonly edges: readonly NewEdge[] }
-
-/** A job enters `waiting-children` with dependencies, `delayed` with a time to run at, and `waiting` otherwise. */
-export function create(spec: JobSpec, chain?: { readonly id: string; readonly index: number }): Insert {
-  const { edges } = spec
-  return {
-    kind: 'insert',
-    // Spelled out: this runs for every job added, and a spread would cost more than everything else here.
-    job: {
-      id: spec.id,
-      kind: spec.kind,
-      queue: spec.queue,
-      name: spec.name,
-      version: spec.version,
-      data: spec.data,
-      state: edges.length > 0 ? 'waiting-children' : spec.run === undefined ? 'waiting' : 'delayed',
-      priority: spec.priority,
-      lifo: spec.lifo,
-      attempts: spec.attempts,
-      backoff: spec.backoff,
-      timeout: spec.timeout,
-      run: spec.run,
-      chainId: chain?.id ?? spec.id,
-      chainIndex: chain?.index ?? 0,
-      parentId: spec.parentId,
-      group: spec.group,
-      dedup: spec.dedup,
-      keep: spec.keep,
-      extras: spec.extras,
-    },
-    edges,
-  }
-}
+/**
+ * The states in which a request can change a job, and whose jobs an operation on many of them visits. An update that is
+ * not for a single job is only for those that have not started.
+ */
+export const statesFor = {
+  cancel: unfinishedStates,
+  retry: ['failed', 'cancelled'],
+  promote: ['delayed'],
+  update: backlogStates,
+  remove: jobStates,
+  recover: ['active'],
+} as const satisfies Record<string, readonly JobState[]>
 
 /**
  * A new job whose date may have passed already: the store decides by its own clock whether it is delayed, as if its
@@ -284,7 +269,7 @@ function dependencyBroke(job: JobHeader, edges: readonly Edge[]): Change[] {
   // Cancelling the unneeded chains breaks their own edges, and this is decided again with the last of them.
   if (broken.length === 0 || chainsToCancel(edges).length > 0) return []
   if (broken.some((edge) => onFailure(edge.policy) === 'remove')) {
-    if (job.chainIndex === 0) return removeAndRelease(job)
+    if (!isContinuation(job)) return removeAndRelease(job)
     // Removed together with its chain, which would otherwise seem to have ended well without it.
     return end(job, 'cancelled', { deleteIn: 0 }, { closesBroken: true })
   }
@@ -360,7 +345,7 @@ export function droppedFrom(group: string | undefined): ErrorInfo {
  */
 export function retry(job: JobRecord, after: Millis = 0): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
-  if (job.state !== 'failed' && job.state !== 'cancelled') {
+  if (!isIn(statesFor.retry, job.state)) {
     return { denied: `is ${job.state}; only a failed or cancelled job can be retried` }
   }
   const run = after > 0 ? { in: after } : null
@@ -372,7 +357,7 @@ export function retry(job: JobRecord, after: Millis = 0): Decision {
 export function promote(job: JobRecord): Decision {
   if (job.kind === SCHEDULE) return NO_JOB
   if (job.state === 'waiting') return []
-  if (job.state !== 'delayed') return { denied: `is ${job.state}; only a delayed job can be promoted` }
+  if (!isIn(statesFor.promote, job.state)) return { denied: `is ${job.state}; only a delayed job can be promoted` }
   return [move(job, 'waiting', { place: 'new' })]
 }
 
@@ -432,6 +417,10 @@ export type NoteFields = Pick<Note, 'progress' | 'about' | 'logs' | 'memo' | 'st
 /** The note that writes this, fenced by the worker's lease. */
 export function note(job: JobRecord, fields: NoteFields): Note {
   return { kind: 'note', id: job.id, fence: job.fence, held: true, ...fields }
+}
+
+function isIn(states: readonly JobState[], state: JobState): boolean {
+  return states.includes(state)
 }
 
 const NO_JOB: Denied = {

@@ -1,6 +1,7 @@
 // job/moves.ts: the changes that the rules of `lifecycle.ts` return: a move, an end, a release, the end of a lost lease.
-import type { Change, Move, MoveFields, Release } from './change.js'
-import type { ErrorInfo, FinishedState, JobHeader, JobState, Keep } from './job.js'
+import { move } from './change.js'
+import type { Change, MoveFields, Release } from './change.js'
+import type { ErrorInfo, FinishedState, JobHeader, Keep } from './job.js'
 import { isFinished } from './job.js'
 import { deliveryOfEnd } from './webhooks.js'
 
@@ -40,9 +41,18 @@ export function end(job: JobHeader, to: FinishedState, set: MoveFields, options:
   // A job whose end has yet to be delivered waits for that; and the last of a chain waits for the jobs before it, which
   // upkeep checks.
   const goes = keep?.deleteAfter === 0 && keep.byQueue === undefined && delivery === undefined
-  if (goes && (job.chainIndex === 0 || options.chainGoesOn === true))
+  if (goes && (!isContinuation(job) || options.chainGoesOn === true))
     changes.push({ ...move(job, 'removed'), fence: job.fence + 1 })
   return changes
+}
+
+/**
+ * Whether other jobs of its chain came before a job. The last job of a chain holds the chain's outcome, so one that
+ * continues a chain is removed with those before it or after them: else the chain would seem to have ended with the one
+ * before.
+ */
+export function isContinuation({ chainIndex }: Pick<JobHeader, 'chainIndex'>): boolean {
+  return chainIndex > 0
 }
 
 /** Returns the rule if it limits how long the job is kept; undefined for a job kept for ever. */
@@ -72,28 +82,6 @@ function release(job: JobHeader, outcome: FinishedState): Release {
   return { kind: 'release', chain: job.chainId, outcome }
 }
 
-/** Moves a job to a state. */
-export function move(
-  job: Pick<JobHeader, 'id' | 'fence'>,
-  to: JobState | 'removed',
-  options: Partial<Pick<Move, 'held' | 'reaps' | 'place' | 'why' | 'closesBroken' | 'set'>> = {},
-): Move {
-  return {
-    kind: 'move',
-    id: job.id,
-    fence: job.fence,
-    to,
-    held: options.held ?? false,
-    reaps: options.reaps,
-    place: options.place ?? 'old',
-    why: options.why,
-    closesBroken: options.closesBroken ?? false,
-    set: options.set ?? NOTHING,
-  }
-}
-
-/** Writes nothing but the state. */
-export const NOTHING: MoveFields = {}
 const NO_OPTIONS: EndOptions = {}
 
 /** Decides about a job whose lease has expired: its worker is dead, frozen or disconnected. */

@@ -1,8 +1,9 @@
 // job/retention.ts: when a finished job may be removed, and what its removal waits for.
+import { move } from './change.js'
 import type { Change, Move } from './change.js'
 import type { FinishedState, JobHeader, JobRecord, Keep, KeepByState, Millis, Time } from './job.js'
 import { isFinished } from './job.js'
-import { removeAndRelease, move } from './moves.js'
+import { removeAndRelease } from './moves.js'
 import { deliveryPending, redeliveryAsked } from './webhooks.js'
 
 const DAY: Millis = 86_400_000

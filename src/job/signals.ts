@@ -1,10 +1,11 @@
 // job/signals.ts: the row of a signal, which a job waits for: what it holds, and what happens when it is sent or due.
 // Pure.
-import type { Change, NewJob } from './change.js'
+import { create, move, NOTHING, OWN_ROW } from './change.js'
+import type { Change, Insert } from './change.js'
 import { isFinished } from './job.js'
 import type { ErrorInfo, JobRecord, Millis, Time } from './job.js'
 import type { JsonText } from './json.js'
-import { end, removeAndRelease, move, NOTHING } from './moves.js'
+import { end, removeAndRelease } from './moves.js'
 
 /**
  * The kind and the name of signal rows. The signal's own name is in their data, otherwise names would pile up in the
@@ -41,33 +42,24 @@ export function readSignal({ data }: Pick<JobRecord, 'data'>): SignalSpec {
 }
 
 /** The row of a job's signal that has not been sent yet. */
-export function signalSpec(
+export function newSignal(
   job: Pick<JobRecord, 'id' | 'queue' | 'createdAt'>,
   id: string,
   name: string,
   timeout: Millis | undefined,
-): Omit<NewJob, 'state' | 'chainId' | 'chainIndex'> & { readonly edges: readonly never[] } {
+): Insert {
   const reviewed = { deleteAfter: REVIEW_INTERVAL }
-  return {
+  return create({
+    ...OWN_ROW,
     id,
     kind: SIGNAL,
     queue: job.queue,
     name: SIGNAL,
-    version: 1,
     data: writeSignal({ name, born: job.createdAt }, timeout),
-    priority: 0,
-    lifo: false,
-    attempts: 1,
-    backoff: undefined,
-    timeout: undefined,
     run: { in: timeout ?? REVIEW_INTERVAL },
     parentId: job.id,
-    group: undefined,
-    dedup: undefined,
     keep: { completed: reviewed, failed: reviewed, cancelled: reviewed },
-    extras: undefined,
-    edges: [],
-  }
+  })
 }
 
 function writeSignal({ name, born }: SignalSpec, timeout: Millis | undefined): JsonText {

@@ -1,4 +1,5 @@
 // job/webhooks.ts: the delivery of a job's end to a webhook, as a job of its own, and its record in the memo. Pure.
+import { create, move, OWN_ROW } from './change.js'
 import type { Change, Insert, Move, MoveFields, Note, NoteEvent } from './change.js'
 import { withoutStack } from './failure.js'
 import type { ErrorInfo, FinishedState, JobHeader, JobRecord, KeepByState, Millis, Time } from './job.js'
@@ -94,9 +95,8 @@ function noteOf({ id, fence }: JobRecord): Note {
  * Writes the memo of a finished job anew. The fence goes up: of two callers that have read the same memo, one has to
  * read it again.
  */
-function rewritten({ id, fence, state }: JobRecord, memo: Memo): Move {
-  const set = { memo: writeMemo(memo) }
-  return { kind: 'move', id, fence, to: state, held: false, place: 'old', why: undefined, closesBroken: false, set }
+function rewritten(job: JobRecord, memo: Memo): Move {
+  return move(job, job.state, { set: { memo: writeMemo(memo) } })
 }
 
 /**
@@ -135,34 +135,18 @@ function deliver(
     ...(at !== undefined && { at }),
     job: describeJob(job, event, result, error),
   }
-  return {
-    kind: 'insert',
-    job: {
-      id,
-      kind: 'job',
-      queue: DELIVERIES,
-      name: job.queue,
-      version: 1,
-      data: JSON.stringify(delivery),
-      state: 'waiting',
-      priority: 0,
-      lifo: false,
-      // One more than the attempts that are sent: if a worker dies in the last, another attempt records that it was the
-      // last.
-      attempts: attempts + 1,
-      backoff: undefined,
-      timeout: undefined,
-      run: undefined,
-      chainId: id,
-      chainIndex: 0,
-      parentId: undefined,
-      group: undefined,
-      dedup: undefined,
-      keep: KEEP,
-      extras: undefined,
-    },
-    edges: [],
-  }
+  return create({
+    ...OWN_ROW,
+    id,
+    kind: 'job',
+    queue: DELIVERIES,
+    name: job.queue,
+    data: JSON.stringify(delivery),
+    // One more than the attempts that are sent: if a worker dies in the last, another attempt records that it was the
+    // last.
+    attempts: attempts + 1,
+    keep: KEEP,
+  })
 }
 
 function describeJob(

@@ -3,12 +3,16 @@ import type { NewEdge, When } from '../job/change.js'
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
+import { DEFAULT_ATTEMPTS, failurePolicies } from '../job/job.js'
 import type { Dedup, FailurePolicy, FinishedState, Keep, KeepByState, Millis } from '../job/job.js'
-import { checkName, checkOwnId, nearest, refuseUnknown } from '../job/names.js'
+import { checkName, checkOwnId, refuseUnknown } from '../job/names.js'
+import { flag, invalid, isObject, oneOf, positive } from '../job/options.js'
 import type { ScheduleTimes } from '../job/schedule-times.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
 import { quote } from '../job/quote.js'
+
+export { oneOf }
 
 /** Defaults for all jobs of a queue, or, in `job()`, for all jobs of one name. */
 export interface JobDefaults {
@@ -149,7 +153,6 @@ export interface ParsedOptions {
   readonly edges: readonly NewEdge[]
 }
 
-const policies: readonly FailurePolicy[] = ['fail', 'ignore', 'remove']
 const NO_EDGES: readonly NewEdge[] = []
 
 /** Throws if a default is invalid for every job. */
@@ -169,11 +172,9 @@ export function parseOptions(
   name: string,
   retention: KeepByState | undefined,
 ): ParsedOptions {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new MillraceError('INVALID_OPTION', `${where}: options must be an object.`)
-  }
+  if (!isObject(options)) throw invalid(`${where}: options must be an object.`)
   refuseUnknown(options, addOptionNames, where)
-  const { attempts = 3, priority = 0, timeout, backoff } = options
+  const { attempts = DEFAULT_ATTEMPTS, priority = 0, timeout, backoff } = options
   if (attempts !== Infinity && !(Number.isSafeInteger(attempts) && attempts >= 1)) {
     throw new MillraceError(
       'INVALID_ATTEMPTS',
@@ -186,12 +187,12 @@ export function parseOptions(
       `${where}: priority must be a whole number between -2147483647 and 2147483647, not ${quote(priority)}.`,
     )
   }
-  if (options.onChildFailure !== undefined) oneOf(options.onChildFailure, policies, `${where}: onChildFailure`)
+  if (options.onChildFailure !== undefined) oneOf(options.onChildFailure, failurePolicies, `${where}: onChildFailure`)
   const edges = options.after === undefined ? NO_EDGES : parseAfter(options, where)
   return {
     id: options.id === undefined ? undefined : checkOwnId(options.id, 'job id'),
     priority: priority === 0 ? 0 : priority, // never -0
-    lifo: flag(options.lifo, 'lifo', where),
+    lifo: flag(options.lifo, `${where}: lifo`),
     attempts,
     backoff: backoff === undefined ? undefined : parseBackoff(backoff, `${where}: backoff`),
     timeout: timeout === undefined ? undefined : positive(timeout, `${where}: timeout`),
@@ -207,9 +208,7 @@ export function parseOptions(
 /** When a job runs, from `delay` or `runAt`. */
 export function parseWhen(options: { delay?: Duration; runAt?: Date | number }, where: string): When | undefined {
   const { delay, runAt } = options
-  if (delay !== undefined && runAt !== undefined) {
-    throw new MillraceError('INVALID_OPTION', `${where}: give either delay or runAt, not both.`)
-  }
+  if (delay !== undefined && runAt !== undefined) throw invalid(`${where}: give either delay or runAt, not both.`)
   if (delay !== undefined) {
     const wait = parseDuration(delay, `${where}: delay`)
     return wait === 0 ? undefined : { in: wait }
@@ -225,29 +224,15 @@ export function parseWhen(options: { delay?: Duration; runAt?: Date | number }, 
   return { at: Math.ceil(at) }
 }
 
-function positive(value: Duration, field: string): Millis {
-  const millis = parseDuration(value, field)
-  if (millis === 0) throw new MillraceError('INVALID_DURATION', `${field} must be longer than 0.`)
-  return millis
-}
-
-function flag(value: unknown, field: string, where: string): boolean {
-  if (value === undefined) return false
-  if (typeof value === 'boolean') return value
-  throw new MillraceError('INVALID_OPTION', `${where}: ${field} must be true or false, not ${quote(value)}.`)
-}
-
 function parseGroup({ group, lifo }: AddOptions, where: string): string | undefined {
   if (group === undefined) return undefined
-  if (lifo === true) {
-    throw new MillraceError('INVALID_OPTION', `${where}: give either group or lifo, not both: groups go by turns.`)
-  }
+  if (lifo === true) throw invalid(`${where}: give either group or lifo, not both: groups go by turns.`)
   return checkName(group, 'group')
 }
 
 function parseDedup(dedup: DedupOptions, where: string, queue: string, name: string): Dedup {
   if (typeof dedup !== 'object' || dedup === null) {
-    throw new MillraceError('INVALID_OPTION', `${where}: dedup must be an object like { key: 'order-7' }.`)
+    throw invalid(`${where}: dedup must be an object like { key: 'order-7' }.`)
   }
   refuseUnknown(dedup, ['key', 'scope', 'window', 'mode'], `${where}: dedup`)
   oneOf(dedup.mode ?? 'keep', ['keep', 'replace', 'reject'], `${where}: dedup.mode`)
@@ -271,24 +256,23 @@ function dedupKey(queue: string, name: string, key: string, scope: string, where
 
 /** The edges for `after` or `ctx.waitFor`. */
 export function parseAfter(options: Pick<AddOptions, 'after' | 'onChildFailure'>, where: string): readonly NewEdge[] {
-  const fallback = options.onChildFailure ?? 'fail'
-  oneOf(fallback, policies, `${where}: onChildFailure`)
+  const fallback = oneOf(options.onChildFailure ?? failurePolicies[0], failurePolicies, `${where}: onChildFailure`)
   const after = Array.isArray(options.after) ? (options.after as readonly Dependency[]) : [options.after as Dependency]
   return after.map((dependency) => {
     if (typeof dependency === 'string') return { on: checkName(dependency, 'job id'), policy: fallback }
     if (typeof dependency !== 'object' || dependency === null) {
-      throw new MillraceError('INVALID_OPTION', `${where}: after takes jobs, ids or { job, onFailure }.`)
+      throw invalid(`${where}: after takes jobs, ids or { job, onFailure }.`)
     }
     if (typeof (dependency as { then?: unknown }).then === 'function') {
-      throw new MillraceError('INVALID_OPTION', `${where}: after was given a promise; await queue.add(…) first.`)
+      throw invalid(`${where}: after was given a promise; await queue.add(…) first.`)
     }
     if ('onFailure' in dependency && !('job' in dependency)) {
-      throw new MillraceError('INVALID_OPTION', `${where}: after with onFailure is written { job, onFailure }.`)
+      throw invalid(`${where}: after with onFailure is written { job, onFailure }.`)
     }
     if (!('job' in dependency)) return { on: checkName(dependency.id, 'job id'), policy: fallback }
     refuseUnknown(dependency, ['job', 'onFailure'], `${where}: after`)
     const { job, onFailure = fallback } = dependency
-    oneOf(onFailure, policies, `${where}: after.onFailure`)
+    oneOf(onFailure, failurePolicies, `${where}: after.onFailure`)
     return { on: checkName(typeof job === 'string' ? job : job?.id, 'job id'), policy: onFailure }
   })
 }
@@ -309,8 +293,7 @@ function parseRemoval(value: boolean | string | undefined, field: string): Milli
   if (value === true) return 0
   if (typeof value === 'string') return parseDuration(value, field)
   // Other queues take a number of jobs to keep, or { age, count }: as milliseconds, 1000 would remove all after a second.
-  throw new MillraceError(
-    'INVALID_OPTION',
+  throw invalid(
     `${field} must be true, or a duration with its unit, as '7d', and not ${quote(value)}; jobs are kept by age, not by number.`,
   )
 }
@@ -319,16 +302,4 @@ function parseRemoval(value: boolean | string | undefined, field: string): Milli
 function overrideRetention(retention: Keep | undefined, deleteAfter: Millis | undefined): Keep | undefined {
   if (deleteAfter === undefined) return retention
   return retention?.staleAfter === undefined ? { deleteAfter } : { staleAfter: retention.staleAfter, deleteAfter }
-}
-
-/** Returns the value if it is known; otherwise throws and suggests the nearest known value. */
-export function oneOf<T extends string>(value: string, known: readonly T[], field: string): T {
-  const found = known.find((each) => each === value)
-  if (found !== undefined) return found
-  const near = nearest(String(value), known)
-  throw new MillraceError(
-    'INVALID_OPTION',
-    `${field} must be one of ${known.map((each) => `'${each}'`).join(', ')}, not '${String(value)}'` +
-      (near === undefined ? '.' : `; did you mean '${near}'?`),
-  )
 }

@@ -5,6 +5,7 @@ import type { Extras, JobRecord, KeepByState, Millis, Webhook } from '../job/job
 import type { JsonText } from '../job/json.js'
 import { create, isDenied, waitingIfDue, replace } from '../job/lifecycle.js'
 import { checkName, nearest } from '../job/names.js'
+import { invalid, isObject } from '../job/options.js'
 import type { Caller } from '../store/batcher.js'
 import { step, runSteps } from '../store/maybe-sync.js'
 import type { Steps } from '../store/maybe-sync.js'
@@ -88,7 +89,7 @@ export class Adder {
 
   /** Maximum size of the data as JSON, in bytes. */
   get maxBytes(): number {
-    return this.#operations.maxBytes
+    return this.#operations.payloads.maxBytes
   }
 
   /** Checks a job before it is added. Asynchronous only if the schema is. */
@@ -103,7 +104,7 @@ export class Adder {
       refuseWrongAfter(name, definition, [...dependencyNames(options.after), ...(links?.names ?? [])], 'add')
     }
     const version = definition?.version ?? 1
-    const text = this.#operations.encode(name, data)
+    const text = this.#operations.payloads.encode(name, data)
     if (!(text instanceof Promise)) return this.#insert(name, version, text, parsed, links)
     const prepared = text.then((each) => this.#insert(name, version, each, parsed, links))
     prepared.catch(() => {}) // in a bulk add, another item may throw before this promise is awaited
@@ -178,9 +179,7 @@ export class Adder {
   #options(name: string, definition: JobDefinition | undefined, options: AddOptions): StampedOptions {
     const known = options === NO_OPTIONS ? this.#parsed.get(name) : undefined
     if (known !== undefined) return known
-    if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-      throw new MillraceError('INVALID_OPTION', `queue.add options must be an object, not ${String(options)}.`)
-    }
+    if (!isObject(options)) throw invalid(`queue.add options must be an object, not ${String(options)}.`)
     const {
       input: _i,
       output: _o,

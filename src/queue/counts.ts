@@ -1,8 +1,8 @@
 // queue/counts.ts: job counts by queue, name and state, which the store maintains: reading them scans no jobs.
-import { MillraceError } from '../job/errors.js'
 import { jobStates } from '../job/job.js'
 import type { JobState } from '../job/job.js'
 import { isReserved } from '../job/names.js'
+import { invalid } from '../job/options.js'
 import { connect } from '../store/connection.js'
 import type { Store } from '../store/store.js'
 import type { QueueTally } from '../store/tally.js'
@@ -55,7 +55,7 @@ function zeros(): Record<JobState, number> {
  */
 export async function storeCounts(store: Store): Promise<Readonly<Record<string, QueueCounts>>> {
   if (typeof store?.tally !== 'function') {
-    throw new MillraceError('INVALID_OPTION', "storeCounts: give it a store, as in storeCounts(sqlite('jobs.db')).")
+    throw invalid("storeCounts: give it a store, as in storeCounts(sqlite('jobs.db')).")
   }
   const tallies = await sessionFor(connect(store))().tally()
   const own = tallies.filter(({ queue }) => !isReserved(queue))

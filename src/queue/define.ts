@@ -4,6 +4,7 @@ import { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { Jsonable } from '../job/json.js'
 import { checkName, nearest, refuseUnknown } from '../job/names.js'
+import { invalid, isObject } from '../job/options.js'
 import { checkPhaseNames } from '../job/phases.js'
 import { checkDefaults, defaultOptionNames } from './add-options.js'
 import type { JobDefaults } from './add-options.js'
@@ -261,9 +262,7 @@ interface Declared extends JobOptions {
 export function defineJobs<const Jobs extends JobDefinitions>(
   jobs: Jobs & KnownContinuations<Jobs> & JsonOnly<Jobs>,
 ): Jobs {
-  if (typeof jobs !== 'object' || jobs === null || Array.isArray(jobs)) {
-    throw new MillraceError('INVALID_OPTION', 'defineJobs takes an object of jobs by name.')
-  }
+  if (!isObject(jobs)) throw invalid('defineJobs takes an object of jobs by name.')
   for (const [name, definition] of Object.entries(jobs)) {
     checkName(name, 'job name')
     checkDefinition(definition, `defineJobs: '${name}'`)
@@ -344,10 +343,7 @@ export function withSchemas<const Jobs extends JobDefinitions, Schemas extends S
 
 function checkDefinition(options: Declared, where: string): void {
   if (typeof options !== 'object' || options === null || '~standard' in options) {
-    throw new MillraceError(
-      'INVALID_OPTION',
-      `${where}: write job({ input: schema }), or job({ attempts: 5 }) and the like.`,
-    )
+    throw invalid(`${where}: write job({ input: schema }), or job({ attempts: 5 }) and the like.`)
   }
   refuseUnknown(
     options,
@@ -358,16 +354,13 @@ function checkDefinition(options: Declared, where: string): void {
   checkSchema(options.output, `${where}: output`)
   const { version } = options
   if (version !== undefined && !(Number.isSafeInteger(version) && version >= 1)) {
-    throw new MillraceError(
-      'INVALID_OPTION',
-      `${where}: version must be a whole number from 1 up, not ${String(version)}.`,
-    )
+    throw invalid(`${where}: version must be a whole number from 1 up, not ${String(version)}.`)
   }
   checkUpgrades(options, where)
   for (const field of ['next', 'after'] as const) {
     const names: unknown = options[field]
     if (names === undefined) continue
-    if (!Array.isArray(names)) throw new MillraceError('INVALID_OPTION', `${where}: ${field} must be a list of names.`)
+    if (!Array.isArray(names)) throw invalid(`${where}: ${field} must be a list of names.`)
     for (const name of names) checkName(name as string, `job name in ${field}`)
   }
   if (options.phases !== undefined) checkPhaseNames(options.phases, where)
@@ -376,14 +369,11 @@ function checkDefinition(options: Declared, where: string): void {
 
 function checkUpgrades({ version = 1, upgrade }: JobOptions, where: string): void {
   if (upgrade === undefined) return
-  if (typeof upgrade !== 'object' || upgrade === null || Array.isArray(upgrade)) {
-    throw new MillraceError('INVALID_OPTION', `${where}: upgrade must be an object of functions by version.`)
-  }
+  if (!isObject(upgrade)) throw invalid(`${where}: upgrade must be an object of functions by version.`)
   for (const [from, change] of Object.entries(upgrade)) {
     const number = Number(from)
     if (!Number.isSafeInteger(number) || number < 1 || number === version || typeof change !== 'function') {
-      throw new MillraceError(
-        'INVALID_OPTION',
+      throw invalid(
         `${where}: upgrade must be functions by other versions than ${version}, as in { 1: (data) => … }; '${from}' is not.`,
       )
     }

@@ -8,9 +8,9 @@ import { DELIVERIES, deliveryPending } from '../job/webhooks.js'
 import { WORKERS, cellKey } from '../store/settings.js'
 import type { WorkerCell } from '../store/settings.js'
 import type { LimitCell, PauseCell } from '../job/limits.js'
-import { readCells } from '../store/read-pages.js'
+import { pages, readCells } from '../store/read-pages.js'
 import { runSteps } from '../store/maybe-sync.js'
-import type { Cell, Page } from '../store/store.js'
+import type { Cell } from '../store/store.js'
 import { describeCycle, findCycle } from './flows/cycles.js'
 import type { Session } from '../store/session.js'
 
@@ -170,15 +170,15 @@ async function waitingReasons(session: Session, record: JobRecord, now: Time): P
   return reasons.length > 0 ? reasons : [{ why: 'next' }]
 }
 
+/** Counting the active jobs of a group ends here. */
+const MAX_COUNTED = 1000
+
 async function countActive(session: Session, queue: string, group: string): Promise<number> {
   let count = 0
-  let cursor: string | undefined
-  do {
-    const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = await session.find({ queue, group, states: ['active'], limit: 500, ...from })
-    count += page.items.length
-    cursor = page.cursor
-  } while (cursor !== undefined && count < 1000)
+  for (const page of pages(session, { queue, group, states: ['active'] })) {
+    count += (await runSteps(page)).length
+    if (count >= MAX_COUNTED) break
+  }
   return count
 }
 

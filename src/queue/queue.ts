@@ -3,6 +3,7 @@ import { MillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import type { Jsonable } from '../job/json.js'
 import { checkName, refuseUnknown } from '../job/names.js'
+import { invalid, oneOf } from '../job/options.js'
 import { refuseInside } from '../store/transaction-context.js'
 import { connect, storeTime } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
@@ -33,7 +34,6 @@ import type { LimitOptions, Limits } from './settings/limits.js'
 import type { ChainResult } from './flows/chain-types.js'
 import { ownJob } from './operations/by-filter.js'
 import type { QueueScope } from './operations/by-filter.js'
-import { oneOf } from './add-options.js'
 import type { AddOptions } from './add-options.js'
 import { checkQueue, checkQueueName } from './queue-checks.js'
 import { setPause } from './settings/pause.js'
@@ -43,6 +43,7 @@ import { dropSchedule, prepareSchedule, putSchedule, schedulesOf } from './setti
 import type { Schedule, ScheduleOptions, SchedulePage } from './settings/schedules.js'
 import { eventStream } from './events/sse.js'
 import type { EventStream, EventStreamOptions } from './events/sse.js'
+import { sendSignal } from './signals.js'
 import { AddReporter } from './telemetry.js'
 import { refuseAsyncSchema, splitTransaction, transactionIn, transactionOn } from './transactions.js'
 import type { InTransaction, TransactionArgument, TransactionWork, WithTransaction } from './transactions.js'
@@ -158,7 +159,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
 
   *#addBulk(items: readonly BulkItem<Jobs>[], options: (InTransaction & Abortable) | undefined): Steps<Job[]> {
     this.#refuseClosed()
-    if (!Array.isArray(items)) throw new MillraceError('INVALID_OPTION', 'queue.addBulk takes an array of jobs.')
+    if (!Array.isArray(items)) throw invalid('queue.addBulk takes an array of jobs.')
     const { signal, rest } = splitSignal(options ?? {}, 'queue.addBulk')
     refuseAborted(signal)
     const tx = transactionIn(rest, 'queue.addBulk')
@@ -311,7 +312,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    */
   signal<T>(id: string, name: string, data?: T & Jsonable<T>, ...options: TransactionArgument<S>): Promise<boolean> {
     return this.run(options[0], 'queue.signal', function* (scope) {
-      return yield* scope.operations.signalSteps(id, name, data, scope.session, yield* ownJob(scope, id))
+      const { maxBytes } = scope.operations.payloads
+      return yield* sendSignal(scope.session, yield* ownJob(scope, id), name, data, maxBytes)
     })
   }
 

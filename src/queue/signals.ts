@@ -3,21 +3,18 @@ import { createHash } from 'node:crypto'
 import { MillraceError } from '../job/errors.js'
 import { isFinished } from '../job/job.js'
 import type { Edge, JobRecord, Millis } from '../job/job.js'
-import type { JsonText } from '../job/json.js'
+import { encodeJson } from '../job/json.js'
 import type { Insert } from '../job/change.js'
-import { create } from '../job/lifecycle.js'
 import { checkName } from '../job/names.js'
-import { SIGNAL_IDS, isSignalId, signalSpec, deliverSignal } from '../job/signals.js'
+import { SIGNAL_IDS, deliverSignal, isSignalId, newSignal } from '../job/signals.js'
 import { step } from '../store/maybe-sync.js'
 import type { Steps } from '../store/maybe-sync.js'
 import type { Verdict } from '../store/store.js'
 import type { Session } from '../store/session.js'
+import { decideAndCommit, MAX_RACES } from './operations/decide.js'
 
 /** The job that a signal belongs to. */
 type Owner = Pick<JobRecord, 'id' | 'queue' | 'createdAt'>
-
-/** Maximum retries when another writer changes the signal's row first. */
-const RACES = 100
 
 /** The id of a signal's row, from its job and its name, so that a job has one signal per name. */
 export function signalId({ id, createdAt }: Owner, name: string): string {
@@ -32,7 +29,7 @@ export function checkSignal(name: unknown): string {
 
 /** The row of a signal that has not been sent yet. */
 export function signalRow(owner: Owner, name: string, timeout?: Millis): Insert {
-  return create(signalSpec(owner, signalId(owner, name), name, timeout))
+  return newSignal(owner, signalId(owner, name), name, timeout)
 }
 
 /** Whether an edge leads to a signal instead of a job. */
@@ -40,28 +37,26 @@ export function isSignalEdge({ chain }: Edge): boolean {
   return isSignalId(chain)
 }
 
-/** Sends a signal to a job. Returns whether it was accepted: the first of its name is, unless the wait has ended. */
+/** Sends a signal to a job that has been read. Returns whether it was accepted: the first of its name is, unless the wait has ended. */
 export function* sendSignal(
   session: Session,
   job: JobRecord,
   name: string,
-  data: JsonText | undefined,
+  data: unknown,
+  maxBytes: number,
 ): Steps<boolean> {
+  const text = encodeJson(data, 'signal data', maxBytes)
   const id = signalId(job, checkSignal(name))
   let row = yield* step(session.get(id))
   if (row === undefined || !isFinished(row.state)) refuseFinished(job, name)
-  for (let races = 0; races < RACES; races++) {
-    if (row === undefined) {
-      const insertion: Verdict = yield* step(session.commit([signalRow(job, name)]))
-      if (insertion.ok) row = insertion.inserted[0]
-      else if (insertion.why !== 'fence') row = insertion.job
-      continue
+  for (let races = 0; races < MAX_RACES; races++) {
+    if (row !== undefined) {
+      const decided = yield* decideAndCommit(session, row, (each) => deliverSignal(each, text))
+      if (decided !== undefined) return decided.done
     }
-    const changes = deliverSignal(row, data)
-    if (changes.length === 0) return false
-    const verdict: Verdict = yield* step(session.commit(changes))
-    if (verdict.ok) return true
-    row = verdict.why === 'fence' ? yield* step(session.get(id)) : undefined
+    const insertion: Verdict = yield* step(session.commit([signalRow(job, name)]))
+    if (insertion.ok) row = insertion.inserted[0]
+    else row = insertion.why === 'fence' ? undefined : insertion.job
   }
   throw new MillraceError(
     'STORE_BUSY',

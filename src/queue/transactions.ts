@@ -1,6 +1,7 @@
 // queue/transactions.ts: how a call names its transaction, and `queue.transaction` itself.
 import { MillraceError } from '../job/errors.js'
 import { refuseUnknown } from '../job/names.js'
+import { invalid, isObject } from '../job/options.js'
 import {
   OpenTransaction,
   joinedTransaction,
@@ -38,9 +39,7 @@ export type WithTransaction<S extends Store, Options> = [TakenBy<S>] extends [ne
 /** The transaction in the options of a call that has no other options. */
 export function transactionIn(options: InTransaction | undefined, call: string): Tx {
   if (options === undefined) return undefined
-  if (typeof options !== 'object' || options === null) {
-    throw new MillraceError('INVALID_OPTION', `${call}: options must be an object like { tx }.`)
-  }
+  if (typeof options !== 'object' || options === null) throw invalid(`${call}: options must be an object like { tx }.`)
   refuseUnknown(options, ['tx'], call)
   return options.tx
 }
@@ -50,9 +49,7 @@ export function splitTransaction<Options extends object>(
   options: Options & InTransaction,
   call: string,
 ): { readonly tx: Tx; readonly rest: Options } {
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new MillraceError('INVALID_OPTION', `${call} must be an object, not ${String(options)}.`)
-  }
+  if (!isObject(options)) throw invalid(`${call} must be an object, not ${String(options)}.`)
   if (!('tx' in options)) return { tx: undefined, rest: options }
   const { tx, ...rest } = options
   return { tx, rest: rest as unknown as Options }
@@ -79,7 +76,7 @@ export async function transactionOn<S extends Store, T>(
 ): Promise<T> {
   check()
   if (typeof work !== 'function') {
-    throw new MillraceError('INVALID_OPTION', 'queue.transaction takes a function: queue.transaction(async (tx) => …).')
+    throw invalid('queue.transaction takes a function: queue.transaction(async (tx) => …).')
   }
   requireTransactions(store)
   let open: OpenTransaction | undefined

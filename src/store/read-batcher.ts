@@ -1,13 +1,10 @@
 // store/read-batcher.ts: reads by id made in one turn of the event loop leave as one call, as writes do.
 import type { JobRecord } from '../job/job.js'
 import { outside } from './transaction-context.js'
-import { readDetails } from './read-pages.js'
+import { PAGE_SIZE, portions, readDetails } from './read-pages.js'
 import type { Runtime } from './runtime.js'
 import { runSteps } from './maybe-sync.js'
 import type { Details, DetailsPart, DetailsQuery, Store } from './store.js'
-
-/** Ids in one call at most. */
-const MOST = 500
 
 /** The parts of details that a store never cuts within a job. */
 const LIGHT: ReadonlySet<DetailsPart> = new Set<DetailsPart>(['edges', 'dependents', 'kin'])
@@ -78,7 +75,7 @@ class PendingReads<Found> {
   #send(): void {
     const pending = this.#pending
     this.#pending = []
-    for (let from = 0; from < pending.length; from += MOST) void this.#readSome(pending.slice(from, from + MOST))
+    for (const some of portions(pending, PAGE_SIZE)) void this.#readSome(some)
   }
 
   async #readSome(some: readonly PendingRead<Found>[]): Promise<void> {

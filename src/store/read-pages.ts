@@ -2,10 +2,16 @@
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { step } from './maybe-sync.js'
 import type { Steps } from './maybe-sync.js'
-import type { Cell, Details, DetailsQuery, JobDetails } from './store.js'
+import type { Cell, Details, DetailsQuery, JobDetails, Page, Query } from './store.js'
 
 /** Bytes of text in one answer, about: the most that a page of jobs, or of details, holds. */
 export const READ_BYTES = 8 * 2 ** 20
+
+/** Jobs per page, where all pages are read. */
+export const PAGE_SIZE = 500
+
+/** Jobs per read by id, with their payloads: such a read has no limit in bytes. */
+export const READ_SIZE = 50
 
 /** The fields of a job that may be large; a header has none of them. */
 type Payload = Partial<Pick<JobRecord, 'data' | 'memo' | 'progress' | 'result' | 'error' | 'errors'>>
@@ -29,6 +35,31 @@ function bytesOfError({ message, stack, cause, errors }: ErrorInfo): number {
 
 function lengthOf(text: string | undefined): number {
   return text === undefined ? 0 : text.length
+}
+
+/**
+ * The pages of a query, each to be read with `yield*` or `runSteps` before the next is asked for:
+ * `for (const page of pages(session, query)) for (const job of yield* page) …`
+ */
+export function* pages(
+  from: { find(query: Query): Promise<Page<JobRecord>> },
+  query: Query,
+): Generator<Steps<readonly JobRecord[]>, void, void> {
+  let cursor: string | undefined
+  const read = function* (): Steps<readonly JobRecord[]> {
+    const page = yield* step(from.find({ limit: PAGE_SIZE, ...query, ...(cursor !== undefined && { cursor }) }))
+    cursor = page.cursor
+    return page.items
+  }
+  for (;;) {
+    yield read()
+    if (cursor === undefined) return
+  }
+}
+
+/** A list in portions of a size. */
+export function* portions<T>(list: readonly T[], size: number): Generator<readonly T[], void, void> {
+  for (let from = 0; from < list.length; from += size) yield list.slice(from, from + size)
 }
 
 /** A source of details: a store, or a session on one. */

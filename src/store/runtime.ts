@@ -41,6 +41,22 @@ function timer(delay: Millis, work: () => void, background = false): Stop {
   return () => clearTimeout(handle)
 }
 
+/** Waits. */
+export function sleep(runtime: Pick<Runtime, 'timer'>, delay: Millis): Promise<void> {
+  return new Promise((resolve) => void runtime.timer(delay, resolve))
+}
+
+/** Whether a promise resolves in time. */
+export async function within(runtime: Pick<Runtime, 'timer'>, limit: Millis, work: Promise<unknown>): Promise<boolean> {
+  let stop: Stop = () => {}
+  const late = new Promise<boolean>((resolve) => {
+    stop = runtime.timer(limit, () => resolve(false))
+  })
+  const done = await Promise.race([work.then(() => true), late])
+  stop()
+  return done
+}
+
 /** The real environment. Each call returns one with its own ids. */
 export function systemRuntime(): Runtime {
   return {

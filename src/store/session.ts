@@ -8,6 +8,7 @@ import { step, runSteps } from './maybe-sync.js'
 import type { Steps } from './maybe-sync.js'
 import { portionsOf } from './batch-size.js'
 import type { Details, DetailsQuery, Group, Page, Query, Tx, Verdict } from './store.js'
+import { sleep } from './runtime.js'
 import type { QueueTally } from './tally.js'
 
 /** Where a call goes. In a synchronous transaction its results are available at once; see store/maybe-sync.ts. */
@@ -45,30 +46,21 @@ export function sessionFor(connection: Connection): (tx?: Tx) => Session {
 }
 
 function batched({ store, main, reads, ready }: Connection): Session {
+  const whenOpen =
+    <Given, T>(read: (given: Given) => Promise<T>) =>
+    async (given: Given): Promise<T> => {
+      await ready()
+      return read(given)
+    }
   return {
     within: false,
     commit: (group) => main.commit(group),
     commitAll: (groups) => Promise.all(groups.map((group) => main.commit(group))),
-    get: async (id) => {
-      await ready()
-      return reads.get(id)
-    },
-    getAll: async (ids) => {
-      await ready()
-      return store.get(ids)
-    },
-    find: async (query) => {
-      await ready()
-      return store.find(query)
-    },
-    details: async (query) => {
-      await ready()
-      return reads.details(query)
-    },
-    tally: async (queue) => {
-      await ready()
-      return store.tally(listOf(queue))
-    },
+    get: whenOpen((id) => reads.get(id)),
+    getAll: whenOpen((ids) => store.get(ids)),
+    find: whenOpen((query) => store.find(query)),
+    details: whenOpen((query) => reads.details(query)),
+    tally: whenOpen((queue) => store.tally(listOf(queue))),
   }
 }
 
@@ -112,7 +104,7 @@ function within({ store, runtime }: Connection, tx: Tx, open?: OpenTransaction):
       const busy = verdicts.flatMap((verdict, index) => (!verdict.ok && verdict.why === 'busy' ? [index] : []))
       if (busy.length === 0) return verdicts
       if (tries === BUSY_TRIES) refuseBusy(verdicts[busy[0]!]!)
-      yield* step(new Promise<void>((resolve) => void runtime.timer(BUSY_PAUSE, resolve)))
+      yield* step(sleep(runtime, BUSY_PAUSE))
       const again = yield* sendAll(busy.map((index) => groups[index]!))
       for (const [index, verdict] of again.entries()) verdicts[busy[index]!] = verdict
     }

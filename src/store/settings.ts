@@ -1,7 +1,12 @@
-// store/settings.ts: the keys of cells, and the cells of retention and of the worker registry. job/limits.ts has those of
-// pauses and limits.
+// store/settings.ts: the keys of cells, how a cell is changed, and the cells of retention and of the worker registry.
+// job/limits.ts has those of pauses and limits.
+import type { Put } from '../job/change.js'
 import type { KeepByState } from '../job/job.js'
+import { step } from './maybe-sync.js'
+import type { Steps } from './maybe-sync.js'
 import type { Origin } from './processes.js'
+import type { Session } from './session.js'
+import type { Verdict } from './store.js'
 
 /** The keys of the known cells. */
 export const cellKey = {
@@ -14,6 +19,37 @@ export const cellKey = {
   /** Holds a `WorkerCell`; `at` of the cell is when the worker was last seen. */
   worker: (id: string): string => `worker:${id}`,
 } as const
+
+/** Where cells are read and written. */
+export type CellSession = Pick<Session, 'details' | 'commit'>
+
+/** The value to write to a cell, and the events to publish with it. */
+interface CellChange {
+  readonly value: string
+  readonly events?: Put['events']
+}
+
+/**
+ * Writes what `change` makes of the value of a cell; again if another writer was faster, with its value. Writes nothing
+ * where `change` returns undefined.
+ */
+export function* updateCell(
+  session: CellSession,
+  key: string,
+  change: (value: string | undefined) => CellChange | undefined,
+): Steps<void> {
+  let [cell] = (yield* step(session.details({ cells: [key] }))).cells
+  for (;;) {
+    const next = change(cell?.value)
+    if (next === undefined) return
+    const { value, events = [] } = next
+    const verdict: Verdict = yield* step(
+      session.commit([{ kind: 'put', key, value, version: cell?.version ?? 0, events }]),
+    )
+    if (verdict.ok) return
+    cell = verdict.cell
+  }
+}
 
 /** The prefix of all worker cells. */
 export const WORKERS = 'worker:'

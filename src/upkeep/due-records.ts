@@ -1,10 +1,8 @@
 // upkeep/due-records.ts: reads the records of due jobs whose rule needs the payload, a few at a time.
 import type { JobHeader, JobRecord } from '../job/job.js'
-import { bytesOfRecord, READ_BYTES } from '../store/read-pages.js'
+import { bytesOfRecord, READ_BYTES, READ_SIZE } from '../store/read-pages.js'
 import type { Store } from '../store/store.js'
 
-/** The most jobs read at a time. All of them are in memory at once, and each may hold megabytes. */
-const PORTION = 50
 /** The first portion: enough that a few due jobs take one read. */
 const FIRST = 8
 
@@ -18,7 +16,7 @@ type Room = () => Promise<number>
 export async function* recordsOf(
   store: Pick<Store, 'get'>,
   ids: readonly string[],
-  room: Room = async () => PORTION,
+  room: Room = async () => READ_SIZE,
 ): AsyncGenerator<readonly JobRecord[], void, void> {
   let most = FIRST
   for (let from = 0; from < ids.length;) {
@@ -28,8 +26,8 @@ export async function* recordsOf(
     yield records
     from += size
     const bytes = records.reduce((sum, record) => sum + bytesOfRecord(record), 0)
-    const fitting = bytes === 0 ? PORTION : Math.floor((READ_BYTES * records.length) / bytes)
-    most = Math.max(1, Math.min(2 * most, PORTION, fitting))
+    const fitting = bytes === 0 ? READ_SIZE : Math.floor((READ_BYTES * records.length) / bytes)
+    most = Math.max(1, Math.min(2 * most, READ_SIZE, fitting))
   }
 }
 

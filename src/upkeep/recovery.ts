@@ -1,10 +1,13 @@
 // upkeep/recovery.ts: recovers the jobs of dead workers before their leases expire.
 import type { JobRecord } from '../job/job.js'
+import { statesFor } from '../job/lifecycle.js'
 import { orphaned } from '../job/moves.js'
 import type { Recovery } from '../job/moves.js'
 import { readCell } from '../job/limits.js'
 import type { WorkerCell } from '../store/settings.js'
 import type { Connection } from '../store/connection.js'
+import { runSteps } from '../store/maybe-sync.js'
+import { pages } from '../store/read-pages.js'
 import { REVOKED_LISTED } from '../store/store.js'
 import type { Cell } from '../store/store.js'
 
@@ -19,8 +22,6 @@ export interface RecoveryOptions {
   stopped(): boolean
 }
 
-const PAGE = 500
-
 /**
  * Retries or fails the jobs of the dead workers among the entries. Any number of these may run at once: every change is
  * fenced, and a live worker is never mistaken for a dead one. Removes the entries of which nothing is left to recover.
@@ -32,21 +33,13 @@ export async function recover(cells: readonly Cell[], options: RecoveryOptions):
   /** The dead workers with jobs left that other workers have to recover. */
   const unsettled = new Set<string>()
   for (const queue of queues.filter((each) => [...dead.values()].some((worker) => worker.queues.includes(each)))) {
-    let cursor: string | undefined
-    do {
+    for (const page of pages(connection.store, { queue, states: statesFor.recover })) {
       if (stopped()) return
-      const page = await connection.store.find({
-        queue,
-        states: ['active'],
-        limit: PAGE,
-        ...(cursor !== undefined && { cursor }),
-      })
-      const held = page.items.filter((job) => job.worker !== undefined && dead.has(job.worker))
+      const held = (await runSteps(page)).filter((job) => job.worker !== undefined && dead.has(job.worker))
       const own = held.filter((job) => options.handles(job))
       const left = [...held.filter((job) => !own.includes(job)), ...(await takeOver(own, options))]
       for (const { worker } of left) unsettled.add(worker!)
-      cursor = page.cursor
-    } while (cursor !== undefined)
+    }
   }
   await endRevokedLeases([...dead.keys()], options)
   const settled = [...dead].filter(

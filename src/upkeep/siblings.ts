@@ -1,16 +1,16 @@
 // upkeep/siblings.ts: cancels jobs that are not needed any more, before their parent is handled.
-import { isFinished, jobStates } from '../job/job.js'
-import type { Edge, JobHeader, JobRecord } from '../job/job.js'
+import { isFinished, unfinishedStates } from '../job/job.js'
+import type { Edge, JobHeader } from '../job/job.js'
 import { cancel, isDenied, chainsToCancel } from '../job/lifecycle.js'
 import { headerOf } from '../job/record.js'
 import type { Connection } from '../store/connection.js'
-import type { Page, Query, Store } from '../store/store.js'
+import { runSteps } from '../store/maybe-sync.js'
+import { pages } from '../store/read-pages.js'
+import type { Query, Store } from '../store/store.js'
 import { recordsOf } from './due-records.js'
 
 /** The most jobs cancelled for one parent at a time, because others are due as well. */
 const PORTION = 200
-
-const unfinished = jobStates.filter((state) => !isFinished(state))
 
 /**
  * Cancels some of the unfinished jobs behind edges whose job fails together with all of them (`cancelSiblings`), their
@@ -53,12 +53,9 @@ async function unfinishedOf(
   of: Pick<Query, 'chain' | 'parent'>,
 ): Promise<{ readonly jobs: readonly JobHeader[]; readonly whole: boolean }> {
   const jobs: JobHeader[] = []
-  let cursor: string | undefined
-  do {
-    const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = await store.find({ ...of, states: unfinished, limit: PORTION, ...from })
-    jobs.push(...page.items.map(headerOf))
-    cursor = page.cursor
-  } while (cursor !== undefined && jobs.length < PORTION)
-  return { jobs, whole: cursor === undefined }
+  for (const page of pages(store, { ...of, states: unfinishedStates, limit: PORTION })) {
+    if (jobs.length >= PORTION) return { jobs, whole: false }
+    jobs.push(...(await runSteps(page)).map(headerOf))
+  }
+  return { jobs, whole: true }
 }

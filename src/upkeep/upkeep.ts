@@ -8,7 +8,7 @@ import { backoffDelay } from '../job/retry.js'
 import type { Backoff } from '../job/retry.js'
 import type { Callbacks } from '../queue/settings/retention.js'
 import type { Connection } from '../store/connection.js'
-import { readDetails } from '../store/read-pages.js'
+import { PAGE_SIZE, readDetails } from '../store/read-pages.js'
 import type { Stop } from '../store/runtime.js'
 import { runSteps } from '../store/maybe-sync.js'
 import type { Due, Group } from '../store/store.js'
@@ -43,7 +43,6 @@ export interface UpkeepOptions {
   failed(error: unknown): void
 }
 
-const PAGE = 500
 /**
  * The wait after a pass that found due jobs and applied nothing: other processes were faster, or the store is behind.
  * Prevents a busy loop.
@@ -155,7 +154,7 @@ export class Upkeep {
     const skipped: string[] = []
     let busy = false
     while (!this.#stopped) {
-      const found = await connection.store.due({ queues, except: [...running(), ...skipped], limit: PAGE })
+      const found = await connection.store.due({ queues, except: [...running(), ...skipped], limit: PAGE_SIZE })
       this.#skew = found.now - connection.runtime.now()
       const holding = this.#hold()
       const { carried, cancelled, retired } = await this.#carryOut(found, holding > 0)
@@ -167,7 +166,7 @@ export class Upkeep {
       const held = [...spared, ...retired.held, ...locked]
       busy ||= locked.length > 0 || (holding === 0 && spared.length > 0)
       skipped.push(...held)
-      if (found.jobs.length === PAGE && landed + held.length > 0) continue
+      if (found.jobs.length === PAGE_SIZE && landed + held.length > 0) continue
       if (cancelled > 0) continue // the parents they were cancelled for can be handled now
       // The next time of a schedule is known here, so it does not depend on a notice.
       const known = carried.reduce((first, { next: at = Infinity }) => Math.min(first, at), found.next ?? Infinity)

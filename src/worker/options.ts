@@ -5,9 +5,9 @@ import { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { DEFAULT_JSON_LIMIT } from '../job/json.js'
 import { checkName, nearest, refuseUnknown } from '../job/names.js'
+import { invalid, isObject, mustBe, oneOf, whole } from '../job/options.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions, CustomBackoff } from '../job/retry.js'
-import { quote } from '../job/quote.js'
 import type { Recovery } from '../job/moves.js'
 import { versionsOf } from '../queue/define.js'
 import type { JobDefinitions } from '../queue/define.js'
@@ -15,7 +15,6 @@ import type { Logger } from '../queue/events/events.js'
 import { checkTelemetry } from '../queue/queue-checks.js'
 import type { Telemetry } from '../queue/telemetry.js'
 import type { Job } from '../queue/job.js'
-import { oneOf } from '../queue/add-options.js'
 import type { Handled, Store } from '../store/store.js'
 import { parseBatch } from './batches/types.js'
 import type { BatchHandler, BatchHandlerOptions, BatchOptions, ParsedBatch } from './batches/types.js'
@@ -159,14 +158,12 @@ export function parseWorker(
   checkTelemetry(options.telemetry, 'new Worker')
   const { concurrency = 1, maxGlobalConcurrency, backoff = {}, retryable } = options
   const { maxDataBytes = DEFAULT_JSON_LIMIT } = options
-  count(concurrency, 'concurrency')
-  count(maxDataBytes, 'maxDataBytes')
-  if (maxGlobalConcurrency !== undefined) count(maxGlobalConcurrency, 'maxGlobalConcurrency')
+  whole(concurrency, 'new Worker: concurrency', 1)
+  whole(maxDataBytes, 'new Worker: maxDataBytes', 1)
+  if (maxGlobalConcurrency !== undefined) whole(maxGlobalConcurrency, 'new Worker: maxGlobalConcurrency', 1)
   if (options.autorun !== undefined && typeof options.autorun !== 'boolean') throw bad('autorun must be true or false')
   if (jobs !== undefined && (typeof jobs !== 'object' || jobs === null)) throw bad('jobs must be made by defineJobs')
-  if (typeof backoff !== 'object' || backoff === null || Array.isArray(backoff)) {
-    throw bad(`backoff must be an object of functions by name, not ${quote(backoff)}`)
-  }
+  if (!isObject(backoff)) throw mustBe('new Worker: backoff', 'an object of functions by name', backoff)
   for (const [name, strategy] of Object.entries(backoff)) {
     if (typeof strategy !== 'function') throw bad(`backoff.${name} must be a function (attempt, error) => duration`)
   }
@@ -233,7 +230,7 @@ function parseHandlers(handlers: unknown, defaults: HandlerDefaults, jobs: JobDe
     }
     return { byName: new Map(Object.keys(jobs).map((name) => [name, each(name)])), any: undefined }
   }
-  if (typeof handlers !== 'object' || handlers === null || Array.isArray(handlers)) {
+  if (!isObject(handlers)) {
     throw new MillraceError(
       'INVALID_HANDLER',
       'new Worker: give a handler function, or an object of handlers by job name.',
@@ -324,11 +321,6 @@ function atLeast(value: Duration, least: Millis, field: string): Millis {
   return millis
 }
 
-function count(value: number, field: string): void {
-  if (!Number.isSafeInteger(value) || value < 1)
-    throw bad(`${field} must be a whole number from 1 up, not ${quote(value)}`)
-}
-
 function bad(what: string): MillraceError {
-  return new MillraceError('INVALID_OPTION', `new Worker: ${what}.`)
+  return invalid(`new Worker: ${what}.`)
 }

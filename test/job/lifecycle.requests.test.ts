@@ -16,6 +16,7 @@ import {
   remove,
   replace,
   retry,
+  statesFor,
   update,
 } from '../../src/job/lifecycle.js'
 import { NOW, active, finished, move, record, release, spec } from './lifecycle.records.js'
@@ -26,6 +27,20 @@ const unstarted = ['waiting', 'delayed', 'waiting-children'] as const
 function inState(state: JobState): JobRecord {
   return state === 'active' ? active() : record({ state })
 }
+
+describe('the states that a request is for', () => {
+  const wishes = { cancel, retry, promote, remove, update: (job: JobRecord) => update(job, { priority: 1 }) }
+
+  it.each(Object.entries(wishes))('%s changes jobs in exactly these', (wish, decide) => {
+    const changed = jobStates.filter((state) => {
+      const decision = decide(inState(state))
+      return !isDenied(decision) && decision.length > 0
+    })
+    expect(changed).toEqual(
+      jobStates.filter((state) => statesFor[wish as keyof typeof wishes].includes(state as never)),
+    )
+  })
+})
 
 describe('cancel', () => {
   it.each([...unstarted, 'active'] as const)('ends a %s job at once and breaks who waits for it', (state) => {

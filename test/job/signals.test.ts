@@ -1,25 +1,25 @@
 // The rows of signals: what is sent, what time does to them, and when they are removed.
 import { describe, expect, it } from 'vitest'
 import type { JobRecord } from '../../src/job/job.js'
-import { create, due } from '../../src/job/lifecycle.js'
-import { expectSignal, isSignalId, readSignal, signalSpec, deliverSignal } from '../../src/job/signals.js'
+import { due } from '../../src/job/lifecycle.js'
+import { expectSignal, isSignalId, readSignal, newSignal, deliverSignal } from '../../src/job/signals.js'
 import { NOW, finished, move, record, release } from './lifecycle.records.js'
 
 const DAY = 24 * 60 * 60 * 1000
 const owner = { id: 'job', queue: 'work', createdAt: NOW - 5 }
-const { data, keep } = signalSpec(owner, 'id', 'approved', undefined)
-const timed = signalSpec(owner, 'id', 'approved', 500).data
+const { data, keep } = newSignal(owner, 'id', 'approved', undefined).job
+const timed = newSignal(owner, 'id', 'approved', 500).job.data
 
 function row(over: Partial<JobRecord> = {}): JobRecord {
   return record({ kind: 'signal', state: 'delayed', runAt: NOW, dueAt: NOW, data, keep, parentId: 'job', ...over })
 }
 
 it('a signal is a row of its job, delayed until its time is over, or it is looked at', () => {
-  const { job } = create(signalSpec(owner, 'id', 'approved', 500))
+  const { job } = newSignal(owner, 'id', 'approved', 500)
   expect(job).toMatchObject({ id: 'id', kind: 'signal', queue: 'work', parentId: 'job', state: 'delayed' })
   expect(job.run).toEqual({ in: 500 })
   expect(readSignal(job)).toEqual({ name: 'approved', born: NOW - 5, timeout: 500 })
-  expect(create(signalSpec(owner, 'id', 'approved', undefined)).job.run).toEqual({ in: DAY })
+  expect(newSignal(owner, 'id', 'approved', undefined).job.run).toEqual({ in: DAY })
   expect(isSignalId('millrace:signal:1')).toBe(true)
   expect(isSignalId('signal:1')).toBe(false)
 })

@@ -52,3 +52,24 @@ test('a read that fails fails those who asked together, and not the next', async
   fails = false
   expect(await queue.get(id)).toMatchObject({ id })
 })
+
+test('an operation by id reads its job once; one of a handle reads it again for the handle', async () => {
+  const { store, gets } = counting()
+  const queue = newQueue({ store })
+  const add = () => queue.add('work', 1, { delay: '1h' })
+  const reads = async (operation: () => Promise<unknown>): Promise<number> => {
+    const before = gets.length
+    await operation()
+    return gets.length - before
+  }
+  const jobs = await Promise.all(Array.from({ length: 8 }, add))
+  expect(await reads(() => queue.cancel(jobs[0]!.id))).toBe(1)
+  expect(await reads(() => queue.retry(jobs[0]!.id))).toBe(1)
+  expect(await reads(() => queue.promote(jobs[1]!.id))).toBe(1)
+  expect(await reads(() => queue.update(jobs[2]!.id, { data: 2 }))).toBe(1)
+  expect(await reads(() => queue.remove(jobs[3]!.id))).toBe(1)
+  expect(await reads(() => jobs[4]!.cancel())).toBe(2)
+  expect(await reads(() => jobs[4]!.cancel())).toBe(1) // nothing has changed
+  expect(await reads(() => jobs[5]!.update({ data: 2 }))).toBe(2)
+  expect([jobs[4]!.state, jobs[5]!.data]).toEqual(['cancelled', 2])
+})

@@ -1,4 +1,5 @@
 // features/webhooks/deliver.ts: the delivery worker, which runs beside a user's worker and sends its queue's webhooks.
+import type { Change } from '../../job/change.js'
 import { storeErrors } from '../../job/catalogue.js'
 import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
@@ -9,6 +10,7 @@ import type { Delivered, Delivery } from '../../job/webhooks.js'
 import { safeLogger } from '../../queue/events/events.js'
 import type { Logger } from '../../queue/events/events.js'
 import type { Job } from '../../queue/job.js'
+import { decideAndCommit } from '../../queue/operations/decide.js'
 import { RESERVED } from '../../queue/queue-checks.js'
 import { Queue } from '../../queue/queue.js'
 import type { QueueOptions } from '../../queue/queue-types.js'
@@ -17,6 +19,7 @@ import type { Session } from '../../store/session.js'
 import { webhookId } from '../../queue/settings/webhook.js'
 import type { Deliveries, DeliveryOwner } from '../../queue/settings/webhook.js'
 import { connect } from '../../store/connection.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { Runtime } from '../../store/runtime.js'
 import type { JobContext } from '../../worker/attempt/context.js'
 import { Worker } from '../../worker/worker.js'
@@ -38,9 +41,6 @@ const MAX_RETRY_AFTER: Millis = 3_600_000
 
 /** Maximum number of hosts that are warned about: customers may name any number. */
 const MAX_WARNED = 1000
-
-/** Maximum retries of a note when another writer moves the job first. */
-const RACES = 100
 
 /** A failed delivery attempt. */
 class DeliveryFailed extends MillraceError {
@@ -230,14 +230,9 @@ class Sender {
   }
 
   async #writeNote(id: string, delivered: Delivered): Promise<void> {
-    let job: JobRecord | undefined = await this.#session.get(id)
-    for (let races = 0; job !== undefined && races < RACES; races++) {
-      const changes = noteDelivery(job, delivered)
-      if (changes === undefined) break
-      const verdict = await this.#session.commit(changes)
-      if (verdict.ok) return
-      job = verdict.why === 'fence' ? await this.#session.get(id) : undefined
-    }
+    const job = await this.#session.get(id)
+    const note = (each: JobRecord): readonly Change[] => noteDelivery(each, delivered) ?? []
+    if (job !== undefined && (await runSteps(decideAndCommit(this.#session, job, note)))?.done === true) return
     const { came, error } = delivered
     if (came !== 'gave-up') return
     this.#owner.failed(

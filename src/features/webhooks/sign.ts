@@ -5,6 +5,7 @@ import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
 import type { ErrorInfo, FinishedState, Time } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
+import { invalid } from '../../job/options.js'
 
 /** The JSON body of a webhook. */
 export interface WebhookMessage<Result = unknown> {
@@ -60,10 +61,7 @@ export function readSecrets(secrets: readonly string[], where: string): readonly
     const bytes = typeof secret === 'string' ? keyOf(secret) : undefined
     if (bytes !== undefined && bytes.length >= MIN_SECRET_BYTES) return bytes
     // The message does not contain the secret, because it may be logged.
-    throw new MillraceError(
-      'INVALID_OPTION',
-      `${where}: a secret is '${PREFIX}' and base64, or other text, of ${MIN_SECRET_BYTES} bytes or more.`,
-    )
+    throw invalid(`${where}: a secret is '${PREFIX}' and base64, or other text, of ${MIN_SECRET_BYTES} bytes or more.`)
   })
 }
 
@@ -96,10 +94,10 @@ export function verifyWebhook<Result = unknown>(
   const { now = Date.now() } = options
   const tolerance = parseDuration(options.tolerance ?? 300_000, 'verifyWebhook: tolerance')
   if (typeof secrets !== 'string' && !Array.isArray(secrets)) {
-    throw new MillraceError('INVALID_OPTION', 'verifyWebhook: give the secret, or an array of them.')
+    throw invalid('verifyWebhook: give the secret, or an array of them.')
   }
   if (typeof body !== 'string' && !(body instanceof Uint8Array)) {
-    throw new MillraceError('INVALID_OPTION', 'verifyWebhook: give the body as it was received, before it was parsed.')
+    throw invalid('verifyWebhook: give the body as it was received, before it was parsed.')
   }
   const keys = readSecrets(typeof secrets === 'string' ? [secrets] : secrets, 'verifyWebhook')
   const [id, seconds, signatures] = ['id', 'timestamp', 'signature'].map((name) => header(headers, `webhook-${name}`))

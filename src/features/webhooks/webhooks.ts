@@ -1,12 +1,12 @@
 // features/webhooks/webhooks.ts: `webhooks()`, which makes the `webhook` option of a queue.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
-import { MillraceError } from '../../job/errors.js'
+import type { MillraceError } from '../../job/errors.js'
 import type { FinishedState } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
+import { flag, invalid as invalidOption, whole } from '../../job/options.js'
 import { parseBackoff } from '../../job/retry.js'
 import type { BackoffOptions } from '../../job/retry.js'
-import { quote } from '../../job/quote.js'
 import { checkEnds, checkUrl, defaultStamp } from '../../queue/settings/webhook.js'
 import type { Webhooks, WebhookStamp } from '../../queue/settings/webhook.js'
 import type { BreakerSettings } from './breaker.js'
@@ -82,11 +82,11 @@ const optionNames = [
  */
 export function webhooks(options: WebhookOptions): Webhooks {
   refuseUnknown(options, optionNames, WHERE)
-  const { allowPrivate = false, unsigned = false, maxResponseBytes = 65_536, concurrency = 10, lookup } = options
-  flag(allowPrivate, 'allowPrivate')
-  flag(unsigned, 'unsigned')
-  whole(maxResponseBytes, 0, Number.MAX_SAFE_INTEGER, 'maxResponseBytes')
-  whole(concurrency, 1, 1000, 'concurrency')
+  const { maxResponseBytes = 65_536, concurrency = 10, lookup } = options
+  const allowPrivate = flag(options.allowPrivate, `${WHERE}: allowPrivate`)
+  flag(options.unsigned, `${WHERE}: unsigned`)
+  whole(maxResponseBytes, `${WHERE}: maxResponseBytes`, 0)
+  whole(concurrency, `${WHERE}: concurrency`, 1, 1000)
   if (lookup !== undefined && typeof lookup !== 'function') throw invalid('lookup must be a function')
   const settings = {
     keys: parseKeys(options),
@@ -117,7 +117,7 @@ function parseKeys({ secret, secrets = [], unsigned = false }: WebhookOptions): 
 
 function parseStamp(options: WebhookOptions): WebhookStamp {
   const { url, on, attempts = defaultStamp.attempts, backoff, timeout } = options
-  whole(attempts, 1, 100, 'attempts')
+  whole(attempts, `${WHERE}: attempts`, 1, 100)
   const waits = backoff === undefined ? defaultStamp.backoff : parseBackoff(backoff, `${WHERE}: backoff`)
   if (waits?.type === 'custom')
     throw invalid('backoff cannot be custom: whoever sends a delivery must know its formula')
@@ -136,7 +136,7 @@ function parseBreaker(breaker: BreakerOptions | false = {}): BreakerSettings | u
   if (breaker === false) return undefined
   refuseUnknown(breaker, ['failures', 'coolDown', 'max'], `${WHERE}: breaker`)
   const { failures = 5, coolDown = 30_000, max = 600_000 } = breaker
-  whole(failures, 1, Number.MAX_SAFE_INTEGER, 'breaker.failures')
+  whole(failures, `${WHERE}: breaker.failures`, 1)
   return {
     failures,
     coolDown: Math.max(1, parseDuration(coolDown, `${WHERE}: breaker.coolDown`)),
@@ -144,16 +144,6 @@ function parseBreaker(breaker: BreakerOptions | false = {}): BreakerSettings | u
   }
 }
 
-function flag(value: unknown, field: string): void {
-  if (typeof value !== 'boolean') throw invalid(`${field} must be true or false, not ${quote(value)}`)
-}
-
-function whole(value: number, min: number, max: number, field: string): void {
-  if (Number.isSafeInteger(value) && value >= min && value <= max) return
-  const range = max === Number.MAX_SAFE_INTEGER ? `from ${min} up` : `from ${min} to ${max}`
-  throw invalid(`${field} must be a whole number ${range}, not ${quote(value)}`)
-}
-
 function invalid(what: string): MillraceError {
-  return new MillraceError('INVALID_OPTION', `${WHERE}: ${what}.`)
+  return invalidOption(`${WHERE}: ${what}.`)
 }

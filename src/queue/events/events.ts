@@ -5,6 +5,7 @@ import type { ErrorInfo, FinishedState, Time } from '../../job/job.js'
 import { decodeJson } from '../../job/json.js'
 import type { PhaseStatus } from '../../job/memo.js'
 import { nearest } from '../../job/names.js'
+import { invalid } from '../../job/options.js'
 import { quote } from '../../job/quote.js'
 import { outside } from '../../store/transaction-context.js'
 import type { Stop } from '../../store/runtime.js'
@@ -128,8 +129,7 @@ export const eventTypes = Object.keys(types) as readonly EventType[]
 
 /** Throws if the listener would never be called. */
 export function checkListener(type: unknown, listener: unknown, known: readonly string[] = eventTypes): void {
-  if (typeof listener !== 'function')
-    throw new MillraceError('INVALID_OPTION', `on('${String(type)}') needs a function.`)
+  if (typeof listener !== 'function') throw invalid(`on('${String(type)}') needs a function.`)
   checkEventType(type, known)
 }
 
@@ -137,10 +137,7 @@ export function checkListener(type: unknown, listener: unknown, known: readonly 
 export function checkEventType(type: unknown, known: readonly string[]): void {
   if (typeof type === 'string' && known.includes(type)) return
   const near = nearest(String(type), known)
-  throw new MillraceError(
-    'INVALID_OPTION',
-    `There is no event '${String(type)}' here` + (near === undefined ? '.' : `; did you mean '${near}'?`),
-  )
+  throw invalid(`There is no event '${String(type)}' here` + (near === undefined ? '.' : `; did you mean '${near}'?`))
 }
 
 /**
@@ -197,8 +194,7 @@ export function safeLogger(logger: Logger | false | undefined): Logger {
   if (logger === false) return { warn: () => {}, error: () => {} }
   const target: Logger = logger === undefined ? consoleLogger : logger
   if (typeof target?.warn !== 'function' || typeof target.error !== 'function') {
-    throw new MillraceError(
-      'INVALID_OPTION',
+    throw invalid(
       `logger must have the methods warn and error, as pino and the console do, or be false; not ${quote(logger)}.`,
     )
   }

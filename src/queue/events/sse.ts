@@ -1,9 +1,8 @@
 // queue/events/sse.ts: the events of a queue as server-sent events, for browsers and other HTTP clients.
 import type { ReadableStream as WebStream } from 'node:stream/web'
-import { MillraceError } from '../../job/errors.js'
 import type { Extras, JobRecord, Time } from '../../job/job.js'
 import { checkName, refuseUnknown } from '../../job/names.js'
-import { quote } from '../../job/quote.js'
+import { flag, invalid, mustBe, whole } from '../../job/options.js'
 import { outside, refuseInside } from '../../store/transaction-context.js'
 import type { Stop } from '../../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../../job/events.js'
@@ -81,6 +80,7 @@ const MAX_BUFFERED_CHARS = 8 * 1_048_576
 const MAX_CHUNK_CHARS = 1_048_576
 
 const streamTypes: readonly string[] = eventTypes.filter((type) => type !== 'error' && type !== 'lease-lost')
+const CALL = 'queue.eventStream'
 const optionNames = ['snapshot', 'events', 'jobId', 'data', 'lastEventId', 'buffer', 'signal']
 
 /** Opens a stream. It misses no event that is committed in this process from now on. */
@@ -117,20 +117,20 @@ export class EventStreamSource {
   #wake: (() => void) | undefined
 
   constructor(queue: string, operations: JobOperations, options: EventStreamOptions) {
-    refuseUnknown(options, optionNames, 'queue.eventStream')
+    refuseUnknown(options, optionNames, CALL)
     const { snapshot, events, jobId, data, lastEventId, buffer = 1000, signal } = options
-    if (snapshot !== undefined && typeof snapshot !== 'boolean')
-      throw invalid('snapshot must be true or false', snapshot)
-    if (data !== undefined && typeof data !== 'boolean') throw invalid('data must be true or false', data)
+    flag(snapshot, `${CALL}: snapshot`)
+    flag(data, `${CALL}: data`)
     if (events !== undefined && !Array.isArray(events))
-      throw invalid("events must be a list, as in ['completed']", events)
-    if (events?.length === 0) throw invalid('events must name one type at least, or be left out for all', events)
+      throw mustBe(`${CALL}: events`, "a list, as in ['completed']", events)
+    if (events?.length === 0)
+      throw invalid(`${CALL}: events must name one type at least, or be left out for all, not an array.`)
     for (const type of events ?? []) checkEventType(type, streamTypes)
     if (jobId !== undefined) checkName(jobId, 'job id')
-    if (typeof (lastEventId ?? '') !== 'string') throw invalid('lastEventId must be a string', lastEventId)
-    if (!Number.isSafeInteger(buffer) || buffer < 1) throw invalid('buffer must be a whole number from 1 up', buffer)
-    checkAbortSignal(signal, 'queue.eventStream')
-    refuseInside(operations.connection.store, 'queue.eventStream()')
+    if (typeof (lastEventId ?? '') !== 'string') throw mustBe(`${CALL}: lastEventId`, 'a string', lastEventId)
+    whole(buffer, `${CALL}: buffer`, 1)
+    checkAbortSignal(signal, CALL)
+    refuseInside(operations.connection.store, `${CALL}()`)
     this.#queue = queue
     this.#operations = operations
     this.#options = options
@@ -344,8 +344,4 @@ function withoutQuery<T extends object>(value: T): T {
 /** One event as it is sent. JSON has no line breaks, so its data is one line. */
 function frame(type: string, data: object, id?: string): string {
   return `${id === undefined ? '' : `id: ${id}\n`}event: ${type}\ndata: ${JSON.stringify(data)}\n\n`
-}
-
-function invalid(what: string, value: unknown): MillraceError {
-  return new MillraceError('INVALID_OPTION', `queue.eventStream: ${what}, not ${quote(value)}.`)
 }

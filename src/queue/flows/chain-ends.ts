@@ -1,20 +1,19 @@
 // queue/flows/chain-ends.ts: keeps the last job of a chain, which holds the chain's outcome, until the rest is gone.
 import { MillraceError } from '../../job/errors.js'
 import type { JobHeader, JobRecord } from '../../job/job.js'
+import { isContinuation } from '../../job/moves.js'
 import { headerOf } from '../../job/record.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Page } from '../../store/store.js'
+import { pages } from '../../store/read-pages.js'
 import type { Session } from '../../store/session.js'
 
 type Reader = Pick<Session, 'find'>
 
-/** Jobs of a chain per read. */
-const PAGE = 500
-
-/** Whether a job is the last of a chain that has other jobs left. The first job of a chain has none before it. */
-export function* endsChain(session: Reader, { id, chainId, chainIndex }: JobHeader): Steps<boolean> {
-  if (chainIndex === 0) return false
+/** Whether a job is the last of a chain that has other jobs left. */
+export function* endsChain(session: Reader, job: JobHeader): Steps<boolean> {
+  if (!isContinuation(job)) return false
+  const { id, chainId } = job
   const [last] = (yield* step(session.find({ chain: chainId, order: 'newest', limit: 1 }))).items
   if (last?.id !== id) return false
   const [first] = (yield* step(session.find({ chain: chainId, limit: 1 }))).items
@@ -36,7 +35,7 @@ export function* refuseChainEnd(session: Reader, record: JobRecord): Steps<void>
 export function* withoutChainEnds(session: Reader, records: readonly JobRecord[]): Steps<readonly JobRecord[]> {
   const selected = new Set(records.map(({ id }) => id))
   const kept = new Set<string>()
-  for (const chain of new Set(records.filter(({ chainIndex }) => chainIndex > 0).map(({ chainId }) => chainId))) {
+  for (const chain of new Set(records.filter(isContinuation).map(({ chainId }) => chainId))) {
     const last = yield* lastOfPartialChain(session, chain, selected)
     if (last !== undefined) kept.add(last)
   }
@@ -46,15 +45,12 @@ export function* withoutChainEnds(session: Reader, records: readonly JobRecord[]
 /** The last job of a chain, if it is among these ids and another job of its chain is not. */
 function* lastOfPartialChain(session: Reader, chain: string, selected: ReadonlySet<string>): Steps<string | undefined> {
   let last: string | undefined
-  let cursor: string | undefined
-  do {
-    const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = yield* step(session.find({ chain, order: 'newest', limit: PAGE, ...from }))
-    last ??= page.items[0]?.id
+  for (const page of pages(session, { chain, order: 'newest' })) {
+    const jobs = yield* page
+    last ??= jobs[0]?.id
     if (last === undefined || !selected.has(last)) return undefined
-    if (page.items.some(({ id }) => !selected.has(id))) return last
-    cursor = page.cursor
-  } while (cursor !== undefined)
+    if (jobs.some(({ id }) => !selected.has(id))) return last
+  }
   return undefined
 }
 
@@ -62,11 +58,8 @@ function* lastOfPartialChain(session: Reader, chain: string, selected: ReadonlyS
 export function* withEarlierJobs(session: Reader, records: readonly JobRecord[]): Steps<readonly JobHeader[]> {
   const all = new Map<string, JobHeader>()
   for (const record of records) {
-    for (let cursor: string | undefined, more = record.chainIndex > 0; more; more = cursor !== undefined) {
-      const from = cursor === undefined ? {} : { cursor }
-      const page: Page<JobRecord> = yield* step(session.find({ chain: record.chainId, limit: PAGE, ...from }))
-      for (const each of page.items) if (each.chainIndex < record.chainIndex) all.set(each.id, headerOf(each))
-      cursor = page.cursor
+    for (const page of isContinuation(record) ? pages(session, { chain: record.chainId }) : []) {
+      for (const each of yield* page) if (each.chainIndex < record.chainIndex) all.set(each.id, headerOf(each))
     }
     all.set(record.id, headerOf(record))
   }

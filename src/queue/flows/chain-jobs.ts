@@ -4,20 +4,16 @@ import { isFinished } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
 import { remove } from '../../job/lifecycle.js'
 import { runSteps } from '../../store/maybe-sync.js'
+import { PAGE_SIZE, pages } from '../../store/read-pages.js'
 import type { Page, Query } from '../../store/store.js'
 import type { StoreEvent } from '../../job/events.js'
 import { awaitEnd, jobRemoved } from '../operations/result.js'
 import type { EndHandler } from '../operations/result.js'
 import { hasDependents, removeDependents } from '../operations/cascade.js'
+import { changeJobs, MAX_RACES } from '../operations/decide.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import type { ResultOptions } from '../job.js'
 import type { Session } from '../../store/session.js'
-
-/** Jobs per read. */
-const PAGE = 500
-
-/** Maximum reads of a chain that continues while it is removed. */
-const RACES = 100
 
 /** The chain of a job: its own id, unless the job belongs to another chain. */
 async function chainOf(session: Pick<Session, 'find' | 'get'>, id: string): Promise<string> {
@@ -41,12 +37,7 @@ export async function lastJob(session: Session, id: string, queue: string): Prom
 export async function chainJobs(session: Session, id: string, queue: string): Promise<readonly JobRecord[]> {
   const chain = await chainOf(session, id)
   const records: JobRecord[] = []
-  let cursor: string | undefined
-  do {
-    const page = await session.find({ queue, chain, limit: PAGE, ...(cursor !== undefined && { cursor }) })
-    records.push(...page.items)
-    cursor = page.cursor
-  } while (cursor !== undefined)
+  for (const page of pages(session, { queue, chain })) records.push(...(await runSteps(page)))
   return records.toSorted((a, b) => a.chainIndex - b.chainIndex)
 }
 
@@ -59,29 +50,23 @@ export async function chainPage(session: Session, id: string, queue: string, pag
  * Removes all jobs of a chain, unless other jobs wait for it; with `cascade`, removes those too. Works by page, because a
  * chain may be long.
  */
-export async function removeChain(
-  operations: JobOperations,
-  session: Session,
-  id: string,
-  queue: string,
-  cascade: boolean,
-): Promise<number> {
+export async function removeChain(session: Session, id: string, queue: string, cascade: boolean): Promise<number> {
   const chain = await chainOf(session, id)
   let count = 0
-  for (let races = 0; races < RACES;) {
+  for (let races = 0; races < MAX_RACES;) {
     // Only the last job can be unfinished, and every job of the chain has the dependents of the chain.
     const last = await newestJob(session, chain, queue)
     if (last === undefined) break
-    if (cascade) await runSteps(removeDependents(operations, [last.id], session))
+    if (cascade) await runSteps(removeDependents(session, [last.id]))
     else if (!isFinished(last.state)) await refuseWithDependents(session, id, last.id)
     // First job first: the chain does not end before its last job is removed.
     let page: Page<JobRecord>
     do {
-      page = await session.find({ queue, chain, limit: PAGE })
-      const removed = await runSteps(operations.decideAndCommitAll(page.items, remove, session))
+      page = await session.find({ queue, chain, limit: PAGE_SIZE })
+      const removed = await runSteps(changeJobs(session, page.items, remove))
       count += removed
       if (removed === 0) races++
-    } while (page.cursor !== undefined && races < RACES)
+    } while (page.cursor !== undefined && races < MAX_RACES)
     races++
   }
   return count

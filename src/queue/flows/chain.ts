@@ -6,6 +6,7 @@ import { encodeJson } from '../../job/json.js'
 import { cancel, complete, isDenied, lock } from '../../job/lifecycle.js'
 import type { Returned } from '../../job/lifecycle.js'
 import { checkName } from '../../job/names.js'
+import { invalid } from '../../job/options.js'
 import { OpenTransaction, requireTransactions, runAtPosition } from '../../store/transaction-context.js'
 import { connect } from '../../store/connection.js'
 import { runSteps } from '../../store/maybe-sync.js'
@@ -16,6 +17,7 @@ import type { CancelOptions, CascadeArgument } from '../operations/cascade.js'
 import { chainJobs, chainPage, chainResult, lastJob, chainNotFound, removeChain } from './chain-jobs.js'
 import { validate } from '../define.js'
 import type { JobDefinitions } from '../define.js'
+import { changeJob, MAX_RACES } from '../operations/decide.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import { requestedPage, pageQuery } from '../operations/filter.js'
 import type { PageOptions, PageWish } from '../operations/filter.js'
@@ -27,9 +29,6 @@ import { splitTransaction, transactionIn, transactionOn } from '../transactions.
 import type { InTransaction, TransactionArgument, WithTransaction } from '../transactions.js'
 import type { JobPage } from '../queue-types.js'
 import type { Session } from '../../store/session.js'
-
-/** Maximum retries of a settlement when another writer moves the job first. */
-const RACES = 100
 
 /** What a chain uses of its queue. */
 export interface ChainHost {
@@ -111,8 +110,8 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
         const last = await lastJob(session, this.id, queue)
         if (last.id === previous) return false
         previous = last.id
-        if ((await runSteps(operations.decideAndCommit(last.id, (job) => cancel(job, reason), session, last))).done)
-          return true // otherwise the chain continued meanwhile
+        const { done } = await runSteps(changeJob(session, last, (job) => cancel(job, reason)))
+        if (done) return true // otherwise the chain continued meanwhile
       }
     })
   }
@@ -125,7 +124,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
     return this.#call(async () => {
       const { cascade, rest } = splitCascade(options[0], 'chain.remove')
       const { operations, queue } = this.#host
-      return removeChain(operations, operations.session(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
+      return removeChain(operations.session(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
     })
   }
 
@@ -151,9 +150,7 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
   ): Promise<T> {
     const { store, refuseClosed } = this.#host
     refuseClosed()
-    if (typeof work !== 'function') {
-      throw new MillraceError('INVALID_OPTION', 'chain.complete takes a function: async ({ job, complete }) => ….')
-    }
+    if (typeof work !== 'function') throw invalid('chain.complete takes a function: async ({ job, complete }) => ….')
     const userTx: Tx = transactionIn(options[0], 'chain.complete')
     const run = work as unknown as (current: CurrentJob<JobDefinitions, Store>) => T | Promise<T>
     if (userTx !== undefined) {
@@ -208,7 +205,7 @@ class Completion {
 
   /** The current job of the chain, locked while the transaction is open. */
   async #lockCurrent(): Promise<JobRecord> {
-    for (let races = 0; races < RACES; races++) {
+    for (let races = 0; races < MAX_RACES; races++) {
       const record = await this.#readCurrent()
       if (!this.#session.within) return record
       const verdict = await this.#session.commit([lock(record, false)])
@@ -227,7 +224,7 @@ class Completion {
     record: JobRecord,
     work: (inside: Completing<Store, JobDefinitions>) => Result | Promise<Result>,
   ): Promise<Result> {
-    if (typeof work !== 'function') throw new MillraceError('INVALID_OPTION', 'complete takes a function.')
+    if (typeof work !== 'function') throw invalid('complete takes a function.')
     if (this.#ended) throw outOfOrder('complete was called after the callback of chain.complete had ended')
     if (this.#called) throw outOfOrder('complete was called twice for one job')
     this.#called = true
@@ -285,7 +282,7 @@ class Completion {
 
   async #commit(first: JobRecord, followUps: FollowUps, result: Returned['result'], session: Session): Promise<void> {
     let record = first
-    for (let races = 0; races < RACES;) {
+    for (let races = 0; races < MAX_RACES;) {
       const changes = complete(record, followUps.with(result))
       if (isDenied(changes)) throw chainEnded(this.#id, record)
       const verdict = await session.commit(changes)

@@ -2,10 +2,9 @@
 import type { Insert, NewEdge } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
 import type { JobRecord } from '../../job/job.js'
-import { readDetails } from '../../store/read-pages.js'
+import { portions, READ_SIZE, readDetails } from '../../store/read-pages.js'
 import { runSteps } from '../../store/maybe-sync.js'
 import type { JobDetails } from '../../store/store.js'
-import { READ_SIZE } from '../operations/filter.js'
 import type { Session } from '../../store/session.js'
 
 /** What the search for cycles uses of a session. */
@@ -83,8 +82,8 @@ function pathsThroughPlanned(targets: readonly string[], planned: readonly Inser
 /** The chains of these jobs, each with the first of the jobs in it. */
 async function targetsByChain(session: Reader, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
   const chains = new Map<string, string>()
-  for (let from = 0; from < ids.length; from += READ_SIZE) {
-    for (const record of await session.getAll(ids.slice(from, from + READ_SIZE))) {
+  for (const some of portions(ids, READ_SIZE)) {
+    for (const record of await session.getAll(some)) {
       if (record !== undefined && !chains.has(record.chainId)) chains.set(record.chainId, record.id)
     }
   }
@@ -113,8 +112,7 @@ async function searchDependents(
       }
     }
     const found: JobDetails[] = []
-    for (let from = 0; from < next.length; from += READ_SIZE) {
-      const ids = next.slice(from, from + READ_SIZE)
+    for (const ids of portions(next, READ_SIZE)) {
       for (const record of await session.getAll(ids)) {
         const target = record === undefined ? undefined : chains.get(record.chainId)
         if (target !== undefined) return { target, back: pathTo(record!.id, waitsFor) }

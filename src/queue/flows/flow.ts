@@ -1,8 +1,11 @@
 // queue/flows/flow.ts: trees of jobs whose parents wait for their children; added whole or not at all.
 import type { Insert, NewEdge } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
+import { failurePolicies } from '../../job/job.js'
 import type { FailurePolicy, JobRecord } from '../../job/job.js'
+import { DEFAULT_JSON_LIMIT } from '../../job/json.js'
 import { checkName, checkOwnName, refuseUnknown } from '../../job/names.js'
+import { invalid, isObject, oneOf } from '../../job/options.js'
 import { quote } from '../../job/quote.js'
 import { refuseInside } from '../../store/transaction-context.js'
 import { connect } from '../../store/connection.js'
@@ -15,7 +18,6 @@ import type { InputOf, JobDefinition, JobDefinitions, NameOf } from '../define.j
 import { JobOperations } from '../operations/job-operations.js'
 import { withErrorContext, describeNode, flowRefused, rethrowWithContext } from './flow-errors.js'
 import { Job } from '../job.js'
-import { oneOf } from '../add-options.js'
 import type { AddOptions } from '../add-options.js'
 import type { Queue } from '../queue.js'
 import { withOverflow } from '../settings/overflow.js'
@@ -165,24 +167,19 @@ export class FlowProducer<
   /** A flow producer on `options.store`. */
   constructor(options: FlowProducerOptions<Jobs, S, Queues> & Declaring<Jobs>) {
     if (typeof options !== 'object' || options === null || typeof options.store?.commit !== 'function') {
-      throw new MillraceError(
-        'INVALID_OPTION',
-        "new FlowProducer: give it a store, as in { store: sqlite('jobs.db') }.",
-      )
+      throw invalid("new FlowProducer: give it a store, as in { store: sqlite('jobs.db') }.")
     }
     refuseUnknown(options, ['store', 'jobs', 'queues', 'maxDataBytes'], 'new FlowProducer')
-    const { maxDataBytes = 1_048_576 } = options
+    const { maxDataBytes = DEFAULT_JSON_LIMIT } = options
     const queues: readonly FlowQueue[] = options.queues ?? []
     if (!Number.isSafeInteger(maxDataBytes) || maxDataBytes < 1) {
-      throw new MillraceError('INVALID_OPTION', 'new FlowProducer: maxDataBytes must be a whole number from 1 up.')
+      throw invalid('new FlowProducer: maxDataBytes must be a whole number from 1 up.')
     }
     this.store = options.store
     this.#jobs = options.jobs
     this.#operations = new JobOperations(connect(options.store), options.jobs, maxDataBytes)
     for (const queue of queues) {
-      if (queue.store !== options.store) {
-        throw new MillraceError('INVALID_OPTION', `new FlowProducer: queue '${queue.name}' is on another store.`)
-      }
+      if (queue.store !== options.store) throw invalid(`new FlowProducer: queue '${queue.name}' is on another store.`)
       this.#adders.set(queue.name, (queue as Queue).adder)
     }
   }
@@ -206,7 +203,7 @@ export class FlowProducer<
     ...options: TransactionArgument<S>
   ): Promise<{ readonly [Index in keyof Trees]: Flow<FlowJobs<Jobs, Queues>, Trees[Index]> }> {
     if (!Array.isArray(trees)) {
-      return Promise.reject(new MillraceError('INVALID_OPTION', 'FlowProducer.addBulk takes an array of flows.'))
+      return Promise.reject(invalid('FlowProducer.addBulk takes an array of flows.'))
     }
     return runSteps(this.#addAll(trees as unknown as AnyFlow[], options[0], 'FlowProducer.addBulk')) as never
   }
@@ -287,7 +284,7 @@ export class FlowProducer<
     const { cancelSiblings: _cancelSiblings, ...options } = flowOptions
     if ('repeat' in options && options.repeat !== undefined) {
       const message = `FlowProducer: '${given.name}' cannot be repeated inside a flow. Schedule a job that adds the flow.`
-      throw new MillraceError('INVALID_OPTION', message, { details: { node: given.name } })
+      throw invalid(message, { node: given.name })
     }
     return this.#adder(given.queueName).prepare(
       given.name,
@@ -324,32 +321,23 @@ export class FlowProducer<
   }
 }
 
-const policies: readonly FailurePolicy[] = ['fail', 'ignore', 'remove']
-
 function checkFlowJob(given: AnyFlow, ancestors: ReadonlySet<AnyFlow>): void {
-  if (typeof given !== 'object' || given === null || Array.isArray(given)) {
-    throw new MillraceError(
-      'INVALID_OPTION',
-      'a job of a flow is written { name, queueName, data, options, children }.',
-    )
+  if (!isObject(given)) {
+    throw invalid('a job of a flow is written { name, queueName, data, options, children }.')
   }
-  if (ancestors.has(given)) throw new MillraceError('INVALID_OPTION', 'it is among its own children.')
+  if (ancestors.has(given)) throw invalid('it is among its own children.')
   checkNames(given)
   refuseUnknown(given, ['name', 'queueName', 'data', 'options', 'onFailure', 'children'], 'a job of a flow')
   const { children, options, onFailure } = given
-  if (children !== undefined && !Array.isArray(children)) {
-    throw new MillraceError('INVALID_OPTION', 'children must be an array.')
-  }
-  if (onFailure !== undefined) oneOf(onFailure, policies, 'onFailure')
+  if (children !== undefined && !Array.isArray(children)) throw invalid('children must be an array.')
+  if (onFailure !== undefined) oneOf(onFailure, failurePolicies, 'onFailure')
   if (options === undefined) return
-  if (typeof options !== 'object' || options === null || Array.isArray(options)) {
-    throw new MillraceError('INVALID_OPTION', 'options must be an object.')
-  }
+  if (!isObject(options)) throw invalid('options must be an object.')
   const { cancelSiblings, onChildFailure } = options
   if (cancelSiblings !== undefined && typeof cancelSiblings !== 'boolean') {
-    throw new MillraceError('INVALID_OPTION', 'cancelSiblings must be true or false.')
+    throw invalid('cancelSiblings must be true or false.')
   }
-  if (onChildFailure !== undefined) oneOf(onChildFailure, policies, 'onChildFailure')
+  if (onChildFailure !== undefined) oneOf(onChildFailure, failurePolicies, 'onChildFailure')
 }
 
 /** Throws if the job's name or queue is missing. */
@@ -370,7 +358,7 @@ function checkNames(given: { readonly name?: unknown; readonly queueName?: unkno
 }
 
 function edgeTo({ id, given }: Node, { options }: AnyFlow): NewEdge {
-  const policy = given.onFailure ?? options?.onChildFailure ?? 'fail'
+  const policy = given.onFailure ?? options?.onChildFailure ?? failurePolicies[0]
   return { on: id, policy: options?.cancelSiblings === true ? `${policy}-all` : policy }
 }
 

@@ -1,6 +1,7 @@
 // queue/flows/follow-ups.ts: the jobs that a settlement adds in the same commit, and the continuation of its chain.
 import type { Insert } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
+import { invalid } from '../../job/options.js'
 import type { JobRecord } from '../../job/job.js'
 import { continueChain } from '../../job/lifecycle.js'
 import type { Returned } from '../../job/lifecycle.js'
@@ -210,8 +211,7 @@ export class FollowUps {
     const prepared = await this.#adder.prepare(name, data, options, { parentId: this.#job.id })
     if (this.#sendNow !== undefined) return this.#sendNow(prepared)
     if (prepared.mode === 'replace' || prepared.mode === 'schedule') {
-      throw new MillraceError(
-        'INVALID_OPTION',
+      throw invalid(
         prepared.mode === 'schedule'
           ? `add('${name}') in complete: repeat needs a store with transactions; use queue.schedule outside of it.`
           : `add('${name}') in complete: dedup mode 'replace' needs a store with transactions; use 'keep' or 'reject'.`,
@@ -228,11 +228,10 @@ export class FollowUps {
     try {
       const prepared = await this.#adder.prepare(name, data, options)
       if (prepared.mode === 'schedule') {
-        throw new MillraceError('INVALID_OPTION', `continueWith('${name}'): a chain cannot go on with a repeated job.`)
+        throw invalid(`continueWith('${name}'): a chain cannot go on with a repeated job.`)
       }
       if (prepared.insert.job.dedup !== undefined && holdsOverlapKey(this.#job)) {
-        throw new MillraceError(
-          'INVALID_OPTION',
+        throw invalid(
           `continueWith('${name}'): a run of a schedule keeps the next one away until its chain has ended, by a key of its own. Leave dedup out, or schedule it with overlap: 'allow'.`,
         )
       }

@@ -1,13 +1,12 @@
 // queue/operations/abort-signal.ts: abort signals that end a wait.
-import { MillraceError } from '../../job/errors.js'
-import { quote } from '../../job/quote.js'
+import { mustBe } from '../../job/options.js'
 
 /** Throws if the value is not an AbortSignal; accepts those of other realms and polyfills. */
 export function checkAbortSignal(signal: AbortSignal | undefined, where: string): AbortSignal | undefined {
   const given: Partial<AbortSignal> | null | undefined = signal
   if (given === undefined) return undefined
   if (typeof given?.aborted === 'boolean' && typeof given.addEventListener === 'function') return signal
-  throw new MillraceError('INVALID_OPTION', `${where}: signal must be an AbortSignal, not ${quote(signal)}.`)
+  throw mustBe(`${where}: signal`, 'an AbortSignal', signal)
 }
 
 /** A call whose wait the caller can end. */

@@ -1,17 +1,15 @@
 // queue/operations/cascade.ts: removes the dependents of a removed job, and cancels the children of a cancelled one.
-import { isFinished, jobStates } from '../../job/job.js'
-import type { JobHeader, JobRecord, JobState } from '../../job/job.js'
+import { unfinishedStates } from '../../job/job.js'
 import { MillraceError } from '../../job/errors.js'
+import { invalid, mustBe } from '../../job/options.js'
 import { cleanText } from '../../job/failure.js'
 import { cancel, remove } from '../../job/lifecycle.js'
-import type { Decision } from '../../job/lifecycle.js'
-import { quote } from '../../job/quote.js'
-import { readDetails } from '../../store/read-pages.js'
+import { PAGE_SIZE, pages, portions, READ_SIZE, readDetails } from '../../store/read-pages.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Store } from '../../store/store.js'
 import { withEarlierJobs } from '../flows/chain-ends.js'
-import { READ_SIZE } from './filter.js'
+import { changeJobs } from './decide.js'
 import type { InTransaction, WithTransaction } from '../transactions.js'
 import type { Session } from '../../store/session.js'
 
@@ -47,10 +45,7 @@ export function splitReason<T extends CancelOptions>(
   if (typeof reason === 'string' && reason.length > 0 && reason.length <= MAX_REASON_LENGTH) {
     return { reason: cleanText(reason), rest }
   }
-  throw new MillraceError(
-    'INVALID_OPTION',
-    `${call}: reason must be a text of 1 to ${MAX_REASON_LENGTH} characters, not ${quote(reason)}.`,
-  )
+  throw mustBe(`${call}: reason`, `a text of 1 to ${MAX_REASON_LENGTH} characters`, reason)
 }
 
 /** The last argument of calls that may cascade. */
@@ -63,38 +58,22 @@ export function splitCascade(
 ): { readonly cascade: boolean; readonly rest: InTransaction | undefined } {
   if (options === undefined || typeof options !== 'object' || options === null) return { cascade: false, rest: options }
   const { cascade = false, ...rest } = options
-  if (typeof cascade !== 'boolean') {
-    throw new MillraceError('INVALID_OPTION', `${call}: cascade must be true or false, not ${String(cascade)}.`)
-  }
+  if (typeof cascade !== 'boolean') throw invalid(`${call}: cascade must be true or false, not ${String(cascade)}.`)
   return { cascade, rest }
 }
-
-/** Decides and commits; see `JobOperations`. */
-interface Decider {
-  decideAndCommitAll(
-    records: readonly JobHeader[],
-    decide: (job: JobHeader) => Decision,
-    session: Session,
-  ): Steps<number>
-}
-
-/** Jobs per page. */
-const PAGE = 500
-
-const unfinished: readonly JobState[] = jobStates.filter((state) => !isFinished(state))
 
 /**
  * Removes all dependents of the chains of these jobs, and their dependents. Those without dependents go first, so that
  * after a failure half-way no job waits for one that is gone.
  */
-export function* removeDependents(operations: Decider, ids: readonly string[], session: Session): Steps<number> {
+export function* removeDependents(session: Session, ids: readonly string[]): Steps<number> {
   const waiting = new Set<string>()
   const given = new Set(ids)
   const seen = new Set(ids)
   for (let level: readonly string[] = ids; level.length > 0;) {
     const next: string[] = []
-    for (let from = 0; from < level.length; from += PAGE) {
-      const jobs = yield* readDetails(session, { jobs: level.slice(from, from + PAGE), parts: ['dependents'] })
+    for (const some of portions(level, PAGE_SIZE)) {
+      const jobs = yield* readDetails(session, { jobs: some, parts: ['dependents'] })
       for (const { dependent, state } of jobs.flatMap(({ dependents }) => dependents)) {
         // A dependent found again on a longer path is removed before every job found before.
         if ((state !== 'open' && state !== 'broken') || given.has(dependent)) continue
@@ -107,15 +86,11 @@ export function* removeDependents(operations: Decider, ids: readonly string[], s
     }
     level = next
   }
-  const removalOrder = [...waiting].toReversed()
   let removed = 0
-  for (let from = 0; from < removalOrder.length; from += READ_SIZE) {
-    const records = yield* step(session.getAll(removalOrder.slice(from, from + READ_SIZE)))
-    removed += yield* operations.decideAndCommitAll(
-      yield* withEarlierJobs(session, records.filter(exists)),
-      remove,
-      session,
-    )
+  for (const some of portions([...waiting].toReversed(), READ_SIZE)) {
+    const records = yield* step(session.getAll(some))
+    const existing = records.filter((record) => record !== undefined)
+    removed += yield* changeJobs(session, yield* withEarlierJobs(session, existing), remove)
   }
   return removed
 }
@@ -124,21 +99,16 @@ export function* removeDependents(operations: Decider, ids: readonly string[], s
  * Cancels the unfinished children of a cancelled job, and theirs: parents first, which then wait for nothing. Also
  * visits the children of cancelled jobs, so that it completes what a process that died half-way left.
  */
-export function* cancelChildren(operations: Decider, id: string, session: Session, reason?: string): Steps<number> {
+export function* cancelChildren(session: Session, id: string, reason?: string): Steps<number> {
   const parents = [id]
   let cancelled = 0
   for (let at = 0; at < parents.length; at++) {
-    const parent = parents[at]!
-    let cursor: string | undefined
-    do {
-      const from = cursor === undefined ? {} : { cursor }
-      const page = yield* step(
-        session.find({ parent, kind: 'job', states: [...unfinished, 'cancelled'], limit: PAGE, ...from }),
-      )
-      cancelled += yield* operations.decideAndCommitAll(page.items, (job) => cancel(job, reason), session)
-      for (const child of page.items) parents.push(child.id)
-      cursor = page.cursor
-    } while (cursor !== undefined)
+    const query = { parent: parents[at]!, kind: 'job', states: [...unfinishedStates, 'cancelled'] } as const
+    for (const page of pages(session, query)) {
+      const children = yield* page
+      cancelled += yield* changeJobs(session, children, (job) => cancel(job, reason))
+      for (const child of children) parents.push(child.id)
+    }
   }
   return cancelled
 }
@@ -154,8 +124,4 @@ export function hasDependents(what: 'Job' | 'Chain', id: string, waiting: readon
     `${what} ${id} cannot be removed: ${waiting.length} wait for it (${some}). Cancel it instead, or remove them as well: { cascade: true }.`,
     { details: { id, dependents: waiting.slice(0, MAX_LISTED), count: waiting.length } },
   )
-}
-
-function exists(record: JobRecord | undefined): record is JobRecord {
-  return record !== undefined
 }

@@ -1,14 +1,13 @@
 // queue/operations/filter.ts: job filters and pages, for lists and for operations on many jobs.
-import { MillraceError } from '../../job/errors.js'
 import { jobStates } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import { checkName, refuseUnknown } from '../../job/names.js'
+import { invalid, mustBe, oneOf } from '../../job/options.js'
 import { quote } from '../../job/quote.js'
 import { scheduleId } from '../../job/schedule.js'
-import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Page, Query } from '../../store/store.js'
-import { oneOf } from '../add-options.js'
+import { pages } from '../../store/read-pages.js'
+import type { Query } from '../../store/store.js'
 import type { Session } from '../../store/session.js'
 
 /**
@@ -67,12 +66,6 @@ const filterNames = [
   'schedule',
 ] as const satisfies readonly (keyof JobFilter)[]
 
-/** Jobs per page in operations on many. */
-const PAGE = 500
-
-/** Jobs per read by id, with their payloads: such a read has no byte limit. */
-export const READ_SIZE = 50
-
 /** The query for a page of a list. */
 export function listQuery(queue: string, options: ListOptions): Query {
   refuseUnknown(options, [...filterNames, 'limit', 'cursor', 'order'], 'queue.list')
@@ -84,10 +77,10 @@ export function listQuery(queue: string, options: ListOptions): Query {
 /** The part of a query that selects a page. */
 export function pageQuery({ limit = 100, cursor }: PageOptions, call: string): Pick<Query, 'limit' | 'cursor'> {
   if (!Number.isInteger(limit) || limit < 1 || limit > 1000) {
-    throw new MillraceError('INVALID_OPTION', `${call}: limit must be between 1 and 1000, not ${quote(limit)}.`)
+    throw mustBe(`${call}: limit`, 'between 1 and 1000', limit)
   }
   if (cursor !== undefined && !(typeof cursor === 'string' && /^-?\d{1,16}$/.test(cursor))) {
-    throw new MillraceError('INVALID_OPTION', `${call}: cursor must be one that a page gave, not ${quote(cursor)}.`)
+    throw mustBe(`${call}: cursor`, 'one that a page gave', cursor)
   }
   return { limit, ...(cursor !== undefined && { cursor }) }
 }
@@ -101,10 +94,7 @@ export function requestedPage(options: PageOptions, call: string): PageOptions |
 function filterQuery(queue: string, filter: JobFilter): Query {
   const { state, name, chain, group, schedule } = filter
   if (schedule !== undefined && filter.parent !== undefined) {
-    throw new MillraceError(
-      'INVALID_OPTION',
-      'Give either parent or schedule: the runs of a schedule have it as parent.',
-    )
+    throw invalid('Give either parent or schedule: the runs of a schedule have it as parent.')
   }
   const parent = schedule === undefined ? filter.parent : scheduleId(queue, schedule)
   for (const [what, value] of Object.entries({ chain, parent: filter.parent, group, schedule })) {
@@ -145,26 +135,17 @@ export function* eachPage(
 ): Steps<number> {
   // An object without fields means all jobs, so it must be meant as a filter: a promise, say, is an id that was not awaited.
   if (typeof filter !== 'object' || filter === null || (!isPlain(filter) && Object.keys(filter).length === 0)) {
-    throw new MillraceError(
-      'INVALID_OPTION',
-      `Give a job id, or a filter like { state: 'failed' }, not ${quote(filter)}; {} matches all jobs.`,
-    )
+    throw invalid(`Give a job id, or a filter like { state: 'failed' }, not ${quote(filter)}; {} matches all jobs.`)
   }
   refuseUnknown(filter, filterNames, 'the filter')
   for (const [field, value] of Object.entries(filter)) {
     if (value !== undefined) continue
-    throw new MillraceError('INVALID_OPTION', `The filter's ${field} is undefined. Leave it out to match any ${field}.`)
+    throw invalid(`The filter's ${field} is undefined. Leave it out to match any ${field}.`)
   }
   const query = filterQuery(queue, filter)
   const applicable = (query.states ?? states).filter((state) => states.includes(state))
   if (applicable.length === 0) return 0
   let count = 0
-  let cursor: string | undefined
-  do {
-    const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = yield* step(session.find({ ...query, states: applicable, limit: PAGE, ...from }))
-    count += yield* work(page.items)
-    cursor = page.cursor
-  } while (cursor !== undefined)
+  for (const page of pages(session, { ...query, states: applicable })) count += yield* work(yield* page)
   return count
 }

@@ -1,8 +1,7 @@
 // queue/operations/logs.ts: pages of a job's log.
-import { MillraceError } from '../../job/errors.js'
 import { LOGS_KEPT } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
-import { quote } from '../../job/quote.js'
+import { mustBe, whole } from '../../job/options.js'
 
 /**
  * Selects a page of a job's log. A page is also cut at 8 MiB of lines, with one line at least; a page without lines is behind
@@ -20,13 +19,7 @@ export function logPage(options: LogOptions = {}): { readonly after: number; rea
   refuseUnknown(options, ['after', 'limit'], 'job.logs')
   const { after = 0, limit = LOGS_KEPT } = options
   if (!Number.isSafeInteger(after) || after < 0) {
-    throw new MillraceError('INVALID_OPTION', `job.logs: after must be the index of a line, not ${quote(after)}.`)
+    throw mustBe('job.logs: after', 'the index of a line', after)
   }
-  if (!Number.isInteger(limit) || limit < 1 || limit > LOGS_KEPT) {
-    throw new MillraceError(
-      'INVALID_OPTION',
-      `job.logs: limit must be a whole number from 1 to ${LOGS_KEPT}, not ${quote(limit)}.`,
-    )
-  }
-  return { after, limit }
+  return { after, limit: whole(limit, 'job.logs: limit', 1, LOGS_KEPT) }
 }

@@ -9,11 +9,11 @@ import type { JobFilter } from './filter.js'
 import type { UpdateOptions } from '../job.js'
 import { cancelJobs, ownJob, removeJobs, updateJobs, applyToJobs } from './by-filter.js'
 import type { QueueScope } from './by-filter.js'
+import { redeliverJob } from './change-job.js'
 import { retryJobs } from './retry.js'
 import type { RetryOptions } from './retry.js'
 import { splitTransaction } from '../transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from '../transactions.js'
-import { redeliverSteps } from '../settings/webhook.js'
 
 /** The part of a queue that changes existing jobs. */
 export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Store> {
@@ -108,7 +108,7 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
   /** Sends the webhook of a finished job again; returns the `webhook-id` of that delivery. */
   redeliver(id: string, ...options: TransactionArgument<S>): Promise<string> {
     return this.run(options[0], 'queue.redeliver', function* (scope) {
-      return yield* redeliverSteps(id, scope.operations, scope.session, yield* ownJob(scope, id))
+      return yield* redeliverJob(scope.session, yield* ownJob(scope, id), scope.operations.connection.runtime)
     })
   }
 

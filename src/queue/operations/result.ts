@@ -108,13 +108,6 @@ export function jobRemoved(id: string): MillraceError {
   return new MillraceError('JOB_REMOVED', `Job ${id} was removed before it finished.`, { details: { id } })
 }
 
-/** The error for a job that does not exist. */
-export function jobNotFound(id: string): MillraceError {
-  return new MillraceError('JOB_NOT_FOUND', `There is no job ${id}: it was never added, or has been removed.`, {
-    details: { id },
-  })
-}
-
 function closed(): MillraceError {
   return new MillraceError('QUEUE_CLOSED', 'The queue was closed while waiting; the job itself goes on.')
 }

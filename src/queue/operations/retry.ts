@@ -1,12 +1,13 @@
 // queue/operations/retry.ts: restarts many jobs, optionally at a rate or as a dry run.
-import { MillraceError } from '../../job/errors.js'
 import type { JobRecord, Millis } from '../../job/job.js'
-import { isDenied, retry } from '../../job/lifecycle.js'
+import { isDenied, retry, statesFor } from '../../job/lifecycle.js'
 import { refuseUnknown } from '../../job/names.js'
-import { quote } from '../../job/quote.js'
+import { flag, mustBe } from '../../job/options.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import { eachPage, READ_SIZE } from './filter.js'
+import { portions, READ_SIZE } from '../../store/read-pages.js'
+import { changeJobs } from './decide.js'
+import { eachPage } from './filter.js'
 import type { JobFilter } from './filter.js'
 import type { QueueScope } from './by-filter.js'
 
@@ -24,30 +25,23 @@ export interface RetryOptions {
 /** Checks the options. */
 function checkRetry(options: RetryOptions): Required<RetryOptions> {
   refuseUnknown(options, ['rate', 'dryRun'], 'queue.retry')
-  const { rate = Infinity, dryRun = false } = options
+  const { rate = Infinity } = options
   if (typeof rate !== 'number' || !(rate > 0)) {
-    throw new MillraceError('INVALID_OPTION', `queue.retry: rate must be a number above 0, not ${quote(rate)}.`)
+    throw mustBe('queue.retry: rate', 'a number above 0', rate)
   }
-  if (typeof dryRun !== 'boolean') {
-    throw new MillraceError('INVALID_OPTION', `queue.retry: dryRun must be true or false, not ${quote(dryRun)}.`)
-  }
-  return { rate, dryRun }
+  return { rate, dryRun: flag(options.dryRun, 'queue.retry: dryRun') }
 }
 
 /**
  * Restarts all failed and cancelled jobs that match; returns how many. A job with a failed dependency is tried again
  * after the others, because the dependency may be one of them.
  */
-export function* retryJobs(
-  { queue, operations, session }: QueueScope,
-  filter: JobFilter,
-  options: RetryOptions,
-): Steps<number> {
+export function* retryJobs({ queue, session }: QueueScope, filter: JobFilter, options: RetryOptions): Steps<number> {
   const { rate, dryRun } = checkRetry(options)
   const delayAt = (position: number): Millis => Math.round((1000 * position) / rate)
   let blocked: Blocked[] = []
   let position = 0
-  let done = yield* eachPage(session, queue, filter, ['failed', 'cancelled'], function* (page) {
+  let done = yield* eachPage(session, queue, filter, statesFor.retry, function* (page) {
     if (dryRun) return page.filter((job) => !isDenied(retry(job))).length
     // Positions are assigned up front, so that a job that is decided again, because it was moved, keeps its position.
     const positions = new Map<string, number>()
@@ -59,8 +53,7 @@ export function* retryJobs(
     // Newest first: a job that waits for its own children was added before them.
     const left = blocked.toReversed()
     blocked = []
-    for (let from = 0; from < left.length; from += READ_SIZE) {
-      const batch = left.slice(from, from + READ_SIZE)
+    for (const batch of portions(left, READ_SIZE)) {
       const records = yield* step(session.getAll(batch.map(({ id }) => id)))
       const page = records.filter((record) => record !== undefined)
       done += yield* retryPage(page, new Map(batch.map((each) => [each.id, each.position])), blocked)
@@ -75,12 +68,7 @@ export function* retryJobs(
     into: Blocked[],
   ): Steps<number> {
     const ids: string[] = []
-    const count = yield* operations.decideAndCommitAll(
-      page,
-      (job) => retry(job, delayAt(positions.get(job.id)!)),
-      session,
-      ids,
-    )
+    const count = yield* changeJobs(session, page, (job) => retry(job, delayAt(positions.get(job.id)!)), ids)
     for (const id of ids) into.push({ id, position: positions.get(id)! })
     return count
   }

@@ -4,14 +4,12 @@ import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { checkName, refuseUnknown } from '../../job/names.js'
-import { quote } from '../../job/quote.js'
-import { cellKey } from '../../store/settings.js'
+import { invalid, isObject, mustBe, oneOf } from '../../job/options.js'
+import { cellKey, updateCell } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
 import type { Bound, GroupBound, LimitCell, Rate } from '../../job/limits.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Verdict } from '../../store/store.js'
-import { oneOf } from '../add-options.js'
 import type { Session } from '../../store/session.js'
 
 /** A rate limit. */
@@ -103,21 +101,17 @@ export function* setLimits(
   checkJob: (name: string) => void,
 ): Steps<Limits> {
   const patch = parseLimits(changes, checkJob)
-  const key = cellKey.limit(queue)
-  let [cell] = (yield* step(session.details({ cells: [key] }))).cells
-  for (;;) {
-    const current = readCell<LimitCell>(cell?.value)
+  let next: Partial<LimitCell> = {}
+  yield* updateCell(session, cellKey.limit(queue), (before) => {
+    const current = readCell<LimitCell>(before)
     const by = patch.concurrency === undefined ? (current.by ?? 'worker') : 'queue'
-    const next: LimitCell = { ...merge(current, patch), by }
+    next = { ...merge(current, patch), by }
     const value = JSON.stringify(next)
-    if (value === cell?.value) return publicLimits(next)
-    if (value.length > MAX_BYTES && value.length > (cell?.value.length ?? 0)) throw tooManyLimits(queue, value.length)
-    const verdict: Verdict = yield* step(
-      session.commit([{ kind: 'put', key, value, version: cell?.version ?? 0, events: [] }]),
-    )
-    if (verdict.ok) return publicLimits(next)
-    cell = verdict.cell
-  }
+    if (value === before) return undefined
+    if (value.length > MAX_BYTES && value.length > (before?.length ?? 0)) throw tooManyLimits(queue, value.length)
+    return { value }
+  })
+  return publicLimits(next)
 }
 
 function tooManyLimits(queue: string, bytes: number): MillraceError {
@@ -184,8 +178,8 @@ function parseLimits(changes: LimitOptions, checkJob: (name: string) => void): L
 }
 
 function entries<T>(value: Readonly<Record<string, T>>, where: string): [string, T][] {
-  if (typeof value === 'object' && value !== null && !Array.isArray(value)) return Object.entries(value)
-  throw new MillraceError('INVALID_OPTION', `${where} must be an object, not ${quote(value)}.`)
+  if (isObject(value)) return Object.entries(value)
+  throw mustBe(where, 'an object', value)
 }
 
 function parseBound(bound: OneGroupOptions, known: readonly string[], where: string): Patch {
@@ -204,15 +198,12 @@ function parseBound(bound: OneGroupOptions, known: readonly string[], where: str
 
 function whole(value: number | null, min: number, field: string): number | null {
   if (value === null || (Number.isSafeInteger(value) && value >= min)) return value
-  throw new MillraceError(
-    'INVALID_OPTION',
-    `${field} must be a whole number from ${min} up, or null for no bound, not ${quote(value)}.`,
-  )
+  throw mustBe(field, `a whole number from ${min} up, or null for no bound`, value)
 }
 
 function parseWeight(value: number | null, field: string): number | null {
   if (value === null || (typeof value === 'number' && value >= 0.01 && value <= 100)) return value
-  throw new MillraceError('INVALID_OPTION', `${field} must be a number from 0.01 to 100, not ${quote(value)}.`)
+  throw mustBe(field, 'a number from 0.01 to 100', value)
 }
 
 function parseRate(rate: RateOptions | null, where: string): Rate | null {
@@ -221,10 +212,7 @@ function parseRate(rate: RateOptions | null, where: string): Rate | null {
   const max = whole(rate.max, 1, `${where}.max`)
   const per = parseDuration(rate.per, `${where}.per`)
   if (max === null || per === 0) {
-    throw new MillraceError(
-      'INVALID_OPTION',
-      `${where} is written { max: 10, per: '1 minute' }; neither may be nothing.`,
-    )
+    throw invalid(`${where} is written { max: 10, per: '1 minute' }; neither may be nothing.`)
   }
   return { max, per }
 }

@@ -5,6 +5,7 @@ import { headerOf } from '../../job/record.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Group, RefusedOtherwise, Verdict } from '../../store/store.js'
+import { MAX_RACES } from '../operations/decide.js'
 import { whenFull } from './limits.js'
 import type { Session } from '../../store/session.js'
 
@@ -13,8 +14,6 @@ export type OverflowSession = Pick<Session, 'commit' | 'details'>
 
 /** Maximum number of jobs that one commit drops. */
 const MAX_DROPPED = 1000
-/** Maximum restarts when a job to drop was moved or started. */
-const RACES = 100
 
 /** The jobs to drop for others, in the commit that inserts those. */
 export class Overflow {
@@ -63,7 +62,7 @@ export function* withOverflow(session: OverflowSession, group: Group, refused: V
   const overflow = new Overflow()
   let sent = group
   let verdict = refused
-  for (let races = 0; !verdict.ok && races < RACES;) {
+  for (let races = 0; !verdict.ok && races < MAX_RACES;) {
     if (overflow.includes(sent[verdict.change]!)) {
       overflow.clear() // it was moved or started: the backlog may have room now
       races++

@@ -3,15 +3,17 @@ import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
+import { finishedStates } from '../../job/job.js'
 import type { FinishedState, JobRecord, Keep, KeepByState } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
+import { invalid, mustBe } from '../../job/options.js'
 import { DEFAULT_KEEP } from '../../job/retention.js'
-import { quote } from '../../job/quote.js'
 import { outside } from '../../store/transaction-context.js'
-import { cellKey } from '../../store/settings.js'
+import { cellKey, updateCell } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
-import type { RetentionCell } from '../../store/settings.js'
+import type { CellSession, RetentionCell } from '../../store/settings.js'
 import type { Connection } from '../../store/connection.js'
+import { runSteps } from '../../store/maybe-sync.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import type { Emitter } from '../events/events.js'
 import { Job } from '../job.js'
@@ -59,8 +61,6 @@ export interface QueueRetention {
   readonly callbacks: Callbacks | undefined
 }
 
-const endStates = ['completed', 'failed', 'cancelled'] as const satisfies readonly FinishedState[]
-
 /**
  * Parses `retention` of a queue. Undefined if it is not specified: the default is not stamped on jobs and costs
  * nothing.
@@ -73,13 +73,13 @@ export function readRetention(
   if (options === undefined) return undefined
   if (options === false) return { keep: keepBy(() => ({ byQueue: true })), calls: undefined, callbacks: undefined }
   if (typeof options !== 'object' || options === null) {
-    throw new MillraceError('INVALID_OPTION', `retention must be an object or false, not ${quote(options)}.`)
+    throw mustBe('retention', 'an object or false', options)
   }
-  refuseUnknown(options, ['staleAfter', 'deleteAfter', ...endStates, 'onStale', 'onDelete'], 'retention')
+  refuseUnknown(options, ['staleAfter', 'deleteAfter', ...finishedStates, 'onStale', 'onDelete'], 'retention')
   const { onStale, onDelete } = options
   for (const [name, call] of Object.entries({ onStale, onDelete })) {
     if (call === undefined || call === false || typeof call === 'function') continue
-    throw new MillraceError('INVALID_OPTION', `retention.${name} must be a function or false, not ${quote(call)}.`)
+    throw mustBe(`retention.${name}`, 'a function or false', call)
   }
   const calls = typeof onStale === 'function' || typeof onDelete === 'function'
   const wrap = (name: string, call: RetentionOptions['onStale']): Callbacks['onStale'] =>
@@ -113,7 +113,7 @@ function parseRule(options: RetentionOptions<never>, state: FinishedState): Keep
   if (own === false) return { byQueue: true }
   if (own !== undefined) {
     if (typeof own !== 'object' || own === null) {
-      throw new MillraceError('INVALID_OPTION', `retention.${state} must be an object or false, not ${quote(own)}.`)
+      throw mustBe(`retention.${state}`, 'an object or false', own)
     }
     refuseUnknown(own, ['staleAfter', 'deleteAfter'], `retention.${state}`)
   }
@@ -128,8 +128,7 @@ function parseRule(options: RetentionOptions<never>, state: FinishedState): Keep
   }
   if (keep.staleAfter !== undefined && keep.deleteAfter !== undefined && keep.staleAfter >= keep.deleteAfter) {
     const specified = own?.deleteAfter !== undefined || options.deleteAfter !== undefined
-    throw new MillraceError(
-      'INVALID_OPTION',
+    throw invalid(
       `retention: ${state} jobs would be removed${specified ? '' : ' by default'} before they become stale; give a deleteAfter that is longer than staleAfter, or false.`,
     )
   }
@@ -153,14 +152,12 @@ export async function declareRetention(
   queue: string,
   { keep, calls }: QueueRetention,
 ): Promise<void> {
-  const key = cellKey.retention(queue)
-  let [cell] = (await store.details({ cells: [key] })).cells
-  for (;;) {
-    const current = readCell<RetentionCell>(cell?.value)
-    const value = JSON.stringify({ callbacks: calls ?? current.callbacks === true, keep } satisfies RetentionCell)
-    if (value === cell?.value) return
-    const verdict = await main.commit([{ kind: 'put', key, value, version: cell?.version ?? 0, events: [] }])
-    if (verdict.ok || verdict.why !== 'version') return
-    cell = verdict.cell
-  }
+  const session: CellSession = { details: (query) => store.details(query), commit: (group) => main.commit(group) }
+  await runSteps(
+    updateCell(session, cellKey.retention(queue), (before) => {
+      const current = readCell<RetentionCell>(before)
+      const value = JSON.stringify({ callbacks: calls ?? current.callbacks === true, keep } satisfies RetentionCell)
+      return value === before ? undefined : { value }
+    }),
+  )
 }

@@ -1,18 +1,22 @@
 // queue/settings/schedules.ts: creates, updates, removes and lists the schedules of a queue.
 import { MillraceError } from '../../job/errors.js'
-import type { Insert } from '../../job/change.js'
+import { create, OWN_ROW } from '../../job/change.js'
+import type { Change, Insert } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, Time } from '../../job/job.js'
 import { decodeJson } from '../../job/json.js'
-import { create, remove, reschedule } from '../../job/lifecycle.js'
+import { isDenied, remove, reschedule } from '../../job/lifecycle.js'
 import { MAX_NAME_LENGTH, checkName, refuseUnknown } from '../../job/names.js'
+import { invalid } from '../../job/options.js'
 import { SCHEDULE, readProgress, readSpec, runId, scheduleId, writeSpec } from '../../job/schedule.js'
 import { nextTime, parseTimes, timeOptionNames, timesFrom } from '../../job/schedule-times.js'
 import type { ScheduleTimes, Timing } from '../../job/schedule-times.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
-import type { Page, Refused } from '../../store/store.js'
+import { pages } from '../../store/read-pages.js'
+import type { Refused } from '../../store/store.js'
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
+import { changeJobs, decideAndCommit, MAX_RACES } from '../operations/decide.js'
 import type { JobOperations } from '../operations/job-operations.js'
 import { requestedPage, pageQuery } from '../operations/filter.js'
 import type { PageOptions } from '../operations/filter.js'
@@ -88,8 +92,6 @@ export interface PreparedSchedule {
 
 /** How many times a listing shows. */
 const SHOWN_TIMES = 5
-/** Schedules per read. */
-const PAGE = 500
 
 /** Checks a repeated job of `queue.add`; returns its schedule to send. */
 export function prepareRepeat(
@@ -147,7 +149,7 @@ function prepareRuns(
   for (const option of setBySchedule) {
     if (options[option] === undefined) continue
     const message = `${where}: ${option} cannot be given for what is repeated: the schedule decides it for each run.`
-    throw new MillraceError('INVALID_OPTION', message, { details: { option } })
+    throw invalid(message, { option })
   }
   const timing = parseTimes(times, where)
   const run = prepare(name, data, options)
@@ -182,23 +184,13 @@ function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time)
   const run = { ...rest, extras: Object.keys(carried).length === 0 ? undefined : carried }
   const first = nextTime(timing, now, now)
   const insert = create({
+    ...OWN_ROW,
     id: scheduleId(queue, key),
     kind: SCHEDULE,
     queue,
     name: SCHEDULE,
-    version: 1,
     data: writeSpec({ key, timing, run }),
-    priority: 0,
-    lifo: false,
-    attempts: 1,
-    backoff: undefined,
-    timeout: undefined,
     run: { at: first ?? now },
-    parentId: undefined,
-    group: undefined,
-    dedup: undefined,
-    keep: undefined,
-    extras: undefined,
     // A schedule without a next time must not be inserted, but may already exist: an edge to a missing job has the
     // insert refused.
     edges: first === undefined ? [{ on: NO_JOB, policy: 'fail' }] : [],
@@ -208,9 +200,6 @@ function scheduleInsert({ job }: Insert, key: string, timing: Timing, now: Time)
 
 /** No job has this id. */
 const NO_JOB = ''
-
-/** Maximum retries when another writer moves the schedule first. */
-const RACES = 100
 
 /** Updates the existing schedule to match a refused one, and returns its record. */
 export function* updateExistingSchedule(
@@ -230,23 +219,22 @@ export function* updateExistingSchedule(
     const message = `Job ${id} has the id that the schedule '${key}' of queue '${queue}' needs. Choose another key.`
     throw new MillraceError('DUPLICATE_ID', message, { details: { id } })
   }
-  for (let races = 0; races < RACES; races++) {
-    if (job === undefined) {
-      const reinserted = yield* step(session.commit([insert]))
-      if (reinserted.ok) return reinserted.inserted[0]!
-      if (reinserted.why !== 'duplicate') return yield* updateExistingSchedule(operations, insert, reinserted, session)
-      job = reinserted.job
-      continue
+  const decide = (row: JobRecord): readonly Change[] => {
+    const decision = reschedule(row, insert.job, operations.connection.runtime.now())
+    if (!isDenied(decision)) return decision
+    const message = `The schedule '${key}' of queue '${queue}' ${decision.denied}.`
+    throw new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
+  }
+  for (let races = 0; races < MAX_RACES; races++) {
+    if (job !== undefined) {
+      const decided = yield* decideAndCommit(session, job, decide)
+      if (decided?.done === false) return decided.job
+      if (decided !== undefined) return (yield* step(session.get(id))) ?? decided.job
     }
-    const decision = reschedule(job, insert.job, operations.connection.runtime.now())
-    if ('denied' in decision) {
-      const message = `The schedule '${key}' of queue '${queue}' ${decision.denied}.`
-      throw new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
-    }
-    if (decision.length === 0) return job
-    const moved = yield* step(session.commit(decision))
-    if (moved.ok) return (yield* step(session.get(id))) ?? job
-    job = moved.why === 'fence' ? yield* step(session.get(id)) : undefined
+    const reinserted = yield* step(session.commit([insert]))
+    if (reinserted.ok) return reinserted.inserted[0]!
+    if (reinserted.why !== 'duplicate') return yield* updateExistingSchedule(operations, insert, reinserted, session)
+    job = reinserted.job
   }
   throw new MillraceError(
     'STORE_BUSY',
@@ -263,11 +251,11 @@ export function* putSchedule({ operations, session }: QueueScope, { insert }: Pr
 }
 
 /** Removes a schedule; its runs stay. */
-export function* dropSchedule({ queue, operations, session }: QueueScope, key: string): Steps<boolean> {
+export function* dropSchedule({ queue, session }: QueueScope, key: string): Steps<boolean> {
   const id = scheduleId(queue, checkName(key, 'schedule key'))
   const record = yield* step(session.get(id))
   if (record?.kind !== SCHEDULE) return false
-  return (yield* operations.decideAndCommitAll([record], remove, session)) > 0
+  return (yield* changeJobs(session, [record], remove)) > 0
 }
 
 /** The schedules of a queue, in the order in which they were created: one page if requested, or all. */
@@ -284,13 +272,7 @@ export function* schedulesOf(
 
 function* allSchedules(queue: string, session: Session): Steps<readonly Schedule[]> {
   const found: Schedule[] = []
-  let cursor: string | undefined
-  do {
-    const from = cursor === undefined ? {} : { cursor }
-    const page: Page<JobRecord> = yield* step(session.find({ queue, kind: SCHEDULE, limit: PAGE, ...from }))
-    found.push(...page.items.map(toSchedule))
-    cursor = page.cursor
-  } while (cursor !== undefined)
+  for (const page of pages(session, { queue, kind: SCHEDULE })) found.push(...(yield* page).map(toSchedule))
   return found
 }
 

@@ -1,22 +1,18 @@
 // queue/settings/webhook.ts: webhook settings as stamped on jobs, what a handle shows of them, and redelivery.
 import { createHash } from 'node:crypto'
 import type { Duration } from '../../job/duration.js'
-import { MillraceError } from '../../job/errors.js'
 import type { Backoff } from '../../job/retry.js'
+import { finishedStates } from '../../job/job.js'
 import type { FinishedState, JobRecord, Millis, Webhook } from '../../job/job.js'
 import { memoOf } from '../../job/memo.js'
 import type { DeliveryEntry } from '../../job/memo.js'
 import { refuseUnknown } from '../../job/names.js'
+import { invalid, oneOf } from '../../job/options.js'
 import { quote } from '../../job/quote.js'
-import type { Decision } from '../../job/lifecycle.js'
-import { deliveryPending, isSent, redeliver } from '../../job/webhooks.js'
-import type { Connection } from '../../store/connection.js'
-import type { Steps } from '../../store/maybe-sync.js'
+import { deliveryPending, isSent } from '../../job/webhooks.js'
 import type { Store } from '../../store/store.js'
 import type { Logger } from '../events/events.js'
-import { oneOf } from '../add-options.js'
 import type { JobWebhookOptions } from '../add-options.js'
-import type { Session } from '../../store/session.js'
 
 /** What a delivery worker uses of the worker that starts it. */
 export interface DeliveryOwner {
@@ -65,15 +61,12 @@ export interface JobWebhook {
   readonly deliveries: readonly DeliveryEntry[]
 }
 
-/** All end states. */
-const endStates: readonly FinishedState[] = ['completed', 'failed', 'cancelled']
-
 const MAX_URL_LENGTH = 2048
 
 /** The stamp where neither the job nor its queue specifies more: ten attempts in about seven hours. */
 export const defaultStamp: WebhookStamp = {
   url: undefined,
-  on: endStates,
+  on: finishedStates,
   attempts: 10,
   backoff: { type: 'exponential', delay: 10_000, factor: 2, max: 3_600_000, jitter: 0.5 },
   timeout: 10_000,
@@ -91,16 +84,14 @@ export function stampOf(
   if (typeof own === 'string') return { ...stamp, url: checkUrl(own, `${where}: webhook`) }
   refuseUnknown(own, ['url', 'on'], `${where}: webhook`)
   const url = own.url === undefined ? stamp.url : checkUrl(own.url, `${where}: webhook.url`)
-  if (url === undefined) {
-    throw new MillraceError('INVALID_OPTION', `${where}: webhook needs a url, or a queue with one.`)
-  }
+  if (url === undefined) throw invalid(`${where}: webhook needs a url, or a queue with one.`)
   return { ...stamp, url, on: own.on === undefined ? stamp.on : checkEnds(own.on, `${where}: webhook.on`) }
 }
 
 /** Checks the end states that are delivered. */
 export function checkEnds(on: readonly FinishedState[], field: string): readonly FinishedState[] {
-  if (Array.isArray(on) && on.length > 0) return [...new Set(on.map((each) => oneOf(each, endStates, field)))]
-  throw new MillraceError('INVALID_OPTION', `${field} must name at least one of ${endStates.join(', ')}.`)
+  if (Array.isArray(on) && on.length > 0) return [...new Set(on.map((each) => oneOf(each, finishedStates, field)))]
+  throw invalid(`${field} must name at least one of ${finishedStates.join(', ')}.`)
 }
 
 /** Checks the URL of a webhook: http or https, without credentials. */
@@ -117,7 +108,7 @@ export function checkUrl(value: string, field: string): string {
             ? `must not be longer than ${MAX_URL_LENGTH} characters`
             : undefined
   if (problem === undefined) return url!.href
-  throw new MillraceError('INVALID_OPTION', `${field} ${problem}.`, { details: { field } })
+  throw invalid(`${field} ${problem}.`, { field })
 }
 
 /** A URL without its query and credentials. */
@@ -130,10 +121,7 @@ export function bareUrl(value: string): string {
 export function checkWebhooks(webhook: Webhooks | undefined): Webhooks | undefined {
   if (webhook === undefined) return undefined
   if (typeof webhook?.deliver === 'function') return webhook
-  throw new MillraceError(
-    'INVALID_OPTION',
-    'new Queue: webhook takes what webhooks() makes, as in { webhook: webhooks({ url, secret }) }.',
-  )
+  throw invalid('new Queue: webhook takes what webhooks() makes, as in { webhook: webhooks({ url, secret }) }.')
 }
 
 /** What a job handle shows of its webhook. */
@@ -147,19 +135,4 @@ export function publicWebhook(record: JobRecord): JobWebhook | undefined {
 /** The public id of a delivery, the header `webhook-id`, the same in all its attempts. */
 export function webhookId(delivery: string): string {
   return `msg_${createHash('sha256').update(delivery).digest('base64url').slice(0, 27)}`
-}
-
-/** Decides and commits; see `JobOperations`. */
-interface Decider {
-  readonly connection: Connection
-  decideAndCommit(id: string, decide: (job: JobRecord) => Decision, session: Session, known?: JobRecord): Steps<unknown>
-}
-
-/** Queues another delivery for a finished job; returns its `webhook-id`. */
-export function* redeliverSteps(id: string, operations: Decider, session: Session, known?: JobRecord): Steps<string> {
-  const { runtime } = operations.connection
-  const delivery = `millrace:webhook:${runtime.id()}`
-  const request = { id: webhookId(delivery), at: runtime.now() }
-  yield* operations.decideAndCommit(id, (job) => redeliver(job, delivery, request), session, known)
-  return request.id
 }

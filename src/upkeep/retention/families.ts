@@ -1,13 +1,10 @@
 // upkeep/retention/families.ts: finds the jobs that are removed together: a chain, its children, and theirs.
 import type { JobHeader, JobRecord } from '../../job/job.js'
 import { headerOf } from '../../job/record.js'
-import { readDetails } from '../../store/read-pages.js'
+import { PAGE_SIZE, pages, readDetails } from '../../store/read-pages.js'
 import { runSteps } from '../../store/maybe-sync.js'
-import type { JobDetails, Page, Query, Store } from '../../store/store.js'
+import type { JobDetails, Query, Store } from '../../store/store.js'
 import { recordsOf } from '../due-records.js'
-
-/** Jobs read at a time. */
-const PAGE = 500
 
 /** All jobs of a family, parents before children; or one of them that may not be removed yet. */
 export type Family = { readonly members: readonly JobHeader[] } | { readonly stays: JobHeader }
@@ -57,15 +54,12 @@ export async function familyOf(
 ): Promise<Family> {
   const members: JobHeader[] = []
   const read = async (query: Query): Promise<JobRecord | undefined> => {
-    let cursor: string | undefined
-    do {
-      const page: Page<JobRecord> = await store.find({ ...query, limit: PAGE, ...(cursor !== undefined && { cursor }) })
-      for (const job of page.items) {
+    for (const page of pages(store, query)) {
+      for (const job of await runSteps(page)) {
         if (!(await mayGo(job))) return job
         members.push(headerOf(job))
       }
-      cursor = page.cursor
-    } while (cursor !== undefined)
+    }
     return undefined
   }
   // Checks the youngest job first: it is the most likely one that must stay.
@@ -74,8 +68,8 @@ export async function familyOf(
   const stays = await read({ chain: top.chainId })
   if (stays !== undefined) return { stays }
   // The continuation of a child is a child of the same parent, so chains need no further read.
-  for (let from = 0; from < members.length; from += PAGE) {
-    for (const { id, kin, dependents } of await readLinks(store, members.slice(from, from + PAGE))) {
+  for (let from = 0; from < members.length; from += PAGE_SIZE) {
+    for (const { id, kin, dependents } of await readLinks(store, members.slice(from, from + PAGE_SIZE))) {
       if (dependents.some(({ state }) => state === 'open')) return { stays: members.find((each) => each.id === id)! }
       const child = kin ? await read({ parent: id }) : undefined
       if (child !== undefined) return { stays: child }

@@ -2,6 +2,7 @@
 import { isFinished } from '../../job/job.js'
 import type { JobHeader, JobRecord, KeepByState, Millis, Time } from '../../job/job.js'
 import { due } from '../../job/lifecycle.js'
+import { isContinuation } from '../../job/moves.js'
 import {
   DEFAULT_KEEP,
   expired,
@@ -22,6 +23,7 @@ import type { RetentionCell } from '../../store/settings.js'
 import type { Connection } from '../../store/connection.js'
 import { runSteps } from '../../store/maybe-sync.js'
 import { bytesOfRecord } from '../../store/read-pages.js'
+import { within } from '../../store/runtime.js'
 import type { Group } from '../../store/store.js'
 import { familyOf, linksOf, topOf } from './families.js'
 import type { Family } from './families.js'
@@ -143,7 +145,7 @@ export class Retention {
     const busy = new Set<string>()
     const removal: Removal = { cells, callbacks, stamped: true, busy }
     const { store } = this.#connection
-    const later = own.filter(({ chainIndex }) => chainIndex > 0)
+    const later = own.filter(isContinuation)
     const linked = later.length === 0 ? NONE_LINKED : (await linksOf(store, later)).linked
     const removeOwn = async (job: FinishedJob): Promise<number> => {
       const stays = linked.has(job.id) && (await runSteps(endsChain(store, job)))
@@ -228,10 +230,7 @@ export class Retention {
   async #callbackFreeSoon(): Promise<boolean> {
     const { runtime } = this.#connection
     if (runtime.elapsed() < this.#slowUntil) return false
-    let stop = (): void => {}
-    const late = new Promise<void>((resolve) => (stop = runtime.timer(CALLBACK_WAIT, resolve)))
-    await Promise.race([late, this.#callbackFree()])
-    stop()
+    await within(runtime, CALLBACK_WAIT, this.#callbackFree())
     if (!this.#isFull) return true
     this.#slowUntil = runtime.elapsed() + SLOW_CALLBACKS
     return false

@@ -1,18 +1,16 @@
 // upkeep/retention/sweep.ts: finds and removes old finished jobs that carry no retention rule.
+import { finishedStates } from '../../job/job.js'
 import type { FinishedState, JobRecord, KeepByState, Millis, Time } from '../../job/job.js'
 import { expired, isUnstamped } from '../../job/retention.js'
 import type { Connection } from '../../store/connection.js'
+import { runSteps } from '../../store/maybe-sync.js'
+import { pages } from '../../store/read-pages.js'
 import type { Stop } from '../../store/runtime.js'
-import type { Page } from '../../store/store.js'
 import type { Retention } from './retention.js'
 
-/** Jobs read, and removed, at a time. */
-const PAGE = 500
 /** The shortest and the longest time between two sweeps. The more workers there are, the less often each one sweeps. */
 const MIN_INTERVAL: Millis = 60_000
 const MAX_INTERVAL: Millis = 600_000
-
-const states: readonly FinishedState[] = ['completed', 'failed', 'cancelled']
 
 /** What a sweep needs of its host. */
 export interface SweepOptions {
@@ -76,7 +74,7 @@ export class Sweep {
   async #sweepQueue(queue: string): Promise<Time> {
     const rule = await this.#options.retention.rule(queue)
     let next = Infinity
-    for (const state of states) {
+    for (const state of finishedStates) {
       const age = rule?.[state]?.deleteAfter
       if (rule !== undefined && age !== undefined)
         next = Math.min(next, await this.#sweepState(queue, state, age, rule))
@@ -90,16 +88,15 @@ export class Sweep {
     const query = { queue, states: [state], kind: 'job', order: 'oldest' } as const
     const oldest: JobRecord | undefined = (await connection.store.find({ ...query, limit: 1 })).items[0]
     if (oldest === undefined || oldest.createdAt + age > now) return (oldest?.createdAt ?? now) + age
-    for (let cursor: string | undefined; !this.#stopped;) {
-      const from = cursor === undefined ? {} : { cursor }
-      const page: Page<JobRecord> = await connection.store.find({ ...query, limit: PAGE, ...from })
-      const old = page.items.filter((job) => isUnstamped(job) && expired(job, rule, now))
+    let last: JobRecord | undefined
+    for (const page of pages(connection.store, query)) {
+      if (last !== undefined && last.createdAt + age > now) return last.createdAt + age
+      if (this.#stopped) return Infinity
+      const jobs = await runSteps(page)
+      const old = jobs.filter((job) => isUnstamped(job) && expired(job, rule, now))
       if (old.length > 0) await retention.removeUnstamped(old, now, () => this.#stopped)
-      cursor = page.cursor
-      const last = page.items.at(-1)
-      if (cursor === undefined || last === undefined) return now + age
-      if (last.createdAt + age > now) return last.createdAt + age
+      last = jobs.at(-1)
     }
-    return Infinity
+    return now + age
   }
 }

@@ -1,7 +1,7 @@
 // Stores with one rule of flows, waits or chains turned off, to see that the checker notices.
 import type { Change, Insert } from '../../../src/job/change.js'
 import type { Edge, EdgePolicy } from '../../../src/job/job.js'
-import { move } from '../../../src/job/moves.js'
+import { move } from '../../../src/job/change.js'
 import { but } from './broken-rules.js'
 import type { Sabotage } from './broken-rules.js'
 

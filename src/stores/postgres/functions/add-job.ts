@@ -1,4 +1,5 @@
 // stores/postgres/functions/add-job.ts: the SQL function `add_job`, for triggers, other languages, and psql.
+import { DEFAULT_ATTEMPTS, failurePolicies } from '../../../job/job.js'
 import { droppedFrom } from '../../../job/lifecycle.js'
 import { RESERVED, RESERVED_IDS } from '../../../job/names.js'
 import { searchPath } from './fast-parts.js'
@@ -118,7 +119,7 @@ end $$;
 -- The dependencies: [[id, policy], …]; null if there are none.
 create or replace function {S}.v1_after(said jsonb, otherwise jsonb) returns jsonb language plpgsql immutable as $$
 declare
-  fallback text := {S}.v1_word(otherwise, '{fail,ignore,remove}', 'onChildFailure');
+  fallback text := {S}.v1_word(otherwise, '{${failurePolicies.join()}}', 'onChildFailure');
   edges jsonb := '[]';
   e jsonb;
 begin
@@ -127,7 +128,7 @@ begin
     if jsonb_typeof(e) = 'string' then e := jsonb_build_object('job', e); end if;
     perform {S}.v1_known(e, '{job,onFailure}', 'after');
     edges := edges || jsonb_build_array(jsonb_build_array({S}.v1_name(e->>'job', 'job id in after'),
-      case when e ? 'onFailure' then {S}.v1_word(e->'onFailure', '{fail,ignore,remove}', 'after.onFailure') else fallback end));
+      case when e ? 'onFailure' then {S}.v1_word(e->'onFailure', '{${failurePolicies.join()}}', 'after.onFailure') else fallback end));
   end loop;
   return case when edges <> '[]' then edges end;
 end $$;
@@ -209,7 +210,7 @@ begin
     'id', case when said ? 'id' then {S}.v1_name(said->>'id', 'id') else {S}.v1_id() end,
     'p', {S}.v1_whole(said->'priority', -2147483647, 2147483647, 0, 'priority'),
     'lifo', coalesce((said->>'lifo')::boolean, false),
-    'at', case when said->>'attempts' = 'Infinity' then null else {S}.v1_whole(said->'attempts', 1, 9007199254740991, 3, 'attempts (or "Infinity")') end)
+    'at', case when said->>'attempts' = 'Infinity' then null else {S}.v1_whole(said->'attempts', 1, 9007199254740991, ${DEFAULT_ATTEMPTS}, 'attempts (or "Infinity")') end)
     || {S}.v1_when(said->'delay', said->'runAt');
   edges := {S}.v1_after(said->'after', said->'onChildFailure');
   if edges is not null then x := x || jsonb_build_object('edges', edges, 'state', 'waiting-children');
