@@ -56,6 +56,11 @@ const WALLS: readonly Wall[] = [
     rule: 'functions are SQL: they import constants of job and store alone',
   },
   {
+    from: /^(?!stores\/)/,
+    to: /\/fast-[^/]*$/,
+    rule: 'only its store imports a fast path',
+  },
+  {
     from: /^worker\/(attempt|phases|batches)\//,
     to: /^worker\/(worker|runner|claimer|slots|settlements|registry|close|shutdown)\./,
     rule: 'an attempt knows nothing of the worker that runs it',
@@ -72,6 +77,10 @@ const WALLS: readonly Wall[] = [
   },
 ]
 
+/** Names of states, which are rules of `job`, and the files of stores that may name them: what is, or decodes, a statement. */
+const STATES = new Set(['waiting', 'delayed', 'waiting-children', 'active', 'completed', 'failed', 'cancelled'])
+const MAY_NAME_STATES = /^stores\/[^/]+\/(functions\/|(schema|sql|rows|read|find|encode|encode-runs|fast-[^/]*)\.ts$)/
+
 interface Import {
   readonly line: number
   /** The text between the quotes. */
@@ -84,6 +93,8 @@ interface SourceFile {
   readonly imports: readonly Import[]
   /** Lines that export a default. */
   readonly defaults: readonly number[]
+  /** Lines that name a state. */
+  readonly states: readonly number[]
 }
 
 interface Breach {
@@ -111,10 +122,14 @@ function read(root: string, path: string): SourceFile {
   const lineAt = (offset: number): number => text.slice(0, offset).split('\n').length
   const imports: Import[] = []
   const defaults: number[] = []
+  const states: number[] = []
   const add = (source: StringLiteral): void => {
     imports.push({ line: lineAt(source.start), specifier: source.value })
   }
   new Visitor({
+    Literal(node) {
+      if (typeof node.value === 'string' && STATES.has(node.value)) states.push(lineAt(node.start))
+    },
     ImportDeclaration: (node) => add(node.source),
     ExportAllDeclaration: (node) => add(node.source),
     ExportNamedDeclaration(node) {
@@ -131,7 +146,7 @@ function read(root: string, path: string): SourceFile {
     TSImportType: (node) => add(node.source),
     TSExternalModuleReference: (node) => add(node.expression),
   }).visit(program)
-  return { path, imports: imports.toSorted((a, b) => a.line - b.line), defaults }
+  return { path, imports: imports.toSorted((a, b) => a.line - b.line), defaults, states }
 }
 
 /** The file an import leads to, as a path from the folder; it starts with `../` when it leaves the folder. */
@@ -230,12 +245,16 @@ function check(root: string): { readonly files: number; readonly breaches: reado
   const files = paths.map((path) => read(root, path))
   const breaches: Breach[] = []
 
-  for (const { path, imports, defaults } of files) {
+  for (const { path, imports, defaults, states } of files) {
     const room = roomOf(path)
     if (room !== undefined && !(room in ROOMS)) {
       breaches.push({ path, line: 1, what: `is in '${room}'`, rule: 'every room has its line in scripts/walls.ts' })
     }
     for (const line of defaults) breaches.push({ path, line, what: 'exports a default', rule: 'no default exports' })
+    for (const line of room === 'stores' && !MAY_NAME_STATES.test(path) ? states : []) {
+      const rule = 'stores name states in schemas, statements and fast paths alone'
+      breaches.push({ path, line, what: 'names a state', rule })
+    }
     for (const { line, specifier } of imports) {
       const rule = ruleBroken(root, path, specifier)
       if (rule) breaches.push({ path, line, what: `imports '${specifier}'`, rule })

@@ -90,7 +90,7 @@ export const sqliteBugs: readonly Bug[] = [
   {
     title: 'a job claimed here and taken away is settled from the cache',
     guarantee: 'once',
-    file: 'src/stores/sqlite/leased-jobs.ts',
+    file: 'src/stores/sqlite/fast-settle.ts',
     find: 'if (Number(changes) === 0) return false',
     replace: '',
   },

@@ -39,6 +39,8 @@ const honest: Tree = {
   'store/store.ts': `import type { job } from '../job/job.js'\nexport type Store = typeof job\n`,
   'conformance/suite.ts': `import { job } from '../job/job.js'\nimport type { Store } from '../store/store.js'\nexport const suite: Store = job\n`,
   'stores/memory/store.ts': `import { setTimeout } from 'node:timers/promises'\nimport type { Store } from '../../store/store.js'\nexport const memory: Store = 1\nvoid setTimeout\n`,
+  'engine/reduce.ts': `import { job } from '../job/job.js'\nexport const reduce = [job, 'waiting']\n`,
+  'stores/sqlite/fast-add.ts': `export const state = 'waiting'\n`,
   'queue/queue.ts': `import { job } from '../job/job.js'\nexport const add = job\n`,
   'worker/worker.ts': `import { add } from '../queue/queue.js'\nexport const work = add\n`,
   'upkeep/upkeep.ts': `import { add } from '../queue/queue.js'\nexport const due = add\n`,
@@ -73,6 +75,19 @@ const breaches: readonly Case[] = [
   },
   { rule: 'conformance imports only job and store', file: 'conformance/bad.ts', ...imports('vitest') },
   { rule: 'a store does not import another store', file: 'stores/sqlite/bad.ts', ...imports('../memory/store.js') },
+  { rule: 'store may import job', file: 'store/bad.ts', ...imports('../engine/reduce.js') },
+  { rule: 'engine may import job, store', file: 'engine/bad.ts', ...imports('../queue/queue.js') },
+  {
+    rule: 'only its store imports a fast path',
+    file: 'testing/bad.ts',
+    ...imports('../stores/sqlite/fast-add.js'),
+  },
+  {
+    rule: 'stores name states in schemas, statements and fast paths alone',
+    file: 'stores/memory/bad.ts',
+    text: `${lead}export const isDone = (state: string): boolean => state === 'completed'\n`,
+    what: 'names a state',
+  },
   { rule: 'a store does not import another store', file: 'stores/bad.ts', ...imports('./memory/store.js') },
   {
     rule: 'drivers know nothing of what is sent through them',

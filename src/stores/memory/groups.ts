@@ -1,4 +1,5 @@
 // stores/memory/groups.ts: the indexes and counters of each group in a queue.
+import { isClaimable, isLeased } from '../../job/job.js'
 import type { GroupRow, QueueRow, Row } from './row.js'
 import { isBacklog } from '../../job/limits.js'
 import { byClaimOrder, bySeq } from './row.js'
@@ -44,8 +45,8 @@ export function enterGroupIndexes(row: Row): void {
   const { group, job, lane } = row
   if (group === undefined || job.kind !== 'job') return
   if (isBacklog(job.state)) group.backlog.insert(row)
-  if (job.state === 'active') group.leases++
-  if (job.state !== 'waiting') return
+  if (isLeased(job.state)) group.leases++
+  if (!isClaimable(job.state)) return
   const laneRows = group.waiting.get(lane)
   if (laneRows !== undefined) return laneRows.insert(row)
   const newRows = new BTree(byClaimOrder)
@@ -58,8 +59,8 @@ export function leaveGroupIndexes(row: Row): void {
   const { group, job, lane } = row
   if (group === undefined || job.kind !== 'job') return
   if (isBacklog(job.state)) group.backlog.delete(row)
-  if (job.state === 'active') group.leases--
-  if (job.state !== 'waiting') return
+  if (isLeased(job.state)) group.leases--
+  if (!isClaimable(job.state)) return
   const laneRows = group.waiting.get(lane)!
   laneRows.delete(row)
   if (laneRows.size === 0) group.waiting.delete(lane)

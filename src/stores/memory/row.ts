@@ -1,5 +1,5 @@
 // stores/memory/row.ts: a stored job and the indexes that contain it: of its lane, its name, its queue and its chain.
-import { isFinished, jobStates } from '../../job/job.js'
+import { isFinished, isLeased, jobStates, stateIndex } from '../../job/job.js'
 import type { JobRecord, JobState, Time } from '../../job/job.js'
 import type { Lifetime } from '../../store/tally.js'
 import type { Draft } from '../../job/record.js'
@@ -160,26 +160,6 @@ export function chainEnd(row: Row): ChainEnd | undefined {
   return isFinished(state) ? { state, result, error } : undefined
 }
 
-/** The index of a state in `jobStates`. A switch, because a lookup by text is several times slower. */
-export function stateIndex(state: JobState): number {
-  switch (state) {
-    case 'waiting':
-      return 0
-    case 'delayed':
-      return 1
-    case 'waiting-children':
-      return 2
-    case 'active':
-      return 3
-    case 'completed':
-      return 4
-    case 'failed':
-      return 5
-    case 'cancelled':
-      return 6
-  }
-}
-
 /** The jobs of a queue in one state, in insertion order. */
 export function listed(queue: QueueRow, state: JobState): BTree<Row> {
   return queue.listing[stateIndex(state)]!
@@ -188,7 +168,7 @@ export function listed(queue: QueueRow, state: JobState): BTree<Row> {
 /** The index by due time that contains a record, if any. */
 export function dueIndexOf(queue: QueueRow, job: JobRecord): BTree<Row> | undefined {
   if (job.dueAt === undefined) return undefined
-  return job.state === 'active' ? queue.leased : queue.timed
+  return isLeased(job.state) ? queue.leased : queue.timed
 }
 
 /** Counts 1 lease more or 1 less. */

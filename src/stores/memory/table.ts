@@ -1,5 +1,5 @@
 // stores/memory/table.ts: jobs in memory with all their indexes, kept consistent by three functions: add, replace, drop.
-import { isFinished } from '../../job/job.js'
+import { isClaimable, isFinished, isLeased, stateIndex } from '../../job/job.js'
 import type { JobRecord, JobState, LogLine } from '../../job/job.js'
 import type { JsonText } from '../../job/json.js'
 import type { Cell } from '../../store/store.js'
@@ -20,7 +20,6 @@ import {
   createName,
   createQueue,
   dropNameIfUnused,
-  stateIndex,
 } from './row.js'
 import type { Chain, Lane, QueueRow, Row } from './row.js'
 import { BTree } from './btree.js'
@@ -133,7 +132,7 @@ export function add(table: Table, row: Row): void {
   if (job.kind !== 'job') name.queue.schedules.insert(row)
   else {
     enterState(row, job.state)
-    if (job.state === 'waiting') enterLane(row)
+    if (isClaimable(job.state)) enterLane(row)
   }
   joinGroup(row)
   dueIndexOf(name.queue, job)?.insert(row)
@@ -153,7 +152,7 @@ export function drop(table: Table, row: Row): void {
   table.rows.delete(job.id)
   if (job.kind !== 'job') name.queue.schedules.delete(row)
   else {
-    if (job.state === 'waiting') leaveLane(row)
+    if (isClaimable(job.state)) leaveLane(row)
     leaveState(row, job.state)
   }
   leaveGroup(row)
@@ -182,13 +181,13 @@ export function replace(table: Table, row: Row, job: JobRecord): void {
   if (job.kind !== 'job') overwrite(before, job)
   else {
     const reordered = moves || before.priority !== job.priority || before.ord !== job.ord
-    if (reordered && from === 'waiting') leaveLane(row)
+    if (reordered && isClaimable(from)) leaveLane(row)
     if (moves) leaveState(row, from)
     if (reordered) leaveGroupIndexes(row)
     overwrite(before, job)
     if (reordered) enterGroupIndexes(row)
     if (moves) enterState(row, job.state)
-    if (reordered && job.state === 'waiting') enterLane(row)
+    if (reordered && isClaimable(job.state)) enterLane(row)
   }
   if (retimed) dueIndexOf(queue, job)?.insert(row)
   if (row.chain !== undefined && moves) {
@@ -213,7 +212,7 @@ function enterState(row: Row, state: JobState): void {
   const index = stateIndex(state)
   name.queue.listing[index]!.insert(row)
   name.counts[index]!++
-  if (state === 'active') countLease(name, 1)
+  if (isLeased(state)) countLease(name, 1)
   else if (isBacklog(state)) name.queue.backlog++
 }
 
@@ -222,7 +221,7 @@ function leaveState(row: Row, state: JobState): void {
   const index = stateIndex(state)
   name.queue.listing[index]!.delete(row)
   name.counts[index]!--
-  if (state === 'active') countLease(name, -1)
+  if (isLeased(state)) countLease(name, -1)
   else if (isBacklog(state)) name.queue.backlog--
 }
 

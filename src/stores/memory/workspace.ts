@@ -1,7 +1,7 @@
 // stores/memory/workspace.ts: the table as the engine sees it during one commit.
 import type { ChainState, Orders } from '../../job/apply.js'
 import type { Note } from '../../job/change.js'
-import { LOGS_KEPT } from '../../job/job.js'
+import { isLeased, LOGS_KEPT } from '../../job/job.js'
 import type { Edge, JobRecord, JobState, LogLine, StepResult, Time } from '../../job/job.js'
 import { boundsOf } from '../../job/limits.js'
 import type { Bounds, Rate, TakenTokens } from '../../job/limits.js'
@@ -16,7 +16,7 @@ import type { Lifetime } from '../../store/tally.js'
 import type { BTree } from './btree.js'
 import type { EdgeRow } from './edges.js'
 import { advanceTurn, groupIn } from './groups.js'
-import { chainEnd, listed, NO_BOUNDS } from './row.js'
+import { chainEnd, NO_BOUNDS } from './row.js'
 import type { Lane, Row } from './row.js'
 import { add, drop, laneOf, queueOf, replace } from './table.js'
 import type { Table } from './table.js'
@@ -219,7 +219,7 @@ export class MemoryWorkspace implements Workspace {
 
   renew(id: string, fence: number, until: Time, started: boolean): boolean {
     const row = this.#table.rows.get(id)
-    if (row === undefined || row.job.state !== 'active' || row.job.fence !== fence) return false
+    if (row === undefined || !isLeased(row.job.state) || row.job.fence !== fence) return false
     const job = copyOf(row.job)
     job.leaseUntil = job.dueAt = until
     if (started) job.ahead = false
@@ -364,7 +364,7 @@ export class MemoryWorkspace implements Workspace {
 
   hasWaiting(queue: string): boolean {
     const row = this.#table.queues.get(queue)
-    return row !== undefined && listed(row, 'waiting').size > 0
+    return row !== undefined && row.ready.size > 0
   }
 
   readyLanes(queueName: string, handlers: Handlers): Iterable<Lane> {

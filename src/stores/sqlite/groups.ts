@@ -1,5 +1,6 @@
 // stores/sqlite/groups.ts: caches turns and backlogs of groups, as long as no other connection writes to the file.
 import { isBacklog } from '../../job/limits.js'
+import { isClaimable, isLeased } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import type { Statements } from './statements.js'
 
@@ -72,10 +73,10 @@ export class Groups {
     if (known === undefined) return
     const { last } = known
     const { state, priority, ord } = job
-    if (from === 'waiting') {
-      if (state !== 'active') last.clear() // its order or priority may have changed
+    if (isClaimable(from)) {
+      if (!isLeased(state)) last.clear() // its order or priority may have changed
       else if (last.get(priority) === ord) last.delete(priority)
-    } else if (state === 'waiting' && last.has(priority)) last.set(priority, Math.max(ord, last.get(priority) ?? ord))
+    } else if (isClaimable(state) && last.has(priority)) last.set(priority, Math.max(ord, last.get(priority) ?? ord))
     if (known.backlog !== undefined) known.backlog += Number(isBacklog(state)) - Number(isBacklog(from))
   }
 

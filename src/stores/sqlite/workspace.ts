@@ -15,8 +15,8 @@ import type { Cache, Numbers } from './cache.js'
 import { Counters } from './counters.js'
 import { isConstraint } from './errors.js'
 import { openCursor } from './lane-cursors.js'
-import { LeasedJobs } from './leased-jobs.js'
-import type { LeasedById } from './leased-jobs.js'
+import { LeasedJobs } from './fast-settle.js'
+import type { LeasedById } from './fast-settle.js'
 import { writeTo } from './ranges.js'
 import { cellOf, insertedColumns, isBulky, movedColumns, nullable } from './rows.js'
 import type { Found, Lane } from './rows.js'
@@ -408,14 +408,13 @@ export class SqliteWorkspace implements Workspace, Orders {
     return openCursor(this.cache, lane, size)
   }
 
-  claim(found: Found, job: Draft): void {
-    const { seq, lane } = found
+  claim({ seq, lane, job: before }: Found, job: Draft): void {
     const same = this.#claims.find(({ until, ahead }) => until === job.leaseUntil && ahead === job.ahead)
     if (same === undefined) this.#claims.push({ until: job.leaseUntil!, ahead: job.ahead, seqs: [seq] })
     else same.seqs.push(seq)
     this.#claimedSeqs.push(seq)
     this.leased.add({ seq, lane, job })
-    this.#countChange(lane, job, 'waiting')
+    this.#countChange(lane, job, before.state)
   }
 
   endClaim(worker: string): void {

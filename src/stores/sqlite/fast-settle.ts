@@ -1,4 +1,5 @@
-// stores/sqlite/leased-jobs.ts: jobs claimed through this connection, which their holders change without reading them.
+// stores/sqlite/fast-settle.ts: the fast path for lease holders: what they do to jobs that were claimed through this
+// connection is written without reading the jobs.
 import type { Move, Note } from '../../job/change.js'
 import type { Time } from '../../job/job.js'
 import type { Draft } from '../../job/record.js'
