@@ -180,7 +180,8 @@ export const storeErrors = {
     remedy: "Look at the driver's own error in `cause`; check the disk, and that the file is on a local one.",
   },
   SCHEMA_TOO_NEW: {
-    summary: 'The tables in the database were made by a later version of Millrace.',
+    summary:
+      'A later version of Millrace, which does not support this one, has migrated the tables. Nothing was written.',
     remedy: 'Update `millrace` here to the version that the other processes use; tables are never taken back.',
   },
 } as const satisfies Record<string, ErrorEntry>
