@@ -123,8 +123,9 @@ for (const major of built ? majors : []) {
     ok = false
   }
 
-  const parts = ['test/stores/sqlite', 'test/conformance/sqlite.test.ts', '--typecheck.enabled=false']
-  add(`Node ${firstWithSqlite}`, runVitest(node, parts))
+  console.log(`\n=== Node ${major}: tests`)
+  add(`Node ${major}`, runVitest(node, [...parts[major], ...options]))
+  if (major !== majors.at(-1)) continue
 
   // It crashes on Node 20, and one version is enough to test a user's handle.
   console.log(`\n=== Node ${major}: a handle of better-sqlite3, alone and under Drizzle and Kysely`)

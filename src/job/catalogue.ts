@@ -183,7 +183,8 @@ export const storeErrors = {
     remedy: "Read the driver's error in `cause`. Check the disk, and that the file is on a local disk.",
   },
   SCHEMA_TOO_NEW: {
-    summary: 'A later version of Millrace has migrated the tables.',
+    summary:
+      'A later version of Millrace, which does not support this one, has migrated the tables. Nothing was written.',
     remedy: 'Update `millrace` to the version that the other processes use. Migrations cannot be reversed.',
   },
 } as const satisfies Record<string, ErrorEntry>

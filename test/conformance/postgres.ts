@@ -12,8 +12,8 @@ import { RING, RING_BYTES, steppedClock } from './clock.js'
 const emptied = new Map<string, string[]>()
 
 /** Everything that a store writes; what it is made of stays. */
-const tables = 'turn rate queue lane job log step edge key orphan cell writer tally peer event'.split(' ')
-const sequences = 'place claim fence'.split(' ')
+const tables = 'turn rate queue lane job log step edge key orphan cell writer peer event'.split(' ')
+const sequences = 'job_order claim fence'.split(' ')
 
 /** A store on an empty schema; `target` makes what each handle is given, the URL unless told. */
 export async function postgresHarness(

@@ -97,10 +97,10 @@ export const postgresBugs: readonly Bug[] = [
     replace: 'if false then',
   },
   {
-    title: 'claims above the cursor never look below it',
+    title: 'claims above a claim cursor never look below it',
     guarantee: 'order',
     file: 'src/stores/postgres/functions/fast-claim.ts',
-    find: 'exit when not floored;\n',
+    find: 'exit when not from_cursors;\n',
     replace: 'exit;\n',
   },
   {

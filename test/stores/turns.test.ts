@@ -72,7 +72,7 @@ describe('turns of priorities without jobs are forgotten, those of jobs in hand 
     const held = await passing(d)
     await d.addMany(3, 'work', { group: 'g', priority: 5 })
     await d.claim(1, { worker: 'other' })
-    await rows(url, 'select millrace.tidy_v2(null)')
+    await rows(url, 'select millrace.tidy_v1(null, 10000, 67108864)')
     const kept = await rows<{ priority: string }>(url, 'select priority from millrace.turn order by priority')
     expect(kept.map(({ priority }) => Number(priority))).toEqual([0, 5])
     // One that waits though its turn was forgotten: others stand where it does.

@@ -60,8 +60,8 @@ export class ClaimCursors {
   }
 
   /** Drops the cursors that jobs have been placed before. */
-  placed(places: readonly (readonly [lane: number, priority: number, ord: number])[]): void {
-    for (const [lane, priority, ord] of places) {
+  placed(orders: readonly (readonly [lane: number, priority: number, ord: number])[]): void {
+    for (const [lane, priority, ord] of orders) {
       const cursor = this.#cursors.get(lane)
       if (cursor === undefined) continue
       if (priority < cursor.priority || (priority === cursor.priority && ord < cursor.ord)) this.#cursors.delete(lane)

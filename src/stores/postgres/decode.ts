@@ -1,4 +1,4 @@
-// stores/postgres/decode.ts: decodes the answer of `commit_v1` and of the fast paths into a receipt.
+// stores/postgres/decode.ts: decodes the answer of `commit` and of the fast paths into a receipt.
 import type { Insert } from '../../job/change.js'
 import type { EdgeState, JobRecord } from '../../job/job.js'
 import type { Batch, Cell, Notice, Receipt, Refused, Verdict, Why } from '../../store/store.js'
@@ -50,7 +50,7 @@ export interface CommitAnswer {
   readonly due: Notice['due']
   readonly revoked: Notice['revoked']
   /** Where jobs were placed in lanes: lane, priority, order. */
-  readonly places: readonly (readonly [number, number, number])[]
+  readonly orders: readonly (readonly [number, number, number])[]
 }
 
 /** Parses the text of an answer. */
@@ -192,7 +192,7 @@ export async function currentJobs(
 }
 
 /** The payload of a notification. */
-type Notification = Pick<CommitAnswer, 'events' | 'work' | 'due' | 'revoked' | 'places'> & {
+type Notification = Pick<CommitAnswer, 'events' | 'work' | 'due' | 'revoked' | 'orders'> & {
   /** The process that committed; empty for a user transaction. */
   readonly from: string
   /** The notice did not fit into a notification. */
@@ -208,11 +208,11 @@ export function notificationOf(payload: string): Notification | undefined {
     return undefined
   }
   if (typeof parsed?.from !== 'string' || typeof parsed.events !== 'number') return undefined
-  const { from, events, work, due, revoked, places } = parsed
-  const lists = [work, due, revoked, places]
+  const { from, events, work, due, revoked, orders } = parsed
+  const lists = [work, due, revoked, orders]
   return lists.every(Array.isArray)
     ? (parsed as Notification)
-    : { from, events, much: true, work: [], due: [], revoked: [], places: [] }
+    : { from, events, much: true, work: [], due: [], revoked: [], orders: [] }
 }
 
 /** What a replay reads again. */

@@ -1,4 +1,4 @@
-// stores/postgres/encode-runs.ts: encodes many similar groups as one step of `commit_v1`: moves, and notes by lease holders.
+// stores/postgres/encode-runs.ts: encodes many similar groups as one step of `commit`: moves, and notes by lease holders.
 import type { Change, Move, MoveFields, Note } from '../../job/change.js'
 import { isFinished } from '../../job/job.js'
 import type { Group } from '../../store/store.js'
@@ -188,7 +188,7 @@ const runFields: ReadonlySet<string> = new Set<keyof MoveFields>([
 ])
 
 /**
- * Encodes a run for `commit_v1`: ids are joined into one text, and so are the values of each other field. Completions by lease
+ * Encodes a run for `commit`: ids are joined into one text, and so are the values of each other field. Completions by lease
  * holders, by far the most frequent moves, have their own short form with the result and the holder's note.
  */
 export function packed(run: MoveRun | NoteRun): object {

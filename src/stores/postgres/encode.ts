@@ -1,4 +1,4 @@
-// stores/postgres/encode.ts: encodes a batch for `commit_v1`: similar groups as runs, the others one by one.
+// stores/postgres/encode.ts: encodes a batch for `commit`: similar groups as runs, the others one by one.
 import type { Change, Insert, MoveFields, NewJob, When } from '../../job/change.js'
 import type { Time } from '../../job/job.js'
 import type { Ask, Batch, Group, Renewal } from '../../store/store.js'
@@ -256,7 +256,7 @@ function changeOf(change: Change, lanes: LaneFinder, names?: ReadonlyMap<string,
         memo: change.memo,
         about: change.about,
         ...(change.steps !== undefined && { steps: change.steps.map(({ name, result }) => [name, result ?? null]) }),
-        ...(change.tells !== undefined && { tells: change.tells.map(({ type, about }) => [type, about]) }),
+        ...(change.tells !== undefined && { events: change.tells.map(({ type, about }) => [type, about]) }),
       }
     case 'release':
       return { k: 'r', chain: change.chain, outcome: change.outcome }
@@ -336,7 +336,7 @@ function askOf({ worker, queues, handles, want, ahead }: Ask, cursors: object | 
     handles: handles.map(({ name, versions, lease }) => [name ?? null, versions ?? null, lease]),
     want,
     ahead,
-    ...(cursors !== undefined && { floors: cursors }),
+    ...(cursors !== undefined && { cursors }),
   }
 }
 
@@ -373,12 +373,12 @@ export interface Body {
   readonly now?: Time
 }
 
-/** Encodes a body for `commit_v1`. */
+/** Encodes a body for `commit`. */
 export function encodeBody({ s, ...rest }: Body): object {
-  return { ...rest, brief: true, s: s.map((step) => (step.k === 'm' || step.k === 'n' ? packed(step) : step)) }
+  return { ...rest, s: s.map((step) => (step.k === 'm' || step.k === 'n' ? packed(step) : step)) }
 }
 
-/** Encodes a batch for `commit_v1`. */
+/** Encodes a batch for `commit`. */
 export function textOf(
   batch: Batch,
   body: Body,

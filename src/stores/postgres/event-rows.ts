@@ -19,7 +19,7 @@ interface Head extends Omit<EventPage, 'events'> {
   readonly ends: readonly number[]
 }
 
-/** Decodes the answer of `events_v3`. */
+/** Decodes the answer of `events`. */
 export function pageOf(text: string): EventPage {
   const [head, ...bodies] = text.split(FILE)
   const { last, gap, more, since, ends } = JSON.parse(head!) as Head
@@ -37,13 +37,12 @@ export function pageOf(text: string): EventPage {
 }
 
 function eventsIn(body: string): EventDraft[] {
-  if (body.startsWith('[')) return (JSON.parse(body) as StoreEvent[]).map(storedEvent) // written by an earlier version
   return body.split(ROW).flatMap((part) => {
     return part.startsWith('{"many":') ? runIn(part) : [storedEvent(JSON.parse(part) as StoreEvent)]
   })
 }
 
-/** Decodes events stored together, as `crowd` in functions/fast-parts.ts writes them. */
+/** Decodes events stored together, as `manyEvents` in functions/fast-parts.ts writes them. */
 function runIn(part: string): EventDraft[] {
   const [head, ids, lane, attempts, results, chains] = part.split(GROUP) as [string, ...string[]]
   const { many, at, worker, of } = JSON.parse(head) as EventRun

@@ -8,7 +8,7 @@ import { UNIT } from './rows.js'
 
 /** A call that does everything in a batch. */
 interface FastCall {
-  readonly name: Extract<FunctionName, 'add_one_v1' | 'add_shared_v1' | 'add_v2' | 'claim_v2'>
+  readonly name: Extract<FunctionName, 'add_one' | 'add_shared' | 'add_many' | 'claim'>
   readonly values: readonly Value[]
 }
 
@@ -20,10 +20,10 @@ export class FastPaths {
   readonly #origin: string
   readonly #cursorsFor: (ask: Ask) => object | undefined
   /** How many batches are still to skip each fast path. */
-  readonly #skips: Record<FastCall['name'], number> = { add_one_v1: 0, add_shared_v1: 0, add_v2: 0, claim_v2: 0 }
+  readonly #skips: Record<FastCall['name'], number> = { add_one: 0, add_shared: 0, add_many: 0, claim: 0 }
   /**
    * Writers whose last batch got no answer. On a fast path a claim that finds nothing does not record the batch's number, so
-   * that the late original of that batch could still be applied after it. These writers use `commit_v1`: it always does.
+   * that the late original of that batch could still be applied after it. These writers use `commit`: it always does.
    */
   readonly #unanswered = new Set<string>()
 
@@ -59,11 +59,11 @@ export class FastPaths {
     this.#unanswered.delete(batch.writer)
   }
 
-  /** The fast calls that may handle a batch, the fastest first: `add_one_v1` works only while no process watches events. */
+  /** The fast calls that may handle a batch, the fastest first: `add_one` works only while no process watches events. */
   #callsFor(batch: Batch, body: Body): readonly FastCall[] {
     const fastCall = this.#add(batch, body) ?? this.#claim(batch, body)
     if (fastCall === undefined) return []
-    return fastCall.name === 'add_one_v1' ? [fastCall, { ...fastCall, name: 'add_v2' }] : [fastCall]
+    return fastCall.name === 'add_one' ? [fastCall, { ...fastCall, name: 'add_many' }] : [fastCall]
   }
 
   #add(batch: Batch, { s: steps, now }: Body): FastCall | undefined {
@@ -74,11 +74,11 @@ export class FastPaths {
     if (g !== undefined) {
       const [ids, data, groups] = [id.join(UNIT), d.map((each) => each ?? '').join(UNIT), g.join(UNIT)]
       const values = [batch.writer, batch.seq, this.#origin, q, l, qn, p, at, s, ids, data, groups, now ?? null]
-      return { name: 'add_shared_v1', values }
+      return { name: 'add_shared', values }
     }
     const [ids, data] = id.length === 1 ? [id[0]!, d[0]!] : [id.join(UNIT), d.map((each) => each ?? '').join(UNIT)]
     const values = [batch.writer, batch.seq, this.#origin, q, l, qn, p, String(lifo), at, s, ids, data, now ?? null]
-    return { name: id.length === 1 ? 'add_one_v1' : 'add_v2', values }
+    return { name: id.length === 1 ? 'add_one' : 'add_many', values }
   }
 
   #claim({ writer, seq, groups, renewals, asks }: Batch, { now }: Body): FastCall | undefined {
@@ -86,7 +86,7 @@ export class FastPaths {
     if (ask === undefined || asks.length > 1 || groups.length + renewals.length > 0) return undefined
     const { worker, queues, handles, want, ahead } = ask
     const named = handles.filter(({ name }) => name !== undefined)
-    // Several handlers of one name for different versions, or one for some versions of all names: rare, so `commit_v1` does it.
+    // Several handlers of one name for different versions, or one for some versions of all names: rare, so `commit` does it.
     if (handles.some(({ versions }) => versions !== undefined)) {
       if (new Set(named.map(({ name }) => name)).size < named.length) return undefined
       if (handles.some(({ name, versions }) => name === undefined && versions !== undefined)) return undefined
@@ -109,7 +109,7 @@ export class FastPaths {
       Math.max(0, ahead),
     ]
     const values = [writer, seq, this.#origin, worker, ...claim, cursorsText, now ?? null]
-    return { name: 'claim_v2', values }
+    return { name: 'claim', values }
   }
 }
 

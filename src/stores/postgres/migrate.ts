@@ -20,12 +20,29 @@ export function channelOf(schema: string): string {
   return `millrace:${schema}`
 }
 
-/** Replaces the placeholders of the schema name in SQL: as an identifier, inside string literals, and as a channel. */
+/** Replaces the placeholders in SQL: the schema name, as an identifier, in literals and as a channel; and the version. */
 function withSchema(sql: string, schema: string): string {
   return sql
     .replaceAll("'{S}", `'${quoteIdentifier(schema).replaceAll("'", "''")}`)
     .replaceAll('{S}', quoteIdentifier(schema))
     .replaceAll("'{C}'", `'${channelOf(schema).replaceAll("'", "''")}'`)
+    .replaceAll('{V}', `v${VERSION}`)
+}
+
+/** The SQL that drops the functions of versions below one: processes of those versions can then write nothing. */
+export function dropFunctionsBelow(version: number, schema: string): string {
+  return withSchema(
+    `do $$
+declare f regprocedure;
+begin
+  for f in select p.oid from pg_proc p
+           where p.pronamespace = '{S}'::regnamespace and substring(p.proname from '_v(\\d+)$')::int < ${version} loop
+    execute 'drop function ' || f;
+  end loop;
+end $$;
+`,
+    schema,
+  )
 }
 
 /**
@@ -37,10 +54,8 @@ export function migrationSql(options: { readonly schema?: string; readonly from?
   const { schema = 'millrace', from = 0 } = options
   if (from === 0) return withSchema(tables + functions, schema)
   const wanted = steps.filter((step) => step.from >= from).map(({ sql }) => sql)
-  return withSchema(
-    `${wanted.join('')}${functions}update {S}.meta set version = ${VERSION}, oldest = ${OLDEST};\n`,
-    schema,
-  )
+  const version = `update {S}.meta set version = ${VERSION}, oldest = ${OLDEST};\n`
+  return withSchema(wanted.join('') + functions + version, schema) + dropFunctionsBelow(OLDEST, schema)
 }
 
 /** The row of `meta`. */
@@ -92,7 +107,7 @@ export async function prepare(
   if (found.oldest > VERSION) {
     throw new MillraceError(
       'SCHEMA_TOO_NEW',
-      `Schema '${schema}' has version ${found.version} and serves Millrace of schema ${found.oldest} and later; this one is of ${VERSION}. Update the package 'millrace'.`,
+      `Schema '${schema}' has version ${found.version}, which works with versions of millrace from schema ${found.oldest} on; this one has schema ${VERSION}. Nothing was written. Update the package 'millrace' here.`,
     )
   }
   return found

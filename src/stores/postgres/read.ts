@@ -14,17 +14,17 @@ import type { RecordRow } from './rows.js'
 const PAGE_JOBS = 100
 
 /** The function and arguments that read the first of some jobs; a single job may be of any size. */
-export function getCall(ids: readonly string[]): readonly ['get_v1' | 'get_v2', readonly Value[]] {
+export function getCall(ids: readonly string[]): readonly ['get_one' | 'get_many', readonly Value[]] {
   const json = JSON.stringify(ids)
-  return ids.length <= 1 ? ['get_v1', [json]] : ['get_v2', [json, READ_BYTES]]
+  return ids.length <= 1 ? ['get_one', [json]] : ['get_many', [json, READ_BYTES]]
 }
 
-/** Encodes a query for `find_v2`. */
+/** Encodes a query for `find`. */
 export function findText(query: Query): string {
   return JSON.stringify({ ...query, limit: query.limit ?? PAGE_JOBS, bytes: query.bytes ?? READ_BYTES })
 }
 
-/** The answer of `find_v2`. */
+/** The answer of `find`. */
 export interface PageAnswer {
   readonly rows: readonly RecordRow[]
   readonly more: boolean
@@ -36,7 +36,7 @@ export function pageOf({ rows, more }: PageAnswer, settings: SettingsCache): Pag
   return more && rows.length > 0 ? { items, cursor: String(seqOf(rows.at(-1)!)) } : { items }
 }
 
-/** Encodes a query for `details_v2`. */
+/** Encodes a query for `details`. */
 export function detailsText({ cellsUnder, bytes = READ_BYTES, ...query }: DetailsQuery): string {
   return JSON.stringify({ ...query, under: cellsUnder, bytes })
 }
@@ -49,10 +49,10 @@ type EdgeRow = readonly [
   name: string,
   result: string | null,
   error: string | null,
-  place: number,
+  position: number,
 ]
 
-/** The answer of `details_v2`. */
+/** The answer of `details`. */
 export interface DetailsAnswer {
   readonly jobs: readonly {
     readonly id: string
@@ -94,7 +94,7 @@ export function detailsOf({ jobs, cells, moreCells }: DetailsAnswer): Details {
   }
 }
 
-/** The answer of `tally_v1` for a queue. */
+/** The answer of `tally` for a queue. */
 export interface TallyAnswer {
   readonly queue: string
   readonly names: readonly (readonly [name: string, what: string, n: number])[]
@@ -122,7 +122,7 @@ export function talliesOf(answers: readonly TallyAnswer[]): readonly QueueTally[
   })
 }
 
-/** The answer of `due_v2`. */
+/** The answer of `due`. */
 export interface DueAnswer {
   readonly now: number
   readonly jobs: readonly RecordRow[]

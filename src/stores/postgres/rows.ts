@@ -22,7 +22,7 @@ export const FILE = '\u001C'
 
 type Column = string | number | boolean | null | readonly string[]
 
-/** The columns of a record, in the order of `v1_record`. */
+/** The columns of a record, in the order of `record`. */
 export type RecordRow = readonly Column[]
 
 const NO_ERRORS: readonly AttemptError[] = Object.freeze([])
@@ -31,7 +31,7 @@ const time = (value: Column | undefined): number | undefined => (value === null 
 const text = (value: Column | undefined): string | undefined => (value === null ? undefined : (value as string))
 const parsed = (value: Column | undefined): unknown => (value === null ? undefined : JSON.parse(value as string))
 
-/** Decodes a row of `v1_record`. */
+/** Decodes a row of `record`. */
 export function recordOf(row: RecordRow, settings: SettingsCache): Draft {
   const id = row[0] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[27] as string | null)
@@ -85,7 +85,7 @@ export function seqOf(row: RecordRow): number {
   return row[36] as number
 }
 
-/** The head of the answer of `claim_v2`, before the rows of its jobs. */
+/** The head of the answer of `claim`, before the rows of its jobs. */
 interface Claims {
   /** How many of the jobs are for free slots; the rest are prefetched. */
   readonly first: number
@@ -103,7 +103,7 @@ export function splitAnswer(text: string): readonly [json: string, rows?: string
 }
 
 /**
- * The jobs that `claim_v2` returns: rows as `v1_claimed` writes them for jobs that had not changed before the claim, full
+ * The jobs that `claim` returns: rows as `claimed_record` writes them for jobs that had not changed before the claim, full
  * records for the others. Each row of the text has lane, id, priority, order, fence, attempt, attempts, creation time, data,
  * settings, dedup; the group, if the job has one or a parent; and the parent, if it has one.
  */
@@ -136,7 +136,7 @@ export function claimsOf({ first, lanes, until, whole }: Claims, rows: string): 
   })
 }
 
-/** Decodes a row of `v1_claimed`, of a job that had not changed before it was claimed. */
+/** Decodes a row of `claimed_record`, of a job that had not changed before it was claimed. */
 export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: number, settings: SettingsCache): Draft {
   const id = row[1] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[11] as string | null)
@@ -166,7 +166,7 @@ export function claimedOf(row: RecordRow, lane: Lane, worker: string, now: numbe
     dueAt: leaseUntil,
     chainId: id,
     chainIndex: 0,
-    parentId: text(row[14]), // `v1_claimed` has none
+    parentId: text(row[14]),
     group: text(row[13]),
     pending: 0,
     stalls: 0,

@@ -1,59 +1,11 @@
-// stores/postgres/schema.ts: the tables of the current version, and the migrations to it. `{S}` stands for the schema name.
+// stores/postgres/schema.ts: the tables of this version, and the migrations from older ones. `{S}` stands for the schema name.
+// docs/upgrades.md states what migrations keep.
 
-/** The version of `schema`; each migration step raises it by one. */
-export const VERSION = 4
+/** The version of this schema and of its functions, whose names end in it; goes up by one with every migration. */
+export const VERSION = 1
 
-/** The oldest schema version whose library can still use this schema. */
+/** The oldest version whose functions are kept and work on these tables: its processes keep working after the migration. */
 export const OLDEST = 1
-
-/** The tables for fair order between groups, and for rates. */
-const shared = `-- The turn that each queue has reached: the highest claimed turn of its shared lanes, or a lower one, because no claim waits to write it.
-create table {S}.turn (
-  queue    int not null,
-  priority bigint not null,
-  come     bigint not null,
-  primary key (queue, priority)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-
--- Claims that count against the rate of a queue (''), a name ('n…') or a group ('g…'). A claim locks the queue's row
--- before it writes here.
-create table {S}.rate (
-  queue int not null,
-  what  text collate "C" not null,
-  at    bigint[] not null,                  -- the times of claims, and how many at each
-  n     bigint[] not null,
-  until bigint not null,                    -- when the last one stops counting
-  primary key (queue, what)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-`
-
-/**
- * Indexes of waiting jobs in claim order: without a group, by turn, and by group; and an index that lists each group. Their
- * conditions overlap but are written differently, so that the planner uses the index that a statement was written for.
- */
-const ready = `create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' and kind = 'job' and grp is null;
-create index job_turn on {S}.job (lane, priority, ord, seq) where grp is not null and state = 'waiting' and kind = 'job';
-create index job_group on {S}.job (lane, grp, priority, ord, seq) where grp is not null and state = 'waiting';
-create index job_group_list on {S}.job (queue, grp, state, seq) where grp is not null and (state || '') <> 'active';
-`
-
-const stepTable = `-- The results of the steps of handlers, in the order in which they first ended.
-create table {S}.step (
-  job    text collate "C" not null,
-  name   text collate "C" not null,
-  n      int not null,
-  result text,
-  primary key (job, name)
-);
-`
-
-const view = `create or replace view {S}.jobs as
-  select j.seq, j.id, q.name as queue, l.name as name, l.version, j.kind, j.state, j.priority, j.attempt, j.attempts,
-         j.data, j.result, j.error, j.progress, j.worker, to_timestamp(j.created_at / 1000.0) as created,
-         to_timestamp(j.run_at / 1000.0) as runs, to_timestamp(j.started_at / 1000.0) as started,
-         to_timestamp(j.finished_at / 1000.0) as finished, j.grp as "group"
-  from {S}.job j join {S}.queue q on q.id = j.queue join {S}.lane l on l.id = j.lane;
-`
 
 /**
  * Everything that Millrace stores, in a schema of its own. Times are milliseconds since 1970. JSON is stored as text, so
@@ -96,8 +48,27 @@ create table {S}.lane (
   unique (queue, name, version, shared)
 );
 
-${shared}
-create sequence {S}.place increment 1024;   -- insertion order, and order in a lane; a batch of many jobs also uses the numbers between
+-- The turn that each queue has reached: the highest claimed turn of its shared lanes, or a lower one, because no claim
+-- waits to write it.
+create table {S}.turn (
+  queue    int not null,
+  priority bigint not null,
+  reached  bigint not null,
+  primary key (queue, priority)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Claims that count against the rate of a queue (''), a name ('n…') or a group ('g…'). A claim locks the queue's row
+-- before it writes here.
+create table {S}.rate (
+  queue int not null,
+  scope text collate "C" not null,
+  at    bigint[] not null,                  -- the times of claims, and how many at each
+  n     bigint[] not null,
+  until bigint not null,                    -- when the last one stops counting
+  primary key (queue, scope)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+create sequence {S}.job_order increment 1024; -- insertion order, and order in a lane; a batch of many jobs also uses the numbers between
 create sequence {S}.claim;                  -- numbers the commits that claimed jobs
 create sequence {S}.fence minvalue 0 start 0; -- the highest fence of a removed job
 
@@ -146,7 +117,13 @@ create table {S}.job (
   memo        text                          -- state of phases and deliveries
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
         autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.1);
-${ready}create index job_list on {S}.job (lane, state, seq) where state <> 'active';
+-- Waiting jobs in claim order: without a group, by turn, and by group; and a list of each group. The conditions overlap but
+-- are written differently, so that the planner uses the index that a statement was written for.
+create index job_ready on {S}.job (lane, priority, ord) where state = 'waiting' and kind = 'job' and grp is null;
+create index job_turn on {S}.job (lane, priority, ord, seq) where grp is not null and state = 'waiting' and kind = 'job';
+create index job_group on {S}.job (lane, grp, priority, ord, seq) where grp is not null and state = 'waiting';
+create index job_group_list on {S}.job (queue, grp, state, seq) where grp is not null and (state || '') <> 'active';
+create index job_list on {S}.job (lane, state, seq) where state <> 'active';
 create index job_due on {S}.job (queue, due_at) where due_at is not null and state <> 'active';
 create index job_leased on {S}.job (queue, due_at) where state = 'active';
 create index job_chain on {S}.job (chain, seq) where chain is not null;
@@ -162,17 +139,26 @@ create table {S}.log (
   primary key (job, n)
 );
 
-${stepTable}-- The chains that jobs wait for. An edge is deleted with its dependent, and outlives the chain.
+-- The results of the steps of handlers, in the order in which they first ended.
+create table {S}.step (
+  job    text collate "C" not null,
+  name   text collate "C" not null,
+  n      int not null,
+  result text,
+  primary key (job, name)
+);
+
+-- The chains that jobs wait for. An edge is deleted with its dependent, and outlives the chain.
 create table {S}.edge (
   dependent text collate "C" not null,
-  place     int not null,
+  position  int not null,                   -- its place among the edges of the dependent
   chain     text collate "C" not null,
   policy    text not null,                  -- fail, ignore, remove; with -all: unfinished chains of such edges are cancelled first
   state     text not null,                  -- open, ended, broken, closed
   name      text not null default '',       -- the name of the job that it waits for
   result    text,                           -- the result of the last job of the chain
   error     text,                           -- or its error
-  primary key (dependent, place)
+  primary key (dependent, position)
 ) with (fillfactor = 60);                   -- an edge is written twice, and the second version stays in its page
 create index edge_chain on {S}.edge (chain);
 
@@ -216,15 +202,6 @@ create table {S}.writer (
   counts  jsonb not null default '{}'
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Counts of writers of version 1, which may still write some during the migration from it.
-create table {S}.tally (
-  writer text collate "C" not null,
-  of     int not null,                      -- the lane or queue
-  what   text collate "C" not null,
-  n      bigint not null,
-  primary key (writer, of, what)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-
 -- Processes that watch: until when they are present, and until when events are recorded for them.
 create table {S}.peer (
   id           text collate "C" primary key,
@@ -244,81 +221,15 @@ create index event_new on {S}.event (serial) where last is null;
 create index event_last on {S}.event (last);
 
 -- A view for people: every job with the names of its queue and its job.
-${view}
+create view {S}.jobs as
+  select j.seq, j.id, q.name as queue, l.name as name, l.version, j.kind, j.state, j.priority, j.attempt, j.attempts,
+         j.data, j.result, j.error, j.progress, j.worker, to_timestamp(j.created_at / 1000.0) as created,
+         to_timestamp(j.run_at / 1000.0) as runs, to_timestamp(j.started_at / 1000.0) as started,
+         to_timestamp(j.finished_at / 1000.0) as finished, j.grp as "group"
+  from {S}.job j join {S}.queue q on q.id = j.queue join {S}.lane l on l.id = j.lane;
 insert into {S}.meta (version, oldest) values (${VERSION}, ${OLDEST});
 select nextval('{S}.fence');
 `
 
-/** SQL that grants access to new tables to every role that may update the table `writer`. */
-function grants(tables: string): string {
-  return `do $$
-declare
-  r record;
-begin
-  for r in select distinct a.grantee from pg_class c cross join lateral aclexplode(c.relacl) a
-           where c.oid = '{S}.writer'::regclass and a.privilege_type = 'UPDATE' and a.grantee <> c.relowner loop
-    execute 'grant select, insert, update, delete on ${tables} to ' || case r.grantee when 0 then 'public' else r.grantee::regrole::text end;
-  end loop;
-end $$;
-`
-}
-
 /** The migration steps between versions, the oldest first; the functions of this version are created after them. */
-export const steps: readonly { readonly from: number; readonly sql: string }[] = [
-  {
-    // Version 1 had counts in a separate table, no order of chains and children, no list of jobs by name, and no groups.
-    // Its edges had no name, result or error. Its table of jobs had the columns in another order, and migrated tables
-    // still do.
-    from: 1,
-    sql: `
-alter table {S}.writer add column counts jsonb not null default '{}';
-alter sequence {S}.place increment 1024;
-alter index {S}.job_pkey set (fillfactor = 40);
-drop index {S}.job_list;
-drop index {S}.job_chain;
-drop index {S}.job_parent;
-create index job_list on {S}.job (lane, state, seq) where state <> 'active';
-create index job_chain on {S}.job (chain, seq) where chain is not null;
-create index job_parent on {S}.job (parent, seq) where parent is not null;
-alter table {S}.lane add column shared boolean not null default false;
-alter table {S}.lane drop constraint lane_queue_name_version_key;
-alter table {S}.lane add unique (queue, name, version, shared);
-alter table {S}.orphan add column grp text collate "C";
-alter table {S}.job add column grp text collate "C";
-drop index {S}.job_ready;
-${ready}${view}${shared}-- Roles that may update the table of writers may also write these.
-${grants('{S}.turn, {S}.rate')}alter table {S}.edge add column name text not null default '', add column result text, add column error text;
-drop index {S}.edge_open;
-alter table {S}.edge set (fillfactor = 60);
-update {S}.edge e set
-  name = coalesce((select l.name from {S}.job j join {S}.lane l on l.id = j.lane where j.id = e.chain), ''),
-  result = case when e.state = 'ended' then o.result end,
-  error = case when e.state in ('broken', 'closed') and o.error is not null then json_strip_nulls(json_build_object('name', o.error::json->'name',
-    'message', o.error::json->'message', 'code', o.error::json->'code'))::text end
-  from {S}.edge d left join lateral (select j.result, j.error from (
-      select j.* from {S}.job j where j.id = d.chain union all select j.* from {S}.job j where j.chain = d.chain) j
-    order by j.chain_index desc, j.seq desc limit 1) o on true
-  where d.dependent = e.dependent and d.place = e.place;
-`,
-  },
-  {
-    // Version 2 had no phases, steps and deliveries.
-    from: 2,
-    sql: `
-alter table {S}.job add column memo text;
-${stepTable}-- As in the step from version 1.
-${grants('{S}.step')}`,
-  },
-  {
-    // Version 3 had other functions, did not count the bytes of events, and did not record the workers of revoked leases.
-    from: 3,
-    sql: `
-alter table {S}.meta add column bytes bigint not null default 0;
-alter table {S}.event add column start bigint;
-update {S}.event e set start = y.upto - octet_length(e.body)
-  from (select serial, sum(octet_length(body)) over (order by last) as upto from {S}.event where last is not null) y where y.serial = e.serial;
-update {S}.meta set bytes = coalesce((select max(start + octet_length(body)) from {S}.event), 0);
-alter table {S}.orphan add column worker text collate "C";
-`,
-  },
-]
+export const steps: readonly { readonly from: number; readonly sql: string }[] = []

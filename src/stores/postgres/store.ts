@@ -131,10 +131,10 @@ class PostgresStore implements DisposableStore {
     this.#waits = new Waits(runtime)
     this.#feed = new EventFeed(this.#feedSource(), this.#waits)
     this.#lanes = new LaneIds({
-      make: async (lanes) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), 'false']))!),
-      look: async (lanes, tx) => JSON.parse((await this.#call('lanes_v1', [JSON.stringify(lanes), null], tx))!),
+      make: async (lanes) => JSON.parse((await this.#call('lane_ids', [JSON.stringify(lanes), 'false']))!),
+      look: async (lanes, tx) => JSON.parse((await this.#call('lane_ids', [JSON.stringify(lanes), null], tx))!),
       pause: (delay) => new Promise((resolve) => void runtime.timer(delay, resolve)),
-      names: (ids) => this.#query('lane_v1', [JSON.stringify(ids.map(String))]),
+      names: (ids) => this.#query('lane_names', [JSON.stringify(ids.map(String))]),
     })
   }
 
@@ -168,23 +168,23 @@ class PostgresStore implements DisposableStore {
   }
 
   find: Store['find'] = async (query, tx) => {
-    return pageOf(await this.#query<PageAnswer>('find_v2', [findText(query)], tx), this.#settings)
+    return pageOf(await this.#query<PageAnswer>('find', [findText(query)], tx), this.#settings)
   }
 
   details: Store['details'] = async ({ revokedFrom, ...query }, tx) => {
-    const found = detailsOf(await this.#query<DetailsAnswer>('details_v2', [detailsText(query)], tx))
+    const found = detailsOf(await this.#query<DetailsAnswer>('details', [detailsText(query)], tx))
     if (revokedFrom === undefined) return found
     const workers = JSON.stringify(revokedFrom)
-    return { ...found, revoked: await this.#query<readonly RevokedLease[]>('revoked_v1', [workers], tx) }
+    return { ...found, revoked: await this.#query<readonly RevokedLease[]>('revoked', [workers], tx) }
   }
 
   tally: Store['tally'] = async (queues, tx) => {
     const names = queues === undefined ? null : JSON.stringify(queues)
-    return talliesOf(await this.#query<readonly TallyAnswer[]>('tally_v1', [names], tx))
+    return talliesOf(await this.#query<readonly TallyAnswer[]>('tally', [names], tx))
   }
 
   due: Store['due'] = async (query) => {
-    const text = await this.#call('due_v2', [JSON.stringify(query), this.#now()])
+    const text = await this.#call('due', [JSON.stringify(query), this.#now()])
     return dueOf(JSON.parse(text!) as DueAnswer, this.#settings)
   }
 
@@ -198,7 +198,7 @@ class PostgresStore implements DisposableStore {
   async transact<T>(work: (tx: Tx) => Promise<T>, within?: Tx): Promise<T> {
     const { driver } = this.#opened ?? (await this.#open())
     if (within === undefined) return driver.transact(work)
-    await this.#call('get_v1', ['[]'], within) // throws at once if `within` is not a transaction, or has ended
+    await this.#call('get_one', ['[]'], within) // throws at once if `within` is not a transaction, or has ended
     return driver.savepoint(within, work)
   }
 
@@ -275,7 +275,7 @@ class PostgresStore implements DisposableStore {
   /** Sums up old counts and deletes old rows, in portions, until there are no more. */
   async #tidy(): Promise<void> {
     const { ring, ringBytes } = this.#options
-    while (!this.#closed && (await this.#call('tidy_v3', [this.#now(), ring, ringBytes])) === 'true');
+    while (!this.#closed && (await this.#call('tidy', [this.#now(), ring, ringBytes])) === 'true');
   }
 
   #now(): number | null {
@@ -293,9 +293,10 @@ class PostgresStore implements DisposableStore {
       return await answerWithin(answer, this.#options.patience, this.runtime.timer)
     } catch (error) {
       if (isInstance(error, NoAnswer) && tx !== undefined) throw unavailable(this, error)
+      const missing = isMissing(error)
+      if (missing) await this.#prepare(driver, false) // throws if the schema is missing or of another version
       if (tx !== undefined) throw toStoreError(toTransactionError(error, this.#schema), this.#schema)
-      if (!isMissing(error)) throw toStoreError(error, this.#schema)
-      await this.#prepare(driver, false) // throws if the schema is missing or of another version
+      if (!missing) throw toStoreError(error, this.#schema)
     }
     // The schema is complete: another process was migrating it, and the failed call was rolled back. Retry once.
     return driver.call(call).catch((error: unknown) => {
@@ -320,7 +321,7 @@ class PostgresStore implements DisposableStore {
       try {
         const fast = await this.#fastPaths.send(batch, body, ({ name, values }) => this.#call(name, values))
         const encode = (): string => encoded(() => textOf(batch, body, this.#id, this.#claimCursors))
-        const text = fast ?? (await this.#call('commit_v1', [encode()]))
+        const text = fast ?? (await this.#call('commit', [encode()]))
         this.#fastPaths.answered(batch)
         return answerOf(text!)
       } catch (error) {
@@ -358,7 +359,7 @@ class PostgresStore implements DisposableStore {
     if (this.#feed.isNew) await this.#feed.known()
     const lanes = await this.#lanes.within(tx, newLanes(batch))
     const body = { ...encodeBody(this.#bodyOf(batch, lanes)), tx: true, store: schemaInfo.id, o: '', r: [], a: [] }
-    const text = await this.#call('commit_v1', [encoded(() => JSON.stringify(body))], tx).catch((error: unknown) => {
+    const text = await this.#call('commit', [encoded(() => JSON.stringify(body))], tx).catch((error: unknown) => {
       if (sqlStateOf(error) === LANE_LOST) this.#forgetLanes()
       throw error
     })
@@ -372,7 +373,7 @@ class PostgresStore implements DisposableStore {
     }
     await this.#lanes.recognise(lanes)
     if (tx === undefined) {
-      this.#claimCursors.placed(answer.places)
+      this.#claimCursors.placed(answer.orders)
       for (const [at, ask] of batch.asks.entries()) this.#claimCursors.claimed(ask, answer.asks[at]!, answer.gated)
       this.#feed.publish(answer, answer.events)
     }
@@ -384,7 +385,7 @@ class PostgresStore implements DisposableStore {
     const reader = { settings: this.#settings, lane: this.#lanes.lane }
     return replayOf(batch, answer, reader, {
       get: (ids) => this.get(ids),
-      claimed: (number) => this.#query('claimed_v1', [number]),
+      claimed: (number) => this.#query('claimed', [number]),
     })
   }
 
@@ -398,19 +399,19 @@ class PostgresStore implements DisposableStore {
       },
       underWay: async (among) => {
         const commits = among === undefined ? null : JSON.stringify(among)
-        return JSON.parse((await this.#call('under_way_v1', [commits, ring, ringBytes]))!)
+        return JSON.parse((await this.#call('commits', [commits, ring, ringBytes]))!)
       },
       events: async (after) => {
-        return eventsOf((await this.#call('events_v3', [after, ring, ringBytes, PAGE_EVENTS, PAGE_BYTES]))!)
+        return eventsOf((await this.#call('events', [after, ring, ringBytes, PAGE_EVENTS, PAGE_BYTES]))!)
       },
-      skip: async () => void (await this.#call('skip_v1', [ring, ringBytes])),
+      skip: async () => void (await this.#call('skip', [ring, ringBytes])),
       overdue: () => this.#look({ missed: true }),
     }
   }
 
   async #presence(driver: Driver, present: Millis, events: Millis): Promise<CommitNotice> {
     const { ring, ringBytes } = this.#options
-    const call = callOf(this.#schema, 'watch_v2', [this.#id, present, events, ring, ringBytes, this.#now()])
+    const call = callOf(this.#schema, 'watch', [this.#id, present, events, ring, ringBytes, this.#now()])
     return JSON.parse((await driver.call(call))!) as CommitNotice
   }
 
@@ -450,7 +451,7 @@ class PostgresStore implements DisposableStore {
     const notification = notificationOf(payload)
     if (notification === undefined || notification.from === this.#id) return // from this process, or not from Millrace
     if (notification.much === true) return this.#look({ missed: true }) // the notice did not fit
-    this.#claimCursors.placed(notification.places)
+    this.#claimCursors.placed(notification.orders)
     this.#feed.publish(
       { work: notification.work, due: notification.due, revoked: notification.revoked },
       notification.events,

@@ -25,7 +25,7 @@ async function standing(url: string): Promise<{ total: number; counting: number 
 async function tidy(url: string, later: number): Promise<number> {
   const clock = Date.now() + later
   for (let more = 0; ; more++) {
-    const [answer] = await rows<{ more: boolean }>(url, 'select millrace.tidy_v2($1) as more', [clock])
+    const [answer] = await rows<{ more: boolean }>(url, 'select millrace.tidy_v1($1, 10000, 67108864) as more', [clock])
     if (!answer!.more) return more
   }
 }

@@ -172,7 +172,7 @@ test.each(Array.from({ length: seeds }, (_, n) => from + n))(
       const cursors = quick.map(({ cursor }) => Number(cursor))
       expect(cursors).toEqual(cursors.map((_, n) => cursors[0]! + n))
     }
-    expect(new Set(short.ways())).toContain('claim_v2')
+    expect(new Set(short.ways())).toContain('claim')
     for (const listener of listeners) listener.stop()
   },
 )
@@ -183,7 +183,7 @@ test('a queue is not drained while a job waits that may not be leased ahead', as
   await send({ groups: [...jobs(1, 'a'), ...jobs(1, 'a', { attempts: 1 })] })
   short.ways()
   expect(await claim(1, { ahead: 5 })).toHaveLength(1)
-  expect(short.ways()).toEqual(['claim_v2', 'commit_v1'])
+  expect(short.ways()).toEqual(['claim', 'commit'])
   expect(await claim(1, { ahead: 5 })).toHaveLength(1)
   for (const listener of listeners) await listener.until(() => listener.all.length >= 5, 'all is told')
   const [quick, slow, reference] = listeners.map(({ all }) => inOrder(all))
@@ -215,7 +215,7 @@ test.each([
     short.ways()
     const { asks } = await d.commit({ groups: more ? [[put('plain', 1, 0)]] : [], asks: [ask(want)] })
     expect(asks[0]).toHaveLength(5)
-    expect(short.ways()).toEqual([more ? 'commit_v1' : 'claim_v2'])
+    expect(short.ways()).toEqual([more ? 'commit' : 'claim'])
     await listener.heard(d)
     expect(drained()).toBe(1)
     await theirs.query('rollback')
@@ -243,11 +243,11 @@ test.each([
   await theirs.query('begin')
   // Another worker, of other names, whose claim has looked what waits and is not committed yet.
   await theirs.query(
-    `select ${schema}.claim_v2('other', 1, 'other', 'w2', '{mill}', '{limit:mill}', '{a}', '{""}', '{30000}', null, 5, 0, null, ${now})`,
+    `select ${schema}.claim_v1('other', 1, 'other', 'w2', '{mill}', '{limit:mill}', '{a}', '{""}', '{30000}', null, 5, 0, null, ${now})`,
   )
   short.ways()
   await claimed()
-  expect(short.ways()).toEqual([more ? 'commit_v1' : 'claim_v2'])
+  expect(short.ways()).toEqual([more ? 'commit' : 'claim'])
   await theirs.query('commit')
   await listener.heard(d)
   expect(drained()).toBe(1)
@@ -277,7 +277,7 @@ test('a claim that begins where the last one ended sees what was placed below si
   await d.claim(1)
   short.ways()
   await d.claim(1)
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
   const theirs = new Driver(far, 'marks')
   await listener.heard(theirs)
   expect(listener.all.filter(({ type }) => type === 'drained')).toEqual([])
@@ -356,13 +356,13 @@ test('events that others number and clear away meanwhile are told once, and a ga
   const writing = writer.query(`do $$ begin
     for n in 1 .. ${rounds} loop
       insert into ${schema}.event (events, body) values (1, '{}');
-      perform ${schema}.events_v3(n, 20, 1000000, 1000, 1000000);
+      perform ${schema}.events_v1(n, 20, 1000000, 1000, 1000000);
       commit;
     end loop;
   end $$`)
   const reading = reader.query(`do $$ declare said json; after bigint := 0; begin
     while after < ${rounds} loop
-      said := split_part(${schema}.events_v3(after, 20, 1000000, 5, 1000000), chr(28), 1)::json;
+      said := split_part(${schema}.events_v1(after, 20, 1000000, 5, 1000000), chr(28), 1)::json;
       if (said->'ends'->>-1)::bigint > (said->>'last')::bigint then raise exception 'told what is told again'; end if;
       if not (said->>'gap')::boolean and (said->'ends'->>0)::bigint > after + 1 then raise exception 'some were not told'; end if;
       after := (said->>'last')::bigint;

@@ -26,14 +26,14 @@ test('adds of one and of many, with and without data, first and last in, by prio
   const { jobs, send, short, claim } = await scene()
   await send({ groups: jobs(1, 'a', { data: { one: 'job' } }) })
   await send({ groups: jobs(1, 'a', { lifo: true }) })
-  expect(short.ways()).toEqual(['add_one_v1', 'add_one_v1'])
+  expect(short.ways()).toEqual(['add_one', 'add_one'])
   await send({ groups: jobs(20, 'a', (n) => (n % 3 === 0 ? {} : { data: n % 3 === 1 ? null : `\u001F${n}"\\` })) })
   await send({ groups: jobs(20, 'a') })
   await send({ groups: jobs(20, 'a', (n) => ({ data: n, lifo: true })) })
   await send({ groups: jobs(20, 'a', (n) => ({ data: n, priority: -3, attempts: Infinity })) })
-  expect(short.ways()).toEqual(['add_v2', 'add_v2', 'add_v2', 'add_v2'])
+  expect(short.ways()).toEqual(['add_many', 'add_many', 'add_many', 'add_many'])
   expect(await claim(200)).toHaveLength(82)
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
 })
 
 test('adds of more than one block of places', async () => {
@@ -46,9 +46,9 @@ test('adds of more than one block of places', async () => {
     expect(places(receipt)).toEqual(stands.map((job) => job!.ord))
     expect(new Set(places(receipt)).size).toBe(2_500)
   }
-  await sendTwice({ groups: jobs(1_100, 'a') }, 'add_v2')
+  await sendTwice({ groups: jobs(1_100, 'a') }, 'add_many')
   await claim(100)
-  expect(short.ways()).toContain('claim_v2')
+  expect(short.ways()).toContain('claim')
 })
 
 test('adds of two stores at the same moment', async () => {
@@ -66,7 +66,7 @@ test('adds of two stores at the same moment', async () => {
     }
   })
   await Promise.all(adding)
-  expect(short.ways()).toContain('add_v2')
+  expect(short.ways()).toContain('add_many')
   const claimed = await new Driver(short.store, 'claims').claim(4_000)
   expect(claimed).toHaveLength(3_001)
   expect(claimed.map(({ ord }) => ord)).toEqual(claimed.map(({ ord }) => ord).toSorted((a, b) => a - b))
@@ -75,12 +75,12 @@ test('adds of two stores at the same moment', async () => {
 
 test('batches whose answers were lost', async () => {
   const { jobs, sendTwice, short, send, claim } = await scene()
-  await sendTwice({ groups: jobs(1, 'a', { data: 1 }) }, 'add_one_v1')
-  expect(short.ways()).toEqual(['add_one_v1', 'commit_v1']) // its id may be anybody's now
-  await sendTwice({ groups: jobs(10, 'a', (n) => (n === 3 ? {} : { data: n })) }, 'add_v2')
-  await sendTwice({ groups: jobs(10, 'b', { lifo: true }) }, 'add_v2')
-  await sendTwice({ asks: [ask(3, { ahead: 4 })] }, 'claim_v2')
-  expect(short.ways().slice(-2)).toEqual(['claim_v2', 'commit_v1'])
+  await sendTwice({ groups: jobs(1, 'a', { data: 1 }) }, 'add_one')
+  expect(short.ways()).toEqual(['add_one', 'commit']) // its id may be anybody's now
+  await sendTwice({ groups: jobs(10, 'a', (n) => (n === 3 ? {} : { data: n })) }, 'add_many')
+  await sendTwice({ groups: jobs(10, 'b', { lifo: true }) }, 'add_many')
+  await sendTwice({ asks: [ask(3, { ahead: 4 })] }, 'claim')
+  expect(short.ways().slice(-2)).toEqual(['claim', 'commit'])
   await send({ groups: jobs(5, 'c') })
   await claim(50)
 })
@@ -89,7 +89,7 @@ test('a claim that found nothing, was sent again, and comes late after all', asy
   const { jobs, short, other, send } = await scene()
   await send({ groups: jobs(1, 'b') }) // the lane is there
   const batch = { writer: 'late', seq: 1, groups: [], renewals: [], asks: [ask(3, { names: ['a'] })] }
-  short.lose('claim_v2')
+  short.lose('claim')
   await expect(short.store.commit(batch)).rejects.toThrow('lost')
   expect((await short.store.commit(batch)).asks).toEqual([[]])
   await send({ groups: jobs(1, 'a') })
@@ -112,7 +112,7 @@ test('claims from one lane and from several, in the order of their priorities, s
   expect(await claim(10, { ahead: 20 })).toHaveLength(30)
   expect(await claim(3, { names: ['a', 'c'], ahead: 2, worker: 'another' })).toHaveLength(5)
   expect(await claim(100, { ahead: 100 })).toHaveLength(75)
-  expect(new Set(short.ways())).toEqual(new Set(['claim_v2']))
+  expect(new Set(short.ways())).toEqual(new Set(['claim']))
 })
 
 test('claims of jobs that were tried before, among others', async () => {
@@ -134,7 +134,7 @@ test('claims of jobs that were tried before, among others', async () => {
   await send({ groups: [update(changed!, { priority: -1, data: '"changed"' })] })
   short.ways()
   const again = await claim(5, { ahead: 20 })
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
   expect(again).toHaveLength(13)
   expect(again.filter(({ attempt, errors }) => attempt === 2 && errors.length === 1)).toHaveLength(2)
   expect(again[0]).toMatchObject({ id: changed!.id, data: '"changed"' })
@@ -154,7 +154,7 @@ test('claims that begin where the last one ended', { timeout: 60_000 }, async ()
   expect(rest).toHaveLength(450)
   expect(rest.map(({ id }) => id)).toContain(below[0]!.job.id)
   expect(new Set(rest.map(({ id }) => id)).size).toBe(450)
-  expect(short.ways()).not.toContain('commit_v1')
+  expect(short.ways()).not.toContain('commit')
 })
 
 test('jobs with one attempt are not leased ahead: the long way sees to that, for a while', async () => {
@@ -162,14 +162,14 @@ test('jobs with one attempt are not leased ahead: the long way sees to that, for
   await send({ groups: [...jobs(5, 'a'), ...jobs(2, 'a', { attempts: 1 }), ...jobs(40, 'a'), ...jobs(5, 'b')] })
   short.ways()
   expect(await claim(3)).toHaveLength(3)
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
   const some = await claim(1, { ahead: 10 })
   expect(some.filter(({ attempts }) => attempts === 1)).toEqual([])
-  expect(short.ways()).toEqual(['claim_v2', 'commit_v1'])
+  expect(short.ways()).toEqual(['claim', 'commit'])
   for (let n = 0; n < 20; n++) await claim(1)
-  expect(short.ways()).toEqual(Array.from({ length: 20 }, () => 'commit_v1'))
+  expect(short.ways()).toEqual(Array.from({ length: 20 }, () => 'commit'))
   await claim(1)
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
 })
 
 test.each([
@@ -184,12 +184,12 @@ test.each([
   short.ways()
   await claim(3, { ahead: 4 })
   await claim(2, { names: ['a'] })
-  expect(short.ways()).toEqual(['claim_v2', 'claim_v2']) // it passes over what is paused
+  expect(short.ways()).toEqual(['claim', 'claim']) // it passes over what is paused
   await send({ groups: jobs(5, 'a') })
-  expect(short.ways()).toEqual(['add_v2', 'commit_v1'])
+  expect(short.ways()).toEqual(['add_many', 'commit'])
   await send({ groups: [[put('pause:mill', undefined, 1)]] })
   await claim(60)
-  expect(short.ways()).toEqual(['commit_v1', 'claim_v2'])
+  expect(short.ways()).toEqual(['commit', 'claim'])
 })
 
 test.each([
@@ -205,20 +205,20 @@ test.each([
   await send({ groups: [[put(key, value, 0)]] })
   short.ways()
   await claim(1, { ahead: 4 })
-  expect(short.ways()).toEqual(['claim_v2', 'commit_v1'])
+  expect(short.ways()).toEqual(['claim', 'commit'])
   await claim(2)
   await send({ groups: jobs(5, 'a') })
   await send({ groups: jobs(5, 'a') })
-  expect(short.ways()).toEqual(['commit_v1', 'add_v2', 'commit_v1', 'commit_v1'])
+  expect(short.ways()).toEqual(['commit', 'add_many', 'commit', 'commit'])
   await send({ groups: [[put(key, undefined, 1)]] })
   for (let n = 0; n < 19; n++) {
     await claim(1)
     await send({ groups: jobs(2, 'b') })
   }
-  expect(new Set(short.ways())).toEqual(new Set(['commit_v1']))
+  expect(new Set(short.ways())).toEqual(new Set(['commit']))
   await claim(1)
   await send({ groups: jobs(2, 'b') })
-  expect(short.ways()).toEqual(['claim_v2', 'add_v2'])
+  expect(short.ways()).toEqual(['claim', 'add_many'])
 })
 
 test.each([
@@ -231,7 +231,7 @@ test.each([
   short.ways()
   await claim(2, { ahead: 4 })
   await send({ groups: jobs(5, 'a') })
-  expect(short.ways()).toEqual(['claim_v2', 'add_v2', 'commit_v1'])
+  expect(short.ways()).toEqual(['claim', 'add_many', 'commit'])
 })
 
 test('adds of jobs with groups, one and many, and again', async () => {
@@ -244,9 +244,9 @@ test('adds of jobs with groups, one and many, and again', async () => {
   await claim(700)
   await send({ groups: jobs(20, 'a', (n) => (n % 2 === 0 ? { group: group(n) } : { group: `late ${n}` })) })
   await send({ groups: jobs(20, 'a', (n) => ({ group: group(n), priority: 3 })) })
-  expect(new Set(short.ways())).toEqual(new Set(['add_shared_v1', 'claim_v2']))
-  await sendTwice({ groups: jobs(30, 'a', (n) => ({ group: group(n) })) }, 'add_shared_v1')
-  expect(short.ways()).toEqual(['add_shared_v1', 'commit_v1'])
+  expect(new Set(short.ways())).toEqual(new Set(['add_shared', 'claim']))
+  await sendTwice({ groups: jobs(30, 'a', (n) => ({ group: group(n) })) }, 'add_shared')
+  expect(short.ways()).toEqual(['add_shared', 'commit'])
   await claim(2_000)
 })
 
@@ -260,11 +260,11 @@ test('claims of jobs with groups, from one lane and from several', async () => {
   short.ways()
   expect(await claim(10)).toHaveLength(10)
   expect(await claim(3, { names: ['a'], ahead: 4 })).toHaveLength(7)
-  expect(short.ways()).toEqual(['claim_v2', 'claim_v2'])
-  await sendTwice({ asks: [ask(5)] }, 'claim_v2')
-  expect(short.ways()).toEqual(['claim_v2', 'commit_v1'])
+  expect(short.ways()).toEqual(['claim', 'claim'])
+  await sendTwice({ asks: [ask(5)] }, 'claim')
+  expect(short.ways()).toEqual(['claim', 'commit'])
   expect(await claim(99)).toHaveLength(56)
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
 })
 
 test('jobs with groups and without, and groups of several queues, are merged the long way, as long as there are both', async () => {
@@ -272,17 +272,17 @@ test('jobs with groups and without, and groups of several queues, are merged the
   await send({ groups: [...jobs(6, 'a', { group: 'x' }), ...jobs(3, 'a'), ...jobs(4, 'b', { group: 'y' })] })
   short.ways()
   expect(await claim(5, { ahead: 1 })).toHaveLength(6)
-  expect(short.ways()).toEqual(['claim_v2', 'commit_v1'])
+  expect(short.ways()).toEqual(['claim', 'commit'])
   for (let n = 0; n < 20; n++) await claim(n === 0 ? 9 : 0)
   await send({ groups: jobs(6, 'a', { group: 'x' }) })
   short.ways()
   expect(await claim(3)).toHaveLength(3) // the other lanes are there, and empty
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
   await send({ groups: jobs(6, 'a', { queue: 'other', group: 'x' }) })
   expect(await claim(2, { queues: ['other'] })).toHaveLength(2)
   short.ways()
   expect(await claim(5, { queues: ['mill', 'other'] })).toHaveLength(5)
-  expect(short.ways()).toEqual(['claim_v2', 'commit_v1'])
+  expect(short.ways()).toEqual(['claim', 'commit'])
 })
 
 test('flows: children are claimed the short way with their parents, and ends of many in one batch count each parent down', async () => {
@@ -306,7 +306,7 @@ test('flows: children are claimed the short way with their parents, and ends of 
   await send({ groups: [[more], [shared]] })
   short.ways()
   const claimed = await claim(40, { names: ['child'] })
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
   expect(claimed.map(({ parentId }) => parentId)).toEqual([
     ...Array.from({ length: 12 }, () => nodes(one).at(-1)),
     ...Array.from({ length: 9 }, () => nodes(two).at(-1)),
@@ -338,7 +338,7 @@ test('names and queues of any letters, and several of them', async () => {
   for (const queue of words.slice(0, 7)) {
     for (const name of words) await send({ groups: jobs(2, name, { queue, data: name }) })
   }
-  expect(new Set(short.ways())).toEqual(new Set(['add_v2']))
+  expect(new Set(short.ways())).toEqual(new Set(['add_many']))
   for (const name of words) {
     const { asks } = await send({ asks: [ask(4, { queues: words, names: [name], ahead: 2 })] })
     expect(asks[0]!.map((job) => [job.name, job.data])).toEqual(asks[0]!.map(() => [name, JSON.stringify(name)]))
@@ -348,7 +348,7 @@ test('names and queues of any letters, and several of them', async () => {
     const { asks } = await send({ asks: [ask(3, { queues: [queue, 'none', queue] })] })
     expect(asks[0]!.every((job) => job.queue === queue)).toBe(true)
   }
-  expect(new Set(short.ways())).toEqual(new Set(['claim_v2']))
+  expect(new Set(short.ways())).toEqual(new Set(['claim']))
 })
 
 test('one handler for all names beside some for their own, each with its lease', async () => {
@@ -364,7 +364,7 @@ test('one handler for all names beside some for their own, each with its lease',
   const { asks, now } = await send({ asks: [ask(6, { handles, ahead: 12 })] })
   const leases = new Set(asks[0]!.map(({ name, leaseUntil }) => `${name} ${leaseUntil! - now}`))
   expect(leases).toEqual(new Set(['a 5000', 'b 1000', 'c 9000']))
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
 })
 
 test('versions that a handler knows, and those that it does not', async () => {
@@ -386,30 +386,30 @@ test('versions that a handler knows, and those that it does not', async () => {
     ['b', 7],
     ['b', 7],
   ])
-  expect(new Set(short.ways())).toEqual(new Set(['claim_v2']))
+  expect(new Set(short.ways())).toEqual(new Set(['claim']))
   const twice = [1, 5].map((version) => ({ name: 'a', lease: 1_000, versions: [version] }))
   expect(await claim(...twice)).toEqual(four(1))
-  expect(short.ways()).toEqual(['commit_v1'])
+  expect(short.ways()).toEqual(['commit'])
 })
 
 test('while somebody watches the short ways are taken, too, and tell what the long one and memory do', async () => {
-  const { jobs, send, claim, short, stores, advance, url, schema } = await scene()
+  const { jobs, send, claim, short, stores, advance } = await scene()
   await send({ groups: jobs(2, 'a') })
-  expect(short.ways()).toEqual(['add_v2'])
+  expect(short.ways()).toEqual(['add_many'])
   const listeners = stores.map((store) => new Listener(store, { events: true }))
   await send({ groups: jobs(1, 'a', { data: 'one' }) })
-  expect(short.ways()).toEqual(['add_one_v1', 'add_v2']) // for what is told besides costs that way more
+  expect(short.ways()).toEqual(['add_one', 'add_many']) // for what is told besides costs that way more
   await send({ groups: jobs(3, 'a') })
   await send({ groups: jobs(1, 'b', { priority: -1 }) })
   await send({ groups: jobs(4, 'b', (n) => ({ group: `group ${n % 2}`, queue: 'other' })) })
-  expect(short.ways()).toEqual(['add_v2', 'add_v2', 'add_shared_v1'])
+  expect(short.ways()).toEqual(['add_many', 'add_many', 'add_shared'])
   await advance(5)
   const some = await claim(3)
   await advance(5)
   const rest = await claim(10)
   const others = await claim(10, { queues: ['other'] })
   expect([some.length, rest.length, others.length]).toEqual([3, 4, 4])
-  expect(short.ways()).toEqual(['claim_v2', 'claim_v2', 'claim_v2'])
+  expect(short.ways()).toEqual(['claim', 'claim', 'claim'])
   // Of some there is more to tell: what they returned, how often they were tried, and whose chain they belong to.
   await send({ groups: some.map((job, n) => complete(job, { result: n === 1 ? undefined : `"${n}" ` })) })
   const next = insert(short.store.runtime!.id(), 'c', { chain: { id: rest[0]!.id, index: 1 } })
@@ -426,7 +426,7 @@ test('while somebody watches the short ways are taken, too, and tell what the lo
     [1, false],
     ...items.map(() => [2, true]),
   ])
-  expect(short.ways()).toEqual(['claim_v2'])
+  expect(short.ways()).toEqual(['claim'])
   await send({ groups: again.map((job) => complete(job, { result: job.attempt })) })
 
   const told = listeners.map(({ all }) => all.length)
@@ -434,10 +434,6 @@ test('while somebody watches the short ways are taken, too, and tell what the lo
   const [quick, slow, reference] = listeners.map(({ all }) => inOrder(all))
   expect(slow).toEqual(reference)
   expect(quick).toEqual(reference)
-  // Version 1 of the library is told each by itself.
-  const [answer] = await rows<{ said: string }>(url, `select ${schema}.events_v1(1, 10000) as said`)
-  const { rows: bodies } = JSON.parse(answer!.said) as { rows: readonly (readonly [number, string])[] }
-  expect(inOrder(bodies.flatMap(([, body]) => JSON.parse(body) as StoreEvent[]))).toEqual(quick)
   for (const listener of listeners) listener.stop()
 })
 
@@ -463,6 +459,6 @@ test('a claim passes over what others hold, and reads on behind it', async () =>
   }
   await theirs.query('rollback')
   expect(await d.claim(100)).toHaveLength(20)
-  expect(short.ways()).toEqual(['claim_v2', 'claim_v2', 'claim_v2'])
+  expect(short.ways()).toEqual(['claim', 'claim', 'claim'])
   expect(await rows(url, `select count(*)::int as n from ${schema}.job where state = 'active'`)).toEqual([{ n: 40 }])
 })

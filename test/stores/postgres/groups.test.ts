@@ -159,7 +159,7 @@ test('what a rate has counted is forgotten when it has long come back', async ()
   const kept = async (): Promise<number> =>
     (await rows<{ n: number }>(url, `select count(*)::int as n from ${schema}.rate`))[0]!.n
   expect(await kept()).toBe(4)
-  const tidy = (clock: number) => rows(url, `select ${schema}.tidy_v2($1)`, [clock])
+  const tidy = (clock: number) => rows(url, `select ${schema}.tidy_v1($1, 10000, 67108864)`, [clock])
   await tidy(Date.now())
   expect(await kept()).toBe(4)
   await tidy(Date.now() + 700_000)

@@ -62,7 +62,7 @@ beforeAll(async () => {
     `alter table millrace.job set (autovacuum_enabled = off);
      insert into millrace.job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, run_at, due_at, lease_until,
                                worker, data, touched, chain, chain_index, parent, pending, finished_at)
-     select l.rank || ' ' || s.state || ' ' || n, nextval('millrace.place'), l.queue, l.id, s.state, n % 3, currval('millrace.place'), 5, 3, 1,
+     select l.rank || ' ' || s.state || ' ' || n, nextval('millrace.job_order'), l.queue, l.id, s.state, n % 3, currval('millrace.job_order'), 5, 3, 1,
        case s.state when 'delayed' then 1 + n end,
        case s.state when 'delayed' then 1 + n when 'active' then 4e12 end,
        case s.state when 'active' then 4e12 end, case s.state when 'active' then 'somebody' end, '{}', true,
@@ -259,7 +259,7 @@ test('of a group at its limit nothing is read, however many of its jobs stand fi
   await run(
     database,
     `insert into millrace.job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, grp)
-     select 'group ' || n, nextval('millrace.place'), l.queue, l.id, 'waiting', 0, n, 5, 3, 1, case when n < 30000 then 'large' else 'g' || n % 40 end
+     select 'group ' || n, nextval('millrace.job_order'), l.queue, l.id, 'waiting', 0, n, 5, 3, 1, case when n < 30000 then 'large' else 'g' || n % 40 end
      from millrace.lane l, generate_series(1, 34000) n where l.shared`,
   )
   await d.limit({ group: { concurrency: 2 } }, queue)

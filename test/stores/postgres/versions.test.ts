@@ -1,197 +1,155 @@
-// The version before this one, kept as the package it was, and this one work side by side on the schema of this one.
-import { execFileSync, spawn } from 'node:child_process'
-import type { ChildProcess } from 'node:child_process'
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
-import { createInterface } from 'node:readline'
-import { fileURLToPath } from 'node:url'
-import { afterEach, expect, test } from 'vitest'
+// Two versions of Millrace on one schema: the older package and this one, and this one and a later schema.
+import { expect, test } from 'vitest'
+import { migrationSql } from 'millrace/postgres'
 import { Queue, Worker } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
+import { dropFunctionsBelow } from '../../../src/stores/postgres/migrate.js'
 import { VERSION } from '../../../src/stores/postgres/schema.js'
+import { importOlder } from '../../older.js'
 import { closing } from '../../setup.js'
+import { refusal } from '../sqlite/folder.js'
 import { newSchema, sharedServer } from './server/shared.js'
-import { rows as query, run } from './server/clients.js'
+import { rows, run } from './server/clients.js'
 
-const root = join(dirname(fileURLToPath(import.meta.url)), '../../..')
-const JOBS = 300
+const older = await importOlder()
+const JOBS = 200
 
-/** A program of the older version: it adds jobs, and when told so works and adds more. */
-const program = `
-import { createInterface } from 'node:readline'
-import { Queue, Worker } from 'millrace'
-import { postgres } from 'millrace/postgres'
-
-const [url, schema, jobs] = process.argv.slice(2)
-const store = postgres(url, { schema })
-const queue = new Queue('shared', { store })
-const add = (from) => queue.addBulk(Array.from({ length: Number(jobs) }, (_, at) => ({ name: 'chore', data: from + at })))
-await add(0)
-console.log('added')
-createInterface({ input: process.stdin }).once('line', async () => {
-  const worker = new Worker(queue, { chore: async () => 'old' }, { concurrency: 5 })
-  worker.on('error', ({ error }) => console.log('error ' + error.message))
-  let worked = 0
-  worker.on('completed', () => worked++ === 0 && console.log('worked'))
-  for (let at = 0; at < 20; at++) await queue.add('chore', at)
-  await add(1000)
-  console.log('fed')
-  createInterface({ input: process.stdin }).once('line', async () => {
-    await worker.close()
-    await queue.close()
-    await store.close()
-    process.exit(0)
-  })
-})
-`
-
-const folders: string[] = []
-const processes: ChildProcess[] = []
-
-afterEach(() => {
-  for (const process of processes.splice(0)) process.kill('SIGKILL')
-  for (const folder of folders.splice(0)) rmSync(folder, { recursive: true, force: true })
-})
-
-/** A folder in which the older package is installed. */
-function installed(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'millrace-older-'))
-  folders.push(folder)
-  const modules = join(folder, 'node_modules')
-  mkdirSync(join(modules, 'millrace'), { recursive: true })
-  const archive = join(root, 'test/fixtures/millrace-0.1.0.tgz')
-  execFileSync('tar', ['-xzf', archive, '-C', join(modules, 'millrace'), '--strip-components=1'])
-  symlinkSync(join(root, 'node_modules/pg'), join(modules, 'pg'))
-  symlinkSync(join(root, 'node_modules/@standard-schema'), join(modules, '@standard-schema'))
-  writeFileSync(join(folder, 'package.json'), '{ "type": "module" }')
-  writeFileSync(join(folder, 'program.js'), program)
-  return folder
+/** A queue on a schema, of this version or of another. */
+async function queueOn(
+  schema: string,
+  made: Pick<typeof older, 'Queue' | 'postgres'> = { Queue, postgres },
+): Promise<Queue> {
+  const store = closing(made.postgres(await sharedServer(), { schema }))
+  return closing(new made.Queue('shared', { store, logger: false }))
 }
 
-/** A program of the older version that has made its schema and runs on it, and what it says. */
-async function startOlder(): Promise<{
-  readonly url: string
-  readonly schema: string
-  tell(word: string): void
-  heard(line: string): Promise<void>
-  readonly said: readonly string[]
-  readonly ended: Promise<number | null>
-}> {
-  const [url, schema] = [await sharedServer(), newSchema()]
-  const older = spawn(process.execPath, ['program.js', url, schema, String(JOBS)], {
-    cwd: installed(),
-    stdio: ['pipe', 'pipe', 'inherit'],
+const chores = (data: string): { name: string; data: string }[] =>
+  Array.from({ length: JOBS }, () => ({ name: 'chore', data }))
+
+/** Works on a queue, and reports errors of the worker to a list. */
+function workerOn(queue: Queue, result: string, errors: unknown[], Of = Worker): Worker {
+  const worker = closing(new Of(queue, { chore: async () => result }, { concurrency: 5, logger: false }))
+  worker.on('error', ({ error }) => void errors.push(error))
+  return worker
+}
+
+/** Resolves once this many jobs were completed, from now on. */
+async function completions(queue: Queue, count: number): Promise<{ readonly all: Promise<void> }> {
+  const all = new Promise<void>((resolve) => {
+    let completed = 0
+    queue.on('completed', () => ++completed === count && resolve())
   })
-  processes.push(older)
-  const said: string[] = []
-  const waiting = new Map<string, () => void>()
-  createInterface({ input: older.stdout }).on('line', (line) => {
-    said.push(line)
-    waiting.get(line)?.()
-  })
-  const heard = (line: string): Promise<void> =>
-    said.includes(line) ? Promise.resolve() : new Promise((go) => waiting.set(line, go))
-  const ended = new Promise<number | null>((resolve) => older.once('exit', resolve))
-  await heard('added')
-  return { url, schema, tell: (word) => void older.stdin.write(`${word}\n`), heard, said, ended }
+  await queue.counts() // after this, every process records events
+  return { all }
+}
+
+/** The migration of a later version: it has a column and a table more, and functions of its own beside the others. */
+function later(schema: string, oldest: number): string {
+  const creation = migrationSql({ schema })
+  const functions = creation.slice(creation.indexOf('create or replace function'))
+  return `begin;
+    alter table "${schema}".job add column later text not null default 'none';
+    create table "${schema}".later (job text not null);
+    ${functions.replaceAll(`_v${VERSION}`, `_v${VERSION + 1}`)}
+    ${dropFunctionsBelow(oldest, schema)}
+    update "${schema}".meta set version = ${VERSION + 1}, oldest = ${oldest};
+    commit`
 }
 
 test(
-  'a schema is led on by five processes while the older version works on it, and keeps what others have made of it',
+  'an older and a newer version share a schema under load, which five processes migrate meanwhile',
   { timeout: 120_000 },
   async () => {
-    const { url, schema, tell, heard, said, ended } = await startOlder()
+    const [url, schema] = [await sharedServer(), newSchema()]
+    const errors: unknown[] = []
+    const oldQueue = await queueOn(schema, older)
+    await oldQueue.addBulk(chores('before'))
     await run(url, `create view ${schema}.mine as select id, state from ${schema}.job`)
     await run(url, `grant select on ${schema}.job, ${schema}.jobs to pg_monitor`)
-    await run(url, `grant select, insert, update on ${schema}.writer to pg_monitor`)
-    tell('go')
-    await heard('worked')
-    const stores = Array.from({ length: 5 }, () => closing(postgres(url, { schema })))
-    await Promise.all(stores.map((store) => store.open()))
-    await heard('fed')
-    tell('end')
-    expect(await ended).toBe(0)
-    expect(said.filter((line) => line.startsWith('error'))).toEqual([])
-
-    const queue = closing(new Queue('shared', { store: stores[0]! }))
-    const total = 2 * JOBS + 20
-    const left = total - (await queue.counts()).completed
-    const worker = new Worker(queue, { chore: async () => 'new' }, { concurrency: 5, autorun: false })
-    closing(worker)
-    const all = new Promise<void>((resolve) => {
-      let completed = 0
-      if (left === 0) resolve()
-      worker.on('completed', () => ++completed === left && resolve())
-    })
-    await worker.run()
-    await all
-    expect(await queue.counts()).toMatchObject({ waiting: 0, active: 0, completed: total })
-    const [seen] = await query<{ n: number; job: boolean; jobs: boolean; rate: boolean }>(
-      url,
-      `select (select count(*)::int from ${schema}.mine where state = 'completed') as n,
-              has_table_privilege('pg_monitor', '${schema}.job', 'select') as job,
-              has_table_privilege('pg_monitor', '${schema}.jobs', 'select') as jobs,
-              has_table_privilege('pg_monitor', '${schema}.rate', 'update') as rate`, // is new, and written by whoever writes
-    )
-    expect(seen).toEqual({ n: total, job: true, jobs: true, rate: true })
-  },
-)
-
-test(
-  'an older and a newer version share a schema that the newer one has led on, under load',
-  { timeout: 120_000 },
-  async () => {
-    const { url, schema, tell, heard, said, ended } = await startOlder()
-    const version = async (): Promise<number> =>
-      (await query<{ version: number }>(url, `select version from ${schema}.meta`))[0]!.version
-    expect(await version()).toBe(1)
-
-    const store = closing(postgres(url, { schema }))
-    await store.open()
-    expect(await version()).toBe(VERSION)
-    const fresh = newSchema()
-    await closing(postgres(url, { schema: fresh })).open()
-    expect(await shapeOf(url, schema)).toEqual(await shapeOf(url, fresh))
-    const queue = closing(new Queue('shared', { store }))
-    const total = 3 * JOBS + 20
-    const all = new Promise<void>((resolve) => {
-      let completed = 0
-      queue.on('completed', () => {
-        if (++completed === total) resolve()
-      })
-    })
-    await queue.counts() // from here on all know that somebody watches: no end is missed
-    tell('go')
-    await heard('worked')
-    const worker = closing(new Worker(queue, { chore: async () => 'new' }, { concurrency: 5 }))
+    const total = 3 * JOBS
+    const { all } = await completions(oldQueue, total)
+    const oldWorker = workerOn(oldQueue, 'old', errors, older.Worker)
+    const queues = await Promise.all(Array.from({ length: 5 }, () => queueOn(schema)))
+    await Promise.all(queues.map((queue) => queue.counts()))
+    const [queue] = queues as [Queue]
     const group = (at: number): object => (at % 2 === 0 ? { options: { group: `group ${at % 7}` } } : {})
-    await queue.addBulk(Array.from({ length: JOBS }, (_, at) => ({ name: 'chore', data: at, ...group(at) })))
-    await heard('fed')
+    await queue.addBulk(chores('new').map((chore, at) => ({ ...chore, ...group(at) })))
+    await oldQueue.addBulk(chores('old'))
+    const worker = workerOn(queue, 'new', errors)
     await all
-    await worker.close()
-    tell('end')
-    expect(await ended).toBe(0)
+    await Promise.all([worker.close(), oldWorker.close()])
 
-    expect(said.filter((line) => line.startsWith('error'))).toEqual([])
-    const [tally] = await store.tally(['shared'])
-    expect(tally).toMatchObject({
-      names: { chore: { completed: total } },
-      lifetime: { added: total, completed: total },
-    })
-    const rows = await query<{ attempt: number; result: string; n: number }>(
+    expect(errors).toEqual([])
+    expect(await queue.counts()).toMatchObject({ waiting: 0, active: 0, completed: total })
+    const [seen] = await rows<{ n: number; attempts: number; job: boolean; jobs: boolean }>(
       url,
-      `select attempt, result, count(*)::int as n from ${schema}.job group by 1, 2 order by 2`,
+      `select (select count(*)::int from ${schema}.mine where state = 'completed') as n, (select max(attempt) from ${schema}.job) as attempts,
+              has_table_privilege('pg_monitor', '${schema}.job', 'select') as job, has_table_privilege('pg_monitor', '${schema}.jobs', 'select') as jobs`,
     )
-    expect(rows.map(({ attempt }) => attempt)).toEqual(rows.map(() => 1))
-    expect(rows.map(({ result }) => result)).toContain('"old"')
-    expect(rows.reduce((sum, { n }) => sum + n, 0)).toBe(total)
+    expect(seen).toEqual({ n: total, attempts: 1, job: true, jobs: true })
   },
 )
+
+test('a schema that was migrated is the same as a new one', async () => {
+  const [url, migrated, created] = [await sharedServer(), newSchema(), newSchema()]
+  await (await queueOn(migrated, older)).counts()
+  for (const schema of [migrated, created]) await (await queueOn(schema)).counts()
+  expect(await shapeOf(url, migrated)).toEqual(await shapeOf(url, created))
+})
+
+test('a later version that supports this one migrates the schema under it, and this one goes on and opens it', async () => {
+  const [url, schema] = [await sharedServer(), newSchema()]
+  const errors: unknown[] = []
+  const queue = await queueOn(schema)
+  await queue.addBulk(chores('before'))
+  const { all } = await completions(queue, 2 * JOBS + 3)
+  const worker = workerOn(queue, 'done', errors)
+  await run(url, later(schema, VERSION))
+  await queue.addBulk(chores('after'))
+  const first = await queue.add('chore', null, { dedup: { key: 'once' } })
+  await queue.add('chore', null, { after: first, group: 'g' })
+  await (await queueOn(schema)).add('chore')
+  await all
+  await worker.close()
+  expect(errors).toEqual([])
+  expect(await rows(url, `select version, oldest from ${schema}.meta`)).toEqual([
+    { version: VERSION + 1, oldest: VERSION },
+  ])
+})
+
+test.each([
+  ['this version', { Queue, postgres }],
+  ['the older version', older],
+])('%s is refused before it writes where a later version does not support it', async (_, made) => {
+  const [url, schema] = [await sharedServer(), newSchema()]
+  const contents = (): Promise<unknown> =>
+    rows(
+      url,
+      `select id, state, fence, (select json_agg(w.* order by w.id) from ${schema}.writer w) from ${schema}.job`,
+    )
+  const queue = await queueOn(schema, made)
+  const job = await queue.add('before')
+  await (await queueOn(schema)).counts() // migrates it, from where the later version goes on
+  await run(url, later(schema, VERSION + 1))
+  const before = await contents()
+  const writes = [
+    () => queue.add('after'),
+    () => queue.cancel(job.id),
+    () => queue.transaction(() => queue.add('in a transaction')),
+    async () => (await queueOn(schema, made)).add('opened'),
+  ]
+  for (const write of writes) {
+    expect(await refusal(write())).toMatchObject({
+      code: 'SCHEMA_TOO_NEW',
+      message: expect.stringContaining("Update the package 'millrace'"),
+    })
+  }
+  expect(await contents()).toEqual(before)
+})
 
 /** Columns, indexes and functions of a schema, without its name. */
 async function shapeOf(url: string, schema: string): Promise<readonly string[]> {
-  const found = await query<{ what: string }>(
+  const found = await rows<{ what: string }>(
     url,
     `select format('%s.%s %s %s', table_name, column_name, data_type, is_nullable) as what from information_schema.columns
        where table_schema = $1

@@ -26,7 +26,7 @@ async function unreliable(schema: string): Promise<Unreliable> {
   class Failing extends Client {
     override query(...args: unknown[]): never {
       const [{ name = '', values = [] }] = args as [{ name?: string; values?: readonly string[] }]
-      if (name.startsWith('events_v') && left > 0 && (which === undefined || values[0] === which)) {
+      if (name.startsWith('events') && left > 0 && (which === undefined || values[0] === which)) {
         left--
         failed++
         return Promise.reject(Object.assign(new Error('out of memory'), { code: '53200' })) as never

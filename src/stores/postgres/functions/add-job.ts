@@ -6,105 +6,105 @@ import { searchPath } from './fast-parts.js'
 
 /** Checks of options, as in `queue/add-options.ts`. Invalid options are refused with SQLSTATE 22023. */
 const checks = `
-create or replace function {S}.v1_check(fine boolean, complaint text) returns void language plpgsql immutable as $$
+create or replace function {S}.check_option_{V}(fine boolean, complaint text) returns void language plpgsql immutable as $$
 begin
   if fine is not true then raise exception 'millrace.add_job: %', complaint using errcode = '22023'; end if;
 end $$;
 
 -- A name: 1 to 255 printable characters.
-create or replace function {S}.v1_name(said text, what text) returns text language plpgsql immutable as $$
+create or replace function {S}.check_name_{V}(given text, what text) returns text language plpgsql immutable as $$
 begin
-  perform {S}.v1_check(length(said) between 1 and 255 and said !~ '[\\u0001-\\u001f\\u007f-\\u009f]',
-    format('the %s must be 1 to 255 printable characters, not %s', what, coalesce(to_json(said)::text, 'nothing')));
-  return said;
+  perform {S}.check_option_{V}(length(given) between 1 and 255 and given !~ '[\\u0001-\\u001f\\u007f-\\u009f]',
+    format('the %s must be 1 to 255 printable characters, not %s', what, coalesce(to_json(given)::text, 'nothing')));
+  return given;
 end $$;
 
 -- Refuses unknown options.
-create or replace function {S}.v1_known(said jsonb, known text[], field text) returns void language plpgsql immutable as $$
+create or replace function {S}.check_fields_{V}(given jsonb, known text[], field text) returns void language plpgsql immutable as $$
 declare
   o text;
 begin
-  perform {S}.v1_check(jsonb_typeof(said) = 'object', format('%s must be an object, not %s', field, said));
-  for o in select jsonb_object_keys(said) loop
-    perform {S}.v1_check(o = any (known), format('unknown option %s in %s; it knows %s', to_json(o), field, array_to_string(known, ', ')));
+  perform {S}.check_option_{V}(jsonb_typeof(given) = 'object', format('%s must be an object, not %s', field, given));
+  for o in select jsonb_object_keys(given) loop
+    perform {S}.check_option_{V}(o = any (known), format('unknown option %s in %s; it knows %s', to_json(o), field, array_to_string(known, ', ')));
   end loop;
 end $$;
 
 -- A duration in milliseconds; fractions are rounded up.
-create or replace function {S}.v1_millis(said jsonb, field text, lowest int default 0) returns bigint language plpgsql immutable as $$
+create or replace function {S}.parse_duration_{V}(given jsonb, field text, lowest int default 0) returns bigint language plpgsql immutable as $$
 declare
   ms numeric;
   length interval;
 begin
-  if said is null then return null; end if;
-  if jsonb_typeof(said) = 'number' then ms := (said #>> '{}')::numeric;
-  elsif jsonb_typeof(said) = 'string' and said #>> '{}' ~ '[[:alpha:]]' then
+  if given is null then return null; end if;
+  if jsonb_typeof(given) = 'number' then ms := (given #>> '{}')::numeric;
+  elsif jsonb_typeof(given) = 'string' and given #>> '{}' ~ '[[:alpha:]]' then
     begin
-      length := (said #>> '{}')::interval;
+      length := (given #>> '{}')::interval;
       -- Months differ in length.
       if extract(year from length) = 0 and extract(month from length) = 0 then ms := extract(epoch from length) * 1000; end if;
     exception when others then
       null;
     end;
   end if;
-  perform {S}.v1_check(ms >= lowest and ms <= ${36_525 * 86_400_000},
-    format('%s must be milliseconds as a number, or text such as "30s" or "5 minutes", not %s', field, said));
+  perform {S}.check_option_{V}(ms >= lowest and ms <= ${36_525 * 86_400_000},
+    format('%s must be milliseconds as a number, or text such as "30s" or "5 minutes", not %s', field, given));
   return ceil(ms);
 end $$;
 
 -- One of some words; the first is the default.
-create or replace function {S}.v1_word(said jsonb, words text[], field text) returns text language plpgsql immutable as $$
+create or replace function {S}.parse_word_{V}(given jsonb, words text[], field text) returns text language plpgsql immutable as $$
 begin
-  perform {S}.v1_check(said is null or (jsonb_typeof(said) = 'string' and said #>> '{}' = any (words)),
-    format('%s must be one of %s, not %s', field, array_to_string(words, ', '), said));
-  return coalesce(said #>> '{}', words[1]);
+  perform {S}.check_option_{V}(given is null or (jsonb_typeof(given) = 'string' and given #>> '{}' = any (words)),
+    format('%s must be one of %s, not %s', field, array_to_string(words, ', '), given));
+  return coalesce(given #>> '{}', words[1]);
 end $$;
 
 -- A whole number within bounds.
-create or replace function {S}.v1_whole(said jsonb, lowest bigint, highest bigint, otherwise bigint, field text) returns bigint language plpgsql immutable as $$
+create or replace function {S}.parse_whole_{V}(given jsonb, lowest bigint, highest bigint, otherwise bigint, field text) returns bigint language plpgsql immutable as $$
 declare
   n numeric;
 begin
-  if said is null then return otherwise; end if;
-  if jsonb_typeof(said) = 'number' then n := (said #>> '{}')::numeric; end if;
-  perform {S}.v1_check(n = trunc(n) and n between lowest and highest, format('%s must be a whole number from %s to %s, not %s', field, lowest, highest, said));
+  if given is null then return otherwise; end if;
+  if jsonb_typeof(given) = 'number' then n := (given #>> '{}')::numeric; end if;
+  perform {S}.check_option_{V}(n = trunc(n) and n between lowest and highest, format('%s must be a whole number from %s to %s, not %s', field, lowest, highest, given));
   return n;
 end $$;
 
-create or replace function {S}.v1_backoff(said jsonb) returns jsonb language plpgsql immutable as $$
+create or replace function {S}.parse_backoff_{V}(given jsonb) returns jsonb language plpgsql immutable as $$
 declare
   kind text;
   made jsonb;
 begin
-  if said is null then return null; end if;
-  if jsonb_typeof(said) <> 'object' then return jsonb_build_object('type', 'fixed', 'delay', {S}.v1_millis(said, 'backoff')); end if;
-  perform {S}.v1_check(said ? 'type', format('backoff must be a duration or an object with a type, not %s', said));
-  kind := {S}.v1_word(said->'type', '{fixed,linear,exponential,custom}', 'backoff.type');
-  perform {S}.v1_known(said, case kind when 'fixed' then '{type,delay,jitter}' when 'linear' then '{type,delay,max,jitter}'
+  if given is null then return null; end if;
+  if jsonb_typeof(given) <> 'object' then return jsonb_build_object('type', 'fixed', 'delay', {S}.parse_duration_{V}(given, 'backoff')); end if;
+  perform {S}.check_option_{V}(given ? 'type', format('backoff must be a duration or an object with a type, not %s', given));
+  kind := {S}.parse_word_{V}(given->'type', '{fixed,linear,exponential,custom}', 'backoff.type');
+  perform {S}.check_fields_{V}(given, case kind when 'fixed' then '{type,delay,jitter}' when 'linear' then '{type,delay,max,jitter}'
     when 'exponential' then '{type,delay,factor,max,jitter}' else '{type,name,delay}' end::text[], 'backoff');
-  if kind = 'custom' then perform {S}.v1_name(said->>'name', 'backoff name');
-  else perform {S}.v1_check(said ? 'delay', 'backoff.delay is missing'); end if;
-  made := said;
-  if said ? 'delay' then made := made || jsonb_build_object('delay', {S}.v1_millis(said->'delay', 'backoff.delay')); end if;
-  if said ? 'max' then made := made || jsonb_build_object('max', {S}.v1_millis(said->'max', 'backoff.max')); end if;
-  if said ? 'jitter' then
-    perform {S}.v1_check(jsonb_typeof(said->'jitter') = 'number' and said->'jitter' between '0' and '1',
-      format('backoff.jitter must be a number from 0 to 1, not %s', said->'jitter'));
+  if kind = 'custom' then perform {S}.check_name_{V}(given->>'name', 'backoff name');
+  else perform {S}.check_option_{V}(given ? 'delay', 'backoff.delay is missing'); end if;
+  made := given;
+  if given ? 'delay' then made := made || jsonb_build_object('delay', {S}.parse_duration_{V}(given->'delay', 'backoff.delay')); end if;
+  if given ? 'max' then made := made || jsonb_build_object('max', {S}.parse_duration_{V}(given->'max', 'backoff.max')); end if;
+  if given ? 'jitter' then
+    perform {S}.check_option_{V}(jsonb_typeof(given->'jitter') = 'number' and given->'jitter' between '0' and '1',
+      format('backoff.jitter must be a number from 0 to 1, not %s', given->'jitter'));
   end if;
-  if said ? 'factor' then
-    perform {S}.v1_check(jsonb_typeof(said->'factor') = 'number' and said->'factor' >= '1',
-      format('backoff.factor must be a number of at least 1, not %s', said->'factor'));
+  if given ? 'factor' then
+    perform {S}.check_option_{V}(jsonb_typeof(given->'factor') = 'number' and given->'factor' >= '1',
+      format('backoff.factor must be a number of at least 1, not %s', given->'factor'));
   end if;
   return made;
 end $$;
 
 -- When the job runs: {"ri": milliseconds from now} or {"ra": a date}.
-create or replace function {S}.v1_when(delay jsonb, run_at jsonb) returns jsonb language plpgsql stable as $$
+create or replace function {S}.parse_run_at_{V}(delay jsonb, run_at jsonb) returns jsonb language plpgsql stable as $$
 declare
   at numeric;
 begin
-  perform {S}.v1_check(delay is null or run_at is null, 'give either delay or runAt, not both');
-  if delay is not null then return case {S}.v1_millis(delay, 'delay') when 0 then '{}' else jsonb_build_object('ri', {S}.v1_millis(delay, 'delay')) end; end if;
+  perform {S}.check_option_{V}(delay is null or run_at is null, 'give either delay or runAt, not both');
+  if delay is not null then return case {S}.parse_duration_{V}(delay, 'delay') when 0 then '{}' else jsonb_build_object('ri', {S}.parse_duration_{V}(delay, 'delay')) end; end if;
   if run_at is null then return '{}'; end if;
   begin
     at := case jsonb_typeof(run_at) when 'number' then (run_at #>> '{}')::numeric
@@ -112,29 +112,29 @@ begin
   exception when others then
     null;
   end;
-  perform {S}.v1_check(abs(at) <= 8640000000000000, format('runAt must be a date or milliseconds since 1970, not %s', run_at));
+  perform {S}.check_option_{V}(abs(at) <= 8640000000000000, format('runAt must be a date or milliseconds since 1970, not %s', run_at));
   return jsonb_build_object('ra', ceil(at));
 end $$;
 
 -- The dependencies: [[id, policy], …]; null if there are none.
-create or replace function {S}.v1_after(said jsonb, otherwise jsonb) returns jsonb language plpgsql immutable as $$
+create or replace function {S}.parse_after_{V}(given jsonb, otherwise jsonb) returns jsonb language plpgsql immutable as $$
 declare
-  fallback text := {S}.v1_word(otherwise, '{${failurePolicies.join()}}', 'onChildFailure');
+  fallback text := {S}.parse_word_{V}(otherwise, '{${failurePolicies.join()}}', 'onChildFailure');
   edges jsonb := '[]';
   e jsonb;
 begin
-  if said is null then return null; end if;
-  for e in select value from jsonb_array_elements(case jsonb_typeof(said) when 'array' then said else jsonb_build_array(said) end) loop
+  if given is null then return null; end if;
+  for e in select value from jsonb_array_elements(case jsonb_typeof(given) when 'array' then given else jsonb_build_array(given) end) loop
     if jsonb_typeof(e) = 'string' then e := jsonb_build_object('job', e); end if;
-    perform {S}.v1_known(e, '{job,onFailure}', 'after');
-    edges := edges || jsonb_build_array(jsonb_build_array({S}.v1_name(e->>'job', 'job id in after'),
-      case when e ? 'onFailure' then {S}.v1_word(e->'onFailure', '{${failurePolicies.join()}}', 'after.onFailure') else fallback end));
+    perform {S}.check_fields_{V}(e, '{job,onFailure}', 'after');
+    edges := edges || jsonb_build_array(jsonb_build_array({S}.check_name_{V}(e->>'job', 'job id in after'),
+      case when e ? 'onFailure' then {S}.parse_word_{V}(e->'onFailure', '{${failurePolicies.join()}}', 'after.onFailure') else fallback end));
   end loop;
   return case when edges <> '[]' then edges end;
 end $$;
 
 -- A new id: the time, then random bits (UUIDv7).
-create or replace function {S}.v1_id() returns text language sql volatile as $$
+create or replace function {S}.new_id_{V}() returns text language sql volatile as $$
   select left(y.t, 8) || '-' || right(y.t, 4) || '-7' || substr(y.u, 16, 3) || '-' || substr(y.u, 20)
   from (select lpad(to_hex(floor(extract(epoch from clock_timestamp()) * 1000)::bigint), 12, '0') as t, gen_random_uuid()::text as u) y
 $$;
@@ -151,11 +151,11 @@ const MOST_DROPPED = 1000
 const droppedError = JSON.stringify(droppedFrom('%s')).replaceAll("'", "''")
 
 /**
- * The changes of `drop` in job/lifecycle.ts, for a job as `v1_record` encodes it; null if dropping it needs further
+ * The changes of `drop` in job/lifecycle.ts, for a job as `record` encodes it; null if dropping it needs further
  * changes.
  */
 const drop = `
-create or replace function {S}.v4_drop(o jsonb) returns jsonb language plpgsql stable as $$
+create or replace function {S}.drop_changes_{V}(o jsonb) returns jsonb language plpgsql stable as $$
 declare
   settings jsonb := coalesce((o->>27)::jsonb, '{}');
   keep jsonb := coalesce(settings->'keep'->'cancelled', '{}');
@@ -179,7 +179,7 @@ end $$;
 export const addJob = `${checks}${drop}
 create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile ${searchPath} as $$
 declare
-  said jsonb := '{}';
+  given jsonb := '{}';
   word text;
   lane jsonb;
   settings jsonb := '{}';
@@ -194,68 +194,68 @@ declare
   races int := 0;
 begin
   if options is not null then
-    perform {S}.v1_known(options, '{id,delay,runAt,priority,lifo,group,attempts,backoff,timeout,dedup,after,onChildFailure,removeOnComplete,removeOnFail,version}', 'options');
-    select coalesce(jsonb_object_agg(e.key, e.value), '{}') into said from jsonb_each(options) e where jsonb_typeof(e.value) <> 'null';
+    perform {S}.check_fields_{V}(options, '{id,delay,runAt,priority,lifo,group,attempts,backoff,timeout,dedup,after,onChildFailure,removeOnComplete,removeOnFail,version}', 'options');
+    select coalesce(jsonb_object_agg(e.key, e.value), '{}') into given from jsonb_each(options) e where jsonb_typeof(e.value) <> 'null';
   end if;
-  perform {S}.v1_name(queue, 'queue'), {S}.v1_name(name, 'name');
-  perform {S}.v1_check(not starts_with(queue, '${RESERVED}'), format('the queue %s is one of Millrace''s own; choose another', to_json(queue)));
-  perform {S}.v1_check(said->'lifo' is null or jsonb_typeof(said->'lifo') = 'boolean', format('lifo must be true or false, not %s', said->'lifo'));
-  if said ? 'group' then
-    perform {S}.v1_name(case when jsonb_typeof(said->'group') = 'string' then said->>'group' end, 'group'),
-      {S}.v1_check(said->'lifo' is distinct from 'true', 'give either group or lifo, not both: groups go by turns');
+  perform {S}.check_name_{V}(queue, 'queue'), {S}.check_name_{V}(name, 'name');
+  perform {S}.check_option_{V}(not starts_with(queue, '${RESERVED}'), format('the queue %s is one of Millrace''s own; choose another', to_json(queue)));
+  perform {S}.check_option_{V}(given->'lifo' is null or jsonb_typeof(given->'lifo') = 'boolean', format('lifo must be true or false, not %s', given->'lifo'));
+  if given ? 'group' then
+    perform {S}.check_name_{V}(case when jsonb_typeof(given->'group') = 'string' then given->>'group' end, 'group'),
+      {S}.check_option_{V}(given->'lifo' is distinct from 'true', 'give either group or lifo, not both: groups go by turns');
   end if;
-  perform {S}.v1_check(said->'id' is null or not said->>'id' ^@ any (array[${RESERVED_IDS.map((each) => `'${each}'`).join(', ')}]),
-    format('the id %s begins as those of Millrace''s own do; choose another', said->'id'));
+  perform {S}.check_option_{V}(given->'id' is null or not given->>'id' ^@ any (array[${RESERVED_IDS.map((each) => `'${each}'`).join(', ')}]),
+    format('the id %s begins as those of Millrace''s own do; choose another', given->'id'));
   x := jsonb_build_object('k', 'i', 'kind', 'job', 'ci', 0, 'qn', queue, 'd', data::text,
-    'id', case when said ? 'id' then {S}.v1_name(said->>'id', 'id') else {S}.v1_id() end,
-    'p', {S}.v1_whole(said->'priority', -2147483647, 2147483647, 0, 'priority'),
-    'lifo', coalesce((said->>'lifo')::boolean, false),
-    'at', case when said->>'attempts' = 'Infinity' then null else {S}.v1_whole(said->'attempts', 1, 9007199254740991, ${DEFAULT_ATTEMPTS}, 'attempts (or "Infinity")') end)
-    || {S}.v1_when(said->'delay', said->'runAt');
-  edges := {S}.v1_after(said->'after', said->'onChildFailure');
+    'id', case when given ? 'id' then {S}.check_name_{V}(given->>'id', 'id') else {S}.new_id_{V}() end,
+    'p', {S}.parse_whole_{V}(given->'priority', -2147483647, 2147483647, 0, 'priority'),
+    'lifo', coalesce((given->>'lifo')::boolean, false),
+    'at', case when given->>'attempts' = 'Infinity' then null else {S}.parse_whole_{V}(given->'attempts', 1, 9007199254740991, ${DEFAULT_ATTEMPTS}, 'attempts (or "Infinity")') end)
+    || {S}.parse_run_at_{V}(given->'delay', given->'runAt');
+  edges := {S}.parse_after_{V}(given->'after', given->'onChildFailure');
   if edges is not null then x := x || jsonb_build_object('edges', edges, 'state', 'waiting-children');
   else x := x || jsonb_build_object('state', case when x ? 'ra' then 'waiting-children' when x ? 'ri' then 'delayed' else 'waiting' end); end if;
 
-  if said ? 'backoff' then settings := settings || jsonb_build_object('backoff', {S}.v1_backoff(said->'backoff')); end if;
-  if said ? 'timeout' then settings := settings || jsonb_build_object('timeout', {S}.v1_millis(said->'timeout', 'timeout', 1)); end if;
+  if given ? 'backoff' then settings := settings || jsonb_build_object('backoff', {S}.parse_backoff_{V}(given->'backoff')); end if;
+  if given ? 'timeout' then settings := settings || jsonb_build_object('timeout', {S}.parse_duration_{V}(given->'timeout', 'timeout', 1)); end if;
   foreach word in array '{removeOnComplete,removeOnFail}'::text[] loop
-    continue when not said ? word or said->word = 'false';
-    perform {S}.v1_check(jsonb_typeof(said->word) <> 'number',
-      format('%s must be true, or a duration with its unit, such as "7d", not %s; jobs are kept by age, not by number', word, said->word));
+    continue when not given ? word or given->word = 'false';
+    perform {S}.check_option_{V}(jsonb_typeof(given->word) <> 'number',
+      format('%s must be true, or a duration with its unit, such as "7d", not %s; jobs are kept by age, not by number', word, given->word));
     keep := keep || jsonb_build_object(case word when 'removeOnFail' then 'failed' else 'completed' end,
-      jsonb_build_object('deleteAfter', case when said->word = 'true' then 0 else {S}.v1_millis(said->word, word) end));
+      jsonb_build_object('deleteAfter', case when given->word = 'true' then 0 else {S}.parse_duration_{V}(given->word, word) end));
   end loop;
   if keep <> '{}' then settings := settings || jsonb_build_object('keep', keep); end if;
   if settings <> '{}' then x := x || jsonb_build_object('s', settings::text); end if;
 
-  if said ? 'dedup' then
-    perform {S}.v1_known(said->'dedup', '{key,scope,window,mode}', 'dedup');
-    perform {S}.v1_name(said->'dedup'->>'key', 'dedup key'), {S}.v1_word(said->'dedup'->'mode', '{keep,reject}', 'dedup.mode');
-    dedup := case {S}.v1_word(said->'dedup'->'scope', '{queue,name,global}', 'dedup.scope')
-      when 'global' then '[]' when 'name' then jsonb_build_array(queue, name) else jsonb_build_array(queue) end || jsonb_build_array(said->'dedup'->>'key');
+  if given ? 'dedup' then
+    perform {S}.check_fields_{V}(given->'dedup', '{key,scope,window,mode}', 'dedup');
+    perform {S}.check_name_{V}(given->'dedup'->>'key', 'dedup key'), {S}.parse_word_{V}(given->'dedup'->'mode', '{keep,reject}', 'dedup.mode');
+    dedup := case {S}.parse_word_{V}(given->'dedup'->'scope', '{queue,name,global}', 'dedup.scope')
+      when 'global' then '[]' when 'name' then jsonb_build_array(queue, name) else jsonb_build_array(queue) end || jsonb_build_array(given->'dedup'->>'key');
     -- Without spaces, as JSON.stringify writes it.
     select '[' || string_agg(e.value::text, ',' order by e.ordinality) || ']' into word from jsonb_array_elements(dedup) with ordinality e;
-    dedup := jsonb_strip_nulls(jsonb_build_object('key', word, 'window', {S}.v1_millis(said->'dedup'->'window', 'dedup.window', 1)));
+    dedup := jsonb_strip_nulls(jsonb_build_object('key', word, 'window', {S}.parse_duration_{V}(given->'dedup'->'window', 'dedup.window', 1)));
     x := x || jsonb_build_object('key', word, 'win', dedup->'window', 'dedup', dedup::text);
   end if;
 
   -- A new lane belongs to this transaction: until it ends, the library keeps other jobs of that lane waiting.
-  lane := {S}.lanes_v1(jsonb_build_array(jsonb_build_array(queue, name, {S}.v1_whole(said->'version', 1, 9007199254740991, 1, 'version'), said ? 'group')), true)::jsonb->0;
-  x := x || jsonb_build_object('l', lane->0, 'q', lane->1) || case when said ? 'group' then jsonb_build_object('g', said->'group') else '{}' end;
+  lane := {S}.lane_ids_{V}(jsonb_build_array(jsonb_build_array(queue, name, {S}.parse_whole_{V}(given->'version', 1, 9007199254740991, 1, 'version'), given ? 'group')), true)::jsonb->0;
+  x := x || jsonb_build_object('l', lane->0, 'q', lane->1) || case when given ? 'group' then jsonb_build_object('g', given->'group') else '{}' end;
   loop
     -- The job is the last group, so its answer is the last; there is an answer before it only if a drop was refused.
-    answers := {S}.commit_v1(jsonb_build_object('tx', true, 'o', '', 'r', '[]'::jsonb, 'a', '[]'::jsonb,
+    answers := {S}.commit_{V}(jsonb_build_object('tx', true, 'o', '', 'r', '[]'::jsonb, 'a', '[]'::jsonb,
       's', room || jsonb_build_object('k', 'g', 'n', jsonb_array_length(room), 'x', jsonb_build_array(x))))::jsonb->'groups';
     answer := answers->-1;
     if answer->>0 <> 'x' then return x->>'id'; end if;
     exit when answer->>2 <> 'full' or answer->>4 is null
-      or {S}.v1_group({S}.v1_cell('limit:' || queue), said->>'group')->>'whenFull' is distinct from 'drop-oldest';
+      or {S}.group_limit_{V}({S}.setting_{V}('limit:' || queue), given->>'group')->>'whenFull' is distinct from 'drop-oldest';
     -- Drops the group's oldest job. An error raised from here on also undoes the drops.
     if jsonb_array_length(answers) > 1 then
       races := races + 1;
       if races = ${DROP_TRIES} then
         raise exception 'millrace.add_job: another transaction holds job %, the oldest of group ''%'', which is to be dropped; try again',
-          answer->4->>0, said->>'group' using errcode = '55P03';
+          answer->4->>0, given->>'group' using errcode = '55P03';
       end if;
       if answers->0->>2 = 'busy' then perform pg_sleep(${DROP_PAUSE}); end if;
     elsif room <> '[]' then
@@ -264,12 +264,12 @@ begin
     end if;
     if current_setting('transaction_isolation') <> 'read committed' then
       raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit, and its oldest job can be dropped under read committed alone, not under %',
-        said->>'group', queue, current_setting('transaction_isolation') using errcode = '54000';
+        given->>'group', queue, current_setting('transaction_isolation') using errcode = '54000';
     end if;
-    room := jsonb_build_array({S}.v4_drop(answer->4));
+    room := jsonb_build_array({S}.drop_changes_{V}(answer->4));
     if room->0 = 'null' then
       raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit, and its oldest job, %, cannot be dropped from SQL: a webhook is to be called, or the job is to be removed at once',
-        said->>'group', queue, answer->4->>0 using errcode = '54000', hint = 'Add the job with queue.add, or cancel the oldest with queue.cancel first.';
+        given->>'group', queue, answer->4->>0 using errcode = '54000', hint = 'Add the job with queue.add, or cancel the oldest with queue.cancel first.';
     end if;
   end loop;
   case answer->>2
@@ -278,15 +278,15 @@ begin
         if answer->4->>2 <> queue or answer->4->>3 <> name then
           raise exception 'millrace.add_job: job % exists already, as ''%'' in queue ''%''', answer->>3, answer->4->>3, answer->4->>2 using errcode = '23505';
         end if;
-      elsif said->'dedup'->>'mode' = 'reject' then
-        raise exception 'millrace.add_job: job % holds the dedup key ''%''', answer->>3, said->'dedup'->>'key' using errcode = '23505';
+      elsif given->'dedup'->>'mode' = 'reject' then
+        raise exception 'millrace.add_job: job % holds the dedup key ''%''', answer->>3, given->'dedup'->>'key' using errcode = '23505';
       end if;
       return answer->>3;
     when 'missing' then
       raise exception 'millrace.add_job: there is no job % to wait for', answer->>3 using errcode = '22023';
     when 'full' then
       if answer->>4 is not null then
-        raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit', said->>'group', queue using errcode = '54000';
+        raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit', given->>'group', queue using errcode = '54000';
       end if;
       raise exception 'millrace.add_job: queue ''%'' is at its backlog limit', queue using errcode = '54000';
     else

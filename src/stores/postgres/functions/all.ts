@@ -1,5 +1,5 @@
-// stores/postgres/functions/all.ts: all SQL functions of the schema. Their names hold a version, so that a newer library
-// adds its own.
+// stores/postgres/functions/all.ts: all SQL functions of the schema. `{V}` in their names stands for the version of the schema:
+// a newer library adds its own functions beside these.
 import { fastAdd } from './fast-add.js'
 import { addJob } from './add-job.js'
 import { fastClaim } from './fast-claim.js'

@@ -32,16 +32,16 @@ ${conflictingJob("x->>'id'")}
           select string_agg(left(y.state, 1), '' order by y.n) into edges from unnest(ew.states) with ordinality y(state, n);
         end if;
         if x->>'kind' = 'job' then
-          bound := v1_cell('limit:' || (x->>'qn'));
+          bound := setting_{V}('limit:' || (x->>'qn'));
           if jsonb_typeof(bound->'backlog') = 'number' then
             -- Not the queue's row: claims wait for that lock, and must not wait for a user transaction.
             if not pg_try_advisory_xact_lock(hashtextextended('{S}:backlog:' || (x->>'q'), 0)) then why := 'busy'; over := x->>'id'; exit; end if;
-            if v1_backlog((x->>'q')::int, c_of, c_what, c_n) >= (bound->>'backlog')::numeric then
+            if backlog_{V}((x->>'q')::int, c_of, c_what, c_n) >= (bound->>'backlog')::numeric then
               why := 'full'; over := x->>'id'; exit;
             end if;
           end if;
           if x ? 'g' then
-            f := v1_group(bound, x->>'g')->'backlog';
+            f := group_limit_{V}(bound, x->>'g')->'backlog';
             if jsonb_typeof(f) = 'number' then
               if not pg_try_advisory_xact_lock(hashtextextended('{S}:backlog:' || (x->>'q') || ' ' || (x->>'g'), 0)) then why := 'busy'; over := x->>'id'; exit; end if;
               whose_backlog := (x->>'q') || ' ' || (x->>'g');
@@ -53,19 +53,19 @@ ${conflictingJob("x->>'id'")}
               end if;
               if (backlogs->whose_backlog)::numeric >= f::numeric then
                 why := 'full'; over := x->>'id';
-                select case when sent >= ${READ_BYTES} then to_json(o.id)::text else v1_record(o)::text end, o.id into stands, oldest
+                select case when sent >= ${READ_BYTES} then to_json(o.id)::text else record_{V}(o)::text end, o.id into stands, oldest
                   from unnest('{${backlogStates.join(',')}}'::text[]) y(state) cross join lateral (
                     select * from job n where n.queue = (x->>'q')::int and n.grp = x->>'g' and n.state = y.state and (n.state || '') <> 'active' and n.kind = 'job'
                     order by n.seq limit 1) z join job o on o.id = z.id order by z.seq limit 1;
-                if brief then sent := sent + coalesce(octet_length(stands), 0); end if;
+                sent := sent + coalesce(octet_length(stands), 0);
                 exit;
               end if;
               backlogs := jsonb_set(backlogs, array[whose_backlog], to_jsonb((backlogs->whose_backlog)::numeric + 1));
             end if;
           end if;
         end if;
-        place := nextval('{S}.place');
-        a.id := x->>'id'; a.seq := place; a.queue := (x->>'q')::int; a.lane := (x->>'l')::int; a.kind := x->>'kind';
+        new_ord := nextval('{S}.job_order');
+        a.id := x->>'id'; a.seq := new_ord; a.queue := (x->>'q')::int; a.lane := (x->>'l')::int; a.kind := x->>'kind';
         a.run_at := coalesce((x->>'ra')::bigint, t + (x->>'ri')::bigint);
         a.state := case when a.pending > 0 then 'waiting-children'
           when x ? 'edges' or x->>'state' = 'waiting-children' then case when a.run_at > t then 'delayed' else 'waiting' end
@@ -73,16 +73,19 @@ ${conflictingJob("x->>'id'")}
         if a.state = 'waiting' then a.run_at := null; end if;
         a.priority := (x->>'p')::bigint;
         a.grp := x->>'g';
-        a.ord := case when x ? 'g' then case when a.state = 'waiting' then (v1_turns(a.queue, a.grp, a.priority))[1] else 0 end
-          when (x->>'lifo')::boolean then -1 - place else place end;
+        a.ord := case when x ? 'g' then case when a.state = 'waiting' then (next_turns_{V}(a.queue, a.grp, a.priority))[1] else 0 end
+          when (x->>'lifo')::boolean then -1 - new_ord else new_ord end;
         a.fence := greatest(fence_now, fence_top);
         a.attempt := 0; a.attempts := (x->>'at')::bigint; a.stale := false;
         a.chain := x->>'chain'; a.chain_index := (x->>'ci')::int; a.parent := x->>'parent';
         a.stalls := 0; a.ahead := false;
         a.touched := a.chain is not null or a.chain_index <> 0 or a.pending > 0;
         a.data := x->>'d'; a.settings := x->>'s'; a.dedup := x->>'dedup'; a.created_at := t;
-        a.due_at := v1_due(a);
-        insert into job values (a.*);
+        a.due_at := due_at_{V}(a);
+        insert into job (id, seq, queue, lane, kind, run_at, state, priority, grp, ord, fence, attempt, attempts, stale,
+            chain, chain_index, parent, stalls, ahead, touched, data, settings, dedup, created_at, due_at, pending, broken_at)
+          values (a.id, a.seq, a.queue, a.lane, a.kind, a.run_at, a.state, a.priority, a.grp, a.ord, a.fence, a.attempt, a.attempts, a.stale,
+            a.chain, a.chain_index, a.parent, a.stalls, a.ahead, a.touched, a.data, a.settings, a.dedup, a.created_at, a.due_at, a.pending, a.broken_at);
         if x ? 'edges' then
           ${writeEdges}        end if;
         if x ? 'key' then
@@ -96,7 +99,7 @@ ${conflictingJob("x->>'id'")}
         end if;
         if a.due_at is not null then d_queue := d_queue || a.queue; d_at := d_at || a.due_at; end if;
         if a.state = 'waiting' and a.kind = 'job' then w_lane := w_lane || a.lane; w_p := w_p || a.priority; w_o := w_o || a.ord; end if;
-        if recording then ev := ev || v1_entered(a, t); end if;
+        if recording then ev := ev || state_event_{V}(a, t); end if;
         born := born || format('[%s,%s,"%s"]', a.ord, a.fence, edges);
         born_ids := born_ids || a.id;
 `
@@ -117,7 +120,7 @@ const note = `${lockJob}
         end if;
         if x ? 'progress' and recording then
           j.progress := x->>'progress';
-          ev := ev || v2_noted('progress', j, t, x->>'about');
+          ev := ev || note_event_{V}('progress', j, t, x->>'about');
         end if;
         if x ? 'steps' then
           insert into step (job, name, n, result)
@@ -125,8 +128,8 @@ const note = `${lockJob}
             from jsonb_array_elements(x->'steps') with ordinality o
             on conflict (job, name) do update set result = excluded.result;
         end if;
-        if x ? 'tells' and recording then
-          ev := ev || array(select v2_noted(o.value->>0, j, t, o.value->>1) from jsonb_array_elements(x->'tells') with ordinality o order by o.ordinality);
+        if x ? 'events' and recording then
+          ev := ev || array(select note_event_{V}(o.value->>0, j, t, o.value->>1) from jsonb_array_elements(x->'events') with ordinality o order by o.ordinality);
         end if;
         if x ? 'logs' then
           insert into log (job, n, at, attempt, line)
@@ -224,7 +227,7 @@ export const changes = `
         if s ? 'w' then
           -- Another change of the group may have changed a job that it inserted: returns the records as they are after
           -- the group.
-          select array_agg(v1_record(o)::text order by y.n) into some_text
+          select array_agg(record_{V}(o)::text order by y.n) into some_text
             from unnest(born_ids) with ordinality y(id, n) join job o on o.id = y.id;
           if cardinality(some_text) = cardinality(born) then
             g_out := g_out || format('["R",%s,[%s]]', s->>'n', array_to_string(some_text, ','));

@@ -21,7 +21,7 @@ const recordPositions = `for i in 1 .. lanes loop
 
 /**
  * One claim, in `k`: the worker, the queues, its handlers (`[name, versions, lease]`, in order), how many jobs it wants
- * and how many ahead; and `floors`, the claim cursors: orders in lanes below which this process knows of no waiting job.
+ * and how many ahead; and `cursors`, the claim cursors: orders in lanes below which this process knows of no waiting job.
  *
  * Collects the lanes to claim from, with their leases and limits, and skips paused lanes and those at their limit without
  * reading their jobs. Then merges their heads and locks the jobs that no other transaction is claiming. One statement
@@ -33,7 +33,7 @@ export const claim = `
     skipped := false; filled := false; spent := 0;
     want := greatest(0, (k->>'want')::int);
     more := greatest(0, (k->>'ahead')::int);
-    tids := '{}'; aheads := '{}'; leases := '{}'; stopped := '{}'; passed := '{}'; passed_n := 0; each_n := 4; floored := false;
+    tids := '{}'; aheads := '{}'; leases := '{}'; stopped := '{}'; passed := '{}'; passed_n := 0; each_n := 4; from_cursors := false;
     a_lane := '{}'; a_queue := '{}'; a_lease := '{}'; a_p := '{}'; a_o := '{}'; a_s := '{}'; a_max := '{}'; a_free := '{}';
     a_shared := '{}'; a_gated := '{}'; a_apart := '{}';
     b_key := '{}'; b_of := '{}'; b_left := '{}'; b_tokens := '{}'; b_back := '{}'; b_took := '{}'; b_rate := '{}'; limits_of := '{}'; active_of := '{}';
@@ -55,8 +55,8 @@ export const claim = `
         ${manyLanes()}
       end if;
       if exhausted then
-        exit when not floored;
-        floored := false; -- jobs below the claim cursors may be new
+        exit when not from_cursors;
+        from_cursors := false; -- jobs below the claim cursors may be new
         ${recordPositions}
         a_p := array_fill(-9223372036854775808, array[lanes]); a_o := a_p; a_s := a_p;
         stopped := '{}';
@@ -81,14 +81,14 @@ export const claim = `
           lease_until = began + x.lease, due_at = began + x.lease, started_at = began, ahead = x.ahead
         from unnest(tids, aheads, leases) with ordinality as x(ctid, ahead, lease, n)
         where j.ctid = x.ctid
-        returning v1_claimed(j) as said, j.id, j.chain, j.attempt, j.lane, j.ahead, j.priority, j.ord, x.n
+        returning claimed_record_{V}(j) as claimed_row, j.id, j.chain, j.attempt, j.lane, j.ahead, j.priority, j.ord, x.n
       )
-      select array_agg(up.said order by up.ahead, up.n), array_agg(up.lane), array_agg(up.priority), array_agg(up.ord),
+      select array_agg(up.claimed_row order by up.ahead, up.n), array_agg(up.lane), array_agg(up.priority), array_agg(up.ord),
              string_agg(up.id, ${UNIT}) filter (where recording), string_agg(up.attempt::text, ',') filter (where recording),
              case when bool_or(up.chain is not null) then string_agg(coalesce(up.chain, ''), ${UNIT}) end
         into claims, lanes_in, ords, turns_in, stands, over, why from up;
       if true = any (a_shared) then
-        perform v1_come(y.queue, y.p, y.o) from (
+        perform advance_turn_{V}(y.queue, y.p, y.o) from (
           select l.queue, z.p, max(z.o) as o from unnest(lanes_in, ords, turns_in) z(lane, p, o) join lane l on l.id = z.lane where l.shared group by 1, 2) y;
       end if;
       for r in select y.lane, l.queue, y.n from (select z.lane, count(*)::int as n from unnest(lanes_in) z(lane) group by 1) y join lane l on l.id = y.lane loop
@@ -99,14 +99,14 @@ export const claim = `
         ev := ev || ${manyEvents('active', { at: 'began', worker: "k->>'worker'", ids: 'stands', lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', chains: 'why' })};
         many_n := many_n + cardinality(lanes_in) - 1;
       end if;
-      if k ? 'floors' then below := below || (k->'floors'); end if;
-      if floored or not k ? 'floors' then
+      if k ? 'cursors' then below := below || (k->'cursors'); end if;
+      if from_cursors or not k ? 'cursors' then
         ${recordPositions}
       end if;
     end if;
     -- Jobs that still wait in a lane without limits are locked by a transaction that may release them without a notice.
     if want > 0 and lanes = 1 and a_max[1] = 0 and a_free[1] = 0 and not a_gated[1] then
-      f := k->'floors'->(a_lane[1]::text);
+      f := k->'cursors'->(a_lane[1]::text);
       skipped := skipped or exists (
         (select 1 from job j where j.lane = a_lane[1] and j.state = 'waiting' and j.kind = 'job' and j.grp is null
            and (j.priority, j.ord) > (coalesce((f->>0)::bigint, -9223372036854775808), coalesce((f->>1)::bigint, -9223372036854775808)) limit 1)
@@ -116,7 +116,7 @@ export const claim = `
     if want > 0 and skipped then later := least(later, began + ${CLAIM_RETRY}); end if;
     for i in 1 .. cardinality(b_key) loop
       if b_took[i] > 0 and b_tokens[i] is not null then
-        perform v1_take(b_of[i], substr(b_key[i], strpos(b_key[i], ' ') + 1), array[b_rate[2 * i - 1], b_rate[2 * i]], b_took[i], began);
+        perform take_tokens_{V}(b_of[i], substr(b_key[i], strpos(b_key[i], ' ') + 1), array[b_rate[2 * i - 1], b_rate[2 * i]], b_took[i], began);
       end if;
     end loop;
     begun := begun || began;
@@ -128,10 +128,10 @@ export const claim = `
 function addLimit(queue: string, what: string, bound: string, active: string): string {
   return `
           b_key := b_key || (${queue} || ' ' || ${what}); b_of := b_of || ${queue};
-          b_left := b_left || (v1_number(${bound}->'concurrency') - ${active});
-          rate := v1_rate(${bound});
+          b_left := b_left || (number_{V}(${bound}->'concurrency') - ${active});
+          rate := rate_of_{V}(${bound});
           tokens := null; back := null;
-          if rate is not null then select y.remain, y.back into tokens, back from v1_tokens(${queue}, ${what}, rate, began) y; end if;
+          if rate is not null then select y.remain, y.back into tokens, back from tokens_left_{V}(${queue}, ${what}, rate, began) y; end if;
           b_tokens := b_tokens || tokens; b_back := b_back || back; b_took := b_took || 0; b_rate := b_rate || coalesce(rate, '{0,0}');
           i := cardinality(b_key);
   `
@@ -144,19 +144,19 @@ function collectLanes(): string {
       for r in select q.id, q.name from queue q where q.name in (select jsonb_array_elements_text(k->'queues')) order by q.id loop
         -- A commit that writes a pause or a limit of this queue waits for open claims; claims do not wait for it.
         continue when not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || r.name, 0));
-        bound := v1_cell('pause:' || r.name);
+        bound := setting_{V}('pause:' || r.name);
         continue when bound->'all' = 'true';
         halts := case when jsonb_typeof(bound->'names') = 'array' then bound->'names' else '[]' end;
-        bound := v1_cell('limit:' || r.name);
+        bound := setting_{V}('limit:' || r.name);
         by_name := null;
         got := 0;
         gated := false;
-        if v1_limited(bound) then
+        if is_limited_{V}(bound) then
           perform 1 from queue where id = r.id for update;
           -- The lock may have been waited for: the claims that held it used a later time than the start of this commit,
           -- and rates depend on time.
           began := greatest(began, coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000)));
-          gated := v1_limits_groups(bound);
+          gated := limits_groups_{V}(bound);
           -- Counted after locking, in a snapshot of its own: no other transaction claims from this queue meanwhile.
           select coalesce(jsonb_object_agg(y.what, y.n) filter (where y.what like 'n%'), '{}'), coalesce(sum(y.n) filter (where y.what like 'n%'), 0),
                  coalesce(jsonb_object_agg(y.what, y.n) filter (where y.what like 'g%'), '{}')
@@ -167,12 +167,12 @@ function collectLanes(): string {
               select o.lane, case when gated then o.grp end, count(*) from orphan o join lane m on m.id = o.lane where m.queue = r.id group by 1, 2
             ) x join lane l on l.id = x.lane cross join lateral (values ('n' || l.name), ('g' || x.grp)) z(what) where z.what is not null group by 1
           ) y;
-          continue when v1_number(bound->'concurrency') <= queue_left;
+          continue when number_{V}(bound->'concurrency') <= queue_left;
           if gated then
             limits_of := limits_of || jsonb_build_object(r.id::text, bound);
             active_of := active_of || jsonb_build_object(r.id::text, halted);
           end if;
-          if v1_bounds(bound) then
+          if limits_claims_{V}(bound) then
             ${addLimit('r.id', "''", 'bound', 'queue_left')}
             got := i;
           end if;
@@ -190,7 +190,7 @@ function collectLanes(): string {
           where l.queue = r.id and not halts ? l.name
         loop
           i := 0;
-          if by_name is not null and v1_bounds(bound->'names'->l.name) then
+          if by_name is not null and limits_claims_{V}(bound->'names'->l.name) then
             i := array_position(b_key, r.id || ' n' || l.name);
             if i is null then
               ${addLimit('r.id', "('n' || l.name)", "(bound->'names'->l.name)", "coalesce((by_name->>('n' || l.name))::numeric, 0)")}
@@ -201,14 +201,14 @@ function collectLanes(): string {
           a_lane := a_lane || l.id; a_queue := a_queue || r.id; a_lease := a_lease || l.lease;
           a_shared := a_shared || l.shared; a_gated := a_gated || (l.shared and gated); a_apart := a_apart || false;
           -- If groups are skipped, jobs below the last claimed one may be left.
-          f := case when not (l.shared and gated) then k->'floors'->(l.id::text) end;
+          f := case when not (l.shared and gated) then k->'cursors'->(l.id::text) end;
           a_p := a_p || coalesce((f->>0)::bigint, -9223372036854775808);
           a_o := a_o || coalesce((f->>1)::bigint, -9223372036854775808);
           a_s := a_s || -9223372036854775808;
           a_max := a_max || got; a_free := a_free || i;
         end loop;
       end loop;
-      floored := k ? 'floors';
+      from_cursors := k ? 'cursors';
     end if;
   `
 }
@@ -255,7 +255,7 @@ function manyLanes(): string {
           select y.*, y.at || ' ' || y.grp as who from (
             select x.*, max(x.seq) filter (where x.grp is null or not (x.at || ' ' || x.grp = any (passed)))
               over (partition by case when a_shared[x.at] then a_queue[x.at] end, x.priority order by x.ord, x.seq) as key
-            from v1_heads(a_lane, a_queue, a_shared, a_apart, a_p, a_o, a_s, stopped, passed, want + more + case when true = any (a_gated) then ${SLACK} else 0 end, each_n) x
+            from lane_heads_{V}(a_lane, a_queue, a_shared, a_apart, a_p, a_o, a_s, stopped, passed, want + more + case when true = any (a_gated) then ${SLACK} else 0 end, each_n) x
           ) y order by y.priority, y.key nulls first, y.ord, y.seq
         loop
           exit when want + more = 0;
@@ -273,7 +273,7 @@ function manyLanes(): string {
             exit when c.cut and lines > 1;
             continue;
           end if;
-          if k ? 'floors' and not floored and c.tid = any (tids) then -- claimed above the claim cursor
+          if k ? 'cursors' and not from_cursors and c.tid = any (tids) then -- claimed above the claim cursor
             a_p[c.at] := c.priority; a_o[c.at] := c.ord; a_s[c.at] := c.seq;
             exit when c.cut and lines > 1;
             continue;
@@ -282,7 +282,7 @@ function manyLanes(): string {
           if a_gated[c.at] then
             v_g := array_position(b_key, a_queue[c.at] || ' g' || c.grp);
             if v_g is null then
-              f := v1_group(limits_of->(a_queue[c.at]::text), c.grp);
+              f := group_limit_{V}(limits_of->(a_queue[c.at]::text), c.grp);
               ${addLimit('a_queue[c.at]', "('g' || c.grp)", 'f', "coalesce((active_of->(a_queue[c.at]::text)->>('g' || c.grp))::numeric, 0)")}
               v_g := i;
             end if;

@@ -16,17 +16,17 @@ import { newJobs, renewals } from './insert-many.js'
  * The settings make its plans independent of statistics: a table that was just filled and never analysed is as fast.
  */
 export const commit = `
-create or replace function {S}.commit_v1(b jsonb) returns text language plpgsql volatile
+create or replace function {S}.commit_{V}(b jsonb) returns text language plpgsql volatile
   ${writeSettings}
 as $millrace$
 #variable_conflict use_column
 declare
   t bigint := coalesce((b->>'now')::bigint, floor(extract(epoch from clock_timestamp()) * 1000));
   within boolean := b ? 'tx';
-  brief boolean := b ? 'brief'; sent bigint := 0;
+  sent bigint := 0;
   held text; recording boolean; listened boolean; in_turn boolean := false; e_ids text[]; e_deps text[]; e_open boolean[];
   last_seq bigint; last_receipt text;
-  claim_no bigint; fence_now bigint; fence_from bigint; fence_top bigint := 0; place bigint;
+  claim_no bigint; fence_now bigint; fence_from bigint; fence_top bigint := 0; new_ord bigint;
   -- Counts, events and notices.
   c_of int[] := '{}'; c_what text[] := '{}'; c_n int[] := '{}';
   ev text[] := '{}'; many_n int := 0; many text; rv text[] := '{}'; d_queue int[] := '{}'; d_at bigint[] := '{}';
@@ -39,17 +39,17 @@ declare
   s jsonb; whole jsonb; x jsonb; f jsonb; j job; a job; e record; r record; i int; cell_now cell;
   why text; over text; stands text; born text[]; born_ids text[]; edges text; ew record; end_result text; end_error text;
   dedup_key text; was_done boolean; ends boolean; goes_on boolean;
-  found_n int; at_change int; got int; got_ahead int; lanes_in int[]; some_text text[]; told text[]; freeing text[]; kept_back text[]; states_in text[]; queues int[]; locked text[]; loose int[];
+  found_n int; at_change int; got int; got_ahead int; lanes_in int[]; some_text text[]; event_texts text[]; releasing text[]; freeing text[]; kept_back text[]; states_in text[]; queues int[]; locked text[]; loose int[];
   ords bigint[]; ids_in text[]; end_ids text[]; fences text[]; results text[]; verbs text[]; faults text[]; keyed text[]; gone text[]; first_at bigint; v_q int; v_l int; v_p bigint; v_lifo boolean; v_at bigint; v_s text; bound jsonb;
   -- One claim.
-  k jsonb; l record; c record; want int; more int; lanes int; floored boolean; exhausted boolean; all_ok boolean; skipped boolean;
+  k jsonb; l record; c record; want int; more int; lanes int; from_cursors boolean; exhausted boolean; all_ok boolean; skipped boolean;
   tids tid[]; aheads boolean[]; leases bigint[]; new_tids tid[]; new_aheads boolean[]; stopped int[]; claims text[];
   a_lane int[]; a_queue int[]; a_lease bigint[]; a_p bigint[]; a_o bigint[]; a_s bigint[]; a_max int[]; a_free int[];
   a_shared boolean[]; a_gated boolean[]; a_apart boolean[]; passed text[]; passed_n int; each_n int; lines int; v_g int; gated boolean; turns_in bigint[];
   b_key text[]; b_of int[]; b_left numeric[]; b_tokens numeric[]; b_back bigint[]; b_took int[]; b_rate numeric[]; limits_of jsonb; active_of jsonb;
   rate numeric[]; tokens numeric; back bigint;
   halts jsonb; halted jsonb; by_name jsonb; queue_left numeric; last_p bigint; last_o bigint;
-  work text; due text; places text; hints text;
+  work text; due text; orders text; hints text;
 begin
   if not within then
     if current_setting('transaction_isolation') <> 'read committed' then
@@ -98,10 +98,10 @@ begin
       g_out := g_out || format('["x",%s,"busy",%s,null]', s->>'n', s->'id');
       g_short := g_short || format('["x",%s,"busy",%s,null]', s->>'n', s->'id');
       continue;
-    elsif s->>'k' = 'i' and not v1_counted(v1_cell('limit:' || (s->>'qn')), s ? 'g') then
+    elsif s->>'k' = 'i' and not limits_backlog_{V}(setting_{V}('limit:' || (s->>'qn')), s ? 'g') then
       ${newJobs}
       continue;
-    elsif s->>'k' = 'd' and not v1_counted(v1_cell('limit:' || (s->>'qn')), s ? 'g') then
+    elsif s->>'k' = 'd' and not limits_backlog_{V}(setting_{V}('limit:' || (s->>'qn')), s ? 'g') then
       ${keyedJobs}
     elsif s->>'k' = 'g' and s ? 'f' then
       ${addFlow}
@@ -125,9 +125,9 @@ begin
     whole := s;
     foreach i in array coalesce(loose, '{0}') loop
       if loose is not null then
-        s := case whole->>'k' when 'i' then v1_alone(whole, i) when 'd' then v1_alone(whole, i)
-          when 'n' then v1_noted(whole, i, end_ids[i + 1], coalesce(fences[i + 1], whole->>'f')::bigint, results[i + 1])
-          else v1_moved(whole, i, end_ids[i + 1], coalesce(fences[i + 1], whole->>'f')::bigint, coalesce(verbs[i + 1], 'c'), results[i + 1], faults[i + 1]) end;
+        s := case whole->>'k' when 'i' then insert_in_run_{V}(whole, i) when 'd' then insert_in_run_{V}(whole, i)
+          when 'n' then note_in_run_{V}(whole, i, end_ids[i + 1], coalesce(fences[i + 1], whole->>'f')::bigint, results[i + 1])
+          else move_in_run_{V}(whole, i, end_ids[i + 1], coalesce(fences[i + 1], whole->>'f')::bigint, coalesce(verbs[i + 1], 'c'), results[i + 1], faults[i + 1]) end;
       end if;
       ${changes}
     end loop;
@@ -152,19 +152,19 @@ begin
              ) z join queue q on q.id = z.queue group by q.id, q.name order by q.id loop
       got := 0;
       if r.kinds <> '{d}' then
-        bound := v1_cell('pause:' || r.name);
+        bound := setting_{V}('pause:' || r.name);
         if bound->'all' is distinct from 'true' then
           if r.names is not null and exists (select 1 from unnest(r.names) y(name) where not coalesce(bound->'names' ? y.name, false)) then got := 1;
-          elsif 'b' = any (r.kinds) or ('c' = any (r.kinds) and v1_limited(v1_cell('limit:' || r.name))) then
-            if v1_waiting(r.id, '{}') then got := 1; end if;
+          elsif 'b' = any (r.kinds) or ('c' = any (r.kinds) and is_limited_{V}(setting_{V}('limit:' || r.name))) then
+            if has_waiting_{V}(r.id, '{}') then got := 1; end if;
           end if;
-        elsif 'c' = any (r.kinds) and v1_limited(v1_cell('limit:' || r.name)) and v1_waiting(r.id, '{}') then got := 1;
+        elsif 'c' = any (r.kinds) and is_limited_{V}(setting_{V}('limit:' || r.name)) and has_waiting_{V}(r.id, '{}') then got := 1;
         end if;
       end if;
       if 'd' = any (r.kinds) and (recording or got = 1) then
-        all_ok := not r.id = any (cut) and not v1_waiting(r.id, seen_at) and (below = '{}' or not v2_below(r.id, below));
+        all_ok := not r.id = any (cut) and not has_waiting_{V}(r.id, seen_at) and (below = '{}' or not has_waiting_below_{V}(r.id, below));
         if all_ok then got := 0; end if;
-        if recording and not r.id = any (cut) and (all_ok or v4_taken(r.id, seen_at, below)) then
+        if recording and not r.id = any (cut) and (all_ok or is_drained_{V}(r.id, seen_at, below)) then
           ev := ev || json_build_object('type', 'drained', 'id', '', 'queue', r.name, 'name', '', 'at', t)::text;
         end if;
       end if;
@@ -179,13 +179,13 @@ begin
   if cardinality(ev) > 0 then
     insert into event (events, body) values (cardinality(ev) + many_n, array_to_string(ev, ${ROW}));
   end if;
-  select coalesce(string_agg(format('[%s,%s,%s]', y.lane, y.p, y.o), ','), '') into places from (
+  select coalesce(string_agg(format('[%s,%s,%s]', y.lane, y.p, y.o), ','), '') into orders from (
     select distinct on (z.lane) z.* from unnest(w_lane, w_p, w_o) z(lane, p, o) order by z.lane, z.p, z.o) y;
-  hints := format('"events":%s,"work":[%s],"due":[%s],"revoked":[%s],"places":[%s]', cardinality(ev), work, due, array_to_string(rv, ','), places);
+  hints := format('"events":%s,"work":[%s],"due":[%s],"revoked":[%s],"orders":[%s]', cardinality(ev), work, due, array_to_string(rv, ','), orders);
   if listened and (cardinality(ev) > 0 or work <> '' or due <> '' or cardinality(rv) > 0) then
     -- Leaves out what exceeds the size of a notification: the rest marks that, and listeners read for themselves.
     perform pg_notify('{C}', '{"from":' || to_json(case when within then '' else b->>'o' end) || ',' || case when octet_length(hints) < 7800 then hints
-      else format('"much":true,"events":%s,"work":[%s],"due":[],"revoked":[],"places":[]', cardinality(ev),
+      else format('"much":true,"events":%s,"work":[%s],"due":[],"revoked":[],"orders":[]', cardinality(ev),
         case when octet_length(work) < 7000 then work else '' end) end || '}');
   end if;
   if not within then
@@ -199,16 +199,16 @@ begin
 end $millrace$;
 
 -- The backlog of a queue, including the changes of this commit.
-create or replace function {S}.v1_backlog(of_queue int, c_of int[], c_what text[], c_n int[]) returns numeric language sql volatile as $$
+create or replace function {S}.backlog_{V}(of_queue int, c_of int[], c_what text[], c_n int[]) returns numeric language sql volatile as $$
   select coalesce(sum(y.n), 0) from (
-    select z.of, z.what, z.n from {S}.v1_counts() z
+    select z.of, z.what, z.n from {S}.counts_{V}() z
     union all
     select z.of, z.what, z.n from unnest(c_of, c_what, c_n) z(of, what, n)
   ) y join {S}.lane l on l.id = y.of where l.queue = of_queue and y.what = any ('{${backlogStates.join(',')}}')
 $$;
 
 -- One new job of a run, as a group by itself.
-create or replace function {S}.v1_alone(s jsonb, i int) returns jsonb language sql immutable as $$
+create or replace function {S}.insert_in_run_{V}(s jsonb, i int) returns jsonb language sql immutable as $$
   select jsonb_build_object('k', 'g', 'n', s->'n'->i, 'x', jsonb_build_array(
     (s - array['k', 'n', 'id', 'd', 'ra', 'ri', 'guard', 'dd', 'u', 'g']) || jsonb_build_object('k', 'i', 'id', s->'id'->i, 'd', s->'d'->i, 'ci', 0, 'kind', 'job',
       'state', case when s ? 'ra' or s ? 'ri' then 'delayed' else 'waiting' end)
@@ -219,7 +219,7 @@ create or replace function {S}.v1_alone(s jsonb, i int) returns jsonb language s
 $$;
 
 -- The number of a group in a run: a run with consecutive numbers holds only the first.
-create or replace function {S}.v1_nth(s jsonb, i int) returns int language sql immutable as $$
+create or replace function {S}.group_in_run_{V}(s jsonb, i int) returns int language sql immutable as $$
   select case jsonb_typeof(s->'n') when 'number' then (s->>'n')::int + i else (s->'n'->>i)::int end
 $$;
 ${singleGroups}`

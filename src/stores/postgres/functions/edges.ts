@@ -26,15 +26,12 @@ function familyOf(dependent: string): string {
  * that it holds.
  */
 const lockFamilies = `
-create or replace function {S}.v2_families(b jsonb) returns boolean language plpgsql volatile as $$
+create or replace function {S}.lock_families_{V}(b jsonb) returns boolean language plpgsql volatile as $$
 begin
   perform pg_advisory_xact_lock(y.k) from (
     select distinct ${familyOf('d.dependent')} as k from (
       select unnest(string_to_array(s.value->>'id', ${UNIT})) as chain from jsonb_array_elements(b->'s') s
-        where s.value->>'k' in ('c', 'm') and jsonb_typeof(s.value->'id') = 'string'
-      union all
-      select jsonb_array_elements_text(s.value->'id') from jsonb_array_elements(b->'s') s
-        where s.value->>'k' in ('c', 'm') and jsonb_typeof(s.value->'id') = 'array'
+        where s.value->>'k' in ('c', 'm')
       union all
       select e.value->>'chain' from jsonb_array_elements(b->'s') s cross join lateral jsonb_array_elements(s.value->'x') e
         where s.value->>'k' = 'g' and e.value->>'k' = 'r'
@@ -46,7 +43,7 @@ end $$;
 
 /** The same, once in a batch. */
 const lockFamiliesOnce = `
-            if not within and not in_turn then in_turn := {S}.v2_families(b); end if;`
+            if not within and not in_turn then in_turn := {S}.lock_families_{V}(b); end if;`
 
 /**
  * The new edges of a job, one for each chain to which it has none yet, each in the state that its chain gives it. Refuses
@@ -54,7 +51,7 @@ const lockFamiliesOnce = `
  * a chain locks its last job, and either sees these edges or makes this one try again.
  */
 export const edges = `${lockFamilies}
-create or replace function {S}.v2_edges(of_job text, wanted jsonb, out why text, out over text, out chains text[], out names text[], out policies text[],
+create or replace function {S}.new_edges_{V}(of_job text, wanted jsonb, out why text, out over text, out chains text[], out names text[], out policies text[],
   out states text[], out results text[], out errors text[]) language plpgsql volatile as $$
 declare
   found_n int;
@@ -93,7 +90,7 @@ end $$;
  * the transaction.
  */
 export const reopened = `
-create or replace function {S}.v3_reopened(of_job text, out over text, out places int[], out states text[], out results text[], out more int, out broken boolean)
+create or replace function {S}.reopened_edges_{V}(of_job text, out over text, out positions int[], out states text[], out results text[], out more int, out broken boolean)
   language plpgsql volatile as $$
 begin
   if not exists (select 1 from {S}.edge d where d.dependent = of_job and d.state in ('broken', 'closed')) then return; end if;
@@ -102,7 +99,7 @@ begin
     raise exception 'isolation %', current_setting('transaction_isolation') using errcode = 'MR003';
   end if;
   with e as materialized (
-    select d.place, d.chain, d.state as was, d.policy like 'ignore%' as ignores, z.state, z.result, coalesce(z.unfinished, false) as unfinished from {S}.edge d
+    select d.position, d.chain, d.state as was, d.policy like 'ignore%' as ignores, z.state, z.result, coalesce(z.unfinished, false) as unfinished from {S}.edge d
     left join lateral (
       select j.state, j.result, bool_or(j.state in ${UNFINISHED}) over () as unfinished from (select d.chain as chain) c ${members}
       order by j.chain_index desc, j.seq desc limit 1) z on true
@@ -110,19 +107,19 @@ begin
   ), k as (
     select e.*, e.unfinished or coalesce(e.state = 'completed', false) as turns from e
   )
-  select (array_agg(k.chain order by k.place) filter (where not k.turns and not k.ignores))[1],
-    array_agg(k.place order by k.place) filter (where k.turns),
-    array_agg(case when k.unfinished then 'open' else 'ended' end order by k.place) filter (where k.turns),
-    array_agg(case when not k.unfinished then k.result end order by k.place) filter (where k.turns),
+  select (array_agg(k.chain order by k.position) filter (where not k.turns and not k.ignores))[1],
+    array_agg(k.position order by k.position) filter (where k.turns),
+    array_agg(case when k.unfinished then 'open' else 'ended' end order by k.position) filter (where k.turns),
+    array_agg(case when not k.unfinished then k.result end order by k.position) filter (where k.turns),
     coalesce(sum(case when k.unfinished then 1 else 0 end - case when k.was = 'broken' then 1 else 0 end) filter (where k.turns), 0),
     coalesce(bool_or(k.was = 'broken' and not k.turns), false)
-    into over, places, states, results, more, broken from k;
+    into over, positions, states, results, more, broken from k;
 end $$;
 `
 
 /** Refuses the change in `x` because of its edges, or returns them in `ew`. */
 export const wantedEdges = `
-          select * into ew from {S}.v2_edges(case when x->>'k' = 'm' then x->>'id' end, x->'edges');
+          select * into ew from {S}.new_edges_{V}(case when x->>'k' = 'm' then x->>'id' end, x->'edges');
           if ew.why is not null then why := ew.why; over := coalesce(ew.over, x->>'id'); exit; end if;
           select count(*) filter (where y.state <> 'ended'), bool_or(y.state = 'broken') into found_n, all_ok from unnest(ew.states) y(state);
           a.pending := a.pending + found_n;
@@ -134,9 +131,9 @@ export const wantedEdges = `
 
 /** Appends the edges in `ew` to those of the job. */
 export const writeEdges = `
-          insert into edge (dependent, place, chain, policy, state, name, result, error)
-            select a.id, coalesce((select max(d.place) from edge d where d.dependent = a.id), 0) + y.place, y.chain, y.policy, y.state, y.name, y.result, y.error
-            from unnest(ew.chains, ew.policies, ew.states, ew.names, ew.results, ew.errors) with ordinality y(chain, policy, state, name, result, error, place);
+          insert into edge (dependent, position, chain, policy, state, name, result, error)
+            select a.id, coalesce((select max(d.position) from edge d where d.dependent = a.id), 0) + y.position, y.chain, y.policy, y.state, y.name, y.result, y.error
+            from unnest(ew.chains, ew.policies, ew.states, ew.names, ew.results, ew.errors) with ordinality y(chain, policy, state, name, result, error, position);
 `
 
 /** Locks the dependents of the chains that a group ends. */
@@ -179,11 +176,11 @@ export const release = `
           select case when j.state = x->>'outcome' and j.state = 'completed' then j.result end,
               case when j.state = x->>'outcome' and j.state = 'failed' and j.error is not null then ${errorSummary} end into end_result, end_error
             from (select x->>'chain' as chain) c ${members} order by j.chain_index desc, j.seq desc limit 1;
-          for e in select d.dependent, d.place, d.state from edge d cross join lateral (select o.seq from job o where o.id = d.dependent offset 0) o
+          for e in select d.dependent, d.position, d.state from edge d cross join lateral (select o.seq from job o where o.id = d.dependent offset 0) o
                    where d.chain = x->>'chain' and d.state <> 'ended' and (d.state = 'open' or x->>'outcome' = 'completed') order by o.seq loop
             update edge set state = case x->>'outcome' when 'completed' then 'ended' else 'broken' end,
               result = end_result, error = end_error
-              where dependent = e.dependent and place = e.place;
+              where dependent = e.dependent and position = e.position;
             continue when e.state = 'closed'; -- it was counted down when it was closed
             select * into j from job where id = e.dependent for update;
             a := j;
@@ -198,19 +195,19 @@ export const release = `
                 a.state := case when a.run_at > t then 'delayed' else 'waiting' end;
                 if a.state = 'waiting' then
                   a.run_at := null;
-                  place := case when a.grp is null then nextval('{S}.place') else (v1_turns(a.queue, a.grp, a.priority))[1] end;
-                  a.ord := case when j.ord < 0 then -1 - place else place end;
+                  new_ord := case when a.grp is null then nextval('{S}.job_order') else (next_turns_{V}(a.queue, a.grp, a.priority))[1] end;
+                  a.ord := case when j.ord < 0 then -1 - new_ord else new_ord end;
                 end if;
               end if;
             end if;
-            a.due_at := v1_due(a);
+            a.due_at := due_at_{V}(a);
             update job set (state, ord, fence, run_at, broken_at, due_at, pending, touched) =
               (a.state, a.ord, a.fence, a.run_at, a.broken_at, a.due_at, a.pending, true) where id = a.id;
             if a.state <> j.state then
               if a.kind = 'job' then
                 c_of := c_of || a.lane || a.lane; c_what := c_what || j.state || a.state; c_n := c_n || -1 || 1;
               end if;
-              if recording then ev := ev || v1_entered(a, t); end if;
+              if recording then ev := ev || state_event_{V}(a, t); end if;
               if a.state = 'waiting' and a.kind = 'job' then
                 w_lane := w_lane || a.lane; w_p := w_p || a.priority; w_o := w_o || a.ord;
               end if;
@@ -224,7 +221,7 @@ export const release = `
 
 /**
  * Among the jobs in `end_ids` that have dependents, finds those whose completion only counts the dependents down (in
- * `told`): the job is a chain by itself, all its edges are open, and no other transaction holds its dependents. The
+ * `releasing`): the job is a chain by itself, all its edges are open, and no other transaction holds its dependents. The
  * dependents have no group, because turns are given one by one. Locks these dependents (in `freeing`). The other jobs are
  * in `kept_back`.
  */
@@ -232,10 +229,10 @@ export const lockReleasable = `
             select coalesce(array_agg(y.id), '{}'), array_agg(e.dependent), array_agg(e.state = 'open') into e_ids, e_deps, e_open from unnest(end_ids) y(id)
               cross join lateral (select e.dependent, e.state from edge e where e.chain = y.id and e.state <> 'ended') e;
             if e_ids = '{}' then
-              freeing := '{}'; kept_back := '{}'; told := '{}';
+              freeing := '{}'; kept_back := '{}'; releasing := '{}';
             else
               if not within and not in_turn then
-                if jsonb_array_length(b->'s') > 1 then in_turn := {S}.v2_families(b);
+                if jsonb_array_length(b->'s') > 1 then in_turn := {S}.lock_families_{V}(b);
                 else
                   in_turn := true;
                   perform pg_advisory_xact_lock(y.k) from (select distinct ${familyOf('y.dependent')} as k from unnest(e_deps) y(dependent) order by 1 offset 0) y;
@@ -249,7 +246,7 @@ export const lockReleasable = `
                   left join lateral (select true as mine from job o where o.id = z.dependent and o.grp is null for update skip locked) k on true;
               end if;
               if all_ok then
-                told := e_ids; kept_back := '{}';
+                releasing := e_ids; kept_back := '{}';
               else
               with e as materialized (
                 select y.id, y.dependent, y.open, count(*) over (partition by y.id) as edges from unnest(e_ids, e_deps, e_open) y(id, dependent, open)
@@ -259,9 +256,9 @@ export const lockReleasable = `
               )
               select array(select d.dependent from d), array(select distinct e.id from e),
                 array(select i.id from d cross join lateral unnest(d.ids, d.edges) i(id, edges) where not exists (select 1 from job o where o.chain = i.id)
-                  group by 1 having count(*) = max(i.edges)) into freeing, kept_back, told;
-              if cardinality(kept_back) = cardinality(told) then kept_back := '{}';
-              elsif told <> '{}' then kept_back := array(select y.id from unnest(kept_back) y(id) where y.id <> all (told)); end if;
+                  group by 1 having count(*) = max(i.edges)) into freeing, kept_back, releasing;
+              if cardinality(kept_back) = cardinality(releasing) then kept_back := '{}';
+              elsif releasing <> '{}' then kept_back := array(select y.id from unnest(kept_back) y(id) where y.id <> all (releasing)); end if;
               end if;
             end if;
 `
@@ -279,20 +276,20 @@ export const releaseMany = `
               select ended.dependent, count(*)::int as n, max(ended.n) as last from ended group by 1
             ), on_ as materialized (
               select o.dependent, o.n, o.pending = o.n and o.state = 'waiting-children' as goes,
-                case when o.pending = o.n and o.state = 'waiting-children' and (o.run_at is null or o.run_at <= t) then nextval('{S}.place') end as place
+                case when o.pending = o.n and o.state = 'waiting-children' and (o.run_at is null or o.run_at <= t) then nextval('{S}.job_order') end as new_ord
               from (select met.*, o.* from met cross join lateral (select j.pending, j.state, j.run_at, j.seq from job j where j.id = met.dependent offset 0) o
                 order by met.last, o.seq) o
             ), up as (
               update job j set pending = j.pending - on_.n, fence = j.fence + case when on_.goes then 1 else 0 end, touched = true,
-                state = case when on_.place is not null then 'waiting' when on_.goes then 'delayed' else j.state end,
-                due_at = case when on_.goes then case when on_.place is null then j.run_at end else j.due_at end,
-                run_at = case when on_.place is null then j.run_at end,
-                ord = case when on_.place is null then j.ord when j.ord < 0 then -1 - on_.place else on_.place end
+                state = case when on_.new_ord is not null then 'waiting' when on_.goes then 'delayed' else j.state end,
+                due_at = case when on_.goes then case when on_.new_ord is null then j.run_at end else j.due_at end,
+                run_at = case when on_.new_ord is null then j.run_at end,
+                ord = case when on_.new_ord is null then j.ord when j.ord < 0 then -1 - on_.new_ord else on_.new_ord end
               from on_ where j.id = on_.dependent
-              returning j.lane, j.state, j.queue, j.due_at, j.priority, j.ord, on_.goes, case when recording and on_.goes then v1_entered(j, t) end as told
+              returning j.lane, j.state, j.queue, j.due_at, j.priority, j.ord, on_.goes, case when recording and on_.goes then state_event_{V}(j, t) end as event_text
             )
             select array_agg(up.lane), array_agg(up.state), array_agg(up.queue), array_agg(up.due_at), array_agg(up.priority), array_agg(up.ord),
-              string_agg(up.told, ${UNIT}), (select coalesce(bool_and(met.dependent = any (freeing)), true) from met)
+              string_agg(up.event_text, ${UNIT}), (select coalesce(bool_and(met.dependent = any (freeing)), true) from met)
               into a_lane, states_in, a_queue, a_lease, a_p, a_o, over, all_ok
               from up where up.goes;
             if not all_ok then raise exception using errcode = 'MR006'; end if;

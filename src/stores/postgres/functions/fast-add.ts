@@ -22,8 +22,8 @@ const bounded = `not exists (select 1 from {S}.lane z where z.id = of_lane and z
  * general path has to do it, or if the batch was applied before. A taken id is an error, which rolls it back.
  */
 const addOne = `
-create or replace function {S}.add_one_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
-  tries bigint, said text, job_id text, body text, clock bigint) returns text language plpgsql volatile ${searchPath} set plan_cache_mode = force_generic_plan as $millrace$
+create or replace function {S}.add_one_{V}(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
+  tries bigint, job_settings text, job_id text, body text, clock bigint) returns text language plpgsql volatile ${searchPath} set plan_cache_mode = force_generic_plan as $millrace$
 #variable_conflict use_variable
 declare
   answer text;
@@ -31,16 +31,16 @@ declare
     || pg_advisory_xact_lock(hashtextextended('{S}:writer:' || by, 0))::text;
 begin
   with n as materialized (
-    select c.t, case when newest then -1 - c.place else c.place end as ord, c.place,
+    select c.t, case when newest then -1 - c.new_ord else c.new_ord end as ord, c.new_ord,
            (select f.last_value from {S}.fence f) as fence,
            exists (select 1 from {S}.peer y where y.until > c.t and y.id <> origin) as listened
-    from (select coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint) as t, nextval('{S}.place') as place) c
+    from (select coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint) as t, nextval('{S}.job_order') as new_ord) c
     where not exists (select 1 from {S}.peer y where y.events_until > c.t)
       and not (${bounded})
       and current_setting('transaction_isolation') = 'read committed'
-  ), told as materialized (
+  ), receipt_kept as materialized (
     insert into {S}.writer as w
-      select by, number, n.t, format('{"again":true,"now":%s,"groups":[["I",1,[%s],%s,%s]],"renewals":[],"claim":null}', n.t, n.place, newest::int, n.fence),
+      select by, number, n.t, format('{"again":true,"now":%s,"groups":[["I",1,[%s],%s,%s]],"renewals":[],"claim":null}', n.t, n.new_ord, newest::int, n.fence),
         jsonb_build_object(of_lane || ' waiting', 1, of_queue || ' +added', 1) from n
       on conflict (id) do update set seq = excluded.seq, at = excluded.at, receipt = excluded.receipt,
         counts = w.counts || jsonb_build_object(of_lane || ' waiting', coalesce((w.counts->>(of_lane || ' waiting'))::bigint, 0) + 1,
@@ -49,12 +49,12 @@ begin
       returning 1
   ), put as (
     insert into {S}.job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data)
-      select job_id, n.place, of_queue, of_lane, 'waiting', first, n.ord, n.fence, tries, n.t, said, body from n, told
+      select job_id, n.new_ord, of_queue, of_lane, 'waiting', first, n.ord, n.fence, tries, n.t, job_settings, body from n, receipt_kept
       returning 1
   )
-  select format('{"now":%s,"groups":[["I",1,[%s],%s,%s]],"renewals":[],"asks":[],"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]}', n.t,
-      n.place, newest::int, n.fence, to_json(queue_name), of_lane, first, n.ord)
-    || case when n.listened then pg_notify('{C}', format('{"from":%s,"events":0,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]}',
+  select format('{"now":%s,"groups":[["I",1,[%s],%s,%s]],"renewals":[],"asks":[],"events":0,"work":[%s],"due":[],"revoked":[],"orders":[[%s,%s,%s]]}', n.t,
+      n.new_ord, newest::int, n.fence, to_json(queue_name), of_lane, first, n.ord)
+    || case when n.listened then pg_notify('{C}', format('{"from":%s,"events":0,"work":[%s],"due":[],"revoked":[],"orders":[[%s,%s,%s]]}',
       to_json(origin), to_json(queue_name), of_lane, first, n.ord))::text else '' end
     into answer from n, put;
   return answer;
@@ -68,8 +68,8 @@ const waitingEvents = `if recording then
 
 /** Adds many similar plain jobs: their ids and data in two texts, their orders in blocks of 1024. */
 const addMany = `
-create or replace function {S}.add_v2(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
-  tries bigint, said text, job_ids text, bodies text, clock bigint) returns text language plpgsql volatile
+create or replace function {S}.add_many_{V}(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint, newest boolean,
+  tries bigint, job_settings text, job_ids text, bodies text, clock bigint) returns text language plpgsql volatile
   ${writeSettings}
 as $millrace$
 #variable_conflict use_variable
@@ -83,16 +83,16 @@ begin
     into refused, recording, listened, fence_from, ids;
   if refused then return null; end if;
   added := cardinality(ids);
-  blocks := array(select nextval('{S}.place') from generate_series(1, added, 1024));
+  blocks := array(select nextval('{S}.job_order') from generate_series(1, added, 1024));
   insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data)
-    select x.id, x.place, of_queue, of_lane, 'waiting', first, case when newest then -1 - x.place else x.place end, fence_from, tries, t, said, nullif(x.body, '')
-    from (select y.id, y.body, blocks[(y.n - 1) / 1024 + 1] + (y.n - 1) % 1024 as place
+    select x.id, x.new_ord, of_queue, of_lane, 'waiting', first, case when newest then -1 - x.new_ord else x.new_ord end, fence_from, tries, t, job_settings, nullif(x.body, '')
+    from (select y.id, y.body, blocks[(y.n - 1) / 1024 + 1] + (y.n - 1) % 1024 as new_ord
           from unnest(ids, string_to_array(bodies, ${UNIT})) with ordinality y(id, body, n) offset 0) x;
   groups := format('["I",%s,[%s],%s,%s]', added, array_to_string(blocks, ','), newest::int, fence_from);
   c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
   ${keepReceipt('by', 'number', 'groups', "''", "'null'")}
   ${waitingEvents}
-  hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first,
+  hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"orders":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first,
     case when newest then -1024 - blocks[cardinality(blocks)] else blocks[1] end);
   if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
   return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);
@@ -104,27 +104,27 @@ end $millrace$;
  * it.
  */
 const addShared = `
-create or replace function {S}.add_shared_v1(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint,
-  tries bigint, said text, job_ids text, bodies text, groups_in text, clock bigint) returns text language plpgsql volatile
+create or replace function {S}.add_shared_{V}(by text, number bigint, origin text, of_queue int, of_lane int, queue_name text, first bigint,
+  tries bigint, job_settings text, job_ids text, bodies text, groups_in text, clock bigint) returns text language plpgsql volatile
   ${writeSettings}
 as $millrace$
 #variable_conflict use_variable
 declare
   ${declarations}
-  refused boolean; recording boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text; lanes int[]; come bigint; turns bigint[];
+  refused boolean; recording boolean; listened boolean; added int; fence_from bigint; ids text[]; blocks bigint[]; groups text; hints text; lanes int[]; reached bigint; turns bigint[];
   c_of int[]; c_what text[]; c_n int[];
 begin
   select ${isRefused} or ${bounded}, ${hasWatchers},
          exists (select 1 from peer y where y.until > t and y.id <> origin), (select f.last_value from fence f), string_to_array(job_ids, ${UNIT}),
          array(select l.id from lane l where l.queue = of_queue and l.shared), ${turnOf('of_queue', 'first')}
-    into refused, recording, listened, fence_from, ids, lanes, come;
+    into refused, recording, listened, fence_from, ids, lanes, reached;
   if refused then return null; end if;
   added := cardinality(ids);
-  blocks := array(select nextval('{S}.place') from generate_series(1, added, 1024));
+  blocks := array(select nextval('{S}.job_order') from generate_series(1, added, 1024));
   with put as (
     insert into job (id, seq, queue, lane, state, priority, ord, fence, attempts, created_at, settings, data, grp)
-      select x.id, blocks[(x.n - 1) / 1024 + 1] + (x.n - 1) % 1024, of_queue, of_lane, 'waiting', first, x.base + (x.k - 1) * ${TURN_STEP}, fence_from, tries, t, said, nullif(x.body, ''), x.grp
-      from (select z.*, first_value(case when z.k = 1 then greatest(come, ${lastTurn('lanes', 'z', 'first')} + ${TURN_STEP}) end) over (partition by z.grp order by z.n) as base
+      select x.id, blocks[(x.n - 1) / 1024 + 1] + (x.n - 1) % 1024, of_queue, of_lane, 'waiting', first, x.base + (x.k - 1) * ${TURN_STEP}, fence_from, tries, t, job_settings, nullif(x.body, ''), x.grp
+      from (select z.*, first_value(case when z.k = 1 then greatest(reached, ${lastTurn('lanes', 'z', 'first')} + ${TURN_STEP}) end) over (partition by z.grp order by z.n) as base
             from (select y.*, row_number() over (partition by y.grp order by y.n) as k
                   from unnest(ids, string_to_array(bodies, ${UNIT}), string_to_array(groups_in, ${UNIT})) with ordinality y(id, body, grp, n)) z) x
       order by x.n
@@ -134,15 +134,10 @@ begin
   c_of := array[of_lane, of_queue]; c_what := array['waiting', '+added']; c_n := array[added, added];
   ${keepReceipt('by', 'number', 'groups', "''", "'null'")}
   ${waitingEvents}
-  hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"places":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first, (select min(y.ord) from unnest(turns) y(ord)));
+  hints := format('"events":%s,"work":[%s],"due":[],"revoked":[],"orders":[[%s,%s,%s]]', recording::int, to_json(queue_name), of_lane, first, (select min(y.ord) from unnest(turns) y(ord)));
   if listened then perform pg_notify('{C}', '{"from":' || to_json(origin) || ',' || hints || '}'); end if;
   return format('{"now":%s,"groups":[%s],"renewals":[],"asks":[],%s}', t, groups, hints);
 end $millrace$;
 `
 
-/** The function that libraries of schema version 1 call; it returns null, so that they use the general path. */
-const addV1 = `
-create or replace function {S}.add_v1(b jsonb) returns text language sql immutable ${searchPath} as $$ select null::text $$;
-`
-
-export const fastAdd = `${addOne}${addMany}${addShared}${addV1}`
+export const fastAdd = `${addOne}${addMany}${addShared}`

@@ -47,7 +47,7 @@ function take(source: string, data: string): string {
                coalesce(${data}, ''), coalesce(x.settings, ''), coalesce(x.dedup, ''),
                case when x.parent is null then x.grp else coalesce(x.grp, '') end, x.parent), ${ROW}),
              bool_or(x.stalls > 0 or x.attempts <= 1), array_agg(x.id) filter (where x.touched), bool_or(octet_length(x.data) > ${LARGE})
-        into tids, got, said, unfit, whole, large
+        into tids, got, rows_now, unfit, whole, large
         from (${source}) x;`
 }
 
@@ -97,51 +97,51 @@ const publishEvents = `
           from unnest(string_to_array(z.ids, ${UNIT})) y(id) cross join lateral (select o.chain from job o where o.id = y.id offset 0) j) end`,
       })}] || array(
           select json_build_object('type', 'drained', 'id', '', 'queue', q.name, 'name', '', 'at', t)::text from queue q
-          cross join (select jsonb_object_agg(y.lane, to_jsonb(z.far)) as places from unnest(lanes) y(lane)) p
+          cross join (select jsonb_object_agg(y.lane, to_jsonb(z.far)) as orders from unnest(lanes) y(lane)) p
           where q.id in (select l.queue from lane l where l.id = any (z.of))
             -- After the last claimed job there is almost always another; below the claim cursors are all that were
             -- claimed before.
-            and case when v1_waiting(q.id, p.places) or (floors is not null and v2_below(q.id, floors)) then v4_taken(q.id, p.places, floors) else true end
+            and case when has_waiting_{V}(q.id, p.orders) or (cursors is not null and has_waiting_below_{V}(q.id, cursors)) then is_drained_{V}(q.id, p.orders, cursors) else true end
           order by q.id), cardinality(z.of) - 1
-        into told, told_n
+        into event_texts, event_count
         from (select array_agg(y.part[1]::int) as of, string_agg(y.part[2], ${UNIT}) as ids, string_agg(y.part[6], ',') as attempts,
                 max(array[y.part[3]::bigint, y.part[4]::bigint]) as far
               from (select string_to_array(x.row, ${UNIT}) as part from unnest(string_to_array(rows_out, ${ROW})) x(row) offset 0) y) z;
-      told_n := told_n + cardinality(told);
-      insert into event (events, body) values (told_n, array_to_string(told, ${ROW}));
+      event_count := event_count + cardinality(event_texts);
+      insert into event (events, body) values (event_count, array_to_string(event_texts, ${ROW}));
       if exists (select 1 from peer y where y.until > t and y.id <> origin) then
-        perform pg_notify('{C}', format('{"from":%s,"events":%s,"work":[],"due":[],"revoked":[],"places":[]}', to_json(origin), told_n));
+        perform pg_notify('{C}', format('{"from":%s,"events":%s,"work":[],"due":[],"revoked":[],"orders":[]}', to_json(origin), event_count));
       end if;`
 
 /**
- * As `commit_v1`, for one claim. Returns null, and has done nothing, if the general path has to run. A claim that finds
+ * As `commit`, for one claim. Returns null, and has done nothing, if the general path has to run. A claim that finds
  * nothing leaves no trace: a replay of it may find jobs.
  */
 export const fastClaim = `
-create or replace function {S}.claim_v2(by text, number bigint, origin text, worker_id text, queue_names text[], limits text[], handled text[], known text[], leases bigint[],
-  other bigint, want int, more int, floors jsonb, clock bigint) returns text language plpgsql volatile
+create or replace function {S}.claim_{V}(by text, number bigint, origin text, worker_id text, queue_names text[], limits text[], handled text[], known text[], leases bigint[],
+  other bigint, want int, more int, cursors jsonb, clock bigint) returns text language plpgsql volatile
   ${writeSettings}
 as $millrace$
 #variable_conflict use_variable
 declare
   ${declarations}
-  refused boolean; shared boolean; last_s bigint; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; said text; whole text[]; got int;
-  found_n int; fit_n int; spent bigint := 0; tid_now tid; unfit boolean; large boolean; cut boolean := false; first_n int := want; floored boolean := floors is not null; rows_out text; whole_ids text[]; records text;
-  c_of int[]; c_what text[]; c_n int[]; recording boolean; told text[]; told_n int := 0; later bigint;
+  refused boolean; shared boolean; last_s bigint; claim_no bigint; lanes int[]; untils bigint[]; many boolean; last_p bigint; last_o bigint; tids tid[]; rows_now text; whole text[]; got int;
+  found_n int; fit_n int; spent bigint := 0; tid_now tid; unfit boolean; large boolean; cut boolean := false; first_n int := want; from_cursors boolean := cursors is not null; rows_out text; whole_ids text[]; records text;
+  c_of int[]; c_what text[]; c_n int[]; recording boolean; event_texts text[]; event_count int := 0; later bigint;
 begin
   -- A commit that writes a pause or a limit of a queue waits for open claims; claims do not wait for it.
   for i in 1 .. cardinality(queue_names) loop
     if not pg_try_advisory_xact_lock_shared(hashtextextended('{S}:bounds:' || queue_names[i], 0)) then return null; end if;
   end loop;
   select array_agg(l.id), array_agg(t + coalesce(leases[l.at], other)), bool_or(l.shared),
-         ${isRefused} or exists (select 1 from cell c where c.key = any (limits) and v1_limited(v1_cell(c.key))), ${hasWatchers}
+         ${isRefused} or exists (select 1 from cell c where c.key = any (limits) and is_limited_{V}(setting_{V}(c.key))), ${hasWatchers}
     into lanes, untils, shared, refused, recording
     from queue q
-    cross join lateral (select case when exists (select 1 from cell c where c.key = 'pause:' || q.name) then v1_cell('pause:' || q.name) end as said offset 0) pause
+    cross join lateral (select case when exists (select 1 from cell c where c.key = 'pause:' || q.name) then setting_{V}('pause:' || q.name) end as setting offset 0) pause
     cross join lateral (select m.id, m.name, m.version, m.shared, array_position(handled, m.name) as at from lane m where m.queue = q.id offset 0) l
     where q.name = any (queue_names) and coalesce(leases[l.at], other) is not null and (l.at is null or known[l.at] = '' or l.version = any (known[l.at]::bigint[]))
-      and (pause.said is null or (pause.said->'all' is distinct from 'true'
-        and not (jsonb_typeof(pause.said->'names') is not distinct from 'array' and pause.said->'names' ? l.name)));
+      and (pause.setting is null or (pause.setting->'all' is distinct from 'true'
+        and not (jsonb_typeof(pause.setting->'names') is not distinct from 'array' and pause.setting->'names' ? l.name)));
   if refused then return null; end if;
   many := cardinality(lanes) > 1;
   if shared and many then
@@ -150,10 +150,10 @@ begin
     select array_agg(y.lane), array_agg(y.until), bool_or(l.shared), count(distinct case when l.shared then l.queue else 0 end) > 1
       into lanes, untils, shared, refused
       from unnest(lanes, untils) y(lane, until) join lane l on l.id = y.lane cross join lateral (
-        select coalesce((floors->(l.id::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((floors->(l.id::text)->>1)::bigint, '-9223372036854775808') as o) f
+        select coalesce((cursors->(l.id::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((cursors->(l.id::text)->>1)::bigint, '-9223372036854775808') as o) f
       where case when l.shared then exists (select 1 from job j where j.lane = l.id and ${waits} and j.grp is not null and (j.priority, j.ord) >= (f.p, f.o))
         else exists (select 1 from job j where j.lane = l.id and ${waits} and j.grp is null and (j.priority, j.ord) > (f.p, f.o)) end;
-    if refused or (lanes is null and floored) then return null; end if;
+    if refused or (lanes is null and from_cursors) then return null; end if;
     many := cardinality(lanes) > 1;
   end if;
   loop
@@ -163,8 +163,8 @@ begin
         into tids, found_n, last_p, last_o, last_s from (
         select x.* from unnest(lanes) g(lane) cross join lateral (
           select j.ctid, j.priority, j.ord, j.seq from job j where j.lane = g.lane and ${waits} and j.grp is not null
-            and (j.priority, j.ord, j.seq) > (coalesce(last_p, case when floored then (floors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
-                                              coalesce(last_o, case when floored then (floors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'),
+            and (j.priority, j.ord, j.seq) > (coalesce(last_p, case when from_cursors then (cursors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
+                                              coalesce(last_o, case when from_cursors then (cursors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'),
                                               coalesce(last_s, '-9223372036854775808'))
           order by j.priority, j.ord, j.seq limit want + more) x
         order by x.priority, x.ord, x.seq limit want + more) z;
@@ -175,15 +175,15 @@ begin
       select array_agg(z.ctid), count(*), (array_agg(z.priority))[count(*)], (array_agg(z.ord))[count(*)] into tids, found_n, last_p, last_o from (
         select x.* from unnest(lanes) g(lane) cross join lateral (
           select j.ctid, j.priority, j.ord from job j where j.lane = g.lane and ${waits} and j.grp is null
-            and (j.priority, j.ord) > (coalesce(last_p, case when floored then (floors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
-                                       coalesce(last_o, case when floored then (floors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'))
+            and (j.priority, j.ord) > (coalesce(last_p, case when from_cursors then (cursors->(g.lane::text)->>0)::bigint end, '-9223372036854775808'),
+                                       coalesce(last_o, case when from_cursors then (cursors->(g.lane::text)->>1)::bigint end, '-9223372036854775808'))
           order by j.priority, j.ord limit want + more) x
         order by x.priority, x.ord limit want + more) z;
       ${take(fromMany, smallData)}
       ${keepFitting}
     else
-      last_p := coalesce(case when floored then (floors->(lanes[1]::text)->>0)::bigint end, '-9223372036854775808');
-      last_o := coalesce(case when floored then (floors->(lanes[1]::text)->>1)::bigint end, '-9223372036854775808');
+      last_p := coalesce(case when from_cursors then (cursors->(lanes[1]::text)->>0)::bigint end, '-9223372036854775808');
+      last_o := coalesce(case when from_cursors then (cursors->(lanes[1]::text)->>1)::bigint end, '-9223372036854775808');
       if shared then ${take(fromShared, smallData)}
       else ${take(fromOne, smallData)}
       end if;
@@ -197,31 +197,31 @@ begin
         select c_of || array_agg(z.lane) || array_agg(z.lane), c_what || array_agg('waiting'::text) || array_agg('active'::text),
                c_n || array_agg(-z.n) || array_agg(z.n)
           into c_of, c_what, c_n
-          from (select split_part(y.row, ${UNIT}, 1)::int as lane, count(*)::int as n from unnest(string_to_array(said, ${ROW})) y(row) group by 1) z;
+          from (select split_part(y.row, ${UNIT}, 1)::int as lane, count(*)::int as n from unnest(string_to_array(rows_now, ${ROW})) y(row) group by 1) z;
       else
         ${lease('untils[1]')}
         c_of := c_of || array[lanes[1], lanes[1]]; c_what := c_what || array['waiting', 'active']; c_n := c_n || array[-got, got];
       end if;
       if shared then
-        perform v1_come(y.queue, y.p, y.o) from (
+        perform advance_turn_{V}(y.queue, y.p, y.o) from (
           select l.queue, split_part(z.row, ${UNIT}, 3)::bigint as p, max(split_part(z.row, ${UNIT}, 4)::bigint) as o
-          from unnest(string_to_array(said, ${ROW})) z(row) cross join (select m.queue from lane m where m.id = lanes[1]) l group by 1, 2) y;
+          from unnest(string_to_array(rows_now, ${ROW})) z(row) cross join (select m.queue from lane m where m.id = lanes[1]) l group by 1, 2) y;
       end if;
       more := more - greatest(0, got - want);
       want := greatest(0, want - got);
-      rows_out := concat_ws(${ROW}, rows_out, said);
+      rows_out := concat_ws(${ROW}, rows_out, rows_now);
       if whole is not null then whole_ids := whole_ids || whole; end if;
     end if;
     exit when want + more = 0 or cut;
     continue when found_n > got; -- others have locked some of the jobs: read those behind them, too
-    exit when not floored;
-    floored := false; -- jobs below the claim cursors may be new
+    exit when not from_cursors;
+    from_cursors := false; -- jobs below the claim cursors may be new
     last_p := null; last_o := null; last_s := null;
   end loop;
   -- Jobs above the claim cursors that still wait are locked by a transaction that may release them without a notice.
   if want > 0 and not cut and exists (
     select 1 from unnest(lanes) g(lane)
-    cross join lateral (select coalesce((floors->(g.lane::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((floors->(g.lane::text)->>1)::bigint, '-9223372036854775808') as o) f
+    cross join lateral (select coalesce((cursors->(g.lane::text)->>0)::bigint, '-9223372036854775808') as p, coalesce((cursors->(g.lane::text)->>1)::bigint, '-9223372036854775808') as o) f
     cross join lateral (
       (select 1 from job j where j.lane = g.lane and ${waits} and j.grp is null and (j.priority, j.ord) > (f.p, f.o) limit 1)
       union all
@@ -231,7 +231,7 @@ begin
   end if;
   if cut then later := t; end if;
   if whole_ids is not null then
-    select string_agg(v1_record(z.j)::text, ',') into records
+    select string_agg(record_{V}(z.j)::text, ',') into records
       from unnest(whole_ids) y(id) cross join lateral (select j from job j where j.id = y.id offset 0) z(j);
   end if;
   if claim_no is not null then
@@ -240,7 +240,7 @@ begin
       ${publishEvents}
     end if;
   end if;
-  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":%s,"work":[],"due":[],"revoked":[],"places":[]%s}',
-    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, told_n, ',"later":' || later) || ${GROUP} || coalesce(rows_out, '');
+  return format('{"now":%s,"groups":[],"renewals":[],"asks":[{"first":%s,"lanes":[%s],"until":[%s],"whole":[%s]}],"events":%s,"work":[],"due":[],"revoked":[],"orders":[]%s}',
+    t, first_n, array_to_string(lanes, ','), array_to_string(untils, ','), records, event_count, ',"later":' || later) || ${GROUP} || coalesce(rows_out, '');
 end $millrace$;
 `

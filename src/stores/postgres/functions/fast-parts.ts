@@ -15,7 +15,7 @@ export const FILE = 'chr(28)'
 /**
  * The search path of functions that are called from outside. Without it, PostgreSQL may resolve a call to a function of
  * the same name in a schema of the caller's search path, if its arguments fit better, and in PostgreSQL 14 any role may
- * create one in `public`. Internal functions (`v1_…` and so on) inherit the search path of their caller.
+ * create one in `public`. Functions that only other functions call inherit it.
  */
 export const searchPath = 'set search_path = {S}, pg_temp'
 

@@ -17,9 +17,9 @@ export function lastTurn(lanes: string, of: string, priority: string): string {
               order by j.ord desc limit 1) m)`
 }
 
-/** The turn that a queue has reached in a priority; if `tidy_v3` has deleted it, the lowest turn of the waiting jobs. */
+/** The turn that a queue has reached in a priority; if `tidy` has deleted it, the lowest turn of the waiting jobs. */
 export function turnOf(queue: string, priority: string): string {
-  return `coalesce((select y.come from {S}.turn y where y.queue = ${queue} and y.priority = ${priority}),
+  return `coalesce((select y.reached from {S}.turn y where y.queue = ${queue} and y.priority = ${priority}),
     (select min(m.ord) from {S}.lane l cross join lateral (
       select j.ord from {S}.job j where j.lane = l.id and j.priority = ${priority} and j.grp is not null and j.state = 'waiting' and j.kind = 'job'
       order by j.ord limit 1) m where l.queue = ${queue} and l.shared), 0)`
@@ -28,41 +28,41 @@ export function turnOf(queue: string, priority: string): string {
 /** Functions that read limits from settings; a value that is not a number or not a rate limits nothing. */
 const bounds = `
 -- A number in a setting.
-create or replace function {S}.v1_number(said jsonb) returns numeric language sql immutable as $$
-  select case when jsonb_typeof(said) = 'number' then said::numeric end
+create or replace function {S}.number_{V}(value jsonb) returns numeric language sql immutable as $$
+  select case when jsonb_typeof(value) = 'number' then value::numeric end
 $$;
 
 -- The rate of a limit: how many claims, and in how many milliseconds.
-create or replace function {S}.v1_rate(bound jsonb) returns numeric[] language sql immutable as $$
+create or replace function {S}.rate_of_{V}(bound jsonb) returns numeric[] language sql immutable as $$
   select case when jsonb_typeof(bound->'rate'->'max') = 'number' and jsonb_typeof(bound->'rate'->'per') = 'number' and bound->'rate'->'per' > '0'
     then array[(bound->'rate'->'max')::numeric, least((bound->'rate'->'per')::numeric, ${LONGEST_INTERVAL})] end
 $$;
 
 -- Whether a limit bounds claims.
-create or replace function {S}.v1_bounds(bound jsonb) returns boolean language sql immutable as $$
-  select coalesce(jsonb_typeof(bound->'concurrency') = 'number', false) or {S}.v1_rate(bound) is not null
+create or replace function {S}.limits_claims_{V}(bound jsonb) returns boolean language sql immutable as $$
+  select coalesce(jsonb_typeof(bound->'concurrency') = 'number', false) or {S}.rate_of_{V}(bound) is not null
 $$;
 
 -- Whether a limit bounds the claims of any group.
-create or replace function {S}.v1_limits_groups(bound jsonb) returns boolean language sql immutable as $$
-  select {S}.v1_bounds(bound->'group')
-    or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'groups') = 'object' then bound->'groups' else '{}' end) e where {S}.v1_bounds(e.value))
+create or replace function {S}.limits_groups_{V}(bound jsonb) returns boolean language sql immutable as $$
+  select {S}.limits_claims_{V}(bound->'group')
+    or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'groups') = 'object' then bound->'groups' else '{}' end) e where {S}.limits_claims_{V}(e.value))
 $$;
 
 -- Whether a limit bounds claims of the queue, of a name or of a group.
-create or replace function {S}.v1_limited(bound jsonb) returns boolean language sql immutable as $$
-  select {S}.v1_bounds(bound) or {S}.v1_limits_groups(bound)
-    or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'names') = 'object' then bound->'names' else '{}' end) e where {S}.v1_bounds(e.value))
+create or replace function {S}.is_limited_{V}(bound jsonb) returns boolean language sql immutable as $$
+  select {S}.limits_claims_{V}(bound) or {S}.limits_groups_{V}(bound)
+    or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'names') = 'object' then bound->'names' else '{}' end) e where {S}.limits_claims_{V}(e.value))
 $$;
 
 -- The limit of one group: its own values override those for every group.
-create or replace function {S}.v1_group(bound jsonb, g text) returns jsonb language sql immutable as $$
+create or replace function {S}.group_limit_{V}(bound jsonb, g text) returns jsonb language sql immutable as $$
   select case when jsonb_typeof(bound->'group') = 'object' then bound->'group' else '{}' end
     || case when jsonb_typeof(bound->'groups'->g) = 'object' then bound->'groups'->g else '{}' end
 $$;
 
 -- Whether adds to this queue, with a group or without, have to be counted.
-create or replace function {S}.v1_counted(bound jsonb, grouped boolean) returns boolean language sql immutable as $$
+create or replace function {S}.limits_backlog_{V}(bound jsonb, grouped boolean) returns boolean language sql immutable as $$
   select coalesce(jsonb_typeof(bound->'backlog') = 'number', false) or (grouped and (coalesce(jsonb_typeof(bound->'group'->'backlog') = 'number', false)
     or exists (select 1 from jsonb_each(case when jsonb_typeof(bound->'groups') = 'object' then bound->'groups' else '{}' end) e
                where jsonb_typeof(e.value->'backlog') = 'number')))
@@ -73,29 +73,29 @@ $$;
 const turns = `
 -- The turn of a job that begins to wait, and the step to the next one of its group; \`bound\` is the limit of its queue.
 -- Locks nothing: two concurrent adds may get the same turn.
-create or replace function {S}.v1_turns(of int, g text, p bigint, bound jsonb default null) returns bigint[] language plpgsql stable as $$
+create or replace function {S}.next_turns_{V}(of int, g text, p bigint, bound jsonb default null) returns bigint[] language plpgsql stable as $$
 declare
-  come bigint;
+  reached bigint;
   last bigint;
   step bigint;
   weight numeric;
 begin
-  if bound is null then select {S}.v1_cell('limit:' || q.name) into bound from {S}.queue q where q.id = of; end if;
-  weight := {S}.v1_number(bound->'groups'->g->'weight');
+  if bound is null then select {S}.setting_{V}('limit:' || q.name) into bound from {S}.queue q where q.id = of; end if;
+  weight := {S}.number_{V}(bound->'groups'->g->'weight');
   step := case when weight > 0 then greatest(1, least(round(${TURN_STEP} / weight), ${LONGEST_STEP})) else ${TURN_STEP} end;
-  come := ${turnOf('of', 'p')};
+  reached := ${turnOf('of', 'p')};
   select max(m.ord) into last from {S}.lane l cross join lateral (
       select j.ord from {S}.job j where j.lane = l.id and j.grp = g and j.priority = p and ${ofGroups}
       order by j.ord desc limit 1) m
     where l.queue = of and l.shared;
-  return array[case when last is null then come else greatest(come, least(last + step, ${Number.MAX_SAFE_INTEGER})) end, step];
+  return array[case when last is null then reached else greatest(reached, least(last + step, ${Number.MAX_SAFE_INTEGER})) end, step];
 end $$;
 
 -- Records that jobs up to this turn were claimed. A claim that finds another one writing the turn leaves it to that one.
-create or replace function {S}.v1_come(of int, p bigint, turn bigint) returns void language plpgsql volatile as $$
+create or replace function {S}.advance_turn_{V}(of int, p bigint, turn bigint) returns void language plpgsql volatile as $$
 begin
-  update {S}.turn y set come = turn where y.ctid = (
-    select z.ctid from {S}.turn z where z.queue = of and z.priority = p and z.come < turn for update skip locked);
+  update {S}.turn y set reached = turn where y.ctid = (
+    select z.ctid from {S}.turn z where z.queue = of and z.priority = p and z.reached < turn for update skip locked);
   if not found and not exists (select 1 from {S}.turn y where y.queue = of and y.priority = p)
     and pg_try_advisory_xact_lock(hashtextextended('{S}:turn:' || of || ' ' || p, 0))
   then
@@ -108,17 +108,17 @@ end $$;
 const tokens = `
 -- How many more claims a rate allows now, and when the first token that was taken returns. A token that was taken more
 -- than one interval in the future counts as returned: the clock was set back since.
-create or replace function {S}.v1_tokens(of int, key text, rate numeric[], t bigint, out remain numeric, out back bigint) language sql stable as $$
+create or replace function {S}.tokens_left_{V}(of int, key text, rate numeric[], t bigint, out remain numeric, out back bigint) language sql stable as $$
   select greatest(0, rate[1] - coalesce(sum(y.n), 0)),
     case when rate[1] > 0 then ceil(coalesce(min(y.at), ceil(t / p.part) * p.part) + rate[2])::bigint end
   from (select greatest(1, floor(rate[2] / ${BUCKETS})) as part) p
   left join lateral (select u.at, u.n from {S}.rate r cross join lateral unnest(r.at, r.n) u(at, n)
-                     where r.queue = of and r.what = key and u.at + rate[2] > t and u.at <= ceil(t / p.part) * p.part + rate[2]) y on true
+                     where r.queue = of and r.scope = key and u.at + rate[2] > t and u.at <= ceil(t / p.part) * p.part + rate[2]) y on true
   group by p.part
 $$;
 
 -- Takes tokens.
-create or replace function {S}.v1_take(of int, key text, rate numeric[], count int, t bigint) returns void language plpgsql volatile as $$
+create or replace function {S}.take_tokens_{V}(of int, key text, rate numeric[], count int, t bigint) returns void language plpgsql volatile as $$
 declare
   part numeric := greatest(1, floor(rate[2] / ${BUCKETS}));
   now_at bigint := ceil(t / part) * part;
@@ -127,12 +127,12 @@ declare
   many int;
 begin
   select array_agg(u.at order by u.i), array_agg(u.n order by u.i) into ats, ns
-    from {S}.rate r cross join lateral unnest(r.at, r.n) with ordinality u(at, n, i) where r.queue = of and r.what = key and u.at + rate[2] > t and u.at <= now_at + rate[2];
+    from {S}.rate r cross join lateral unnest(r.at, r.n) with ordinality u(at, n, i) where r.queue = of and r.scope = key and u.at + rate[2] > t and u.at <= now_at + rate[2];
   many := cardinality(ats);
   if many > 0 and ats[many] >= now_at then ns[many] := ns[many] + count;
   else ats := ats || now_at; ns := ns || count::bigint; end if;
   insert into {S}.rate as r values (of, key, ats, ns, ats[cardinality(ats)] + rate[2])
-    on conflict (queue, what) do update set at = excluded.at, n = excluded.n, until = excluded.until;
+    on conflict (queue, scope) do update set at = excluded.at, n = excluded.n, until = excluded.until;
 end $$;
 `
 
@@ -142,7 +142,7 @@ const heads = `
 -- form one sequence, and the shared lanes of one queue form one. Lanes in \`stopped\` are left out. A lane in \`apart\`
 -- is read group by group, \`each\` jobs of each group, without the groups in \`passed\`, so that no job of a group that
 -- cannot be claimed is read. \`cut\` marks the last known job of its sequence; there may be more after it.
-create or replace function {S}.v1_heads(lanes int[], queues int[], shared boolean[], apart boolean[], ps bigint[], os bigint[], ss bigint[],
+create or replace function {S}.lane_heads_{V}(lanes int[], queues int[], shared boolean[], apart boolean[], ps bigint[], os bigint[], ss bigint[],
   stopped int[], passed text[], most int, each int)
   returns table (at int, tid tid, priority bigint, ord bigint, seq bigint, stalls int, attempts bigint, grp text, cut boolean) language plpgsql volatile
   set enable_sort = off -- use an index that has the order, however few rows the planner expects

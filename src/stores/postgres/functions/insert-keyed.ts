@@ -13,7 +13,7 @@ const keyedRows = `rows from (jsonb_array_elements_text(s->'id'), unnest(some_te
 /** Inserts the jobs whose keys are free; jobs with groups get a turn as their order. */
 function insertKeyed(shared: boolean): string {
   const chosen = `
-        select y.id, y.data, y.dedup, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at${shared ? ', y.grp' : ''}
+        select y.id, y.data, y.dedup, nextval('{S}.job_order') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at${shared ? ', y.grp' : ''}
         from ${keyedRows} y(id, key, data, dedup, again, ra, ri, grp)
         where y.again = '0' and (cardinality(locked) = 0 or y.id <> all (locked)) and (cardinality(keyed) = 0 or y.key <> all (keyed))
           and not exists (select 1 from key k where k.key = y.key and ${taken})
@@ -25,13 +25,13 @@ function insertKeyed(shared: boolean): string {
         select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
           ${order}, fence_from, (s->>'at')::bigint, t, s->>'s', x.data, x.dedup, x.run_at, x.run_at${shared ? ', x.grp' : ''}
         from x ${shared ? 'order by x.n' : ''} on conflict (id) do nothing
-        returning id, ord, run_at, dedup, case when recording then v1_entered(job, t) end as entered
+        returning id, ord, run_at, dedup, case when recording then state_event_{V}(job, t) end as entered
       ), took as (
         insert into key select put.dedup::json->>'key', put.id, t + (put.dedup::json->>'window')::bigint from put
           on conflict (key) do update set job = excluded.job, until = excluded.until
       )
       select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where recording)
-        into got, ords, ids_in, first_at, last_o, told from put;
+        into got, ords, ids_in, first_at, last_o, event_texts from put;
 `
 }
 
@@ -58,7 +58,7 @@ export const keyedJobs = `
         ${insertKeyed(false)}
       end if;
       if got > 0 then
-        ev := ev || told;
+        ev := ev || event_texts;
         c_of := c_of || v_l || v_q; c_n := c_n || got || got;
         c_what := c_what || case when first_at is null then 'waiting' else 'delayed' end || '+added'::text;
         if first_at is not null then d_queue := d_queue || v_q; d_at := d_at || first_at;
@@ -69,19 +69,19 @@ export const keyedJobs = `
         g_out := g_out || format('["i",%s,[%s],%s]', s->>'n', array_to_string(ords, ','), fence_from);
         g_short := g_short || format('["i",%s,[%s],%s]', s->>'n', array_to_string(ords, ','), fence_from);
       else
-        for r in select y.id, y.at, y.place, (s->'n'->>(y.place::int - 1))::int as n, same.id as same, k.job,
+        for r in select y.id, y.at, y.position, (s->'n'->>(y.position::int - 1))::int as n, same.id as same, k.job,
                    case when y.id = any (locked) then 'busy' when same.id is not null then 'duplicate' when y.key = any (keyed) then 'busy'
                      when k.job is not null then 'duplicate' end as why
-                 from (select z.id, z.key, z.place, array_position(ids_in, z.id) as at
-                       from rows from (jsonb_array_elements_text(s->'id'), unnest(some_text)) with ordinality z(id, key, place)) y
+                 from (select z.id, z.key, z.position, array_position(ids_in, z.id) as at
+                       from rows from (jsonb_array_elements_text(s->'id'), unnest(some_text)) with ordinality z(id, key, position)) y
                  left join lateral (select o.id from job o where o.id = y.id and y.at is null offset 0) same on true
                  left join lateral (select k.job from key k where k.key = y.key and y.at is null and ${taken} offset 0) k on true
-                 order by y.place loop
+                 order by y.position loop
           if r.at is not null then
             g_out := g_out || format('["i",[%s],[%s],%s]', r.n, ords[r.at], fence_from);
             g_short := g_short || format('["i",[%s],[%s],%s]', r.n, ords[r.at], fence_from);
           elsif r.why is null then
-            loose := loose || (r.place::int - 1);
+            loose := loose || (r.position::int - 1);
           else
             stands := null;
             if r.why = 'duplicate' then${conflictingJob('coalesce(r.same, r.job)')}

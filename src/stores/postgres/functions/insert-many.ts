@@ -17,7 +17,7 @@ function skipExisting(conflict: string): string {
 function insertRun(conflict: string): string {
   return `
         with x as (
-          select y.id, y.data, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at
+          select y.id, y.data, nextval('{S}.job_order') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at
           from rows from (jsonb_array_elements_text(s->'id'), jsonb_array_elements_text(s->'d'),
             jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]'))) as y(id, data, ra, ri)
           ${skipExisting(conflict)}
@@ -26,10 +26,10 @@ function insertRun(conflict: string): string {
           select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
             case when v_lifo then -1 - x.n else x.n end, fence_from, v_at, t, v_s, x.data, x.run_at, x.run_at
           from x ${conflict}
-          returning id, ord, run_at, case when recording and run_at is not null then v1_entered(job, t) end as entered
+          returning id, ord, run_at, case when recording and run_at is not null then state_event_{V}(job, t) end as entered
         )
         select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where put.entered is not null)
-          into got, ords, ids_in, first_at, last_o, told from put;
+          into got, ords, ids_in, first_at, last_o, event_texts from put;
   `
 }
 
@@ -40,7 +40,7 @@ function insertRun(conflict: string): string {
 function insertShared(conflict: string): string {
   return `
         with u as materialized (
-          select y.id, y.data, y.grp, nextval('{S}.place') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at
+          select y.id, y.data, y.grp, nextval('{S}.job_order') as n, coalesce(y.ra::bigint, t + y.ri::bigint) as run_at
           from rows from (jsonb_array_elements_text(s->'id'), jsonb_array_elements_text(s->'d'), jsonb_array_elements_text(s->'g'),
             jsonb_array_elements_text(coalesce(s->'ra', '[]')), jsonb_array_elements_text(coalesce(s->'ri', '[]'))) as y(id, data, grp, ra, ri)
           ${skipExisting(conflict)}
@@ -49,10 +49,10 @@ function insertShared(conflict: string): string {
           select x.id, x.n, v_q, v_l, case when x.run_at is null then 'waiting' else 'delayed' end, v_p,
             x.ord, fence_from, v_at, t, v_s, x.data, x.run_at, x.run_at, x.grp
           from x order by x.n ${conflict}
-          returning id, ord, run_at, case when recording and run_at is not null then v1_entered(job, t) end as entered
+          returning id, ord, run_at, case when recording and run_at is not null then state_event_{V}(job, t) end as entered
         )
         select count(*), array_agg(put.ord), array_agg(put.id), min(put.run_at), min(put.ord), array_agg(put.entered) filter (where put.entered is not null)
-          into got, ords, ids_in, first_at, last_o, told from put;
+          into got, ords, ids_in, first_at, last_o, event_texts from put;
   `
 }
 
@@ -61,7 +61,7 @@ function insertShared(conflict: string): string {
  * reached.
  */
 export const loadTurns = `
-        bound := v1_cell('limit:' || (s->>'qn'));
+        bound := setting_{V}('limit:' || (s->>'qn'));
         a_lane := array(select l.id from lane l where l.queue = v_q and l.shared);
         back := ${turnOf('v_q', 'v_p')};
 `
@@ -81,11 +81,11 @@ function insertWithFallback(insert: (conflict: string) => string): string {
   `
 }
 
-/** The jobs of `u` with their turns, if they begin to wait; as `v1_turns` computes them. */
+/** The jobs of `u` with their turns, if they begin to wait; as `next_turns` computes them. */
 export function withTurns(more: string): string {
   return `
           select w.*, case when w.run_at is null then w.first[1] + (w.k - 1) * w.first[2] else 0 end as ord from (
-            select v.*, first_value(case when v.k = 1 and v.run_at is null then case when bound ? 'groups' then v1_turns(v_q, v.grp, v_p, bound)
+            select v.*, first_value(case when v.k = 1 and v.run_at is null then case when bound ? 'groups' then next_turns_{V}(v_q, v.grp, v_p, bound)
                 else array[greatest(back, ${lastTurn('a_lane', 'v', 'v_p')} + ${TURN_STEP}), ${TURN_STEP}] end end) over (partition by v.grp order by v.n) as first from (
               select u.id, u.grp, u.n, u.run_at, ${more}, row_number() over (partition by u.grp order by u.n) as k from u) v) w`
 }
@@ -111,7 +111,7 @@ export const newJobs = `
         ${insertWithFallback(insertRun)}
       end if;
       if got > 0 then
-        ev := ev || coalesce(told, '{}');
+        ev := ev || coalesce(event_texts, '{}');
         if recording and first_at is null then
           ev := ev || ${manyEvents('waiting', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'array[v_l]', lane: 'v_l' })};
           many_n := many_n + got - 1;

@@ -15,18 +15,11 @@ const withDependents = `unnest(end_ids, verbs) y(id, verb) cross join lateral (s
 /** Decodes a run of moves or notes in `s`: ids, fences and the optional fields, each as one text. */
 export const decodeRun = `
       loose := '{}';
-      if jsonb_typeof(s->'id') = 'string' then
-        end_ids := string_to_array(s->>'id', ${UNIT});
-        fences := case when jsonb_typeof(s->'f') = 'number' then '{}' else string_to_array(s->>'f', ',') end;
-        results := coalesce(string_to_array(s->>'r', ${UNIT}, ''), '{}');
-        verbs := string_to_array(s->>'v', null);
-        faults := string_to_array(s->>'e', ${UNIT}, '');
-      else -- completions as version 1 sends them
-        end_ids := array(select jsonb_array_elements_text(s->'id'));
-        fences := array(select jsonb_array_elements_text(s->'f'));
-        results := array(select jsonb_array_elements_text(s->'r'));
-        verbs := null;
-      end if;
+      end_ids := string_to_array(s->>'id', ${UNIT});
+      fences := case when jsonb_typeof(s->'f') = 'number' then '{}' else string_to_array(s->>'f', ',') end;
+      results := coalesce(string_to_array(s->>'r', ${UNIT}, ''), '{}');
+      verbs := string_to_array(s->>'v', null);
+      faults := string_to_array(s->>'e', ${UNIT}, '');
 `
 
 /** The new values of a completed job, if nothing else changes. */
@@ -75,10 +68,10 @@ function writeCompletions(update: string, eventsBefore = 'null'): string {
   return `
           with up as (
             ${update}
-            returning j.id, j.lane, j.dedup, j.attempt, j.result, case when recording then ${eventsBefore} end as said
+            returning j.id, j.lane, j.dedup, j.attempt, j.result, case when recording then ${eventsBefore} end as note_events
           )
           select count(*), array_agg(up.id), array_agg(up.lane), array_agg(up.dedup), string_agg(up.attempt::text, ',') filter (where recording),
-            string_agg(coalesce(up.result, ''), ${UNIT}) filter (where recording), string_agg(up.said, ${UNIT})
+            string_agg(coalesce(up.result, ''), ${UNIT}) filter (where recording), string_agg(up.note_events, ${UNIT})
             into got, ids_in, lanes_in, keyed, over, why, stands from up;
           if recording and got > 0 then
             many := ${manyEvents('completed', { at: 't', ids: `array_to_string(ids_in, ${UNIT})`, lanes: 'lanes_in', lane: "array_to_string(lanes_in, ',')", attempts: 'over', results: 'why' })};
@@ -93,9 +86,9 @@ function writeMoves(write: string, was: string, events: string): string {
   return `
           up as (
             ${write}
-            returning j.*, ${was} || ' ' || x.verb as how, x.verb, x.ends, case when recording then ${events} end as told
+            returning j.*, ${was} || ' ' || x.verb as how, x.verb, x.ends, case when recording then ${events} end as event_texts
           )
-          select count(*), array_agg(up.id), array_agg(up.lane), array_agg(case when up.ends or up.verb = 'g' then up.dedup end), string_agg(up.told, ${UNIT}),
+          select count(*), array_agg(up.id), array_agg(up.lane), array_agg(case when up.ends or up.verb = 'g' then up.dedup end), string_agg(up.event_texts, ${UNIT}),
             array_agg(up.how), array_agg(up.id) filter (where up.verb <> lower(up.verb) or up.verb = 'g'), max(up.fence) filter (where up.verb <> lower(up.verb) or up.verb = 'g'),
             array_agg(up.queue) filter (where up.due_at is not null and lower(up.verb) <> 'g'), array_agg(up.due_at) filter (where up.due_at is not null and lower(up.verb) <> 'g'),
             array_agg(up.lane) filter (where up.verb in ('w', 'n')), array_agg(up.priority) filter (where up.verb in ('w', 'n')), array_agg(up.ord) filter (where up.verb in ('w', 'n'))
@@ -107,8 +100,8 @@ function writeMoves(write: string, was: string, events: string): string {
 const priorNoteEvents = noteEvents("x.more ? 'p'")
 
 const moveEvents = `concat_ws(${UNIT}, ${priorNoteEvents},
-              case when x.verb = 'r' then v1_told('retrying', j, t, null) end, v1_entered(j, t),
-              case when x.verb <> lower(x.verb) then v1_told('removed', j, t, null) end)`
+              case when x.verb = 'r' then job_event_{V}('retrying', j, t, null) end, state_event_{V}(j, t),
+              case when x.verb <> lower(x.verb) then job_event_{V}('removed', j, t, null) end)`
 
 /** Deletes the dedup keys of finished jobs, except keys with a window. */
 const freeKeys = `
@@ -125,7 +118,7 @@ const freeKeys = `
 const computeTurns = `
             select array_agg(z.turn order by z.n) into turns_in from (
               select w.n, w.first[1] + (w.k - 1) * w.first[2] as turn from (
-                select v.*, first_value(case when v.k = 1 then v1_turns(v.queue, v.grp, v.priority) end) over (partition by v.queue, v.grp, v.priority order by v.n) as first from (
+                select v.*, first_value(case when v.k = 1 then next_turns_{V}(v.queue, v.grp, v.priority) end) over (partition by v.queue, v.grp, v.priority order by v.n) as first from (
                   select y.n, o.queue, o.grp, o.priority, case when o.grp is not null then row_number() over (partition by o.queue, o.grp, o.priority order by y.n) end as k
                   from unnest(end_ids, fences, verbs) with ordinality y(id, fence, verb, n)
                   left join lateral (select j.queue, j.grp, j.priority from job j where j.id = y.id and y.verb = 'n' and j.grp is not null and (${unlocked})
@@ -137,7 +130,7 @@ const computeTurns = `
  * dependents, except completions whose dependents can all be updated at once.
  */
 const moveUnlocked = `
-        told := '{}'; many := null;
+        releasing := '{}'; many := null;
         select coalesce(array_agg(y.id) filter (where z.mine is null), '{}'), bool_or(z.grp is not null) into locked, gated from unnest(end_ids, fences) y(id, fence)
           left join lateral (select true as mine, o.grp from job o
             where o.id = y.id and o.fence = coalesce(y.fence, s->>'f')::bigint for update skip locked) z on true;
@@ -160,28 +153,28 @@ const moveUnlocked = `
             `delete from job j using x where j.id = x.id and j.fence = x.fence and j.kind = 'job' and (j.chain is null or x.verb = 'g')
               and j.state not in ('active', 'waiting-children')`,
             'j.state',
-            "v1_told('removed', j, t, null)",
+            "job_event_{V}('removed', j, t, null)",
           )}
         else
           if gated then
             ${computeTurns}
           end if;
           with mine as materialized (
-            select j.ctid, x.*, j.state as was, case when x.verb = 'n' then coalesce(x.turn, nextval('{S}.place')) end as place from (${withAllFields}) x cross join lateral (
+            select j.ctid, x.*, j.state as was, case when x.verb = 'n' then coalesce(x.turn, nextval('{S}.job_order')) end as new_ord from (${withAllFields}) x cross join lateral (
               select o.ctid, o.state, o.lease_until, o.chain, o.kind from job o where o.id = x.id and o.fence = x.fence for update skip locked) j
             where j.kind = 'job' and (j.chain is null or not x.ends)
               -- A group before this one may have changed a job that waits for dependencies.
               and case when s ? 'hand' then j.state in ('waiting', 'delayed') and j.state <> x.goal else j.lease_until > t end
           ),
           ${writeMoves(
-            `update job j set ${movedValues('case when x.place is null then j.ord when j.ord < 0 then -1 - x.place else x.place end')} from mine x where j.ctid = x.ctid`,
+            `update job j set ${movedValues('case when x.new_ord is null then j.ord when j.ord < 0 then -1 - x.new_ord else x.new_ord end')} from mine x where j.ctid = x.ctid`,
             'x.was',
             moveEvents,
           )}
         end if;
         ${freeKeys}
         -- The rows of the completed jobs were locked before their dependents were read: no dependent was added since.
-        if got > 0 and told <> '{}' then
+        if got > 0 and releasing <> '{}' then
           ${releaseMany}
         end if;
 `
@@ -191,7 +184,7 @@ const moveUnlocked = `
  * refused, with dependents, of a longer chain, or with a dedup key that another open transaction holds.
  */
 export const moveMany = `
-      told := '{}'; freeing := '{}'; locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null; turns_in := null; stands := null; many := null;
+      releasing := '{}'; freeing := '{}'; locked := '{}'; some_text := '{}'; gone := null; queues := null; ords := null; a_lane := null; a_p := null; a_o := null; turns_in := null; stands := null; many := null;
       got := -1;
       if not s ?| '{hand,gone}' then
         if exists (select 1 from edge) then
@@ -278,9 +271,9 @@ export const moveMany = `
 /** Functions that turn one entry of a run into a group of its own, as `changes.ts` applies it. */
 export const singleGroups = `
 -- One move of a run, as a group by itself.
-create or replace function {S}.v1_moved(s jsonb, i int, id text, fence bigint, verb text, result text, error text) returns jsonb language sql immutable as $$
-  select jsonb_build_object('k', 'g', 'n', {S}.v1_nth(s, i), 'x', case when jsonb_typeof(s->'w'->i) = 'object' then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'n', 'id', id, 'f', fence, 'held', true,
-      'progress', s->'w'->i->'p', 'memo', s->'w'->i->'m', 'about', s->'w'->i->'a', 'tells', s->'w'->i->'t'))) else '[]' end
+create or replace function {S}.move_in_run_{V}(s jsonb, i int, id text, fence bigint, verb text, result text, error text) returns jsonb language sql immutable as $$
+  select jsonb_build_object('k', 'g', 'n', {S}.group_in_run_{V}(s, i), 'x', case when jsonb_typeof(s->'w'->i) = 'object' then jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'n', 'id', id, 'f', fence, 'held', true,
+      'progress', s->'w'->i->'p', 'memo', s->'w'->i->'m', 'about', s->'w'->i->'a', 'events', s->'w'->i->'t'))) else '[]' end
     || jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'm', 'id', id, 'f', fence, 'to', y.goal,
       'held', case when not s ?| '{hand,gone}' then true end, 'new', case when verb = 'n' then true end, 'why', case when verb = 'r' then 'retrying' end,
       'set', jsonb_build_object('result', result, 'error', error, 'attempt', nullif(split_part(s->>'at', ',', i + 1), ''),
@@ -293,9 +286,9 @@ create or replace function {S}.v1_moved(s jsonb, i int, id text, fence bigint, v
 $$;
 
 -- One note of a run, as a group by itself.
-create or replace function {S}.v1_noted(s jsonb, i int, id text, fence bigint, progress text) returns jsonb language sql immutable as $$
-  select jsonb_build_object('k', 'g', 'n', {S}.v1_nth(s, i), 'x', jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'n', 'id', id, 'f', fence, 'held', true,
+create or replace function {S}.note_in_run_{V}(s jsonb, i int, id text, fence bigint, progress text) returns jsonb language sql immutable as $$
+  select jsonb_build_object('k', 'g', 'n', {S}.group_in_run_{V}(s, i), 'x', jsonb_build_array(jsonb_strip_nulls(jsonb_build_object('k', 'n', 'id', id, 'f', fence, 'held', true,
     'progress', progress, 'logs', case when s->'l'->i <> '[]' then s->'l'->i end,
-    'memo', s->'w'->i->'m', 'about', s->'w'->i->'a', 'tells', s->'w'->i->'t'))))
+    'memo', s->'w'->i->'m', 'about', s->'w'->i->'a', 'events', s->'w'->i->'t'))))
 $$;
 `

@@ -13,7 +13,7 @@ export const move = `${lockJob}
           why := 'fence'; over := j.id; stands := ${movedJob}; exit;
         end if;
         if x ? 'ro' then
-          select * into ew from {S}.v3_reopened(j.id);
+          select * into ew from {S}.reopened_edges_{V}(j.id);
           if ew.over is not null then why := 'broken'; over := ew.over; exit; end if;
         end if;
         was_done := j.state in ('completed', 'failed', 'cancelled');
@@ -48,7 +48,7 @@ export const move = `${lockJob}
           c_of := c_of || j.lane; c_n := c_n || -1;
           c_what := c_what || case when j.kind = 'job' then j.state else 'schedule' end;
           if j.state = 'active' then credited := credited || j.queue; end if;
-          if recording then ev := ev || v1_told('removed', j, t, null); end if;
+          if recording then ev := ev || job_event_{V}('removed', j, t, null); end if;
         else
           f := x->'set';
           a := j;
@@ -80,7 +80,7 @@ export const move = `${lockJob}
           end if;
           if x ? 'ro' then
             update edge d set state = y.state, result = y.result, error = null
-              from unnest(ew.places, ew.states, ew.results) y(place, state, result) where d.dependent = j.id and d.place = y.place;
+              from unnest(ew.positions, ew.states, ew.results) y(position, state, result) where d.dependent = j.id and d.position = y.position;
             a.pending := a.pending + coalesce(ew.more, 0);
             if not ew.broken then a.broken_at := null; end if;
           end if;
@@ -90,10 +90,10 @@ export const move = `${lockJob}
             a.run_at := null;
             if a.grp is not null then
               -- A turn is only comparable within its priority.
-              if a.priority <> j.priority or (j.state <> 'waiting' and (x ? 'new' or goes_on)) then a.ord := (v1_turns(a.queue, a.grp, a.priority))[1]; end if;
+              if a.priority <> j.priority or (j.state <> 'waiting' and (x ? 'new' or goes_on)) then a.ord := (next_turns_{V}(a.queue, a.grp, a.priority))[1]; end if;
             elsif j.state <> 'waiting' and (x ? 'new' or goes_on) then
-              place := nextval('{S}.place');
-              a.ord := case when j.ord < 0 then -1 - place else place end;
+              new_ord := nextval('{S}.job_order');
+              a.ord := case when j.ord < 0 then -1 - new_ord else new_ord end;
             end if;
           end if;
           if a.state <> 'active' then
@@ -109,16 +109,16 @@ export const move = `${lockJob}
           if f ? 'si' then a.stale_at := t + (f->>'si')::bigint; end if;
           if f ? 'di' then a.delete_at := t + (f->>'di')::bigint; end if;
           if f ? 'stale' then a.stale := true; end if;
-          a.due_at := v1_due(a);
+          a.due_at := due_at_{V}(a);
           update job set 
             (state, priority, ord, fence, attempt, worker, claim, run_at, lease_until, broken_at, stale_at, stale, delete_at, due_at, pending,
              stalls, ahead, touched, data, result, error, errors, finished_at, memo) =
             (a.state, a.priority, a.ord, a.fence, a.attempt, a.worker, a.claim, a.run_at, a.lease_until, a.broken_at, a.stale_at, a.stale, a.delete_at, a.due_at,
              a.pending, a.stalls, a.ahead, true, a.data, a.result, a.error, a.errors, a.finished_at, a.memo) where id = a.id;
           if j.dedup is not null and ends then delete from key y where y.key = dedup_key and y.job = j.id and y.until is null; end if;
-          if x ? 'why' and recording then ev := ev || v1_told(x->>'why', a, t, j.worker); end if;
+          if x ? 'why' and recording then ev := ev || job_event_{V}(x->>'why', a, t, j.worker); end if;
           if a.state <> j.state then
-            if recording then ev := ev || v1_entered(a, t); end if;
+            if recording then ev := ev || state_event_{V}(a, t); end if;
             if j.state = 'active' then credited := credited || j.queue; end if;
             if a.kind = 'job' then
               c_of := c_of || a.lane || a.lane; c_what := c_what || j.state || a.state; c_n := c_n || -1 || 1;

@@ -11,12 +11,12 @@ const noteValues = "progress = coalesce(x.progress, j.progress), memo = coalesce
 
 /** The events of a lease holder's note; the SQL condition `progress` is true if the note sets progress. */
 export function noteEvents(progress: string): string {
-  return `nullif(concat_ws(${UNIT}, case when ${progress} then v2_noted('progress', j, t, x.more->>'a') end,
-          (select string_agg(v2_noted(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality)
+  return `nullif(concat_ws(${UNIT}, case when ${progress} then note_event_{V}('progress', j, t, x.more->>'a') end,
+          (select string_agg(note_event_{V}(o.value->>0, j, t, o.value->>1), ${UNIT} order by o.ordinality)
            from jsonb_array_elements(x.more->'t') with ordinality o)), '')`
 }
 
-const recordedEvents = `case when recording then ${noteEvents('x.progress is not null')} end as told`
+const recordedEvents = `case when recording then ${noteEvents('x.progress is not null')} end as event_texts`
 
 /**
  * Skips jobs that other transactions have locked, and writes log lines. A note of log lines alone does not update the
@@ -42,7 +42,7 @@ const writeUnlocked = `
         where m.lines <> '[]' and g.job = m.id
           and g.n <= coalesce((select max(o.n) from log o where o.job = m.id), 0) + jsonb_array_length(m.lines) - ${LOGS_KEPT}
       )
-      select coalesce((select array_agg(m.id) from mine m), '{}'), (select string_agg(up.told, ${UNIT}) from up) into ids_in, stands;`
+      select coalesce((select array_agg(m.id) from mine m), '{}'), (select string_agg(up.event_texts, ${UNIT}) from up) into ids_in, stands;`
 
 /**
  * Notes by lease holders, in `s`: a group each. `w` holds, by index, memos (`m`), the `about` of progress (`a`) and further
@@ -58,7 +58,7 @@ export const notes = `
             update job j set ${noteValues} from ${noteRows} where j.id = x.id and j.fence = x.fence and j.lease_until > t
             returning j.id, ${recordedEvents}
           )
-          select coalesce(array_agg(up.id), '{}'), string_agg(up.told, ${UNIT}) into ids_in, stands from up;
+          select coalesce(array_agg(up.id), '{}'), string_agg(up.event_texts, ${UNIT}) into ids_in, stands from up;
           perform set_config('lock_timeout', '5s', true);
         exception when lock_not_available or deadlock_detected then
           ids_in := null;

@@ -1,12 +1,12 @@
 // stores/postgres/functions/pages.ts: reads whose answers are bounded in bytes, and due jobs without payloads.
 import { rowBytes } from './fast-parts.js'
-import { dueFunction, readSettings } from './reads.js'
+import { clock, readSettings } from './reads.js'
 
 /** The sum of the entries before this one, in the given order; 0 for the first. */
 const before = (of: string, order: string): string =>
   `coalesce(sum(${of}) over (order by ${order} rows between unbounded preceding and 1 preceding), 0)`
 
-/** The record of a job, in the order of \`v1_record\`, without its payload. */
+/** The record of a job, in the order of \`record\`, without its payload. */
 const header = `json_build_array(j.id, j.lane, o.name, l.name, l.version, j.kind, j.state, j.priority, j.ord, j.fence, j.attempt,
     j.attempts, j.worker, j.run_at, j.lease_until, j.broken_at, j.stale_at, j.stale, j.delete_at, j.due_at, j.chain,
     j.chain_index, j.parent, j.pending, j.stalls, j.ahead, null, j.settings, j.dedup, null, null, null,
@@ -14,26 +14,26 @@ const header = `json_build_array(j.id, j.lane, o.name, l.name, l.version, j.kind
 
 /** An edge, with or without the outcome of its chain. */
 const edge = (e: string, outcome: string): string =>
-  `json_build_array(${e}.dependent, ${e}.chain, ${e}.policy, ${e}.state, ${e}.name, ${outcome}, ${e}.place)`
+  `json_build_array(${e}.dependent, ${e}.chain, ${e}.policy, ${e}.state, ${e}.name, ${outcome}, ${e}.position)`
 
-/** The entries of a list as JSON, their bytes, and the place of the last one if `fits` excludes some. */
+/** The entries of a list as JSON, their bytes, and the position of the last one if `fits` excludes some. */
 const list = (name: string, entries: string, entry: string, bytes: string, fits = 'x.before < most'): string => `
-      select coalesce(json_agg(y.entry order by y.place) filter (where y.fits), '[]'), coalesce(sum(y.bytes) filter (where y.fits), 0),
-          case when bool_or(not y.fits) then max(y.place) filter (where y.fits) end
+      select coalesce(json_agg(y.entry order by y.position) filter (where y.fits), '[]'), coalesce(sum(y.bytes) filter (where y.fits), 0),
+          case when bool_or(not y.fits) then max(y.position) filter (where y.fits) end
         into ${name}, spent, cut from (
-          select x.place, ${entry} as entry, x.bytes, ${fits} as fits from (
-            select g.*, ${bytes} as bytes, ${before(bytes, 'g.place')} as before, row_number() over (order by g.place) as n from (${entries}) g) x) y;
+          select x.position, ${entry} as entry, x.bytes, ${fits} as fits from (
+            select g.*, ${bytes} as bytes, ${before(bytes, 'g.position')} as before, row_number() over (order by g.position) as n from (${entries}) g) x) y;
       total := total + spent;
       if cut is not null then more := more || jsonb_build_object('${name}', cut); end if;`
 
-/** The edges of `i` after a place, and one more than requested. */
-const edgesBehind = `select e.* from edge e where e.dependent = i.id and e.place > coalesce((asked->'edges'->>'after')::bigint, -1)
-            order by e.place limit links + 1`
+/** The edges of `i` after a position, and one more than requested. */
+const edgesBehind = `select e.* from edge e where e.dependent = i.id and e.position > coalesce((asked->'edges'->>'after')::bigint, -1)
+            order by e.position limit links + 1`
 
 /** Functions that read a bounded number of bytes. */
 export const pages = `
--- The first of some jobs, up to a number of bytes. Row by row, as in \`find_v2\`: measuring a job reads its errors.
-create or replace function {S}.get_v2(ids jsonb, bytes bigint) returns text language plpgsql stable ${readSettings} as $$
+-- The first of some jobs, up to a number of bytes. Row by row, as in \`find\`: measuring a job reads its errors.
+create or replace function {S}.get_many_{V}(ids jsonb, bytes bigint) returns text language plpgsql stable ${readSettings} as $$
 declare
   wanted text;
   record text;
@@ -43,7 +43,7 @@ declare
 begin
   for wanted in select value from jsonb_array_elements_text(ids) with ordinality order by ordinality loop
     exit when total >= bytes;
-    select v1_record(j)::text, ${rowBytes('j')} into record, size from job j where j.id = wanted;
+    select record_{V}(j)::text, ${rowBytes('j')} into record, size from job j where j.id = wanted;
     records := records || coalesce(record, 'null');
     total := total + coalesce(size, 0);
   end loop;
@@ -51,34 +51,66 @@ begin
 end $$;
 
 -- A page of jobs, and whether there are more.
-create or replace function {S}.find_v2(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
+create or replace function {S}.find_{V}(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
 declare
-  way int := case when asked->>'order' = 'newest' then -1 else 1 end;
+  direction int := case when asked->>'order' = 'newest' then -1 else 1 end;
   most int := (asked->>'limit')::int;
-  places tid[] := v4_found(asked || jsonb_build_object('limit', most + 1));
+  row_ids tid[] := matching_rows_{V}(asked || jsonb_build_object('limit', most + 1));
   page tid[] := '{}';
-  place tid;
+  row_id tid;
   total bigint := 0;
   rows text;
 begin
-  for place in select z.ctid from job z where z.ctid = any (places) order by z.seq * way loop
+  for row_id in select z.ctid from job z where z.ctid = any (row_ids) order by z.seq * direction loop
     exit when cardinality(page) = most or (total >= (asked->>'bytes')::bigint and cardinality(page) > 0);
-    page := page || place;
-    select total + ${rowBytes('z')} into total from job z where z.ctid = place;
+    page := page || row_id;
+    select total + ${rowBytes('z')} into total from job z where z.ctid = row_id;
   end loop;
-  select string_agg(v1_record(z)::text, ',' order by z.seq * way) into rows from job z where z.ctid = any (page);
-  return '{"rows":[' || coalesce(rows, '') || '],"more":' || (cardinality(page) < cardinality(places))::text || '}';
+  select string_agg(record_{V}(z)::text, ',' order by z.seq * direction) into rows from job z where z.ctid = any (page);
+  return '{"rows":[' || coalesce(rows, '') || '],"more":' || (cardinality(page) < cardinality(row_ids))::text || '}';
 end $$;
 
-${dueFunction('due_v2', header, ' join lane l on l.id = j.lane join queue o on o.id = l.queue')}
+-- Due jobs of some queues, without payloads, and the time at which the next one is due.
+create or replace function {S}.due_{V}(asked jsonb, clock bigint) returns text language plpgsql stable ${readSettings} as $$
+declare
+  t bigint := ${clock};
+  most int := (asked->>'limit')::int;
+  skip int := jsonb_array_length(asked->'except');
+  answer text;
+begin
+  with q as (select q.id from queue q where asked->'queues' ? q.name),
+  ripe as (
+    select y.* from q cross join lateral (
+      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at <= t
+       order by j.due_at limit most + 1 + skip)
+      union all
+      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.state = 'active' and j.due_at <= t
+       order by j.due_at limit most + 1 + skip)) y
+    where not asked->'except' ? y.id order by y.due_at, y.seq limit most + 1
+  ),
+  next as (
+    select min(y.due_at) as at from q cross join lateral (
+      (select j.id, j.due_at from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at > t
+       order by j.due_at limit 1 + skip)
+      union all
+      (select j.id, j.due_at from job j where j.queue = q.id and j.state = 'active' and j.due_at > t order by j.due_at limit 1 + skip)) y
+    where not asked->'except' ? y.id
+  )
+  select json_build_object('now', t,
+    'jobs', coalesce((select json_agg(${header} order by r.due_at, r.seq) from (select * from ripe order by due_at, seq limit most) r
+                      join job j on j.id = r.id join lane l on l.id = j.lane join queue o on o.id = l.queue), '[]'),
+    'next', coalesce((select r.due_at from ripe r order by r.due_at, r.seq offset most limit 1), (select at from next)))::text into answer;
+  return answer;
+end $$;
+
 -- The details of jobs, up to a number of bytes.
-create or replace function {S}.details_v2(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
+create or replace function {S}.details_{V}(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
 declare
   parts jsonb := coalesce(asked->'parts', '["edges", "outcomes", "dependents", "logs", "steps", "kin"]');
   most bigint := (asked->>'bytes')::bigint;
   links bigint := coalesce((asked->'edges'->>'limit')::bigint, ${2 ** 31});
   total bigint := 0; spent bigint; cut bigint; more jsonb;
-  edges json; dependents json; logs json; steps json; kin boolean;
+  edges json; dependents json; logs json; steps json; related boolean;
   answers text[] := '{}'; cells text; under text[]; cells_cut boolean;
   i record;
 begin
@@ -86,7 +118,7 @@ begin
       from jsonb_array_elements_text(coalesce(asked->'jobs', '[]')) with ordinality a
       left join lateral (select o.id, o.chain from job o where o.id = a.value) j on true order by a.ordinality loop
     exit when total >= most and cardinality(answers) > 0;
-    edges := '[]'; dependents := '[]'; logs := '[]'; steps := '[]'; kin := false; more := '{}';
+    edges := '[]'; dependents := '[]'; logs := '[]'; steps := '[]'; related := false; more := '{}';
     if i.there and parts ? 'edges' and parts ? 'outcomes' then${list(
       'edges',
       edgesBehind,
@@ -103,25 +135,25 @@ begin
     end if;
     if i.there and parts ? 'logs' then${list(
       'logs',
-      `select o.at, o.attempt, o.line, o.n as place from log o where o.job = i.id and o.n > coalesce((asked->'logs'->>'after')::bigint, 0)
+      `select o.at, o.attempt, o.line, o.n as position from log o where o.job = i.id and o.n > coalesce((asked->'logs'->>'after')::bigint, 0)
             order by o.n limit (asked->'logs'->>'limit')::bigint`,
-      'json_build_array(x.at, x.attempt, x.line, x.place)',
+      'json_build_array(x.at, x.attempt, x.line, x.position)',
       '50 + octet_length(g.line)',
     )}
     end if;
     if i.there and parts ? 'steps' then${list(
       'steps',
-      `select o.name, o.result, o.n as place from step o where o.job = i.id and o.n > coalesce((asked->'steps'->>'after')::bigint, 0)`,
+      `select o.name, o.result, o.n as position from step o where o.job = i.id and o.n > coalesce((asked->'steps'->>'after')::bigint, 0)`,
       'json_build_array(x.name, x.result)',
       '50 + coalesce(octet_length(g.result), 0)',
     )}
     end if;
     if i.there and parts ? 'kin' then
-      kin := exists (select 1 from job k where k.chain = i.chain and k.id <> i.id)
+      related := exists (select 1 from job k where k.chain = i.chain and k.id <> i.id)
         or (i.follows and exists (select 1 from job k where k.id = i.chain))
         or exists (select 1 from job k where k.parent = i.id);
     end if;
-    answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'logs', logs, 'steps', steps, 'kin', kin, 'more', more)::text;
+    answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'logs', logs, 'steps', steps, 'kin', related, 'more', more)::text;
   end loop;
   -- Keys in byte order, which does not depend on the locale of the database.
   select array_agg(y.key order by y.key collate "C") filter (where y.before < most), bool_or(y.before >= most) into under, cells_cut from (

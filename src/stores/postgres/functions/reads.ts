@@ -1,59 +1,24 @@
 // stores/postgres/functions/reads.ts: the functions that read jobs, settings, counts and events, and that register watchers.
 import { REVOKED_LISTED } from '../../../store/store.js'
-import { FILE, GROUP, ROW, searchPath, UNIT } from './fast-parts.js'
+import { FILE, searchPath } from './fast-parts.js'
 
 /** The settings of every function that is called from outside, so that its plans do not depend on statistics. */
 export const readSettings = `${searchPath} set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off
   set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off`
 
 /** The store's time, unless the caller passes one. */
-const clock = `coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)`
-
-/** Due jobs of some queues, each job `j` encoded as `record`, and the time at which the next one is due. */
-export const dueFunction = (name: string, record: string, joins = ''): string => `
-create or replace function {S}.${name}(asked jsonb, clock bigint) returns text language plpgsql stable ${readSettings} as $$
-declare
-  t bigint := ${clock};
-  most int := (asked->>'limit')::int;
-  skip int := jsonb_array_length(asked->'except');
-  answer text;
-begin
-  with q as (select q.id from queue q where asked->'queues' ? q.name),
-  ripe as (
-    select y.* from q cross join lateral (
-      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at <= t
-       order by j.due_at limit most + 1 + skip)
-      union all
-      (select j.id, j.due_at, j.seq from job j where j.queue = q.id and j.state = 'active' and j.due_at <= t
-       order by j.due_at limit most + 1 + skip)) y
-    where not asked->'except' ? y.id order by y.due_at, y.seq limit most + 1
-  ),
-  next as (
-    select min(y.due_at) as at from q cross join lateral (
-      (select j.id, j.due_at from job j where j.queue = q.id and j.due_at is not null and j.state <> 'active' and j.due_at > t
-       order by j.due_at limit 1 + skip)
-      union all
-      (select j.id, j.due_at from job j where j.queue = q.id and j.state = 'active' and j.due_at > t order by j.due_at limit 1 + skip)) y
-    where not asked->'except' ? y.id
-  )
-  select json_build_object('now', t,
-    'jobs', coalesce((select json_agg(${record} order by r.due_at, r.seq) from (select * from ripe order by due_at, seq limit most) r
-                      join job j on j.id = r.id${joins}), '[]'),
-    'next', coalesce((select r.due_at from ripe r order by r.due_at, r.seq offset most limit 1), (select at from next)))::text into answer;
-  return answer;
-end $$;
-`
+export const clock = `coalesce(clock, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)`
 
 /** Functions that read. */
 export const reads = `
-create or replace function {S}.get_v1(ids jsonb) returns text language sql stable ${readSettings} as $$
-  select coalesce('[' || string_agg(coalesce(v1_record(j)::text, 'null'), ',' order by i.ordinality) || ']', '[]')
+create or replace function {S}.get_one_{V}(ids jsonb) returns text language sql stable ${readSettings} as $$
+  select coalesce('[' || string_agg(coalesce(record_{V}(j)::text, 'null'), ',' order by i.ordinality) || ']', '[]')
   from jsonb_array_elements_text(ids) with ordinality i left join lateral (select * from job o where o.id = i.value) j on true
 $$;
 
 -- Jobs that one commit claimed and that are still leased: the answer to a replayed batch.
-create or replace function {S}.claimed_v1(number bigint) returns text language sql stable ${readSettings} as $$
-  select coalesce('[' || string_agg(json_build_array(j.worker, v1_record(j))::text, ',' order by j.ahead, j.priority, j.ord, j.seq) || ']', '[]')
+create or replace function {S}.claimed_{V}(number bigint) returns text language sql stable ${readSettings} as $$
+  select coalesce('[' || string_agg(json_build_array(j.worker, record_{V}(j))::text, ',' order by j.ahead, j.priority, j.ord, j.seq) || ']', '[]')
   from queue q cross join lateral (select * from job o where o.queue = q.id and o.state = 'active' and o.claim = number) j
 $$;
 
@@ -61,12 +26,12 @@ $$;
 -- schedules; or, merged, those of lanes by state and those of active jobs by queue. Of many lists, a page holds few jobs
 -- of each: it reads a few of each and, as long as they do not fill the page, more from the last position up to which all
 -- jobs are known.
-create or replace function {S}.v4_found(asked jsonb) returns tid[] language plpgsql stable ${readSettings} as $$
+create or replace function {S}.matching_rows_{V}(asked jsonb) returns tid[] language plpgsql stable ${readSettings} as $$
 declare
   up boolean := coalesce(asked->>'order', 'oldest') <> 'newest';
   edge text := case when up then '>' else '<' end;
-  way text := case when up then 'asc' else 'desc' end;
-  place bigint := coalesce((asked->>'cursor')::bigint, case when up then -1 else 9223372036854775807 end);
+  direction text := case when up then 'asc' else 'desc' end;
+  after_seq bigint := coalesce((asked->>'cursor')::bigint, case when up then -1 else 9223372036854775807 end);
   most int := (asked->>'limit')::int;
   per int := most;
   wanted text := '';
@@ -79,7 +44,7 @@ declare
 begin
   if asked ? 'kind' then wanted := ' and j.kind = $1->>''kind'''; end if;
   if asked ? 'names' then named := ' and j.lane in (select l.id from lane l where l.name in (select jsonb_array_elements_text($1->''names'')))'; end if;
-  list := format('select j.ctid as tid, j.seq, row_number() over (order by j.seq %1$s) as n from job j where %%s and j.seq %2$s $2%3$s order by j.seq %1$s limit $3', way, edge, wanted);
+  list := format('select j.ctid as tid, j.seq, row_number() over (order by j.seq %1$s) as n from job j where %%s and j.seq %2$s $2%3$s order by j.seq %1$s limit $3', direction, edge, wanted);
   if asked ? 'chain' or asked ? 'parent' then
     wanted := named;
     if asked ? 'group' then wanted := wanted || ' and j.grp = $1->>''group'''; end if;
@@ -115,53 +80,25 @@ begin
   end if;
   lists := format('with y as materialized (%1$s), k as materialized (select %2$s(y.seq) as seq from y where y.n = $3) '
     'select (select array_agg(z.tid) from (select y.tid from y, k where not (y.seq %3$s k.seq) is true order by y.seq %4$s limit $4) z), (select k.seq from k)',
-    lists, case when up then 'min' else 'max' end, edge, way);
+    lists, case when up then 'min' else 'max' end, edge, direction);
   while cardinality(page) < most loop
-    execute lists into few, known using asked, place, per, most - cardinality(page);
+    execute lists into few, known using asked, after_seq, per, most - cardinality(page);
     page := page || few;
     exit when known is null;
-    place := known;
+    after_seq := known;
     per := least(most, 2 * per);
   end loop;
   return page;
 end $$;
 
--- A page of jobs, as schema version 1 reads it.
-create or replace function {S}.find_v1(asked jsonb) returns text language sql stable ${readSettings} as $$
-  select coalesce('[' || string_agg(v1_record(z)::text, ',' order by z.seq * case when asked->>'order' = 'newest' then -1 else 1 end) || ']', '[]')
-  from job z where z.ctid = any (v4_found(asked))
-$$;
-
-create or replace function {S}.details_v1(asked jsonb) returns text language sql stable ${readSettings} as $$
-  select json_build_object(
-    'jobs', (select coalesce(json_agg(json_build_object(
-        'id', i.value,
-        'edges', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state, e.name, e.result, e.error) order by e.place), '[]')
-                  from edge e where e.dependent = j.id),
-        'dependents', (select coalesce(json_agg(json_build_array(e.dependent, e.chain, e.policy, e.state, e.name, e.result, e.error) order by o.seq), '[]')
-                       from edge e join job o on o.id = e.dependent where e.chain = coalesce(j.chain, j.id)),
-        'logs', (select coalesce(json_agg(json_build_array(g.at, g.attempt, g.line, g.n) order by g.n), '[]') from (
-          select * from log o where o.job = j.id and o.n > coalesce((asked->'logs'->>'after')::bigint, 0) order by o.n limit (asked->'logs'->>'limit')::bigint) g),
-        'steps', (select coalesce(json_agg(json_build_array(g.name, g.result) order by g.n), '[]') from step g where g.job = j.id),
-        'kin', exists (select 1 from job k where k.chain = coalesce(j.chain, j.id) and k.id <> j.id)
-               or (j.chain is not null and exists (select 1 from job k where k.id = j.chain))
-               or exists (select 1 from job k where k.parent = j.id)
-      ) order by i.ordinality), '[]')
-      from jsonb_array_elements_text(coalesce(asked->'jobs', '[]')) with ordinality i
-      left join lateral (select * from job o where o.id = i.value) j on true),
-    'cells', (select coalesce(json_agg(json_build_array(c.key, c.value, c.version, c.at) order by c.key), '[]') from cell c
-      where c.key in (select jsonb_array_elements_text(coalesce(asked->'cells', '[]')))
-        or (asked ? 'under' and left(c.key, length(asked->>'under')) = asked->>'under')))::text
-$$;
-
 -- Leases of these workers that count against limits although another caller has moved their jobs.
-create or replace function {S}.revoked_v1(workers jsonb) returns text language sql stable ${readSettings} as $$
+create or replace function {S}.revoked_{V}(workers jsonb) returns text language sql stable ${readSettings} as $$
   select coalesce(json_agg(json_build_object('id', y.id, 'fence', y.fence)), '[]')::text
   from (select o.id, o.fence from orphan o where workers ? o.worker limit ${REVOKED_LISTED}) y
 $$;
 
-create or replace function {S}.tally_v1(asked jsonb) returns text language sql stable ${readSettings} as $$
-  with counts as materialized (select * from v1_counts())
+create or replace function {S}.tally_{V}(asked jsonb) returns text language sql stable ${readSettings} as $$
+  with counts as materialized (select * from counts_{V}())
   select coalesce(json_agg(json_build_object('queue', q.name,
     'names', (select coalesce(json_agg(json_build_array(y.name, y.what, y.n)), '[]') from (
       select l.name, z.what, sum(z.n) as n from counts z join lane l on l.id = z.of where z.what not like '+%' and l.queue = q.id group by 1, 2) y),
@@ -173,10 +110,9 @@ create or replace function {S}.tally_v1(asked jsonb) returns text language sql s
   from queue q where asked is null or asked ? q.name
 $$;
 
-${dueFunction('due_v1', 'v1_record(j)')}
 -- The ids of lanes, in a transaction of their own; creates missing lanes. Does not wait for a lane that another open
 -- transaction is creating (only add_job does, with \`held\`), and returns null for it.
-create or replace function {S}.lanes_v1(asked jsonb, held boolean) returns text language plpgsql volatile ${readSettings} as $$
+create or replace function {S}.lane_ids_{V}(asked jsonb, held boolean) returns text language plpgsql volatile ${readSettings} as $$
 declare
   answer text := '';
   e record;
@@ -220,7 +156,7 @@ begin
   return '[' || substr(answer, 2) || ']';
 end $$;
 
-create or replace function {S}.lane_v1(ids jsonb) returns text language sql stable ${readSettings} as $$
+create or replace function {S}.lane_names_{V}(ids jsonb) returns text language sql stable ${readSettings} as $$
   select coalesce(json_agg(json_build_array(l.id, q.name, l.name, l.version)), '[]')::text
   from lane l join queue q on q.id = l.queue where ids ? l.id::text
 $$;
@@ -237,7 +173,7 @@ const streamPosition = `(
 /** Functions that number, read and delete events, register watchers, and tidy up. */
 export const watching = `
 -- Numbers new committed events, in order. It locks the counter, so that readers see numbers in order and without gaps.
-create or replace function {S}.v3_number(ring int, ring_bytes bigint) returns void language plpgsql volatile as $$
+create or replace function {S}.number_events_{V}(ring int, ring_bytes bigint) returns void language plpgsql volatile as $$
 declare
   m {S}.meta;
   e record;
@@ -266,81 +202,37 @@ begin
   end if;
 end $$;
 
--- The same, as earlier versions call it.
-create or replace function {S}.v2_number(ring int) returns void language sql volatile as $$ select {S}.v3_number(ring, 67108864) $$;
-
 -- A page of the events after a number: a header, then a text for each commit; at least one commit, and about \`most\`
 -- events and \`most_bytes\` bytes at most.
-create or replace function {S}.events_v3(after bigint, ring int, ring_bytes bigint, most int, most_bytes bigint) returns text language plpgsql volatile ${readSettings} as $$
+create or replace function {S}.events_{V}(after bigint, ring int, ring_bytes bigint, most int, most_bytes bigint) returns text language plpgsql volatile ${readSettings} as $$
 declare
   answer text;
 begin
-  perform v3_number(ring, ring_bytes);
-  select concat_ws(${FILE}, json_build_object('last', case when told.more then told.last else m.event end, 'more', coalesce(told.more, false), 'gap', m.lost,
-      'since', m.since, 'ends', coalesce(told.ends, '{}'))::text, told.bodies) into answer
+  perform number_events_{V}(ring, ring_bytes);
+  select concat_ws(${FILE}, json_build_object('last', case when page.more then page.last else m.event end, 'more', coalesce(page.more, false), 'gap', m.lost,
+      'since', m.since, 'ends', coalesce(page.ends, '{}'))::text, page.bodies) into answer
     from ${streamPosition} m cross join lateral (
       select array_agg(y.last) filter (where y.fits) as ends, string_agg(y.body, ${FILE}) filter (where y.fits) as bodies, max(y.last) filter (where y.fits) as last,
              bool_or(not y.fits) as more
       from (
         select x.last, x.body, x.n = 1 or (x.last <= m.since + most and x.start + octet_length(x.body) - first_value(x.start) over (order by x.last) <= most_bytes) as fits
         from (select e.last, e.body, coalesce(e.start, 0) as start, row_number() over (order by e.last) as n from event e where e.last > m.since order by e.last limit most + 1) x
-      ) y) told;
+      ) y) page;
   return answer;
 end $$;
-
--- All of them at once, as earlier versions read them.
-create or replace function {S}.events_v2(after bigint, ring int) returns text language plpgsql volatile ${readSettings} as $$
-declare
-  answer text;
-begin
-  perform v2_number(ring);
-  select concat_ws(${FILE}, json_build_object('last', m.event, 'floor', m.floor, 'gap', m.lost, 'ends', coalesce(told.ends, '{}'))::text, told.bodies) into answer
-    from ${streamPosition} m cross join lateral (
-      select array_agg(y.last) as ends, string_agg(y.body, ${FILE}) as bodies
-      from (select e.last, e.body from event e where e.last > m.since order by e.last) y) told;
-  return answer;
-end $$;
-
--- The same, as schema version 1 reads them: each event by itself, as JSON.
-create or replace function {S}.events_v1(after bigint, ring int) returns text language plpgsql volatile ${readSettings} as $$
-declare
-  answer text;
-begin
-  perform v2_number(ring);
-  select json_build_object('last', m.event, 'floor', m.floor, 'gap', m.lost,
-      'rows', (select coalesce(json_agg(json_build_array(y.last, v2_spread(y.body)) order by y.last), '[]') from event y where y.last > m.since))::text into answer
-    from ${streamPosition} m;
-  return answer;
-end $$;
-
--- The events of a commit, as an array of JSON.
-create or replace function {S}.v2_spread(body text) returns text language sql stable as $$
-  select case when body like '[%' then body else (
-    select '[' || string_agg(case when p.part like '{"many":%' then (
-        select string_agg(json_strip_nulls(json_build_object('type', c.h->>'many', 'id', u.id, 'chain', u.chain, 'queue', c.h->'of'->u.lane->>0, 'name', c.h->'of'->u.lane->>1,
-            'at', c.h->'at', 'attempt', u.attempt::int, 'worker', c.h->>'worker', 'result', u.result))::text, ',' order by u.n)
-          from (select split_part(p.part, ${GROUP}, 1)::json as h, string_to_array(split_part(p.part, ${GROUP}, 3), ',') as lanes) c
-          cross join lateral (
-            select v.id, coalesce(v.lane, c.lanes[1]) as lane, v.attempt, v.result, v.chain, v.n
-            from unnest(string_to_array(split_part(p.part, ${GROUP}, 2), ${UNIT}), c.lanes, string_to_array(split_part(p.part, ${GROUP}, 4), ',', ''),
-              string_to_array(split_part(p.part, ${GROUP}, 5), ${UNIT}, ''), string_to_array(split_part(p.part, ${GROUP}, 6), ${UNIT}, ''))
-              with ordinality v(id, lane, attempt, result, chain, n)) u)
-      else p.part end, ',' order by p.n) || ']'
-    from unnest(string_to_array(body, ${ROW})) with ordinality p(part, n)) end
-$$;
 
 -- Registers a process that watches: until when it is present, and until when events are recorded for it. If no events
 -- were recorded so far, a cursor from before cannot be resumed. Open commits have looked for watchers before this is
 -- committed: a new watcher (\`fresh\`) waits for them. User transactions always record and notify, so that it does not
 -- wait for those.
-create or replace function {S}.watch_v2(who text, present bigint, events bigint, ring int, ring_bytes bigint, clock bigint) returns text language plpgsql volatile ${readSettings} as $$
+create or replace function {S}.watch_{V}(who text, present bigint, events bigint, ring int, ring_bytes bigint, clock bigint) returns text language plpgsql volatile ${readSettings} as $$
 declare
   t bigint := ${clock};
   m meta;
   mine peer;
   first boolean;
 begin
-  perform v3_number(ring, ring_bytes);
+  perform number_events_{V}(ring, ring_bytes);
   select * into m from meta for update;
   select * into mine from peer where id = who;
   first := events > 0 and not exists (select 1 from peer where events_until > t);
@@ -358,7 +250,7 @@ end $$;
 
 -- The open commits, by the lock that each of them holds; or those of a list that are still open. And the number of the
 -- last event.
-create or replace function {S}.under_way_v1(among jsonb, ring int, ring_bytes bigint) returns text language plpgsql volatile ${readSettings} as $$
+create or replace function {S}.commits_{V}(among jsonb, ring int, ring_bytes bigint) returns text language plpgsql volatile ${readSettings} as $$
 declare
   k bigint := hashtextextended('{S}:recording', 0);
   commits json;
@@ -367,41 +259,21 @@ begin
     where l.locktype = 'advisory' and l.granted and l.database = (select d.oid from pg_database d where d.datname = current_database())
       and l.classid = ((k >> 32) & 4294967295)::oid and l.objid = (k & 4294967295)::oid and l.objsubid = 1
       and (among is null or among ? l.virtualtransaction);
-  perform v3_number(ring, ring_bytes);
+  perform number_events_{V}(ring, ring_bytes);
   return json_build_object('event', (select m.event from meta m), 'commits', commits)::text;
 end $$;
 
 -- Marks that events may be missing before this point: subscribers that read or resume from before it see a gap.
-create or replace function {S}.skip_v1(ring int, ring_bytes bigint) returns void language plpgsql volatile ${readSettings} as $$
+create or replace function {S}.skip_{V}(ring int, ring_bytes bigint) returns void language plpgsql volatile ${readSettings} as $$
 begin
-  perform v3_number(ring, ring_bytes);
+  perform number_events_{V}(ring, ring_bytes);
   update meta set event = event + 1, floor = event + 1;
   delete from event where last is not null;
 end $$;
 
--- The same, as earlier versions call it: it waits for open commits, but at most a second.
-create or replace function {S}.watch_v1(who text, present bigint, events bigint, clock bigint) returns text language plpgsql volatile ${readSettings} as $$
-declare
-  t bigint := ${clock};
-  m meta;
-begin
-  select * into m from meta for update;
-  if (events > 0 and not exists (select 1 from peer where events_until > t)) or (present > 0 and not exists (select 1 from peer where id = who and until > t)) then
-    begin
-      perform set_config('lock_timeout', '1s', true);
-      perform pg_advisory_xact_lock(hashtextextended('{S}:recording', 0));
-    exception when lock_not_available then
-      null;
-    end;
-  end if;
-  perform watch_v2(who, present, events, 2147483647, 67108864, t);
-  select * into m from meta;
-  return json_build_object('now', t, 'event', m.event, 'floor', m.floor)::text;
-end $$;
-
 -- Adds up the counts of writers that were inactive for 30 seconds, and deletes those inactive for ten minutes, a thousand
 -- at a time; deletes expired keys, rates, turns and events. Returns whether there is more.
-create or replace function {S}.tidy_v3(clock bigint, ring int, ring_bytes bigint) returns boolean language plpgsql volatile ${readSettings} as $$
+create or replace function {S}.tidy_{V}(clock bigint, ring int, ring_bytes bigint) returns boolean language plpgsql volatile ${readSettings} as $$
 declare
   t bigint := ${clock};
   quiet text[];
@@ -419,8 +291,8 @@ begin
   delete from writer w where w.id = any (quiet) and (w.at <= t - 600000 or w.id like 'tx %');
   update writer w set counts = '{}' where w.id = any (quiet);
   delete from key where key in (select y.key from key y where y.until <= t limit 10000 for update skip locked);
-  delete from rate r using (select y.queue, y.what from rate y where y.until <= t - 600000 limit 10000 for update skip locked) z
-    where r.queue = z.queue and r.what = z.what;
+  delete from rate r using (select y.queue, y.scope from rate y where y.until <= t - 600000 limit 10000 for update skip locked) z
+    where r.queue = z.queue and r.scope = z.scope;
   -- Turns of priorities without jobs: no job waits in them, and none can be returned to its old order.
   delete from turn y where y.ctid = any (array(
     select z.ctid from turn z
@@ -431,13 +303,9 @@ begin
   -- Events that user transactions recorded while no process watched.
   if not exists (select 1 from peer where events_until > t) then
     delete from event where serial in (select y.serial from event y order by y.serial limit 10000 for update skip locked);
-  elsif ring is not null then
-    perform v3_number(ring, ring_bytes); -- there may be no reader, and only numbering bounds the ring
+  else
+    perform number_events_{V}(ring, ring_bytes); -- there may be no reader, and only numbering bounds the ring
   end if;
   return cardinality(quiet) = 1000;
 end $$;
-
--- The same, as earlier versions call it.
-create or replace function {S}.tidy_v2(clock bigint) returns boolean language sql volatile ${searchPath} as $$ select {S}.tidy_v3(clock, null, null) $$;
-create or replace function {S}.tidy_v1(clock bigint) returns void language sql volatile ${searchPath} as $$ select {S}.tidy_v2(clock) $$;
 `

@@ -1,11 +1,8 @@
 // stores/postgres/functions/refusals.ts: the jobs that an answer returns with refused groups, bounded in bytes.
 import { READ_BYTES } from '../../../store/read-pages.js'
 
-/**
- * The moved job in `j`, for a group that is refused because of it. Callers that send `brief` read only the header; earlier
- * versions read the whole record.
- */
-export const movedJob = 'case when brief then v4_moved(j) else v1_record(j) end'
+/** The moved job in `j`, for a group that is refused because of it. */
+export const movedJob = 'header_{V}(j)'
 
 /**
  * Selects the conflicting job into `stands`: its whole record, or null if it is gone. Hundreds of groups may be refused
@@ -18,7 +15,7 @@ export function conflictingJob(id: string): string {
             if sent >= ${READ_BYTES} then
               select '1' into stands from job o where o.id = ${id};
             else
-              select v1_record(o)::text into stands from job o where o.id = ${id};
-              if brief then sent := sent + coalesce(octet_length(stands), 0); end if;
+              select record_{V}(o)::text into stands from job o where o.id = ${id};
+              sent := sent + coalesce(octet_length(stands), 0);
             end if;`
 }
