@@ -242,7 +242,7 @@ function oneLane(from: string, order: string): string {
 }
 
 /**
- * Candidates of every lane, merged as stores/memory/claim.ts does. Jobs without a group form one sequence, and those with
+ * Candidates of every lane, merged as engine/claim.ts does. Jobs without a group form one sequence, and those with
  * a group form one for each queue. Of the heads of all sequences, the one with the lowest priority goes first, then the
  * one that was inserted first. Jobs behind a head wait for it: so a job's position in the merge is the highest `seq` so
  * far in its sequence. Limits, and whether a job may be leased ahead, are checked job by job. A lane (or a group in a
