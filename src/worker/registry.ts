@@ -7,6 +7,7 @@ import { readCells } from '../store/read-pages.js'
 import { runSteps } from '../store/maybe-sync.js'
 import type { Cell, Verdict } from '../store/store.js'
 import { liveWorkers } from '../queue/explain.js'
+import type { Reporter } from './reporter.js'
 
 /** Removes the entries of workers without a heartbeat for this many of their intervals. */
 const EXPIRED_INTERVALS = 60
@@ -17,7 +18,7 @@ type State = WorkerCell['state']
 export class Registration {
   readonly #connection: Connection
   readonly #self: Omit<WorkerCell, 'state'>
-  readonly #published: (type: CellEvent['type']) => void
+  readonly #reporter: Reporter
   #version = 0
   #state: State = 'running'
   #others = 0
@@ -31,11 +32,10 @@ export class Registration {
   /** The worker has stopped: a later heartbeat must not recreate its entry. */
   #stopped = false
 
-  /** `published` is called for each event once it is durable. */
-  constructor(connection: Connection, self: Omit<WorkerCell, 'state'>, published: (type: CellEvent['type']) => void) {
+  constructor(connection: Connection, self: Omit<WorkerCell, 'state'>, reporter: Reporter) {
     this.#connection = connection
     this.#self = self
-    this.#published = published
+    this.#reporter = reporter
   }
 
   /** How many other live workers share one of its queues, by the last read. */
@@ -126,6 +126,6 @@ export class Registration {
     }
     this.#version = value === undefined ? 0 : this.#version + 1
     this.#unpublished = this.#unpublished.slice(types.length)
-    for (const type of types) this.#published(type)
+    for (const type of types) this.#reporter.worker(type)
   }
 }

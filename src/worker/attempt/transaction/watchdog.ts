@@ -2,10 +2,11 @@
 import { MillraceError } from '../../../job/errors.js'
 import type { Millis } from '../../../job/job.js'
 import type { Runtime, Stop } from '../../../store/runtime.js'
-import type { Leased, Leases } from '../../leases.js'
+import type { Leases } from '../../leases.js'
+import type { Attempt } from '../attempt.js'
 
 /** Calls `expired` when the transaction of an attempt has become so long that leases would expire because of it. */
-export function watchTransaction(runtime: Runtime, leases: Leases, attempt: Leased, expired: () => void): Stop {
+export function watchTransaction(runtime: Runtime, leases: Leases, attempt: Attempt, expired: () => void): Stop {
   let stop: Stop
   const check = (): void => {
     const left = leases.mustEnd(attempt) - runtime.elapsed()
