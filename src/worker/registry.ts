@@ -126,6 +126,6 @@ export class Registration {
     }
     this.#version = value === undefined ? 0 : this.#version + 1
     this.#unpublished = this.#unpublished.slice(types.length)
-    for (const type of types) this.#reporter.worker(type)
+    for (const type of types) this.#reporter.workerEvent(type)
   }
 }

@@ -45,7 +45,7 @@ export class Reporter {
   }
 
   /** An event of the worker itself. */
-  worker(type: CellEvent['type']): void {
+  workerEvent(type: CellEvent['type']): void {
     if (type === 'paused' || type === 'resumed') return
     const at = this.#runtime.now()
     for (const queue of this.#queues) this.#emitter.emit({ type, id: '', name: '', queue, at, worker: this.#worker })

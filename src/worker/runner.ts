@@ -7,7 +7,7 @@ import { callHandler } from './attempt/call.js'
 import { isThenable } from './attempt/failure.js'
 import { HandlerAttempt } from './attempt/handler-attempt.js'
 import { failure, returnedOutcome, thrownOutcome } from './attempt/outcome.js'
-import type { Ended } from './attempt/outcome.js'
+import type { AttemptOutcome } from './attempt/outcome.js'
 import { endTransactions } from './attempt/transaction/settle.js'
 import { Batch } from './batches/run.js'
 import { Claimer } from './claimer.js'
@@ -156,7 +156,7 @@ export class Runner {
 
   // Outcome: what the attempt has come to is known when its pending calls and its transactions have ended.
 
-  #ended(attempt: HandlerAttempt, ended: Ended | Promise<Ended>): void {
+  #ended(attempt: HandlerAttempt, ended: AttemptOutcome | Promise<AttemptOutcome>): void {
     if (ended instanceof Promise) return void ended.then((each) => this.#ended(attempt, each))
     if (attempt.done) return // it was given up before
     attempt.finish()
@@ -179,7 +179,7 @@ export class Runner {
 
   // Settle: the slot is free, and the outcome is sent. It is reported by the settlements once it is durable.
 
-  #settle(attempt: Attempt, outcome: Ended): void {
+  #settle(attempt: Attempt, outcome: AttemptOutcome): void {
     const { committed } = attempt
     this.#release(attempt)
     if (outcome !== undefined) this.#prefetch.ended()

@@ -11,7 +11,6 @@ import type { Group, Refused, Verdict } from '../store/store.js'
 import type { Attempt } from './attempt/attempt.js'
 import { cannotWait } from './attempt/children.js'
 import { lateFailure } from './attempt/outcome.js'
-import { settlementGroup } from './attempt/settlement.js'
 import { reasonOf } from './leases.js'
 import type { Leases } from './leases.js'
 import type { WorkerParts } from './parts.js'
@@ -230,7 +229,7 @@ class Settlement implements Caller {
     this.attempt = attempt
     this.outcome = outcome
     this.changes = changes
-    this.group = settlementGroup(attempt, outcome, changes)
+    this.group = attempt.settlement(outcome, changes)
   }
 
   landed(verdict: Verdict): void {

@@ -33,7 +33,7 @@ import { Registration } from './registry.js'
 import { Reporter } from './reporter.js'
 import { checkMiddleware, parseMiddleware, registryEntry, sourceOf } from './source.js'
 import { StoreErrors, isPermanent } from './store-errors.js'
-import { closeWorker, parseClose } from './close.js'
+import { drain, endHandlers, handlersLate, parseClose, settlementsLate, within } from './close.js'
 import type { CloseOptions, CloseTimeouts } from './close.js'
 
 /** The events that a worker emits: its own, and those of the jobs it runs. `queue.on` has all the others. */
@@ -224,16 +224,7 @@ export class Worker<
     } catch (error) {
       return Promise.reject(error)
     }
-    this.#closing ??= outside(() =>
-      closeWorker(timeouts, {
-        runtime: this.#connection.runtime,
-        slots: this.#runner.slots,
-        settlements: this.#runner.settlements,
-        stopClaiming: () => this.#stopClaiming(),
-        deliveries: () => this.#deliveries,
-        stopped: () => this.#stopped(),
-      }),
-    )
+    this.#closing ??= outside(() => this.#close(timeouts))
     return this.#closing
   }
 
@@ -363,6 +354,27 @@ export class Worker<
       reconnect,
       failed: (error) => this.#emitter.error(error),
     })
+  }
+
+  /** Stop claiming, wait, abort, wait again, drain deliveries, release everything; only then reject. */
+  async #close(timeouts: CloseTimeouts): Promise<void> {
+    const { timeout, grace } = timeouts
+    const { runtime } = this.#connection
+    const { slots, settlements } = this.#runner
+    const began = runtime.elapsed()
+    // Not awaited yet: the last claim may be waiting for a transaction of the very handlers that are awaited below.
+    const stoppedClaiming = within(runtime, grace, this.#stopClaiming())
+    const left = await endHandlers(runtime, slots, timeouts)
+    await stoppedClaiming
+    const settled = await within(runtime, grace, settlements.idle())
+    settlements.giveUp()
+    // The last settlements are durable now, and so are the deliveries that they add.
+    const drainTimeout = Math.max(grace, timeout - (runtime.elapsed() - began))
+    const undelivered = await drain(this.#deliveries, { timeout: drainTimeout, grace })
+    await within(runtime, grace, this.#stopped())
+    if (left !== undefined) throw handlersLate(timeout, left)
+    if (!settled) throw settlementsLate(timeout)
+    if (undelivered !== undefined) throw undelivered
   }
 
   async #stopClaiming(): Promise<void> {

@@ -3,9 +3,10 @@ import { expect, test } from 'vitest'
 import { virtualClock } from 'millrace/testing'
 import type { Outcome } from '../../src/job/lifecycle.js'
 import type { Caller } from '../../src/store/batcher.js'
-import type { Attempt } from '../../src/worker/attempt/attempt.js'
-import type { LastNote } from '../../src/worker/attempt/pending-notes.js'
+import { Attempt } from '../../src/worker/attempt/attempt.js'
+import type { LastNote, PendingNotes } from '../../src/worker/attempt/pending-notes.js'
 import { Backpressure } from '../../src/worker/backpressure.js'
+import type { ParsedHandler } from '../../src/worker/options.js'
 import type { Leases } from '../../src/worker/leases.js'
 import type { WorkerParts } from '../../src/worker/parts.js'
 import { Settlements } from '../../src/worker/settlements.js'
@@ -43,8 +44,9 @@ function claimsOn(backpressure: Backpressure): { count: number } {
 /** An attempt that has ended, with a note that was not sent before. */
 function attempt(entry?: LastNote['entry']): Attempt {
   const lastNote: LastNote | undefined = entry && { entry, landed: () => {}, failed: () => {} }
-  const parts = { record: record({ state: 'active' }), settlementBytes: 0, notes: { takeLast: () => lastNote } }
-  return parts as unknown as Attempt
+  const ended = new Attempt({} as WorkerParts, record({ state: 'active' }), {} as ParsedHandler, 0)
+  ended.notes = { takeLast: () => lastNote } as PendingNotes
+  return ended
 }
 
 const returned: Outcome = { kind: 'returned', result: undefined, also: [] }

@@ -4,6 +4,7 @@ import type { Duration } from '../../job/duration.js'
 import type { MillraceError } from '../../job/errors.js'
 import type { JobRecord, Millis, Time } from '../../job/job.js'
 import type { Outcome, Returned } from '../../job/lifecycle.js'
+import { leftOpen } from '../../job/phases.js'
 import type { JobDefinition } from '../../queue/define.js'
 import type { FollowUps } from '../../queue/flows/follow-ups.js'
 import type { Processing } from '../../queue/telemetry.js'
@@ -17,7 +18,8 @@ import { Snoozed, abortFor } from './context.js'
 import type { AbortReason, JobAbort, JobSignal } from './context.js'
 import { leaseLost } from './failure.js'
 import type { PhaseFailure } from './failure.js'
-import { GuardedCalls } from './guarded-calls.js'
+import { GuardedCalls } from './early-exit.js'
+import { mergeEntries, noteOf } from './pending-notes.js'
 import type { LastNote, NoteEntry, PendingNotes } from './pending-notes.js'
 import { notAwaited } from './unawaited.js'
 
@@ -157,6 +159,21 @@ export class Attempt {
   /** Whether the handler has asked to run again, and only has to end. */
   get endsEarly(): boolean {
     return this.snoozed !== undefined || this.children?.waits === true || this.stepOutcome !== undefined
+  }
+
+  /** The changes of an outcome, preceded by the handler's last note and by how its last phase ended, if there are any. */
+  settlement(outcome: Outcome, changes: Group): Group {
+    const entry = this.lastNote?.entry
+    const final = this.phases === undefined ? this.#unfinishedPhases(outcome) : this.phases.finalEntry(outcome)
+    const last = entry === undefined || final === undefined ? (entry ?? final) : mergeEntries(entry, final)
+    return last === undefined ? changes : [noteOf(this.record, last), ...changes]
+  }
+
+  /** The note for a job that completed without its phases: by middleware, or by a plain handler. */
+  #unfinishedPhases(outcome: Outcome): NoteEntry | undefined {
+    if (this.record.memo === undefined || outcome.kind !== 'returned') return undefined
+    const memo = leftOpen(this.record)
+    return memo === undefined ? undefined : { memo: () => memo }
   }
 
   /** The handler starts. `giveUp` is called if it is stopped later and does not end. */

@@ -1,10 +1,7 @@
 // worker/attempt/handler-attempt.ts: an attempt as its handler uses it: steps, children, notes and transactions.
 import type { OperationResult, UpdateOptions } from '../../queue/job.js'
 import type { JobRecord, Millis } from '../../job/job.js'
-import { outOfOrder } from '../../queue/flows/follow-ups.js'
-import type { Planned } from '../../queue/flows/follow-ups.js'
 import { parseWhen } from '../../queue/add-options.js'
-import type { AddOptions } from '../../queue/add-options.js'
 import { notInBatch } from '../batches/types.js'
 import type { Leases } from '../leases.js'
 import type { ParsedHandler } from '../options.js'
@@ -39,8 +36,11 @@ export class HandlerAttempt extends Attempt {
 
   /** The jobs that its handler adds and waits for. */
   useChildren(): Children {
-    const adder = this.parts.adders.for(this.record.queue)
-    return (this.children ??= new Children(this.record, adder, (call) => this.uncaught(call)))
+    if (this.children === undefined) {
+      const adder = this.parts.adders.for(this.record.queue)
+      this.children = new Children(this.record, adder, (call) => this.uncaught(call))
+    }
+    return this.children
   }
 
   /** The transactions of its handler. */
@@ -52,14 +52,6 @@ export class HandlerAttempt extends Attempt {
       if (this.parts.connection.store.can.transactions) this.handler.transacts = true
     }
     return this.transactions
-  }
-
-  /** `ctx.add`. */
-  add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
-    if (this.done) return Promise.reject(this.lostError())
-    if (this.transactions?.userSettlement !== undefined)
-      return Promise.reject(outOfOrder('ctx.add was called after ctx.complete({ tx })'))
-    return this.useChildren().add(this.transactions?.planning, name, data, options)
   }
 
   /** `job.update` by its own handler: its data at once, and its next run once the handler has returned. */

@@ -5,6 +5,7 @@ import { encodeJson } from '../../job/json.js'
 import type { PageOptions } from '../../queue/operations/filter.js'
 import type { DependencyPage, Ended } from '../../queue/flows/chain-types.js'
 import type { AddOptions, Dependency } from '../../queue/add-options.js'
+import { outOfOrder } from '../../queue/flows/follow-ups.js'
 import type { Inside, Planned } from '../../queue/flows/follow-ups.js'
 import type { InTransaction } from '../../queue/transactions.js'
 import type { Store } from '../../store/store.js'
@@ -67,7 +68,7 @@ export class Context implements JobContext {
 
   get add() {
     return (name: string, data?: unknown, options?: AddOptions): Promise<Planned> =>
-      this.#attempt.guard('ctx.add', () => this.#attempt.add(name, data, options))
+      this.#attempt.guard('ctx.add', () => add(this.#attempt, name, data, options))
   }
 
   get waitFor() {
@@ -106,6 +107,14 @@ export class Context implements JobContext {
 /** Writes a note of a handler. A note that nothing awaits is reported only where the writer does so. */
 function writeNote(attempt: HandlerAttempt, call: string, makeEntry: () => NoteEntry): Promise<void> {
   return attempt.guard(call, () => attempt.useProgressWriter().write(makeEntry), false)
+}
+
+function add(attempt: HandlerAttempt, name: string, data: unknown, options: AddOptions | undefined): Promise<Planned> {
+  const { transactions } = attempt
+  if (attempt.done) return Promise.reject(attempt.lostError())
+  if (transactions?.userSettlement !== undefined)
+    return Promise.reject(outOfOrder('ctx.add was called after ctx.complete({ tx })'))
+  return attempt.useChildren().add(transactions?.planning, name, data, options)
 }
 
 function snooze(attempt: HandlerAttempt, duration: Duration): never {

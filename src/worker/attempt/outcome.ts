@@ -18,10 +18,10 @@ import { validateResult } from './payload.js'
 import type { ValidResult } from './payload.js'
 
 /** The outcome of an attempt; undefined if its lease is lost or it was given up, so that there is nothing to write. */
-export type Ended = Outcome | undefined
+export type AttemptOutcome = Outcome | undefined
 
 /** The outcome of an attempt whose handler returned; a promise if calls that it made are still pending. */
-export function returnedOutcome(attempt: HandlerAttempt, value: unknown): Ended | Promise<Ended> {
+export function returnedOutcome(attempt: HandlerAttempt, value: unknown): AttemptOutcome | Promise<AttemptOutcome> {
   if (attempt.done) return undefined
   const { steps, transactions, children } = attempt
   const running = steps?.handlerEnded()
@@ -76,7 +76,7 @@ function completed(attempt: HandlerAttempt, value: unknown): Outcome {
 }
 
 /** The outcome of an attempt whose handler threw; a promise if steps are still running, or if it asked to wait. */
-export function thrownOutcome(attempt: HandlerAttempt, thrown: unknown): Ended | Promise<Ended> {
+export function thrownOutcome(attempt: HandlerAttempt, thrown: unknown): AttemptOutcome | Promise<AttemptOutcome> {
   if (attempt.done) return undefined
   const { steps, children, uncaughtExit } = attempt
   const running = steps?.handlerEnded()
@@ -99,7 +99,7 @@ export function thrownOutcome(attempt: HandlerAttempt, thrown: unknown): Ended |
   return failure(attempt, error, !refused && worthRetrying(attempt, error))
 }
 
-function waitOutcome(attempt: HandlerAttempt, children: Children): Promise<Ended> {
+function waitOutcome(attempt: HandlerAttempt, children: Children): Promise<AttemptOutcome> {
   return refuseEndlessWait(attempt.parts.operations, attempt.record, children).then(
     () => (attempt.done ? undefined : children.outcome()),
     (error: unknown) => (attempt.done ? undefined : failure(attempt, error, worthRetrying(attempt, error))),

@@ -27,12 +27,11 @@ import { completeInUserTransaction, noTransaction, notAwaitedInTransaction } fro
 import type { Mode, PrepareOptions } from '../context.js'
 import { UnawaitedCalls } from '../unawaited.js'
 import { checkCallback } from '../failure.js'
-import { HeldTransaction } from './held-transaction.js'
+import { HeldTransaction, inTime, tooLong, watchTransaction } from './held-transaction.js'
 import type { End } from './held-transaction.js'
 import { storedResult } from '../payload.js'
 import { reasonOf } from '../../leases.js'
 import type { Leases } from '../../leases.js'
-import { inTime, tooLong, watchTransaction } from './watchdog.js'
 
 /** How far `prepare` or `complete` has come. */
 type Stage = 'ahead' | 'running' | 'done'

@@ -12,8 +12,7 @@ import type { Group, Refused, Tx, Verdict } from '../../../store/store.js'
 import { reasonOf } from '../../leases.js'
 import type { Leases } from '../../leases.js'
 import type { Attempt, Settled } from '../attempt.js'
-import { settlementGroup } from '../settlement.js'
-import { tooLong } from './watchdog.js'
+import { tooLong } from './held-transaction.js'
 
 /**
  * Settles a job in a user transaction: locks the job's row first, then runs the work, and writes the settlement last.
@@ -41,7 +40,7 @@ export async function completeInUserTransaction(
   try {
     await lockJob(open, attempt, leases, mayRetry)
     const outcome = await work(open)
-    const group = settlementGroup(attempt, outcome, settle(record, outcome))
+    const group = attempt.settlement(outcome, settle(record, outcome))
     let verdict = await conclude(group)
     if (!verdict.ok && verdict.why === 'full') {
       const session: OverflowSession = { commit: conclude, details: (query) => store.details(query, tx) }

@@ -5,8 +5,7 @@ import { reasonOf } from '../../leases.js'
 import type { Leases } from '../../leases.js'
 import type { HandlerAttempt } from '../handler-attempt.js'
 import { lateFailure } from '../outcome.js'
-import type { Ended } from '../outcome.js'
-import { settlementGroup } from '../settlement.js'
+import type { AttemptOutcome } from '../outcome.js'
 import type { AttemptTransactions } from './attempt-transactions.js'
 import { notCommitted, refusalOf } from './complete-given.js'
 
@@ -19,7 +18,7 @@ export function endTransactions(
   leases: Leases,
   transactions: AttemptTransactions,
   ended: Outcome,
-): Ended | Promise<Ended> {
+): AttemptOutcome | Promise<AttemptOutcome> {
   const { userSettlement } = transactions
   let outcome = ended
   if (userSettlement !== undefined) {
@@ -39,7 +38,7 @@ async function settleInTransaction(
   leases: Leases,
   transactions: AttemptTransactions,
   outcome: Returned,
-): Promise<Ended> {
+): Promise<AttemptOutcome> {
   const also = attempt.children?.own.also ?? []
   try {
     if (also.length > 0) await transactions.send(also)
@@ -47,7 +46,7 @@ async function settleInTransaction(
     await transactions.rollBack(error)
     return lateFailure(attempt, error)
   }
-  const group = settlementGroup(attempt, outcome, settle(attempt.record, outcome))
+  const group = attempt.settlement(outcome, settle(attempt.record, outcome))
   const end = await transactions.settle(group)
   switch (end.kind) {
     case 'committed':
