@@ -31,7 +31,7 @@ import { Adders } from './parts.js'
 import type { WorkerParts } from './parts.js'
 import { Registration } from './registry.js'
 import { Reporter } from './reporter.js'
-import { checkMiddleware, parseMiddleware, registryEntry, sourceOf } from './source.js'
+import { checkMiddleware, parseMiddleware, sourceOf } from './source.js'
 import { StoreErrors, isPermanent } from './store-errors.js'
 import { drain, endHandlers, handlersLate, parseClose, settlementsLate, within } from './close.js'
 import type { CloseOptions, CloseTimeouts } from './close.js'
@@ -134,8 +134,7 @@ export class Worker<
       backpressure: new Backpressure(store.can),
     }
     this.#parts = parts
-    const entry = registryEntry(this.id, queues, this.#settings, runtime)
-    this.#registration = new Registration(this.#connection, entry, parts.reporter)
+    this.#registration = new Registration(parts)
     this.#leases = new Leases(parts, this.#registration)
     this.#runner = new Runner(parts, this.#leases)
     this.#retention = queue?.retention

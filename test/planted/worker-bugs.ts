@@ -200,9 +200,9 @@ export const workerBugs: readonly Bug[] = [
     title: 'a job is settled outside of the transaction of its handler',
     guarantee: 'transactions',
     file: 'src/worker/attempt/transaction/held-transaction.ts',
-    find: 'if (last !== undefined) {\n          verdict = await conclude(last)',
+    find: 'if (last !== undefined) verdict = await conclude(open, last, mayRetry)',
     replace:
-      'if (last !== undefined) {\n          verdict = (await store.commit({ writer: String(Math.random()), seq: 1, groups: [last], renewals: [], asks: [] })).groups[0]!',
+      'if (last !== undefined) verdict = (await store.commit({ writer: String(Math.random()), seq: 1, groups: [last], renewals: [], asks: [] })).groups[0]!',
     unit: ['test/transactions'],
   },
 ]

@@ -3,16 +3,13 @@ import { MillraceError } from '../../../job/errors.js'
 import type { JobRecord } from '../../../job/job.js'
 import { lock, settle } from '../../../job/lifecycle.js'
 import type { Returned } from '../../../job/lifecycle.js'
-import { withOverflow } from '../../../queue/settings/overflow.js'
-import type { OverflowSession } from '../../../queue/settings/overflow.js'
 import { cannotContinue, outOfOrder } from '../../../queue/flows/follow-ups.js'
 import { OpenTransaction } from '../../../store/transaction-context.js'
-import { runSteps } from '../../../store/maybe-sync.js'
-import type { Group, Refused, Tx, Verdict } from '../../../store/store.js'
+import type { Group, Refused, Tx } from '../../../store/store.js'
 import { reasonOf } from '../../leases.js'
 import type { Leases } from '../../leases.js'
 import type { Attempt, Settled } from '../attempt.js'
-import { tooLong } from './held-transaction.js'
+import { conclude, tooLong } from './held-transaction.js'
 
 /**
  * Settles a job in a user transaction: locks the job's row first, then runs the work, and writes the settlement last.
@@ -30,22 +27,11 @@ export async function completeInUserTransaction(
   const { store, outcomes } = attempt.parts.connection
   const open = new OpenTransaction(store, tx, outcomes)
   open.settles = record.id
-  // `busy`: another commit has one of the rows locked. Nothing of the group was written.
-  const conclude = async (last: Group): Promise<Verdict> => {
-    for (;;) {
-      const verdict = await open.conclude(last)
-      if (verdict.ok || verdict.why !== 'busy' || !(await mayRetry())) return verdict
-    }
-  }
   try {
     await lockJob(open, attempt, leases, mayRetry)
     const outcome = await work(open)
     const group = attempt.settlement(outcome, settle(record, outcome))
-    let verdict = await conclude(group)
-    if (!verdict.ok && verdict.why === 'full') {
-      const session: OverflowSession = { commit: conclude, details: (query) => store.details(query, tx) }
-      verdict = await runSteps(withOverflow(session, group, verdict))
-    }
+    const verdict = await conclude(open, group, mayRetry)
     if (verdict.ok) return { outcome, group }
     const error = refusalOf(record, verdict, group)
     if (error !== undefined) throw error

@@ -2,7 +2,6 @@
 import { MillraceError } from '../../../job/errors.js'
 import type { Millis } from '../../../job/job.js'
 import { withOverflow } from '../../../queue/settings/overflow.js'
-import type { OverflowSession } from '../../../queue/settings/overflow.js'
 import { OpenTransaction, outside } from '../../../store/transaction-context.js'
 import { runSteps } from '../../../store/maybe-sync.js'
 import type { Runtime, Stop } from '../../../store/runtime.js'
@@ -53,20 +52,8 @@ export class HeldTransaction {
         opened(held)
         resolve(held)
         const last = await ending.last
-        // `busy`: another commit has a dependent or a key locked for a moment. Nothing of the group was written.
-        const conclude = async (group: Group): Promise<Verdict> => {
-          for (;;) {
-            const result = await open.conclude(group)
-            if (result.ok || result.why !== 'busy' || !(await mayRetry())) return result
-          }
-        }
-        if (last !== undefined) {
-          verdict = await conclude(last)
-          if (!verdict.ok && verdict.why === 'full') {
-            const session: OverflowSession = { commit: conclude, details: (query) => store.details(query, tx) }
-            verdict = await runSteps(withOverflow(session, last, verdict))
-          }
-        } else await open.over()
+        if (last !== undefined) verdict = await conclude(open, last, mayRetry)
+        else await open.over()
         if (verdict?.ok === false) throw new Error('The last group was refused.')
       }
       outside(() => store.transact!(work)).then(
@@ -100,6 +87,23 @@ export class HeldTransaction {
     this.#ending.breakOff(reason)
     await this.#ended
   }
+}
+
+/**
+ * Writes the last group of a transaction; drops older jobs for those that it adds if a backlog is full. `mayRetry` waits
+ * a moment and returns whether there is time for another try.
+ */
+export async function conclude(open: OpenTransaction, last: Group, mayRetry: () => Promise<boolean>): Promise<Verdict> {
+  // `busy`: another commit has a dependent or a key locked for a moment. Nothing of the group was written.
+  const commit = async (group: Group): Promise<Verdict> => {
+    for (;;) {
+      const verdict = await open.conclude(group)
+      if (verdict.ok || verdict.why !== 'busy' || !(await mayRetry())) return verdict
+    }
+  }
+  const verdict = await commit(last)
+  if (verdict.ok || verdict.why !== 'full') return verdict
+  return runSteps(withOverflow({ commit, details: (query) => open.store.details(query, open.tx) }, last, verdict))
 }
 
 function newEnding(): Ending {
