@@ -65,6 +65,8 @@ export class Claimer {
    * Bounds the prefetch by a round of all groups, so that the jobs of a new group do not wait for many turns of others.
    */
   readonly #groupRound = new GroupRound()
+  /** Claims again when there is no backpressure any more. */
+  readonly #resume = (): void => this.slotFree()
   /** Fires when a rate limit allows more claims. */
   #rateTimer: Stop | undefined
 
@@ -86,7 +88,7 @@ export class Claimer {
     this.wake()
   }
 
-  /** Whether it claims jobs, and not stopped. */
+  /** Whether it has started and was not stopped. */
   get isOpen(): boolean {
     return this.#open
   }
@@ -127,7 +129,7 @@ export class Claimer {
       this.#again = true
       return
     }
-    if (this.#parts.backpressure.isOn) return this.#parts.backpressure.whenOver(() => this.slotFree())
+    if (this.#parts.backpressure.isOn) return this.#parts.backpressure.whenOver(this.#resume)
     const requests = this.#requests()
     if (requests.length === 0) return
     this.#claiming = this.#claim(requests).finally(() => {

@@ -93,7 +93,7 @@ export const workerBugs: readonly Bug[] = [
     title: 'claims outrun settlements',
     guarantee: 'acknowledged',
     file: 'src/worker/claimer.ts',
-    find: 'if (this.#parts.backpressure.isOn) return this.#parts.backpressure.whenOver(() => this.slotFree())\n',
+    find: 'if (this.#parts.backpressure.isOn) return this.#parts.backpressure.whenOver(this.#resume)\n',
     replace: '',
   },
   {
