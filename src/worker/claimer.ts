@@ -1,12 +1,12 @@
 // worker/claimer.ts: claims jobs: one claim for all free slots, when there may be work.
 import type { JobRecord, Millis } from '../job/job.js'
 import { backoffDelay } from '../job/retry.js'
-import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Handled } from '../store/store.js'
-import type { Settings } from './options.js'
-import { GroupRound } from './group-round.js'
-import { Prefetch } from './slots.js'
+import type { Leases } from './leases.js'
+import type { WorkerParts } from './parts.js'
+import { GroupRound } from './prefetch.js'
+import type { Prefetch } from './prefetch.js'
 import type { Slots } from './slots.js'
 
 /**
@@ -18,29 +18,15 @@ const RESENT_WITHIN = 1 / 2
 /** No more jobs are prefetched while those that wait for a slot hold this many bytes. A claim returns about half of that. */
 const MAX_PREFETCH_BYTES = 16 * 2 ** 20
 
-/** What the claimer needs of its worker. */
-export interface ClaimerHost {
-  readonly id: string
-  readonly queues: readonly string[]
-  readonly connection: Connection
-  readonly settings: Settings
-  readonly slots: Slots
-  /** Whether the worker is closing and claims no more jobs. */
-  closing(): boolean
-  /** Whether too many settlements are unacknowledged to claim further jobs. */
-  backpressure(): boolean
-  /**
-   * Jobs were claimed. `sentAt` is when the claim was sent, by this process's clock. For the names in `ranDry`, the
-   * store has no more jobs (undefined: of any name).
-   */
-  claimed(jobs: readonly JobRecord[], sentAt: Millis, ranDry: readonly (string | undefined)[]): void
-  /** The store failed. */
-  failed(error: unknown): void
-  /** The store has responded to all claims. */
-  responded(): void
-  /** A claim's receipt arrived late: much of the leases may have passed. */
-  claimedLate(): void
-}
+/**
+ * Takes claimed jobs. `sentAt` is when the claim was sent, by this process's clock. For the names in `ranDry`, the store
+ * has no more jobs (undefined: of any name).
+ */
+export type AcceptClaimed = (
+  jobs: readonly JobRecord[],
+  sentAt: Millis,
+  ranDry: readonly (string | undefined)[],
+) => void
 
 /** One claim: for jobs of one name, or of any handled name. */
 interface ClaimRequest {
@@ -52,11 +38,15 @@ interface ClaimRequest {
 
 /** Woken by a hint, by a slot that is free again, or by its poll timer. */
 export class Claimer {
-  readonly #host: ClaimerHost
-  readonly prefetch: Prefetch
+  readonly #parts: WorkerParts
+  readonly #slots: Slots
+  readonly #leases: Leases
+  readonly #prefetch: Prefetch
+  readonly #accept: AcceptClaimed
   /** The shortest lease that is requested. */
   readonly #shortestLease: Millis
   #open = false
+  #closing = false
   #claiming: Promise<void> | undefined
   /** Something happened during the claim in flight: claim again after it. */
   #again = false
@@ -75,13 +65,18 @@ export class Claimer {
    * Bounds the prefetch by a round of all groups, so that the jobs of a new group do not wait for many turns of others.
    */
   readonly #groupRound = new GroupRound()
+  /** Claims again when there is no backpressure any more. */
+  readonly #resume = (): void => this.slotFree()
   /** Fires when a rate limit allows more claims. */
   #rateTimer: Stop | undefined
 
-  constructor(host: ClaimerHost) {
-    this.#host = host
-    this.#shortestLease = Math.min(...host.settings.handles.map(({ lease }) => lease))
-    this.prefetch = new Prefetch(host.connection.runtime.elapsed)
+  constructor(parts: WorkerParts, slots: Slots, leases: Leases, prefetch: Prefetch, accept: AcceptClaimed) {
+    this.#parts = parts
+    this.#slots = slots
+    this.#leases = leases
+    this.#prefetch = prefetch
+    this.#accept = accept
+    this.#shortestLease = Math.min(...parts.settings.handles.map(({ lease }) => lease))
   }
 
   /** Starts to claim. */
@@ -91,6 +86,17 @@ export class Claimer {
     this.#dry = false
     this.#armPoll()
     this.wake()
+  }
+
+  /** Whether it has started and was not stopped. */
+  get isOpen(): boolean {
+    return this.#open
+  }
+
+  /** Stops claiming for good: a claim that failed is not retried for ever. */
+  close(): Promise<void> {
+    this.#closing = true
+    return this.stop()
   }
 
   /** Stops claiming. Resolves when no claim is in flight, apart from one that failed and is being retried. */
@@ -112,7 +118,7 @@ export class Claimer {
   /** There may be new work. */
   wake(): void {
     this.#dry = false
-    this.#host.slots.ranDry(false)
+    this.#slots.ranDry(false)
     this.slotFree()
   }
 
@@ -123,7 +129,7 @@ export class Claimer {
       this.#again = true
       return
     }
-    if (this.#host.backpressure()) return
+    if (this.#parts.backpressure.isOn) return this.#parts.backpressure.whenOver(this.#resume)
     const requests = this.#requests()
     if (requests.length === 0) return
     this.#claiming = this.#claim(requests).finally(() => {
@@ -136,8 +142,7 @@ export class Claimer {
 
   /** After a claim, slots may still be free because jobs joined batches, and batches may have space left. */
   #hasRoom(): boolean {
-    const { slots } = this.#host
-    return slots.gathering.length > 0 || (!this.#dry && slots.free > 0)
+    return this.#slots.gathering.length > 0 || (!this.#dry && this.#slots.free > 0)
   }
 
   /**
@@ -146,13 +151,12 @@ export class Claimer {
    * leased than there are slots for.
    */
   #requests(): readonly ClaimRequest[] {
-    const { slots, settings } = this.#host
-    const { handles, onlyBatchSize } = settings
-    const { gathering } = slots
+    const { handles, onlyBatchSize } = this.#parts.settings
+    const { gathering, free } = this.#slots
     const requests: ClaimRequest[] = []
     if (!this.#dry) {
       const room = onlyBatchSize === undefined ? 0 : gathering.reduce((sum, batch) => sum + batch.room, 0)
-      const want = slots.free * (onlyBatchSize ?? 1) + room
+      const want = free * (onlyBatchSize ?? 1) + room
       const ahead = this.#ahead()
       if (want + ahead > 0) requests.push({ name: undefined, handles, want, ahead })
     }
@@ -166,19 +170,19 @@ export class Claimer {
 
   /** How many jobs to prefetch. At least half of the target at a time, so that claims are few. */
   #ahead(): number {
-    const { slots, connection } = this.#host
+    const { connection } = this.#parts
     const { portion = Infinity, parallel } = connection.store.can
-    const { ahead, aheadBytes } = slots
+    const { ahead, aheadBytes } = this.#slots
     if (aheadBytes >= MAX_PREFETCH_BYTES) return 0
     // Where the store commits claims in parallel, another portion can be in flight at any moment.
-    const most = Math.min(this.prefetch.target(connection.claims.roundTrip), parallel === true ? 2 * portion : portion)
+    const most = Math.min(this.#prefetch.target(connection.claims.roundTrip), parallel === true ? 2 * portion : portion)
     const target = Math.min(most, this.#groupRound.size)
     // Other workers' free slots have priority: no prefetch once the queue has run short.
     return this.#short || ahead > target / 2 ? 0 : Math.min(target - ahead, portion)
   }
 
   async #claim(requests: readonly ClaimRequest[]): Promise<void> {
-    const { connection, id, queues, settings, claimed, failed } = this.#host
+    const { connection, id, queues, settings, errors } = this.#parts
     const sentAt = connection.runtime.elapsed()
     const results = await Promise.allSettled(
       requests.map(({ handles, want, ahead }) =>
@@ -213,21 +217,21 @@ export class Claimer {
     }
     if (failure === undefined) {
       this.#failures = 0
-      this.#host.responded()
+      errors.responded()
     } else this.#retryIn(backoffDelay(settings.reconnect, ++this.#failures, connection.runtime.random))
     this.#wakeIn(wait)
     if (jobs.length > 0 && connection.runtime.elapsed() >= sentAt + this.#shortestLease) {
       await this.#renewLateClaims(jobs, ranDry)
     } else {
-      claimed(jobs, sentAt, ranDry)
-      if (late && jobs.length > 0) this.#host.claimedLate()
+      this.#accept(jobs, sentAt, ranDry)
+      if (late && jobs.length > 0) this.#leases.check() // much of the leases may have passed
     }
-    if (failure !== undefined) failed(failure.reason)
+    if (failure !== undefined) errors.report(failure.reason)
   }
 
   /** The receipt arrived after the leases expired: keeps the jobs that can still be renewed, because nobody reaped them. */
   async #renewLateClaims(jobs: readonly JobRecord[], ranDry: readonly (string | undefined)[]): Promise<void> {
-    const { connection, settings, claimed, failed } = this.#host
+    const { connection, settings, errors } = this.#parts
     const sentAt = connection.runtime.elapsed()
     const renewals = jobs.map((job) => {
       return { id: job.id, fence: job.fence, lease: settings.handlerOf(job)!.lease, started: false }
@@ -235,10 +239,10 @@ export class Claimer {
     try {
       const verdicts = await connection.renewals.renew(renewals)
       const ours = jobs.filter((_, at) => verdicts[at]!.ok)
-      claimed(ours, sentAt, ranDry)
+      this.#accept(ours, sentAt, ranDry)
     } catch (error) {
-      claimed([], sentAt, ranDry)
-      failed(error)
+      this.#accept([], sentAt, ranDry)
+      errors.report(error)
     }
   }
 
@@ -248,13 +252,13 @@ export class Claimer {
    * next try.
    */
   #retryClaim(error: unknown, over: boolean): Millis | undefined {
-    if (over && this.#host.closing()) return undefined
-    const { connection, settings, claimed, failed } = this.#host
+    if (over && this.#closing) return undefined
+    const { connection, settings, errors } = this.#parts
     if (error !== this.#claimError) {
       this.#claimError = error
       this.#failures++
-      claimed([], 0, [undefined]) // batches start with the jobs they have
-      failed(error)
+      this.#accept([], 0, [undefined]) // batches start with the jobs they have
+      errors.report(error)
       this.#endStop()
     }
     return Math.min(
@@ -268,7 +272,7 @@ export class Claimer {
     this.#rateTimer?.()
     this.#rateTimer = undefined
     if (delay === undefined || !this.#open) return
-    this.#rateTimer = this.#host.connection.runtime.timer(delay, () => {
+    this.#rateTimer = this.#parts.connection.runtime.timer(delay, () => {
       this.#rateTimer = undefined
       this.wake()
     })
@@ -276,14 +280,14 @@ export class Claimer {
 
   #retryIn(delay: Millis): void {
     if (!this.#open) return
-    this.#retryTimer = this.#host.connection.runtime.timer(delay, () => {
+    this.#retryTimer = this.#parts.connection.runtime.timer(delay, () => {
       this.#retryTimer = undefined
       this.wake()
     })
   }
 
   #armPoll(): void {
-    const { connection, settings } = this.#host
+    const { connection, settings } = this.#parts
     this.#pollTimer = connection.runtime.timer(settings.pollEvery, () => {
       this.#armPoll()
       this.wake()

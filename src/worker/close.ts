@@ -1,4 +1,4 @@
-// worker/close.ts: closes a worker: stop claiming, wait, abort, wait again, drain deliveries, release everything.
+// worker/close.ts: what a close waits for, for how long, and the errors if that was too short.
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
 import { MillraceError, isMillraceError } from '../job/errors.js'
@@ -6,7 +6,6 @@ import type { Millis } from '../job/job.js'
 import type { Deliveries } from '../queue/settings/webhook.js'
 import { refuseUnknown } from '../job/names.js'
 import type { Runtime } from '../store/runtime.js'
-import type { Settlements } from './settlements.js'
 import type { Slots } from './slots.js'
 
 /** How long closing waits. */
@@ -15,17 +14,6 @@ export interface CloseOptions {
   readonly timeout?: Duration
   /** How long they may take after that. Default 5 s. */
   readonly grace?: Duration
-}
-
-/** What closing needs of the worker. */
-export interface ClosingWorker {
-  readonly runtime: Runtime
-  readonly slots: Slots
-  readonly settlements: Settlements
-  stopClaiming(): Promise<void>
-  /** Its webhook deliveries, if it sends any. */
-  deliveries(): Deliveries | undefined
-  stopped(): Promise<void>
 }
 
 /** `CloseOptions` in milliseconds. */
@@ -43,48 +31,25 @@ export function parseClose(options: CloseOptions, where: string): CloseTimeouts 
   }
 }
 
-/** Closes a worker. Rejects only after everything is released. */
-export async function closeWorker({ timeout, grace }: CloseTimeouts, worker: ClosingWorker): Promise<void> {
-  const { runtime, slots, settlements } = worker
-  const began = runtime.elapsed()
-  // Not awaited yet: the last claim may be waiting for a transaction of the very handlers that are awaited below.
-  const stoppedClaiming = within(runtime, grace, worker.stopClaiming())
-  const inTime = await within(runtime, timeout, slots.whenIdle())
-  let left = 0
-  if (!inTime) {
-    for (const attempt of [...slots.running]) attempt.abort('shutdown')
-    await within(runtime, grace, slots.whenIdle())
-    left = slots.running.length
-    for (const attempt of [...slots.running]) if (attempt.isHeldByItself) attempt.abandon()
-  }
-  await stoppedClaiming
-  const settled = await within(runtime, grace, settlements.idle())
-  settlements.giveUp()
-  // The last settlements are durable now, and so are the deliveries that they add.
-  const drainTimeout = Math.max(grace, timeout - (runtime.elapsed() - began))
-  const undelivered = await drain(worker.deliveries(), { timeout: drainTimeout, grace })
-  await within(runtime, grace, worker.stopped())
-  if (inTime && settled && undelivered === undefined) return
-  if (inTime && settled) throw undelivered
-  if (inTime) {
-    throw new MillraceError(
-      'SHUTDOWN_TIMEOUT',
-      'The store did not take what the last jobs came to; they run again when their leases have run out.',
-      { details: { timeout, left: 0 } },
-    )
-  }
-  throw new MillraceError(
-    'SHUTDOWN_TIMEOUT',
-    `Handlers were still running after ${timeout} ms and were told to stop; ` +
-      (left === 0
-        ? 'all of them ended, and their jobs were handed back or settled.'
-        : `${left} ignored their signal, and their jobs will be taken over when the leases run out.`),
-    { details: { timeout, left } },
-  )
+/**
+ * Waits for the running handlers; aborts those that take too long, and waits again. Returns how many are left; undefined
+ * if all of them ended in time.
+ */
+export async function endHandlers(
+  runtime: Runtime,
+  slots: Slots,
+  { timeout, grace }: CloseTimeouts,
+): Promise<number | undefined> {
+  if (await within(runtime, timeout, slots.whenIdle())) return undefined
+  for (const attempt of [...slots.running]) attempt.abort('shutdown')
+  await within(runtime, grace, slots.whenIdle())
+  const left = slots.running.length
+  for (const attempt of [...slots.running]) if (attempt.isHeldByItself) attempt.abandon()
+  return left
 }
 
 /** Waits for deliveries in flight; returns the error if that took too long. */
-async function drain(deliveries: Deliveries | undefined, timeouts: CloseTimeouts): Promise<unknown> {
+export async function drain(deliveries: Deliveries | undefined, timeouts: CloseTimeouts): Promise<unknown> {
   try {
     await deliveries?.close(timeouts)
     return undefined
@@ -98,8 +63,29 @@ async function drain(deliveries: Deliveries | undefined, timeouts: CloseTimeouts
   }
 }
 
+/** The error of a close whose handlers did not end in time. `left` is how many are still running. */
+export function handlersLate(timeout: Millis, left: number): MillraceError {
+  return new MillraceError(
+    'SHUTDOWN_TIMEOUT',
+    `Handlers were still running after ${timeout} ms and were told to stop; ` +
+      (left === 0
+        ? 'all of them ended, and their jobs were handed back or settled.'
+        : `${left} ignored their signal, and their jobs will be taken over when the leases run out.`),
+    { details: { timeout, left } },
+  )
+}
+
+/** The error of a close whose last settlements were not acknowledged. */
+export function settlementsLate(timeout: Millis): MillraceError {
+  return new MillraceError(
+    'SHUTDOWN_TIMEOUT',
+    'The store did not take what the last jobs came to; they run again when their leases have run out.',
+    { details: { timeout, left: 0 } },
+  )
+}
+
 /** Whether a promise resolves in time. */
-async function within(runtime: Runtime, limit: Millis, work: Promise<void>): Promise<boolean> {
+export async function within(runtime: Runtime, limit: Millis, work: Promise<void>): Promise<boolean> {
   let stop = (): void => {}
   const late = new Promise<boolean>((resolve) => {
     stop = runtime.timer(limit, () => resolve(false))

@@ -1,40 +1,17 @@
-// worker/leases.ts: renews all leases of a worker in one batch on one timer, and detects when the timer is late.
+// worker/leases.ts: the leases of a worker: renews all of them in one batch on one timer, and handles their loss.
 import { MillraceError } from '../job/errors.js'
-import type { JobRecord, Millis } from '../job/job.js'
+import type { Millis } from '../job/job.js'
 import { cancelReason } from '../job/lifecycle.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
-import type { Renewal, Store, Verdict } from '../store/store.js'
+import type { Renewal, Revoked, Store, Verdict } from '../store/store.js'
+import type { Attempt } from './attempt/attempt.js'
 import type { LostReason } from './attempt/context.js'
-
-/** A job that is leased here. */
-export interface Leased {
-  readonly record: JobRecord
-  readonly handler: { readonly lease: Millis }
-  readonly started: boolean
-  /** When its lease expires, by this process's clock. */
-  leaseEnds: Millis
-  /** At the last renewal, another transaction had the job locked. */
-  busy: boolean
-  /** Whether the attempt's own transaction has the job locked, so that its lease cannot be renewed. */
-  readonly isHeldByItself: boolean
-}
-
-/** What the leases need of their worker. */
-export interface LeaseHost {
-  readonly connection: Connection
-  readonly renewEvery: Millis
-  /** The shortest lease of this worker's handlers. */
-  readonly shortest: Millis
-  /** Everything that is leased here: running, waiting for a slot, or being settled. */
-  held(): Iterable<Leased>
-  /** The lease is lost. */
-  lost(attempt: Leased, ...why: LostReason): void
-  /** The store failed. */
-  failed(error: unknown): void
-  /** Called on every tick; the worker sends its heartbeat. */
-  tick(): void
-}
+import { IndexedSet } from './indexed-set.js'
+import type { WorkerParts } from './parts.js'
+import type { Registration } from './registry.js'
+import type { Reporter } from './reporter.js'
+import type { StoreErrors } from './store-errors.js'
 
 /** Why the lease is lost, by the verdict on a change with our fence. */
 export function reasonOf(verdict: Verdict): LostReason {
@@ -60,9 +37,16 @@ const leasesByStore = new WeakMap<Store, Set<Leases>>()
 /** A transaction is rolled back when less than this fraction of a lease is left. */
 const LAST_FRACTION = 1 / 5
 
-/** Renews a worker's leases. */
+/** The leases of a worker, from the claim of a job until its settlement is durable. */
 export class Leases {
-  readonly #host: LeaseHost
+  readonly #connection: Connection
+  readonly #errors: StoreErrors
+  readonly #reporter: Reporter
+  readonly #registration: Pick<Registration, 'heartbeat'>
+  readonly #renewEvery: Millis
+  /** The shortest lease of this worker's handlers. */
+  readonly #shortest: Millis
+  readonly #held = new IndexedSet<'heldAt', Attempt>('heldAt')
   #timer: Stop | undefined
   #retryTimer: Stop | undefined
   #stopped = false
@@ -72,8 +56,52 @@ export class Leases {
   /** The last renewal failed. */
   #failed = false
 
-  constructor(host: LeaseHost) {
-    this.#host = host
+  /** The heartbeat of `registration` is sent on the same timer. */
+  constructor(
+    { connection, settings, errors, reporter }: Pick<WorkerParts, 'connection' | 'settings' | 'errors' | 'reporter'>,
+    registration: Pick<Registration, 'heartbeat'>,
+  ) {
+    this.#connection = connection
+    this.#errors = errors
+    this.#reporter = reporter
+    this.#registration = registration
+    this.#renewEvery = settings.renewEvery
+    this.#shortest = Math.min(...settings.handles.map(({ lease }) => lease))
+  }
+
+  /** The ids of the jobs that are leased here: running, waiting for a slot, or being settled. */
+  get ids(): readonly string[] {
+    return this.#held.items.map((attempt) => attempt.record.id)
+  }
+
+  /** A job was claimed: its lease is renewed from now on. */
+  add(attempt: Attempt): void {
+    this.#held.add(attempt)
+  }
+
+  /** The settlement of a job is durable: its lease has ended. */
+  delete(attempt: Attempt): void {
+    this.#held.delete(attempt)
+  }
+
+  /** Renews none of them any more. Jobs whose handlers still run are left to their leases. */
+  clear(): void {
+    this.#held.clear()
+  }
+
+  /** The store notified us of a revoked lease. */
+  revoked({ id, fence, reason, cancelReason }: Revoked): void {
+    const attempt = this.#held.items.find(({ record }) => record.id === id && record.fence === fence)
+    if (attempt !== undefined) this.lose(attempt, reason, cancelReason)
+  }
+
+  /** The lease is lost. The handler keeps its slot until it has ended. */
+  lose(attempt: Attempt, ...[reason, cancelReason]: LostReason): void {
+    if (attempt.lost !== undefined) return
+    attempt.lose(reason, cancelReason)
+    attempt.tracing?.lost(reason)
+    this.#held.delete(attempt)
+    if (reason === 'lease-lost') this.#reporter.leaseLost(attempt.record)
   }
 
   start(): void {
@@ -92,11 +120,11 @@ export class Leases {
    * When the transaction of an attempt must end, by this process's clock, so that it costs no lease of this process.
    * Jobs that another transaction has locked do not count: their leases do not depend on this one.
    */
-  mustEnd(own: Leased): Millis {
+  mustEnd(own: Attempt): Millis {
     let soonest = own.leaseEnds - own.handler.lease * LAST_FRACTION
-    if (this.#host.connection.store.can.parallel === true) return soonest // other renewals continue in parallel
+    if (this.#connection.store.can.parallel === true) return soonest // other renewals continue in parallel
     for (const peer of this.#peers()) {
-      for (const { leaseEnds, handler, busy } of peer.#host.held()) {
+      for (const { leaseEnds, handler, busy } of peer.#held.items) {
         if (busy) continue
         const end = leaseEnds - handler.lease * LAST_FRACTION
         if (end < soonest) soonest = end
@@ -109,25 +137,24 @@ export class Leases {
    * A lower bound on the time until any lease comes that near its end. Most transactions end sooner, so this spares
    * them the exact computation.
    */
-  spare(own: Leased): Millis {
-    const { runtime, store } = this.#host.connection
+  spare(own: Attempt): Millis {
+    const { runtime, store } = this.#connection
     let least = own.leaseEnds - own.handler.lease * LAST_FRACTION - runtime.elapsed()
     if (store.can.parallel === true) return Math.max(1, least)
-    for (const { shortest, renewEvery } of Array.from(this.#peers(), (peer) => peer.#host)) {
-      least = Math.min(least, renewEvery, shortest * (1 - LAST_FRACTION) - renewEvery)
+    for (const peer of this.#peers()) {
+      least = Math.min(least, peer.#renewEvery, peer.#shortest * (1 - LAST_FRACTION) - peer.#renewEvery)
     }
     return Math.max(1, least)
   }
 
   /** Renews one lease now; resolves when the renewal has succeeded or failed. */
-  async renew(attempt: Leased): Promise<void> {
-    const { connection } = this.#host
-    const sent = connection.runtime.elapsed()
+  async renew(attempt: Attempt): Promise<void> {
+    const sent = this.#connection.runtime.elapsed()
     try {
-      const [verdict] = await connection.renewals.renew([renewal(attempt)])
+      const [verdict] = await this.#connection.renewals.renew([renewal(attempt)])
       this.#renewed(attempt, verdict!, sent)
     } catch (error) {
-      this.#host.failed(error)
+      this.#errors.report(error)
     }
   }
 
@@ -138,7 +165,7 @@ export class Leases {
   }
 
   #peers(): Set<Leases> {
-    const { store } = this.#host.connection
+    const { store } = this.#connection
     let peers = leasesByStore.get(store)
     if (peers === undefined) leasesByStore.set(store, (peers = new Set()))
     return peers
@@ -147,10 +174,10 @@ export class Leases {
   /**
    * Applies the verdict on a renewal. Returns whether another transaction had the job locked, so that nothing is known.
    */
-  #renewed(attempt: Leased, verdict: Verdict, sent: Millis): boolean {
+  #renewed(attempt: Attempt, verdict: Verdict, sent: Millis): boolean {
     attempt.busy = !verdict.ok && verdict.why === 'busy'
     if (verdict.ok) attempt.leaseEnds = Math.max(attempt.leaseEnds, sent + attempt.handler.lease)
-    else if (!attempt.busy) this.#host.lost(attempt, ...reasonOf(verdict))
+    else if (!attempt.busy) this.lose(attempt, ...reasonOf(verdict))
     return attempt.busy
   }
 
@@ -158,19 +185,19 @@ export class Leases {
    * Whether a lease expired because this process was suspended or a handler blocked its event loop, so that no renewal
    * was even sent. False while the store fails or a transaction has the job locked: then the store decides.
    */
-  missedRenewal(attempt: Leased): boolean {
+  missedRenewal(attempt: Attempt): boolean {
     if (this.#inFlight || this.#failed || attempt.busy) return false
-    return this.#host.connection.runtime.elapsed() >= attempt.leaseEnds
+    return this.#connection.runtime.elapsed() >= attempt.leaseEnds
   }
 
   #arm(): void {
     if (this.#stopped) return
-    const { runtime } = this.#host.connection
-    const expected = runtime.elapsed() + this.#host.renewEvery
-    this.#timer = runtime.timer(this.#host.renewEvery, () => {
+    const { runtime } = this.#connection
+    const expected = runtime.elapsed() + this.#renewEvery
+    this.#timer = runtime.timer(this.#renewEvery, () => {
       const late = runtime.elapsed() - expected
-      if (late > this.#host.renewEvery) {
-        this.#host.failed(
+      if (late > this.#renewEvery) {
+        this.#errors.report(
           new MillraceError(
             'EVENT_LOOP_BLOCKED',
             `The event loop was blocked for ${Math.round(late)} ms: leases could not be renewed. ` +
@@ -181,24 +208,23 @@ export class Leases {
       }
       this.#arm()
       void this.#renew()
-      this.#host.tick()
+      void this.#registration.heartbeat().catch((error: unknown) => this.#errors.report(error))
     })
   }
 
   /** Another transaction had a job locked. It may end long before the next tick. */
   #retrySoon(): void {
     if (this.#stopped || this.#retryTimer !== undefined) return
-    this.#retryTimer = this.#host.connection.runtime.timer(this.#host.renewEvery / 4, () => {
+    this.#retryTimer = this.#connection.runtime.timer(this.#renewEvery / 4, () => {
       this.#retryTimer = undefined
       void this.#renew()
     })
   }
 
   async #renew(): Promise<void> {
-    const { connection, lost, failed } = this.#host
-    const attempts: Leased[] = []
-    for (const attempt of [...this.#host.held()]) {
-      if (this.missedRenewal(attempt)) lost(attempt, 'lease-lost')
+    const attempts: Attempt[] = []
+    for (const attempt of [...this.#held.items]) {
+      if (this.missedRenewal(attempt)) this.lose(attempt, 'lease-lost')
       else if (!attempt.isHeldByItself) attempts.push(attempt)
     }
     if (this.#inFlight) return // the next tick renews all of them
@@ -206,10 +232,10 @@ export class Leases {
       this.#failed = false
       return
     }
-    const sent = connection.runtime.elapsed()
+    const sent = this.#connection.runtime.elapsed()
     this.#inFlight = true
     try {
-      const verdicts = await connection.renewals.renew(attempts.map(renewal))
+      const verdicts = await this.#connection.renewals.renew(attempts.map(renewal))
       this.#failed = false
       let busy = false
       attempts.forEach((attempt, at) => {
@@ -218,7 +244,7 @@ export class Leases {
       if (busy) this.#retrySoon()
     } catch (error) {
       this.#failed = true
-      failed(error)
+      this.#errors.report(error)
     } finally {
       this.#inFlight = false
       const again = this.#checkAgain && !this.#stopped
@@ -228,7 +254,7 @@ export class Leases {
   }
 }
 
-function renewal(attempt: Leased): Renewal {
+function renewal(attempt: Attempt): Renewal {
   const { id, fence } = attempt.record
   return { id, fence, lease: attempt.handler.lease, started: attempt.started }
 }

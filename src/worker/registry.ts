@@ -1,4 +1,5 @@
 // worker/registry.ts: a worker's entry in the registry: its heartbeat, and how many other workers are alive.
+import { hostname } from 'node:os'
 import type { CellEvent } from '../job/change.js'
 import { WORKERS, cellKey } from '../store/settings.js'
 import type { WorkerCell } from '../store/settings.js'
@@ -7,6 +8,9 @@ import { readCells } from '../store/read-pages.js'
 import { runSteps } from '../store/maybe-sync.js'
 import type { Cell, Verdict } from '../store/store.js'
 import { liveWorkers } from '../queue/explain.js'
+import type { Settings } from './options.js'
+import type { WorkerParts } from './parts.js'
+import type { Reporter } from './reporter.js'
 
 /** Removes the entries of workers without a heartbeat for this many of their intervals. */
 const EXPIRED_INTERVALS = 60
@@ -17,7 +21,7 @@ type State = WorkerCell['state']
 export class Registration {
   readonly #connection: Connection
   readonly #self: Omit<WorkerCell, 'state'>
-  readonly #published: (type: CellEvent['type']) => void
+  readonly #reporter: Reporter
   #version = 0
   #state: State = 'running'
   #others = 0
@@ -31,11 +35,10 @@ export class Registration {
   /** The worker has stopped: a later heartbeat must not recreate its entry. */
   #stopped = false
 
-  /** `published` is called for each event once it is durable. */
-  constructor(connection: Connection, self: Omit<WorkerCell, 'state'>, published: (type: CellEvent['type']) => void) {
-    this.#connection = connection
-    this.#self = self
-    this.#published = published
+  constructor(parts: WorkerParts) {
+    this.#connection = parts.connection
+    this.#self = entryOf(parts)
+    this.#reporter = parts.reporter
   }
 
   /** How many other live workers share one of its queues, by the last read. */
@@ -126,6 +129,27 @@ export class Registration {
     }
     this.#version = value === undefined ? 0 : this.#version + 1
     this.#unpublished = this.#unpublished.slice(types.length)
-    for (const type of types) this.#published(type)
+    for (const type of types) this.#reporter.workerEvent(type)
   }
+}
+
+function entryOf({ id, queues, settings, connection }: WorkerParts): Omit<WorkerCell, 'state'> {
+  const { runtime } = connection
+  const origin = runtime.processes?.self()
+  return {
+    id,
+    host: hostname(),
+    pid: process.pid,
+    ...(origin !== undefined && { origin }),
+    queues,
+    names: settings.names,
+    versions: versionsOf(settings),
+    every: settings.renewEvery,
+    startedAt: runtime.now(),
+  }
+}
+
+function versionsOf({ handles }: Settings): Record<string, readonly number[]> {
+  const known = handles.filter(({ name, versions }) => name !== undefined && versions !== undefined)
+  return Object.fromEntries(known.map(({ name, versions }) => [name, versions ?? []]))
 }

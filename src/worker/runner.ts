@@ -1,50 +1,21 @@
-// worker/runner.ts: the jobs that a worker holds: waiting for a slot, running, or being settled.
-import { MillraceError } from '../job/errors.js'
-import { describeError } from '../job/failure.js'
+// worker/runner.ts: the path of a job through its worker: claim → run → outcome → settle → report → the next claim.
+import type { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
-import type { Outcome } from '../job/lifecycle.js'
-import { Adder } from '../queue/add.js'
-import type { JobDefinition, JobDefinitions } from '../queue/define.js'
-import { JobOperations } from '../queue/operations/job-operations.js'
-import { publicEvent } from '../queue/events/events.js'
-import type { Emitter } from '../queue/events/events.js'
-import type { Telemetry } from '../queue/telemetry.js'
-import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
-import type { Revoked, Verdict } from '../store/store.js'
-import type { StoreEvent, StoreEventType } from '../job/events.js'
-import { Attempt } from './attempt/attempt.js'
-import type { AttemptHost } from './attempt/attempt-host.js'
-import { IndexedSet } from './indexed-set.js'
-import type { Middleware, LostReason } from './attempt/context.js'
-import type { Claimer } from './claimer.js'
+import type { Attempt } from './attempt/attempt.js'
+import { callHandler } from './attempt/call.js'
+import { isThenable } from './attempt/failure.js'
+import { HandlerAttempt } from './attempt/handler-attempt.js'
+import { failure, returnedOutcome, thrownOutcome } from './attempt/outcome.js'
+import type { AttemptOutcome } from './attempt/outcome.js'
+import { endTransactions } from './attempt/transaction/settle.js'
+import { Batch } from './batches/run.js'
+import { Claimer } from './claimer.js'
 import type { Leases } from './leases.js'
-import type { PublishedNote } from './attempt/pending-notes.js'
-import type { Settings } from './options.js'
+import type { WorkerParts } from './parts.js'
+import { Prefetch } from './prefetch.js'
 import { Settlements } from './settlements.js'
 import { Slots } from './slots.js'
-
-/** What the runner needs of its worker. */
-export interface RunnerHost {
-  readonly id: string
-  readonly connection: Connection
-  readonly settings: Settings
-  readonly jobs: JobDefinitions | undefined
-  readonly middleware: readonly Middleware[]
-  readonly emitter: Emitter
-  /** Adds jobs to the worker's queue with the queue's defaults; undefined for a worker constructed with queue names. */
-  readonly adder: Adder | undefined
-  /** The emitter of the queue object in this process, which emits lost leases as well. */
-  readonly queueEmitter: Emitter | undefined
-  /** Measures what is run. */
-  readonly telemetry: Telemetry | undefined
-  leases(): Leases
-  claimer(): Claimer
-  /** Whether the worker is claiming jobs. */
-  isClaiming(): boolean
-  /** The store failed. */
-  failed(error: unknown): void
-}
 
 /** A prefetched job that still has no slot after this long is returned. */
 const MAX_PREFETCH_WAIT: Millis = 500
@@ -52,74 +23,48 @@ const MAX_PREFETCH_WAIT: Millis = 500
 /** How long a new attempt waits for an older handler of its job to end. */
 const OLD_HANDLER_WAIT: Millis = 1000
 
-/** Holds a worker's jobs from their claim until they are settled, and connects slots, settlements and leases. */
+/** Runs the jobs of a worker, from their claim until their settlement is sent. */
 export class Runner {
+  readonly claimer: Claimer
   readonly slots: Slots
   readonly settlements: Settlements
-  readonly #host: RunnerHost
-  readonly #operations: JobOperations
-  readonly #attempts: AttemptHost<Attempt>
-  readonly #held = new IndexedSet<'heldAt', Attempt>('heldAt')
+  readonly #parts: WorkerParts
+  readonly #leases: Leases
+  readonly #prefetch: Prefetch
   /** Attempts at jobs of which an older handler is still running here. They wait for it to end, for a limited time. */
-  readonly #waitingForHandler = new Map<string, { readonly attempt: Attempt; readonly stop: Stop }>()
-  /** Adders for queues of which the worker knows only the name. */
-  readonly #adders = new Map<string, Adder>()
+  readonly #waitingForHandler = new Map<string, { readonly attempt: HandlerAttempt; readonly stop: Stop }>()
+  /** Handlers are being started. One that ends at once lets the next one start without a nested call. */
+  #filling = false
   #prefetchTimer: Stop | undefined
 
-  constructor(host: RunnerHost) {
-    const { connection, settings, emitter } = host
-    this.#host = host
-    this.#operations = new JobOperations(connection, host.jobs, host.adder?.maxBytes ?? settings.maxDataBytes)
-    this.slots = new Slots(settings.concurrency, {
-      runtime: connection.runtime,
-      abandonAfter: settings.abandonAfter,
-      mayStart: (attempt) => this.#mayStart(attempt),
-      handlerEnded: (id) => this.#handlerEnded(id),
-      gathered: () => this.#fill(),
-      callEnded: (_batch, left) => {
-        this.slots.releaseBatch(left)
-        this.#next()
-      },
-      stuck: ({ attempts }) => emitter.error(stuck(attempts[0]!.record), attempts[0]!.record),
-    })
-    this.settlements = new Settlements({
-      connection,
-      leases: () => host.leases(),
-      emit: (event) => emitter.emit(event),
-      hasListeners: (type) => emitter.has(type),
-      settled: (attempt) => this.#held.delete(attempt),
-      lost: (attempt, ...why) => this.lost(attempt, ...why),
-      failed: (error) => host.failed(error),
-      caughtUp: () => host.claimer().slotFree(),
-    })
-    this.#attempts = this.#attemptHost()
+  constructor(parts: WorkerParts, leases: Leases) {
+    this.#parts = parts
+    this.#leases = leases
+    this.#prefetch = new Prefetch(parts.connection.runtime.elapsed)
+    this.slots = new Slots(parts)
+    this.settlements = new Settlements(parts, leases)
+    this.claimer = new Claimer(parts, this.slots, leases, this.#prefetch, (...claimed) => this.#accept(...claimed))
   }
 
-  /** The attempts whose leases this worker renews. */
-  held(): Iterable<Attempt> {
-    return this.#held.items
-  }
+  // Claim: the claimer hands over what it has claimed.
 
-  /** The ids of the jobs held here. */
-  ids(): readonly string[] {
-    return this.#held.items.map((attempt) => attempt.record.id)
-  }
-
-  /**
-   * Accepts claimed jobs. `sentAt` is when the claim was sent. For the names in `ranDry`, the store has no more jobs.
-   */
-  claimed(records: readonly JobRecord[], sentAt: Millis, ranDry: readonly (string | undefined)[]): void {
+  /** Accepts claimed jobs. `sentAt` is when the claim was sent. For the names in `ranDry`, the store has no more jobs. */
+  #accept(records: readonly JobRecord[], sentAt: Millis, ranDry: readonly (string | undefined)[]): void {
     const running = this.#runningAmong(records)
     for (const record of records) {
-      const handler = this.#host.settings.handlerOf(record)!
-      const attempt = new Attempt(this.#attempts, record, handler, sentAt + handler.lease)
-      this.#held.add(attempt)
+      const handler = this.#parts.settings.handlerOf(record)!
+      const attempt = new HandlerAttempt(this.#parts, this.#leases, record, handler, sentAt + handler.lease)
+      this.#leases.add(attempt)
       if (running?.has(record.id) === true) this.#waitForOldHandler(attempt)
-      else this.slots.push(attempt)
+      else this.#push(attempt)
     }
     for (const name of ranDry) this.slots.ranDry(true, name)
-    if (this.#host.isClaiming()) this.#fill(true)
+    if (this.claimer.isOpen) this.#fill(true)
     else this.returnUnstarted()
+  }
+
+  #push(attempt: HandlerAttempt): void {
+    this.slots.push(attempt)?.gather(() => this.#fill())
   }
 
   /** Which of the claimed jobs still have a handler running here, even one that knows that its lease is lost. */
@@ -139,13 +84,114 @@ export class Runner {
    * attempt waits for the old handler. If that takes too long, the job is snoozed for the length of a lease, so that
    * other workers can claim it.
    */
-  #waitForOldHandler(attempt: Attempt): void {
+  #waitForOldHandler(attempt: HandlerAttempt): void {
     const { id } = attempt.record
-    const stop = this.#host.connection.runtime.timer(OLD_HANDLER_WAIT, () => {
+    const stop = this.#parts.connection.runtime.timer(OLD_HANDLER_WAIT, () => {
       this.#waitingForHandler.delete(id)
       if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'snoozed', for: attempt.handler.lease })
     })
     this.#waitingForHandler.set(id, { attempt, stop })
+  }
+
+  // Run: a job or a batch starts when it has a slot.
+
+  #fill(mayHaveMore = false): void {
+    if (this.#filling || !this.claimer.isOpen) return // what has not started is returned
+    this.#filling = true
+    try {
+      for (;;) {
+        const unit = this.slots.next(mayHaveMore)
+        if (unit === undefined) break
+        if (unit instanceof Batch) this.#startBatch(unit)
+        else if (this.#mayStart(unit)) {
+          this.slots.take(unit)
+          this.#start(unit, undefined)
+        }
+      }
+    } finally {
+      this.#filling = false
+    }
+    if (this.slots.ahead > 0 && this.#prefetchTimer === undefined) this.#watchPrefetch(this.slots.first)
+  }
+
+  #startBatch(batch: Batch): void {
+    const attempts = batch.attempts.filter((each) => this.#mayStart(each))
+    this.slots.takeBatch(batch, attempts)
+    if (attempts.length === 0) return
+    void batch.begin(attempts).then(({ left, stuck }) => {
+      if (stuck) this.#parts.reporter.stuck(attempts[0]!.record)
+      this.slots.releaseBatch(left)
+      for (const { record } of left) this.#handlerEnded(record.id)
+      this.#next()
+    })
+    for (const attempt of attempts) this.#start(attempt, batch)
+  }
+
+  /** A claim's receipt may arrive so late that its leases have expired and other workers hold the jobs. */
+  #mayStart(attempt: Attempt): boolean {
+    const { connection, reporter } = this.#parts
+    if (connection.runtime.elapsed() >= attempt.leaseEnds) this.#leases.lose(attempt, 'lease-lost')
+    if (attempt.lost !== undefined) return false
+    reporter.active(attempt.record)
+    return true
+  }
+
+  /** Calls the handler. One that returns no promise has ended when this returns. */
+  #start(attempt: HandlerAttempt, batch: Batch | undefined): void {
+    let result: unknown
+    try {
+      result = callHandler(attempt, batch, this.#giveUp)
+      if (isThenable(result)) {
+        result.then(
+          (value) => this.#ended(attempt, returnedOutcome(attempt, value)),
+          (error: unknown) => this.#ended(attempt, thrownOutcome(attempt, error)),
+        )
+        return
+      }
+    } catch (error) {
+      return this.#ended(attempt, thrownOutcome(attempt, error))
+    }
+    this.#ended(attempt, returnedOutcome(attempt, result))
+  }
+
+  // Outcome: what the attempt has come to is known when its pending calls and its transactions have ended.
+
+  #ended(attempt: HandlerAttempt, ended: AttemptOutcome | Promise<AttemptOutcome>): void {
+    if (ended instanceof Promise) return void ended.then((each) => this.#ended(attempt, each))
+    if (attempt.done) return // it was given up before
+    attempt.finish()
+    const { transactions } = attempt
+    if (transactions === undefined || ended === undefined) return this.#settle(attempt, ended)
+    const outcome = endTransactions(attempt, this.#leases, transactions, ended)
+    if (outcome instanceof Promise) void outcome.then((each) => this.#settle(attempt, each))
+    else this.#settle(attempt, outcome)
+  }
+
+  /** The handler was stopped and does not end: its slot is given up. */
+  readonly #giveUp = (attempt: Attempt, error: MillraceError): void => {
+    const outcome = failure(attempt, error, true)
+    this.#parts.reporter.stuck(attempt.record)
+    if (attempt.lost === undefined) return this.#settle(attempt, outcome)
+    // The job counts against limits until its lease expires.
+    this.#release(attempt)
+    this.#next()
+  }
+
+  // Settle: the slot is free, and the outcome is sent. It is reported by the settlements once it is durable.
+
+  #settle(attempt: Attempt, outcome: AttemptOutcome): void {
+    const { committed } = attempt
+    this.#release(attempt)
+    if (outcome !== undefined) this.#prefetch.ended()
+    if (outcome === undefined) this.settlements.releaseLease(attempt)
+    else if (committed === undefined) this.settlements.send(attempt, outcome)
+    else this.settlements.landed(attempt, committed.outcome, committed.group)
+    this.#next()
+  }
+
+  #release(attempt: Attempt): void {
+    attempt.tracing?.handled()
+    if (this.slots.release(attempt)) this.#handlerEnded(attempt.record.id)
   }
 
   /** A handler has ended, or was abandoned: a newer attempt at its job may start. */
@@ -154,8 +200,15 @@ export class Runner {
     const next = this.#waitingForHandler.get(id)
     this.#waitingForHandler.delete(id)
     next?.stop()
-    if (next !== undefined && next.attempt.lost === undefined) this.slots.push(next.attempt)
+    if (next !== undefined && next.attempt.lost === undefined) this.#push(next.attempt)
   }
+
+  #next(): void {
+    this.#fill()
+    this.claimer.slotFree()
+  }
+
+  // What has not started is returned.
 
   /** Returns leased jobs that have not started. */
   returnUnstarted(): void {
@@ -179,24 +232,15 @@ export class Runner {
     if (attempt.lost === undefined) this.settlements.send(attempt, { kind: 'interrupted' })
   }
 
-  /** The store notified us of a revoked lease. */
-  revoked({ id, fence, reason, cancelReason }: Revoked): void {
-    const attempt = this.#held.items.find(({ record }) => record.id === id && record.fence === fence)
-    if (attempt !== undefined) this.lost(attempt, reason, cancelReason)
-  }
-
-  /** The lease is lost. The handler keeps its slot until it has ended. */
-  lost(attempt: Attempt, ...[reason, cancelReason]: LostReason): void {
-    if (attempt.lost !== undefined) return
-    attempt.lose(reason, cancelReason)
-    attempt.tracing?.lost(reason)
-    this.#held.delete(attempt)
-    if (reason !== 'lease-lost') return
-    const { id: worker, connection, emitter, queueEmitter } = this.#host
-    const { id, name, queue } = attempt.record
-    const event = { type: 'lease-lost', id, name, queue, at: connection.runtime.now(), worker } as const
-    emitter.emit(event)
-    queueEmitter?.emit(event)
+  /** Returns prefetched jobs when handlers slow down, so that other workers can take them. */
+  #watchPrefetch(first: Attempt | undefined): void {
+    this.#prefetchTimer = this.#parts.connection.runtime.timer(MAX_PREFETCH_WAIT, () => {
+      this.#prefetchTimer = undefined
+      if (this.slots.ahead === 0) return
+      if (this.slots.first !== first) return this.#watchPrefetch(this.slots.first)
+      this.#prefetch.reset()
+      this.#returnPrefetched()
+    })
   }
 
   /** Drops everything. Jobs whose handlers still run are left to their leases. */
@@ -204,136 +248,6 @@ export class Runner {
     this.#prefetchTimer?.()
     for (const { stop } of this.#waitingForHandler.values()) stop()
     for (const attempt of [...this.slots.running]) attempt.abandon()
-    this.#held.clear()
-    this.#operations.close()
+    this.#leases.clear()
   }
-
-  /** A claim's receipt may arrive so late that its leases have expired and other workers hold the jobs. */
-  #mayStart(attempt: Attempt): boolean {
-    const { connection, emitter, id: worker } = this.#host
-    if (connection.runtime.elapsed() >= attempt.leaseEnds) this.lost(attempt, 'lease-lost')
-    if (attempt.lost !== undefined) return false
-    if (emitter.has('active')) {
-      const { id, name, queue, attempt: number } = attempt.record
-      emitter.emit({ type: 'active', id, name, queue, at: connection.runtime.now(), worker, attempt: number })
-    }
-    return true
-  }
-
-  #fill(mayHaveMore = false): void {
-    if (!this.#host.isClaiming()) return // what has not started is returned
-    this.slots.fill(mayHaveMore)
-    if (this.slots.ahead > 0 && this.#prefetchTimer === undefined) this.#watchPrefetch(this.slots.first)
-  }
-
-  /** Returns prefetched jobs when handlers slow down, so that other workers can take them. */
-  #watchPrefetch(first: Attempt | undefined): void {
-    this.#prefetchTimer = this.#host.connection.runtime.timer(MAX_PREFETCH_WAIT, () => {
-      this.#prefetchTimer = undefined
-      if (this.slots.ahead === 0) return
-      if (this.slots.first !== first) return this.#watchPrefetch(this.slots.first)
-      this.#host.claimer().prefetch.reset()
-      this.#returnPrefetched()
-    })
-  }
-
-  #ended(attempt: Attempt, outcome: Outcome): void {
-    attempt.tracing?.handled()
-    this.slots.release(attempt)
-    this.#host.claimer().prefetch.ended()
-    this.settlements.send(attempt, outcome)
-    this.#next()
-  }
-
-  /** Like `#ended`, where the settlement is committed already. */
-  #committed(attempt: Attempt, outcome: Outcome): void {
-    attempt.tracing?.handled()
-    this.slots.release(attempt)
-    this.#host.claimer().prefetch.ended()
-    this.settlements.landed(attempt, outcome)
-    this.#next()
-  }
-
-  #endedLost(attempt: Attempt): void {
-    attempt.tracing?.handled()
-    this.slots.release(attempt)
-    this.settlements.releaseLease(attempt)
-    this.#next()
-  }
-
-  /** The lease is lost and the handler does not end. The job counts against limits until its lease expires. */
-  #abandoned(attempt: Attempt): void {
-    attempt.tracing?.handled()
-    this.slots.release(attempt)
-    this.#next()
-  }
-
-  #next(): void {
-    this.#fill()
-    this.#host.claimer().slotFree()
-  }
-
-  #attemptHost(): AttemptHost<Attempt> {
-    const { settings, middleware, jobs, emitter, telemetry } = this.#host
-    return {
-      operations: this.#operations,
-      telemetry,
-      settings,
-      middleware,
-      definitionOf: (name): JobDefinition | undefined => jobs?.[name],
-      adder: (queue) => this.#adder(queue),
-      leases: () => this.#host.leases(),
-      lost: (attempt, ...why) => this.lost(attempt, ...why),
-      committed: (attempt, outcome) => this.#committed(attempt, outcome),
-      ended: (attempt, outcome) => this.#ended(attempt, outcome),
-      endedLost: (attempt) => this.#endedLost(attempt),
-      stuck: (attempt, outcome) => {
-        emitter.error(stuck(attempt.record), attempt.record)
-        if (attempt.lost === undefined) this.#ended(attempt, outcome)
-        else this.#abandoned(attempt)
-      },
-      noted: (attempt, note, verdict) => this.#noted(attempt, note, verdict),
-      countNotes: (bytes) => this.settlements.countNotes(bytes),
-      callbackFailed: ({ record }, what, cause) => {
-        const message = `${what} failed for job ${record.id}: ${describeError(cause).message}`
-        emitter.error(new MillraceError('CALLBACK_FAILED', message, { cause }), record)
-      },
-    }
-  }
-
-  /** The queue's own adder, with its defaults; for a worker constructed with queue names, one without defaults. */
-  #adder(queue: string): Adder {
-    const own = this.#host.adder
-    if (own !== undefined) return own
-    let adder = this.#adders.get(queue)
-    if (adder === undefined) {
-      adder = new Adder(queue, this.#operations, this.#host.jobs, {}, undefined)
-      const { telemetry } = this.#host
-      if (telemetry !== undefined) adder.trace = () => telemetry.trace()
-      this.#adders.set(queue, adder)
-    }
-    return adder
-  }
-
-  #noted(attempt: Attempt, { progress, about, tells }: PublishedNote, verdict: Verdict): void {
-    const { emitter, connection } = this.#host
-    if (!verdict.ok) return
-    const at = connection.runtime.now()
-    const publish = (type: StoreEventType, fields: Partial<StoreEvent>): void => {
-      if (emitter.has(type)) emitter.emit(publicEvent({ ...draft(attempt.record), type, at, ...fields }))
-    }
-    if (progress !== undefined) publish('progress', { progress, ...(about !== undefined && { about }) })
-    for (const each of tells ?? []) publish(each.type, { about: each.about })
-  }
-}
-
-function draft({ id, name, queue }: JobRecord): Pick<StoreEvent, 'cursor' | 'id' | 'name' | 'queue'> {
-  return { cursor: '', id, name, queue }
-}
-
-function stuck({ id, name }: JobRecord): MillraceError {
-  return new MillraceError(
-    'HANDLER_STUCK',
-    `The handler of job ${id} ('${name}') did not end after its timeout; its slot was given up. Make it obey ctx.signal.`,
-  )
 }

@@ -1,34 +1,24 @@
-// worker/slots.ts: the attempts of a worker that run or are prefetched, and how many to prefetch.
+// worker/slots.ts: the attempts of a worker that run, and those that wait for a slot.
 import type { Millis } from '../job/job.js'
 import { bytesOfRecord } from '../store/read-pages.js'
+import type { Runtime } from '../store/runtime.js'
 import type { Attempt } from './attempt/attempt.js'
-import { IndexedSet } from './indexed-set.js'
+import type { HandlerAttempt } from './attempt/handler-attempt.js'
 import { Batch } from './batches/run.js'
-import type { BatchHost } from './batches/run.js'
-
-/** Prefetched jobs should start within about this long. */
-const START_WITHIN: Millis = 100
-/** How many round trips to the store the prefetched jobs should last for: the one in flight, and the claim after it. */
-const ROUND_TRIPS = 3
-/** The most jobs that are ever prefetched. */
-const MAX_PREFETCH = 4000
-
-/** What slots need of their worker. */
-export interface SlotHost extends BatchHost {
-  /** Called just before a handler starts; if false, the attempt is dropped. */
-  mayStart(attempt: Attempt): boolean
-  /** The handler of a job has ended, or was abandoned. */
-  handlerEnded(id: string): void
-}
+import { IndexedSet } from './indexed-set.js'
+import type { WorkerParts } from './parts.js'
 
 /** What takes a slot: a job, or a batch of jobs. */
-type Unit = Attempt | Batch
+type Unit = HandlerAttempt | Batch
 
-/** Runs a bounded number of attempts or batches at a time; the others wait here in order. */
+/** A bounded number of slots for attempts or batches; the others wait here in order. */
 export class Slots {
   readonly #concurrency: number
-  readonly #host: SlotHost
+  readonly #abandonAfter: Millis
+  readonly #runtime: Runtime
   readonly #running = new IndexedSet<'runningAt', Attempt>('runningAt')
+  /** The batch of each running attempt that is in one. */
+  readonly #batches = new Map<Attempt, Batch>()
   /** Slots in use. A batch uses its slot from the moment it gathers jobs there. */
   #taken = 0
   #queue: (Unit | undefined)[] = []
@@ -41,12 +31,12 @@ export class Slots {
   readonly #open = new Map<string, Batch>()
   /** Batches that have a slot and have not started. */
   readonly #inSlot = new Set<Batch>()
-  #starting = false
   #idle: (() => void)[] = []
 
-  constructor(concurrency: number, host: SlotHost) {
-    this.#concurrency = concurrency
-    this.#host = host
+  constructor({ settings, connection }: Pick<WorkerParts, 'settings' | 'connection'>) {
+    this.#concurrency = settings.concurrency
+    this.#abandonAfter = settings.abandonAfter
+    this.#runtime = connection.runtime
   }
 
   /** Attempts whose handlers are running. */
@@ -74,23 +64,29 @@ export class Slots {
     return this.#inSlot.size === 0 ? NONE : [...this.#inSlot].filter((batch) => batch.room > 0 && !batch.dry)
   }
 
-  /** Accepts claimed jobs, in the order in which they should start. */
-  push(attempt: Attempt): void {
+  /**
+   * Accepts a claimed job, in the order in which they should start. Returns the batch that it opened, if that gathers
+   * for a time.
+   */
+  push(attempt: HandlerAttempt): Batch | undefined {
     const { batching } = attempt.handler
     if (batching === undefined) {
       this.#queue.push(attempt)
       this.#aheadBytes += bytesOfRecord(attempt.record)
-      return
+      return undefined
     }
     const { name } = attempt.record
     let batch = this.#open.get(name)
+    const isNew = batch === undefined
     if (batch === undefined) {
-      this.#open.set(name, (batch = new Batch(name, batching, this.#host)))
+      batch = new Batch(name, batching, this.#runtime, this.#abandonAfter)
+      this.#open.set(name, batch)
       this.#queue.push(batch)
     } else if (!this.#inSlot.has(batch)) this.#extra++
     if (!this.#inSlot.has(batch)) this.#aheadBytes += bytesOfRecord(attempt.record)
     batch.add(attempt)
     if (batch.room === 0) this.#open.delete(name)
+    return isNew && batch.wait > 0 ? batch : undefined
   }
 
   /** Records whether the store has run dry of jobs of this name, or of any name if undefined. */
@@ -99,56 +95,47 @@ export class Slots {
   }
 
   /**
-   * Starts what fits into free slots. A loop and not recursion, so that a handler that ends at once lets the next one
-   * start without a nested call. A batch that gets a slot starts with the jobs it has, unless the store `mayHaveMore`
-   * for it.
+   * Removes and returns the next job or batch that can start; undefined if there is none, or no slot. A batch that gets
+   * a slot can start with the jobs it has, unless the store `mayHaveMore` for it.
    */
-  fill(mayHaveMore = false): void {
-    if (this.#starting) return
-    this.#starting = true
-    try {
-      this.#startWhatFits(mayHaveMore)
-      for (const batch of this.#inSlot) if (batch.isReady) this.#startBatch(batch)
-    } finally {
-      this.#starting = false
-    }
-    this.#compact()
-  }
-
-  #startWhatFits(mayHaveMore: boolean): void {
+  next(mayHaveMore: boolean): Unit | undefined {
     while (this.#taken < this.#concurrency && this.#head < this.#queue.length) {
       const unit = this.#queue[this.#head]!
       this.#queue[this.#head++] = undefined // so that it can be garbage-collected early
       this.#aheadBytes -= bytesOfUnit(unit)
-      if (unit instanceof Batch) this.#giveSlot(unit, mayHaveMore)
-      else if (this.#host.mayStart(unit)) {
-        this.#taken++
-        this.#running.add(unit)
-        unit.start()
-      }
+      if (!(unit instanceof Batch)) return unit
+      this.#taken++
+      this.#extra -= unit.attempts.length - 1
+      this.#inSlot.add(unit)
+      if (!mayHaveMore) unit.dry = true
+      if (unit.isReady) return this.#close(unit)
+    }
+    for (const batch of this.#inSlot) if (batch.isReady) return this.#close(batch)
+    this.#compact()
+    return undefined
+  }
+
+  /** A job takes a slot. */
+  take(attempt: Attempt): void {
+    this.#taken++
+    this.#running.add(attempt)
+  }
+
+  /** The jobs of a batch start in the slot that the batch has. If there are none, the slot is free again. */
+  takeBatch(batch: Batch, attempts: readonly Attempt[]): void {
+    if (attempts.length === 0) this.#taken--
+    for (const attempt of attempts) {
+      this.#running.add(attempt)
+      this.#batches.set(attempt, batch)
     }
   }
 
-  #giveSlot(batch: Batch, mayHaveMore: boolean): void {
-    this.#taken++
-    this.#extra -= batch.attempts.length - 1
-    this.#inSlot.add(batch)
-    if (!mayHaveMore) batch.dry = true
-    if (batch.isReady) this.#startBatch(batch)
-  }
-
-  #startBatch(batch: Batch): void {
-    this.#close(batch)
-    const attempts = batch.attempts.filter((each) => this.#host.mayStart(each))
-    for (const each of attempts) this.#running.add(each)
-    if (attempts.length > 0) batch.start(attempts)
-    else this.#taken--
-  }
-
-  #close(batch: Batch): void {
+  /** The batch accepts no more jobs. */
+  #close(batch: Batch): Batch {
     batch.stop()
     this.#inSlot.delete(batch)
     if (this.#open.get(batch.name) === batch) this.#open.delete(batch.name)
+    return batch
   }
 
   /** Drops the started entries, which a queue that is never empty would otherwise keep for ever. */
@@ -159,12 +146,14 @@ export class Slots {
   }
 
   /**
-   * A job has ended or was abandoned. Frees its slot, unless it is a job of a batch whose handler continues for others.
+   * A job has ended or was abandoned. Frees its slot and returns true, unless it is a job of a batch whose handler
+   * continues for others.
    */
-  release(attempt: Attempt): void {
-    if (attempt.batch === undefined) this.#taken--
-    else if (!attempt.batch.ended(attempt)) return
+  release(attempt: Attempt): boolean {
+    if (!attempt.inBatch) this.#taken--
+    else if (this.#batches.get(attempt)?.ended(attempt) === false) return false
     this.#endHandler(attempt)
+    return true
   }
 
   /** The call of a batch has ended; `left` are its jobs that had ended before. */
@@ -174,13 +163,13 @@ export class Slots {
   }
 
   #endHandler(attempt: Attempt): void {
-    this.#host.handlerEnded(attempt.record.id)
+    if (attempt.inBatch) this.#batches.delete(attempt)
     this.#running.delete(attempt)
     if (this.#running.size === 0) for (const done of this.#idle.splice(0)) done()
   }
 
   /** Removes and returns all attempts without a slot. */
-  takePrefetched(): readonly Attempt[] {
+  takePrefetched(): readonly HandlerAttempt[] {
     const waiting = this.#queue.slice(this.#head) as readonly Unit[]
     this.#queue = []
     this.#head = 0
@@ -190,13 +179,13 @@ export class Slots {
   }
 
   /** Removes and returns the attempts of all batches that are gathering. */
-  takeGathering(): readonly Attempt[] {
+  takeGathering(): readonly HandlerAttempt[] {
     const inSlot = [...this.#inSlot]
     this.#taken -= inSlot.length
     return inSlot.flatMap((batch) => this.#unpack(batch))
   }
 
-  #unpack(unit: Unit): readonly Attempt[] {
+  #unpack(unit: Unit): readonly HandlerAttempt[] {
     if (!(unit instanceof Batch)) return [unit]
     this.#close(unit)
     return unit.attempts
@@ -219,44 +208,4 @@ const NONE: readonly Batch[] = []
 function bytesOfUnit(unit: Unit): number {
   if (!(unit instanceof Batch)) return bytesOfRecord(unit.record)
   return unit.attempts.reduce((sum, { record }) => sum + bytesOfRecord(record), 0)
-}
-
-/** Measures how fast jobs end here, to decide how many to prefetch. */
-export class Prefetch {
-  readonly #elapsed: () => Millis
-  #ended = 0
-  #since: Millis
-  /** Jobs per millisecond. */
-  #rate = 0
-
-  constructor(elapsed: () => Millis) {
-    this.#elapsed = elapsed
-    this.#since = elapsed()
-  }
-
-  /** Counts a job that has ended. */
-  ended(): void {
-    this.#ended++
-  }
-
-  /** How many jobs to prefetch: as many as start during the next claim. `trip` is how long recent claims took. */
-  target(trip: Millis): number {
-    const now = this.#elapsed()
-    const span = now - this.#since
-    if (span >= 1 && this.#ended > 0) {
-      const rate = this.#ended / span
-      this.#rate = this.#rate === 0 ? rate : (this.#rate + rate) / 2
-      this.#ended = 0
-      this.#since = now
-    } else if (this.#ended === 0) {
-      this.#since = now
-    }
-    return Math.min(MAX_PREFETCH, Math.floor(this.#rate * Math.min(START_WITHIN, ROUND_TRIPS * trip)))
-  }
-
-  /** Discards the measurements: jobs have become slower. */
-  reset(): void {
-    this.#rate = 0
-    this.#ended = 0
-  }
 }

@@ -1,15 +1,11 @@
-// worker/source.ts: parses a worker's queue, store and middleware, and builds its registry entry.
-import { hostname } from 'node:os'
+// worker/source.ts: parses a worker's queue, store and middleware.
 import { MillraceError } from '../job/errors.js'
 import { checkOwnName } from '../job/names.js'
 import type { JobDefinitions } from '../queue/define.js'
 import { quote } from '../job/quote.js'
 import { Queue } from '../queue/queue.js'
-import type { Runtime } from '../store/runtime.js'
 import type { Store } from '../store/store.js'
 import type { Middleware } from './attempt/context.js'
-import type { Settings } from './options.js'
-import type { Registration } from './registry.js'
 
 /** The queues that a worker claims from, and their store. */
 interface Source<Jobs extends JobDefinitions, S extends Store> {
@@ -43,32 +39,6 @@ export function sourceOf<Jobs extends JobDefinitions, S extends Store>(
     throw new MillraceError('INVALID_OPTION', 'new Worker: give it a queue, or names and { store }.')
   }
   return { queue, queues, store }
-}
-
-/** The entry of a worker in the registry. */
-export function registryEntry(
-  id: string,
-  queues: readonly string[],
-  settings: Settings,
-  runtime: Runtime,
-): ConstructorParameters<typeof Registration>[1] {
-  const origin = runtime.processes?.self()
-  return {
-    id,
-    host: hostname(),
-    pid: process.pid,
-    ...(origin !== undefined && { origin }),
-    queues,
-    names: settings.names,
-    versions: versionsOf(settings),
-    every: settings.renewEvery,
-    startedAt: runtime.now(),
-  }
-}
-
-function versionsOf({ handles }: Settings): Record<string, readonly number[]> {
-  const known = handles.filter(({ name, versions }) => name !== undefined && versions !== undefined)
-  return Object.fromEntries(known.map(({ name, versions }) => [name, versions ?? []]))
 }
 
 function namesOf(source: string | readonly string[]): readonly string[] {

@@ -1,6 +1,9 @@
-// worker/store-errors.ts: which store errors persist until they are fixed, so that a worker reports each of them once.
-import { isMillraceError } from '../job/errors.js'
-import type { ErrorCode, MillraceError } from '../job/errors.js'
+// worker/store-errors.ts: reports the errors of a worker's store: those that persist until they are fixed once.
+import { MillraceError, isInstance, isMillraceError } from '../job/errors.js'
+import type { ErrorCode } from '../job/errors.js'
+import type { Emitter } from '../queue/events/events.js'
+import { unavailable } from '../store/commit-errors.js'
+import type { Store } from '../store/store.js'
 
 /** This process cannot recover from them: it must be restarted, with another package or path. */
 const permanent: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
@@ -33,21 +36,37 @@ export function isPermanent(error: unknown): error is MillraceError {
   return isMillraceError(error) && permanent.has(error.code)
 }
 
-/** The store errors that a worker has reported since the store last responded. */
+/** Reports the errors of a worker's store, and each persistent one once until the store responds again. */
 export class StoreErrors {
+  readonly #store: Store
+  readonly #emitter: Emitter
+  readonly #concerns: (error: unknown) => boolean
   #lastReported: string | undefined
 
-  /** Whether to report an error: always, except for a persistent error that was the last one reported. */
-  isNew(error: unknown): boolean {
-    if (!isMillraceError(error) || !(permanent.has(error.code) || untilFixed.has(error.code))) return true
-    const text = `${error.code}: ${error.message}`
-    if (text === this.#lastReported) return false
-    this.#lastReported = text
-    return true
+  /** `concerns` is called with every error first: it returns whether to report it. */
+  constructor(store: Store, emitter: Emitter, concerns: (error: unknown) => boolean) {
+    this.#store = store
+    this.#emitter = emitter
+    this.#concerns = concerns
+  }
+
+  /** The store failed. */
+  report(error: unknown): void {
+    if (!this.#concerns(error) || !this.#isNew(error)) return
+    this.#emitter.error(isInstance(error, MillraceError) ? error : unavailable(this.#store, error))
   }
 
   /** The store has responded: report the next error even if it is the same. */
   responded(): void {
     this.#lastReported = undefined
+  }
+
+  /** Whether to report an error: always, except for a persistent error that was the last one reported. */
+  #isNew(error: unknown): boolean {
+    if (!isMillraceError(error) || !(permanent.has(error.code) || untilFixed.has(error.code))) return true
+    const text = `${error.code}: ${error.message}`
+    if (text === this.#lastReported) return false
+    this.#lastReported = text
+    return true
   }
 }

@@ -1,39 +1,39 @@
 // worker/worker.ts: the public consumer: claims jobs, runs their handlers and settles them.
-import type { CellEvent } from '../job/change.js'
-import { MillraceError, isInstance, isMillraceError } from '../job/errors.js'
+import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import { Emitter, checkListener, safeLogger } from '../queue/events/events.js'
-import type { EventOf, Listener } from '../queue/events/events.js'
+import type { EventOf, Listener, Logger } from '../queue/events/events.js'
+import { JobOperations } from '../queue/operations/job-operations.js'
 import type { Queue } from '../queue/queue.js'
-import type { Deliveries } from '../queue/settings/webhook.js'
+import type { Deliveries, Webhooks } from '../queue/settings/webhook.js'
 import { declareRetention } from '../queue/settings/retention.js'
 import type { QueueRetention } from '../queue/settings/retention.js'
 import type { AnyJobs } from '../queue/queue-types.js'
 import { outside, refuseInside } from '../store/transaction-context.js'
-import { unavailable } from '../store/commit-errors.js'
 import { connect } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
 import type { Stop } from '../store/runtime.js'
 import type { Cell, Notice, Store } from '../store/store.js'
 import { recover } from '../upkeep/recovery.js'
 import { Upkeep } from '../upkeep/upkeep.js'
-import type { Attempt } from './attempt/attempt.js'
 import type { BatchOptions } from './batches/types.js'
 import type { ExtrasOf, Middleware } from './attempt/context.js'
-import { startDeliveries } from './deliveries.js'
+import { Backpressure } from './backpressure.js'
 import { Runner } from './runner.js'
 import type { Handling } from './handlers.js'
-import { Claimer } from './claimer.js'
 import { Leases } from './leases.js'
 import { seedLimits } from './seed-limits.js'
 import { parseWorker } from './options.js'
 import type { Settings, WorkerOptions } from './options.js'
+import { Adders } from './parts.js'
+import type { WorkerParts } from './parts.js'
 import { Registration } from './registry.js'
-import { checkMiddleware, parseMiddleware, registryEntry, sourceOf } from './source.js'
+import { Reporter } from './reporter.js'
+import { checkMiddleware, parseMiddleware, sourceOf } from './source.js'
 import { StoreErrors, isPermanent } from './store-errors.js'
-import { closeWorker, parseClose } from './close.js'
+import { drain, endHandlers, handlersLate, parseClose, settlementsLate, within } from './close.js'
 import type { CloseOptions, CloseTimeouts } from './close.js'
 
 /** The events that a worker emits: its own, and those of the jobs it runs. `queue.on` has all the others. */
@@ -78,14 +78,15 @@ export class Worker<
   readonly #connection: Connection
   readonly #settings: Settings
   readonly #emitter: Emitter
+  readonly #parts: WorkerParts
   readonly #runner: Runner
-  readonly #claimer: Claimer
   readonly #leases: Leases
   readonly #upkeep: Upkeep
   readonly #registration: Registration
   readonly #retention: QueueRetention | undefined
   readonly #middleware: Middleware[]
-  readonly #startDeliveries: () => Deliveries | undefined
+  readonly #webhooks: Webhooks | undefined
+  readonly #logger: Logger | false | undefined
   #state: State = 'new'
   #starting: Promise<void> | undefined
   /** The loops are running: claims, renewals, upkeep. */
@@ -97,7 +98,6 @@ export class Worker<
   /** Ends the wait between two attempts to start. */
   #interrupt: Stop | undefined
   #recovering: Promise<void> | undefined
-  readonly #storeErrors = new StoreErrors()
 
   /** Claims jobs of a queue, or of queues by name with `options.store`. Takes one handler, or handlers by name. */
   constructor(
@@ -117,68 +117,40 @@ export class Worker<
     this.id = runtime.id()
     const origin = (): { queue: string; at: number } => ({ queue: this.queues[0] ?? '', at: runtime.now() })
     this.#emitter = new Emitter(safeLogger(options.logger), origin, true)
-    const host = {
-      queue: this.queues[0]!,
-      store,
-      settings: this.#settings,
-      logger: options.logger,
-      emitter: this.#emitter,
-    }
-    this.#startDeliveries = () => (queue?.webhooks === undefined ? undefined : startDeliveries(queue.webhooks, host))
-    this.#registration = new Registration(
-      this.#connection,
-      registryEntry(this.id, this.queues, this.#settings, runtime),
-      (type) => this.#emitForQueues(type),
-    )
-    this.#runner = new Runner({
+    const { telemetry } = options
+    const operations = new JobOperations(this.#connection, jobs, queue?.adder.maxBytes ?? this.#settings.maxDataBytes)
+    const parts: WorkerParts = {
       id: this.id,
+      queues,
       connection: this.#connection,
       settings: this.#settings,
       jobs,
       middleware: this.#middleware,
-      emitter: this.#emitter,
-      adder: queue?.adder,
-      queueEmitter: queue?.emitter,
-      telemetry: options.telemetry,
-      leases: () => this.#leases,
-      claimer: () => this.#claimer,
-      isClaiming: () => this.#state === 'running',
-      failed: (error) => this.#failed(error),
-    })
-    this.#leases = new Leases({
-      connection: this.#connection,
-      renewEvery: this.#settings.renewEvery,
-      shortest: Math.min(...this.#settings.handles.map(({ lease }) => lease)),
-      held: () => this.#runner.held(),
-      lost: (attempt: Attempt, ...why) => this.#runner.lost(attempt, ...why),
-      failed: (error) => this.#failed(error),
-      tick: () => void this.#registration.heartbeat().catch((error: unknown) => this.#failed(error)),
-    })
+      telemetry,
+      operations,
+      adders: new Adders(queue?.adder, operations, jobs, telemetry),
+      reporter: new Reporter(this.id, queues, runtime, this.#emitter, queue?.emitter),
+      errors: new StoreErrors(store, this.#emitter, (error) => this.#onStoreError(error)),
+      backpressure: new Backpressure(store.can),
+    }
+    this.#parts = parts
+    this.#registration = new Registration(parts)
+    this.#leases = new Leases(parts, this.#registration)
+    this.#runner = new Runner(parts, this.#leases)
     this.#retention = queue?.retention
+    this.#webhooks = queue?.webhooks
+    this.#logger = options.logger
     this.#upkeep = new Upkeep({
       connection: this.#connection,
-      queues: this.queues,
+      queues,
       every: this.#settings.upkeepEvery,
       renewEvery: this.#settings.renewEvery,
       reconnect: this.#settings.reconnect,
       callbacks: queue?.retention?.callbacks,
-      running: () => this.#runner.ids(),
-      mayBeClaimed: (job) => job.worker === this.id && this.#claimer.isClaiming,
+      running: () => this.#leases.ids,
+      mayBeClaimed: (job) => job.worker === this.id && this.#runner.claimer.isClaiming,
       others: () => this.#registration.others,
-      failed: (error) => this.#failed(error),
-    })
-    this.#claimer = new Claimer({
-      id: this.id,
-      queues: this.queues,
-      connection: this.#connection,
-      settings: this.#settings,
-      slots: this.#runner.slots,
-      closing: () => this.#isClosing(),
-      backpressure: () => this.#runner.settlements.backpressure,
-      claimed: (records, sentAt, ranDry) => this.#runner.claimed(records, sentAt, ranDry),
-      responded: () => this.#storeErrors.responded(),
-      claimedLate: () => this.#leases.check(),
-      failed: (error) => this.#failed(error),
+      failed: (error) => parts.errors.report(error),
     })
     // Outside, because the worker outlives a transaction that it may be constructed in.
     if (options.autorun ?? true) outside(() => runtime.defer(() => this.#autorun()))
@@ -205,7 +177,7 @@ export class Worker<
   pause(): void {
     if (this.#state !== 'running' && this.#state !== 'new') return
     this.#state = 'paused'
-    void this.#claimer.stop().then(() => this.#runner.returnUnstarted())
+    void this.#runner.claimer.stop().then(() => this.#runner.returnUnstarted())
     if (this.#started) this.#announce('paused')
   }
 
@@ -216,7 +188,7 @@ export class Worker<
     if (!this.#started) return
     outside(() => {
       this.#announce('running')
-      this.#claimer.start()
+      this.#runner.claimer.start()
     })
   }
 
@@ -251,16 +223,7 @@ export class Worker<
     } catch (error) {
       return Promise.reject(error)
     }
-    this.#closing ??= outside(() =>
-      closeWorker(timeouts, {
-        runtime: this.#connection.runtime,
-        slots: this.#runner.slots,
-        settlements: this.#runner.settlements,
-        stopClaiming: () => this.#stopClaiming(),
-        deliveries: () => this.#deliveries,
-        stopped: () => this.#stopped(),
-      }),
-    )
+    this.#closing ??= outside(() => this.#close(timeouts))
     return this.#closing
   }
 
@@ -270,7 +233,7 @@ export class Worker<
   }
 
   #autorun(): void {
-    if (!this.#isClosing()) void this.run().catch((error: unknown) => this.#failed(error))
+    if (!this.#isClosing()) void this.run().catch((error: unknown) => this.#parts.errors.report(error))
   }
 
   async #start(): Promise<void> {
@@ -284,7 +247,7 @@ export class Worker<
           this.#starting = undefined // so that run() can be called again once the cause is fixed
           throw error
         }
-        this.#failed(error)
+        this.#parts.errors.report(error)
         await this.#pauseStart(failures)
       }
     }
@@ -302,13 +265,13 @@ export class Worker<
     // active, and if this worker dies right after, other workers know whose job it was.
     const state = this.#state === 'paused' ? 'paused' : 'running'
     const announced = this.#registration.announce(state, 'worker-started', this.#connection.claims)
-    if (this.#state === 'running') this.#claimer.start()
+    if (this.#state === 'running') this.#runner.claimer.start()
     this.#deliveries = this.#startDeliveries()
     try {
       await announced
       this.#recovering = this.#recover(await this.#registration.refresh())
     } catch (error) {
-      this.#failed(error) // the next heartbeat writes it again
+      this.#parts.errors.report(error) // the next heartbeat writes it again
     }
   }
 
@@ -322,7 +285,7 @@ export class Worker<
     const handles = (job: JobRecord): boolean => handlerOf(job) !== undefined
     const stopped = (): boolean => this.#isClosing()
     const recovering = recover(cells, { connection: this.#connection, queues, recovery, handles, stopped })
-    return recovering.catch((error: unknown) => this.#failed(error))
+    return recovering.catch((error: unknown) => this.#parts.errors.report(error))
   }
 
   /** Everything that must be done before the first claim. */
@@ -349,18 +312,21 @@ export class Worker<
   }
 
   #onNotice(notice: Notice): void {
-    for (const each of notice.revoked) if (each.worker === this.id) this.#runner.revoked(each)
+    for (const each of notice.revoked) if (each.worker === this.id) this.#leases.revoked(each)
     if (notice.missed === true) this.#leases.check()
     for (const { queue, at } of notice.due) if (this.queues.includes(queue)) this.#upkeep.expect(at)
-    if (notice.work.some((queue) => this.queues.includes(queue))) this.#claimer.wake()
+    if (notice.work.some((queue) => this.queues.includes(queue))) this.#runner.claimer.wake()
   }
 
-  #failed(error: unknown): void {
-    if (this.#state === 'closed') return
-    if (isMillraceError(error, 'STORE_CLOSED')) return this.#storeClosed(error)
+  /** Returns whether an error of the store is to be reported. */
+  #onStoreError(error: unknown): boolean {
+    if (this.#state === 'closed') return false
+    if (isMillraceError(error, 'STORE_CLOSED')) {
+      this.#storeClosed(error)
+      return false
+    }
     this.#upkeep.outage()
-    if (!this.#storeErrors.isNew(error)) return
-    this.#emitter.error(isInstance(error, MillraceError) ? error : unavailable(this.#connection.store, error))
+    return true
   }
 
   /** A closed store never opens again, so the worker closes instead of retrying for ever. */
@@ -371,20 +337,50 @@ export class Worker<
   }
 
   #announce(state: 'running' | 'paused'): void {
-    void this.#registration.announce(state).catch((error: unknown) => this.#failed(error))
+    void this.#registration.announce(state).catch((error: unknown) => this.#parts.errors.report(error))
   }
 
-  #emitForQueues(type: CellEvent['type']): void {
-    if (type === 'paused' || type === 'resumed') return
-    const at = this.#connection.runtime.now()
-    for (const queue of this.queues) this.#emitter.emit({ type, id: '', name: '', queue, at, worker: this.id })
+  /** Starts to send the webhook deliveries of its queue, if that has webhooks. */
+  #startDeliveries(): Deliveries | undefined {
+    const { handles, upkeepEvery, pollEvery, reconnect } = this.#settings
+    return this.#webhooks?.deliver({
+      queue: this.queues[0]!,
+      store: this.#connection.store,
+      logger: this.#logger,
+      lease: Math.min(...handles.map(({ lease }) => lease)),
+      upkeepEvery,
+      pollEvery,
+      reconnect,
+      failed: (error) => this.#emitter.error(error),
+    })
+  }
+
+  /** Stop claiming, wait, abort, wait again, drain deliveries, release everything; only then reject. */
+  async #close(timeouts: CloseTimeouts): Promise<void> {
+    const { timeout, grace } = timeouts
+    const { runtime } = this.#connection
+    const { slots, settlements } = this.#runner
+    const began = runtime.elapsed()
+    // Not awaited yet: the last claim may be waiting for a transaction of the very handlers that are awaited below.
+    const stoppedClaiming = within(runtime, grace, this.#stopClaiming())
+    const left = await endHandlers(runtime, slots, timeouts)
+    await stoppedClaiming
+    const settled = await within(runtime, grace, settlements.idle())
+    settlements.giveUp()
+    // The last settlements are durable now, and so are the deliveries that they add.
+    const drainTimeout = Math.max(grace, timeout - (runtime.elapsed() - began))
+    const undelivered = await drain(this.#deliveries, { timeout: drainTimeout, grace })
+    await within(runtime, grace, this.#stopped())
+    if (left !== undefined) throw handlersLate(timeout, left)
+    if (!settled) throw settlementsLate(timeout)
+    if (undelivered !== undefined) throw undelivered
   }
 
   async #stopClaiming(): Promise<void> {
     const started = this.#starting
     this.#state = 'closing'
     this.#interrupt?.()
-    const stopped = this.#claimer.stop()
+    const stopped = this.#runner.claimer.close()
     await started?.catch(() => {})
     await stopped
     this.#runner.returnUnstarted()
@@ -402,5 +398,6 @@ export class Worker<
     }
     this.#state = 'closed'
     this.#runner.clear()
+    this.#parts.operations.close()
   }
 }

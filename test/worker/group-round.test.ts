@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { GroupRound } from '../../src/worker/group-round.js'
+import { GroupRound } from '../../src/worker/prefetch.js'
 import { record } from '../job/lifecycle.records.js'
 
 const claims = (rounds: GroupRound, groups: readonly (string | undefined)[]): number => {

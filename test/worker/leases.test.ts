@@ -4,33 +4,22 @@ import { virtualClock } from '../../src/testing/world/clock.js'
 import { connect } from '../../src/store/connection.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { memory } from '../../src/stores/memory/store.js'
+import type { Attempt } from '../../src/worker/attempt/attempt.js'
 import { Leases } from '../../src/worker/leases.js'
-import type { Leased } from '../../src/worker/leases.js'
+import type { WorkerParts } from '../../src/worker/parts.js'
 
 const connection = connect(memory({ runtime: virtualClock().runtime }))
 
-function leased(lease: number, leaseEnds: number, busy = false): Leased {
-  return {
-    record: { id: 'a', fence: 1 } as JobRecord,
-    handler: { lease },
-    started: true,
-    leaseEnds,
-    busy,
-    isHeldByItself: false,
-  }
+function leased(lease: number, leaseEnds: number, busy = false): Attempt {
+  const record = { id: 'a', fence: 1 } as JobRecord
+  return { record, handler: { lease }, started: true, leaseEnds, busy, isHeldByItself: false, heldAt: -1 } as Attempt
 }
 
 /** The leases of one worker. */
-function holding(renewEvery: number, shortest: number, held: readonly Leased[]): Leases {
-  const leases = new Leases({
-    connection,
-    renewEvery,
-    shortest,
-    held: () => held,
-    lost: () => {},
-    failed: () => {},
-    tick: () => {},
-  })
+function holding(renewEvery: number, shortest: number, held: readonly Attempt[]): Leases {
+  const parts = { connection, settings: { renewEvery, handles: [{ name: undefined, lease: shortest }] } }
+  const leases = new Leases(parts as unknown as WorkerParts, { heartbeat: () => Promise.resolve() })
+  for (const attempt of held) leases.add(attempt)
   leases.start()
   return leases
 }

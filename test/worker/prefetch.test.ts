@@ -2,11 +2,13 @@
 import { expect, test } from 'vitest'
 import { virtualClock } from 'millrace/testing'
 import type { Ask } from '../../src/store/store.js'
-import type { Attempt } from '../../src/worker/attempt/attempt.js'
+import type { HandlerAttempt } from '../../src/worker/attempt/handler-attempt.js'
 import { Claimer } from '../../src/worker/claimer.js'
-import type { ClaimerHost } from '../../src/worker/claimer.js'
+import type { AcceptClaimed } from '../../src/worker/claimer.js'
+import type { Leases } from '../../src/worker/leases.js'
+import type { WorkerParts } from '../../src/worker/parts.js'
+import { Prefetch } from '../../src/worker/prefetch.js'
 import { Slots } from '../../src/worker/slots.js'
-import type { SlotHost } from '../../src/worker/slots.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { record } from '../job/lifecycle.records.js'
 import { turn } from '../store/manual-store.js'
@@ -18,44 +20,47 @@ function open(jobs: (ask: Ask) => { readonly jobs: readonly JobRecord[]; readonl
   const clock = virtualClock()
   const asks: Ask[] = []
   const dry: (readonly (string | undefined)[])[] = []
-  const slots = new Slots(1, { mayStart: () => true } as unknown as SlotHost)
-  const attemptOf = (each: JobRecord): Attempt => ({ record: each, handler: {}, start: () => {} }) as unknown as Attempt
-  const host = {
-    id: 'worker',
-    queues: ['queue'],
-    connection: {
-      runtime: clock.runtime,
-      store: { can: {} },
-      claims: {
-        roundTrip: 100,
-        claim: (request: Ask) => {
-          asks.push(request)
-          return Promise.resolve(jobs(request))
-        },
+  const connection = {
+    runtime: clock.runtime,
+    store: { can: {} },
+    claims: {
+      roundTrip: 100,
+      claim: (request: Ask) => {
+        asks.push(request)
+        return Promise.resolve(jobs(request))
       },
     },
-    settings: { handles: [{ name: undefined, lease: 30_000 }], pollEvery: 1_000_000, onlyBatchSize: undefined },
-    slots,
-    closing: () => false,
-    backpressure: () => false,
-    claimed: (records: readonly JobRecord[], _sentAt: number, ranDry: readonly (string | undefined)[]) => {
-      for (const each of records) slots.push(attemptOf(each))
-      dry.push(ranDry)
-      slots.fill()
-    },
-    responded: () => {},
-    failed: () => {},
   }
-  const claimer = new Claimer(host as unknown as ClaimerHost)
-  return { clock, claimer, slots, asks, dry }
+  const parts = {
+    id: 'worker',
+    queues: ['queue'],
+    connection,
+    settings: {
+      concurrency: 1,
+      handles: [{ name: undefined, lease: 30_000 }],
+      pollEvery: 1_000_000,
+      onlyBatchSize: undefined,
+    },
+    backpressure: { isOn: false },
+    errors: { responded: () => {}, report: () => {} },
+  } as unknown as WorkerParts
+  const slots = new Slots(parts)
+  const prefetch = new Prefetch(clock.runtime.elapsed)
+  const accept: AcceptClaimed = (records, _sentAt, ranDry) => {
+    for (const each of records) slots.push({ record: each, handler: {} } as HandlerAttempt)
+    dry.push(ranDry)
+    for (let unit = slots.next(true); unit !== undefined; unit = slots.next(true)) slots.take(unit as HandlerAttempt)
+  }
+  const claimer = new Claimer(parts, slots, {} as Leases, prefetch, accept)
+  return { clock, claimer, prefetch, slots, asks, dry }
 }
 
 let ids = 0
 const job = (bytes: number): JobRecord => record({ id: `${++ids}`, data: 'x'.repeat(bytes) })
 
 /** Lets the claimer measure that a thousand jobs end every 100 ms. */
-async function measureFastJobs({ claimer, clock }: ReturnType<typeof open>): Promise<void> {
-  for (let n = 0; n < 1_000; n++) claimer.prefetch.ended()
+async function measureFastJobs({ prefetch, clock }: ReturnType<typeof open>): Promise<void> {
+  for (let n = 0; n < 1_000; n++) prefetch.ended()
   await clock.advance(100)
 }
 

@@ -3,10 +3,13 @@ import { expect, test } from 'vitest'
 import { virtualClock } from 'millrace/testing'
 import type { Outcome } from '../../src/job/lifecycle.js'
 import type { Caller } from '../../src/store/batcher.js'
-import type { Attempt } from '../../src/worker/attempt/attempt.js'
-import type { LastNote } from '../../src/worker/attempt/pending-notes.js'
+import { Attempt } from '../../src/worker/attempt/attempt.js'
+import type { LastNote, PendingNotes } from '../../src/worker/attempt/pending-notes.js'
+import { Backpressure } from '../../src/worker/backpressure.js'
+import type { ParsedHandler } from '../../src/worker/options.js'
+import type { Leases } from '../../src/worker/leases.js'
+import type { WorkerParts } from '../../src/worker/parts.js'
 import { Settlements } from '../../src/worker/settlements.js'
-import type { SettlementHost } from '../../src/worker/settlements.js'
 import { record } from '../job/lifecycle.records.js'
 
 const MiB = 2 ** 20
@@ -15,28 +18,35 @@ const MiB = 2 ** 20
 function open() {
   const sent: Caller[] = []
   const clock = virtualClock()
-  const state = { sent, caughtUp: 0 }
-  const host = {
+  const backpressure = new Backpressure({ transactions: false, share: 'process' })
+  const parts = {
     connection: {
       runtime: clock.runtime,
-      store: { can: {} },
       main: { submit: (_group: unknown, caller: Caller) => void sent.push(caller) },
     },
-    leases: () => ({ missedRenewal: () => false }),
-    hasListeners: () => false,
-    emit: () => {},
-    settled: () => {},
-    failed: () => {},
-    caughtUp: () => void state.caughtUp++,
+    errors: { report: () => {} },
+    reporter: { settled: () => {} },
+    backpressure,
   }
-  return { sent, state, clock, settlements: new Settlements(host as unknown as SettlementHost) }
+  const leases = { missedRenewal: () => false, delete: () => {} }
+  const settlements = new Settlements(parts as unknown as WorkerParts, leases as unknown as Leases)
+  return { sent, clock, backpressure, settlements }
+}
+
+/** Counts how often claims may go on. */
+function claimsOn(backpressure: Backpressure): { count: number } {
+  const resumed = { count: 0 }
+  expect(backpressure.isOn).toBe(true)
+  backpressure.whenOver(() => void resumed.count++)
+  return resumed
 }
 
 /** An attempt that has ended, with a note that was not sent before. */
 function attempt(entry?: LastNote['entry']): Attempt {
   const lastNote: LastNote | undefined = entry && { entry, landed: () => {}, failed: () => {} }
-  const parts = { record: record({ state: 'active' }), settlementBytes: 0, takeLastNote: () => lastNote }
-  return parts as unknown as Attempt
+  const ended = new Attempt({} as WorkerParts, record({ state: 'active' }), {} as ParsedHandler, 0)
+  ended.notes = { takeLast: () => lastNote } as PendingNotes
+  return ended
 }
 
 const returned: Outcome = { kind: 'returned', result: undefined, also: [] }
@@ -51,28 +61,28 @@ const large: Readonly<Record<string, readonly [Outcome, LastNote['entry']?]>> = 
 }
 
 test.each(Object.entries(large))('%s that are not acknowledged stop claims', (_what, [outcome, entry]) => {
-  const { settlements, sent, state } = open()
+  const { settlements, sent, backpressure } = open()
   for (let n = 0; n < 70; n++) settlements.send(attempt(entry), outcome)
-  expect(settlements.backpressure).toBe(true)
+  const resumed = claimsOn(backpressure)
   for (const caller of sent) caller.landed({ ok: true, inserted: [] })
-  expect(settlements.backpressure).toBe(false)
-  expect(state.caughtUp).toBe(1)
+  expect(backpressure.isOn).toBe(false)
+  expect(resumed.count).toBe(1)
 })
 
 test('notes of running handlers count as well', () => {
-  const { settlements, state } = open()
-  settlements.countNotes(65 * MiB)
-  expect(settlements.backpressure).toBe(true)
-  settlements.countNotes(-10 * MiB)
-  expect(settlements.backpressure).toBe(false)
-  expect(state.caughtUp).toBe(1)
+  const { backpressure } = open()
+  backpressure.count(65 * MiB)
+  const resumed = claimsOn(backpressure)
+  backpressure.count(-10 * MiB)
+  expect(backpressure.isOn).toBe(false)
+  expect(resumed.count).toBe(1)
 })
 
 test('a settlement that is sent again counts once', async () => {
-  const { settlements, sent, clock } = open()
+  const { settlements, sent, clock, backpressure } = open()
   for (let n = 0; n < 40; n++) settlements.send(attempt(), { ...returned, result: text })
   for (const caller of sent.splice(0)) caller.failed(new Error('no answer'))
   await clock.advance(1_000)
   expect(sent.length).toBe(40)
-  expect(settlements.backpressure).toBe(false)
+  expect(backpressure.isOn).toBe(false)
 })

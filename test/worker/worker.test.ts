@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { JobAbort, MillraceError, Queue, UnrecoverableError, Worker, middleware, phases, shutdown } from 'millrace'
 import type { Handler, JobContext, Store } from 'millrace'
 import { memory } from 'millrace/memory'
-import { Context } from '../../src/worker/attempt/context.js'
+import { Context } from '../../src/worker/attempt/handler-context.js'
 import { addActive, closing, collect, event, gate, mailbox, newQueue, newStore, newWorker } from '../setup.js'
 
 describe('running jobs', () => {

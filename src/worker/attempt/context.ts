@@ -1,22 +1,18 @@
 // worker/attempt/context.ts: the context of a handler, `ctx`, and middleware that wraps handlers.
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
-import { cleanText } from '../../job/failure.js'
-import { encodeJson } from '../../job/json.js'
 import type { Jsonable } from '../../job/json.js'
 import type { JobDefinitions, NameOf } from '../../queue/define.js'
 import type { Job } from '../../queue/job.js'
-import type { PageOptions, PageWish } from '../../queue/operations/filter.js'
+import type { PageWish } from '../../queue/operations/filter.js'
 import type { DependencyPage, Ended } from '../../queue/flows/chain-types.js'
-import type { AddOptions, Dependency } from '../../queue/add-options.js'
+import type { Dependency } from '../../queue/add-options.js'
 import type { Completing, Inside, PlanArguments, Planned, Planning } from '../../queue/flows/follow-ups.js'
-import type { InTransaction } from '../../queue/transactions.js'
 import type { AnyJobs, InputFor } from '../../queue/queue-types.js'
 import type { Store, TakenBy } from '../../store/store.js'
 import { UnawaitedCalls } from './unawaited.js'
 import type { WaitOptions } from './children.js'
 import { EarlyExit } from './early-exit.js'
-import type { NoteEntry } from './pending-notes.js'
 
 /** Why a running handler should stop. */
 export type AbortReason = 'cancelled' | 'lease-lost' | 'completed-elsewhere' | 'removed' | 'timeout' | 'shutdown'
@@ -236,120 +232,3 @@ const reserved: ReadonlySet<string> = new Set([
   ...'signal progress log prepare complete add waitFor dependencies snooze step sleep waitForSignal'.split(' '),
   ...'phaseResult phaseResults __proto__'.split(' '),
 ])
-
-/** What a context needs of its attempt. */
-export interface ContextHost {
-  signal(): JobSignal
-  readonly progressWriter: { write(makeEntry: () => NoteEntry): Promise<void> }
-  snooze(duration: Duration): never
-  readonly steps: {
-    step(name: string, fn: () => unknown): Promise<unknown>
-    sleep(name: string, duration: Duration): Promise<void>
-    waitForSignal(name: string, options?: SignalOptions): Promise<unknown>
-  }
-  /**
-   * Makes a call of the handler. Its error does not end the process where nothing catches it. `reportsFloating`: the
-   * worker also reports it if nothing awaits the call. Default: once the handler has ended.
-   */
-  guard<T>(call: string, work: () => T, reportsFloating?: boolean): T
-  add(name: string, data: unknown, options: AddOptions | undefined): Promise<Planned>
-  waitFor(children: Dependency | readonly Dependency[], options?: WaitOptions): never
-  dependencies(options?: PageOptions): Promise<readonly Ended[] | DependencyPage>
-  useTransactions(): {
-    access(): void
-    prepare(options: PrepareOptions, work: (inside: never) => unknown): Promise<unknown>
-    complete(work: (inside: never) => unknown): Promise<unknown>
-    completeInUserTransaction(options: InTransaction, work: (inside: never) => unknown): Promise<unknown>
-  }
-}
-
-/** The context of one attempt. */
-export class Context implements JobContext {
-  readonly #attempt: ContextHost
-
-  constructor(attempt: ContextHost) {
-    this.#attempt = attempt
-  }
-
-  get signal(): JobSignal {
-    return this.#attempt.signal()
-  }
-
-  // Getters, so that `({ progress, log }) => …` works and handlers that use neither pay nothing.
-  get progress() {
-    return (value: unknown): Promise<void> =>
-      writeNote(this.#attempt, 'ctx.progress', () => ({ progress: encodeJson(value ?? null, 'progress') }))
-  }
-
-  get log() {
-    return (line: string): Promise<void> =>
-      writeNote(this.#attempt, 'ctx.log', () => {
-        const text = cleanText(String(line))
-        encodeJson(text, 'log line')
-        return { logs: [text] }
-      })
-  }
-
-  get prepare() {
-    const attempt = this.#attempt
-    const transactions = attempt.guard('ctx.prepare', () => {
-      const used = attempt.useTransactions()
-      used.access()
-      return used
-    })
-    return <T>(options: PrepareOptions, work: (inside: Inside<Store>) => T | Promise<T>): Promise<T> =>
-      attempt.guard('ctx.prepare', () => transactions.prepare(options, work) as Promise<T>)
-  }
-
-  get complete(): JobContext['complete'] {
-    const attempt = this.#attempt
-    return (first: unknown, ...rest: readonly unknown[]): Promise<never> =>
-      attempt.guard('ctx.complete', () => {
-        const transactions = attempt.useTransactions()
-        const done =
-          rest.length === 0
-            ? transactions.complete(first as () => unknown)
-            : transactions.completeInUserTransaction(first as InTransaction, rest[0] as () => unknown)
-        return done as Promise<never>
-      })
-  }
-
-  get add() {
-    return (name: string, data?: unknown, options?: AddOptions): Promise<Planned> =>
-      this.#attempt.guard('ctx.add', () => this.#attempt.add(name, data, options))
-  }
-
-  get waitFor() {
-    return (children: Dependency | readonly Dependency[], options?: WaitOptions): never =>
-      this.#attempt.guard('ctx.waitFor', () => this.#attempt.waitFor(children, options))
-  }
-
-  get dependencies(): JobContext['dependencies'] {
-    return (options?: PageOptions) =>
-      this.#attempt.guard('ctx.dependencies', () => this.#attempt.dependencies(options) as Promise<never>, true)
-  }
-
-  get snooze() {
-    return (duration: Duration): never => this.#attempt.guard('ctx.snooze', () => this.#attempt.snooze(duration))
-  }
-
-  get step(): JobContext['step'] {
-    return <T>(name: string, fn: () => unknown): Promise<T> =>
-      this.#attempt.guard('ctx.step', () => this.#attempt.steps.step(name, fn) as Promise<T>)
-  }
-
-  get sleep() {
-    return (name: string, duration: Duration): Promise<void> =>
-      this.#attempt.guard('ctx.sleep', () => this.#attempt.steps.sleep(name, duration))
-  }
-
-  get waitForSignal() {
-    return <T>(name: string, options?: SignalOptions): Promise<T> =>
-      this.#attempt.guard('ctx.waitForSignal', () => this.#attempt.steps.waitForSignal(name, options) as Promise<T>)
-  }
-}
-
-/** Writes a note of a handler. A note that nothing awaits is reported only where the writer does so. */
-function writeNote(attempt: ContextHost, call: string, makeEntry: () => NoteEntry): Promise<void> {
-  return attempt.guard(call, () => attempt.progressWriter.write(makeEntry), false)
-}

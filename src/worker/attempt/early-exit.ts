@@ -1,4 +1,4 @@
-// worker/attempt/early-exit.ts: the errors that end a handler's run early, and the guard for uncaught errors.
+// worker/attempt/early-exit.ts: errors that end a run early, and errors of calls that a handler forgot to await.
 import { isInstance } from '../../job/errors.js'
 
 /** Marks the guard and the errors it handles, including those of another copy of this package in the same process. */
@@ -25,7 +25,7 @@ export class EarlyExit extends Error {
  * Marks the error of a call that a handler made: `uncaught` is called if nothing catches it, and the process goes on. The
  * last mark counts. A thrown value that is not an object cannot be marked, nor can a frozen one.
  */
-export function markUncaught(error: unknown, uncaught: () => void): void {
+function markUncaught(error: unknown, uncaught: () => void): void {
   if (typeof error !== 'object' || error === null || isInstance(error, EarlyExit)) return
   try {
     Object.defineProperty(error, UNCAUGHT, { value: uncaught, configurable: true })
@@ -61,5 +61,49 @@ function isUncaught(reason: unknown): reason is { readonly [UNCAUGHT]: () => voi
     return typeof (reason as Partial<EarlyExit> | null | undefined)?.[UNCAUGHT] === 'function'
   } catch {
     return false
+  }
+}
+
+/**
+ * The calls of one attempt. Where a call fails in a function that the handler does not await, nothing catches the error,
+ * and Node would end the process with all jobs that run in it. Its errors are marked, so that the worker reports them
+ * instead. Code that catches them gets them as they are.
+ */
+export class GuardedCalls {
+  readonly #report: (what: string, error: unknown) => void
+  /** The calls that were reported: a forgotten timer may fail for ever. */
+  readonly #reported = new Set<string>()
+
+  constructor(report: (what: string, error: unknown) => void) {
+    this.#report = report
+  }
+
+  /**
+   * Makes a call and marks its error. `reportsFloating`: also reports the error if nothing awaits the call itself.
+   * Otherwise the call does that, or the attempt fails with the error.
+   */
+  run<T>(call: string, work: () => T, reportsFloating: boolean): T {
+    try {
+      const made = work()
+      if (!(made instanceof Promise)) return made
+      // Not `made.then`, which counts as awaiting it.
+      const marked: unknown = Promise.prototype.then.call(made, undefined, (error: unknown) => {
+        this.mark(call, error)
+        if (reportsFloating) throw error
+      })
+      return reportsFloating ? (marked as T) : made
+    } catch (error) {
+      throw this.mark(call, error)
+    }
+  }
+
+  /** Marks an error of a call. */
+  mark<E>(call: string, error: E): E {
+    markUncaught(error, () => {
+      if (this.#reported.has(call)) return
+      this.#reported.add(call)
+      this.#report(`${call} in a function that the handler does not await`, error)
+    })
+    return error
   }
 }

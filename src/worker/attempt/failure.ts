@@ -1,14 +1,7 @@
-// worker/attempt/failure.ts: the outcome of a failed handler: whether to retry, and when; and the errors of attempts.
+// worker/attempt/failure.ts: the errors of attempts, and checks that several of their calls share.
 import { MillraceError, isMillraceError } from '../../job/errors.js'
-import { describeError, isUnrecoverable } from '../../job/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
-import type { Outcome } from '../../job/lifecycle.js'
-import { backoffDelay, defaultBackoff } from '../../job/retry.js'
 import type { Backoff } from '../../job/retry.js'
-import { quote } from '../../job/quote.js'
-import type { JobOperations } from '../../queue/operations/job-operations.js'
-import { Job } from '../../queue/job.js'
-import type { ParsedHandler, Settings } from '../options.js'
 
 /** How a failed phase may be retried. */
 export interface PhaseFailure {
@@ -17,69 +10,6 @@ export interface PhaseFailure {
   readonly failures: number
   /** Whether the phase may be tried again. */
   mayRetry(error: unknown): boolean
-}
-
-/** What the outcome of a failure depends on. */
-export interface FailureContext {
-  readonly record: JobRecord
-  readonly handler: ParsedHandler
-  readonly operations: JobOperations
-  readonly settings: Settings
-  /** The phase that failed, of a job in phases. */
-  readonly phase: PhaseFailure | undefined
-  /** A user's callback threw. */
-  callbackFailed(what: string, cause: unknown): void
-}
-
-/** Whether the worker's `retryable` allows a retry. */
-export function worthRetrying(
-  { record, operations, settings, callbackFailed }: FailureContext,
-  error: unknown,
-): boolean {
-  // OWN_JOB: a handler that ends its own job inside its transaction would do so again.
-  if (isUnrecoverable(error) || isMillraceError(error, 'OWN_JOB')) return false
-  const { retryable } = settings
-  if (retryable === undefined) return true
-  try {
-    const decision: unknown = retryable(error, new Job(operations, record))
-    if (isThenable(decision)) {
-      decision.then(undefined, () => {})
-      throw new TypeError("it answered a promise; it must answer 'retry' or 'fatal' at once")
-    }
-    if (decision !== 'retry' && decision !== 'fatal') {
-      throw new TypeError(`it answered ${quote(decision)}; it must answer 'retry' or 'fatal'`)
-    }
-    return decision === 'retry'
-  } catch (cause) {
-    callbackFailed('retryable', cause)
-    return true
-  }
-}
-
-/** The outcome of a failed attempt. */
-export function failure(context: FailureContext, error: unknown, worth: boolean): Outcome {
-  const retryable = worth && context.phase?.mayRetry(error) !== false
-  return { kind: 'threw', error: describeError(error), retryable, retryIn: retryable ? backoff(context, error) : 0 }
-}
-
-/**
- * The wait before the retry. A backoff strategy that is missing or throws is reported, and the default is used instead.
- */
-function backoff(
-  { record, handler, operations, settings, phase, callbackFailed }: FailureContext,
-  error: unknown,
-): Millis {
-  const { random } = operations.connection.runtime
-  try {
-    if (phase?.backoff !== undefined) {
-      return backoffDelay(phase.backoff, phase.failures, random, settings.custom, error)
-    }
-    const formula = record.backoff ?? handler.backoff ?? defaultBackoff
-    return backoffDelay(formula, record.attempt, random, settings.custom, error)
-  } catch (cause) {
-    callbackFailed('backoff', cause)
-    return backoffDelay(defaultBackoff, record.attempt, random)
-  }
 }
 
 /** Whether a value can be awaited. */

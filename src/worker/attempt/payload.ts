@@ -3,8 +3,10 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { MillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { JobRecord } from '../../job/job.js'
+import { encodeJson } from '../../job/json.js'
+import type { JsonText } from '../../job/json.js'
 import { validate, versionOf } from '../../queue/define.js'
-import type { JobDefinition } from '../../queue/define.js'
+import type { JobDefinition, Validation } from '../../queue/define.js'
 import type { JobOperations } from '../../queue/operations/job-operations.js'
 import { Job } from '../../queue/job.js'
 import type { JobActions } from '../../queue/job.js'
@@ -44,18 +46,31 @@ function refused({ id }: JobRecord, why: string): MillraceError {
   return new MillraceError('INVALID_PAYLOAD', `The data of job ${id} was refused: ${why}`)
 }
 
-/** Validates what a handler returned against its schema, which may be asynchronous. */
-export function validateResult(
-  schema: StandardSchemaV1,
-  value: unknown,
-  passed: (value: unknown) => void,
-  refuse: (error: MillraceError) => void,
-): void {
+/** A result that its schema accepts, or the error. */
+export type ValidResult = { readonly value: unknown } | { readonly error: MillraceError }
+
+/** Validates what a handler returned against its schema; asynchronous only if the schema is. */
+export function validateResult(schema: StandardSchemaV1, value: unknown): ValidResult | Promise<ValidResult> {
   const validation = validate(schema, value)
-  const decide = (each: Awaited<typeof validation>): void => {
-    if (each.ok) passed(each.value)
-    else refuse(new MillraceError('INVALID_RESULT', `The handler's result was refused: ${each.issues.join('; ')}`))
+  return validation instanceof Promise ? validation.then(toResult) : toResult(validation)
+}
+
+/** Encodes a result for the store; rejects if its schema refuses it. */
+export async function storedResult(
+  definition: JobDefinition | undefined,
+  value: unknown,
+): Promise<JsonText | undefined> {
+  let taken = value
+  if (definition?.output !== undefined) {
+    const valid = await validateResult(definition.output, value)
+    if ('error' in valid) throw valid.error
+    taken = valid.value
   }
-  if (validation instanceof Promise) void validation.then(decide)
-  else decide(validation)
+  return taken === undefined ? undefined : encodeJson(taken, 'result')
+}
+
+function toResult(validation: Validation): ValidResult {
+  if (validation.ok) return { value: validation.value }
+  const issues = validation.issues.join('; ')
+  return { error: new MillraceError('INVALID_RESULT', `The handler's result was refused: ${issues}`) }
 }

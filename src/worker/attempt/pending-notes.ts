@@ -65,7 +65,7 @@ export interface LastNote {
 export class PendingNotes {
   readonly #record: JobRecord
   readonly #batcher: Pick<Batcher, 'submit'>
-  readonly #noted: (entry: PublishedNote, verdict: Verdict) => void
+  readonly #noted: (entry: PublishedNote) => void
   readonly #refused: () => MillraceError
   readonly #count: (bytes: number) => void
   readonly #bounds: NoteBounds
@@ -76,13 +76,13 @@ export class PendingNotes {
   #pending = 0
 
   /**
-   * `noted` is called with the verdict on each note; `refused` makes the error of a refused one; `count` gets the bytes
+   * `noted` is called for each note that is durable; `refused` makes the error of a refused one; `count` gets the bytes
    * that begin (negative: cease) to wait here for the store.
    */
   constructor(
     record: JobRecord,
     batcher: Pick<Batcher, 'submit'>,
-    noted: (entry: PublishedNote, verdict: Verdict) => void,
+    noted: (entry: PublishedNote) => void,
     refused: () => MillraceError,
     count: (bytes: number) => void,
     bounds: NoteBounds = BOUNDS,
@@ -145,7 +145,7 @@ export class PendingNotes {
     return {
       entry: open.entry,
       landed: (verdict) => {
-        this.#noted(open.entry, verdict)
+        if (verdict.ok) this.#noted(open.entry)
         landed(verdict)
       },
       failed: (error) => failed(ownError(error)),
@@ -175,7 +175,7 @@ export class PendingNotes {
   #commit(open: OpenNote): Promise<Verdict> {
     return new Promise((resolve, failed) => {
       const landed = (verdict: Verdict): void => {
-        this.#noted(open.entry, verdict)
+        if (verdict.ok) this.#noted(open.entry)
         resolve(verdict)
       }
       this.#batcher.submit(() => this.#seal(open), { landed, failed: (error) => failed(ownError(error)) })

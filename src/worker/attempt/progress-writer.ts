@@ -1,49 +1,28 @@
 // worker/attempt/progress-writer.ts: writes the notes of a handler: with the next batch, or in the open transaction.
 import { isMillraceError } from '../../job/errors.js'
-import type { MillraceError } from '../../job/errors.js'
-import type { JobRecord } from '../../job/job.js'
-import type { JobOperations } from '../../queue/operations/job-operations.js'
 import { joinedTransaction } from '../../store/transaction-context.js'
 import type { OpenTransaction } from '../../store/transaction-context.js'
-import type { Verdict } from '../../store/store.js'
 import { AwaitedPromise } from '../../queue/flows/awaited.js'
+import type { Attempt } from './attempt.js'
 import { PendingNotes, commitNote } from './pending-notes.js'
-import type { LastNote, NoteEntry, PublishedNote } from './pending-notes.js'
-
-/** The attempt whose notes are written. */
-interface NotingAttempt {
-  readonly record: JobRecord
-  /** Why the lease is lost. */
-  readonly lost: unknown
-  readonly done: boolean
-  readonly transactions:
-    | { readonly opening: Promise<void> | undefined; readonly joined: OpenTransaction | undefined }
-    | undefined
-  lostError(): MillraceError
-}
-
-/** What the writer needs of its worker. */
-interface ProgressWriterHost<Attempt> {
-  readonly operations: JobOperations
-  noted(attempt: Attempt, note: PublishedNote, verdict: Verdict): void
-  countNotes(bytes: number): void
-  callbackFailed(attempt: Attempt, what: string, cause: unknown): void
-}
+import type { NoteEntry } from './pending-notes.js'
 
 /** Writes the notes of one attempt. Created when its handler writes the first. */
-export class ProgressWriter<Attempt extends NotingAttempt = NotingAttempt> {
+export class ProgressWriter {
   readonly #attempt: Attempt
-  readonly #host: ProgressWriterHost<Attempt>
   readonly #notes: PendingNotes
   #overflowed = false
 
-  constructor(attempt: Attempt, host: ProgressWriterHost<Attempt>) {
+  constructor(attempt: Attempt) {
+    const { parts, record } = attempt
     this.#attempt = attempt
-    this.#host = host
-    const noted = (entry: PublishedNote, verdict: Verdict): void => host.noted(attempt, entry, verdict)
-    const { main } = host.operations.connection
-    const count = (bytes: number): void => host.countNotes(bytes)
-    this.#notes = new PendingNotes(attempt.record, main, noted, () => attempt.lostError(), count)
+    this.#notes = attempt.notes = new PendingNotes(
+      record,
+      parts.connection.main,
+      (entry) => parts.reporter.noted(record, entry),
+      () => attempt.lostError(),
+      (bytes) => parts.backpressure.count(bytes),
+    )
   }
 
   /** Writes an entry. A caller that awaits it gets the error; one that does not causes no unhandled rejection. */
@@ -63,10 +42,10 @@ export class ProgressWriter<Attempt extends NotingAttempt = NotingAttempt> {
   #reportOverflow(error: unknown): void {
     if (this.#overflowed || !isMillraceError(error, 'LOG_OVERFLOW')) return
     this.#overflowed = true
-    this.#host.callbackFailed(this.#attempt, 'ctx.log', error)
+    this.#attempt.callbackFailed('ctx.log', error)
   }
 
-  /** Rejects with an error, and reports it to the host if the handler does not await the call. */
+  /** Rejects with an error, and reports it if the handler does not await the call. */
   #reject(error: unknown): Promise<void> {
     let awaited = false
     const refused = new AwaitedPromise<void>(
@@ -74,8 +53,8 @@ export class ProgressWriter<Attempt extends NotingAttempt = NotingAttempt> {
       () => void (awaited = true),
       false,
     )
-    this.#host.operations.connection.runtime.defer(() => {
-      if (!awaited) this.#host.callbackFailed(this.#attempt, 'ctx.progress or ctx.log', error)
+    this.#attempt.parts.connection.runtime.defer(() => {
+      if (!awaited) this.#attempt.callbackFailed('ctx.progress or ctx.log', error)
     })
     return refused
   }
@@ -85,24 +64,15 @@ export class ProgressWriter<Attempt extends NotingAttempt = NotingAttempt> {
     const { lost, done, transactions: work } = this.#attempt
     if (lost !== undefined || done) return Promise.reject(this.#attempt.lostError())
     if (work?.opening !== undefined) return work.opening.then(() => this.note(entry))
-    const open = work === undefined ? joinedTransaction(this.#host.operations.connection.store) : work.joined
+    const open = work === undefined ? joinedTransaction(this.#attempt.parts.connection.store) : work.joined
     return open === undefined ? this.#notes.add(entry) : this.#noteInTransaction(open, entry)
-  }
-
-  /** Removes and returns the note that has not been sent yet. */
-  takeLast(): LastNote | undefined {
-    return this.#notes.takeLast()
-  }
-
-  /** Resolves when all notes so far are durable or refused; undefined if none is pending. */
-  get notesSettled(): Promise<void> | undefined {
-    return this.#notes.notesSettled
   }
 
   /** Writes a note in the open transaction; publishes it when that is committed. */
   async #noteInTransaction(open: OpenTransaction, entry: NoteEntry): Promise<void> {
-    const verdict = await commitNote(open, this.#host.operations.connection.runtime, this.#attempt.record, entry)
+    const { parts, record } = this.#attempt
+    const verdict = await commitNote(open, parts.connection.runtime, record, entry)
     if (!verdict.ok) throw this.#attempt.lostError()
-    open.afterCommit(() => this.#host.noted(this.#attempt, entry, verdict))
+    open.afterCommit(() => parts.reporter.noted(record, entry))
   }
 }

@@ -6,7 +6,7 @@ import { isFinished } from '../../job/job.js'
 import type { Edge, EdgeError, JobRecord, Millis } from '../../job/job.js'
 import { decodeJson, encodeJson } from '../../job/json.js'
 import type { JsonText } from '../../job/json.js'
-import type { Outcome, NoteFields } from '../../job/lifecycle.js'
+import type { Outcome } from '../../job/lifecycle.js'
 import { checkName, refuseUnknown } from '../../job/names.js'
 import { quote } from '../../job/quote.js'
 import { expectSignal } from '../../job/signals.js'
@@ -18,27 +18,12 @@ import type { DetailsPart, JobDetails } from '../../store/store.js'
 import { outOfOrder } from '../../queue/flows/follow-ups.js'
 import { openTransaction } from '../../store/transaction-context.js'
 import { notInBatch } from '../batches/types.js'
+import type { Attempt } from './attempt.js'
+import type { ProgressWriter } from './progress-writer.js'
 import { UnawaitedCalls } from './unawaited.js'
 import type { SignalOptions } from './context.js'
 import { checkCallback, notStored } from './failure.js'
 import { EarlyExit } from './early-exit.js'
-
-/** The attempt whose handler runs the steps. */
-interface StepAttempt {
-  readonly record: JobRecord
-  /** Why the lease is lost. */
-  readonly lost: unknown
-  readonly batch: unknown
-  readonly transactions:
-    | { readonly isOpen: boolean; readonly opening: unknown; readonly followUps: unknown }
-    | undefined
-  readonly progressWriter: { note(entry: Pick<NoteFields, 'steps'>): Promise<void> }
-  /** The handler has ended, or was abandoned. */
-  readonly done: boolean
-  lostError(): MillraceError
-  /** Nothing caught the early exit of a call. */
-  uncaught(call: string): void
-}
 
 /** The steps and signals of earlier runs, and the steps that this run has added. */
 interface StepHistory {
@@ -48,42 +33,35 @@ interface StepHistory {
 
 /** The steps of one attempt. Created when its handler runs the first. */
 export class DurableSteps {
-  readonly #attempt: StepAttempt
+  readonly #attempt: Attempt
+  readonly #writer: ProgressWriter
   readonly #operations: JobOperations
   #history: Promise<StepHistory> | undefined
   /** Steps that are running, by name. Concurrent calls of one step share its promise. */
   readonly #running = new Map<string, Promise<JsonText | undefined>>()
   /** Calls that the handler may not have awaited. */
   readonly #calls = new UnawaitedCalls()
-  #outcome: Outcome | undefined
   /** Errors that a retry would only repeat: results that cannot be stored, calls that are not awaited. */
   readonly #fatal = new Set<unknown>()
 
-  constructor(attempt: StepAttempt, operations: JobOperations) {
+  constructor(attempt: Attempt, writer: ProgressWriter) {
     this.#attempt = attempt
-    this.#operations = operations
-  }
-
-  /** The outcome of this run whatever its handler does from now on: it sleeps, or waits. */
-  get outcome(): Outcome | undefined {
-    return this.#outcome
+    this.#writer = writer
+    this.#operations = attempt.parts.operations
   }
 
   /**
-   * The handler has ended: if it did not await all its steps, waits for them and then calls back, so that no step runs
-   * twice. Returns whether it waits.
+   * The handler has ended. Resolves when the steps that it did not await have ended, so that no step runs twice;
+   * undefined if there are none, or if the lease is lost.
    */
-  waitForSteps(then: () => void): boolean {
+  handlerEnded(): Promise<unknown> | undefined {
     this.#calls.close()
-    const { runningSteps } = this.#calls
-    if (runningSteps === undefined || this.#attempt.lost !== undefined) return false
-    void runningSteps.then(then)
-    return true
+    return this.#attempt.lost === undefined ? this.#calls.runningSteps : undefined
   }
 
   /** The error of a handler that returned without awaiting all its calls. */
   get unawaitedFailure(): { readonly error: unknown } | undefined {
-    const pending = this.#outcome === undefined ? this.#calls.pending : undefined
+    const pending = this.#attempt.stepOutcome === undefined ? this.#calls.pending : undefined
     return this.#markFatal(this.#calls.unawaitedFailure ?? pending)
   }
 
@@ -93,7 +71,7 @@ export class DurableSteps {
   thrown(error: unknown): unknown {
     const { unawaitedFailure } = this.#calls
     if (unawaitedFailure === undefined) return error
-    this.#outcome = undefined
+    this.#attempt.stepOutcome = undefined
     return isInstance(error, EarlyExit) ? this.#markFatal(unawaitedFailure).error : error
   }
 
@@ -161,7 +139,7 @@ export class DurableSteps {
       try {
         const value = await run()
         const result = this.#encode(name, value)
-        await this.#attempt.progressWriter.note({ steps: [{ name: key, result }] })
+        await this.#writer.note({ steps: [{ name: key, result }] })
         steps.set(key, result)
         return result
       } finally {
@@ -169,7 +147,8 @@ export class DurableSteps {
       }
     }
     if (this.#attempt.lost !== undefined || this.#attempt.done) throw this.#attempt.lostError()
-    if (this.#outcome !== undefined) this.#endRun(`ctx.step(${quote(name)})`, this.#outcome)
+    const { stepOutcome } = this.#attempt
+    if (stepOutcome !== undefined) this.#endRun(`ctx.step(${quote(name)})`, stepOutcome)
     const started = runStep()
     this.#running.set(key, started)
     return started
@@ -200,7 +179,7 @@ export class DurableSteps {
 
   /** Ends this run; only the first call that does so determines the outcome. */
   #endRun(call: string, outcome: Outcome): never {
-    if (!this.#calls.isClosed) this.#outcome ??= outcome
+    if (!this.#calls.isClosed) this.#attempt.stepOutcome ??= outcome
     throw new EarlyExit('The handler has been left: the job sleeps, or waits for a signal, and runs again.', () =>
       this.#attempt.uncaught(call),
     )
@@ -241,8 +220,8 @@ export class DurableSteps {
 
   /** Throws where a rollback would undo what the call stores. */
   async #allowed(call: string): Promise<void> {
-    const { batch, transactions } = this.#attempt
-    if (batch !== undefined) throw notInBatch(call)
+    const { inBatch, transactions } = this.#attempt
+    if (inBatch) throw notInBatch(call)
     if (transactions?.followUps !== undefined) {
       throw outOfOrder(`${call} was called inside or after ctx.complete; take steps before it`)
     }

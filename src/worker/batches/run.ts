@@ -9,25 +9,23 @@ import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Attempt } from '../attempt/attempt.js'
 import { notInBatch } from './types.js'
 import type { BatchContext, BatchHandler, BatchedContext, ParsedBatch } from './types.js'
-import { Context, Snoozed } from '../attempt/context.js'
+import { Snoozed } from '../attempt/context.js'
 import type { AbortReason, JobContext, JobSignal } from '../attempt/context.js'
 import { isThenable } from '../attempt/failure.js'
+import type { HandlerAttempt } from '../attempt/handler-attempt.js'
+import { Context } from '../attempt/handler-context.js'
 
-/** What batches need of their worker. */
-export interface BatchHost {
-  readonly runtime: Runtime
-  readonly abandonAfter: Millis
-  /** A batch has gathered for long enough. */
-  gathered(): void
-  /** The call has ended, or there was none. `left` are jobs that ended before the call did. */
-  callEnded(batch: Batch, left: readonly Attempt[]): void
-  /** All jobs have ended long ago, but the call has not. */
-  stuck(batch: Batch): void
+/** How the call of a batch ended. */
+export interface BatchEnd {
+  /** Jobs that ended before the call did. */
+  readonly left: readonly Attempt[]
+  /** All jobs have ended long ago, but the call has not: it was given up. */
+  readonly stuck: boolean
 }
 
 /** A job that is ready for the call. */
 interface Member {
-  readonly attempt: Attempt
+  readonly attempt: HandlerAttempt
   readonly job: Job
   readonly ctx: JobContext
   own: BatchedContext | undefined
@@ -43,14 +41,17 @@ export class Batch {
   /** The store has no more jobs for it. */
   dry = false
   readonly #run: BatchHandler
-  readonly #host: BatchHost
+  readonly #runtime: Runtime
+  readonly #abandonAfter: Millis
   /** In claim order. */
-  #attempts: Attempt[] = []
+  #attempts: HandlerAttempt[] = []
   #waitOver = false
   #timer: Stop | undefined
   /** Started, and neither ready for the call nor ended. */
   readonly #awaited = new Set<Attempt>()
   readonly #ready = new Map<Attempt, Member>()
+  /** Ends the batch. */
+  #end: (end: BatchEnd) => void = () => {}
   /** The call in progress. */
   #call: Call | undefined
   /** How many jobs in the call have not been aborted. */
@@ -58,16 +59,17 @@ export class Batch {
   /** Jobs in the call that ended before it. */
   readonly #endedEarly = new Set<Attempt>()
 
-  constructor(name: string, { size, wait, run }: ParsedBatch, host: BatchHost) {
+  constructor(name: string, { size, wait, run }: ParsedBatch, runtime: Runtime, abandonAfter: Millis) {
     this.name = name
     this.size = size
     this.wait = wait
     this.#run = run
-    this.#host = host
+    this.#runtime = runtime
+    this.#abandonAfter = abandonAfter
   }
 
   /** The jobs gathered, or started. */
-  get attempts(): readonly Attempt[] {
+  get attempts(): readonly HandlerAttempt[] {
     return this.#attempts
   }
 
@@ -81,13 +83,16 @@ export class Batch {
     return this.room <= 0 || (this.wait === 0 ? this.dry : this.#waitOver)
   }
 
-  /** Adds a job. Gathering ends `wait` after the first. */
-  add(attempt: Attempt): void {
+  /** Adds a job. */
+  add(attempt: HandlerAttempt): void {
     this.#attempts.push(attempt)
-    if (this.wait === 0 || this.#attempts.length > 1) return
-    this.#timer = this.#host.runtime.timer(this.wait, () => {
+  }
+
+  /** Calls back when it has gathered for long enough. */
+  gather(gathered: () => void): void {
+    this.#timer = this.#runtime.timer(this.wait, () => {
       this.#waitOver = true
-      this.#host.gathered()
+      gathered()
     })
   }
 
@@ -97,20 +102,23 @@ export class Batch {
   }
 
   /**
-   * Starts the attempts that may start. Each is prepared separately, and then is ready for the call or ends before it.
+   * The jobs that take part. Each is started separately, and then is ready for the call or ends before it. Resolves when
+   * the call has ended, or there was none.
    */
-  start(attempts: Attempt[]): void {
+  begin(attempts: HandlerAttempt[]): Promise<BatchEnd> {
     this.stop()
     this.#attempts = attempts
+    const onAbort = (attempt: Attempt, reason: AbortReason): void => this.#aborted(attempt, reason)
     for (const attempt of attempts) {
-      attempt.batch = this
+      attempt.inBatch = true
+      attempt.onAbort = onAbort
       this.#awaited.add(attempt)
     }
-    for (const attempt of attempts) attempt.start()
+    return new Promise((resolve) => (this.#end = resolve))
   }
 
   /** A job is ready for the call; resolves to its own result. */
-  join(attempt: Attempt, job: Job, ctx: JobContext): Promise<unknown> {
+  join(attempt: HandlerAttempt, job: Job, ctx: JobContext): Promise<unknown> {
     return new Promise((resolve, reject) => {
       this.#ready.set(attempt, { attempt, job, ctx, own: undefined, resolve, reject })
       this.#prepared(attempt)
@@ -129,7 +137,7 @@ export class Batch {
   }
 
   /** A job was aborted. One that timed out fails at once, while the call continues for the others. */
-  aborted(attempt: Attempt, reason: AbortReason): void {
+  #aborted(attempt: Attempt, reason: AbortReason): void {
     const member = this.#ready.get(attempt)
     if (this.#call === undefined || member === undefined) return
     if (reason === 'timeout') member.reject(undefined)
@@ -144,7 +152,7 @@ export class Batch {
       reject(undefined) // aborted before the call, so it takes no part in it
     }
     if (this.#ready.size > 0) outside(() => this.#begin())
-    else this.#host.callEnded(this, [])
+    else this.#end({ left: [], stuck: false })
   }
 
   #begin(): void {
@@ -187,25 +195,22 @@ export class Batch {
 
   /** All jobs have ended: gives up the call if it does not end. */
   #abandonLater(): void {
-    this.#timer = this.#host.runtime.timer(this.#host.abandonAfter, () => {
-      this.#host.stuck(this)
-      this.#callEnded()
-    })
+    this.#timer = this.#runtime.timer(this.#abandonAfter, () => this.#callEnded(true))
   }
 
-  #callEnded(): void {
+  #callEnded(stuck = false): void {
     if (this.#call === undefined) return // it was given up before
     this.stop()
     this.#call = undefined
-    this.#host.callEnded(this, [...this.#endedEarly])
+    this.#end({ left: [...this.#endedEarly], stuck })
   }
 }
 
 /** The context of one job in a batch, where `snooze` cannot end the handler for that job alone. */
 class MemberContext extends Context {
-  readonly #member: Attempt
+  readonly #member: HandlerAttempt
 
-  constructor(attempt: Attempt) {
+  constructor(attempt: HandlerAttempt) {
     super(attempt)
     this.#member = attempt
   }

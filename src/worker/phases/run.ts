@@ -1,48 +1,40 @@
 // worker/phases/run.ts: one attempt at a job in phases: runs them from the first that has not completed to the last.
 import type { NoteEvent } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
-import type { ErrorInfo, JobRecord, Millis } from '../../job/job.js'
+import type { ErrorInfo } from '../../job/job.js'
 import { decodeJson, encodeJson } from '../../job/json.js'
 import type { JsonText } from '../../job/json.js'
 import type { Outcome } from '../../job/lifecycle.js'
 import { memoOf, writeMemo } from '../../job/memo.js'
 import type { Memo, PhaseStatus } from '../../job/memo.js'
 import { nearest } from '../../job/names.js'
-import { begun, completed, cutOff, failed, leftOpen, overall, progressed, resumed } from '../../job/phases.js'
+import { begun, completed, cutOff, failed, overall, progressed, resumed } from '../../job/phases.js'
 import type { Phases } from '../../job/phases.js'
 import { quote } from '../../job/quote.js'
 import type { Job } from '../../queue/job.js'
 import { outOfOrder } from '../../queue/flows/follow-ups.js'
-import type { Stop } from '../../store/runtime.js'
-import type { Group } from '../../store/store.js'
-import { Context, abortFor } from '../attempt/context.js'
-import type { AbortReason, ContextHost, JobContext } from '../attempt/context.js'
+import type { EndingPhases } from '../attempt/attempt.js'
+import { abortFor } from '../attempt/context.js'
+import type { JobContext } from '../attempt/context.js'
 import type { PhaseFailure } from '../attempt/failure.js'
 import { notStored, tookTooLong } from '../attempt/failure.js'
-import { mergeEntries, noteOf } from '../attempt/pending-notes.js'
-import type { LastNote, NoteEntry } from '../attempt/pending-notes.js'
+import type { HandlerAttempt } from '../attempt/handler-attempt.js'
+import { Context } from '../attempt/handler-context.js'
+import type { NoteEntry } from '../attempt/pending-notes.js'
+import type { ProgressWriter } from '../attempt/progress-writer.js'
 import type { ParsedPhases } from './types.js'
 
-/** The attempt that runs the phases. */
-interface PhasedAttempt extends ContextHost {
-  readonly record: JobRecord
-  /** Why its handler was aborted. */
-  readonly reason: AbortReason | undefined
-  readonly progressWriter: ContextHost['progressWriter'] & { note(entry: NoteEntry): Promise<void> }
-  readonly steps: ContextHost['steps'] & { finish(): Promise<void> }
-  /** Whether jobs were added that are to be committed with its settlement. */
-  readonly adds: boolean
-  /** Whether the handler has asked to run again, and only has to end. */
-  readonly endsEarly: boolean
-  /** When to run again after the handler has returned. */
-  readonly postponed: unknown
-  /** Fails the attempt with this error after that time. */
-  arm(timeout: Millis, error: () => MillraceError): Stop
+/** Runs the phases of a handler that have not completed. */
+export function runPhases(attempt: HandlerAttempt, plan: ParsedPhases, job: Job, ctx: JobContext): Promise<unknown> {
+  const run = new PhaseRun(attempt, plan)
+  attempt.phases = run
+  return run.run(job, ctx)
 }
 
 /** One attempt at a job in phases. */
-export class PhaseRun {
-  readonly #attempt: PhasedAttempt
+class PhaseRun implements EndingPhases {
+  readonly #attempt: HandlerAttempt
+  readonly #writer: ProgressWriter
   readonly #plan: ParsedPhases
   readonly #names: readonly string[]
   readonly #rest: Memo
@@ -58,9 +50,10 @@ export class PhaseRun {
   /** An error that a retry would only repeat. */
   #fatal: unknown
 
-  constructor(attempt: PhasedAttempt, plan: ParsedPhases) {
+  constructor(attempt: HandlerAttempt, plan: ParsedPhases) {
     const { record } = attempt
     this.#attempt = attempt
+    this.#writer = attempt.useProgressWriter()
     this.#plan = plan
     this.#names = inOrder(plan.names, record.extras?.phases)
     this.#rest = memoOf(record)
@@ -79,7 +72,7 @@ export class PhaseRun {
       if (this.#phases[name]!.status === 'completed') continue
       const isFirst = tells.length === 0
       tells.push(this.#begin(name))
-      const noted = this.#attempt.progressWriter.note({ memo: this.#memo, tells })
+      const noted = this.#writer.note({ memo: this.#memo, tells })
       // If tries are counted, this one must be durable before it begins.
       if (isFirst && this.#plan.phases[name]!.attempts === undefined) this.#start(noted)
       else await noted
@@ -90,7 +83,7 @@ export class PhaseRun {
       this.#current = undefined
       if (this.#attempt.reason !== undefined || this.#attempt.postponed !== undefined) break
     }
-    if (tells.length > 0) await this.#attempt.progressWriter.note({ memo: this.#memo, tells })
+    if (tells.length > 0) await this.#writer.note({ memo: this.#memo, tells })
     if (this.#attempt.reason !== undefined) throw abortFor(this.#attempt.reason)
     return this.result(last)
   }
@@ -125,12 +118,12 @@ export class PhaseRun {
   }
 
   /** `ctx.progress` of a phase. Waits until the start of the phase is durable; the phase does not end before that. */
-  progress(at: number, percent: number, write: (makeEntry: () => NoteEntry) => Promise<void>): Promise<void> {
+  progress(at: number, percent: number): Promise<void> {
     const isCurrent = isPercent(percent) && this.#current === this.#names[at]
     const started = isCurrent ? this.#startNote : undefined
-    if (started === undefined) return write(() => this.#progress(at, percent))
+    if (started === undefined) return this.#writer.write(() => this.#progress(at, percent))
     this.#awaitedStart = started
-    const done = started.then(() => write(() => this.#progress(at, percent)))
+    const done = started.then(() => this.#writer.write(() => this.#progress(at, percent)))
     done.catch(() => {}) // callers that await it get the error
     return done
   }
@@ -189,7 +182,7 @@ export class PhaseRun {
 
   #end(name: string, value: unknown): NoteEvent {
     if (this.#attempt.reason === 'timeout') throw abortFor('timeout')
-    if (this.#attempt.adds) {
+    if (this.#addsJobs) {
       throw (this.#fatal = outOfOrder(
         `phase '${name}' added jobs and returned; they leave with the end of the job, so add them in its last phase, or wait for them with ctx.waitFor`,
       ))
@@ -213,7 +206,7 @@ export class PhaseRun {
     try {
       const value = await run(job, own as never)
       if (this.#awaitedStart !== undefined) await this.#awaitedStart
-      await this.#attempt.steps.finish()
+      await this.#attempt.steps?.finish()
       this.#lastReturned = at === this.#names.length - 1
       return value
     } catch (error) {
@@ -222,6 +215,12 @@ export class PhaseRun {
     } finally {
       stop?.()
     }
+  }
+
+  /** Whether jobs were added that are to be committed with the settlement. */
+  get #addsJobs(): boolean {
+    const own = this.#attempt.children?.own
+    return own !== undefined && (own.isBusy || own.also.length > 0)
   }
 
   /** Throws if a phase has no try left, because its worker died in the last one. */
@@ -243,36 +242,13 @@ export class PhaseRun {
   }
 }
 
-/** A settlement, preceded by the handler's last note and by how the last phase ended. */
-export function withLastNote(
-  attempt: {
-    readonly record: JobRecord
-    readonly lastNote: LastNote | undefined
-    readonly phases: PhaseRun | undefined
-  },
-  outcome: Outcome,
-  settlement: Group,
-): Group {
-  const entry = attempt.lastNote?.entry
-  const finalEntry =
-    attempt.phases === undefined ? withoutPhases(attempt.record, outcome) : attempt.phases.finalEntry(outcome)
-  const last = entry === undefined || finalEntry === undefined ? (entry ?? finalEntry) : mergeEntries(entry, finalEntry)
-  return last === undefined ? settlement : [noteOf(attempt.record, last), ...settlement]
-}
-
-/** The note for a job that completed without its phases: by middleware, or by a plain handler. */
-function withoutPhases(record: JobRecord, outcome: Outcome): NoteEntry | undefined {
-  const memo = record.memo === undefined || outcome.kind !== 'returned' ? undefined : leftOpen(record)
-  return memo === undefined ? undefined : { memo: () => memo }
-}
-
 /** The context of one phase. */
 class PhaseContext extends Context {
-  readonly #attempt: ContextHost
+  readonly #attempt: HandlerAttempt
   readonly #run: PhaseRun
   readonly #at: number
 
-  constructor(attempt: ContextHost, run: PhaseRun, at: number) {
+  constructor(attempt: HandlerAttempt, run: PhaseRun, at: number) {
     super(attempt)
     this.#attempt = attempt
     this.#run = run
@@ -280,10 +256,8 @@ class PhaseContext extends Context {
   }
 
   override get progress() {
-    const attempt = this.#attempt
-    const write = (makeEntry: () => NoteEntry): Promise<void> => attempt.progressWriter.write(makeEntry)
     return (percent: unknown): Promise<void> =>
-      attempt.guard('ctx.progress', () => this.#run.progress(this.#at, percent as number, write), false)
+      this.#attempt.guard('ctx.progress', () => this.#run.progress(this.#at, percent as number), false)
   }
 
   get phaseResult() {

@@ -8,8 +8,7 @@ import { oneOf } from '../../../queue/add-options.js'
 import { transactionIn } from '../../../queue/transactions.js'
 import type { InTransaction } from '../../../queue/transactions.js'
 import type { Adder, Prepared } from '../../../queue/add.js'
-import type { JobOperations } from '../../../queue/operations/job-operations.js'
-import { FollowUps, cannotContinue, outOfOrder } from '../../../queue/flows/follow-ups.js'
+import { FollowUps, outOfOrder } from '../../../queue/flows/follow-ups.js'
 import {
   OpenTransaction,
   enterPosition,
@@ -21,51 +20,18 @@ import {
 import type { TransactionPosition } from '../../../store/transaction-context.js'
 import type { Connection } from '../../../store/connection.js'
 import type { Stop } from '../../../store/runtime.js'
-import type { Group, Refused, Tx, Verdict } from '../../../store/store.js'
+import type { Group, Tx, Verdict } from '../../../store/store.js'
+import type { Attempt, Settled, Transactions } from '../attempt.js'
 import { returned } from '../children.js'
-import type { Children } from '../children.js'
 import { completeInUserTransaction, noTransaction, notAwaitedInTransaction } from './complete-given.js'
-import type { AbortReason, Mode, PrepareOptions, LostReason } from '../context.js'
+import type { Mode, PrepareOptions } from '../context.js'
 import { UnawaitedCalls } from '../unawaited.js'
 import { checkCallback } from '../failure.js'
-import { HeldTransaction } from './held-transaction.js'
+import { HeldTransaction, inTime, tooLong, watchTransaction } from './held-transaction.js'
 import type { End } from './held-transaction.js'
-import type { LastNote } from '../pending-notes.js'
-import type { PhaseRun } from '../../phases/run.js'
+import { storedResult } from '../payload.js'
 import { reasonOf } from '../../leases.js'
-import type { Leased, Leases } from '../../leases.js'
-import { inTime, tooLong, watchTransaction } from './watchdog.js'
-
-/** The attempt whose transactions these are. */
-interface TransactionAttempt extends Leased {
-  /** Whether the handler is running now. */
-  readonly running: boolean
-  /** Why the lease is lost. */
-  readonly lost: AbortReason | undefined
-  /** The handler has returned from its synchronous part, up to its first `await`. */
-  readonly pastFirstAwait: boolean
-  /** Resolves when all notes so far are durable or refused; undefined if none is pending. */
-  readonly notesSettled: Promise<void> | undefined
-  readonly children: Pick<Children, 'own'>
-  readonly lastNote: LastNote | undefined
-  readonly phases: PhaseRun | undefined
-  /** Encodes a result for the store; rejects if its schema refuses it. */
-  stored(value: unknown): Promise<Returned['result']>
-  /** The error of a call made after the lease is lost. */
-  lostError(): MillraceError
-  /** Makes a call of the handler, whose error does not end the process where nothing catches it. */
-  guard<T>(call: string, work: () => T, reportsFloating?: boolean): T
-  /** The attempt took too long: aborts it and fails it with this error. */
-  stop(error: MillraceError): void
-}
-
-/** What the transactions need of their worker. */
-interface TransactionsHost {
-  readonly operations: JobOperations
-  adder(queue: string): Adder
-  leases(): Leases
-  lost(attempt: TransactionAttempt, ...why: LostReason): void
-}
+import type { Leases } from '../../leases.js'
 
 /** How far `prepare` or `complete` has come. */
 type Stage = 'ahead' | 'running' | 'done'
@@ -82,11 +48,11 @@ const LOCK_RETRY: Millis = 20
 const IN_USER_TRANSACTION = 'ctx.complete({ tx })'
 
 /** The transactions of one attempt. Created when a handler first uses one. */
-export class AttemptTransactions {
+export class AttemptTransactions implements Transactions {
   /** The handler's transaction context: its calls join the transaction that is open there. */
   readonly position: TransactionPosition = { open: undefined }
-  readonly #attempt: TransactionAttempt
-  readonly #host: TransactionsHost
+  readonly #attempt: Attempt
+  readonly #leases: Leases
   readonly #connection: Connection
   #accessed = false
   #mode: Mode | undefined
@@ -100,15 +66,14 @@ export class AttemptTransactions {
   readonly #calls = new UnawaitedCalls()
   #followUps: FollowUps | undefined
   #value: unknown
-  /** The outcome that was written in a user transaction, which may have been committed. */
-  #userSettlement: Returned | undefined
+  #userSettlement: Settled | undefined
   /** Why no further transaction may begin. */
   #aborted: { readonly reason: unknown } | undefined
 
-  constructor(attempt: TransactionAttempt, host: TransactionsHost) {
+  constructor(attempt: Attempt, leases: Leases) {
     this.#attempt = attempt
-    this.#host = host
-    this.#connection = host.operations.connection
+    this.#leases = leases
+    this.#connection = attempt.parts.connection
   }
 
   /** What the callback of `complete` returned. */
@@ -116,8 +81,8 @@ export class AttemptTransactions {
     return this.#value
   }
 
-  /** The outcome that was written in a user transaction. */
-  get userSettlement(): Returned | undefined {
+  /** The settlement that was written in a user transaction, which may have been committed. */
+  get userSettlement(): Settled | undefined {
     return this.#userSettlement
   }
 
@@ -136,9 +101,17 @@ export class AttemptTransactions {
     return this.#sendIn(this.#held!.open, prepared)
   }
 
+  get #adder(): Adder {
+    return this.#attempt.parts.adders.for(this.#attempt.record.queue)
+  }
+
+  /** The jobs added with `ctx.add`. */
+  get #also(): readonly Prepared[] {
+    return this.#attempt.children?.own.also ?? []
+  }
+
   async #sendIn(open: OpenTransaction, prepared: readonly Prepared[]): Promise<void> {
-    const adder = this.#host.adder(this.#attempt.record.queue)
-    for (const each of prepared) await runAtPosition({ open }, () => adder.send(each))
+    for (const each of prepared) await runAtPosition({ open }, () => this.#adder.send(each))
   }
 
   /** Whether a transaction is open, which the settlement must be part of. */
@@ -234,25 +207,19 @@ export class AttemptTransactions {
     this.#mode ??= 'staged'
     try {
       if (this.#attempt.lost !== undefined) throw this.#attempt.lostError()
-      const { notesSettled } = this.#attempt
+      const notesSettled = this.#attempt.notes?.notesSettled
       if (notesSettled !== undefined) await notesSettled
-      if (this.#isLeaseShort()) await this.#host.leases().renew(this.#attempt)
+      if (this.#isLeaseShort()) await this.#leases.renew(this.#attempt)
       let value: unknown
-      const outcome = await completeInUserTransaction(
-        store,
-        tx,
-        this.#attempt,
-        this.#userTransactionHost(),
-        async (open) => {
-          if (!this.#attempt.running) throw this.#attempt.lostError()
-          const plan = (): Promise<unknown> => this.#plan({ tx }, work, open)
-          value = await runAtPosition({ open }, plan)
-          const also = this.#attempt.children.own.also
-          if (also.length > 0) await this.#sendIn(open, also)
-          return returned(await this.#attempt.stored(value), this.#followUps)
-        },
-      )
-      this.#userSettlement = outcome
+      const settleWork = async (open: OpenTransaction): Promise<Returned> => {
+        if (!this.#attempt.running) throw this.#attempt.lostError()
+        const plan = (): Promise<unknown> => this.#plan({ tx }, work, open)
+        value = await runAtPosition({ open }, plan)
+        if (this.#also.length > 0) await this.#sendIn(open, this.#also)
+        return returned(await storedResult(this.#attempt.definition, value), this.#followUps)
+      }
+      const mayRetry = (): Promise<boolean> => this.#mayRetry()
+      this.#userSettlement = await completeInUserTransaction(this.#attempt, this.#leases, tx, mayRetry, settleWork)
       this.#value = value
       this.#completing = 'done'
       return value
@@ -260,16 +227,6 @@ export class AttemptTransactions {
       this.#followUps = undefined
       this.#completing = this.#userSettlement === undefined ? 'ahead' : 'done'
       throw error
-    }
-  }
-
-  #userTransactionHost(): Parameters<typeof completeInUserTransaction>[3] {
-    return {
-      mayRetry: () => this.#mayRetry(),
-      renew: () => this.#host.leases().renew(this.#attempt),
-      lost: (...why) => this.#host.lost(this.#attempt, ...why),
-      settled: this.#userSettlement !== undefined,
-      refusal: (verdict, outcome) => this.refusal(verdict, outcome),
     }
   }
 
@@ -303,16 +260,6 @@ export class AttemptTransactions {
   /** The same, without waiting. */
   abort(reason: unknown): void {
     void this.rollBack(reason)
-  }
-
-  /** The error of an attempt whose settlement was refused; undefined if the lease is lost. */
-  refusal(verdict: Refused, group: Group): MillraceError | undefined {
-    const { record } = this.#attempt
-    const refused = group[verdict.change]
-    // All other jobs were added earlier in the transaction: the only insert left is the continuation.
-    if (refused?.kind === 'insert' && verdict.why !== 'busy') return cannotContinue(record, refused, verdict)
-    const stillOurs = verdict.why === 'busy' || (verdict.job?.fence === record.fence && verdict.job.state === 'active')
-    return stillOurs ? tooLong(record) : undefined
   }
 
   async #rollBackHeld(reason: unknown): Promise<void> {
@@ -373,12 +320,12 @@ export class AttemptTransactions {
   }
 
   async #plan(inside: Inside, work: Work, open = this.#inner): Promise<unknown> {
-    const adder = this.#host.adder(this.#attempt.record.queue)
+    const adder = this.#adder
     const followUps = new FollowUps(
       adder,
       this.#attempt.record,
       inside.tx === undefined ? undefined : (prepared) => runAtPosition({ open }, () => adder.send(prepared)),
-      () => this.#attempt.children.own.also,
+      () => this.#also,
     )
     this.#followUps = followUps
     const value = await work({ ...inside, ...followUps.planning((...call) => this.#attempt.guard(...call)) })
@@ -397,9 +344,9 @@ export class AttemptTransactions {
   async #beginHeld(): Promise<HeldTransaction> {
     // Awaits only what it must: until the transaction is open, concurrent calls cannot join it.
     if (this.#attempt.lost !== undefined) throw this.#attempt.lostError()
-    const { notesSettled } = this.#attempt
+    const notesSettled = this.#attempt.notes?.notesSettled
     if (notesSettled !== undefined) await notesSettled
-    if (this.#isLeaseShort()) await this.#host.leases().renew(this.#attempt)
+    if (this.#isLeaseShort()) await this.#leases.renew(this.#attempt)
     for (let renewed = false; ; renewed = true) {
       const held = await HeldTransaction.begin(
         this.#connection.store,
@@ -419,10 +366,10 @@ export class AttemptTransactions {
       const { record } = this.#attempt
       const stillOurs = verdict.job?.fence === record.fence && verdict.job.state === 'active'
       if (!stillOurs || renewed) {
-        this.#host.lost(this.#attempt, ...reasonOf(verdict))
+        this.#leases.lose(this.#attempt, ...reasonOf(verdict))
         throw this.#attempt.lostError()
       }
-      await this.#host.leases().renew(this.#attempt) // the lease expired, and no other worker has taken the job
+      await this.#leases.renew(this.#attempt) // the lease expired, and no other worker has taken the job
     }
   }
 
@@ -430,7 +377,7 @@ export class AttemptTransactions {
   async #mayRetry(): Promise<boolean> {
     const { runtime } = this.#connection
     await new Promise<void>((resolve) => void runtime.timer(LOCK_RETRY, resolve))
-    return this.#aborted === undefined && runtime.elapsed() < this.#host.leases().mustEnd(this.#attempt)
+    return this.#aborted === undefined && runtime.elapsed() < this.#leases.mustEnd(this.#attempt)
   }
 
   /** Whether more than half of the lease has passed, which leaves little time for a transaction. */
@@ -442,7 +389,7 @@ export class AttemptTransactions {
   /** The lease was not renewed while a transaction was open. A handler that continues needs it renewed. */
   #renewIfShort(): void {
     if (this.#attempt.running && this.#attempt.lost === undefined && this.#isLeaseShort()) {
-      void this.#host.leases().renew(this.#attempt)
+      void this.#leases.renew(this.#attempt)
     }
   }
 
@@ -460,7 +407,7 @@ export class AttemptTransactions {
 
   /** Rolls back a transaction that would cost leases, because they may not be renewed while it is open. */
   #watch(held: HeldTransaction): void {
-    this.#watchdog = watchTransaction(this.#connection.runtime, this.#host.leases(), this.#attempt, () => {
+    this.#watchdog = watchTransaction(this.#connection.runtime, this.#leases, this.#attempt, () => {
       const error = tooLong(this.#attempt.record)
       if (this.#held !== held) void held.rollBack(error) // the job is not even locked yet
       this.abort(error)
@@ -475,7 +422,7 @@ export class AttemptTransactions {
 
   /** Waits for the end of a transaction, but not beyond the leases. */
   #inTime<T>(work: Promise<T>, late: T): Promise<T> {
-    return inTime(this.#connection.runtime, this.#host.leases().mustEnd(this.#attempt), work, late)
+    return inTime(this.#connection.runtime, this.#leases.mustEnd(this.#attempt), work, late)
   }
 
   async #commitPrepared(): Promise<void> {
@@ -497,4 +444,13 @@ export class AttemptTransactions {
     this.position.open = this.#inner = undefined
     if (committed) open?.committed()
   }
+}
+
+/**
+ * The error of a job that is both rescheduled and completed: rescheduling would silently undo what ctx.complete did.
+ */
+export function sentBack(): MillraceError {
+  return outOfOrder(
+    'job.update({ delay }) and ctx.complete exclude each other: a job that is sent back is not completed',
+  )
 }

@@ -3,64 +3,39 @@ import { MillraceError } from '../../../job/errors.js'
 import type { JobRecord } from '../../../job/job.js'
 import { lock, settle } from '../../../job/lifecycle.js'
 import type { Returned } from '../../../job/lifecycle.js'
-import { withOverflow } from '../../../queue/settings/overflow.js'
-import { outOfOrder } from '../../../queue/flows/follow-ups.js'
+import { cannotContinue, outOfOrder } from '../../../queue/flows/follow-ups.js'
 import { OpenTransaction } from '../../../store/transaction-context.js'
-import { connect } from '../../../store/connection.js'
-import { runSteps } from '../../../store/maybe-sync.js'
-import type { Group, Refused, Store, Tx, Verdict } from '../../../store/store.js'
+import type { Group, Refused, Tx } from '../../../store/store.js'
 import { reasonOf } from '../../leases.js'
-import type { LostReason } from '../context.js'
-import { withLastNote } from '../../phases/run.js'
-import { tooLong } from './watchdog.js'
-
-/** The attempt that is settled. */
-type SettlingAttempt = Parameters<typeof withLastNote>[0] & {
-  readonly record: JobRecord
-  lostError(): MillraceError
-}
-
-/** What it needs of its worker. */
-interface UserTransactionHost {
-  /** Waits a moment; returns whether there is time for another try. */
-  mayRetry(): Promise<boolean>
-  renew(): Promise<unknown>
-  lost(...why: LostReason): void
-  /** Whether an earlier user transaction may have settled the job. */
-  readonly settled: boolean
-  refusal(verdict: Refused, group: Group): MillraceError | undefined
-}
+import type { Leases } from '../../leases.js'
+import type { Attempt, Settled } from '../attempt.js'
+import { conclude, tooLong } from './held-transaction.js'
 
 /**
  * Settles a job in a user transaction: locks the job's row first, then runs the work, and writes the settlement last.
- * Whether it is committed is known only when the user has ended the transaction.
+ * Whether it is committed is known only when the user has ended the transaction. `mayRetry` waits a moment and returns
+ * whether there is time for another try.
  */
 export async function completeInUserTransaction(
-  store: Store,
+  attempt: Attempt,
+  leases: Leases,
   tx: Tx,
-  attempt: SettlingAttempt,
-  host: UserTransactionHost,
+  mayRetry: () => Promise<boolean>,
   work: (open: OpenTransaction) => Promise<Returned>,
-): Promise<Returned> {
-  const open = new OpenTransaction(store, tx, connect(store).outcomes)
-  open.settles = attempt.record.id
+): Promise<Settled> {
+  const { record } = attempt
+  const { store, outcomes } = attempt.parts.connection
+  const open = new OpenTransaction(store, tx, outcomes)
+  open.settles = record.id
   try {
-    await lockJob(open, attempt, host)
+    await lockJob(open, attempt, leases, mayRetry)
     const outcome = await work(open)
-    const group = withLastNote(attempt, outcome, settle(attempt.record, outcome))
-    const conclude = (last: Group): Promise<Verdict> => writeLast(open, last, host)
-    let verdict = await conclude(group)
-    if (!verdict.ok && verdict.why === 'full') {
-      const session = {
-        commit: conclude,
-        details: (query: Parameters<Store['details']>[0]) => store.details(query, tx),
-      }
-      verdict = await runSteps(withOverflow(session, group, verdict))
-    }
-    if (verdict.ok) return outcome
-    const error = host.refusal(verdict, group)
+    const group = attempt.settlement(outcome, settle(record, outcome))
+    const verdict = await conclude(open, group, mayRetry)
+    if (verdict.ok) return { outcome, group }
+    const error = refusalOf(record, verdict, group)
     if (error !== undefined) throw error
-    host.lost(...reasonOf(verdict))
+    leases.lose(attempt, ...reasonOf(verdict))
     throw attempt.lostError()
   } finally {
     await open.over()
@@ -68,32 +43,39 @@ export async function completeInUserTransaction(
 }
 
 /** Locks the job: until the end of the transaction, no other commit can change it. */
-async function lockJob(open: OpenTransaction, attempt: SettlingAttempt, host: UserTransactionHost): Promise<void> {
-  const { record } = attempt
+async function lockJob(
+  open: OpenTransaction,
+  attempt: Attempt,
+  leases: Leases,
+  mayRetry: () => Promise<boolean>,
+): Promise<void> {
+  const { record, transactions } = attempt
   for (let renewed = false; ;) {
     const [verdict] = await open.commit([[lock(record, true)]])
     if (verdict!.ok) return
     if (verdict!.why === 'busy') {
-      if (await host.mayRetry()) continue
+      if (await mayRetry()) continue
       throw tooLong(record)
     }
-    if (host.settled) throw outOfOrder('ctx.complete was called twice')
+    // An earlier user transaction may have settled the job.
+    if (transactions?.userSettlement !== undefined) throw outOfOrder('ctx.complete was called twice')
     const stillOurs = verdict!.job?.fence === record.fence && verdict!.job.state === 'active'
     if (!stillOurs || renewed) {
-      host.lost(...reasonOf(verdict!))
+      leases.lose(attempt, ...reasonOf(verdict!))
       throw attempt.lostError()
     }
     renewed = true
-    await host.renew() // the lease expired, and no other worker has taken the job
+    await leases.renew(attempt) // the lease expired, and no other worker has taken the job
   }
 }
 
-/** Writes the last group; retries while another commit has one of its rows locked. */
-async function writeLast(open: OpenTransaction, last: Group, host: UserTransactionHost): Promise<Verdict> {
-  for (;;) {
-    const verdict = await open.conclude(last)
-    if (verdict.ok || verdict.why !== 'busy' || !(await host.mayRetry())) return verdict
-  }
+/** The error of an attempt whose settlement in a transaction was refused; undefined if the lease is lost. */
+export function refusalOf(record: JobRecord, verdict: Refused, group: Group): MillraceError | undefined {
+  const refused = group[verdict.change]
+  // All other jobs were added earlier in the transaction: the only insert left is the continuation.
+  if (refused?.kind === 'insert' && verdict.why !== 'busy') return cannotContinue(record, refused, verdict)
+  const stillOurs = verdict.why === 'busy' || (verdict.job?.fence === record.fence && verdict.job.state === 'active')
+  return stillOurs ? tooLong(record) : undefined
 }
 
 /** The error of a call without a transaction. */

@@ -1,9 +1,13 @@
-// worker/attempt/transaction/held-transaction.ts: an open transaction that a later call commits or rolls back.
+// worker/attempt/transaction/held-transaction.ts: an open transaction that a later call ends, before it costs a lease.
+import { MillraceError } from '../../../job/errors.js'
+import type { Millis } from '../../../job/job.js'
 import { withOverflow } from '../../../queue/settings/overflow.js'
-import type { OverflowSession } from '../../../queue/settings/overflow.js'
 import { OpenTransaction, outside } from '../../../store/transaction-context.js'
 import { runSteps } from '../../../store/maybe-sync.js'
+import type { Runtime, Stop } from '../../../store/runtime.js'
 import type { Group, Store, Tx, Verdict } from '../../../store/store.js'
+import type { Leases } from '../../leases.js'
+import type { Attempt } from '../attempt.js'
 
 /** How a transaction ended. */
 export type End =
@@ -48,20 +52,8 @@ export class HeldTransaction {
         opened(held)
         resolve(held)
         const last = await ending.last
-        // `busy`: another commit has a dependent or a key locked for a moment. Nothing of the group was written.
-        const conclude = async (group: Group): Promise<Verdict> => {
-          for (;;) {
-            const result = await open.conclude(group)
-            if (result.ok || result.why !== 'busy' || !(await mayRetry())) return result
-          }
-        }
-        if (last !== undefined) {
-          verdict = await conclude(last)
-          if (!verdict.ok && verdict.why === 'full') {
-            const session: OverflowSession = { commit: conclude, details: (query) => store.details(query, tx) }
-            verdict = await runSteps(withOverflow(session, last, verdict))
-          }
-        } else await open.over()
+        if (last !== undefined) verdict = await conclude(open, last, mayRetry)
+        else await open.over()
         if (verdict?.ok === false) throw new Error('The last group was refused.')
       }
       outside(() => store.transact!(work)).then(
@@ -97,6 +89,23 @@ export class HeldTransaction {
   }
 }
 
+/**
+ * Writes the last group of a transaction; drops older jobs for those that it adds if a backlog is full. `mayRetry` waits
+ * a moment and returns whether there is time for another try.
+ */
+export async function conclude(open: OpenTransaction, last: Group, mayRetry: () => Promise<boolean>): Promise<Verdict> {
+  // `busy`: another commit has a dependent or a key locked for a moment. Nothing of the group was written.
+  const commit = async (group: Group): Promise<Verdict> => {
+    for (;;) {
+      const verdict = await open.conclude(group)
+      if (verdict.ok || verdict.why !== 'busy' || !(await mayRetry())) return verdict
+    }
+  }
+  const verdict = await commit(last)
+  if (verdict.ok || verdict.why !== 'full') return verdict
+  return runSteps(withOverflow({ commit, details: (query) => open.store.details(query, open.tx) }, last, verdict))
+}
+
 function newEnding(): Ending {
   let commit: Ending['commit'] = () => {}
   let breakOff: Ending['breakOff'] = () => {}
@@ -105,4 +114,37 @@ function newEnding(): Ending {
     breakOff = fail
   })
   return { last, commit, breakOff }
+}
+
+/** Calls `expired` when the transaction of an attempt has become so long that leases would expire because of it. */
+export function watchTransaction(runtime: Runtime, leases: Leases, attempt: Attempt, expired: () => void): Stop {
+  let stop: Stop
+  const check = (): void => {
+    const left = leases.mustEnd(attempt) - runtime.elapsed()
+    if (left > 0) stop = runtime.timer(left, check)
+    else expired()
+  }
+  stop = runtime.timer(leases.spare(attempt), check)
+  return () => stop()
+}
+
+/** Waits, but not beyond the attempt's leases: a store that does not respond must not keep a slot for ever. */
+export async function inTime<T>(runtime: Runtime, until: Millis, work: Promise<T>, late: T): Promise<T> {
+  let stop: Stop = () => {}
+  const timer = new Promise<T>((resolve) => {
+    stop = runtime.timer(Math.max(0, until - runtime.elapsed()), () => resolve(late))
+  })
+  const first = await Promise.race([work, timer])
+  stop()
+  return first
+}
+
+/** The error of a transaction that was rolled back for its length. */
+export function tooLong({ id, name }: { readonly id: string; readonly name: string }): MillraceError {
+  return new MillraceError(
+    'TRANSACTION_TOO_LONG',
+    `The transaction of job ${id} ('${name}') was still open when a lease was about to run out, and was rolled back. ` +
+      'Do slow work before ctx.complete, let the handler end soon after it, or lengthen the lease.',
+    { details: { id } },
+  )
 }
