@@ -32,10 +32,10 @@ import { Job } from './job.js'
 import { getLimits, setLimits } from './settings/limits.js'
 import type { LimitOptions, Limits } from './settings/limits.js'
 import type { ChainResult } from './flows/chain-types.js'
-import { ownJob } from './operations/by-filter.js'
-import type { QueueScope } from './operations/by-filter.js'
+import { ownJob } from './operations/operations.js'
+import type { QueueScope } from './operations/operations.js'
 import type { AddOptions } from './add-options.js'
-import { checkQueue, checkQueueName } from './queue-checks.js'
+import { checkQueue, checkQueueName } from './queue-types.js'
 import { setPause } from './settings/pause.js'
 import { readRetention } from './settings/retention.js'
 import type { QueueRetention } from './settings/retention.js'
@@ -312,8 +312,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    */
   signal<T>(id: string, name: string, data?: T & Jsonable<T>, ...options: TransactionArgument<S>): Promise<boolean> {
     return this.run(options[0], 'queue.signal', function* (scope) {
-      const { maxBytes } = scope.operations.payloads
-      return yield* sendSignal(scope.session, yield* ownJob(scope, id), name, data, maxBytes)
+      return yield* sendSignal(scope.session, yield* ownJob(scope, id), name, data, scope.payloads.maxBytes)
     })
   }
 
@@ -409,8 +408,9 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#refuseClosed()
     return {
       queue: this.name,
-      operations: this.#operations,
       session: this.#operations.session(transactionIn(options, call)),
+      payloads: this.#operations.payloads,
+      runtime: this.#connection.runtime,
     }
   }
 
