@@ -8,9 +8,9 @@ export { Job } from './queue/job.js'
 export type { JobState, FinishedState, LogLine, ErrorInfo, AttemptError, Dedup } from './job/job.js'
 export type { JobFilter, ListOptions, PageOptions } from './queue/operations/filter.js'
 export type { UpdateOptions, ResultOptions, ObserveOptions } from './queue/job.js'
-export type { RetryOptions } from './queue/operations/retry.js'
+export type { RetryOptions } from './queue/operations/operations.js'
 export type { CancelOptions, CascadeOptions } from './queue/operations/cascade.js'
-export type { LogOptions } from './queue/operations/logs.js'
+export type { LogOptions } from './queue/operations/filter.js'
 export type { InTransaction } from './queue/transactions.js'
 
 // Job definitions

@@ -1,5 +1,4 @@
 // job/phases.ts: the phases of a job: their state in its memo, and how users see it.
-import { MillraceError } from './errors.js'
 import { withoutStack } from './failure.js'
 import type { ErrorInfo, JobRecord } from './job.js'
 import { isFinished } from './job.js'
@@ -8,6 +7,7 @@ import type { JsonText } from './json.js'
 import { memoOf, writeMemo } from './memo.js'
 import type { PhaseState, PhaseStatus } from './memo.js'
 import { checkName } from './names.js'
+import { invalid } from './options.js'
 
 /** The state of each phase, all of them in order. */
 export type Phases = Readonly<Record<string, PhaseState>>
@@ -31,16 +31,15 @@ export type JobPhases<Known = unknown> = unknown extends Known
 
 /** Throws for names that phases cannot have. */
 export function checkPhaseNames(names: unknown, where: string): readonly string[] {
-  if (!Array.isArray(names) || names.length === 0) {
-    throw new MillraceError('INVALID_OPTION', `${where}: phases must be a list of names, one at the least.`)
-  }
+  if (!Array.isArray(names) || names.length === 0)
+    throw invalid(`${where}: phases must be a list of names, one at the least.`)
   const seen = new Set<string>()
   for (const each of names as readonly unknown[]) {
     const name = checkName(each, 'phase name')
-    if (seen.has(name)) throw new MillraceError('INVALID_OPTION', `${where}: there are two phases '${name}'.`)
+    if (seen.has(name)) throw invalid(`${where}: there are two phases '${name}'.`)
     if (/^\d+$/.test(name) || name === '__proto__') {
       const why = 'objects do not keep such a key in its place'
-      throw new MillraceError('INVALID_OPTION', `${where}: '${name}' cannot be the name of a phase: ${why}.`)
+      throw invalid(`${where}: '${name}' cannot be the name of a phase: ${why}.`)
     }
     seen.add(name)
   }

@@ -255,9 +255,13 @@ export class Adder {
   ): Steps<Job> {
     const { why, id, job } = verdict
     if (mode === 'schedule') {
-      return new Job(this.#operations, yield* updateExistingSchedule(this.#operations, insert, verdict, session), {
-        duplicate: true,
-      })
+      return new Job(
+        this.#operations,
+        yield* updateExistingSchedule(session, this.#operations.connection.runtime, insert, verdict),
+        {
+          duplicate: true,
+        },
+      )
     }
     switch (why) {
       case 'missing':

@@ -9,7 +9,7 @@ import { hasPhases, overallOf, phasesOf } from '../job/phases.js'
 import type { JobPhases } from '../job/phases.js'
 import { asJob, timeOfRun } from '../job/schedule.js'
 import type { CancelOptions, CascadeOptions } from './operations/cascade.js'
-import type { LogOptions } from './operations/logs.js'
+import type { LogOptions } from './operations/filter.js'
 import { publicWebhook } from './settings/webhook.js'
 import type { JobWebhook } from './settings/webhook.js'
 

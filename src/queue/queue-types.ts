@@ -1,13 +1,18 @@
-// queue/queue-types.ts: the types of a queue's calls, by the jobs it declares.
+// queue/queue-types.ts: the options of a queue and their checks, and the types of its calls by the jobs it declares.
+import { DEFAULT_JSON_LIMIT } from '../job/json.js'
+import { checkName, checkOwnName, refuseUnknown } from '../job/names.js'
+import { invalid } from '../job/options.js'
 import type { Abortable } from './operations/abort-signal.js'
 import type { Store } from '../store/store.js'
 import type { InputOf, JobDefinition, JobDefinitions, NameOf, PhasesOf, OwnResultOf } from './define.js'
 import type { Logger } from './events/events.js'
 import type { Job } from './job.js'
+import { checkDefaults, defaultOptionNames } from './add-options.js'
 import type { AddOptions, JobDefaults } from './add-options.js'
 import type { RetentionOptions } from './settings/retention.js'
 import type { Telemetry } from './telemetry.js'
 import type { WithTransaction } from './transactions.js'
+import { checkWebhooks } from './settings/webhook.js'
 import type { Webhooks } from './settings/webhook.js'
 
 /** Jobs of any name, with any data. */
@@ -73,3 +78,48 @@ export type BulkItem<Jobs extends JobDefinitions> = {
     ? { readonly name: Name; readonly data?: InputOf<Jobs[Name]>; readonly options?: AddOptions }
     : { readonly name: Name; readonly data: InputOf<Jobs[Name]>; readonly options?: AddOptions }
 }[NameOf<Jobs>]
+
+/** Marks a queue that Millrace itself makes. A symbol, so that no user sets it by accident. */
+export const RESERVED: unique symbol = Symbol('reserved')
+
+/** Returns the name of a queue if it is valid. */
+export function checkQueueName(name: string, options: object): string {
+  return RESERVED in (options ?? {}) ? checkName(name, 'queue name') : checkOwnName(name, 'queue name')
+}
+
+/** Throws unless the value is made by `telemetry()`. */
+export function checkTelemetry(telemetry: { readonly process: unknown } | undefined, where: string): void {
+  if (telemetry === undefined || typeof telemetry?.process === 'function') return
+  throw invalid(`${where}: telemetry must be made by telemetry().`)
+}
+
+/** Throws if the options are invalid; returns those that have defaults. */
+export function checkQueue<Jobs extends JobDefinitions, S extends Store>(
+  name: string,
+  options: QueueOptions<Jobs, S>,
+): { readonly defaults: JobDefaults; readonly maxDataBytes: number; readonly webhooks: Webhooks | undefined } {
+  checkStore(options, `new Queue('${name}')`)
+  const known = ['store', 'jobs', 'defaults', 'retention', 'webhook', 'logger', 'telemetry', 'maxDataBytes']
+  refuseUnknown(options, known, 'new Queue')
+  const { defaults = {} } = options
+  const maxDataBytes = checkMaxDataBytes(options.maxDataBytes, 'new Queue')
+  refuseUnknown(defaults, defaultOptionNames, 'new Queue: defaults')
+  checkDefaults(defaults, 'new Queue: defaults')
+  checkTelemetry(options.telemetry, 'new Queue')
+  if (options.jobs !== undefined && (typeof options.jobs !== 'object' || Array.isArray(options.jobs))) {
+    throw invalid('new Queue: jobs must be made by defineJobs.')
+  }
+  return { defaults, maxDataBytes, webhooks: checkWebhooks(options.webhook) }
+}
+
+/** Throws unless the options hold a store. */
+export function checkStore(options: { readonly store: Store }, where: string): void {
+  if (typeof options === 'object' && options !== null && typeof options.store?.commit === 'function') return
+  throw invalid(`${where}: give it a store, as in { store: sqlite('jobs.db') }.`)
+}
+
+/** The maximum size of a job's data. */
+export function checkMaxDataBytes(value = DEFAULT_JSON_LIMIT, where: string): number {
+  if (Number.isSafeInteger(value) && value >= 1) return value
+  throw invalid(`${where}: maxDataBytes must be a whole number from 1 up.`)
+}

@@ -25,18 +25,17 @@ import { Emitter, checkListener, safeLogger } from './events/events.js'
 import type { EventOf, EventType, Listener } from './events/events.js'
 import { explain } from './explain.js'
 import type { Explanation } from './explain.js'
-import { listen } from './events/listen.js'
+import { listen } from './events/subscription.js'
 import { listQuery } from './operations/filter.js'
 import type { ListOptions, PageOptions, PageWish } from './operations/filter.js'
 import { Job } from './job.js'
-import { getLimits, setLimits } from './settings/limits.js'
+import { getLimits, setLimits, setPause } from './settings/limits.js'
 import type { LimitOptions, Limits } from './settings/limits.js'
 import type { ChainResult } from './flows/chain-types.js'
-import { ownJob } from './operations/by-filter.js'
-import type { QueueScope } from './operations/by-filter.js'
+import { ownJob } from './operations/operations.js'
+import type { QueueScope } from './operations/operations.js'
 import type { AddOptions } from './add-options.js'
-import { checkQueue, checkQueueName } from './queue-checks.js'
-import { setPause } from './settings/pause.js'
+import { checkQueue, checkQueueName } from './queue-types.js'
 import { readRetention } from './settings/retention.js'
 import type { QueueRetention } from './settings/retention.js'
 import { dropSchedule, prepareSchedule, putSchedule, schedulesOf } from './settings/schedules.js'
@@ -312,8 +311,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
    */
   signal<T>(id: string, name: string, data?: T & Jsonable<T>, ...options: TransactionArgument<S>): Promise<boolean> {
     return this.run(options[0], 'queue.signal', function* (scope) {
-      const { maxBytes } = scope.operations.payloads
-      return yield* sendSignal(scope.session, yield* ownJob(scope, id), name, data, maxBytes)
+      return yield* sendSignal(scope.session, yield* ownJob(scope, id), name, data, scope.payloads.maxBytes)
     })
   }
 
@@ -334,7 +332,7 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#refuseClosed()
     checkListener(type, listener)
     const stop = this.#emitter.on(type, listener as unknown as Listener<Type>)
-    this.#stopListening ??= listen(this.name, this.#operations, this.#emitter)
+    this.#stopListening ??= listen(this.name, this.#operations.subscription, this.#connection, this.#emitter)
     return () => {
       stop()
       if (this.#emitter.size > 0) return
@@ -409,8 +407,9 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
     this.#refuseClosed()
     return {
       queue: this.name,
-      operations: this.#operations,
       session: this.#operations.session(transactionIn(options, call)),
+      payloads: this.#operations.payloads,
+      runtime: this.#connection.runtime,
     }
   }
 

@@ -1,5 +1,6 @@
 // upkeep/due-records.ts: reads the records of due jobs whose rule needs the payload, a few at a time.
 import type { JobHeader, JobRecord } from '../job/job.js'
+import { SIGNAL, readSignal } from '../job/signals.js'
 import { bytesOfRecord, READ_BYTES, READ_SIZE } from '../store/read-pages.js'
 import type { Store } from '../store/store.js'
 
@@ -41,4 +42,14 @@ export async function* dueRecords(
   for await (const records of recordsOf(store, [...fences.keys()], room)) {
     yield records.filter(({ id, fence }) => fences.get(id) === fence)
   }
+}
+
+/** The ids of those signals among the rows whose jobs are in the store. */
+export async function ownedSignals(store: Store, rows: readonly JobRecord[]): Promise<ReadonlySet<string>> {
+  const signals = rows.filter(({ kind }) => kind === SIGNAL)
+  const createdAtById = new Map<string, number>()
+  for await (const owners of recordsOf(store, [...new Set(signals.map(({ parentId }) => parentId!))])) {
+    for (const { id, createdAt } of owners) createdAtById.set(id, createdAt)
+  }
+  return new Set(signals.filter((row) => createdAtById.get(row.parentId!) === readSignal(row).born).map(({ id }) => id))
 }

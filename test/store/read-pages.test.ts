@@ -1,4 +1,4 @@
-// Cells under a prefix come in pages: whoever reads them reads on.
+// Cells and pages: reading all of them, and changing a cell that others change too.
 import { expect, test } from 'vitest'
 import type { Store } from 'millrace'
 import { memory } from 'millrace/memory'

@@ -1,9 +1,14 @@
-// queue/events/subscription.ts: one watch on a store's events, shared by all listeners, open while there are any.
+// queue/events/subscription.ts: one watch on a store's events, shared by all listeners, open while there are any; and
+// the listeners of a queue among them.
+import { MillraceError } from '../../job/errors.js'
 import { isScheduleId } from '../../job/schedule.js'
 import { isSignalId } from '../../job/signals.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Store } from '../../store/store.js'
 import type { StoreEvent } from '../../job/events.js'
+import type { Connection } from '../../store/connection.js'
+import { publicEvent } from './events.js'
+import type { Emitter } from './events.js'
 
 /** Whether an event is about a row that is not a job and has no public events: that of a schedule or of a signal. */
 export function isOwnRow({ id }: Pick<StoreEvent, 'id'>): boolean {
@@ -76,4 +81,26 @@ export class EventSubscription {
     this.#stop?.()
     this.#stop = undefined
   }
+}
+
+/** Forwards events and store errors of a queue to its emitter, until stopped. */
+export function listen(queue: string, subscription: EventSubscription, { outage }: Connection, emitter: Emitter): Stop {
+  const stops = [
+    subscription.all((event) => {
+      if (event === undefined) emitter.error(eventsMissed(queue))
+      else if (event.queue === queue && emitter.has(event.type) && !isOwnRow(event)) {
+        emitter.emit(publicEvent(event))
+      }
+    }),
+    outage.on((error) => emitter.error(error)),
+  ]
+  return () => stops.forEach((stop) => stop())
+}
+
+function eventsMissed(queue: string): MillraceError {
+  return new MillraceError(
+    'EVENTS_MISSED',
+    `Listeners of queue '${queue}' missed events: this process was too slow to read them, or asleep, or it subscribed while a long commit was under way. Look at the jobs themselves.`,
+    { details: { queue } },
+  )
 }

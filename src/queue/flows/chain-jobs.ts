@@ -3,7 +3,8 @@ import { MillraceError } from '../../job/errors.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord } from '../../job/job.js'
 import { remove } from '../../job/lifecycle.js'
-import { runSteps } from '../../store/maybe-sync.js'
+import { runSteps, step } from '../../store/maybe-sync.js'
+import type { Steps } from '../../store/maybe-sync.js'
 import { PAGE_SIZE, pages } from '../../store/read-pages.js'
 import type { Page, Query } from '../../store/store.js'
 import type { StoreEvent } from '../../job/events.js'
@@ -16,54 +17,55 @@ import type { ResultOptions } from '../job.js'
 import type { Session } from '../../store/session.js'
 
 /** The chain of a job: its own id, unless the job belongs to another chain. */
-async function chainOf(session: Pick<Session, 'find' | 'get'>, id: string): Promise<string> {
-  const { items } = await session.find({ chain: id, limit: 1 })
-  return items.length > 0 ? id : ((await session.get(id))?.chainId ?? id)
+function* chainOf(session: Session, id: string): Steps<string> {
+  const { items } = yield* step(session.find({ chain: id, limit: 1 }))
+  return items.length > 0 ? id : ((yield* step(session.get(id)))?.chainId ?? id)
 }
 
 /** The last job of a chain. All jobs of a chain are in one queue. */
-async function newestJob(session: Pick<Session, 'find'>, chain: string, queue: string): Promise<JobRecord | undefined> {
-  return (await session.find({ queue, chain, order: 'newest', limit: 1 })).items[0]
+function* newestJob(session: Session, chain: string, queue: string): Steps<JobRecord | undefined> {
+  return (yield* step(session.find({ queue, chain, order: 'newest', limit: 1 }))).items[0]
 }
 
 /** The current job of a chain: its last. */
-export async function lastJob(session: Session, id: string, queue: string): Promise<JobRecord> {
-  const record = (await newestJob(session, id, queue)) ?? (await newestJob(session, await chainOf(session, id), queue))
+export function* lastJob(session: Session, id: string, queue: string): Steps<JobRecord> {
+  const record =
+    (yield* newestJob(session, id, queue)) ?? (yield* newestJob(session, yield* chainOf(session, id), queue))
   if (record === undefined) throw chainNotFound(id, queue)
   return record
 }
 
 /** All jobs of a chain, in order. */
-export async function chainJobs(session: Session, id: string, queue: string): Promise<readonly JobRecord[]> {
-  const chain = await chainOf(session, id)
+export function* chainJobs(session: Session, id: string, queue: string): Steps<readonly JobRecord[]> {
+  const chain = yield* chainOf(session, id)
   const records: JobRecord[] = []
-  for (const page of pages(session, { queue, chain })) records.push(...(await runSteps(page)))
+  for (const page of pages(session, { queue, chain })) records.push(...(yield* page))
   return records.toSorted((a, b) => a.chainIndex - b.chainIndex)
 }
 
 /** One page of a chain's jobs. They are inserted in the order of the chain. */
-export async function chainPage(session: Session, id: string, queue: string, page: Query): Promise<Page<JobRecord>> {
-  return session.find({ queue, chain: await chainOf(session, id), ...page })
+export function* chainPage(session: Session, id: string, queue: string, page: Query): Steps<Page<JobRecord>> {
+  return yield* step(session.find({ queue, chain: yield* chainOf(session, id), ...page }))
 }
 
 /**
  * Removes all jobs of a chain, unless other jobs wait for it; with `cascade`, removes those too. Works by page, because a
  * chain may be long.
  */
-export async function removeChain(session: Session, id: string, queue: string, cascade: boolean): Promise<number> {
-  const chain = await chainOf(session, id)
+export function* removeChain(session: Session, id: string, queue: string, cascade: boolean): Steps<number> {
+  const chain = yield* chainOf(session, id)
   let count = 0
   for (let races = 0; races < MAX_RACES;) {
     // Only the last job can be unfinished, and every job of the chain has the dependents of the chain.
-    const last = await newestJob(session, chain, queue)
+    const last = yield* newestJob(session, chain, queue)
     if (last === undefined) break
-    if (cascade) await runSteps(removeDependents(session, [last.id]))
-    else if (!isFinished(last.state)) await refuseWithDependents(session, id, last.id)
+    if (cascade) yield* removeDependents(session, [last.id])
+    else if (!isFinished(last.state)) yield* refuseWithDependents(session, id, last.id)
     // First job first: the chain does not end before its last job is removed.
     let page: Page<JobRecord>
     do {
-      page = await session.find({ queue, chain, limit: PAGE_SIZE })
-      const removed = await runSteps(changeJobs(session, page.items, remove))
+      page = yield* step(session.find({ queue, chain, limit: PAGE_SIZE }))
+      const removed = yield* changeJobs(session, page.items, remove)
       count += removed
       if (removed === 0) races++
     } while (page.cursor !== undefined && races < MAX_RACES)
@@ -72,8 +74,8 @@ export async function removeChain(session: Session, id: string, queue: string, c
   return count
 }
 
-async function refuseWithDependents(session: Session, id: string, member: string): Promise<void> {
-  const { jobs } = await session.details({ jobs: [member], parts: ['dependents'] })
+function* refuseWithDependents(session: Session, id: string, member: string): Steps<void> {
+  const { jobs } = yield* step(session.details({ jobs: [member], parts: ['dependents'] }))
   const dependents = jobs[0]!.dependents.filter(({ state }) => state === 'open').map(({ dependent }) => dependent)
   if (dependents.length > 0) throw hasDependents('Chain', id, dependents)
 }
@@ -144,9 +146,9 @@ class ChainWatcher {
     let last: JobRecord | undefined
     this.#reads++
     try {
-      this.#chain ??= await chainOf(session, this.#id)
+      this.#chain ??= await runSteps(chainOf(session, this.#id))
       for (const event of this.#earlyEvents.splice(0)) this.#receive(event)
-      last = await newestJob(session, this.#chain, this.#queue)
+      last = await runSteps(newestJob(session, this.#chain, this.#queue))
     } finally {
       this.#reads--
     }

@@ -9,7 +9,8 @@ import { checkName } from '../../job/names.js'
 import { invalid } from '../../job/options.js'
 import { OpenTransaction, requireTransactions, runAtPosition } from '../../store/transaction-context.js'
 import { connect } from '../../store/connection.js'
-import { runSteps } from '../../store/maybe-sync.js'
+import { runSteps, step } from '../../store/maybe-sync.js'
+import type { Steps } from '../../store/maybe-sync.js'
 import type { Store, Tx } from '../../store/store.js'
 import type { Adder } from '../add.js'
 import { splitCascade, splitReason } from '../operations/cascade.js'
@@ -69,7 +70,9 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
    * or removed. Waits by events, through all continuations.
    */
   result(options: ResultOptions = {}): Promise<Result> {
-    return this.#call(() => chainResult(this.#host.operations, this.id, this.#host.queue, options)) as Promise<Result>
+    return this.#run(({ operations, queue }, id) =>
+      step(chainResult(operations, id, queue, options)),
+    ) as Promise<Result>
   }
 
   /** Its jobs by page, in order; removed jobs are missing. */
@@ -77,14 +80,13 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
   /** All of them at once. */
   jobs(...options: TransactionArgument<S>): Promise<AJob[]>
   jobs(options: PageOptions & InTransaction = {}): Promise<unknown> {
-    return this.#call(async () => {
-      const { operations, queue } = this.#host
+    return this.#run(function* ({ operations, queue }, id) {
       const { tx, rest } = splitTransaction(options, 'chain.jobs')
       const page = requestedPage(rest, 'chain.jobs')
       const session = operations.session(tx)
       const handle = (record: JobRecord): AJob => new Job(operations, record) as AJob
-      if (page === undefined) return (await chainJobs(session, this.id, queue)).map(handle)
-      const { items, cursor } = await chainPage(session, this.id, queue, pageQuery(page, 'chain.jobs'))
+      if (page === undefined) return (yield* chainJobs(session, id, queue)).map(handle)
+      const { items, cursor } = yield* chainPage(session, id, queue, pageQuery(page, 'chain.jobs'))
       return { jobs: items.map(handle), ...(cursor !== undefined && { cursor }) }
     })
   }
@@ -94,23 +96,22 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
    * method, because it reads the store. Rejects with `JOB_NOT_FOUND` if none of its jobs exists.
    */
   state(...options: TransactionArgument<S>): Promise<JobState> {
-    return this.#call(async () => {
-      const session = this.#host.operations.session(transactionIn(options[0], 'chain.state'))
-      return (await lastJob(session, this.id, this.#host.queue)).state
+    return this.#run(function* ({ operations, queue }, id) {
+      const session = operations.session(transactionIn(options[0], 'chain.state'))
+      return (yield* lastJob(session, id, queue)).state
     })
   }
 
   /** Cancels its current job, and so the chain, with a `reason` if given; false if the chain had ended. */
   cancel(...options: [options?: WithTransaction<S, Pick<CancelOptions, 'reason'>>]): Promise<boolean> {
-    return this.#call(async () => {
-      const { operations, queue } = this.#host
+    return this.#run(function* ({ operations, queue }, id) {
       const { reason, rest } = splitReason(options[0], 'chain.cancel')
       const session = operations.session(transactionIn(rest, 'chain.cancel'))
       for (let previous: string | undefined; ;) {
-        const last = await lastJob(session, this.id, queue)
+        const last: JobRecord = yield* lastJob(session, id, queue)
         if (last.id === previous) return false
         previous = last.id
-        const { done } = await runSteps(changeJob(session, last, (job) => cancel(job, reason)))
+        const { done } = yield* changeJob(session, last, (job) => cancel(job, reason))
         if (done) return true // otherwise the chain continued meanwhile
       }
     })
@@ -121,16 +122,19 @@ export class Chain<Jobs extends JobDefinitions, S extends Store, AJob = Job, Res
    * `cascade`: removes those too.
    */
   remove(...options: CascadeArgument<S>): Promise<number> {
-    return this.#call(async () => {
+    return this.#run(({ operations, queue }, id) => {
       const { cascade, rest } = splitCascade(options[0], 'chain.remove')
-      const { operations, queue } = this.#host
-      return removeChain(operations.session(transactionIn(rest, 'chain.remove')), this.id, queue, cascade)
+      return removeChain(operations.session(transactionIn(rest, 'chain.remove')), id, queue, cascade)
     })
   }
 
-  async #call<T>(work: () => Promise<T>): Promise<T> {
-    this.#host.refuseClosed()
-    return work()
+  #run<T>(work: (host: ChainHost, id: string) => Steps<T>): Promise<T> {
+    const [host, { id }] = [this.#host, this]
+    const steps = function* (): Steps<T> {
+      host.refuseClosed()
+      return yield* work(host, id)
+    }
+    return runSteps(steps())
   }
 
   /**
@@ -215,7 +219,7 @@ class Completion {
   }
 
   async #readCurrent(): Promise<JobRecord> {
-    const record = await lastJob(this.#session, this.#id, this.#host.queue)
+    const record = await runSteps(lastJob(this.#session, this.#id, this.#host.queue))
     if (isFinished(record.state)) throw chainEnded(this.#id, record)
     return record
   }

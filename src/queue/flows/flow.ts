@@ -3,7 +3,6 @@ import type { Insert, NewEdge } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
 import { failurePolicies } from '../../job/job.js'
 import type { FailurePolicy, JobRecord } from '../../job/job.js'
-import { DEFAULT_JSON_LIMIT } from '../../job/json.js'
 import { checkName, checkOwnName, refuseUnknown } from '../../job/names.js'
 import { invalid, isObject, oneOf } from '../../job/options.js'
 import { quote } from '../../job/quote.js'
@@ -23,6 +22,7 @@ import type { Queue } from '../queue.js'
 import { withOverflow } from '../settings/overflow.js'
 import { refuseAsyncSchema, transactionIn } from '../transactions.js'
 import type { InTransaction, TransactionArgument } from '../transactions.js'
+import { checkMaxDataBytes, checkStore } from '../queue-types.js'
 import type { AnyJobs, Declaring, JobOf } from '../queue-types.js'
 
 /** Options of a job of a flow. */
@@ -166,15 +166,10 @@ export class FlowProducer<
 
   /** A flow producer on `options.store`. */
   constructor(options: FlowProducerOptions<Jobs, S, Queues> & Declaring<Jobs>) {
-    if (typeof options !== 'object' || options === null || typeof options.store?.commit !== 'function') {
-      throw invalid("new FlowProducer: give it a store, as in { store: sqlite('jobs.db') }.")
-    }
+    checkStore(options, 'new FlowProducer')
     refuseUnknown(options, ['store', 'jobs', 'queues', 'maxDataBytes'], 'new FlowProducer')
-    const { maxDataBytes = DEFAULT_JSON_LIMIT } = options
     const queues: readonly FlowQueue[] = options.queues ?? []
-    if (!Number.isSafeInteger(maxDataBytes) || maxDataBytes < 1) {
-      throw invalid('new FlowProducer: maxDataBytes must be a whole number from 1 up.')
-    }
+    const maxDataBytes = checkMaxDataBytes(options.maxDataBytes, 'new FlowProducer')
     this.store = options.store
     this.#jobs = options.jobs
     this.#operations = new JobOperations(connect(options.store), options.jobs, maxDataBytes)

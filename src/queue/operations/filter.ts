@@ -1,8 +1,8 @@
-// queue/operations/filter.ts: job filters and pages, for lists and for operations on many jobs.
-import { jobStates } from '../../job/job.js'
+// queue/operations/filter.ts: job filters and pages, for lists, for logs and for operations on many jobs.
+import { jobStates, LOGS_KEPT } from '../../job/job.js'
 import type { JobRecord, JobState } from '../../job/job.js'
 import { checkName, refuseUnknown } from '../../job/names.js'
-import { invalid, mustBe, oneOf } from '../../job/options.js'
+import { invalid, mustBe, oneOf, whole } from '../../job/options.js'
 import { quote } from '../../job/quote.js'
 import { scheduleId } from '../../job/schedule.js'
 import type { Steps } from '../../store/maybe-sync.js'
@@ -148,4 +148,25 @@ export function* eachPage(
   let count = 0
   for (const page of pages(session, { ...query, states: applicable })) count += yield* work(yield* page)
   return count
+}
+
+/**
+ * Selects a page of a job's log. A page is also cut at 8 MiB of lines, with one line at least; a page without lines is behind
+ * the last one. Without either option, all lines are read.
+ */
+export interface LogOptions {
+  /** Lines after this one: the `index` of the last line of the page before. Default: from the first line kept. */
+  readonly after?: number | undefined
+  /** Maximum number of lines, up to 1000, which is how many a job keeps. Default 1000. */
+  readonly limit?: number
+}
+
+/** Checks the options; returns the page for the store. */
+export function logPage(options: LogOptions = {}): { readonly after: number; readonly limit: number } {
+  refuseUnknown(options, ['after', 'limit'], 'job.logs')
+  const { after = 0, limit = LOGS_KEPT } = options
+  if (!Number.isSafeInteger(after) || after < 0) {
+    throw mustBe('job.logs: after', 'the index of a line', after)
+  }
+  return { after, limit: whole(limit, 'job.logs: limit', 1, LOGS_KEPT) }
 }

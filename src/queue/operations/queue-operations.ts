@@ -7,11 +7,8 @@ import type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } f
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
 import type { JobFilter } from './filter.js'
 import type { UpdateOptions } from '../job.js'
-import { cancelJobs, ownJob, removeJobs, updateJobs, applyToJobs } from './by-filter.js'
-import type { QueueScope } from './by-filter.js'
-import { redeliverJob } from './change-job.js'
-import { retryJobs } from './retry.js'
-import type { RetryOptions } from './retry.js'
+import { applyToJobs, cancelJobs, ownJob, redeliverJob, removeJobs, retryJobs, updateJobs } from './operations.js'
+import type { QueueScope, RetryOptions } from './operations.js'
 import { splitTransaction } from '../transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from '../transactions.js'
 
@@ -108,7 +105,7 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
   /** Sends the webhook of a finished job again; returns the `webhook-id` of that delivery. */
   redeliver(id: string, ...options: TransactionArgument<S>): Promise<string> {
     return this.run(options[0], 'queue.redeliver', function* (scope) {
-      return yield* redeliverJob(scope.session, yield* ownJob(scope, id), scope.operations.connection.runtime)
+      return yield* redeliverJob(scope.session, yield* ownJob(scope, id), scope.runtime)
     })
   }
 

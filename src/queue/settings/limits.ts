@@ -1,4 +1,5 @@
-// queue/settings/limits.ts: the limits of a queue, its names and its groups, as a versioned cell in the store.
+// queue/settings/limits.ts: the limits of a queue, its names and its groups, and its pauses: cells that claims read.
+import type { CellEvent } from '../../job/change.js'
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import { MillraceError } from '../../job/errors.js'
@@ -7,7 +8,7 @@ import { checkName, refuseUnknown } from '../../job/names.js'
 import { invalid, isObject, mustBe, oneOf } from '../../job/options.js'
 import { cellKey, updateCell } from '../../store/settings.js'
 import { readCell } from '../../job/limits.js'
-import type { Bound, GroupBound, LimitCell, Rate } from '../../job/limits.js'
+import type { Bound, GroupBound, LimitCell, PauseCell, Rate } from '../../job/limits.js'
 import { step } from '../../store/maybe-sync.js'
 import type { Steps } from '../../store/maybe-sync.js'
 import type { Session } from '../../store/session.js'
@@ -278,4 +279,22 @@ function publicBound({ concurrency, rate, backlog, whenFull: onFull }: Bound & G
     ...(backlog !== undefined && { maxBacklog: backlog }),
     ...(onFull !== undefined && { onFull }),
   }
+}
+
+/** Pauses or resumes a queue, or one name in it; writes and publishes nothing if nothing changes. */
+export function* setPause(session: Session, queue: string, name: string | undefined, paused: boolean): Steps<void> {
+  const event: CellEvent = { type: paused ? 'paused' : 'resumed', queue, ...(name !== undefined && { name }) }
+  yield* updateCell(session, cellKey.pause(queue), (value) => {
+    const current = value === undefined ? NOT_PAUSED : (JSON.parse(value) as PauseCell)
+    const next = withPause(current, name, paused)
+    return next === current ? undefined : { value: JSON.stringify(next), events: [event] }
+  })
+}
+
+const NOT_PAUSED: PauseCell = { all: false, names: [] }
+
+function withPause(cell: PauseCell, name: string | undefined, paused: boolean): PauseCell {
+  if (name === undefined) return cell.all === paused ? cell : { ...cell, all: paused }
+  if (cell.names.includes(name) === paused) return cell
+  return { ...cell, names: paused ? [...cell.names, name] : cell.names.filter((each) => each !== name) }
 }

@@ -17,11 +17,11 @@ import { pages } from '../../store/read-pages.js'
 import type { Refused } from '../../store/store.js'
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
 import { changeJobs, decideAndCommit, MAX_RACES } from '../operations/decide.js'
-import type { JobOperations } from '../operations/job-operations.js'
 import { requestedPage, pageQuery } from '../operations/filter.js'
 import type { PageOptions } from '../operations/filter.js'
-import type { QueueScope } from '../operations/by-filter.js'
+import type { QueueScope } from '../operations/operations.js'
 import type { AddOptions } from '../add-options.js'
+import type { Runtime } from '../../store/runtime.js'
 import type { Session } from '../../store/session.js'
 
 /** How the runs of a schedule are added: as with `add`, without the options that the schedule sets itself. */
@@ -203,10 +203,10 @@ const NO_JOB = ''
 
 /** Updates the existing schedule to match a refused one, and returns its record. */
 export function* updateExistingSchedule(
-  operations: JobOperations,
+  session: Session,
+  runtime: Runtime,
   insert: Insert,
   verdict: Refused,
-  session: Session,
 ): Steps<JobRecord> {
   const { id, queue } = insert.job
   const { key } = readSpec(insert.job as unknown as JobRecord)
@@ -220,7 +220,7 @@ export function* updateExistingSchedule(
     throw new MillraceError('DUPLICATE_ID', message, { details: { id } })
   }
   const decide = (row: JobRecord): readonly Change[] => {
-    const decision = reschedule(row, insert.job, operations.connection.runtime.now())
+    const decision = reschedule(row, insert.job, runtime.now())
     if (!isDenied(decision)) return decision
     const message = `The schedule '${key}' of queue '${queue}' ${decision.denied}.`
     throw new MillraceError('INVALID_SCHEDULE', message, { details: { field: 'end', key } })
@@ -233,7 +233,7 @@ export function* updateExistingSchedule(
     }
     const reinserted = yield* step(session.commit([insert]))
     if (reinserted.ok) return reinserted.inserted[0]!
-    if (reinserted.why !== 'duplicate') return yield* updateExistingSchedule(operations, insert, reinserted, session)
+    if (reinserted.why !== 'duplicate') return yield* updateExistingSchedule(session, runtime, insert, reinserted)
     job = reinserted.job
   }
   throw new MillraceError(
@@ -243,10 +243,10 @@ export function* updateExistingSchedule(
 }
 
 /** Sends a schedule and returns it as stored. */
-export function* putSchedule({ operations, session }: QueueScope, { insert }: PreparedSchedule): Steps<Schedule> {
+export function* putSchedule({ session, runtime }: QueueScope, { insert }: PreparedSchedule): Steps<Schedule> {
   const verdict = yield* step(session.commit([insert]))
   return toSchedule(
-    verdict.ok ? verdict.inserted[0]! : yield* updateExistingSchedule(operations, insert, verdict, session),
+    verdict.ok ? verdict.inserted[0]! : yield* updateExistingSchedule(session, runtime, insert, verdict),
   )
 }
 

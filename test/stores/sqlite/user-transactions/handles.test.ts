@@ -143,6 +143,32 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
     db.close()
   })
 
+  test('takes the calls of a chain with it, all before they return', async () => {
+    const { db, queue } = await setUp(Driver)
+    for (const id of ['cancelled', 'removed']) await queue.add('send', {}, { id })
+    const write = (): Promise<unknown[]> => {
+      const [cancelled, removed] = [queue.chain('cancelled'), queue.chain('removed')]
+      return Promise.all([
+        cancelled.cancel({ tx: db }),
+        cancelled.state({ tx: db }),
+        removed.remove({ tx: db }),
+        removed.jobs({ tx: db }),
+      ])
+    }
+    let wrote: Promise<unknown[]> | undefined
+    expect(() =>
+      transaction(db, () => {
+        wrote = write()
+        throw new Error('no')
+      }),
+    ).toThrow('no')
+    expect(await wrote).toEqual([true, 'cancelled', 1, []])
+    expect(await queue.counts()).toMatchObject({ waiting: 2, cancelled: 0 })
+    expect(await transaction(db, write)).toEqual([true, 'cancelled', 1, []])
+    expect(await queue.counts()).toMatchObject({ waiting: 0, cancelled: 1 })
+    db.close()
+  })
+
   test('sees what it wrote, and nobody else does until it is committed', async () => {
     const { db, queue } = await setUp(Driver)
     db.exec('BEGIN IMMEDIATE')
