@@ -95,4 +95,12 @@ export const sqliteBugs: readonly Bug[] = [
     replace:
       'if (leased !== undefined && (settle(tx, leased, to, change) || leased.job.fence === change.fence)) return undefined',
   },
+  {
+    title: 'tables that a later version has changed are written to',
+    guarantee: 'upgrades',
+    file: 'src/stores/sqlite/migrate.ts',
+    find: 'if (found.oldest <= schema.version) return true\n',
+    replace: 'return true\n',
+    shown: { file: 'test/sqlite/upgrade.test.ts', title: 'this version is refused before it writes' },
+  },
 ]
