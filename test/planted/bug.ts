@@ -1,6 +1,6 @@
 // What a planted bug is: one rule of the code turned off by one replacement of text, and the guarantee that it breaks.
 
-/** The guarantees of docs/guarantees.md, in its order; `transactions` and `retention` are those of their guides. */
+/** The guarantees of docs/guarantees.md, in its order; `transactions`, `retention` and `upgrades` are those of their guides. */
 export const guarantees = [
   'acknowledged',
   'once',
@@ -14,6 +14,7 @@ export const guarantees = [
   'order',
   'transactions',
   'retention',
+  'upgrades',
 ] as const
 
 /** A guarantee that users are given. */

@@ -94,4 +94,12 @@ export const sqliteBugs: readonly Bug[] = [
     find: 'if (Number(changes) === 0) return false',
     replace: '',
   },
+  {
+    title: 'tables that a later version has changed are written to',
+    guarantee: 'upgrades',
+    file: 'src/stores/sqlite/migrate.ts',
+    find: 'if (found.oldest <= schema.version) return true\n',
+    replace: 'return true\n',
+    shown: { file: 'test/sqlite/upgrade.test.ts', title: 'this version is refused before it writes' },
+  },
 ]

@@ -17,9 +17,9 @@ const path = freshFolder()
 
 type Made = Pick<typeof older, 'Queue' | 'sqlite'>
 
-/** A queue on the file, of this version or of another. */
-function queueOn({ Queue: Of, sqlite: open }: Made = { Queue, sqlite }): Queue {
-  const store = closing(open(path('jobs.db'), { synchronous: 'off' }))
+/** A queue on a file, of this version or of another. */
+function queueOn({ Queue: Of, sqlite: open }: Made = { Queue, sqlite }, file = 'jobs.db'): Queue {
+  const store = closing(open(path(file), { synchronous: 'off' }))
   return closing(new Of('work', { store, logger: false }))
 }
 
@@ -95,6 +95,24 @@ test('a file of the older version keeps its jobs, and both versions add and run 
   for (const each of [queue, oldQueue]) {
     expect(await each.counts()).toMatchObject({ waiting: 0, delayed: 1, completed: 36 })
   }
+})
+
+test('a file that was migrated has the same tables as a new one', async () => {
+  const shapeOf = async (file: string): Promise<unknown> => {
+    await queueOn(undefined, file).counts()
+    const db = connect(await loadDriver(), path(file))
+    const things = db.prepare('SELECT type, name FROM sqlite_master ORDER BY type, name').all()
+    const columnsOf = db.prepare(
+      'SELECT name, type, "notnull" AS needed, dflt_value, pk FROM pragma_table_info(?) ORDER BY name',
+    )
+    const columns = things.map(([, name]) => [name, columnsOf.all(name!)])
+    const others = db.prepare(`SELECT sql FROM sqlite_master WHERE type IN ('index', 'view') ORDER BY name`).all()
+    const versions = db.prepare('SELECT version, oldest FROM millrace_schema').all()
+    db.close()
+    return { things, columns, others, versions }
+  }
+  await queueOn(older, 'migrated.db').counts()
+  expect(await shapeOf('migrated.db')).toEqual(await shapeOf('new.db'))
 })
 
 test('a file that a later version has migrated is opened and used, where that version supports this one', async () => {
