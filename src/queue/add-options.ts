@@ -12,8 +12,6 @@ import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
 import { quote } from '../job/quote.js'
 
-export { oneOf }
-
 /** Defaults for all jobs of a queue, or, in `job()`, for all jobs of one name. */
 export interface JobDefaults {
   /** Maximum number of attempts, the first included; `Infinity` for no limit. Default 3. */

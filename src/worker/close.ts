@@ -5,6 +5,7 @@ import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import type { Deliveries } from '../queue/settings/webhook.js'
 import { refuseUnknown } from '../job/names.js'
+import { within } from '../store/runtime.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Slots } from './slots.js'
 
@@ -82,15 +83,4 @@ export function settlementsLate(timeout: Millis): MillraceError {
     'The store did not take what the last jobs came to; they run again when their leases have run out.',
     { details: { timeout, left: 0 } },
   )
-}
-
-/** Whether a promise resolves in time. */
-export async function within(runtime: Runtime, limit: Millis, work: Promise<void>): Promise<boolean> {
-  let stop = (): void => {}
-  const late = new Promise<boolean>((resolve) => {
-    stop = runtime.timer(limit, () => resolve(false))
-  })
-  const done = await Promise.race([work.then(() => true), late])
-  stop()
-  return done
 }
