@@ -97,7 +97,7 @@ function annotation({ attempt, fence }: JobRecord): lifecycle.NoteFields {
   return {
     memo: `{"at":${attempt}}`,
     steps: [{ name: `step ${fence % 3}`, result: fence % 2 === 0 ? undefined : `[${attempt}]` }],
-    tells: [{ type: 'phase', about: `{"of":${attempt}}` }],
+    events: [{ type: 'phase', about: `{"of":${attempt}}` }],
     about: '{"ž":1}',
   }
 }

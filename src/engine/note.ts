@@ -35,7 +35,7 @@ export function isPlainNote({ held, data, steps, logs }: Note): boolean {
 }
 
 /** Adds the events of a note. */
-export function announceNote(notices: Notices, job: JobRecord, { progress, about, tells }: Note): void {
+export function announceNote(notices: Notices, job: JobRecord, { progress, about, events }: Note): void {
   if (progress !== undefined) notices.addEvent('progress', job, { progress, about })
-  for (const event of tells ?? []) notices.addEvent(event.type, job, { about: event.about })
+  for (const event of events ?? []) notices.addEvent(event.type, job, { about: event.about })
 }

@@ -181,7 +181,7 @@ export interface Note {
   /** Steps that have ended; a step replaces an earlier one of the same name. */
   readonly steps?: readonly StepResult[]
   /** Announced after the progress, in order. */
-  readonly tells?: readonly NoteEvent[]
+  readonly events?: readonly NoteEvent[]
   /** Data for the event of its progress. */
   readonly about?: JsonText
 }

@@ -412,7 +412,7 @@ export function replace(standing: JobRecord, by: NewJob): Decision {
 }
 
 /** What a worker writes about a job while it runs. */
-export type NoteFields = Pick<Note, 'progress' | 'about' | 'logs' | 'memo' | 'steps' | 'tells'>
+export type NoteFields = Pick<Note, 'progress' | 'about' | 'logs' | 'memo' | 'steps' | 'events'>
 
 /** The note that writes this, fenced by the worker's lease. */
 export function note(job: JobRecord, fields: NoteFields): Note {

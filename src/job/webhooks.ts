@@ -196,7 +196,7 @@ export function noteDelivery(job: JobRecord, { entry, made, came, error }: Deliv
     ...(open.length > 0 && { redeliveries: open }),
   }
   const written = rewritten(job, memo)
-  return came === 'again' || !isLast ? [written] : [{ ...noteOf(job), tells: [ending(entry, came, error)] }, written]
+  return came === 'again' || !isLast ? [written] : [{ ...noteOf(job), events: [ending(entry, came, error)] }, written]
 }
 
 function ending(

@@ -105,7 +105,7 @@ async function reasonsFor(session: Session, record: JobRecord, now: Time): Promi
     case 'delayed':
       return [{ why: 'delayed', until: record.runAt }]
     case 'waiting-children': {
-      const { jobs } = await session.details({ jobs: [record.id], parts: ['edges', 'dependents', 'kin'] })
+      const { jobs } = await session.details({ jobs: [record.id], parts: ['edges', 'dependents', 'related'] })
       const edges = jobs[0]?.edges ?? []
       const chains = (state: string): string[] => edges.filter((edge) => edge.state === state).map((edge) => edge.chain)
       const broken = chains('broken')

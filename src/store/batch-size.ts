@@ -63,11 +63,11 @@ function textInFields({ result, data, memo, error }: MoveFields): number {
   return error == null ? bytes : bytes + textIn(error)
 }
 
-function textInNote({ progress, data, memo, about, logs, steps, tells }: Note): number {
+function textInNote({ progress, data, memo, about, logs, steps, events }: Note): number {
   let bytes = (progress?.length ?? 0) + (data?.length ?? 0) + (memo?.length ?? 0) + (about?.length ?? 0)
   if (logs !== undefined) for (const line of logs) bytes += line.length
   if (steps !== undefined) bytes += textIn(steps)
-  if (tells !== undefined) bytes += textIn(tells)
+  if (events !== undefined) bytes += textIn(events)
   return bytes
 }
 

@@ -7,7 +7,7 @@ import { runSteps } from './maybe-sync.js'
 import type { Details, DetailsPart, DetailsQuery, Store } from './store.js'
 
 /** The parts of details that a store never cuts within a job. */
-const LIGHT: ReadonlySet<DetailsPart> = new Set<DetailsPart>(['edges', 'dependents', 'kin'])
+const LIGHT: ReadonlySet<DetailsPart> = new Set<DetailsPart>(['edges', 'dependents', 'related'])
 
 interface PendingRead<Found> {
   readonly id: string

@@ -62,15 +62,15 @@ export interface Page<T> {
 
 /**
  * The data stored beside a job. `outcomes` are the results and errors of its edges, which are returned only together
- * with `edges`. `kin` is whether it has related jobs.
+ * with `edges`. `related` is whether it has related jobs.
  */
-export type DetailsPart = 'edges' | 'outcomes' | 'dependents' | 'logs' | 'steps' | 'kin'
+export type DetailsPart = 'edges' | 'outcomes' | 'dependents' | 'logs' | 'steps' | 'related'
 
 /** Which data beside jobs to read, and which cells. */
 export interface DetailsQuery {
   /** Ids of jobs. */
   readonly jobs?: readonly string[]
-  /** Which parts to read. Default: all. A part that is left out is empty, and `kin` is false. */
+  /** Which parts to read. Default: all. A part that is left out is empty, and `related` is false. */
   readonly parts?: readonly DetailsPart[]
   /** Keys of cells. */
   readonly cells?: readonly string[]
@@ -106,7 +106,7 @@ export interface JobDetails {
   /** The results of its steps, in the order in which they first ended. */
   readonly steps: readonly StepResult[]
   /** Whether its chain has other jobs, or the job has children. */
-  readonly kin: boolean
+  readonly related: boolean
   /** The lists that were cut by bytes, or edges by their limit, and the position after which each continues. */
   readonly more?: { readonly edges?: number; readonly logs?: number; readonly steps?: number }
 }

@@ -9,7 +9,7 @@ export interface DetailsSource {
   dependents(): readonly Edge[]
   logs(after: number, limit: number): Iterable<LogLine>
   steps(after: number): Iterable<readonly [position: number, step: StepResult]>
-  kin(): boolean
+  related(): boolean
 }
 
 /** The approximate size in bytes of an edge without its outcome. */
@@ -39,7 +39,7 @@ export function detailsOf(
   return all
 }
 
-const NO_DETAILS = { edges: [], dependents: [], logs: [], steps: [], kin: false } as const
+const NO_DETAILS = { edges: [], dependents: [], logs: [], steps: [], related: false } as const
 
 function partsOf(
   id: string,
@@ -78,7 +78,7 @@ function partsOf(
       dependents,
       logs: logLines.entries,
       steps: stepEntries.entries.map(([, step]) => step),
-      kin: wants('kin') && source.kin(),
+      related: wants('related') && source.related(),
       ...((dependencies.cut || logLines.cut || stepEntries.cut) && { more }),
     },
     bytes: dependencies.bytes + EDGE_BYTES * dependents.length + logLines.bytes + stepEntries.bytes,

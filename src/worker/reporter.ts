@@ -58,14 +58,14 @@ export class Reporter {
   }
 
   /** A note is durable. */
-  noted(record: JobRecord, { progress, about, tells }: PublishedNote): void {
+  noted(record: JobRecord, { progress, about, events }: PublishedNote): void {
     const at = this.#runtime.now()
     const { id, name, queue } = record
     const publish = (type: StoreEventType, fields: Partial<StoreEvent>): void => {
       if (this.#emitter.has(type)) this.#emitter.emit(publicEvent({ cursor: '', id, name, queue, type, at, ...fields }))
     }
     if (progress !== undefined) publish('progress', { progress, ...(about !== undefined && { about }) })
-    for (const each of tells ?? []) publish(each.type, { about: each.about })
+    for (const each of events ?? []) publish(each.type, { about: each.about })
   }
 
   /** A settlement is durable: these changes, for this outcome. `tracing` measures the run, if anything does. */

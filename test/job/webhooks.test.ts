@@ -148,7 +148,7 @@ describe('what is written down', () => {
   it('says that it was given up, until somebody asks for it again', () => {
     const error = { name: 'E', message: 'gone', stack: 'at home' }
     const note = noteDelivery(done, { entry: { ...entry, error: 'x'.repeat(999) }, made: 5000, came: 'gave-up', error })
-    expect(note).toMatchObject([{ tells: [{ type: 'webhook-failed' }] }, { kind: 'move' }])
+    expect(note).toMatchObject([{ events: [{ type: 'webhook-failed' }] }, { kind: 'move' }])
     expect(JSON.stringify(note)).not.toContain('at home')
     const given = after(done, note)
     expect(memoOf(given).deliveries![0]!.error).toHaveLength(300)

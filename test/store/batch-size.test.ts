@@ -55,7 +55,7 @@ describe('the bytes of a group', () => {
   const said: Required<Note> = {
     ...{ kind: 'note', id: text(), fence: 1, held: true, progress: text(), data: text(), logs: [text(), text()] },
     ...{ memo: text(), steps: [{ name: text(), result: text() }], about: text() },
-    tells: [{ type: 'phase', about: text() }],
+    events: [{ type: 'phase', about: text() }],
   }
   const changes: readonly Change[] = [
     { kind: 'insert', job, edges: [edge(), edge()] },

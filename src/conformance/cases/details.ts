@@ -12,7 +12,14 @@ import type { DetailsQuery, JobDetails } from '../../store/store.js'
 /** Bytes of a large entry in these cases. */
 const LARGE = 10_000
 
-const emptyDetails = (id: string): JobDetails => ({ id, edges: [], dependents: [], logs: [], steps: [], kin: false })
+const emptyDetails = (id: string): JobDetails => ({
+  id,
+  edges: [],
+  dependents: [],
+  logs: [],
+  steps: [],
+  related: false,
+})
 
 /** Cases of details. */
 export const details = area('details', {
@@ -74,7 +81,7 @@ export const details = area('details', {
     const parent = await d.running('parent', { id: 'parent', after: ['child'] })
     await d.land(note(parent, { logs: ['line'], steps: [{ name: 's', result: '2' }] }))
     const whole = (await h.store.details({ jobs: ['parent', 'child'] })).jobs
-    const parts = ['edges', 'outcomes', 'dependents', 'logs', 'steps', 'kin'] as const
+    const parts = ['edges', 'outcomes', 'dependents', 'logs', 'steps', 'related'] as const
     same((await h.store.details({ jobs: ['parent', 'child'], parts })).jobs, whole, 'all parts are read by default')
     for (const part of parts) {
       const { jobs } = await h.store.details({ jobs: ['parent', 'child'], parts: [part] })
@@ -166,7 +173,7 @@ export const details = area('details', {
   'whether a job has relatives (others of its chain, or children) is returned': async (h) => {
     const d = first(h)
     const hasRelatives = async (...ids: string[]): Promise<readonly boolean[]> =>
-      (await h.store.details({ jobs: ids })).jobs.map((each) => each.kin)
+      (await h.store.details({ jobs: ids })).jobs.map((each) => each.related)
     const alone = await d.running('work', { id: 'alone' })
     await d.land(complete(alone))
     const head = await d.running('work', { id: 'head' })

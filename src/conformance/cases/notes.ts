@@ -128,21 +128,25 @@ export const notes = area('notes', {
     const d = first(h)
     await withListener(h.store, { events: true }, async (listener) => {
       const held = await d.running('work')
-      const tells = [
+      const phaseEvents = [
         { type: 'phase', about: '{"phase":"a","status":"completed"}' },
         { type: 'phase', about: '{"phase":"b","status":"active"}' },
       ] as const
-      await d.land(noteWith(held, { progress: '33', about: '{"phase":"a"}', memo: '1', tells }))
+      await d.land(noteWith(held, { progress: '33', about: '{"phase":"a"}', memo: '1', events: phaseEvents }))
       await d.land(complete(held))
       const ended = await d.job(held)
       const sent = { type: 'webhook-delivered', about: '{"url":"ž"}' } as const
       const lost = { type: 'webhook-failed', about: '{}' } as const
-      await d.land({ kind: 'note', id: held.id, fence: ended.fence, held: false, tells: [sent, lost] })
+      await d.land({ kind: 'note', id: held.id, fence: ended.fence, held: false, events: [sent, lost] })
       const events = (await listener.heard(d)).filter(({ id }) => id === held.id)
       const life = ['waiting', 'active', 'progress', 'phase', 'phase', 'completed', sent.type, lost.type]
       same(typesOf(events, held.id), life, 'each is published once, in order')
       const about = events.map((event) => event.about).filter((text) => text !== undefined)
-      same(about, ['{"phase":"a"}', ...tells.map((event) => event.about), '{"url":"ž"}', '{}'], 'with its `about`')
+      same(
+        about,
+        ['{"phase":"a"}', ...phaseEvents.map((event) => event.about), '{"url":"ž"}', '{}'],
+        'with its `about`',
+      )
       const phase = present(
         events.find(({ type }) => type === 'phase'),
         'a phase',
@@ -160,12 +164,12 @@ export const notes = area('notes', {
       await d.land(handBack(held[2]!))
       const phaseEvent = (n: number) => ({ type: 'phase', about: `{"phase":"ž${n}"}` }) as const
       const notesOf: Partial<Note>[] = [
-        { memo: '{"a":0}', tells: [phaseEvent(0), phaseEvent(1)] },
+        { memo: '{"a":0}', events: [phaseEvent(0), phaseEvent(1)] },
         { progress: '1', about: '{"phase":"b"}', memo: '{"a":"\\u001f ž"}', logs: ['one', 'two'] },
-        { progress: '2', memo: '{"lost":true}', tells: [phaseEvent(2)] },
+        { progress: '2', memo: '{"lost":true}', events: [phaseEvent(2)] },
         { progress: '"3"' },
         { memo: '{"a":4}' },
-        { logs: ['five'], progress: '5', tells: [phaseEvent(5)] },
+        { logs: ['five'], progress: '5', events: [phaseEvent(5)] },
       ]
       const receipt = await d.commit({ groups: held.map((job, n) => [noteWith(job, notesOf[n]!)]) })
       same(
@@ -220,7 +224,7 @@ export const notes = area('notes', {
       const noteOf = (job: JobRecord, n: number): Change =>
         noteWith(job, {
           memo: `{"n":${n}}`,
-          tells: [{ type: 'phase', about: `{"phase":"${n}"}` }],
+          events: [{ type: 'phase', about: `{"phase":"${n}"}` }],
           ...(n % 4 === 1 && { progress: `${n}`, about: '{"phase":"p"}' }),
         })
       const settle = (job: JobRecord, n: number): readonly Change[] =>

@@ -29,9 +29,9 @@ export async function findCycle(
   const paths = pathsThroughPlanned(targets, planned)
   const direct = [job.id, job.chainId].find((id) => paths.has(id))
   if (direct !== undefined) return [job.id, ...plannedPathTo(direct, paths), job.id]
-  const details = known ?? (await session.details({ jobs: [job.id], parts: ['dependents', 'kin'] })).jobs[0]
+  const details = known ?? (await session.details({ jobs: [job.id], parts: ['dependents', 'related'] })).jobs[0]
   // No job waits for it, and it is alone in its chain.
-  if (details === undefined || (!details.kin && !details.dependents.some(({ state }) => state === 'open'))) {
+  if (details === undefined || (!details.related && !details.dependents.some(({ state }) => state === 'open'))) {
     return undefined
   }
   const plannedIds = new Set(planned.map((insert) => insert.job.id))

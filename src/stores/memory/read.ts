@@ -41,7 +41,7 @@ function sourceOf(table: Table, id: string): DetailsSource | undefined {
       dependents: () => Array.from(table.edges.on(row.job.chainId) ?? [], linkOf),
       logs: (after, limit) => linesOf(table.logs.get(id) ?? [], after, limit),
       steps: (after) => numbered(table.steps.get(id) ?? [], after, ([name, result]) => ({ name, result })),
-      kin: () => (table.chains.get(row.job.chainId)?.rows.size ?? 0) > 1 || table.children.has(id),
+      related: () => (table.chains.get(row.job.chainId)?.rows.size ?? 0) > 1 || table.children.has(id),
     }
   )
 }

@@ -82,13 +82,13 @@ export function addNote(run: NoteRun, note: Note, n: number): void {
 }
 
 /** The optional parts of a note, with its progress for a move, which has no field of its own for that. */
-function extrasOf({ progress, memo, about, tells }: Note, withProgress: boolean): NoteExtras | null {
-  if ((memo ?? about ?? tells ?? (withProgress ? progress : undefined)) === undefined) return null
+function extrasOf({ progress, memo, about, events }: Note, withProgress: boolean): NoteExtras | null {
+  if ((memo ?? about ?? events ?? (withProgress ? progress : undefined)) === undefined) return null
   return {
     ...(withProgress && progress !== undefined && { p: progress }),
     ...(memo !== undefined && { m: memo }),
     ...(about !== undefined && { a: about }),
-    ...(tells !== undefined && { t: tells.map((each) => [each.type, each.about] as const) }),
+    ...(events !== undefined && { t: events.map((each) => [each.type, each.about] as const) }),
   }
 }
 
@@ -98,7 +98,7 @@ export function plainNote(group: Group): Note | undefined {
   if (group.length !== 1 || note?.kind !== 'note' || !note.held || note.data !== undefined) return undefined
   if (note.steps !== undefined) return undefined // not part of a run
   if ((note.progress ?? note.memo) !== undefined) return note
-  return note.tells !== undefined || note.logs === undefined || note.logs.length === 0 ? undefined : note
+  return note.events !== undefined || note.logs === undefined || note.logs.length === 0 ? undefined : note
 }
 
 /** The move of a group, if one of the verbs describes all that the group does. */

@@ -256,7 +256,7 @@ function changeOf(change: Change, lanes: LaneFinder, names?: ReadonlyMap<string,
         memo: change.memo,
         about: change.about,
         ...(change.steps !== undefined && { steps: change.steps.map(({ name, result }) => [name, result ?? null]) }),
-        ...(change.tells !== undefined && { events: change.tells.map(({ type, about }) => [type, about]) }),
+        ...(change.events !== undefined && { events: change.events.map(({ type, about }) => [type, about]) }),
       }
     case 'release':
       return { k: 'r', chain: change.chain, outcome: change.outcome }

@@ -60,7 +60,7 @@ export interface DetailsAnswer {
     readonly dependents: readonly EdgeRow[]
     readonly logs: readonly (readonly [at: number, attempt: number, line: string, index: number])[]
     readonly steps: readonly (readonly [name: string, result: string | null])[]
-    readonly kin: boolean
+    readonly related: boolean
     readonly more: JobDetails['more'] & {}
   }[]
   readonly cells: readonly (readonly [key: string, value: string, version: number, at: number])[]
@@ -80,13 +80,13 @@ const edgeOf = ([dependent, chain, policy, state, name, result, error]: EdgeRow)
 /** Decodes the details of jobs. */
 export function detailsOf({ jobs, cells, moreCells }: DetailsAnswer): Details {
   return {
-    jobs: jobs.map(({ id, edges, dependents, logs, steps, kin, more }) => ({
+    jobs: jobs.map(({ id, edges, dependents, logs, steps, related, more }) => ({
       id,
       edges: edges.map(edgeOf),
       dependents: dependents.map(edgeOf),
       logs: logs.map(([at, attempt, line, index]) => ({ index, at, attempt, line })),
       steps: steps.map(([name, result]) => ({ name, result: result ?? undefined })),
-      kin,
+      related,
       ...(Object.keys(more).length > 0 && { more }),
     })),
     cells: cells.map(([key, value, version, at]) => ({ key, value, version, at })),

@@ -61,7 +61,7 @@ function sourceOf({ sql }: Cache, id: string): DetailsSource | undefined {
         n as number,
         { name: name as string, result: (result as string | null) ?? undefined },
       ]),
-    kin: () => sql.hasRelatives.get(chain, id) !== undefined,
+    related: () => sql.hasRelatives.get(chain, id) !== undefined,
   }
 }
 

@@ -24,7 +24,7 @@ export async function linksOf(
   for await (const found of recordsOf(store, parents)) {
     for (const each of found) if (isParent(each)) living.add(each.id)
   }
-  const linked = new Set(details.filter((each) => each.kin).map(({ id }) => id))
+  const linked = new Set(details.filter((each) => each.related).map(({ id }) => id))
   for (const { id, parentId } of jobs) if (parentId !== undefined && living.has(parentId)) linked.add(id)
   const awaited = details.filter(({ dependents }) => dependents.some(({ state }) => state === 'open'))
   return { linked, awaited: new Set(awaited.map(({ id }) => id)) }
@@ -32,7 +32,7 @@ export async function linksOf(
 
 /** Reads the dependents of jobs and whether they have relatives, and nothing else of their details. */
 function readLinks(store: Store, jobs: readonly JobHeader[]): Promise<readonly JobDetails[]> {
-  return runSteps(readDetails(store, { jobs: jobs.map(({ id }) => id), parts: ['dependents', 'kin'] }))
+  return runSteps(readDetails(store, { jobs: jobs.map(({ id }) => id), parts: ['dependents', 'related'] }))
 }
 
 /** The topmost ancestor of a job, or itself. A schedule is not the parent of its runs here. */
@@ -69,9 +69,9 @@ export async function familyOf(
   if (stays !== undefined) return { stays }
   // The continuation of a child is a child of the same parent, so chains need no further read.
   for (let from = 0; from < members.length; from += PAGE_SIZE) {
-    for (const { id, kin, dependents } of await readLinks(store, members.slice(from, from + PAGE_SIZE))) {
+    for (const { id, related, dependents } of await readLinks(store, members.slice(from, from + PAGE_SIZE))) {
       if (dependents.some(({ state }) => state === 'open')) return { stays: members.find((each) => each.id === id)! }
-      const child = kin ? await read({ parent: id }) : undefined
+      const child = related ? await read({ parent: id }) : undefined
       if (child !== undefined) return { stays: child }
     }
   }

@@ -128,7 +128,7 @@ export async function refuseEndlessWait(
 ): Promise<void> {
   await children.own.close()
   const { for: edges } = children.outcome()
-  const { jobs } = await operations.session().details({ jobs: [id], parts: ['edges', 'dependents', 'kin'] })
+  const { jobs } = await operations.session().details({ jobs: [id], parts: ['edges', 'dependents', 'related'] })
   const known = new Map((jobs[0]?.edges ?? []).map((edge) => [edge.chain, edge.state]))
   await children.refuseCycle(jobs[0])
   const isOver = (chain: string): boolean => known.has(chain) && known.get(chain) !== 'open'

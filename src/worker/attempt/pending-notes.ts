@@ -14,13 +14,13 @@ import type { Verdict } from '../../store/store.js'
 export type NoteEntry = Omit<NoteFields, 'memo'> & { readonly memo?: () => JsonText }
 
 /** The part of a note that is published as events. */
-export type PublishedNote = Pick<NoteFields, 'progress' | 'about' | 'tells'>
+export type PublishedNote = Pick<NoteFields, 'progress' | 'about' | 'events'>
 
 /** The entries since the last note was sent. Grows in place: copying it for each line would be quadratic. */
 type MergedEntry = { -readonly [Field in keyof NoteEntry]: NoteEntry[Field] } & {
   logs?: string[]
   steps?: StepResult[]
-  tells?: NoteEvent[]
+  events?: NoteEvent[]
 }
 
 /** How much may wait to be written. */
@@ -204,20 +204,20 @@ export function mergeEntries(before: NoteEntry, after: NoteEntry): NoteEntry {
 }
 
 /** Merges an entry into another. Of progress and memo the last counts; everything else is kept. */
-function merge(into: MergedEntry, { logs, steps, tells, ...last }: NoteEntry): void {
+function merge(into: MergedEntry, { logs, steps, events, ...last }: NoteEntry): void {
   if (last.progress !== undefined) delete into.about // it belongs to the older progress
   Object.assign(into, last)
   if (logs !== undefined) append((into.logs ??= []), logs)
   if (steps !== undefined) append((into.steps ??= []), steps)
-  if (tells !== undefined) append((into.tells ??= []), tells)
+  if (events !== undefined) append((into.events ??= []), events)
 }
 
 /** About how many bytes an entry holds, without its memo, which is encoded when it is sent. */
-function bytesOf({ progress, about, logs, steps, tells }: NoteEntry): number {
+function bytesOf({ progress, about, logs, steps, events }: NoteEntry): number {
   let bytes = (progress?.length ?? 0) + (about?.length ?? 0)
   for (const line of logs ?? []) bytes += line.length
   for (const { name, result } of steps ?? []) bytes += name.length + (result?.length ?? 0)
-  for (const event of tells ?? []) bytes += event.about.length
+  for (const event of events ?? []) bytes += event.about.length
   return bytes
 }
 

@@ -67,23 +67,23 @@ class PhaseRun implements EndingPhases {
   async run(job: Job, ctx: JobContext): Promise<unknown> {
     const names = this.#names
     const last = names.at(-1)!
-    let tells: NoteEvent[] = []
+    let events: NoteEvent[] = []
     for (const [at, name] of names.entries()) {
       if (this.#phases[name]!.status === 'completed') continue
-      const isFirst = tells.length === 0
-      tells.push(this.#begin(name))
-      const noted = this.#writer.note({ memo: this.#memo, tells })
+      const isFirst = events.length === 0
+      events.push(this.#begin(name))
+      const noted = this.#writer.note({ memo: this.#memo, events })
       // If tries are counted, this one must be durable before it begins.
       if (isFirst && this.#plan.phases[name]!.attempts === undefined) this.#start(noted)
       else await noted
       this.#refuseExhausted(name)
       const value = await this.#call(at, name, job, ctx)
       if (name === last || this.#attempt.endsEarly) return value // a phase that asked to run again has not completed
-      tells = [this.#end(name, value)]
+      events = [this.#end(name, value)]
       this.#current = undefined
       if (this.#attempt.reason !== undefined || this.#attempt.postponed !== undefined) break
     }
-    if (tells.length > 0) await this.#writer.note({ memo: this.#memo, tells })
+    if (events.length > 0) await this.#writer.note({ memo: this.#memo, events })
     if (this.#attempt.reason !== undefined) throw abortFor(this.#attempt.reason)
     return this.result(last)
   }
@@ -94,14 +94,14 @@ class PhaseRun implements EndingPhases {
     if (name === undefined) return undefined
     // The state of the job implies that the last phase has completed, so the memo is not written again.
     if (outcome.kind === 'returned' && this.#lastReturned)
-      return { tells: [phaseEvent(name, 'completed', outcome.result)] }
+      return { events: [phaseEvent(name, 'completed', outcome.result)] }
     if (outcome.kind === 'returned') {
       const phases = cutOff(this.#phases, name)
       return { memo: () => this.#write(phases) }
     }
     if (outcome.kind !== 'threw') return undefined
     const phases = failed(this.#phases, name, outcome.error)
-    return { memo: () => this.#write(phases), tells: [phaseEvent(name, 'failed', undefined, phases[name]!.error)] }
+    return { memo: () => this.#write(phases), events: [phaseEvent(name, 'failed', undefined, phases[name]!.error)] }
   }
 
   /** How the phase that is running may be retried. */

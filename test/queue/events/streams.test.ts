@@ -356,7 +356,7 @@ describe('a stream', () => {
     await queue.add('film', {}, { id: 'other' })
     const [held] = await d.claim(1, { queues: ['work'] })
     const about = JSON.stringify({ url: webhook, event: 'completed', attempts: 1, webhookSent: true })
-    await d.land([note(held!, { tells: [{ type: 'webhook-delivered', about }] })])
+    await d.land([note(held!, { events: [{ type: 'webhook-delivered', about }] })])
     const delivered = await stream.event('webhook-delivered')
     expect(delivered.data).toMatchObject({ url: 'https://hooks.example.com/in', event: 'completed' })
     expect(() => queue.eventStream({ data: 'yes' as never })).toThrow('data must be true or false')

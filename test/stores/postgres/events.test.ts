@@ -66,8 +66,8 @@ test.each(Array.from({ length: seeds }, (_, n) => from + n))(
       const progress = { progress: json(roll(values)) }
       const about = { about: JSON.stringify({ phase: roll(odd) }) }
       const memo = { memo: JSON.stringify({ of: roll(odd) }) }
-      const tells = {
-        tells: upTo(roll([0, 1, 2])).map(() => ({
+      const events = {
+        events: upTo(roll([0, 1, 2])).map(() => ({
           type: 'phase' as const,
           about: JSON.stringify({ phase: roll(odd) }),
         })),
@@ -75,8 +75,8 @@ test.each(Array.from({ length: seeds }, (_, n) => from + n))(
       if (what === 0) return progress
       if (what === 1) return { ...progress, ...about }
       if (what === 2) return memo
-      if (what === 3) return { ...memo, ...tells }
-      if (what === 4) return { ...progress, ...memo, ...tells, ...about }
+      if (what === 3) return { ...memo, ...events }
+      if (what === 4) return { ...progress, ...memo, ...events, ...about }
       if (what === 5) return { logs: [roll(odd), roll(odd)] }
       return { ...progress, logs: [roll(odd)] }
     }
@@ -305,7 +305,7 @@ test('those that a transaction holds are busy at once, whatever else is in the b
     progress: `${n}`,
     about: '{"phase":"p"}',
     memo: `{"n":${n}}`,
-    tells: [{ type: 'phase', about: `{"at":${n}}` }],
+    events: [{ type: 'phase', about: `{"at":${n}}` }],
   })
   const groups = running.map((job, n): Group => {
     if (n < 4) return [note(job, { progress: '1' })]

@@ -106,7 +106,7 @@ end $$;
 -- The details of jobs, up to a number of bytes.
 create or replace function {S}.details_{V}(asked jsonb) returns text language plpgsql stable ${readSettings} as $$
 declare
-  parts jsonb := coalesce(asked->'parts', '["edges", "outcomes", "dependents", "logs", "steps", "kin"]');
+  parts jsonb := coalesce(asked->'parts', '["edges", "outcomes", "dependents", "logs", "steps", "related"]');
   most bigint := (asked->>'bytes')::bigint;
   links bigint := coalesce((asked->'edges'->>'limit')::bigint, ${2 ** 31});
   total bigint := 0; spent bigint; cut bigint; more jsonb;
@@ -148,12 +148,12 @@ begin
       '50 + coalesce(octet_length(g.result), 0)',
     )}
     end if;
-    if i.there and parts ? 'kin' then
+    if i.there and parts ? 'related' then
       related := exists (select 1 from job k where k.chain = i.chain and k.id <> i.id)
         or (i.follows and exists (select 1 from job k where k.id = i.chain))
         or exists (select 1 from job k where k.parent = i.id);
     end if;
-    answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'logs', logs, 'steps', steps, 'kin', related, 'more', more)::text;
+    answers := answers || json_build_object('id', i.id, 'edges', edges, 'dependents', dependents, 'logs', logs, 'steps', steps, 'related', related, 'more', more)::text;
   end loop;
   -- Keys in byte order, which does not depend on the locale of the database.
   select array_agg(y.key order by y.key collate "C") filter (where y.before < most), bool_or(y.before >= most) into under, cells_cut from (
