@@ -87,7 +87,7 @@ function applyChanges(commit: Commit, group: Group): Verdict {
     } else {
       const refused = apply(commit, change)
       if (refused !== undefined) return refusedAt(at, refused)
-      changed = true
+      if (inserted !== undefined) changed = true
     }
   }
   if (inserted === undefined) return LANDED

@@ -358,6 +358,14 @@ export const groups = area('groups', {
     await addFor(d, 'a', 5)
   },
 
+  'a bound of nothing holds for the first job of a queue': async (h) => {
+    const d = first(h)
+    await d.limit({ group: { backlog: 0 } })
+    const verdict = await d.refuse('full', 'no job may wait', insert('x', 'work', { group: 'a' }))
+    same(verdict.job, undefined, 'there is no oldest job')
+    await d.add('work')
+  },
+
   'a bound on backlogs holds within one batch and through two handles': async (h) => {
     const d = first(h)
     const other = await second(h)

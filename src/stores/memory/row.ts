@@ -46,6 +46,12 @@ export interface NameRow {
   leases: number
 }
 
+/** Tokens that count against a rate, and when the last of them returns. */
+export interface StoredRate {
+  readonly tokens: TakenTokens
+  readonly until: Time
+}
+
 /** What the table stores about one queue. */
 export interface QueueRow {
   readonly name: string
@@ -53,8 +59,10 @@ export interface QueueRow {
   readonly groups: Map<string, GroupRow>
   /** The highest turn that was claimed, by priority. */
   readonly come: Map<number, number>
-  /** Tokens that count against rates, and when the last of them returns, by the key of the rate. */
-  readonly rates: Map<string, { readonly tokens: TakenTokens; readonly until: Time }>
+  /** By the key of the rate. */
+  readonly rates: Map<string, StoredRate>
+  /** How far the rates have been swept; undefined: not since the last of them was. */
+  sweptRates: MapIterator<[key: string, rate: StoredRate]> | undefined
   /** Lanes that contain jobs. */
   readonly ready: Set<Lane>
   /** Jobs by index of state, in insertion order, without schedules. */
@@ -119,6 +127,7 @@ export function createQueue(name: string): QueueRow {
     groups: new Map(),
     come: new Map(),
     rates: new Map(),
+    sweptRates: undefined,
     ready: new Set(),
     listing: jobStates.map(() => new BTree(bySeq)),
     schedules: new BTree(bySeq),

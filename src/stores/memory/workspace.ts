@@ -17,7 +17,7 @@ import type { BTree } from './btree.js'
 import type { EdgeRow } from './edges.js'
 import { advanceTurn, groupIn } from './groups.js'
 import { chainEnd, NO_BOUNDS } from './row.js'
-import type { Lane, Row } from './row.js'
+import type { Lane, QueueRow, Row } from './row.js'
 import { add, drop, laneOf, queueOf, replace } from './table.js'
 import type { Table } from './table.js'
 
@@ -416,14 +416,18 @@ export class MemoryWorkspace implements Workspace {
   }
 
   takeTokens(queue: string, key: string, tokens: TakenTokens, { per }: Rate): void {
-    const { rates } = queueOf(this.#table, queue)
-    if (!rates.has(key)) {
-      // Removes some rates whose tokens have all returned, in rotation: groups come and go.
-      for (const [other, rate] of [...rates].slice(0, SWEEP_LIMIT)) {
-        rates.delete(other)
-        if (rate.until > this.#now) rates.set(other, rate)
-      }
-    }
-    rates.set(key, { tokens, until: tokens.at(-1)![0] + per })
+    const row = queueOf(this.#table, queue)
+    if (!row.rates.has(key)) sweepRates(row, this.#now)
+    row.rates.set(key, { tokens, until: tokens.at(-1)![0] + per })
+  }
+}
+
+/** Removes some rates of a queue whose tokens have all returned, in rotation: groups come and go. */
+function sweepRates(queue: QueueRow, now: Time): void {
+  for (let left = SWEEP_LIMIT; left > 0; left--) {
+    queue.sweptRates ??= queue.rates.entries()
+    const { done, value } = queue.sweptRates.next()
+    if (done) return void (queue.sweptRates = undefined)
+    if (value[1].until <= now) queue.rates.delete(value[0])
   }
 }

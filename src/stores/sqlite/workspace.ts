@@ -382,7 +382,8 @@ export class SqliteWorkspace implements Workspace, Orders {
   }
 
   oldestOfGroup(queue: string, group: string): JobRecord | undefined {
-    const oldest = this.sql.oldestOfGroup.get(this.cache.queue(queue)!, group)![0] as number | null
+    const id = this.cache.queue(queue)
+    const oldest = id === undefined ? null : (this.sql.oldestOfGroup.get(id, group)![0] as number | null)
     return oldest === null ? undefined : this.cache.bySeq(oldest).job
   }
 

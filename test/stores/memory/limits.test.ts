@@ -109,4 +109,21 @@ describe('a limit', () => {
     mill.claim(1)
     expect(mill.do(insert('c')).groups[0]?.ok).toBe(true)
   })
+
+  test('of rates forgets groups whose tokens have returned, however many groups come', () => {
+    const mill = new Mill()
+    mill.do(limit({ group: { rate: { max: 1, per: 1_000 } } }))
+    const claimFrom = (first: number, count: number): void => {
+      const groups = Array.from({ length: count }, (_, at) => `g${first + at}`)
+      mill.do(...groups.map((group) => insert(group, { group })))
+      expect(mill.claim(count)).toHaveLength(count)
+    }
+    claimFrom(0, 200)
+    const { rates } = mill.table.queues.get('mill')!
+    expect(rates.size, 'none has returned').toBe(200)
+    mill.now += 2_000
+    claimFrom(200, 150)
+    expect([...rates.keys()].filter((key) => Number(key.slice(2)) < 200)).toEqual([])
+    expect(rates.size).toBe(150)
+  })
 })
