@@ -47,7 +47,7 @@ export interface NameRow {
 }
 
 /** Tokens that count against a rate, and when the last of them returns. */
-export interface StoredRate {
+interface StoredRate {
   readonly tokens: TakenTokens
   readonly until: Time
 }
