@@ -1,9 +1,8 @@
 // job/cron.ts: cron expressions in a time zone: checks them field by field, and finds the next moment.
 import { Cron, CronPattern } from 'croner'
-import { MillraceError } from './errors.js'
+import { MillraceError, quote } from './errors.js'
 import type { Time } from './job.js'
 import { nearest } from './names.js'
-import { quote } from './quote.js'
 
 interface Field {
   readonly name: string

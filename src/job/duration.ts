@@ -1,7 +1,6 @@
 // job/duration.ts: converts durations as people write them to whole milliseconds and back.
 
-import { MillraceError } from './errors.js'
-import { quote } from './quote.js'
+import { MillraceError, quote } from './errors.js'
 
 /** A length of time in milliseconds. */
 export type Millis = number

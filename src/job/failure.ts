@@ -1,7 +1,6 @@
 // job/failure.ts: errors as they are stored: plain data, limited in size, and always valid JSON.
-import { UnrecoverableError, isInstance } from './errors.js'
+import { UnrecoverableError, isInstance, className } from './errors.js'
 import type { ErrorInfo } from './job.js'
-import { className } from './quote.js'
 
 /** The most characters kept of the message and of the stack: of the error itself, and of each of its causes. */
 const ERROR_LENGTHS: MaxLengths = { message: 10_000, stack: 20_000 }

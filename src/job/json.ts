@@ -1,8 +1,7 @@
 // job/json.ts: checks that a value round-trips through JSON exactly; otherwise throws an error with the path of the
 // flaw.
 
-import { MillraceError } from './errors.js'
-import { className, quote } from './quote.js'
+import { MillraceError, className, quote } from './errors.js'
 
 /** A value that JSON holds exactly. */
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }

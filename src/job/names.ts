@@ -1,8 +1,7 @@
 // job/names.ts: checks names and ids, and suggests the intended one for a misspelt name.
 
-import { MillraceError } from './errors.js'
+import { MillraceError, quote } from './errors.js'
 import { ourOption } from './peer-names.js'
-import { quote } from './quote.js'
 
 /** The most characters (UTF-16 units) of a name or an id. */
 export const MAX_NAME_LENGTH = 255

@@ -1,9 +1,8 @@
 // job/options.ts: checks single options. A check returns the value, or throws an error that names the field.
 import { parseDuration } from './duration.js'
 import type { Duration, Millis } from './duration.js'
-import { MillraceError } from './errors.js'
+import { MillraceError, quote } from './errors.js'
 import { nearest } from './names.js'
-import { quote } from './quote.js'
 
 /** The error for an option that cannot be used. */
 export function invalid(message: string, details?: Readonly<Record<string, unknown>>): MillraceError {

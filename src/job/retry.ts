@@ -2,9 +2,8 @@
 
 import type { Duration, Millis } from './duration.js'
 import { MAX_DURATION, parseDuration } from './duration.js'
-import { MillraceError } from './errors.js'
+import { MillraceError, quote } from './errors.js'
 import { checkName, nearest, refuseUnknown } from './names.js'
-import { quote } from './quote.js'
 
 /** A backoff, with its times of type `Time`. */
 type BackoffOf<Time> =

@@ -4,7 +4,7 @@ import { parseDuration } from './duration.js'
 import type { Duration } from './duration.js'
 import type { Millis, Time } from './job.js'
 import { nearest } from './names.js'
-import { quote } from './quote.js'
+import { quote } from './errors.js'
 
 /** What to do about times that passed while no upkeep ran. */
 export type CatchUp = 'none' | 'one' | 'all'

@@ -2,7 +2,7 @@
 import type { NewEdge, When } from '../job/change.js'
 import { parseDuration } from '../job/duration.js'
 import type { Duration } from '../job/duration.js'
-import { MillraceError } from '../job/errors.js'
+import { MillraceError, quote } from '../job/errors.js'
 import { DEFAULT_ATTEMPTS, failurePolicies } from '../job/job.js'
 import type { Dedup, FailurePolicy, FinishedState, Keep, KeepByState, Millis } from '../job/job.js'
 import { checkName, checkOwnId, refuseUnknown } from '../job/names.js'
@@ -10,7 +10,6 @@ import { flag, invalid, isObject, oneOf, positive } from '../job/options.js'
 import type { ScheduleTimes } from '../job/schedule-times.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
-import { quote } from '../job/quote.js'
 
 /** Defaults for all jobs of a queue, or, in `job()`, for all jobs of one name. */
 export interface JobDefaults {

@@ -1,8 +1,7 @@
 // worker/source.ts: parses a worker's queue, store and middleware.
-import { MillraceError } from '../job/errors.js'
+import { MillraceError, quote } from '../job/errors.js'
 import { checkOwnName } from '../job/names.js'
 import type { JobDefinitions } from '../queue/define.js'
-import { quote } from '../job/quote.js'
 import { Queue } from '../queue/queue.js'
 import type { Store } from '../store/store.js'
 import type { Middleware } from './attempt/context.js'

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Harness } from '../../src/conformance/harness.js'
 import type { Store } from '../../src/store/store.js'
-import type { SqliteHandle } from '../../src/stores/sqlite/driver.js'
+import type { SqliteHandle } from '../../src/stores/sqlite/file/driver.js'
 import { sqlite } from '../../src/stores/sqlite/store.js'
 import { RING, RING_BYTES, steppedClock } from './clock.js'
 

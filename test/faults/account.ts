@@ -5,7 +5,7 @@ import type { JobRecord } from '../../src/job/job.js'
 import { brokenInvariants } from '../../src/conformance/invariants.js'
 import type { StoreSnapshot } from '../../src/conformance/invariants.js'
 import type { Cell, Store } from '../../src/store/store.js'
-import { loadDriver } from '../../src/stores/sqlite/driver.js'
+import { loadDriver } from '../../src/stores/sqlite/file/driver.js'
 
 /** Everything that a store says. */
 export interface Account extends StoreSnapshot {

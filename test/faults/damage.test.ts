@@ -3,7 +3,7 @@ import { closeSync, copyFileSync, existsSync, openSync, renameSync, rmSync, writ
 import { describe, expect, test } from 'vitest'
 import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
-import { connect, loadDriver } from '../../src/stores/sqlite/driver.js'
+import { connect, loadDriver } from '../../src/stores/sqlite/file/driver.js'
 import { heldOpen } from '../stores/sqlite/folder.js'
 import { checkFile, linesOf, soundAccountOf, states } from './account.js'
 import type { AdderInput, AdderTold } from './programs/add-and-work.js'

@@ -97,7 +97,7 @@ export const sqliteBugs: readonly Bug[] = [
   {
     title: 'tables that a later version has changed are written to',
     guarantee: 'upgrades',
-    file: 'src/stores/sqlite/migrate.ts',
+    file: 'src/stores/sqlite/file/migrate.ts',
     find: 'if (found.oldest <= schema.version) return true\n',
     replace: 'return true\n',
     shown: { file: 'test/sqlite/upgrade.test.ts', title: 'this version is refused before it writes' },

@@ -1,12 +1,11 @@
 // queue/events/events.ts: public events, the logger, and the emitter that calls listeners.
-import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
+import { MillraceError, isInstance, isMillraceError, quote } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { ErrorInfo, FinishedState, Time } from '../../job/job.js'
 import { decodeJson } from '../../job/json.js'
 import type { PhaseStatus } from '../../job/memo.js'
 import { nearest } from '../../job/names.js'
 import { invalid } from '../../job/options.js'
-import { quote } from '../../job/quote.js'
 import { outside } from '../../store/transaction-context.js'
 import type { Stop } from '../../store/runtime.js'
 import type { StoreEvent, StoreEventType } from '../../job/events.js'

@@ -2,7 +2,7 @@
 import { jobStates } from '../../job/job.js'
 import type { JobState } from '../../job/job.js'
 import type { Lifetime } from '../../store/tally.js'
-import type { Value } from './driver.js'
+import type { Value } from './file/driver.js'
 import type { Statements } from './statements.js'
 
 /** What is counted in a lane: jobs by state, leases that lost their job, and schedules. */

@@ -2,7 +2,7 @@
 import type { JobRecord } from '../../job/job.js'
 import type { LaneCursor } from '../../engine/workspace.js'
 import type { Cache } from './cache.js'
-import type { SqlRow } from './driver.js'
+import type { SqlRow } from './file/driver.js'
 import type { Found, Lane } from './rows.js'
 
 /** Jobs of groups at their limits that are skipped one by one before each group is read by itself. */

@@ -6,8 +6,8 @@ import { refuseUnknown } from '../../job/names.js'
 import { systemRuntime } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
 import { checkRing, RING_BYTES, RING_EVENTS } from '../event-pages.js'
-import type { DriverName } from './driver.js'
-import type { Synchronous } from './open.js'
+import type { DriverName } from './file/driver.js'
+import type { Synchronous } from './file/open.js'
 
 /** Settings of a SQLite store. */
 export interface SqliteOptions {

@@ -1,5 +1,5 @@
 // stores/sqlite/ranges.ts: groups consecutive row numbers into ranges, for statements that are fastest over a range of rows.
-import type { Statement, Value } from './driver.js'
+import type { Statement, Value } from './file/driver.js'
 
 /** A range of numbers, from the first to the last. */
 type Range = [first: number, last: number]

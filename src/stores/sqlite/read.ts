@@ -6,7 +6,7 @@ import type { Cell, Details, DetailsQuery, Due, DueQuery, RevokedLease } from '.
 import type { Lifetime, QueueTally } from '../../store/tally.js'
 import { cellsOf, detailsOf } from '../details.js'
 import type { DetailsSource } from '../details.js'
-import type { SqlRow, Statement, Value } from './driver.js'
+import type { SqlRow, Statement, Value } from './file/driver.js'
 import { cellOf } from './rows.js'
 import type { Cache } from './cache.js'
 

@@ -4,7 +4,7 @@ import type { Draft } from '../../job/record.js'
 import type { Cell } from '../../store/store.js'
 import { settingsOf } from '../job-settings.js'
 import type { SettingsCache } from '../job-settings.js'
-import type { SqlRow, Value } from './driver.js'
+import type { SqlRow, Value } from './file/driver.js'
 
 /** The queue, name and version that jobs share, and whether they have groups. Its id never changes. */
 export interface Lane {

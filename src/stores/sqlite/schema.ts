@@ -1,5 +1,5 @@
 // stores/sqlite/schema.ts: the schema of this version, and the migrations from older ones. docs/upgrades.md states what they keep.
-import type { Schema } from './migrate.js'
+import type { Schema } from './file/migrate.js'
 
 /** The version of this schema; goes up by one with every migration. */
 const VERSION = 1

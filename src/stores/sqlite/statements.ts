@@ -1,5 +1,5 @@
 // stores/sqlite/statements.ts: prepares the statements of a connection.
-import type { Database, Statement } from './driver.js'
+import type { Database, Statement } from './file/driver.js'
 import { sql } from './sql.js'
 
 /** The statements of `sql.ts`, ready to run. */

@@ -1,12 +1,11 @@
 // worker/attempt/outcome.ts: the outcome of an attempt, from what its handler returned or threw.
-import { isInstance, isMillraceError } from '../../job/errors.js'
+import { isInstance, isMillraceError, quote } from '../../job/errors.js'
 import { describeError, isUnrecoverable } from '../../job/failure.js'
 import type { Millis } from '../../job/job.js'
 import { encodeJson } from '../../job/json.js'
 import type { JsonText } from '../../job/json.js'
 import type { Outcome } from '../../job/lifecycle.js'
 import { backoffDelay, defaultBackoff } from '../../job/retry.js'
-import { quote } from '../../job/quote.js'
 import { Job } from '../../queue/job.js'
 import type { Attempt } from './attempt.js'
 import { refuseEndlessWait, returned } from './children.js'

@@ -1,11 +1,10 @@
 // worker/batches/types.ts: handlers of many jobs at once: their context, their types, and the options of batches.
 import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError, quote } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { refuseUnknown } from '../../job/names.js'
 import type { BackoffOptions } from '../../job/retry.js'
-import { quote } from '../../job/quote.js'
 import type { Job } from '../../queue/job.js'
 import type { JobContext, JobSignal } from '../attempt/context.js'
 

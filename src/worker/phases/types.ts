@@ -1,13 +1,12 @@
 // worker/phases/types.ts: handlers in phases: what `phases()` accepts, its checks, and the context of a phase.
 import type { Duration } from '../../job/duration.js'
 import { parseDuration } from '../../job/duration.js'
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError, quote } from '../../job/errors.js'
 import type { Millis } from '../../job/job.js'
 import { nearest, refuseUnknown } from '../../job/names.js'
 import { checkPhaseNames } from '../../job/phases.js'
 import { parseBackoff } from '../../job/retry.js'
 import type { Backoff, BackoffOptions } from '../../job/retry.js'
-import { quote } from '../../job/quote.js'
 import type { Job } from '../../queue/job.js'
 import type { JobContext } from '../attempt/context.js'
 

@@ -1,5 +1,5 @@
 // Another program at the same file: it holds it locked from when it is told to until it is told to let go.
-import { loadDriver } from '../../../src/stores/sqlite/driver.js'
+import { loadDriver } from '../../../src/stores/sqlite/file/driver.js'
 import { input, on, tell, untilFinished } from './messages.js'
 
 /** What the program is to do. */

@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll } from 'vitest'
-import type { DatabaseClass } from '../../../src/stores/sqlite/driver.js'
+import type { DatabaseClass } from '../../../src/stores/sqlite/file/driver.js'
 
 /** Installs `@photostructure/sqlite` once more for the tests of a file. Returns its folder, and the class loaded from there. */
 export function anotherCopy(): { readonly folder: () => string; readonly Second: () => DatabaseClass } {

@@ -1,9 +1,9 @@
 // A program that opens a database when told, and reports how that went. Run by the tests as a process of its own.
 import { once } from 'node:events'
 import { systemRuntime } from '../../../src/store/runtime.js'
-import { loadDriver } from '../../../src/stores/sqlite/driver.js'
-import { openDatabase } from '../../../src/stores/sqlite/open.js'
-import type { OpenOptions } from '../../../src/stores/sqlite/open.js'
+import { loadDriver } from '../../../src/stores/sqlite/file/driver.js'
+import { openDatabase } from '../../../src/stores/sqlite/file/open.js'
+import type { OpenOptions } from '../../../src/stores/sqlite/file/open.js'
 
 /** What the program is to do. */
 export interface Errand {

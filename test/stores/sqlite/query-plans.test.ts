@@ -1,7 +1,7 @@
 // What every claim, settlement and look at the clock costs does not grow with the file: it is read from an index.
 import { expect, test } from 'vitest'
 import { systemRuntime } from '../../../src/store/runtime.js'
-import { openDatabase } from '../../../src/stores/sqlite/open.js'
+import { openDatabase } from '../../../src/stores/sqlite/file/open.js'
 import { schema } from '../../../src/stores/sqlite/schema.js'
 import { listing, sql } from '../../../src/stores/sqlite/sql.js'
 import type { Listing } from '../../../src/stores/sqlite/sql.js'

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { parentPort, workerData } from 'node:worker_threads'
 import { isMillraceError } from '../../../src/job/errors.js'
 import { sqlite } from '../../../src/sqlite.js'
-import type { DatabaseClass } from '../../../src/stores/sqlite/driver.js'
+import type { DatabaseClass } from '../../../src/stores/sqlite/file/driver.js'
 
 /** The options of a thread. */
 export interface ThreadOptions {

@@ -1,7 +1,6 @@
 // stores/sqlite/user-transactions/detect.ts: detects what kind of `tx` the user passed, and recognises it again.
-import { MillraceError } from '../../../job/errors.js'
+import { MillraceError, quote } from '../../../job/errors.js'
 import type { Millis } from '../../../job/job.js'
-import { quote } from '../../../job/quote.js'
 import { prismaIn } from '../../../store/sql.js'
 import type { PrismaTransaction, SqlTransaction } from '../../../store/sql.js'
 import { step, runSteps } from '../../../store/maybe-sync.js'
@@ -15,10 +14,10 @@ import {
   remember,
   sameCopyThrough,
   secondCopy,
-} from '../library-copies.js'
-import { adopt } from '../driver.js'
-import type { DatabaseClass, SqliteHandle } from '../driver.js'
-import { nameOf } from '../errors.js'
+} from '../file/library-copies.js'
+import { adopt } from '../file/driver.js'
+import type { DatabaseClass, SqliteHandle } from '../file/driver.js'
+import { nameOf } from '../file/errors.js'
 import { ExecutorTransaction, HandleTransaction, transactionEnded } from './adapter.js'
 import type { UserTransaction } from './adapter.js'
 import type { Execute } from './replay.js'

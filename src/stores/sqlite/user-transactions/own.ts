@@ -4,9 +4,9 @@ import type { Millis } from '../../../job/job.js'
 import type { Runtime } from '../../../store/runtime.js'
 import type { Tx } from '../../../store/store.js'
 import { Scope, unguarded, guarded, guardResults } from '../../transaction-scope.js'
-import type { Database, SqliteHandle } from '../driver.js'
-import { busyHere } from '../errors.js'
-import { retryWhileBusy } from '../busy-retry.js'
+import type { Database, SqliteHandle } from '../file/driver.js'
+import { busyHere } from '../file/errors.js'
+import { retryWhileBusy } from '../file/busy-retry.js'
 
 /** Runs work in transactions on a separate connection, one after the other. */
 export class OwnTransactions {

@@ -5,7 +5,7 @@
 import { step } from '../../../store/maybe-sync.js'
 import type { Steps } from '../../../store/maybe-sync.js'
 import type { SqlRow as NamedRow } from '../../../store/sql.js'
-import type { SqlRow, Statement, Value } from '../driver.js'
+import type { SqlRow, Statement, Value } from '../file/driver.js'
 
 /** Runs one statement, with its parameters in the order of their `?`. */
 export type Execute = (sql: string, params: readonly Value[]) => Promise<readonly NamedRow[]> | readonly NamedRow[]

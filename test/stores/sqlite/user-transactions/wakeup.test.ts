@@ -4,7 +4,7 @@ import { Queue } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { Listener } from '../../../../src/conformance/listener.js'
 import { systemRuntime } from '../../../../src/store/runtime.js'
-import type { SqliteHandle } from '../../../../src/stores/sqlite/driver.js'
+import type { SqliteHandle } from '../../../../src/stores/sqlite/file/driver.js'
 import { closing } from '../../../setup.js'
 import { drivers, freshFolder } from '../folder.js'
 

@@ -1,7 +1,7 @@
-// stores/sqlite/busy-retry.ts: retries while the file is locked, without blocking the event loop.
-import { MillraceError } from '../../job/errors.js'
-import type { Millis } from '../../job/job.js'
-import type { Runtime } from '../../store/runtime.js'
+// stores/sqlite/file/busy-retry.ts: retries while the file is locked, without blocking the event loop.
+import { MillraceError } from '../../../job/errors.js'
+import type { Millis } from '../../../job/job.js'
+import type { Runtime } from '../../../store/runtime.js'
 import { isBusy, nameOf, toStoreError } from './errors.js'
 
 /** The longest wait before a retry: at first, and after a long time. In milliseconds. */

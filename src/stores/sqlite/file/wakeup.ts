@@ -1,8 +1,8 @@
-// stores/sqlite/wakeup.ts: wakes other processes after a commit, and listens for theirs, by a file beside the database.
+// stores/sqlite/file/wakeup.ts: wakes other processes after a commit, and listens for theirs, by a file beside the database.
 import { chmodSync, closeSync, openSync, statSync, watch, writeSync } from 'node:fs'
 import type { FSWatcher } from 'node:fs'
-import type { Millis } from '../../job/job.js'
-import type { Runtime, Stop } from '../../store/runtime.js'
+import type { Millis } from '../../../job/job.js'
+import type { Runtime, Stop } from '../../../store/runtime.js'
 
 /** How often to poll without a wake-up, as a safety net. In milliseconds. */
 const POLL_EVERY: Millis = 1_000

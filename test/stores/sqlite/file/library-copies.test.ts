@@ -3,12 +3,12 @@ import { linkSync } from 'node:fs'
 import { Queue } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { beforeAll, describe, expect, test } from 'vitest'
-import type { DatabaseClass, SqliteHandle } from '../../../src/stores/sqlite/driver.js'
-import { sameCopy } from '../../../src/stores/sqlite/library-copies.js'
-import { closing, gate } from '../../setup.js'
-import { anotherCopy } from './another-copy.js'
-import { drivers, freshFolder, refusal } from './folder.js'
-import { kysely } from './user-transactions/kysely.js'
+import type { DatabaseClass, SqliteHandle } from '../../../../src/stores/sqlite/file/driver.js'
+import { sameCopy } from '../../../../src/stores/sqlite/file/library-copies.js'
+import { closing, gate } from '../../../setup.js'
+import { anotherCopy } from '../another-copy.js'
+import { drivers, freshFolder, refusal } from '../folder.js'
+import { kysely } from '../user-transactions/kysely.js'
 
 const at = freshFolder()
 const { Second: loadSecond } = anotherCopy()

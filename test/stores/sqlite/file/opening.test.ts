@@ -14,14 +14,14 @@ import {
   writeSync,
 } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import type { ErrorCode } from '../../../src/job/errors.js'
-import { systemRuntime } from '../../../src/store/runtime.js'
-import { adopt } from '../../../src/stores/sqlite/driver.js'
-import type { Database, SqliteHandle } from '../../../src/stores/sqlite/driver.js'
-import { openAnother, openDatabase } from '../../../src/stores/sqlite/open.js'
-import type { OpenOptions } from '../../../src/stores/sqlite/open.js'
-import { virtualClock } from '../../../src/testing/world/clock.js'
-import { drivers, freshFolder, handleWith, heldOpen, refusal, send } from './folder.js'
+import type { ErrorCode } from '../../../../src/job/errors.js'
+import { systemRuntime } from '../../../../src/store/runtime.js'
+import { adopt } from '../../../../src/stores/sqlite/file/driver.js'
+import type { Database, SqliteHandle } from '../../../../src/stores/sqlite/file/driver.js'
+import { openAnother, openDatabase } from '../../../../src/stores/sqlite/file/open.js'
+import type { OpenOptions } from '../../../../src/stores/sqlite/file/open.js'
+import { virtualClock } from '../../../../src/testing/world/clock.js'
+import { drivers, freshFolder, handleWith, heldOpen, refusal, send } from '../folder.js'
 
 const path = freshFolder()
 const runtime = systemRuntime()

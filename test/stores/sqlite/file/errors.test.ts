@@ -1,10 +1,10 @@
 // What the drivers' errors mean, and what is said of them.
 import { describe, expect, test } from 'vitest'
-import { MillraceError } from '../../../src/job/errors.js'
-import { connect } from '../../../src/stores/sqlite/driver.js'
-import { failureKind, isBusy, toStoreError } from '../../../src/stores/sqlite/errors.js'
-import { thrown } from '../../thrown.js'
-import { drivers, freshFolder } from './folder.js'
+import { MillraceError } from '../../../../src/job/errors.js'
+import { connect } from '../../../../src/stores/sqlite/file/driver.js'
+import { failureKind, isBusy, toStoreError } from '../../../../src/stores/sqlite/file/errors.js'
+import { thrown } from '../../../thrown.js'
+import { drivers, freshFolder } from '../folder.js'
 
 const path = freshFolder()
 

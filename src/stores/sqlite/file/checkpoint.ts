@@ -1,7 +1,7 @@
-// stores/sqlite/checkpoint.ts: runs WAL checkpoints between commits, so that no commit waits for one.
+// stores/sqlite/file/checkpoint.ts: runs WAL checkpoints between commits, so that no commit waits for one.
 import { statSync } from 'node:fs'
-import type { Runtime } from '../../store/runtime.js'
-import type { Statements } from './statements.js'
+import type { Runtime } from '../../../store/runtime.js'
+import type { Statements } from '../statements.js'
 
 /** Target growth of the WAL between two checkpoints, in pages: a few milliseconds of work. */
 const PAGES_BETWEEN = 1_000

@@ -2,9 +2,9 @@
 import { DatabaseSync } from '@photostructure/sqlite'
 import { realpathSync, symlinkSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { adopt, classOf, connect, fileOf, loadDriver } from '../../../src/stores/sqlite/driver.js'
-import type { DriverName, SqliteHandle } from '../../../src/stores/sqlite/driver.js'
-import { drivers, freshFolder, handleWith, refusal } from './folder.js'
+import { adopt, classOf, connect, fileOf, loadDriver } from '../../../../src/stores/sqlite/file/driver.js'
+import type { DriverName, SqliteHandle } from '../../../../src/stores/sqlite/file/driver.js'
+import { drivers, freshFolder, handleWith, refusal } from '../folder.js'
 
 const path = freshFolder()
 

@@ -1,13 +1,13 @@
 // Schemas of files: created whole, migrated step by step, and never migrated back.
 import { describe, expect, test } from 'vitest'
-import { systemRuntime } from '../../../src/store/runtime.js'
-import { adopt, connect } from '../../../src/stores/sqlite/driver.js'
-import type { Database } from '../../../src/stores/sqlite/driver.js'
-import { migrate } from '../../../src/stores/sqlite/migrate.js'
-import type { Schema } from '../../../src/stores/sqlite/migrate.js'
-import { openDatabase } from '../../../src/stores/sqlite/open.js'
-import { virtualClock } from '../../../src/testing/world/clock.js'
-import { drivers, freshFolder, refusal, send } from './folder.js'
+import { systemRuntime } from '../../../../src/store/runtime.js'
+import { adopt, connect } from '../../../../src/stores/sqlite/file/driver.js'
+import type { Database } from '../../../../src/stores/sqlite/file/driver.js'
+import { migrate } from '../../../../src/stores/sqlite/file/migrate.js'
+import type { Schema } from '../../../../src/stores/sqlite/file/migrate.js'
+import { openDatabase } from '../../../../src/stores/sqlite/file/open.js'
+import { virtualClock } from '../../../../src/testing/world/clock.js'
+import { drivers, freshFolder, refusal, send } from '../folder.js'
 
 const path = freshFolder()
 const runtime = systemRuntime()

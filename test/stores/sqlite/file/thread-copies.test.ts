@@ -6,16 +6,16 @@ import { join } from 'node:path'
 import { Worker } from 'node:worker_threads'
 import { sqlite } from 'millrace/sqlite'
 import { expect, onTestFinished, test } from 'vitest'
-import { fileNumber } from '../../../src/stores/sqlite/library-copies.js'
-import { closing } from '../../setup.js'
-import { anotherCopy } from './another-copy.js'
-import { freshFolder, refusal } from './folder.js'
-import type { ThreadOptions, ThreadReport } from './thread-program.js'
+import { fileNumber } from '../../../../src/stores/sqlite/file/library-copies.js'
+import { closing } from '../../../setup.js'
+import { anotherCopy } from '../another-copy.js'
+import { freshFolder, refusal } from '../folder.js'
+import type { ThreadOptions, ThreadReport } from '../thread-program.js'
 
 const at = freshFolder()
 const { folder, Second } = anotherCopy()
 /** Node loads no TypeScript in a thread by itself. */
-const program = `import('tsx/esm/api').then(({ tsImport }) => tsImport('./thread-program.ts', '${import.meta.url}'))`
+const program = `import('tsx/esm/api').then(({ tsImport }) => tsImport('../thread-program.ts', '${import.meta.url}'))`
 
 /** Opens the store in a thread. Returns the code of the error, if that was refused, and how to close the store. */
 async function thread(copy?: string): Promise<ThreadReport & { readonly close: () => Promise<void> }> {

@@ -1,4 +1,4 @@
-// stores/sqlite/thread-copies.ts: keeps two copies of the SQLite library in different threads of one process from
+// stores/sqlite/file/thread-copies.ts: keeps two copies of the SQLite library in different threads of one process from
 // opening the same file.
 //
 // File locks belong to the process, but `globalThis` belongs to a thread. So each store has a mark: an empty temporary
@@ -8,8 +8,8 @@ import { randomUUID } from 'node:crypto'
 import { closeSync, fstatSync, lstatSync, mkdirSync, openSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { Millis } from '../../job/job.js'
-import type { Runtime } from '../../store/runtime.js'
+import type { Millis } from '../../../job/job.js'
+import type { Runtime } from '../../../store/runtime.js'
 import type { DatabaseClass, SqliteHandle } from './driver.js'
 import { fileNumber, LOCKS_BELONG_TO_PROCESS, secondCopy } from './library-copies.js'
 

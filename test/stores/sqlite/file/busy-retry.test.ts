@@ -1,10 +1,10 @@
 // Waiting for a locked file: by chance, briefly at first, and not for ever.
 import { describe, expect, test } from 'vitest'
 import { virtualClock } from 'millrace/testing'
-import type { Runtime } from '../../../src/store/runtime.js'
-import { busyHere } from '../../../src/stores/sqlite/errors.js'
-import { retryWhileBusy } from '../../../src/stores/sqlite/busy-retry.js'
-import { refusal } from './folder.js'
+import type { Runtime } from '../../../../src/store/runtime.js'
+import { busyHere } from '../../../../src/stores/sqlite/file/errors.js'
+import { retryWhileBusy } from '../../../../src/stores/sqlite/file/busy-retry.js'
+import { refusal } from '../folder.js'
 
 const path = '/data/jobs.db'
 

@@ -1,8 +1,8 @@
-// stores/sqlite/paths.ts: finds out what is wrong with a path; drivers only report "unable to open database file".
+// stores/sqlite/file/paths.ts: finds out what is wrong with a path; drivers only report "unable to open database file".
 import { accessSync, constants, rmSync, statSync } from 'node:fs'
 import type { Stats } from 'node:fs'
 import { dirname } from 'node:path'
-import { MillraceError } from '../../job/errors.js'
+import { MillraceError } from '../../../job/errors.js'
 
 const READ_WRITE = constants.R_OK | constants.W_OK
 

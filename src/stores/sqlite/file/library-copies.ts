@@ -1,12 +1,12 @@
-// stores/sqlite/library-copies.ts: keeps two copies of the SQLite library in one process from opening the same file.
+// stores/sqlite/file/library-copies.ts: keeps two copies of the SQLite library in one process from opening the same file.
 //
 // File locks belong to the process, so that the locks of two copies do not exclude each other, and one copy overwrites
 // what the other has committed.
 import { randomInt } from 'node:crypto'
 import { statSync } from 'node:fs'
-import { MillraceError } from '../../job/errors.js'
-import { step } from '../../store/maybe-sync.js'
-import type { Steps } from '../../store/maybe-sync.js'
+import { MillraceError } from '../../../job/errors.js'
+import { step } from '../../../store/maybe-sync.js'
+import type { Steps } from '../../../store/maybe-sync.js'
 import { firstValue } from './driver.js'
 import type { DatabaseClass, SqliteHandle } from './driver.js'
 import { nameOf } from './errors.js'

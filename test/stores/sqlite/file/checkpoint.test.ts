@@ -3,8 +3,8 @@ import { statSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { sqlite } from 'millrace/sqlite'
 import type { Queue } from 'millrace'
-import { closing, newQueue } from '../../setup.js'
-import { drivers, freshFolder } from './folder.js'
+import { closing, newQueue } from '../../../setup.js'
+import { drivers, freshFolder } from '../folder.js'
 
 const at = freshFolder()
 const { Driver: Handle } = drivers[0]!

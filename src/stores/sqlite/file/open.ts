@@ -1,10 +1,9 @@
-// stores/sqlite/open.ts: opens a database and configures it; a failure leaves nothing behind.
+// stores/sqlite/file/open.ts: opens a database and configures it; a failure leaves nothing behind.
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
-import { MillraceError } from '../../job/errors.js'
-import type { Millis } from '../../job/job.js'
-import { quote } from '../../job/quote.js'
-import type { Runtime } from '../../store/runtime.js'
+import { MillraceError, quote } from '../../../job/errors.js'
+import type { Millis } from '../../../job/job.js'
+import type { Runtime } from '../../../store/runtime.js'
 import { refuseSecondCopy, remember } from './library-copies.js'
 import { adopt, classOf, connect, driverNames, fileOf, loadDriver, readOnlyFlag } from './driver.js'
 import type { Database, DatabaseClass, DriverName, SqliteHandle } from './driver.js'

@@ -1,7 +1,7 @@
-// stores/sqlite/migrate.ts: migrates the tables of a file to the schema of this version, forwards only.
-import { MillraceError } from '../../job/errors.js'
-import type { Millis } from '../../job/job.js'
-import type { Runtime } from '../../store/runtime.js'
+// stores/sqlite/file/migrate.ts: migrates the tables of a file to the schema of this version, forwards only.
+import { MillraceError } from '../../../job/errors.js'
+import type { Millis } from '../../../job/job.js'
+import type { Runtime } from '../../../store/runtime.js'
 import type { Database, SqlRow } from './driver.js'
 import { busyHere, nameOf } from './errors.js'
 import { retryWhileBusy } from './busy-retry.js'
