@@ -44,12 +44,12 @@ const userFields: ReadonlySet<string> = new Set<keyof JobRecord>([
 
 /**
  * Consecutive groups: a number of groups that inserted nothing, a number of groups that inserted one job each, or a
- * single group. Receipts of older versions contain whole records.
+ * single group.
  */
 type StoredGroups =
   | number
   | OrderRange
-  | { readonly inserted: readonly (OrderRange | StoredDifference | JobRecord)[] }
+  | { readonly inserted: readonly (OrderRange | StoredDifference)[] }
   | StoredRefusal
 
 /** Consecutive claimed jobs: by number, with the other values equal. */
@@ -240,8 +240,7 @@ function decodeGroups(
       const inserted: JobRecord[] = []
       for (const each of entry.inserted) {
         if (isRange(each)) for (const ord of ordsOf(each)) inserted.push(recreateAt(inserts[inserted.length]!, ord))
-        else if ('set' in each) inserted.push(applyDifference(cache, inserts[inserted.length]!, each, fence, now))
-        else inserted.push(copyOf(each)) // adds absent fields as undefined
+        else inserted.push(applyDifference(cache, inserts[inserted.length]!, each, fence, now))
       }
       found.push({ ok: true, inserted })
     } else found.push(decodeRefusal(cache, entry))
