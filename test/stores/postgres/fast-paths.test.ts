@@ -15,7 +15,6 @@ import {
 import { Listener } from '../../../src/conformance/listener.js'
 import type { JobRecord } from '../../../src/job/job.js'
 import type { Ask, Group, Receipt } from '../../../src/store/store.js'
-import type { StoreEvent } from '../../../src/job/events.js'
 import { inOrder, scene } from './three-stores.js'
 import { rows } from './server/clients.js'
 
