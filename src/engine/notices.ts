@@ -20,13 +20,15 @@ export class Notices {
   readonly events: EventDraft[] = []
   readonly revoked: Revoked[] = []
   /** Queues that may have new work. */
-  work = new Set<string>()
+  readonly work = new Set<string>()
   /** The earliest new due time of each queue. */
-  due = new Map<string, Time>()
+  readonly due = new Map<string, Time>()
   readonly #workspace: Waiting
   /** Limited queues in which leases have ended, which may make room for waiting jobs. */
-  #leasesEnded = new Set<string>()
+  readonly #leasesEnded = new Set<string>()
   readonly #claimed = new Set<string>()
+  /** Undoes each hint that was added since the last mark. Hints are not copied: a batch may have many groups and queues. */
+  #undo: (() => void)[] | undefined
 
   constructor(workspace: Waiting, now: Time, recording: boolean) {
     this.#workspace = workspace
@@ -48,8 +50,7 @@ export class Notices {
   jobChanged(job: JobRecord, from: JobState | undefined, due: Time | undefined): void {
     const entersState = from !== job.state
     if (job.dueAt !== undefined && job.state !== 'active' && (entersState || due !== job.dueAt)) {
-      const known = this.due.get(job.queue)
-      if (known === undefined || known > job.dueAt) this.due.set(job.queue, job.dueAt)
+      this.#addDue(job.queue, job.dueAt)
     }
     if (!entersState) return
     if (job.state === 'waiting' && job.kind === 'job') this.jobWaits(job.queue, job.name)
@@ -61,7 +62,14 @@ export class Notices {
   jobWaits(queue: string, name: string): void {
     if (this.work.has(queue)) return
     const { paused, pausedNames } = this.#workspace.bounds(queue)
-    if (!paused && !pausedNames.has(name)) this.work.add(queue)
+    if (!paused && !pausedNames.has(name)) this.addWork(queue)
+  }
+
+  /** A queue may have new work. */
+  addWork(queue: string): void {
+    if (this.work.has(queue)) return
+    this.work.add(queue)
+    this.#undo?.push(() => this.work.delete(queue))
   }
 
   /** A job was claimed from a queue. */
@@ -71,7 +79,9 @@ export class Notices {
 
   /** A lease has ended, which may make room under a limit. */
   leaseEnded(queue: string): void {
-    if (this.#workspace.bounds(queue).limited) this.#leasesEnded.add(queue)
+    if (!this.#workspace.bounds(queue).limited || this.#leasesEnded.has(queue)) return
+    this.#leasesEnded.add(queue)
+    this.#undo?.push(() => this.#leasesEnded.delete(queue))
   }
 
   /** Announces a completion without a result. */
@@ -97,16 +107,14 @@ export class Notices {
     if (this.recording) this.events.push(cellEvent(event, this.now))
   }
 
-  /** Returns a function that restores the current notices. */
+  /** Returns a function that restores the current notices. Only the last mark can be restored. */
   mark(): () => void {
     const [events, revoked] = [this.events.length, this.revoked.length]
-    const [work, due, leasesEnded] = [new Set(this.work), new Map(this.due), new Set(this.#leasesEnded)]
+    const undo: (() => void)[] = (this.#undo = [])
     return () => {
       this.events.length = events
       this.revoked.length = revoked
-      this.work = work
-      this.due = due
-      this.#leasesEnded = leasesEnded
+      for (let step = undo.pop(); step !== undefined; step = undo.pop()) step()
     }
   }
 
@@ -120,5 +128,12 @@ export class Notices {
       this.work.delete(queue)
       if (this.recording) this.events.push(drained(queue, this.now))
     }
+  }
+
+  #addDue(queue: string, at: Time): void {
+    const known = this.due.get(queue)
+    if (known !== undefined && known <= at) return
+    this.due.set(queue, at)
+    this.#undo?.push(() => void (known === undefined ? this.due.delete(queue) : this.due.set(queue, known)))
   }
 }

@@ -23,7 +23,7 @@ export function put({ workspace, now, notices }: Commit, change: Put): Refused |
   }
   workspace.putCell(key, value === undefined ? undefined : { key, value, version: version + 1, at: now })
   const queue = boundedQueue(key)
-  if (queue !== undefined && !workspace.bounds(queue).paused && workspace.hasWaiting(queue)) notices.work.add(queue)
+  if (queue !== undefined && !workspace.bounds(queue).paused && workspace.hasWaiting(queue)) notices.addWork(queue)
   for (const event of change.events) notices.addCellEvent(event)
   return undefined
 }

@@ -143,7 +143,8 @@ export class SqliteWorkspace implements Workspace, Orders {
     try {
       this.sql.insertJob.run(...insertedColumns(seq, lane, job, bulky))
     } catch (error) {
-      if (isConstraint(error)) return undefined
+      // Any other constraint is an error: a caller that is told of a duplicate believes that the job exists.
+      if (isConstraint(error) && this.sql.seqOf.get(job.id) !== undefined) return undefined
       throw error
     }
     if (bulky) this.sql.insertBody.run(seq, job.data!)

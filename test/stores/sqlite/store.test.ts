@@ -357,3 +357,16 @@ test('a path that cannot be opened is tried again once it can', async () => {
   expect(await job.result({ timeout: '30s' })).toBe('done')
   await shutdown([worker, queue, store])
 })
+
+test('a job that another constraint than that of ids keeps out is an error, and no duplicate', async () => {
+  const store = await opened()
+  const d = new Driver(store, 'w')
+  await d.add('work')
+  const handle = new Handle(at('jobs.db'))
+  handle.exec(`CREATE TRIGGER refuses BEFORE INSERT ON millrace_job WHEN new.id = 'bad'
+    BEGIN SELECT RAISE(ABORT, 'not this one'); END`)
+  handle.close()
+  const batch = { writer: 'x', seq: 1, groups: [[insert('bad', 'work')]], renewals: [], asks: [] }
+  await expect(store.commit(batch)).rejects.toMatchObject({ code: 'DATABASE_FAILED' })
+  await store.close()
+})
