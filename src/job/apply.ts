@@ -292,13 +292,20 @@ export function affects(state: EdgeState, outcome: FinishedState): boolean {
   return state === 'open' || (outcome === 'completed' && state !== 'ended')
 }
 
+/** Whether a job that waits for so many dependencies is released. */
+function isReleased(pending: number): boolean {
+  return pending === 0
+}
+
 /** Whether the end of a chain only takes one from the pending dependencies of a dependent, and changes nothing else. */
 export function onlyCountsDown(
   outcome: FinishedState,
   from: EdgeState,
   { pending, dependentState }: { readonly pending: number; readonly dependentState: JobState },
 ): boolean {
-  return outcome === 'completed' && from === 'open' && (pending > 1 || dependentState !== 'waiting-children')
+  return (
+    outcome === 'completed' && from === 'open' && (!isReleased(pending - 1) || dependentState !== 'waiting-children')
+  )
 }
 
 /**
@@ -321,8 +328,8 @@ export function notifyDependent(
   } else {
     job.pending--
     if (from === 'broken' && !broken) job.brokenAt = undefined
-    if (waits && (from === 'broken' || job.pending === 0)) job.fence++
-    if (waits && job.pending === 0) {
+    if (waits && (from === 'broken' || isReleased(job.pending))) job.fence++
+    if (waits && isReleased(job.pending)) {
       job.state = released(job.runAt, now)
       if (job.state === 'waiting') {
         job.runAt = undefined

@@ -116,6 +116,6 @@ export const postgresBugs: readonly Bug[] = [
     file: 'src/stores/postgres/migrate.ts',
     find: "execute 'drop function ' || f;",
     replace: 'null;',
-    unit: ['test/postgres/versions.test.ts'],
+    unit: ['test/stores/postgres/versions.test.ts'],
   },
 ]

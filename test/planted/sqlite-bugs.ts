@@ -100,6 +100,6 @@ export const sqliteBugs: readonly Bug[] = [
     file: 'src/stores/sqlite/file/migrate.ts',
     find: 'if (found.oldest <= schema.version) return true\n',
     replace: 'return true\n',
-    shown: { file: 'test/sqlite/upgrade.test.ts', title: 'this version is refused before it writes' },
+    shown: { file: 'test/stores/sqlite/upgrade.test.ts', title: 'this version is refused before it writes' },
   },
 ]

@@ -45,8 +45,8 @@ export const storeBugs: readonly Bug[] = [
     title: 'a dependent is released with its first dependency',
     guarantee: 'together',
     file: 'src/job/apply.ts',
-    find: 'if (waits && job.pending === 0) {',
-    replace: 'if (waits) {',
+    find: 'return pending === 0\n',
+    replace: 'return pending >= 0\n',
     shown: { file: 'test/conformance/memory.test.ts', title: 'a job waits for all its dependencies' },
   },
   {
