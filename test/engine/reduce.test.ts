@@ -11,18 +11,18 @@ import { asking, insert } from '../stores/memory/table.making.js'
 
 const NOW = 1_000_000
 
-/** Remembers for which jobs it was told that they may have been changed. */
+/** Records for which inserted jobs the engine reported that they may have changed. */
 class Observed extends MemoryWorkspace {
-  readonly told: [id: string, changed: boolean][] = []
+  readonly reports: [id: string, changed: boolean][] = []
 
   override inserted(job: JobRecord, changed = false): JobRecord {
-    this.told.push([job.id, changed])
+    this.reports.push([job.id, changed])
     return super.inserted(job)
   }
 }
 
 /** A claimed job `a`, and what a group that is made of it tells the workspace of its inserts. */
-function toldBy(group: (a: JobRecord) => readonly Change[]): Observed['told'] {
+function reportsOf(group: (a: JobRecord) => readonly Change[]): Observed['reports'] {
   const table = createTable()
   const apply = (workspace: MemoryWorkspace, parts: { groups?: readonly (readonly Change[])[]; claims?: boolean }) => {
     const asks = parts.claims ? [asking(1)] : []
@@ -32,18 +32,18 @@ function toldBy(group: (a: JobRecord) => readonly Change[]): Observed['told'] {
   const [[a] = []] = apply(new MemoryWorkspace(table, NOW), { groups: [[insert('a')]], claims: true }).asks
   const workspace = new Observed(table, NOW)
   expect(apply(workspace, { groups: [group(a!)] }).groups[0]?.ok).toBe(true)
-  return workspace.told
+  return workspace.reports
 }
 
 test('a change before the inserts of a group does not count', () => {
   const continuation = insert('b', {}, { id: 'a', index: 1 })
-  const group = toldBy((a) => settle(a, { kind: 'returned', result: undefined, also: [], continuation }))
+  const group = reportsOf((a) => settle(a, { kind: 'returned', result: undefined, also: [], continuation }))
   expect(group).toEqual([['b', false]])
 })
 
 test('a change after an insert counts for all inserts of the group', () => {
   const note: Change = { kind: 'note', id: 'b', fence: 0, held: false, progress: '1' }
-  expect(toldBy(() => [insert('b'), note, insert('c')])).toEqual([
+  expect(reportsOf(() => [insert('b'), note, insert('c')])).toEqual([
     ['b', true],
     ['c', true],
   ])

@@ -27,7 +27,7 @@ import { Writers } from './writers.js'
 
 /** All data of a store. */
 export interface Table {
-  readonly journal: UndoLog
+  readonly undoLog: UndoLog
   readonly rows: Map<string, Row>
   readonly queues: Map<string, QueueRow>
   /** Chains that have, or had, more than one job, by the id of their first job. */
@@ -57,7 +57,7 @@ export function createTable(): Table {
   const undoLog = new UndoLog()
   const queues = new Map<string, QueueRow>()
   return {
-    journal: undoLog,
+    undoLog,
     rows: new Map(),
     queues,
     chains: new Map(),
@@ -125,7 +125,7 @@ function createOrders(queues: ReadonlyMap<string, QueueRow>): Orders {
 export function add(table: Table, row: Row): void {
   const { job } = row
   const { nameRow: name } = row.lane
-  if (table.journal.open) table.journal.add(() => drop(table, row))
+  if (table.undoLog.open) table.undoLog.add(() => drop(table, row))
   table.rows.set(job.id, row)
   registerName(name)
   name.rows++
@@ -148,7 +148,7 @@ export function add(table: Table, row: Row): void {
 export function drop(table: Table, row: Row): void {
   const { job } = row
   const { nameRow: name } = row.lane
-  if (table.journal.open) table.journal.add(() => add(table, row))
+  if (table.undoLog.open) table.undoLog.add(() => add(table, row))
   table.rows.delete(job.id)
   if (job.kind !== 'job') name.queue.schedules.delete(row)
   else {
@@ -170,9 +170,9 @@ export function drop(table: Table, row: Row): void {
 export function replace(table: Table, row: Row, job: JobRecord): void {
   const before = row.job
   const { queue } = row.lane.nameRow
-  if (table.journal.open) {
+  if (table.undoLog.open) {
     const copy = copyOf(before)
-    table.journal.add(() => replace(table, row, copy))
+    table.undoLog.add(() => replace(table, row, copy))
   }
   const from = before.state
   const moves = before.state !== job.state

@@ -116,15 +116,15 @@ export class MemoryWorkspace implements Workspace {
   }
 
   beginGroup(): void {
-    this.#table.journal.open = true
+    this.#table.undoLog.open = true
   }
 
   keepGroup(): void {
-    this.#table.journal.keep()
+    this.#table.undoLog.keep()
   }
 
   rollbackGroup(): void {
-    this.#table.journal.rollback()
+    this.#table.undoLog.rollback()
   }
 
   find(id: string): Row | undefined {
@@ -172,7 +172,7 @@ export class MemoryWorkspace implements Workspace {
     const value = map.get(id)
     if (value === undefined) return
     map.delete(id)
-    const { journal: undoLog } = this.#table
+    const { undoLog } = this.#table
     if (undoLog.open) undoLog.add(() => void map.set(id, value))
   }
 
@@ -190,7 +190,7 @@ export class MemoryWorkspace implements Workspace {
   }
 
   #writeStep(id: string, { name, result }: StepResult): void {
-    const { steps: stepsOf, journal: undoLog } = this.#table
+    const { steps: stepsOf, undoLog } = this.#table
     const steps = stepsOf.get(id) ?? new Map<string, StepResult['result']>()
     const [had, was] = [steps.has(name), steps.get(name)]
     stepsOf.set(id, steps.set(name, result))
@@ -203,7 +203,7 @@ export class MemoryWorkspace implements Workspace {
 
   /** Appends lines to a job's log. The oldest lines are dropped, and restored if the group is refused. */
   #appendLogs(id: string, lines: readonly string[], attempt: number): void {
-    const { logs: logsOf, journal: undoLog } = this.#table
+    const { logs: logsOf, undoLog } = this.#table
     const logs: LogLine[] = logsOf.get(id) ?? []
     logsOf.set(id, logs)
     const last = logs.at(-1)?.index ?? 0
@@ -230,7 +230,7 @@ export class MemoryWorkspace implements Workspace {
   count(row: Row, what: keyof Lifetime): void {
     const { lifetime } = row.lane.nameRow.queue
     lifetime[what]++
-    const { journal: undoLog } = this.#table
+    const { undoLog } = this.#table
     if (undoLog.open) undoLog.add(() => void lifetime[what]--)
   }
 
@@ -291,7 +291,7 @@ export class MemoryWorkspace implements Workspace {
 
   countDown({ row }: EdgeTo): void {
     row.job.pending--
-    const { journal: undoLog } = this.#table
+    const { undoLog } = this.#table
     if (undoLog.open) undoLog.add(() => void row.job.pending++)
   }
 
@@ -334,7 +334,7 @@ export class MemoryWorkspace implements Workspace {
   }
 
   putCell(key: string, cell: Cell | undefined): void {
-    const { cells, journal: undoLog } = this.#table
+    const { cells, undoLog } = this.#table
     const before = cells.get(key)
     if (undoLog.open) undoLog.add(() => this.putCell(key, before))
     if (cell === undefined) cells.delete(key)

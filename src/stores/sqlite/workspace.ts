@@ -143,7 +143,7 @@ export class SqliteWorkspace implements Workspace, Orders {
     try {
       this.sql.insertJob.run(...insertedColumns(seq, lane, job, bulky))
     } catch (error) {
-      // Any other constraint is an error: a caller that is told of a duplicate believes that the job exists.
+      // Any other constraint is an error: a caller that gets a duplicate assumes that the job exists.
       if (isConstraint(error) && this.sql.seqOf.get(job.id) !== undefined) return undefined
       throw error
     }

@@ -17,7 +17,7 @@ const byTime = (a: Row, b: Row): number => a.job.dueAt! - b.job.dueAt! || a.seq 
 
 /** Fails unless every index holds exactly what follows from the rows, in its order. */
 export function checkTable(table: Table): void {
-  expect(table.journal.open, 'the journal is closed between groups').toBe(false)
+  expect(table.undoLog.open, 'the undoLog is closed between groups').toBe(false)
   const rows = [...table.rows.values()].toSorted(bySeq)
   for (const row of rows) checkRow(table, row)
   for (const queue of table.queues.values()) checkQueue(table, queue, rows)
