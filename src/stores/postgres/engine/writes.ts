@@ -1,0 +1,245 @@
+// stores/postgres/engine/writes.ts: encodes what a workspace has collected, as `write` and `commit` read it.
+import { isClaimable } from '../../../job/job.js'
+import type { JobRecord, Time } from '../../../job/job.js'
+import type { Notices } from '../../../engine/notices.js'
+import type { Group, Refused, Verdict } from '../../../store/store.js'
+import { settingsOf } from '../../job-settings.js'
+import { ROW } from '../rows.js'
+import type { WorkingRow } from './working-rows.js'
+import type { PostgresWorkspace } from './workspace.js'
+
+/** Columns of a table by name. `undefined` is null. */
+type Columns = Readonly<Record<string, unknown>>
+
+const time = (at: Time | undefined): number | undefined => (at === undefined ? undefined : Math.floor(at))
+const json = (value: object | undefined): string | undefined =>
+  value === undefined ? undefined : JSON.stringify(value)
+
+/** The columns that a move may change. Spelled out, as all columns below: a spread would cost more than the rest. */
+function changedColumns({ job, payload }: WorkingRow): Columns {
+  return {
+    id: job.id,
+    state: job.state,
+    priority: job.priority,
+    ord: job.ord,
+    fence: job.fence,
+    attempt: job.attempt,
+    worker: job.worker,
+    run_at: time(job.runAt),
+    lease_until: time(job.leaseUntil),
+    broken_at: time(job.brokenAt),
+    stale_at: time(job.staleAt),
+    stale: job.stale,
+    delete_at: time(job.deleteAt),
+    due_at: time(job.dueAt),
+    pending: job.pending,
+    stalls: job.stalls,
+    ahead: job.ahead,
+    finished_at: time(job.finishedAt),
+    payload,
+  }
+}
+
+/** All columns of a new job. */
+function insertedColumns({ job, seq, lane, queue, changed }: WorkingRow): Columns {
+  const isPlain = job.chainId === job.id && job.chainIndex === 0 && job.pending === 0 && !changed
+  return {
+    id: job.id,
+    state: job.state,
+    priority: job.priority,
+    ord: job.ord,
+    fence: job.fence,
+    attempt: job.attempt,
+    worker: job.worker,
+    run_at: time(job.runAt),
+    lease_until: time(job.leaseUntil),
+    broken_at: time(job.brokenAt),
+    stale_at: time(job.staleAt),
+    stale: job.stale,
+    delete_at: time(job.deleteAt),
+    due_at: time(job.dueAt),
+    pending: job.pending,
+    stalls: job.stalls,
+    ahead: job.ahead,
+    finished_at: time(job.finishedAt),
+    seq,
+    queue,
+    lane,
+    kind: job.kind,
+    attempts: job.attempts === Infinity ? undefined : job.attempts,
+    chain: job.chainId === job.id ? undefined : job.chainId,
+    chain_index: job.chainIndex,
+    parent: job.parentId,
+    touched: !isPlain || (job.memo ?? job.progress) !== undefined,
+    created_at: job.createdAt,
+    started_at: time(job.startedAt),
+    grp: job.group,
+    settings: settingsOf(job),
+    dedup: json(job.dedup),
+    data: job.data,
+    memo: job.memo,
+    progress: job.progress,
+    result: job.result,
+    error: json(job.error),
+    errors: job.errors.length === 0 ? undefined : job.errors.map((each) => JSON.stringify(each)),
+  }
+}
+
+/** What `write` writes; lists that are empty are left out. */
+export function writesOf(workspace: PostgresWorkspace): object {
+  const loaded = workspace.loaded.filter(({ removed }) => !removed)
+  const inserted = workspace.inserts.filter(({ removed }) => !removed)
+  const kept = [...loaded, ...inserted]
+  const isKept = ({ row }: { readonly row: WorkingRow | undefined }): boolean => row?.removed !== true
+  const lists: Record<string, readonly unknown[]> = {
+    removed: workspace.loaded.filter(({ removed }) => removed).map(({ job }) => job.id),
+    inserted: inserted.map(insertedColumns),
+    changed: loaded.filter(({ changed }) => changed).map(changedColumns),
+    renewed: loaded
+      .filter(({ changed, renewed }) => renewed && !changed)
+      .map(({ job }) => ({ id: job.id, lease_until: time(job.leaseUntil), ahead: job.ahead })),
+    noted: loaded
+      .filter(({ changed, payload }) => !changed && Object.keys(payload).length > 0)
+      .map(({ job, payload }) => ({ id: job.id, payload })),
+    logs: kept.filter(({ logs }) => logs.length > 0).map(({ job, logs }) => ({ job: job.id, lines: logs })),
+    steps: kept.filter(({ steps }) => steps.size > 0).map(({ job, steps }) => ({ job: job.id, results: [...steps] })),
+    closed: [...workspace.edges.closed],
+    edges: workspace.edges.all
+      .filter((edge) => edge.changed && !edge.isNew && isKept(edge))
+      .map(({ dependent, position, state, result, error }) => {
+        return { dependent, position, state, result, error: json(error) }
+      }),
+    newEdges: workspace.edges.all
+      .filter((edge) => edge.isNew && isKept(edge))
+      .map(({ dependent, position, chain, policy, state, name, result, error }) => {
+        return { dependent, position, chain, policy, state, name, result, error: json(error) }
+      }),
+    freed: [...workspace.keysFreed].map(([pair, key]) => ({ key, job: pair.slice(key.length + 1) })),
+    taken: [...workspace.keysTaken].map(([key, { job, until }]) => ({ key, job, until: time(until) })),
+    orphansEnded: [...workspace.orphansEnded.values()].map(([id, fence]) => ({ id, fence })),
+    orphans: [...workspace.orphansAdded.values()].map(([id, fence, { lane, job }, until, worker]) => {
+      return { id, fence, lane, worker, until: time(until), grp: job.group }
+    }),
+    cellsDropped: [...workspace.cellsPut].filter(([, cell]) => cell === undefined).map(([key]) => key),
+    cells: [...workspace.cellsPut.values()].filter((cell) => cell !== undefined),
+  }
+  const writes: Record<string, unknown> = {}
+  for (const [name, list] of Object.entries(lists)) if (list.length > 0) writes[name] = list
+  if (workspace.removedFence > 0) writes.fence = workspace.removedFence
+  return writes
+}
+
+/** The changes of counters: of the jobs in a lane by state, and of what has happened in a queue. */
+export function countsOf(workspace: PostgresWorkspace): readonly (readonly [of: number, what: string, n: number])[] {
+  const counts = new Map<string, [of: number, what: string, n: number]>()
+  const add = (of: number, what: string, n: number): void => {
+    const key = `${of} ${what}`
+    const known = counts.get(key)
+    if (known === undefined) counts.set(key, [of, what, n])
+    else known[2] += n
+  }
+  const addState = ({ lane }: WorkingRow, { kind, state }: JobRecord, n: number): void =>
+    add(lane, kind === 'job' ? state : 'schedule', n)
+  for (const row of workspace.loaded) {
+    if (!row.removed && row.job.state === row.loaded!.state) continue
+    addState(row, row.loaded!, -1)
+    if (!row.removed) addState(row, row.job, 1)
+  }
+  for (const row of workspace.inserts) if (!row.removed) addState(row, row.job, 1)
+  for (const [queue, what, n] of workspace.lifetime.values()) add(queue, `+${what}`, n)
+  return [...counts.values()].filter(([, , n]) => n !== 0)
+}
+
+/** Where jobs were placed in their lanes, the first of each lane: lane, priority, order. */
+export function placedIn(
+  workspace: PostgresWorkspace,
+  shared: readonly (readonly [lane: number, priority: number, ord: number])[],
+): readonly (readonly [lane: number, priority: number, ord: number])[] {
+  const first = new Map<number, readonly [number, number, number]>()
+  const place = (lane: number, priority: number, ord: number): void => {
+    const known = first.get(lane)
+    if (known === undefined || isBefore(priority, ord, known[1], known[2])) first.set(lane, [lane, priority, ord])
+  }
+  for (const { lane, job, loaded, removed } of [...workspace.loaded, ...workspace.inserts]) {
+    if (removed || job.kind !== 'job' || !isClaimable(job.state)) continue
+    const waited = loaded !== undefined && isClaimable(loaded.state)
+    if (waited && !isBefore(job.priority, job.ord, loaded.priority, loaded.ord)) continue
+    place(lane, job.priority, job.ord)
+  }
+  for (const [lane, priority, ord] of shared) place(lane, priority, ord)
+  return [...first.values()]
+}
+
+function isBefore(priority: number, ord: number, otherPriority: number, otherOrd: number): boolean {
+  return priority < otherPriority || (priority === otherPriority && ord < otherOrd)
+}
+
+/** The events and hints of a batch, as `commit` takes them. */
+export function noticesOf({ events, work, due, revoked }: Notices): object {
+  return {
+    ...(events.length > 0 && {
+      events: events.length,
+      body: events.map((event) => JSON.stringify({ ...event, cursor: undefined })).join(ROW),
+    }),
+    ...(work.size > 0 && { work: [...work] }),
+    ...(due.size > 0 && { due: [...due].map(([queue, at]) => ({ queue, at: Math.floor(at) })) }),
+    ...(revoked.length > 0 && { revoked }),
+  }
+}
+
+/** The verdicts as `decode.ts` reads them from a stored receipt: without data of jobs. */
+export function receiptTexts(
+  groups: readonly Group[],
+  verdicts: { readonly groups: readonly Verdict[]; readonly renewals: readonly Verdict[] },
+  workspace: PostgresWorkspace,
+): { readonly groups: string; readonly renewals: string } {
+  const single = new Map<number, { readonly indexes: number[]; readonly ords: number[] }>()
+  const others: unknown[] = []
+  for (const [n, verdict] of verdicts.groups.entries()) {
+    if (!verdict.ok) {
+      others.push(['x', n, verdict.why, verdict.id, standing(verdict), verdict.change])
+      continue
+    }
+    const { inserted } = verdict
+    if (inserted.length === 0) continue
+    const group = groups[n]!
+    const [change] = group
+    if (group.length === 1 && change?.kind === 'insert' && change.edges.length === 0) {
+      const [{ ord, fence }] = inserted as [JobRecord]
+      const same = single.get(fence) ?? { indexes: [], ords: [] }
+      single.set(fence, same)
+      same.indexes.push(n)
+      same.ords.push(ord)
+    } else if (inserted.length < group.length) others.push(['R', n, inserted.map(({ id }) => id)])
+    else {
+      const jobs = inserted.map(({ id, ord, fence }) => {
+        return [
+          ord,
+          fence,
+          workspace.edges
+            .firstStates(id)
+            .map((state) => state[0])
+            .join(''),
+        ]
+      })
+      others.push(['g', n, jobs])
+    }
+  }
+  const runs = [...single].map(([fence, { indexes, ords }]) => ['i', indexes, ords, fence])
+  const renewals = verdicts.renewals.flatMap((verdict, n) =>
+    verdict.ok ? [] : [[n, verdict.why, verdict.id, verdict.job === undefined ? null : 1]],
+  )
+  return { groups: textOf([...runs, ...others]), renewals: textOf(renewals) }
+}
+
+/** What a replay reads again for a refused group: the job of its id, another job, or nothing. */
+function standing(verdict: Refused): unknown {
+  if (verdict.why === 'version') return verdict.cell ?? null
+  if (verdict.job === undefined) return null
+  return verdict.job.id === verdict.id ? 1 : verdict.job.id
+}
+
+/** The entries of a list as JSON, without its brackets. */
+function textOf(list: readonly unknown[]): string {
+  return JSON.stringify(list).slice(1, -1)
+}
