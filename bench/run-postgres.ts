@@ -43,9 +43,9 @@ const TOLD = ['fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers
 const WARM = 10_000
 
 const order = JSON.parse(process.argv[2] ?? '') as Order
-const tell = (word: Word): void => void process.send?.(word)
-const say = (line: string): void => tell({ kind: 'say', line })
-const note = (line: string): void => tell({ kind: 'note', line })
+const send = (word: Word): void => void process.send?.(word)
+const say = (line: string): void => send({ kind: 'say', line })
+const note = (line: string): void => send({ kind: 'note', line })
 
 let databases: Databases | undefined
 let redis: Redis | undefined
@@ -76,9 +76,9 @@ async function look(client: Client): Promise<void> {
   }
   const settings: [name: string, value: string][] = []
   for (const name of TOLD) settings.push([name, await shown(name)])
-  const said = settings.map(([name, value]) => `${name} ${value}`).join(', ')
+  const listed = settings.map(([name, value]) => `${name} ${value}`).join(', ')
   const server = (await shown('server_version')).split(' ')[0]
-  tell({ kind: 'about', line: `PostgreSQL ${server} on Node ${process.version} with pg: ${said}` })
+  send({ kind: 'about', line: `PostgreSQL ${server} on Node ${process.version} with pg: ${listed}` })
   for (const [name, value] of settings) {
     const durable = name.includes('sync') || name === 'full_page_writes'
     if (durable && value !== 'on') note(`${name} is ${value}: a power cut may take what this server acknowledged.`)
@@ -119,13 +119,13 @@ async function run(): Promise<void> {
     await look(databases.admin)
     if (contenders.has('BullMQ')) {
       redis = await startRedis()
-      tell({ kind: 'about', line: `Redis ${redis.version}, in memory only` })
+      send({ kind: 'about', line: `Redis ${redis.version}, in memory only` })
     }
     const own = { places: bench.databases }
     const everybody = [{ subject: millrace, ...own }, { subject: raw, ...own }, ...peers]
     await warmUp(everybody.filter(({ subject }) => contenders.has(subject.name)))
     for (const section of sections) {
-      tell({ kind: 'section', name: section.name, rows: await measure(section, 1, say) })
+      send({ kind: 'section', name: section.name, rows: await measure(section, 1, say) })
     }
   } finally {
     await databases?.remove()

@@ -77,8 +77,8 @@ function havePeers(): boolean {
     installPeers(say)
     return true
   } catch (error) {
-    const said = String((error as { readonly stderr?: Buffer }).stderr ?? error)
-    note(`Peers are left out, because they could not be installed: ${said.trim().split('\n')[0]}`)
+    const output = String((error as { readonly stderr?: Buffer }).stderr ?? error)
+    note(`Peers are left out, because they could not be installed: ${output.trim().split('\n')[0]}`)
     return false
   }
 }

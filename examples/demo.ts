@@ -50,7 +50,7 @@ async function run(): Promise<string[]> {
   for (const type of watched) {
     queue.on(type, (event) => {
       const line = board.see(event)
-      if (line !== undefined) screen.tell(line)
+      if (line !== undefined) screen.print(line)
     })
   }
   queue.on('progress', (event) => {
@@ -61,20 +61,20 @@ async function run(): Promise<string[]> {
     board.killed = victim.name
     victim.process.kill('SIGKILL')
     const text = `${victim.name} (process ${victim.process.pid}) is killed at ${String(event.progress)} % of ${event.id}`
-    screen.tell({ tone: 'bad', text })
+    screen.print({ tone: 'bad', text })
   })
   await queue.counts() // which opens the file: from here on, we hear everything
 
   const workers = WORKERS.map((name) =>
     start(name, './worker.ts', path, (message) => {
       if ('worker' in message) names.set(message.worker, name)
-      if ('error' in message) screen.tell({ tone: 'bad', text: `${name}: ${message.error}` })
+      if ('error' in message) screen.print({ tone: 'bad', text: `${name}: ${message.error}` })
     }),
   )
   hands.push(...workers)
   await Promise.all(workers.map(({ ready }) => ready))
   for (const { name, process: child } of workers) {
-    screen.tell({ tone: 'plain', text: `${name} is ready, process ${child.pid}` })
+    screen.print({ tone: 'plain', text: `${name} is ready, process ${child.pid}` })
   }
 
   interrupted.signal.throwIfAborted()
@@ -82,7 +82,7 @@ async function run(): Promise<string[]> {
   hands.push(producer)
   const message = await producer.ready
   const acknowledged = 'acknowledged' in message ? message.acknowledged : []
-  screen.tell({ tone: 'plain', text: `the producer has added ${acknowledged.length} jobs and is gone` })
+  screen.print({ tone: 'plain', text: `the producer has added ${acknowledged.length} jobs and is gone` })
 
   // A job that fails is for the account to tell.
   await Promise.allSettled(

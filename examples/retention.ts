@@ -8,7 +8,7 @@ const lines: string[] = []
 let finished = (): void => {}
 const all = new Promise<void>((resolve) => (finished = resolve))
 
-const tell = (what: string, job: Job): void => {
+const report = (what: string, job: Job): void => {
   console.log(`${what}: ${job.name} (${job.state})`)
   if (lines.push(what) === 3) finished()
 }
@@ -20,8 +20,8 @@ const queue = new Queue('reports', {
     staleAfter: 100, // milliseconds, for this example; days are more like it
     deleteAfter: 200,
     failed: { deleteAfter: '30d' },
-    onStale: (job) => tell('stale', job),
-    onDelete: (job) => tell('deleted', job),
+    onStale: (job) => report('stale', job),
+    onDelete: (job) => report('deleted', job),
   },
 })
 const worker = new Worker(queue, {

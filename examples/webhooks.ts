@@ -45,7 +45,7 @@ const worker = new Worker(queue, {
   },
 })
 
-const told = (): Promise<{ id: string; attempts: number }> =>
+const reported = (): Promise<{ id: string; attempts: number }> =>
   new Promise((resolve) => {
     const stop = queue.on('webhook-delivered', (event) => {
       stop()
@@ -53,18 +53,18 @@ const told = (): Promise<{ id: string; attempts: number }> =>
     })
   })
 
-let delivered = told()
+let delivered = reported()
 const order = await queue.add('ship')
 console.log('delivered in attempt', (await delivered).attempts)
 await order.refresh()
 console.log('sent:', order.webhook?.sent, order.webhook?.deliveries.map(({ status }) => status).join(' then '))
 
-delivered = told()
+delivered = reported()
 await queue.add('refund', undefined, { attempts: 1 })
 await delivered
 
 // Once more, by hand: a delivery of its own.
-delivered = told()
+delivered = reported()
 await order.redeliver()
 await delivered
 

@@ -2,9 +2,9 @@
 import type { Batch, Receipt, Store } from '../src/store/store.js'
 
 /** Passes everything on to a store; `heard` is called with every batch and its answer, before anybody else gets that. */
-export function hearing<Given, Taken>(
+export function observed<Given, Taken>(
   store: Store<Given, Taken>,
-  heard: (batch: Batch, receipt: Receipt) => void,
+  observe: (batch: Batch, receipt: Receipt) => void,
 ): Store<Given, Taken> {
   return {
     name: store.name,
@@ -13,7 +13,7 @@ export function hearing<Given, Taken>(
     open: () => store.open(),
     commit: async (batch, tx) => {
       const receipt = await store.commit(batch, tx)
-      if (tx === undefined) heard(batch, receipt) // what a transaction comes to is not known yet
+      if (tx === undefined) observe(batch, receipt) // what a transaction comes to is not known yet
       return receipt
     },
     get: (ids, tx) => store.get(ids, tx),

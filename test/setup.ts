@@ -53,13 +53,13 @@ export function newWorker(
 }
 
 /** A queue or a worker. */
-interface Telling {
+interface EventSource {
   on(type: never, listener: never): () => void
 }
 
 /** The next event of a type, or the next that fits. */
 export function event<Type extends EventType>(
-  from: Telling,
+  from: EventSource,
   type: Type,
   fits: (event: EventOf<Type>) => boolean = () => true,
 ): Promise<EventOf<Type>> {
@@ -95,7 +95,7 @@ export function gate<T = void>(): { promise: Promise<T>; open: (value: T) => voi
 }
 
 /** Collects all events of the types given, in order. */
-export function collect(from: Telling, types: readonly EventType[]): string[] {
+export function collect(from: EventSource, types: readonly EventType[]): string[] {
   const seen: string[] = []
   for (const type of types) from.on(type as never, ((each: { type: string }) => seen.push(each.type)) as never)
   return seen

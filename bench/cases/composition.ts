@@ -88,8 +88,8 @@ async function drained(
     const measured = how === 'measured' ? measures() : {}
     const queue = new Queue(QUEUE, { store, ...measured })
     await fill(store, queue, jobs)
-    let heard = 0
-    if (how === 'watched') queue.on('completed', () => heard++)
+    let received = 0
+    if (how === 'watched') queue.on('completed', () => received++)
     if (how === 'watched') await queue.counts() // from here on it is known that somebody watches
     let ran = 0
     let ended = 0
@@ -110,7 +110,7 @@ async function drained(
     return {
       figures: { rate: rate(jobs, took) },
       lost: jobs - completed,
-      doubled: ran - jobs + Math.max(0, heard - jobs),
+      doubled: ran - jobs + Math.max(0, received - jobs),
     }
   } finally {
     await places.drop(path)

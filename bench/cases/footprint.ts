@@ -28,12 +28,12 @@ export async function footprint(
   const order: Order = { subject: subject.name, idle, full, mode, backlog }
   const other = fork(fileURLToPath(new URL('footprint-worker.ts', import.meta.url)), [JSON.stringify(order)])
   const sample = await new Promise<Sample>((resolve, reject) => {
-    let said: Sample | undefined
-    other.on('message', (word: Sample) => (said = word))
+    let received: Sample | undefined
+    other.on('message', (word: Sample) => (received = word))
     other.once('error', reject)
     other.once('exit', (code) => {
-      if (said === undefined) reject(new Error(`The other process ended with code ${code}.`))
-      else resolve(said)
+      if (received === undefined) reject(new Error(`The other process ended with code ${code}.`))
+      else resolve(received)
     })
   })
   scratch.drop(idle)

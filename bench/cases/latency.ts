@@ -24,13 +24,13 @@ const still = (): Promise<void> =>
 /** Adds single jobs, and notes when each was said to have started. */
 class Probe {
   readonly #starts = new Map<number, number[]>()
-  #heard: (() => void) | undefined
+  #onStart: (() => void) | undefined
 
   started(n: number, at: number): void {
     const known = this.#starts.get(n)
     if (known === undefined) this.#starts.set(n, [at])
     else known.push(at)
-    this.#heard?.()
+    this.#onStart?.()
   }
 
   async run(session: Session, jobs: number): Promise<Sample> {
@@ -38,10 +38,10 @@ class Probe {
     let lost = 0
     for (let n = 0; n < jobs; n++) {
       await still()
-      const heard = new Promise<void>((resolve) => (this.#heard = resolve))
+      const hasStarted = new Promise<void>((resolve) => (this.#onStart = resolve))
       const begun = clock()
       const added = session.add(n)
-      await Promise.race([heard, patience()])
+      await Promise.race([hasStarted, patience()])
       await added
       const at = this.#starts.get(n)?.[0]
       if (at === undefined) lost++

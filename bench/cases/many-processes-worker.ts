@@ -12,11 +12,11 @@ const say = (word: Word): void => void process.send?.(word)
 let hand: Hand | undefined
 let ledger = new Ledger(0)
 let ended = 0
-const tell = (): void => {
+const report = (): void => {
   if (ended > 0) say({ kind: 'ended', jobs: ended })
   ended = 0
 }
-const telling = setInterval(tell, EVERY)
+const reporting = setInterval(report, EVERY)
 
 async function follow(order: Order): Promise<void> {
   if (order.kind === 'open') {
@@ -42,6 +42,6 @@ process.on('message', (order: Order) => {
   })
 })
 process.once('disconnect', () => {
-  clearInterval(telling)
+  clearInterval(reporting)
   void hand?.close()
 })

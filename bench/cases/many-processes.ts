@@ -37,8 +37,8 @@ class Member {
     })
   }
 
-  async #told<K extends Word['kind']>(kind: K): Promise<Extract<Word, { kind: K }>> {
-    const told = new Promise<Extract<Word, { kind: K }>>((resolve) => {
+  async #received<K extends Word['kind']>(kind: K): Promise<Extract<Word, { kind: K }>> {
+    const received = new Promise<Extract<Word, { kind: K }>>((resolve) => {
       const listen = (word: Word): void => {
         if (word.kind !== kind) return
         this.#process.off('message', listen)
@@ -46,7 +46,7 @@ class Member {
       }
       this.#process.on('message', listen)
     })
-    return Promise.race([told, this.#gone])
+    return Promise.race([received, this.#gone])
   }
 
   #say(order: Order): void {
@@ -54,7 +54,7 @@ class Member {
   }
 
   async open(url: string, most: number): Promise<void> {
-    const ready = this.#told('ready')
+    const ready = this.#received('ready')
     this.#say({ kind: 'open', url, most })
     await ready
   }
@@ -66,7 +66,7 @@ class Member {
   }
 
   async stop(): Promise<Float64Array> {
-    const ran = this.#told('ran')
+    const ran = this.#received('ran')
     this.#say({ kind: 'stop' })
     return (await ran).keys
   }

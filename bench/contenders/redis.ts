@@ -62,13 +62,13 @@ export async function startRedis(): Promise<Redis> {
   }
   process.once('exit', end)
   const gone = once(server, 'exit')
-  let said = ''
+  let output = ''
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
-    void gone.then(() => reject(new Error(`Redis did not start: ${said}`)))
+    void gone.then(() => reject(new Error(`Redis did not start: ${output}`)))
     server.stdout.on('data', (chunk) => {
-      said += String(chunk)
-      if (said.includes('Ready to accept connections')) resolve()
+      output += String(chunk)
+      if (output.includes('Ready to accept connections')) resolve()
     })
   })
   const { Redis: IoRedis } = await peer<{ Redis: new (port: number, options: unknown) => Client }>(

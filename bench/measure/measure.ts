@@ -72,7 +72,7 @@ export interface Result {
 export interface Verdict {
   readonly text: string
   /** Where the value is not the row's own: the value, as it is printed. */
-  readonly said: string
+  readonly suffix: string
   /** The contender it was compared with, if with one. */
   readonly beside?: string
   readonly value: number
@@ -186,25 +186,25 @@ function rowOf(
       case 'ratio': {
         const value = ratios[target.to] ?? NaN
         const text = `≥ ${target.least} × ${target.to}`
-        return { text, said: '', beside: target.to, value, reached: value >= target.least }
+        return { text, suffix: '', beside: target.to, value, reached: value >= target.least }
       }
       case 'within': {
         const value = ratios[target.to] ?? NaN
         const text = `≤ ${target.most} × ${target.to}`
-        return { text, said: '', beside: target.to, value, reached: value <= target.most }
+        return { text, suffix: '', beside: target.to, value, reached: value <= target.most }
       }
       case 'row': {
         const value = ratio(own, ours(target.to))
         const text = `≥ ${target.least} × ${target.to}`
-        return { text, said: `: ${show(value, 'ratio')}`, value, reached: value >= target.least }
+        return { text, suffix: `: ${show(value, 'ratio')}`, value, reached: value >= target.least }
       }
       case 'least': {
         const value = median(present(own))
-        return { text: `≥ ${show(target.value, figure.unit)}`, said: '', value, reached: value >= target.value }
+        return { text: `≥ ${show(target.value, figure.unit)}`, suffix: '', value, reached: value >= target.value }
       }
       case 'below': {
         const value = median(present(own))
-        return { text: `< ${target.value} ${figure.unit}`, said: '', value, reached: value < target.value }
+        return { text: `< ${target.value} ${figure.unit}`, suffix: '', value, reached: value < target.value }
       }
     }
   })

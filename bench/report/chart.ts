@@ -85,7 +85,7 @@ function chart(report: Report, picture: Picture, rows: readonly Row[]): string {
     top = bottom + GROUP
   }
   const made = `${picture.on(report)}, ${report.machine}; medians of ${report.rounds} rounds, ${report.at.slice(0, 10)}`
-  const spoken = rows.map((row) => {
+  const descriptions = rows.map((row) => {
     const figures = Object.entries(row.results).map(
       ([name, { median }]) => `${WHO[name] ?? name} ${show(median, row.unit)}`,
     )
@@ -93,7 +93,7 @@ function chart(report: Report, picture: Picture, rows: readonly Row[]): string {
   })
   return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${WIDTH} ${top}" width="${WIDTH}" height="${top}" role="img" aria-labelledby="title about">
   <title id="title">${picture.title}: jobs a second</title>
-  <desc id="about">${escape(spoken.join('. '))}.</desc>
+  <desc id="about">${escape(descriptions.join('. '))}.</desc>
   <style>
     text { font: 13px system-ui, -apple-system, 'Segoe UI', sans-serif; fill: #1f2933 }
     .title { font-size: 16px; font-weight: 600 }

@@ -48,7 +48,7 @@ export function sectionText(name: string, rows: readonly Row[]): string {
 function linesOf(row: Row): string[][] {
   return Object.entries(row.results).map(([name, result], at) => {
     const judged = row.verdicts.filter((verdict) => (verdict.beside ?? Object.keys(row.results)[0]) === name)
-    const targets = judged.map((each) => `${each.text}${each.said} ${each.reached ? 'reached' : 'MISSED'}`)
+    const targets = judged.map((each) => `${each.text}${each.suffix} ${each.reached ? 'reached' : 'MISSED'}`)
     return [
       at === 0 ? row.name : '',
       name,
@@ -75,6 +75,6 @@ export function closing({ node, driver, machine, about, notes, rows }: Report): 
     ...about,
     ...notes,
     `${verdicts.length - missed.length} of ${verdicts.length} targets reached; ${sum('lost')} jobs lost, ${sum('doubled')} doubled.`,
-    ...missed.map(({ row, verdict }) => `MISSED: ${row.section}: ${row.name}: ${verdict.text}${verdict.said}`),
+    ...missed.map(({ row, verdict }) => `MISSED: ${row.section}: ${row.name}: ${verdict.text}${verdict.suffix}`),
   ].join('\n')
 }

@@ -20,18 +20,23 @@ export interface Hand {
 }
 
 /** Tells the process that started this one, if there is one. */
-export function tell(message: Message): void {
+export function send(message: Message): void {
   if (process.connected) process.send?.(message)
 }
 
 /** Starts a process. It knows that this one has died when the line between them is cut. */
-export function start(name: string, file: string, path: string, heard: (message: Message) => void = () => {}): Hand {
+export function start(
+  name: string,
+  file: string,
+  path: string,
+  onMessage: (message: Message) => void = () => {},
+): Hand {
   const child = fork(new URL(file, import.meta.url), [path], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] })
   const gone = once(child, 'close')
   const ready = new Promise<Message>((resolve, reject) => {
     child.on('message', (message) => {
       resolve(message as Message)
-      heard(message as Message)
+      onMessage(message as Message)
     })
     child.once('close', (code) => reject(new Error(`The ${name} ended with code ${String(code)} before it was done.`)))
     child.once('error', reject)

@@ -3,7 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { Queue, shutdown } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { PHOTOS, QUEUE, customers, jobs } from './jobs.js'
-import { tell } from './crew.js'
+import { send } from './crew.js'
 
 const store = sqlite(process.argv[2] ?? 'jobs.db')
 const queue = new Queue(QUEUE, { store, jobs })
@@ -22,4 +22,4 @@ for (const customer of customers) {
 }
 
 await shutdown([queue, store])
-tell({ acknowledged })
+send({ acknowledged })

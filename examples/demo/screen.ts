@@ -4,7 +4,7 @@ import { kinds } from './jobs.js'
 
 /** Where the story is told. */
 export interface Screen {
-  tell(line: Line): void
+  print(line: Line): void
   /** Draws for the last time; what is written after that comes below. */
   close(): void
 }
@@ -28,7 +28,7 @@ export function openScreen(out: NodeJS.WriteStream, scene: Scene): Screen {
   const fits = out.isTTY && process.env['TERM'] !== 'dumb' && out.rows >= LEAST_ROWS
   if (fits) return drawn(out, scene, began, stamped)
   out.write(`${scene.title}\n`)
-  return { tell: (line) => void out.write(`${stamped(line)}\n`), close: () => {} }
+  return { print: (line) => void out.write(`${stamped(line)}\n`), close: () => {} }
 }
 
 function drawn(out: NodeJS.WriteStream, scene: Scene, began: number, stamped: (line: Line) => string): Screen {
@@ -78,7 +78,7 @@ function drawn(out: NodeJS.WriteStream, scene: Scene, began: number, stamped: (l
   const timer = setInterval(draw, REDRAW_EVERY)
   return {
     // The bars tell the rest.
-    tell: (line) => void (line.tone !== 'plain' && story.push(paint(line.tone, stamped(line)))),
+    print: (line) => void (line.tone !== 'plain' && story.push(paint(line.tone, stamped(line)))),
     close: () => {
       if (!process.listeners('exit').includes(showCursor)) return
       process.off('exit', showCursor)

@@ -3,7 +3,7 @@ import { setTimeout as pause } from 'node:timers/promises'
 import { Queue, Worker, shutdown } from 'millrace'
 import { sqlite } from 'millrace/sqlite'
 import { QUEUE, jobs } from './jobs.js'
-import { tell } from './crew.js'
+import { send } from './crew.js'
 
 const store = sqlite(process.argv[2] ?? 'jobs.db')
 const queue = new Queue(QUEUE, { store, jobs })
@@ -32,8 +32,8 @@ const worker = new Worker(
   // A worker that dies is missed after this long. The default, 30 s, suits real work.
   { lease: '2s' },
 )
-worker.on('worker-started', () => tell({ worker: worker.id }))
-worker.on('error', ({ error }) => tell({ error: error.message }))
+worker.on('worker-started', () => send({ worker: worker.id }))
+worker.on('error', ({ error }) => send({ error: error.message }))
 
 let stopping = false
 for (const reason of ['SIGTERM', 'SIGINT', 'disconnect']) {

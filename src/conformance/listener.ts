@@ -63,7 +63,7 @@ export class Listener {
   }
 
   /** Waits until all events of commits before this call have arrived, and returns them. */
-  async heard(by: Driver): Promise<readonly StoreEvent[]> {
+  async received(by: Driver): Promise<readonly StoreEvent[]> {
     const worker = by.mark()
     await by.land(put(worker, 1, 0, [{ type: 'worker-started', queue: MARKS, worker }]))
     await this.until(

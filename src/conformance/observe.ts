@@ -114,7 +114,7 @@ export class Walker {
 
   /** The events of the last step, by job: within a commit, stores must keep only the order of each job's own events. */
   async #events(): Promise<unknown> {
-    await this.listener.heard(this.#marker)
+    await this.listener.received(this.#marker)
     const { all } = this.listener
     const fresh = all.slice(this.#eventsRead).filter(({ queue }) => queue === '' || walkQueues.includes(queue))
     this.#eventsRead = all.length

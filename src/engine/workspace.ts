@@ -127,7 +127,7 @@ export interface Workspace extends Waiting {
   remove(row: Stored): void
   /** Writes the data, progress, memo, steps and log lines of a note. */
   note(row: Stored, change: Note): void
-  /** Renews the lease of a job, unless the job is not active or has another fence. Returns whether it did. */
+  /** Writes a lease as `renewed` does, if `mayRenew` allows it (job/lifecycle.ts). Returns whether it did. */
   renew(id: string, fence: number, until: Time, started: boolean): boolean
   /** Counts something that has happened in the queue of a job. */
   count(row: Stored, what: keyof Lifetime): void

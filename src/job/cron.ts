@@ -159,7 +159,7 @@ export function nextByCron(expression: string, tz: string, after: Time): Time | 
       return first === Infinity ? undefined : first
     } catch (cause) {
       // It was checked where it was scheduled, by a process with a newer time zone database.
-      const message = `This process cannot tell when '${expression}' comes in the time zone '${tz}'; update Node here.`
+      const message = `This process does not know when '${expression}' comes in the time zone '${tz}'; update Node here.`
       throw new MillraceError('INVALID_SCHEDULE', message, { cause, details: { field: 'tz', given: tz } })
     }
   })

@@ -132,6 +132,19 @@ export function claimed(job: JobRecord, by: { worker: string; lease: Millis; ahe
   return next
 }
 
+/** Whether a lease can be renewed. One that has expired can, until its job is moved. */
+export function mayRenew({ state, fence }: JobRecord, leaseFence: number): boolean {
+  return state === 'active' && fence === leaseFence
+}
+
+/** A leased job as it is after a renewal. Once its handler has started, it no longer counts as prefetched. */
+export function renewed(job: JobRecord, { until, started }: { until: Time; started: boolean }): JobRecord {
+  const next = copyOf(job)
+  next.leaseUntil = next.dueAt = until
+  if (started) next.ahead = false
+  return next
+}
+
 /** Whether a waiting job may be prefetched. Only one that loses nothing if the worker dies before it starts. */
 export function mayLeaseAhead(job: Pick<JobRecord, 'attempts' | 'stalls'>): boolean {
   return job.attempts > 1 && job.stalls === 0

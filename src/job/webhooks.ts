@@ -68,7 +68,7 @@ export function redeliver(
   asked: Omit<Redelivery, 'of'>,
 ): readonly Change[] | { readonly denied: string } {
   if (job.extras?.webhook === undefined) return { denied: 'has no webhook; it was added without' }
-  if (!isFinished(job.state)) return { denied: `is ${job.state}; only the end of a finished job is told` }
+  if (!isFinished(job.state)) return { denied: `is ${job.state}; only the end of a finished job is delivered` }
   const { webhookGaveUp: _, ...memo } = memoOf(job)
   const redeliveries = [...openRedeliveries(job), { ...asked, of: job.finishedAt }].slice(-ENTRIES_KEPT)
   const insert = deliver(job, id, job.state, job.result, job.error, job.finishedAt)

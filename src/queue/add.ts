@@ -1,4 +1,5 @@
 // queue/add.ts: turns a call of `add` into an insert, and the store's verdict into a job handle.
+import { createRecord, givenOrder } from '../job/apply.js'
 import type { Insert, NewEdge, NewJob } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { Extras, JobRecord, KeepByState, Millis, Webhook } from '../job/job.js'
@@ -382,34 +383,6 @@ function withoutUndefined(options: AddOptions): AddOptions {
 
 /** A record for a removed job that still holds its dedup key. */
 function removedRecord(job: NewJob, id: string): JobRecord {
-  const { lifo: _lifo, run: _run, ...rest } = job
-  return {
-    ...rest,
-    id,
-    data: undefined,
-    state: 'completed',
-    ord: 0,
-    fence: 0,
-    attempt: 0,
-    worker: undefined,
-    runAt: undefined,
-    leaseUntil: undefined,
-    brokenAt: undefined,
-    staleAt: undefined,
-    stale: false,
-    deleteAt: undefined,
-    dueAt: undefined,
-    chainId: id,
-    pending: 0,
-    stalls: 0,
-    ahead: false,
-    memo: undefined,
-    progress: undefined,
-    result: undefined,
-    error: undefined,
-    errors: [],
-    createdAt: 0,
-    startedAt: undefined,
-    finishedAt: undefined,
-  }
+  const added = { ...job, id, data: undefined, run: undefined, chainId: id }
+  return { ...createRecord(added, undefined, givenOrder(0), 0, 0), state: 'completed' }
 }

@@ -212,7 +212,7 @@ function describe(reason: Reason): string {
       return `has finished: ${reason.state}${reason.reason === undefined ? '' : ` (${reason.reason})`}`
     case 'delivery':
       return (
-        `its end is still to be told to ${reason.url}` +
+        `its end is still to be delivered to ${reason.url}` +
         (reason.sent
           ? ''
           : `, but no live worker sends the deliveries of queue ${reason.queue}: one made on a Queue with \`webhook\` does`)

@@ -19,9 +19,10 @@ import { fireDueSchedule } from './schedules.js'
 import type { DueResult } from './schedules.js'
 import { cancelUnneeded } from './siblings.js'
 import { Sweep } from './retention/sweep.js'
+import { StoreClock } from './store-clock.js'
 
-/** What upkeep needs of its host. */
-export interface UpkeepOptions {
+/** What upkeep is made of: settings, and parts of the worker that it runs in. */
+export interface UpkeepParts {
   readonly connection: Connection
   readonly queues: readonly string[]
   /** The longest time between two passes. */
@@ -32,14 +33,16 @@ export interface UpkeepOptions {
   readonly reconnect: Backoff
   /** Called when finished jobs of the first queue become stale or are removed. */
   readonly callbacks: Callbacks | undefined
-  /** The jobs that the host is running; upkeep never touches them. */
-  running(): readonly string[]
-  /** Whether a job that the host does not run may have been claimed for it by a commit that is still unanswered. */
-  mayBeClaimed(job: JobHeader): boolean
+  /** The id of the worker. */
+  readonly worker: string
+  /** The jobs that the worker holds; upkeep never touches them. */
+  readonly leases: { readonly ids: readonly string[] }
+  /** While a claim is unanswered, jobs may be leased to the worker that it does not know of yet. */
+  readonly claimer: { readonly isClaiming: boolean }
   /** How many other workers do the same: the more there are, the wider the jitter. */
-  others(): number
-  /** The store failed. */
-  failed(error: unknown): void
+  readonly registry: { readonly others: number }
+  /** Where failures of the store are reported. */
+  readonly errors: { report(error: unknown): void }
 }
 
 /**
@@ -58,7 +61,7 @@ interface CarriedOut {
 
 /** Handles everything that is due. Any number of these may run at once: every change is fenced. */
 export class Upkeep {
-  readonly #options: UpkeepOptions
+  readonly #parts: UpkeepParts
   #timer: Stop | undefined
   /** When the timer fires, by the runtime's own clock. */
   #at: Millis = Infinity
@@ -69,26 +72,23 @@ export class Upkeep {
   #failures = 0
   #hadOutage = false
   #holdUntil: Millis = 0
-  /** The store's clock minus this process's. */
-  #skew: Millis = 0
+  readonly #clock: StoreClock
   /** Schedules that this version cannot read, with their fence when that was reported. */
   readonly #unreadable = new Map<string, number>()
   readonly #retention: Retention
   readonly #sweep: Sweep
   #unregister: Stop | undefined
 
-  constructor(options: UpkeepOptions) {
-    this.#options = options
-    const { connection, queues, others, failed } = options
-    const retention = new Retention(connection)
-    const now = (): Time => connection.runtime.now() + this.#skew
-    this.#retention = retention
-    this.#sweep = new Sweep({ connection, queues, retention, now, others, failed })
+  constructor(parts: UpkeepParts) {
+    this.#parts = parts
+    this.#clock = new StoreClock(parts.connection.runtime)
+    this.#retention = new Retention(parts.connection)
+    this.#sweep = new Sweep(parts, this.#retention, this.#clock)
   }
 
   /** Runs a pass now, and from then on whenever something is due. */
   start(): void {
-    const { callbacks, queues } = this.#options
+    const { callbacks, queues } = this.#parts
     if (callbacks !== undefined) this.#unregister = this.#retention.register(queues[0]!, callbacks)
     this.#schedule(0)
     this.#sweep.start()
@@ -96,8 +96,7 @@ export class Upkeep {
 
   /** Something will be due at that time, by the store's clock. */
   expect(at: Time): void {
-    const { now } = this.#options.connection.runtime
-    this.#schedule(at - now() - this.#skew + this.#jitter())
+    this.#schedule(at - this.#clock.now() + this.#jitter())
   }
 
   /** The store failed elsewhere in this process: leases may have expired because they could not be renewed. */
@@ -117,8 +116,8 @@ export class Upkeep {
 
   #schedule(delay: Millis): void {
     if (this.#stopped) return
-    const { runtime } = this.#options.connection
-    const wait = Math.max(0, Math.min(delay, this.#options.every))
+    const { runtime } = this.#parts.connection
+    const wait = Math.max(0, Math.min(delay, this.#parts.every))
     const at = runtime.elapsed() + wait
     if (at >= this.#at && this.#timer !== undefined) return
     this.#timer?.()
@@ -126,7 +125,7 @@ export class Upkeep {
     this.#timer = runtime.timer(wait, () => {
       this.#timer = undefined
       // A timer that is very late means that this process was suspended: other workers may be about to renew.
-      if (runtime.elapsed() - at > this.#options.renewEvery) this.#hadOutage = true
+      if (runtime.elapsed() - at > this.#parts.renewEvery) this.#hadOutage = true
       this.#at = Infinity
       if (this.#working === undefined) this.#working = this.#work().finally(() => (this.#working = undefined))
       else this.#again = true // what it was for may not have been there when the current pass read the store
@@ -134,7 +133,7 @@ export class Upkeep {
   }
 
   async #work(): Promise<void> {
-    const { every, failed, reconnect, connection } = this.#options
+    const { every, errors, reconnect, connection } = this.#parts
     try {
       const wait = await this.#pass()
       this.#failures = 0
@@ -143,18 +142,18 @@ export class Upkeep {
     } catch (error) {
       this.#hadOutage = true
       this.#schedule(backoffDelay(reconnect, ++this.#failures, connection.runtime.random))
-      if (!this.#stopped) failed(error)
+      if (!this.#stopped) errors.report(error)
     }
   }
 
   /** Handles all that is due now; returns how long to wait. */
   async #pass(): Promise<Millis> {
-    const { connection, queues, running } = this.#options
+    const { connection, queues, leases } = this.#parts
     const skipped: string[] = []
     let busy = false
     while (!this.#stopped) {
-      const found = await connection.store.due({ queues, except: [...running(), ...skipped], limit: PAGE_SIZE })
-      this.#skew = found.now - connection.runtime.now()
+      const found = await connection.store.due({ queues, except: [...leases.ids, ...skipped], limit: PAGE_SIZE })
+      this.#clock.set(found.now)
       const holding = this.#hold()
       const { carried, cancelled, retired } = await this.#carryOut(found, holding > 0)
       const landed = carried.filter((each) => each.landed).length + retired.landed
@@ -180,7 +179,7 @@ export class Upkeep {
    * How much longer leases may not be reaped: one renewal interval after an outage, so that live workers renew first.
    */
   #hold(): Millis {
-    const { connection, renewEvery } = this.#options
+    const { connection, renewEvery } = this.#parts
     const now = connection.runtime.elapsed()
     if (this.#hadOutage) {
       this.#hadOutage = false
@@ -191,19 +190,20 @@ export class Upkeep {
 
   /** Whether a lease is not to be reaped for now. */
   #isSpared(job: JobHeader, holding: boolean): boolean {
-    return job.state === 'active' && (holding || this.#options.mayBeClaimed(job))
+    const { worker, claimer } = this.#parts
+    return job.state === 'active' && (holding || (job.worker === worker && claimer.isClaiming))
   }
 
   async #carryOut({ now, jobs }: Due, holding: boolean): Promise<CarriedOut> {
-    const { store } = this.#options.connection
+    const { store } = this.#parts.connection
     const broken = jobs.filter((job) => job.state === 'waiting-children').map((job) => job.id)
     const details = await runSteps(readDetails(store, { jobs: broken, parts: ['edges'] }))
     const edges = new Map(details.map((each) => [each.id, each.edges]))
     let cancelled = 0
-    for (const each of details) cancelled += await cancelUnneeded(this.#options.connection, each.edges)
-    // Skips jobs that started to run here while the store was read.
-    const running = new Set(this.#options.running())
-    const own = jobs.filter((job) => !running.has(job.id) && !this.#isSpared(job, holding))
+    for (const each of details) cancelled += await cancelUnneeded(this.#parts.connection, each.edges)
+    // Skips jobs that were claimed here while the store was read.
+    const leased = new Set(this.#parts.leases.ids)
+    const own = jobs.filter((job) => !leased.has(job.id) && !this.#isSpared(job, holding))
     const carrying = own
       .filter(isPlain)
       .filter(({ state }) => !isFinished(state))
@@ -224,13 +224,13 @@ export class Upkeep {
 
   async #carry(id: string, group: Group): Promise<DueResult> {
     if (group.length === 0) return { landed: false }
-    const verdict = await this.#options.connection.main.tryCommit(group)
+    const verdict = await this.#parts.connection.main.tryCommit(group)
     return verdict.ok || verdict.why !== 'busy' ? { landed: verdict.ok } : { landed: false, busy: id }
   }
 
   /** Handles schedules and signals, whose rules need their payloads. */
   async #carryRows(rows: readonly JobHeader[], now: Time): Promise<readonly DueResult[]> {
-    const { store } = this.#options.connection
+    const { store } = this.#parts.connection
     const carried: DueResult[] = []
     for await (const records of dueRecords(store, rows)) {
       const owned = await ownedSignals(store, records)
@@ -249,7 +249,7 @@ export class Upkeep {
 
   /** Fires a schedule. One that this version cannot read is reported once and left to other processes. */
   async #fire(job: JobRecord, now: Time): Promise<DueResult> {
-    const { main, store } = this.#options.connection
+    const { main, store } = this.#parts.connection
     try {
       return await fireDueSchedule(job, now, {
         commit: (group) => main.tryCommit(group),
@@ -257,14 +257,14 @@ export class Upkeep {
       })
     } catch (error) {
       if (!isMillraceError(error, 'INVALID_SCHEDULE')) throw error
-      if (this.#unreadable.get(job.id) !== job.fence) this.#options.failed(error)
+      if (this.#unreadable.get(job.id) !== job.fence) this.#parts.errors.report(error)
       this.#unreadable.set(job.id, job.fence)
       return { landed: false }
     }
   }
 
   #jitter(): Millis {
-    const { connection, others } = this.#options
-    return connection.runtime.random() * Math.min(100, 5 * others())
+    const { connection, registry } = this.#parts
+    return connection.runtime.random() * Math.min(100, 5 * registry.others)
   }
 }

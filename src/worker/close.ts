@@ -68,7 +68,7 @@ export async function drain(deliveries: Deliveries | undefined, timeouts: CloseT
 export function handlersLate(timeout: Millis, left: number): MillraceError {
   return new MillraceError(
     'SHUTDOWN_TIMEOUT',
-    `Handlers were still running after ${timeout} ms and were told to stop; ` +
+    `Handlers were still running after ${timeout} ms and were asked to stop; ` +
       (left === 0
         ? 'all of them ended, and their jobs were handed back or settled.'
         : `${left} ignored their signal, and their jobs will be taken over when the leases run out.`),

@@ -148,10 +148,11 @@ export class Worker<
       renewEvery: this.#settings.renewEvery,
       reconnect: this.#settings.reconnect,
       callbacks: queue?.retention?.callbacks,
-      running: () => this.#leases.ids,
-      mayBeClaimed: (job) => job.worker === this.id && this.#runner.claimer.isClaiming,
-      others: () => this.#registration.others,
-      failed: (error) => parts.errors.report(error),
+      worker: this.id,
+      leases: this.#leases,
+      claimer: this.#runner.claimer,
+      registry: this.#registration,
+      errors: parts.errors,
     })
     // Outside, because the worker outlives a transaction that it may be constructed in.
     if (options.autorun ?? true) outside(() => runtime.defer(() => this.#autorun()))

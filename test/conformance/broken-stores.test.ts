@@ -49,10 +49,12 @@ test('every area has a sabotage that proves it can fail, but for those that memo
 })
 
 test('the whole suite reports what passed, what failed and what was skipped', async () => {
-  const told: string[] = []
+  const reported: string[] = []
   const broken = sabotages['tells log lines newest first']!
-  const report = await runConformance(() => memoryHarness(broken.wrap), { report: ({ outcome }) => told.push(outcome) })
-  expect(told).toHaveLength(conformanceCases.length)
+  const report = await runConformance(() => memoryHarness(broken.wrap), {
+    report: ({ outcome }) => reported.push(outcome),
+  })
+  expect(reported).toHaveLength(conformanceCases.length)
   expect(report.skipped.map(({ area }) => area)).toEqual(
     conformanceCases.filter(({ needs }) => needs === 'transactions').map(({ area }) => area),
   )

@@ -35,7 +35,7 @@ function between(send: (batch: Batch) => Batch, answer: (receipt: Receipt) => Re
 }
 
 /** Notices pass through on their way out. */
-function telling(rewrite: (notice: Notice) => Notice): (store: Store) => Store {
+function changingNotices(rewrite: (notice: Notice) => Notice): (store: Store) => Store {
   return (store) => ({
     ...store,
     watch: (options, listener) => store.watch(options, (notice) => listener(rewrite(notice))),
@@ -338,12 +338,12 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
   'tells events twice': {
     areas: ['events'],
     walks: true,
-    wrap: telling((notice) => ({ ...notice, events: notice.events.flatMap((event) => [event, event]) })),
+    wrap: changingNotices((notice) => ({ ...notice, events: notice.events.flatMap((event) => [event, event]) })),
   },
   'loses an event now and then': {
     areas: ['events'],
     walks: true,
-    wrap: telling((notice) => ({ ...notice, events: notice.events.filter(({ type }) => type !== 'active') })),
+    wrap: changingNotices((notice) => ({ ...notice, events: notice.events.filter(({ type }) => type !== 'active') })),
   },
   'tells before it is durable': {
     areas: ['events'],
@@ -377,15 +377,15 @@ export const sabotages: Readonly<Record<string, Sabotage>> = {
   },
   'gives no hints': {
     areas: ['hints'],
-    wrap: telling((notice) => ({ ...notice, work: [], due: [], revoked: [] })),
+    wrap: changingNotices((notice) => ({ ...notice, work: [], due: [], revoked: [] })),
   },
   'tells of the first leases alone that were taken away': {
     areas: ['hints'],
-    wrap: telling((notice) => ({ ...notice, revoked: notice.revoked.slice(0, 50) })),
+    wrap: changingNotices((notice) => ({ ...notice, revoked: notice.revoked.slice(0, 50) })),
   },
   'says the wrong reason': {
     areas: ['hints'],
-    wrap: telling((notice) => ({
+    wrap: changingNotices((notice) => ({
       ...notice,
       revoked: notice.revoked.map(({ id, fence, worker }) => ({ id, fence, worker, reason: 'lease-lost' })),
     })),

@@ -47,7 +47,7 @@ const says: Readonly<Record<string, readonly string[]>> = {
 }
 
 /** What is said to examples that would otherwise go on until they are interrupted. */
-const told: Readonly<Record<string, readonly string[]>> = { 'streaming.ts': ['--once'] }
+const reported: Readonly<Record<string, readonly string[]>> = { 'streaming.ts': ['--once'] }
 
 /** Starts an example in a folder of its own, where what it writes is out of the way. */
 function start(file: string, ...args: string[]): ChildProcess {
@@ -84,7 +84,7 @@ describe('examples', { timeout: 90_000 }, () => {
   for (const file of readdirSync(join(root, 'examples')).filter((name) => name.endsWith('.ts'))) {
     if (file === 'demo.ts') continue // below
     it(`${file} runs to its end and leaves nothing running`, async () => {
-      const { code, lines, errors } = await ended(start(file, ...(told[file] ?? [])))
+      const { code, lines, errors } = await ended(start(file, ...(reported[file] ?? [])))
       expect(code, errors).toBe(0)
       expect(says[file]).toBeDefined()
       for (const line of says[file]!) expect(lines.join('\n')).toContain(line)

@@ -6,7 +6,7 @@ import { sqlite } from '../../src/sqlite.js'
 import { connect, loadDriver } from '../../src/stores/sqlite/file/driver.js'
 import { heldOpen } from '../stores/sqlite/folder.js'
 import { checkFile, linesOf, soundAccountOf, states } from './account.js'
-import type { AdderInput, AdderTold } from './programs/add-and-work.js'
+import type { AdderInput, AdderMessage } from './programs/add-and-work.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
 
@@ -14,16 +14,16 @@ const path = scene()
 const db = (): string => path('jobs.db')
 
 /** A program that has the file open. */
-async function opened(): Promise<Process<AdderTold>> {
-  const program = start<AdderTold>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput)
-  await program.heard('ready')
+async function opened(): Promise<Process<AdderMessage>> {
+  const program = start<AdderMessage>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput)
+  await program.received('ready')
   return program
 }
 
 /** Lets the program add a job; answers the codes of what went wrong, if anything did. */
-async function add(program: Process<AdderTold>, id: string): Promise<readonly string[]> {
-  program.tell({ kind: 'add', id })
-  const { error } = await program.heard('answer', (answer) => answer.id === id)
+async function add(program: Process<AdderMessage>, id: string): Promise<readonly string[]> {
+  program.send({ kind: 'add', id })
+  const { error } = await program.received('answer', (answer) => answer.id === id)
   return error?.codes ?? []
 }
 
@@ -72,8 +72,8 @@ describe('a file that is gone', { timeout: 60_000 }, () => {
     for (let n = 0; codes.length === 0; n++) codes = await add(program, `after-${n}`)
     expect(codes[0]).toBe('DATABASE_GONE')
     const before = acknowledged()
-    program.tell({ kind: 'work' })
-    expect((await program.heard('error')).error.codes).toContain('DATABASE_GONE')
+    program.send({ kind: 'work' })
+    expect((await program.received('error')).error.codes).toContain('DATABASE_GONE')
     for (let n = 0; n < 5; n++) expect((await add(program, `later-${n}`))[0]).toBe('DATABASE_GONE')
     expect(acknowledged()).toEqual(before)
     expect(existsSync(db())).toBe(remains) // never made anew, empty
@@ -104,8 +104,8 @@ describe('a damaged file', { timeout: 60_000 }, () => {
     expect(await add(program, 'before')).toEqual([])
     await damage(part)
     expect(await add(program, 'after')).toContainEqual(clear)
-    program.tell({ kind: 'work' })
-    expect((await program.heard('error')).error.codes).toContainEqual(clear)
+    program.send({ kind: 'work' })
+    expect((await program.received('error')).error.codes).toContainEqual(clear)
     expect(await add(program, 'later')).toContainEqual(clear)
     expect(acknowledged()).toEqual(['before'])
     expect(program.alive).toBe(true)
@@ -114,10 +114,10 @@ describe('a damaged file', { timeout: 60_000 }, () => {
   test.each(parts)('is told of by adds and by the worker where %s was damaged before', async (part) => {
     await prepare(2000)
     await damage(part)
-    const program = start<AdderTold>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput)
+    const program = start<AdderMessage>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput)
     expect(await add(program, 'after')).toContainEqual(clear)
-    program.tell({ kind: 'work' })
-    expect((await program.heard('error')).error.codes).toContainEqual(clear)
+    program.send({ kind: 'work' })
+    expect((await program.received('error')).error.codes).toContainEqual(clear)
     expect(acknowledged()).toEqual([])
     expect(program.alive).toBe(true)
   })
@@ -127,16 +127,16 @@ describe('a damaged file', { timeout: 60_000 }, () => {
     copyFileSync(db(), path('backup.db'))
     await damage('millrace_job')
     const program = await opened()
-    program.tell({ kind: 'work' })
-    expect((await program.heard('error')).error.codes).toContainEqual(clear)
+    program.send({ kind: 'work' })
+    expect((await program.received('error')).error.codes).toContainEqual(clear)
     await program.kill()
     expect(await heldOpen(path())).toEqual([])
     for (const end of ['-wal', '-shm']) rmSync(`${db()}${end}`, { force: true })
     copyFileSync(path('backup.db'), db())
     const again = await opened()
     expect(await add(again, 'after')).toEqual([])
-    again.tell({ kind: 'work' })
-    await again.heard('completed', ({ id }) => id === 'after')
+    again.send({ kind: 'work' })
+    await again.received('completed', ({ id }) => id === 'after')
     expect(await again.finish()).toMatchObject({ code: 0 })
     const store = sqlite(db())
     expect(states((await soundAccountOf(store)).jobs)).toEqual({ completed: 21 })

@@ -4,7 +4,7 @@ import { Queue, defineJobs, job } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
 import { closing, event } from '../setup.js'
 import { scene, start } from './processes.js'
-import type { VersionedInput, VersionedTold } from './programs/versioned-worker.js'
+import type { VersionedInput, VersionedMessage } from './programs/versioned-worker.js'
 
 const path = scene()
 
@@ -14,14 +14,14 @@ test('an old worker leaves new payloads to new workers, which take the old ones 
   const after = closing(new Queue('work', { store, jobs: defineJobs({ mail: job({ version: 2 }) }), logger: false }))
   const ran: { by: number; version: number; to: unknown }[] = []
   const deploy = async (version: 1 | 2) => {
-    const program = start<VersionedTold>('versioned-worker', {
+    const program = start<VersionedMessage>('versioned-worker', {
       path: path('jobs.db'),
       version,
     } satisfies VersionedInput)
-    program.onEach((told) => {
-      if (told.kind === 'ran') ran.push({ by: version, version: told.version, to: told.to })
+    program.onEach((message) => {
+      if (message.kind === 'ran') ran.push({ by: version, version: message.version, to: message.to })
     })
-    await program.heard('running')
+    await program.received('running')
     return program
   }
   const add = async (count: number) => {

@@ -7,7 +7,7 @@ import type { Store } from '../../src/store/store.js'
 import { newDatabase } from '../stores/postgres/server/shared.js'
 import { closing } from '../setup.js'
 import { linesOf, repeated, states } from './account.js'
-import type { FamilyInput, FamilyTold } from './programs/family-worker.js'
+import type { FamilyInput, FamilyMessage } from './programs/family-worker.js'
 import { scene, start } from './processes.js'
 
 const path = scene()
@@ -47,22 +47,22 @@ test.each(places)(
     await store.open()
     const flows = closing(new FlowProducer({ store }))
     const workers = Array.from({ length: WORKERS }, () =>
-      start<FamilyTold>('family-worker', { database, ledger: path('ledger') } satisfies FamilyInput),
+      start<FamilyMessage>('family-worker', { database, ledger: path('ledger') } satisfies FamilyInput),
     )
-    await Promise.all(workers.map((worker) => worker.heard('running')))
+    await Promise.all(workers.map((worker) => worker.received('running')))
     let done = 0
     const killed = KILL_AT.map(
       (at, which) =>
         new Promise<unknown>((resolve, reject) => {
           for (const worker of workers) {
-            worker.onEach((told) => {
-              if (told.kind !== 'done' || done < at || !workers[which]!.alive) return
+            worker.onEach((message) => {
+              if (message.kind !== 'done' || done < at || !workers[which]!.alive) return
               workers[which]!.kill().then(resolve, reject)
             })
           }
         }),
     )
-    for (const worker of workers) worker.onEach((told) => (done += told.kind === 'done' ? told.count : 0))
+    for (const worker of workers) worker.onEach((message) => (done += message.kind === 'done' ? message.count : 0))
 
     const family = await flows.add({
       name: 'parent',

@@ -9,7 +9,7 @@ import { put } from '../../src/conformance/changes.js'
 import { closing } from '../setup.js'
 import { linesOf, soundAccountOf, states } from './account.js'
 import { scene, start } from './processes.js'
-import type { Chore, WorkerInput, WorkerTold } from './programs/worker.js'
+import type { Chore, WorkerInput, WorkerMessage } from './programs/worker.js'
 
 const path = scene()
 
@@ -53,19 +53,19 @@ test('eight processes never exceed a limit of queue, name or group, nor a rate',
     }),
   )
   const workers = Array.from({ length: 8 }, () =>
-    start<WorkerTold>('worker', {
+    start<WorkerMessage>('worker', {
       path: path('jobs.db'),
       ledger: path('ledger'),
       store: { synchronous: 'off' }, // no power is cut here, and it is quicker
       worker: { concurrency: 5, pollEvery: 200 },
-      tellsEvery: 1,
+      reportsEvery: 1,
     } satisfies WorkerInput),
   )
   let done = 0
   await new Promise<void>((resolve) => {
     for (const worker of workers) {
-      worker.onEach((told) => {
-        if (told.kind === 'done' && ++done === JOBS) resolve()
+      worker.onEach((message) => {
+        if (message.kind === 'done' && ++done === JOBS) resolve()
       })
     }
   })

@@ -6,7 +6,7 @@ import { closing } from '../setup.js'
 import { checkFile, linesOf, repeated, soundAccountOf, states } from './account.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
-import type { Chore, WorkerInput, WorkerTold } from './programs/worker.js'
+import type { Chore, WorkerInput, WorkerMessage } from './programs/worker.js'
 
 const path = scene()
 
@@ -37,19 +37,19 @@ test.each([
       for (const { id } of await queue.addBulk(chores)) added.push(id)
     }
 
-    const processes: Process<WorkerTold>[] = []
+    const processes: Process<WorkerMessage>[] = []
     /** Works until it has told of some jobs done, and dies while there are more kills to come. */
     const employ = async (): Promise<void> => {
-      const worker = start<WorkerTold>('worker', {
+      const worker = start<WorkerMessage>('worker', {
         path: path('jobs.db'),
         ledger: path('ledger'),
         worker: { concurrency: 4, lease: 2000, upkeepEvery: 500 },
         store: { ring: 1_000_000 },
-        tellsEvery: 10,
+        reportsEvery: 10,
         ...more,
       } satisfies WorkerInput)
       processes.push(worker)
-      await Promise.race([worker.heard('done'), allDone]) // the last ones may find little left to do
+      await Promise.race([worker.received('done'), allDone]) // the last ones may find little left to do
       if (kills === KILLS) return
       kills++
       // The queue never runs dry while workers die.

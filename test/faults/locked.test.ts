@@ -6,8 +6,8 @@ import type { Store } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
 import { closing, gate } from '../setup.js'
 import { soundAccountOf, states } from './account.js'
-import { toldError } from './programs/messages.js'
-import type { LockerInput, LockerTold } from './programs/lock-file.js'
+import { errorToSend } from './programs/messages.js'
+import type { LockerInput, LockerMessage } from './programs/lock-file.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
 
@@ -15,15 +15,15 @@ const path = scene()
 const db = (): string => path('jobs.db')
 
 /** Another program that has locked the file. */
-async function locked(input: Omit<LockerInput, 'path'> = {}): Promise<Process<LockerTold>> {
-  const locker = start<LockerTold>('lock-file', { path: db(), ...input } satisfies LockerInput)
-  await locker.heard('locked')
+async function locked(input: Omit<LockerInput, 'path'> = {}): Promise<Process<LockerMessage>> {
+  const locker = start<LockerMessage>('lock-file', { path: db(), ...input } satisfies LockerInput)
+  await locker.received('locked')
   return locker
 }
 
-async function release(locker: Process<LockerTold>): Promise<void> {
-  locker.tell({ kind: 'release' })
-  await locker.heard('released')
+async function release(locker: Process<LockerMessage>): Promise<void> {
+  locker.send({ kind: 'release' })
+  await locker.received('released')
 }
 
 function queueOn(store: Store): Queue {
@@ -40,7 +40,7 @@ function errorsOf(worker: Worker): { readonly codes: string[][]; readonly atLeas
   const codes: string[][] = []
   const waiting: { readonly count: number; readonly done: () => void }[] = []
   worker.on('error', ({ error }) => {
-    codes.push([...toldError(error).codes])
+    codes.push([...errorToSend(error).codes])
     for (const { count, done } of waiting) if (codes.length >= count) done()
   })
   return {
@@ -77,7 +77,7 @@ describe('while another program holds the file locked', { timeout: 60_000 }, () 
     const ticking = setInterval(() => ticks++, 1)
     const error = await queue.add('during', {}, { id: 'refused' }).then(
       () => undefined,
-      (thrown: unknown) => toldError(thrown),
+      (thrown: unknown) => errorToSend(thrown),
     )
     clearInterval(ticking)
     expect(error?.codes[0]).toBe('DATABASE_LOCKED')
@@ -136,7 +136,7 @@ describe('while another program holds the file locked', { timeout: 60_000 }, () 
     expect(errors.codes.filter((codes) => !codes.includes('DATABASE_LOCKED'))).toEqual([])
     const refused = await queue.add('during').then(
       () => undefined,
-      (thrown: unknown) => toldError(thrown).codes,
+      (thrown: unknown) => errorToSend(thrown).codes,
     )
     expect(refused).toContain('DATABASE_LOCKED')
     await release(locker)

@@ -4,9 +4,9 @@ import { expect, test } from 'vitest'
 import { sqlite } from '../../src/sqlite.js'
 import { closing } from '../setup.js'
 import { checkFile, linesOf, repeated, soundAccountOf, states } from './account.js'
-import type { FeederInput, FeederTold } from './programs/bulk-producer.js'
+import type { FeederInput, FeederMessage } from './programs/bulk-producer.js'
 import { scene, start } from './processes.js'
-import type { Chore, WorkerInput, WorkerTold } from './programs/worker.js'
+import type { Chore, WorkerInput, WorkerMessage } from './programs/worker.js'
 
 const path = scene()
 const db = (): string => path('jobs.db')
@@ -29,32 +29,32 @@ test(
     await store.open()
     const feeders = Array.from({ length: FEEDERS }, () => {
       const chore: Chore = { takes: 1, text: 'x'.repeat(BYTES) }
-      return start<FeederTold>('bulk-producer', { path: db(), jobs: JOBS, chore } satisfies FeederInput)
+      return start<FeederMessage>('bulk-producer', { path: db(), jobs: JOBS, chore } satisfies FeederInput)
     })
     const workers = Array.from({ length: WORKERS }, () =>
-      start<WorkerTold>('worker', {
+      start<WorkerMessage>('worker', {
         path: db(),
         ledger: path('ledger'),
         worker: { concurrency: 10 },
-        tellsEvery: 1,
+        reportsEvery: 1,
       } satisfies WorkerInput),
     )
-    const ids = await Promise.all(workers.map((worker) => worker.heard('running').then((told) => told.worker)))
-    await Promise.all(feeders.map((feeder) => feeder.heard('loaded')))
+    const ids = await Promise.all(workers.map((worker) => worker.received('running').then((message) => message.worker)))
+    await Promise.all(feeders.map((feeder) => feeder.received('loaded')))
 
     let done = 0
     let largest = 0
     const all = new Promise<void>((resolve) => {
       for (const worker of workers) {
-        worker.onEach((told) => {
-          if (told.kind !== 'done') return
+        worker.onEach((message) => {
+          if (message.kind !== 'done') return
           if (++done % 10 === 0) largest = Math.max(largest, statSync(`${db()}-wal`).size)
           if (done === FEEDERS * JOBS) resolve()
         })
       }
     })
-    for (const feeder of feeders) feeder.tell({ kind: 'go' })
-    await Promise.all(feeders.map((feeder) => feeder.heard('fed')))
+    for (const feeder of feeders) feeder.send({ kind: 'go' })
+    await Promise.all(feeders.map((feeder) => feeder.received('fed')))
     await all
     expect(statSync(db()).size).toBeGreaterThan(LOG_BOUND) // all of which went through the log
     expect(largest).toBeLessThan(LOG_BOUND)

@@ -7,7 +7,7 @@ import type { Store } from '../../src/store/store.js'
 import { newDatabase } from '../stores/postgres/server/shared.js'
 import { closing, event } from '../setup.js'
 import { linesOf } from './account.js'
-import type { PhasedInput, PhasedTold } from './programs/phase-worker.js'
+import type { PhasedInput, PhasedMessage } from './programs/phase-worker.js'
 import { scene, start } from './processes.js'
 
 const path = scene()
@@ -38,7 +38,7 @@ test.each(places)(
     const { database, store } = await place()
     const queue = closing(new Queue('work', { store, jobs, logger: false }))
     const employ = (stays?: string) =>
-      start<PhasedTold>('phase-worker', {
+      start<PhasedMessage>('phase-worker', {
         database,
         ledger: path('ledger'),
         ...(stays !== undefined && { stays }),
@@ -49,14 +49,14 @@ test.each(places)(
       const begun = event(queue, 'phase', (each) => each.phase === phase && each.status === 'active')
       await queue.counts() // who listens and then reads is told of all that comes after what was read
       const worker = employ(phase)
-      await Promise.all([worker.heard('stays'), begun])
+      await Promise.all([worker.received('stays'), begun])
       await worker.kill()
       expect((await video.refresh()).phases[phase]).toMatchObject({ status: 'active' })
     }
     const failed = event(queue, 'failed')
     const order = await queue.add('order', undefined)
     const charging = employ('charge')
-    await charging.heard('stays')
+    await charging.received('stays')
     await charging.kill()
     const last = employ()
     expect(await video.result()).toBe('upload done')

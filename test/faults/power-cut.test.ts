@@ -128,29 +128,29 @@ describe('at synchronous FULL, after a power cut', { timeout: 120_000 }, () => {
   test('every job is there that `add` or a worker has told of', async () => {
     const store = closing(sqlite(db()))
     const queue = closing(new Queue('work', { store, logger: false }))
-    const told: { readonly size: number; readonly id: string; readonly state: JobState }[] = []
-    const tell = (state: JobState) => (job: { readonly id: string }) =>
-      void told.push({ size: logSize(), id: job.id, state })
-    for (let n = 0; n < 5; n++) await queue.add('one', { n }).then(tell('waiting'))
-    await Promise.all(Array.from({ length: 10 }, (_, n) => queue.add('flight', { n }).then(tell('waiting'))))
+    const reported: { readonly size: number; readonly id: string; readonly state: JobState }[] = []
+    const report = (state: JobState) => (job: { readonly id: string }) =>
+      void reported.push({ size: logSize(), id: job.id, state })
+    for (let n = 0; n < 5; n++) await queue.add('one', { n }).then(report('waiting'))
+    await Promise.all(Array.from({ length: 10 }, (_, n) => queue.add('flight', { n }).then(report('waiting'))))
     const bulk = await queue.addBulk(Array.from({ length: 30 }, (_, n) => ({ name: 'bulk', data: { n } })))
-    bulk.forEach(tell('waiting'))
+    bulk.forEach(report('waiting'))
     const worker = closing(new Worker(queue, (job) => job.data, { logger: false, concurrency: 4 }))
     const all = new Promise<void>((resolve) => {
       let left = 45
       worker.on('completed', (job) => {
-        tell('completed')(job)
+        report('completed')(job)
         if (--left === 0) resolve()
       })
     })
-    worker.on('active', tell('active'))
+    worker.on('active', report('active'))
     await all
     const log = readFileSync(`${db()}-wal`)
 
     for (const remains of powerCuts(log)) {
       const { jobs } = await afterPowerCut(remains, undefined)
       const found = new Map(jobs.map(({ id, state }) => [id, state]))
-      const missing = told.filter(({ size, id, state }) => size <= remains.good && !reached(found.get(id), state))
+      const missing = reported.filter(({ size, id, state }) => size <= remains.good && !reached(found.get(id), state))
       expect(missing, remains.what).toEqual([])
     }
   })

@@ -14,32 +14,32 @@ interface End {
   readonly stderr: string
 }
 
-/** What a program tells: a kind, and whatever belongs to it. */
-export interface Told {
+/** A message of a program: a kind, and whatever belongs to it. */
+export interface AnyMessage {
   readonly kind: string
 }
 
 /** A process under test. */
-export interface Process<Message extends Told> {
+export interface Process<Message extends AnyMessage> {
   readonly pid: number
   /** How it ended; never rejects. */
   readonly ended: Promise<End>
   /** Whether it has not ended yet. */
   readonly alive: boolean
   /** Sends it a message. */
-  tell(message: object): void
+  send(message: object): void
   /** The next message of a kind (that fits) which nobody has taken yet; rejects if the process ends without it. */
-  heard<Kind extends Message['kind']>(
+  received<Kind extends Message['kind']>(
     kind: Kind,
     fits?: (message: Message & { kind: Kind }) => boolean,
   ): Promise<Message & { kind: Kind }>
-  /** Hears every message, taken or not, from the first on. */
+  /** Calls back for every message, taken or not, from the first on. */
   onEach(listener: (message: Message) => void): void
   /** Sends a signal by its id. */
   signal(name: NodeJS.Signals): void
   /** SIGKILL, and waits until it is gone. */
   kill(): Promise<End>
-  /** Tells it to end by itself, and waits until it has. */
+  /** Makes it end by itself, and waits until it has. */
   finish(): Promise<End>
 }
 
@@ -89,7 +89,7 @@ function ended(child: ChildProcess): Promise<void> {
 }
 
 /** Starts a program of `programs/` with one argument, which it is given as JSON. */
-export function start<Message extends Told>(program: string, input: object): Process<Message> {
+export function start<Message extends AnyMessage>(program: string, input: object): Process<Message> {
   const child = fork(join(programs, `test/faults/programs/${program}.js`), [JSON.stringify(input)], {
     execArgv: [],
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
@@ -97,24 +97,24 @@ export function start<Message extends Told>(program: string, input: object): Pro
   running.add(child)
   let stderr = ''
   child.stderr?.on('data', (chunk) => (stderr += String(chunk)))
-  const said: Message[] = []
+  const messages: Message[] = []
   const untaken: Message[] = []
   const waiting = new Set<{ take: (message: Message) => boolean; fail: (end: End) => void }>()
   const listeners: ((message: Message) => void)[] = []
   let alive = true
 
   child.on('message', (message) => {
-    const told = message as Message
-    said.push(told)
-    for (const listener of listeners) listener(told)
+    const received = message as Message
+    messages.push(received)
+    for (const listener of listeners) listener(received)
     for (const each of waiting) {
-      if (!each.take(told)) continue
+      if (!each.take(received)) continue
       waiting.delete(each)
       return
     }
-    untaken.push(told)
+    untaken.push(received)
   })
-  // It has ended when everything that it said has arrived as well.
+  // It has ended when all of its messages have arrived as well.
   const silent = new Promise<void>((resolve) => child.on('disconnect', resolve))
   const ended = new Promise<End>((resolve) => {
     child.on('close', (code, signal) => {
@@ -134,8 +134,8 @@ export function start<Message extends Told>(program: string, input: object): Pro
     get alive() {
       return alive
     },
-    tell: (message) => void child.send(message, () => {}), // one that is gone by now does not mind
-    heard: (kind, fits = () => true) =>
+    send: (message) => void child.send(message, () => {}), // one that is gone by now does not mind
+    received: (kind, fits = () => true) =>
       new Promise((resolve, reject) => {
         const take = (message: Message): boolean => {
           const mine = message as Message & { kind: typeof kind }
@@ -145,11 +145,11 @@ export function start<Message extends Told>(program: string, input: object): Pro
         }
         const at = untaken.findIndex(take)
         if (at >= 0) untaken.splice(at, 1)
-        else if (!alive) reject(new Error(`${program} ended before it told '${kind}': ${stderr}`))
-        else waiting.add({ take, fail: (end) => reject(unheard(program, kind, end, said)) })
+        else if (!alive) reject(new Error(`${program} ended before it sent '${kind}': ${stderr}`))
+        else waiting.add({ take, fail: (end) => reject(notReceived(program, kind, end, messages)) })
       }),
     onEach: (listener) => {
-      for (const message of said) listener(message)
+      for (const message of messages) listener(message)
       listeners.push(listener)
     },
     signal: (name) => void child.kill(name),
@@ -164,9 +164,9 @@ export function start<Message extends Told>(program: string, input: object): Pro
   }
 }
 
-function unheard(program: string, kind: string, end: End, said: readonly Told[]): Error {
-  const last = said.at(-1)
+function notReceived(program: string, kind: string, end: End, messages: readonly AnyMessage[]): Error {
+  const last = messages.at(-1)
   return new Error(
-    `${program} ended (${end.code ?? end.signal}) before it told '${kind}'; the last it told was ${JSON.stringify(last)}. ${end.stderr}`,
+    `${program} ended (${end.code ?? end.signal}) before it sent '${kind}'; its last message was ${JSON.stringify(last)}. ${end.stderr}`,
   )
 }

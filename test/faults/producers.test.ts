@@ -6,7 +6,7 @@ import { closing } from '../setup.js'
 import { checkFile, linesOf, soundAccountOf, states } from './account.js'
 import { BULK, GROUP, dataOf } from './programs/producer-jobs.js'
 import { scene, start } from './processes.js'
-import type { ProducerInput, ProducerTold } from './programs/producer.js'
+import type { ProducerInput, ProducerMessage } from './programs/producer.js'
 
 const path = scene()
 
@@ -39,13 +39,13 @@ test(
     for (const [round, moments] of MOMENTS.entries()) {
       const producers = moments.map((_, at) => {
         const input: ProducerInput = { path: path('jobs.db'), ledger: path('ledger'), name: `p${round}${at}` }
-        return start<ProducerTold>('producer', input)
+        return start<ProducerMessage>('producer', input)
       })
-      await Promise.all(producers.map((producer) => producer.heard('loaded')))
-      for (const producer of producers) producer.tell({ kind: 'go' })
+      await Promise.all(producers.map((producer) => producer.received('loaded')))
+      for (const producer of producers) producer.send({ kind: 'go' })
       await Promise.all(
         producers.map(async (producer, at) => {
-          await producer.heard('acknowledged', ({ batches }) => batches === moments[at])
+          await producer.received('acknowledged', ({ batches }) => batches === moments[at])
           expect(await producer.kill()).toMatchObject({ signal: 'SIGKILL' })
         }),
       )

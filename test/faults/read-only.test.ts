@@ -6,7 +6,7 @@ import { sqlite } from '../../src/sqlite.js'
 import { heldOpen } from '../stores/sqlite/folder.js'
 import { checkFile, linesOf, soundAccountOf, states } from './account.js'
 import { scene, start } from './processes.js'
-import type { WorkerInput, WorkerTold } from './programs/worker.js'
+import type { WorkerInput, WorkerMessage } from './programs/worker.js'
 
 const path = scene()
 const db = (): string => path('in/jobs.db')
@@ -43,19 +43,19 @@ describe.skipIf(process.platform === 'win32')('a store that was opened read-only
     expect(await heldOpen(path())).toEqual([]) // as long as it is, the log lies beside the file
     allow()
     forbid()
-    const worker = start<WorkerTold>('worker', {
+    const worker = start<WorkerMessage>('worker', {
       path: db(),
       ledger: path('ledger'),
       asNobody: true,
       worker: { reconnect: 50 },
     } satisfies WorkerInput)
-    const { error } = await worker.heard('error') // once; and it goes on trying
+    const { error } = await worker.received('error') // once; and it goes on trying
     expect(error.codes).toContain('DATABASE_NOT_WRITABLE')
     expect(worker.alive).toBe(true)
 
     allow()
-    await worker.heard('running')
-    for (let n = 0; n < 5; n++) await worker.heard('completed')
+    await worker.received('running')
+    for (let n = 0; n < 5; n++) await worker.received('completed')
     expect(await worker.finish()).toMatchObject({ code: 0 })
 
     const store = sqlite(db())

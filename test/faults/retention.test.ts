@@ -3,15 +3,18 @@ import { expect, test } from 'vitest'
 import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
 import { closing, event } from '../setup.js'
-import type { KeeperInput, KeeperTold } from './programs/retention-worker.js'
+import type { RetentionInput, RetentionMessage } from './programs/retention-worker.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
 
 const path = scene()
 
-async function keeper(callbacks: boolean): Promise<Process<KeeperTold>> {
-  const started = start<KeeperTold>('retention-worker', { path: path('jobs.db'), callbacks } satisfies KeeperInput)
-  await started.heard('ready')
+async function keeper(callbacks: boolean): Promise<Process<RetentionMessage>> {
+  const started = start<RetentionMessage>('retention-worker', {
+    path: path('jobs.db'),
+    callbacks,
+  } satisfies RetentionInput)
+  await started.received('ready')
   return started
 }
 
@@ -20,7 +23,7 @@ test('where a queue has callbacks, only processes that gave them carry out its r
   const queue = closing(new Queue('work', { store, logger: false, retention: { deleteAfter: 1 } }))
   const [first, without] = [await keeper(true), await keeper(false)]
   await queue.add('n', 1, { id: 'told by the first' })
-  expect((await first.heard('deleted')).id).toBe('told by the first')
+  expect((await first.received('deleted')).id).toBe('told by the first')
   await first.kill()
 
   const ids = ['a', 'b', 'c']
@@ -33,9 +36,9 @@ test('where a queue has callbacks, only processes that gave them carry out its r
   expect((await queue.counts()).completed).toBe(4)
 
   const next = await keeper(true)
-  const told: string[] = []
-  while (told.length < 4) told.push((await next.heard('deleted')).id)
-  expect(told.toSorted()).toEqual([...ids, 'd'])
+  const reported: string[] = []
+  while (reported.length < 4) reported.push((await next.received('deleted')).id)
+  expect(reported.toSorted()).toEqual([...ids, 'd'])
   expect((await queue.counts()).completed).toBe(0)
   await Promise.all([next.finish(), without.finish()])
 })

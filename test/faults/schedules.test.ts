@@ -10,7 +10,7 @@ import { soundAccountOf, states } from './account.js'
 import type { WorkerInput as PostgresInput } from './programs/postgres/worker.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
-import type { WorkerInput, WorkerTold } from './programs/worker.js'
+import type { WorkerInput, WorkerMessage } from './programs/worker.js'
 
 const path = scene()
 
@@ -22,13 +22,13 @@ const LIMIT = 30
 
 const worker = { concurrency: 4, lease: 2000, upkeepEvery: 500 } as const
 
-async function onSqlite(): Promise<{ store: Store; begin: () => Process<WorkerTold> }> {
+async function onSqlite(): Promise<{ store: Store; begin: () => Process<WorkerMessage> }> {
   const file = path('jobs.db')
   const input: WorkerInput = { path: file, ledger: path('ledger'), worker, store: { ring: 1_000_000 } }
   return { store: closing(sqlite(file, { ring: 1_000_000 })), begin: () => start('worker', input) }
 }
 
-async function onPostgres(): Promise<{ store: Store; begin: () => Process<WorkerTold> }> {
+async function onPostgres(): Promise<{ store: Store; begin: () => Process<WorkerMessage> }> {
   const url = await newDatabase()
   const input: PostgresInput = { url, ledger: path('ledger'), worker, store: { ring: 1_000_000 } }
   return { store: closing(postgres(url, { ring: 1_000_000 })), begin: () => start('postgres/worker', input) }
@@ -52,7 +52,7 @@ test.each([
     new Promise((done) => (completed.length >= count ? done() : void due.push({ count, done })))
 
   const processes = Array.from({ length: PROCESSES }, begin)
-  const running: Promise<unknown>[] = processes.map((each) => each.heard('running'))
+  const running: Promise<unknown>[] = processes.map((each) => each.received('running'))
   await Promise.all(running)
   // All who schedule the same at once make one schedule of it.
   const again = closing(new Queue('work', { store, logger: false }))
@@ -76,7 +76,7 @@ test.each([
     await victim.kill()
     const successor = begin()
     processes.push(successor)
-    running.push(successor.heard('running'))
+    running.push(successor.received('running'))
   }
   await until(KEYS.length * LIMIT)
 

@@ -4,11 +4,11 @@ import { Queue } from '../../src/index.js'
 import { sqlite } from '../../src/sqlite.js'
 import { closing } from '../setup.js'
 import { linesOf, repeated, soundAccountOf, states } from './account.js'
-import type { AdderInput, AdderTold } from './programs/add-and-work.js'
-import type { HolderInput, HolderTold } from './programs/claim-and-settle.js'
+import type { AdderInput, AdderMessage } from './programs/add-and-work.js'
+import type { HolderInput, HolderMessage } from './programs/claim-and-settle.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
-import type { Chore, WorkerInput, WorkerTold } from './programs/worker.js'
+import type { Chore, WorkerInput, WorkerMessage } from './programs/worker.js'
 
 const path = scene()
 const db = (): string => path('jobs.db')
@@ -18,8 +18,8 @@ function newQueue(): Queue {
   return closing(new Queue('work', { store, logger: false }))
 }
 
-function newWorker(options: NonNullable<WorkerInput['worker']>): Process<WorkerTold> {
-  return start<WorkerTold>('worker', { path: db(), ledger: path('ledger'), worker: options } satisfies WorkerInput)
+function newWorker(options: NonNullable<WorkerInput['worker']>): Process<WorkerMessage> {
+  return start<WorkerMessage>('worker', { path: db(), ledger: path('ledger'), worker: options } satisfies WorkerInput)
 }
 
 const numbered = (count: number, prefix: string): readonly string[] =>
@@ -40,11 +40,11 @@ describe('several processes on one file', { timeout: 60_000 }, () => {
     let done = 0
     const all = new Promise<void>((resolve) => {
       for (const worker of workers) {
-        worker.onEach((told) => {
-          if (told.kind === 'completed' && ++done === jobs.length) resolve()
-          if (told.kind !== 'started' || ++running < LIMIT) return
+        worker.onEach((message) => {
+          if (message.kind === 'completed' && ++done === jobs.length) resolve()
+          if (message.kind !== 'started' || ++running < LIMIT) return
           // So many run now, none of them has ended, and those who ask for more get nothing: one after the other may end.
-          for (const each of workers) each.tell({ kind: 'let go', id: jobs[running - LIMIT]!.id })
+          for (const each of workers) each.send({ kind: 'let go', id: jobs[running - LIMIT]!.id })
         })
       }
     })
@@ -69,11 +69,11 @@ describe('several processes on one file', { timeout: 60_000 }, () => {
     const keys = numbered(60, 'key-')
     const ids = numbered(60, 'id-')
     const racers = Array.from({ length: 4 }, () =>
-      start<AdderTold>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput),
+      start<AdderMessage>('add-and-work', { path: db(), ledger: path('ledger') } satisfies AdderInput),
     )
-    await Promise.all(racers.map((racer) => racer.heard('ready')))
-    for (const racer of racers) racer.tell({ kind: 'race', keys, ids })
-    const ends = (await Promise.all(racers.map((racer) => racer.heard('raced')))).map((told) => told.ends)
+    await Promise.all(racers.map((racer) => racer.received('ready')))
+    for (const racer of racers) racer.send({ kind: 'race', keys, ids })
+    const ends = (await Promise.all(racers.map((racer) => racer.received('raced')))).map((message) => message.ends)
 
     for (let at = 0; at < keys.length + ids.length; at++) {
       const among = ends.map((each) => each[at]!)
@@ -89,13 +89,17 @@ describe('several processes on one file', { timeout: 60_000 }, () => {
     const JOBS = 40
     const queue = newQueue()
     await queue.addBulk(numbered(JOBS, '').map(() => ({ name: 'chore' })))
-    const holder = start<HolderTold>('claim-and-settle', { path: db(), jobs: JOBS, lease: 300 } satisfies HolderInput)
-    const { fences } = await holder.heard('claimed')
+    const holder = start<HolderMessage>('claim-and-settle', {
+      path: db(),
+      jobs: JOBS,
+      lease: 300,
+    } satisfies HolderInput)
+    const { fences } = await holder.received('claimed')
     const worker = newWorker({ upkeepEvery: 200, concurrency: JOBS })
-    for (let n = 0; n < JOBS; n++) await worker.heard('completed')
+    for (let n = 0; n < JOBS; n++) await worker.received('completed')
     const before = await soundAccountOf(queue.store)
-    holder.tell({ kind: 'settle' })
-    const { verdicts } = await holder.heard('verdicts')
+    holder.send({ kind: 'settle' })
+    const { verdicts } = await holder.received('verdicts')
     expect([...new Set(Object.values(verdicts).flat())]).toEqual(['fence'])
     expect(Object.values(verdicts).flat().length).toBe(JOBS)
     expect((await soundAccountOf(queue.store)).jobs).toEqual(before.jobs)
@@ -114,17 +118,17 @@ describe('several processes on one file', { timeout: 60_000 }, () => {
     const job = await queue.add('chore', { held: true } satisfies Chore)
     // It writes nothing by itself for a while, so that it is not frozen with the file in its hands.
     const frozen = newWorker({ lease: 1500, renewEvery: 1499, pollEvery: '1h' })
-    const { worker: lost } = await frozen.heard('running')
-    await frozen.heard('started')
+    const { worker: lost } = await frozen.received('running')
+    await frozen.received('started')
     frozen.signal('SIGSTOP')
     const other = newWorker({ upkeepEvery: 200 })
-    const { attempt } = await other.heard('started')
-    other.tell({ kind: 'let go', id: job.id })
-    await other.heard('completed')
+    const { attempt } = await other.received('started')
+    other.send({ kind: 'let go', id: job.id })
+    await other.received('completed')
     const before = await soundAccountOf(queue.store)
     frozen.signal('SIGCONT')
-    frozen.tell({ kind: 'let go', id: job.id })
-    await frozen.heard('lease-lost')
+    frozen.send({ kind: 'let go', id: job.id })
+    await frozen.received('lease-lost')
     expect(attempt).toBe(2)
     expect(await frozen.finish()).toMatchObject({ code: 0 })
     const after = await soundAccountOf(queue.store)

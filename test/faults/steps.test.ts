@@ -6,7 +6,7 @@ import { postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
-import type { StepperInput, StepperTold } from './programs/step-worker.js'
+import type { StepInput, StepMessage } from './programs/step-worker.js'
 import { newDatabase } from '../stores/postgres/server/shared.js'
 import { closing, event } from '../setup.js'
 
@@ -17,10 +17,10 @@ async function stage(kind: 'SQLite' | 'PostgreSQL') {
   const url = kind === 'PostgreSQL' ? await newDatabase() : undefined
   const store = closing(url === undefined ? sqlite(file) : postgres(url))
   await store.open()
-  const where: StepperInput = { ledger, ...(url === undefined ? { path: file } : { url }) }
-  const begin = async (more: Partial<StepperInput> = {}): Promise<Process<StepperTold>> => {
-    const process = start<StepperTold>('step-worker', { ...where, ...more })
-    await process.heard('running')
+  const where: StepInput = { ledger, ...(url === undefined ? { path: file } : { url }) }
+  const begin = async (more: Partial<StepInput> = {}): Promise<Process<StepMessage>> => {
+    const process = start<StepMessage>('step-worker', { ...where, ...more })
+    await process.received('running')
     return process
   }
   const written = (): string[] => readFileSync(ledger, 'utf8').trim().split('\n')
@@ -32,7 +32,7 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('on %s', (kind) => {
     const { queue, begin, written } = await stage(kind)
     const first = await begin({ hangs: true })
     const added = await queue.add('steps')
-    await first.heard('remembered')
+    await first.received('remembered')
     await first.kill()
     await begin()
     const [one, two] = (await added.result()) as [number, number]

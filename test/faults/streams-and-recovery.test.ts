@@ -5,7 +5,7 @@ import { postgres } from '../../src/postgres.js'
 import { sqlite } from '../../src/sqlite.js'
 import type { WorkerCell } from '../../src/store/settings.js'
 import type { Store } from '../../src/store/store.js'
-import type { Database, HandInput, HandTold } from './programs/controlled-worker.js'
+import type { Database, ControlledInput, ControlledMessage } from './programs/controlled-worker.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
 import { newSchema, sharedServer } from '../stores/postgres/server/shared.js'
@@ -21,7 +21,7 @@ interface Scene {
   readonly store: Store
   readonly queue: Queue
   /** Starts a worker in a process of its own, and waits until it runs. */
-  worker(options?: HandInput['worker']): Promise<Process<HandTold> & { readonly id: string }>
+  worker(options?: ControlledInput['worker']): Promise<Process<ControlledMessage> & { readonly id: string }>
 }
 
 async function database(kind: 'SQLite' | 'PostgreSQL'): Promise<Scene> {
@@ -34,20 +34,20 @@ async function database(kind: 'SQLite' | 'PostgreSQL'): Promise<Scene> {
     store,
     queue,
     worker: async (worker = {}) => {
-      const hand = start<HandTold>('controlled-worker', {
+      const hand = start<ControlledMessage>('controlled-worker', {
         database: where,
         worker: { lease: LEASE, ...worker },
-      } satisfies HandInput)
-      const { worker: id } = await hand.heard('running')
+      } satisfies ControlledInput)
+      const { worker: id } = await hand.received('running')
       return Object.assign(Object.create(hand) as typeof hand, { id })
     },
   }
 }
 
 /** Adds a job that ends only when it is told to, and waits until a worker has begun it. */
-async function hold(queue: Queue, hand: Process<HandTold>, id: string): Promise<void> {
+async function hold(queue: Queue, hand: Process<ControlledMessage>, id: string): Promise<void> {
   await queue.add('chore', { held: true }, { id })
-  await hand.heard('started', (told) => told.id === id)
+  await hand.received('started', (message) => message.id === id)
 }
 
 async function registered({ store }: Scene): Promise<readonly string[]> {
@@ -61,7 +61,7 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('on %s', { timeout: 60_000 }, (
     const hand = await worker()
     const stream = open(queue, { events: ['waiting', 'active', 'completed'] })
     await stream.event('snapshot')
-    hand.tell({ kind: 'add', id: 'a' })
+    hand.send({ kind: 'add', id: 'a' })
     const seen = await stream.until(({ event: type }) => type === 'completed')
     expect(seen.map((frame) => [frame.event, frame.data.id])).toEqual([
       ['waiting', 'a'],
@@ -70,8 +70,8 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('on %s', { timeout: 60_000 }, (
     ])
     expect(seen.at(-1)!.data.result).toBe(hand.pid)
     await stream.cancel()
-    hand.tell({ kind: 'add', id: 'b' })
-    await hand.heard('completed', ({ id }) => id === 'b')
+    hand.send({ kind: 'add', id: 'b' })
+    await hand.received('completed', ({ id }) => id === 'b')
     const later = open(queue, { events: ['completed'], lastEventId: seen[0]!.id! })
     const missed = (await later.until(({ data }) => data?.id === 'b')).filter((frame) => frame.event !== undefined)
     expect(missed.map(({ data }) => data.id)).toEqual(['a', 'b'])
@@ -82,7 +82,7 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('on %s', { timeout: 60_000 }, (
     const { queue, worker } = await database(kind)
     const job = await queue.add('chore')
     const states: string[] = []
-    let hand: Promise<Process<HandTold>> | undefined
+    let hand: Promise<Process<ControlledMessage>> | undefined
     for await (const { state } of job.observe()) {
       states.push(state)
       if (state === 'waiting') hand ??= worker()
@@ -108,22 +108,22 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('on %s', { timeout: 60_000 }, (
       await hold(queue, dead, 'job')
       await dead.kill()
       const third = await worker({ recovery })
-      const told = await taken
-      expect(told.id).toBe('job')
-      if (told.type === 'failed') {
-        expect(told.error).toMatchObject({ code: 'WORKER_DIED', message: expect.stringContaining(dead.id) })
+      const message = await taken
+      expect(message.id).toBe('job')
+      if (message.type === 'failed') {
+        expect(message.error).toMatchObject({ code: 'WORKER_DIED', message: expect.stringContaining(dead.id) })
         expect(await queue.get('job')).toMatchObject({ state: 'failed', attempt: 1, attempts: 3 })
       } else {
-        expect(told.worker).toBe(dead.id)
-        await third.heard('started', ({ id, attempt }) => id === 'job' && attempt === 2) // which the limit allows
-        third.tell({ kind: 'let go', id: 'job' })
+        expect(message.worker).toBe(dead.id)
+        await third.received('started', ({ id, attempt }) => id === 'job' && attempt === 2) // which the limit allows
+        third.send({ kind: 'let go', id: 'job' })
         expect(await (await queue.get('job'))!.result()).toBe(third.pid)
       }
       await third.finish()
       expect(await registered(here)).toEqual([living.id])
       expect(await queue.get('its job')).toMatchObject({ state: 'active', worker: living.id, fence: 1, stalls: 0 })
-      living.tell({ kind: 'let go', id: 'its job' })
-      await living.heard('completed', ({ id, attempt }) => id === 'its job' && attempt === 1)
+      living.send({ kind: 'let go', id: 'its job' })
+      await living.received('completed', ({ id, attempt }) => id === 'its job' && attempt === 1)
     },
   )
 })

@@ -5,7 +5,7 @@ import type { JobRecord } from '../../src/job/job.js'
 import { sqlite } from '../../src/sqlite.js'
 import { loadDriver } from '../../src/stores/sqlite/file/driver.js'
 import { checkFile, soundAccountOf } from './account.js'
-import type { CompleterInput, CompleterTold, Held } from './programs/transaction-worker.js'
+import type { CompleterInput, CompleterMessage, Held } from './programs/transaction-worker.js'
 import { scene, start } from './processes.js'
 import type { Process } from './processes.js'
 import { closing } from '../setup.js'
@@ -36,8 +36,8 @@ async function begin(): Promise<{
   }
 }
 
-function employ(concurrency = 1): Process<CompleterTold> {
-  return start<CompleterTold>('transaction-worker', { path: path('jobs.db'), concurrency } satisfies CompleterInput)
+function employ(concurrency = 1): Process<CompleterMessage> {
+  return start<CompleterMessage>('transaction-worker', { path: path('jobs.db'), concurrency } satisfies CompleterInput)
 }
 
 test.each(['inside', 'after'] as const)(
@@ -46,7 +46,7 @@ test.each(['inside', 'after'] as const)(
     const { queue, effects } = await begin()
     const added = await queue.add('write', { held } satisfies Held)
     const doomed = employ()
-    await doomed.heard('held')
+    await doomed.received('held')
     expect(effects()).toEqual([])
     await doomed.kill()
     expect(effects()).toEqual([])
@@ -70,7 +70,7 @@ test(
     let kills = 0
     const work = async (): Promise<void> => {
       const worker = employ(4)
-      await Promise.race([worker.heard('done', ({ count }) => count >= 5), results])
+      await Promise.race([worker.received('done', ({ count }) => count >= 5), results])
       if (kills === KILLS) return
       kills++
       await worker.kill()

@@ -1,6 +1,6 @@
 // Calls of ctx that fail in functions that a handler forgot: the process must survive them.
 import { expect, it } from 'vitest'
-import type { ForgottenInput, ForgottenTold } from './programs/unawaited-calls.js'
+import type { UnawaitedInput, UnawaitedMessage } from './programs/unawaited-calls.js'
 import { scene, start } from './processes.js'
 
 const path = scene()
@@ -47,9 +47,9 @@ const caught =
 it.each(['memory', 'sqlite'])(
   'a call of ctx that fails in a function that its handler forgot is reported, and the process lives: %s',
   async (kind) => {
-    const given: ForgottenInput = kind === 'sqlite' ? { path: path('jobs.db') } : {}
-    const program = start<ForgottenTold>('unawaited-calls', given)
-    const { reported, handled, completed } = await program.heard('ended')
+    const given: UnawaitedInput = kind === 'sqlite' ? { path: path('jobs.db') } : {}
+    const program = start<UnawaitedMessage>('unawaited-calls', given)
+    const { reported, handled, completed } = await program.received('ended')
     expect(reported.toSorted()).toEqual(expected)
     expect(handled).toEqual(caught.split(' '))
     expect(completed).toHaveLength(expected.length) // all jobs but the cancelled one

@@ -6,7 +6,7 @@ import { sqlite } from '../../src/sqlite.js'
 import { closing } from '../setup.js'
 import { soundAccountOf, states } from './account.js'
 import { scene, start } from './processes.js'
-import type { WorkerInput, WorkerTold } from './programs/worker.js'
+import type { WorkerInput, WorkerMessage } from './programs/worker.js'
 
 const path = scene()
 const db = (): string => path('jobs.db')
@@ -15,17 +15,17 @@ const db = (): string => path('jobs.db')
 async function idle(input: Pick<WorkerInput, 'watching'> = {}) {
   const store = closing(sqlite(db()))
   const queue = closing(new Queue('work', { store, logger: false }))
-  const worker = start<WorkerTold>('worker', {
+  const worker = start<WorkerMessage>('worker', {
     path: db(),
     ledger: path('ledger'),
     worker: { pollEvery: '1h', lease: '2h' },
     ...input,
   } satisfies WorkerInput)
-  await worker.heard('running')
+  await worker.received('running')
   const roundTrip = async (): Promise<void> => {
     const { id } = await queue.add('chore')
-    await worker.heard('started', (told) => told.id === id)
-    await worker.heard('completed', (told) => told.id === id)
+    await worker.received('started', (message) => message.id === id)
+    await worker.received('completed', (message) => message.id === id)
   }
   return { store, queue, worker, roundTrip }
 }
@@ -66,7 +66,8 @@ describe('a job that is added in one process starts in another that is idle', { 
     const job = await queue.add('chore')
     expect(await job.result()).toEqual({ by: worker.pid })
     const events: string[] = []
-    for (const type of ['waiting', 'active', 'completed'] as const) queue.on(type, (told) => events.push(told.type))
+    for (const type of ['waiting', 'active', 'completed'] as const)
+      queue.on(type, (message) => events.push(message.type))
     const ended = new Promise((resolve) => queue.on('completed', resolve))
     await queue.add('chore')
     await ended

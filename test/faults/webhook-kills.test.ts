@@ -4,15 +4,15 @@ import { Queue, Worker } from 'millrace'
 import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import { sqlite } from 'millrace/sqlite'
 import { scene, start } from './processes.js'
-import type { TellerInput, TellerTold } from './programs/webhook-worker.js'
+import type { WebhookInput, WebhookMessage } from './programs/webhook-worker.js'
 import { closing, event } from '../setup.js'
 import { receiver, silence } from '../features/webhooks/receiver.js'
 
 const path = scene()
 const secret = 'a secret of this test'
 
-function teller(input: Omit<TellerInput, 'path'>) {
-  return start<TellerTold>('webhook-worker', { path: path('jobs.db'), ...input } satisfies TellerInput)
+function delivering(input: Omit<WebhookInput, 'path'>) {
+  return start<WebhookMessage>('webhook-worker', { path: path('jobs.db'), ...input } satisfies WebhookInput)
 }
 
 /** A queue beside the programs; jobs are stamped by it. */
@@ -25,30 +25,30 @@ function beside(attempts: number): Queue {
 test('a process killed between the settlement and the delivery: it is delivered after a restart', async () => {
   const hook = await receiver()
   const queue = beside(10)
-  const settling = teller({})
-  await settling.heard('running')
+  const settling = delivering({})
+  await settling.received('running')
   const job = await queue.add('a', undefined, { webhook: hook.url })
-  await settling.heard('completed')
+  await settling.received('completed')
   await settling.kill()
   expect(hook.all).toEqual([])
   const delivered = event(queue, 'webhook-delivered')
   // Who listens and then reads is told of all that comes after what was read.
   expect((await queue.get(job.id))!.webhook).toMatchObject({ pending: true, sent: false })
-  const telling = teller({ secret })
+  const worker = delivering({ secret })
   expect(await delivered).toMatchObject({ id: job.id, attempts: 1 })
   expect(verifyWebhook(secret, hook.all[0]!.headers, hook.all[0]!.body).data.id).toBe(job.id)
   expect((await queue.get(job.id))!.webhook).toMatchObject({ pending: false, sent: true })
-  expect(await telling.finish()).toMatchObject({ code: 0 })
+  expect(await worker.finish()).toMatchObject({ code: 0 })
 })
 
 test('a process killed in mid-delivery: it is delivered again, under the same webhook-id', async () => {
   const hook = await receiver()
   const queue = beside(10)
   hook.answers(silence)
-  const telling = teller({ secret, lease: 500 })
+  const worker = delivering({ secret, lease: 500 })
   const job = await queue.add('a', undefined, { webhook: hook.url })
   const first = await hook.next()
-  await telling.kill()
+  await worker.kill()
 
   const delivered = event(queue, 'webhook-delivered')
   closing(new Worker(queue, { other: () => {} }, { logger: false, upkeepEvery: 100 }))
@@ -62,10 +62,10 @@ test('a process killed in the last attempt to deliver: somebody says that it was
   const hook = await receiver()
   const queue = beside(1)
   hook.answers(silence)
-  const telling = teller({ secret, lease: 500 })
+  const worker = delivering({ secret, lease: 500 })
   const job = await queue.add('a', undefined, { webhook: hook.url })
   await hook.next()
-  await telling.kill()
+  await worker.kill()
 
   const failed = event(queue, 'webhook-failed')
   closing(new Worker(queue, { other: () => {} }, { logger: false, upkeepEvery: 100 }))

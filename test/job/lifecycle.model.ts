@@ -200,11 +200,11 @@ export class Model {
   #release({ chain, outcome }: Release): void {
     const well = outcome === 'completed'
     const state = well ? 'ended' : 'broken'
-    const told = this.edges.filter(
+    const affected = this.edges.filter(
       (edge) => edge.chain === chain && (edge.state === 'open' || (well && edge.state !== 'ended')),
     )
-    this.edges = this.edges.map((edge) => (told.includes(edge) ? { ...edge, state } : edge))
-    for (const { dependent, state: was } of told) {
+    this.edges = this.edges.map((edge) => (affected.includes(edge) ? { ...edge, state } : edge))
+    for (const { dependent, state: was } of affected) {
       if (was === 'closed') continue
       this.#write(
         dependent,

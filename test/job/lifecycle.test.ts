@@ -4,7 +4,18 @@ import { describe, expect, it } from 'vitest'
 import type { Change, Move } from '../../src/job/change.js'
 import type { Edge, EdgeState, ErrorInfo, FailurePolicy, JobRecord, JobState } from '../../src/job/job.js'
 import type { Outcome } from '../../src/job/lifecycle.js'
-import { cancel, claimed, create, due, dueAt, mayLeaseAhead, released, settle } from '../../src/job/lifecycle.js'
+import {
+  cancel,
+  claimed,
+  create,
+  due,
+  dueAt,
+  mayLeaseAhead,
+  mayRenew,
+  released,
+  renewed,
+  settle,
+} from '../../src/job/lifecycle.js'
 import { NOW, active, finished, move, record, release, spec } from './lifecycle.records.js'
 
 const boom: ErrorInfo = { name: 'Error', message: 'boom' }
@@ -93,6 +104,25 @@ describe('a claimed job', () => {
     expect(mayLeaseAhead(record({ attempts: Infinity }))).toBe(true)
     expect(mayLeaseAhead(record({ attempts: 1 }))).toBe(false)
     expect(mayLeaseAhead(record({ stalls: 1 }))).toBe(false)
+  })
+})
+
+describe('a renewed lease', () => {
+  it('lasts until the new time, and nothing else changes', () => {
+    const job = active({ ahead: true, progress: '1' })
+    const until = NOW + 50_000
+    expect(renewed(job, { until, started: false })).toStrictEqual({ ...job, leaseUntil: until, dueAt: until })
+  })
+
+  it('of a job whose handler has started is no longer leased ahead', () => {
+    expect(renewed(active({ ahead: true }), { until: NOW, started: true }).ahead).toBe(false)
+  })
+
+  it('may have expired, but its job must not have been moved', () => {
+    const job = expired({ fence: 4 })
+    expect(mayRenew(job, 4)).toBe(true)
+    expect(mayRenew(job, 3)).toBe(false)
+    expect(mayRenew(record({ state: 'completed', fence: 4 }), 4)).toBe(false)
   })
 })
 

@@ -24,11 +24,18 @@ const webhook: Webhook = {
   timeout: 1000,
 }
 
-function told(over: Partial<JobRecord> = {}): JobRecord {
+function withWebhook(over: Partial<JobRecord> = {}): JobRecord {
   return record({ extras: { webhook }, ...over })
 }
 
-const active = told({ state: 'active', attempt: 3, attempts: 3, worker: 'w', leaseUntil: NOW - 1, startedAt: 2000 })
+const active = withWebhook({
+  state: 'active',
+  attempt: 3,
+  attempts: 3,
+  worker: 'w',
+  leaseUntil: NOW - 1,
+  startedAt: 2000,
+})
 
 function deliveryIn(changes: unknown): Insert | undefined {
   return (changes as Change[]).find((each): each is Insert => each.kind === 'insert')
@@ -46,7 +53,7 @@ describe('an end brings its delivery along, in the same group and after its own 
     ['by upkeep, where the lease ran out', due(active, NOW), 'failed'],
     [
       'by upkeep, where a dependency broke',
-      due(told({ state: 'waiting-children', brokenAt: NOW - 1 }), NOW, [
+      due(withWebhook({ state: 'waiting-children', brokenAt: NOW - 1 }), NOW, [
         {
           dependent: 'job-1',
           chain: 'c',
@@ -59,9 +66,9 @@ describe('an end brings its delivery along, in the same group and after its own 
       ]),
       'failed',
     ],
-    ['by hand', cancel(told()), 'cancelled'],
-    ['by a newer job', drop(told({ group: 'g' })), 'cancelled'],
-    ['elsewhere', complete(told(), { kind: 'returned', result: '7', also: [] }), 'completed'],
+    ['by hand', cancel(withWebhook()), 'cancelled'],
+    ['by a newer job', drop(withWebhook({ group: 'g' })), 'cancelled'],
+    ['elsewhere', complete(withWebhook(), { kind: 'returned', result: '7', also: [] }), 'completed'],
   ])('%s', (_how, changes, event) => {
     const [first] = changes as Change[]
     expect(first).toMatchObject({ kind: 'move', to: event })
@@ -72,7 +79,7 @@ describe('an end brings its delivery along, in the same group and after its own 
   })
 
   it('but not one that is not told, and nothing that is no end', () => {
-    expect(deliveryIn(cancel(told({ extras: { webhook: { ...webhook, on: ['failed'] } } })))).toBeUndefined()
+    expect(deliveryIn(cancel(withWebhook({ extras: { webhook: { ...webhook, on: ['failed'] } } })))).toBeUndefined()
     expect(deliveryIn(cancel(record()))).toBeUndefined()
     const again = { kind: 'threw', error: { name: 'E', message: '' }, retryable: true, retryIn: 5 } as const
     expect(deliveryIn(settle({ ...active, attempt: 1 }, again))).toBeUndefined()
@@ -80,7 +87,7 @@ describe('an end brings its delivery along, in the same group and after its own 
   })
 
   it('also where the job is not to be kept, which then waits for it', () => {
-    const changes = cancel(told({ keep: { cancelled: { deleteAfter: 0 } } })) as Change[]
+    const changes = cancel(withWebhook({ keep: { cancelled: { deleteAfter: 0 } } })) as Change[]
     expect(changes.map((each) => (each.kind === 'move' ? each.to : each.kind))).toEqual([
       'cancelled',
       'insert',
@@ -94,26 +101,26 @@ describe('the id of a delivery', () => {
 
   it('is the same for the same end, and another for every other one', () => {
     const ids = [
-      told(),
-      told({ fence: 8 }),
-      told({ id: 'job-2' }),
-      told({ createdAt: 1001 }), // the same id, added anew
-      told({ startedAt: 5 }),
+      withWebhook(),
+      withWebhook({ fence: 8 }),
+      withWebhook({ id: 'job-2' }),
+      withWebhook({ createdAt: 1001 }), // the same id, added anew
+      withWebhook({ startedAt: 5 }),
     ].map(idOf)
     expect(new Set(ids).size).toBe(5)
-    expect(idOf(told())).toBe(ids[0])
+    expect(idOf(withWebhook())).toBe(ids[0])
   })
 
   it('is never too long', () => {
     const long = 'x'.repeat(254)
-    const [one, other] = [idOf(told({ id: `${long}1` })), idOf(told({ id: `${long}2` }))]
+    const [one, other] = [idOf(withWebhook({ id: `${long}1` })), idOf(withWebhook({ id: `${long}2` }))]
     expect(one).not.toBe(other)
     expect(one.length).toBe(255)
   })
 })
 
 describe('what is written down', () => {
-  const done = told({ state: 'completed', fence: 8, finishedAt: 5000, result: '7' })
+  const done = withWebhook({ state: 'completed', fence: 8, finishedAt: 5000, result: '7' })
   const asked = { id: 'msg_2', at: 6000 }
   const entry = { id: 'msg_1', at: 5001, event: 'completed', url: webhook.url, attempt: 1 } as const
   const after = (job: JobRecord, changes: readonly Change[] | undefined): JobRecord => {
@@ -139,9 +146,9 @@ describe('what is written down', () => {
     ])
     const again = { ...sent, finishedAt: 6000 } // retried by hand, and ended once more
     expect([isSent(again), deliveryPending(again)]).toEqual([false, true])
-    const told = noteDelivery(again, { entry, made: 5000, came: 'sent' })
-    expect(told).toHaveLength(1) // of an end that is no longer the last, nothing is announced
-    const late = after(again, told)
+    const changes = noteDelivery(again, { entry, made: 5000, came: 'sent' })
+    expect(changes).toHaveLength(1) // of an end that is no longer the last, nothing is announced
+    const late = after(again, changes)
     expect([isSent(late), deliveryPending(late)]).toEqual([false, true])
   })
 

@@ -36,7 +36,14 @@ const rooms: readonly (readonly [path: string, tests: readonly string[]])[] = [
   ],
   [
     'src/engine/',
-    ['test/stores/memory', ...shared, 'test/worker/worker.test.ts', 'test/worker/time.test.ts', 'test/queue'],
+    [
+      'test/engine',
+      'test/stores/memory',
+      ...shared,
+      'test/worker/worker.test.ts',
+      'test/worker/time.test.ts',
+      'test/queue',
+    ],
   ],
   [
     'src/stores/',

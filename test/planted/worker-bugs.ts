@@ -100,14 +100,14 @@ export const workerBugs: readonly Bug[] = [
     title: 'upkeep reaps jobs that its own worker runs',
     guarantee: 'once',
     file: 'src/upkeep/upkeep.ts',
-    find: 'const own = jobs.filter((job) => !running.has(job.id) && !this.#isSpared(job, holding))',
-    replace: 'const own = jobs.filter((job) => running.size >= 0 && !this.#isSpared(job, holding))',
+    find: 'const own = jobs.filter((job) => !leased.has(job.id) && !this.#isSpared(job, holding))',
+    replace: 'const own = jobs.filter((job) => leased.size >= 0 && !this.#isSpared(job, holding))',
   },
   {
     title: 'upkeep reaps jobs whose claim its own worker still waits for',
     guarantee: 'crash',
     file: 'src/upkeep/upkeep.ts',
-    find: '(holding || this.#options.mayBeClaimed(job))',
+    find: '(holding || (job.worker === worker && claimer.isClaiming))',
     replace: 'holding',
   },
   {

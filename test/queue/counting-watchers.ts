@@ -1,7 +1,7 @@
 // A store that keeps count of who is there, to see that nobody is left.
 import type { Runtime, Store } from '../../src/index.js'
 import { systemRuntime } from '../../src/store/runtime.js'
-import { hearing } from '../observed-store.js'
+import { observed } from '../observed-store.js'
 
 /** A store that counts who watches it, and the timers of those who live on it. */
 export function counting(
@@ -31,7 +31,7 @@ export function counting(
     },
   }
   const store: Store = {
-    ...hearing(of, () => {}),
+    ...observed(of, () => {}),
     runtime,
     watch: (options, listener) => {
       watchers++

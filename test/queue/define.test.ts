@@ -108,8 +108,8 @@ describe('validate', () => {
   test('tells each issue with its path', () => {
     const wrong = { to: [{ name: 1 }] }
     const at = (schema: Parameters<typeof validate>[0]): unknown => {
-      const said = validate(schema, wrong)
-      return 'issues' in said ? said.issues.map((issue) => issue.slice(0, issue.indexOf(' '))) : said
+      const result = validate(schema, wrong)
+      return 'issues' in result ? result.issues.map((issue) => issue.slice(0, issue.indexOf(' '))) : result
     }
     expect(at(z.object({ to: z.array(z.object({ name: z.string() })), at: z.string() }))).toEqual(['to.0.name:', 'at:'])
     expect(at(v.object({ to: v.array(v.object({ name: v.string() })), at: v.string() }))).toEqual(['to.0.name:', 'at:'])

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker, defineJobs, job } from 'millrace'
 import type { DependencyPage, JobContext, Store } from 'millrace'
-import { hearing } from '../observed-store.js'
+import { observed } from '../observed-store.js'
 import { closing } from '../setup.js'
 import { kinds, stores } from '../stores.js'
 
@@ -59,7 +59,7 @@ describe.each(kinds)('on %s', (kind) => {
   test('what a job waited for by page, in its order, whole or cut by bytes, without signals', async () => {
     const of = await make(kind)
     let bytes: { readonly bytes?: number } = {}
-    const store: Store = { ...hearing(of, () => {}), details: (query, tx) => of.details({ ...query, ...bytes }, tx) }
+    const store: Store = { ...observed(of, () => {}), details: (query, tx) => of.details({ ...query, ...bytes }, tx) }
     const queue = closing(new Queue('paged', { store, logger: false }))
     const children = await queue.addBulk(Array.from({ length: 7 }, (_, n) => ({ name: 'child', data: n })))
     const parent = await queue.add('parent', 0, { after: children })

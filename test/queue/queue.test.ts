@@ -156,9 +156,9 @@ describe('looking after jobs', () => {
     const added = await queue.add('send')
     expect(await Promise.all([added.cancel(), added.cancel(), queue.cancel(added.id)])).toEqual([true, false, false])
     expect(added.state).toBe('cancelled')
-    const told = event(queue, 'waiting')
+    const reported = event(queue, 'waiting')
     await queue.add('marker')
-    await told
+    await reported
     expect(seen).toEqual(['cancelled'])
   })
 

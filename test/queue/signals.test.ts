@@ -154,7 +154,7 @@ describe.each(kinds)('on %s', (kind) => {
         return (await ctx.dependencies()).length
       },
     })
-    const heard = collect(queue, ['delayed', 'completed', 'failed', 'cancelled', 'removed'])
+    const received = collect(queue, ['delayed', 'completed', 'failed', 'cancelled', 'removed'])
     const added = await addWaiting(queue)
     const [row] = await rowsOf(store)
     expect(row).toMatchObject({ parentId: added.id, state: 'delayed', name: 'signal' })
@@ -168,7 +168,7 @@ describe.each(kinds)('on %s', (kind) => {
     expect(await queue.remove({ state: 'delayed' })).toBe(0)
     await queue.signal(added.id, 'approved')
     expect(await added.result()).toBe(0)
-    expect(heard).toEqual(['completed'])
+    expect(received).toEqual(['completed'])
   })
 })
 

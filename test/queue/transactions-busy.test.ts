@@ -4,7 +4,7 @@ import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { Queue } from 'millrace'
 import type { Job, Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
-import { hearing } from '../observed-store.js'
+import { observed } from '../observed-store.js'
 import { newDatabase } from '../stores/postgres/server/shared.js'
 import { connected } from '../stores/postgres/server/clients.js'
 import { closing, gate } from '../setup.js'
@@ -27,8 +27,8 @@ beforeEach(async () => {
   verdicts = []
   busy = gate()
   const store: Store = closing(postgres(url))
-  const heard: Store = {
-    ...hearing(store, () => {}),
+  const observedStore: Store = {
+    ...observed(store, () => {}),
     commit: async (batch, tx) => {
       const receipt = await store.commit(batch, tx)
       if (tx === undefined) return receipt
@@ -37,7 +37,7 @@ beforeEach(async () => {
       return receipt
     },
   }
-  queue = closing(new Queue('work', { store: heard, logger: false }))
+  queue = closing(new Queue('work', { store: observedStore, logger: false }))
   added = await queue.add('held', 1)
   theirs = await connected(url)
   await theirs.query('begin')

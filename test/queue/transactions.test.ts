@@ -25,7 +25,7 @@ const turn = (): Promise<void> => new Promise((go) => setImmediate(go))
 const no = new Error('no')
 
 /** Gathers the events of a queue from here on: what happened, and to which job. */
-function heard(queue: Queue, types: readonly EventType[]): string[] {
+function collected(queue: Queue, types: readonly EventType[]): string[] {
   const seen: string[] = []
   for (const type of types) queue.on(type, (each) => seen.push(`${each.type} ${'id' in each ? each.id : ''}`))
   return seen
@@ -58,7 +58,7 @@ describe.each(Object.entries(stores))('a transaction %s', (where, make) => {
   it('rolls all of it back when the work throws, and rejects with just that', async () => {
     const { queue } = setUp()
     await queue.add('send', 0, { id: 'standing' })
-    const events = heard(queue, ['waiting', 'cancelled', 'paused', 'removed'])
+    const events = collected(queue, ['waiting', 'cancelled', 'paused', 'removed'])
     await queue.counts()
     const doomed = queue.transaction(async (tx) => {
       tx.exec('CREATE TABLE own (n INTEGER)')
@@ -86,7 +86,7 @@ describe.each(Object.entries(stores))('a transaction %s', (where, make) => {
     const { queue } = setUp()
     const ran = gate()
     newWorker(queue, { send: () => ran.open() }, { pollEvery: '10m' })
-    const events = heard(queue, ['waiting'])
+    const events = collected(queue, ['waiting'])
     await queue.counts()
     await queue.transaction(async () => {
       await queue.add('send', 1, { id: 'told' })

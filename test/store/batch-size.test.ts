@@ -52,7 +52,7 @@ describe('the bytes of a group', () => {
     ...{ attempt: 1, stalls: 0, run: null, data: text(), priority: 1, result: text(), error: errorInfo() },
     ...{ memo: text(), staleIn: 1, deleteIn: 1, stale: true },
   }
-  const said: Required<Note> = {
+  const noteOf: Required<Note> = {
     ...{ kind: 'note', id: text(), fence: 1, held: true, progress: text(), data: text(), logs: [text(), text()] },
     ...{ memo: text(), steps: [{ name: text(), result: text() }], about: text() },
     events: [{ type: 'phase', about: text() }],
@@ -60,7 +60,7 @@ describe('the bytes of a group', () => {
   const changes: readonly Change[] = [
     { kind: 'insert', job, edges: [edge(), edge()] },
     { ...move, id: text(), set, waitsFor: [edge()] },
-    said,
+    noteOf,
     { kind: 'release', chain: text(), outcome: 'completed' },
     {
       ...{ kind: 'put', key: text(), value: text(), version: 0 },
@@ -111,14 +111,14 @@ describe('a batch', () => {
   it('holds at most `bytes` of what users wrote, and whole groups; a single larger one, alone', async () => {
     const [store, runtime] = [new ScriptedStore(), new ManualRuntime()]
     const lane = new Batcher(store, runtime, 'w1', { bytes: 10 })
-    const said = (id: string, progress: string, logs: string[] = []): Note => ({ ...note, id, progress, logs })
+    const noteOf = (id: string, progress: string, logs: string[] = []): Note => ({ ...note, id, progress, logs })
     const groups = [
-      [said('a', '123')],
-      [said('b', '1'), said('c', '2', ['34', '5'])], // eleven with what stands before it
-      [said('d', '12')],
-      [said('e', '12345678901')],
-      [said('f', '1')],
-      [said('g', '2')],
+      [noteOf('a', '123')],
+      [noteOf('b', '1'), noteOf('c', '2', ['34', '5'])], // eleven with what stands before it
+      [noteOf('d', '12')],
+      [noteOf('e', '12345678901')],
+      [noteOf('f', '1')],
+      [noteOf('g', '2')],
     ]
     for (const each of groups) void lane.commit(each)
     for (let batches = 0; batches < 4; batches++) {

@@ -30,9 +30,9 @@ function open(options?: BatcherOptions): Batcher {
 
 /** Sends these groups and lets their batch leave. */
 async function send(...ids: readonly string[]): Promise<ReturnType<typeof listen<Verdict>>[]> {
-  const heard = ids.map((id) => listen(lane.commit(group(id))))
+  const settled = ids.map((id) => listen(lane.commit(group(id))))
   await runtime.proceed()
-  return heard
+  return settled
 }
 
 beforeEach(() => {
@@ -98,14 +98,14 @@ describe('a batch', () => {
   it('follows another until all have left, however many wait', async () => {
     lane = open({ size: 2 })
     const ids = Array.from({ length: 45 }, (_, at) => String(at))
-    const heard = await send(...ids)
+    const settled = await send(...ids)
     for (let batches = 0; batches < 23; batches++) {
       store.last.land()
       await runtime.proceed()
     }
     expect(store.ids.flat()).toEqual(ids)
     expect(store.sent.length).toBe(23)
-    expect(heard.every(({ value }) => value === landed)).toBe(true)
+    expect(settled.every(({ value }) => value === landed)).toBe(true)
   })
 
   it('takes every ask and renewal along, however full it is', async () => {
@@ -123,7 +123,7 @@ describe('a group that is made late', () => {
   it('is made when its batch leaves, and takes in what happened until then', async () => {
     await send('a')
     const ids = ['b']
-    const heard = listen(lane.commit(() => group(...ids)))
+    const settled = listen(lane.commit(() => group(...ids)))
     await runtime.proceed()
     ids.push('c')
     store.last.land()
@@ -132,7 +132,7 @@ describe('a group that is made late', () => {
     expect(store.ids).toEqual([['a'], ['b', 'c']])
     store.last.land()
     await turn()
-    expect(heard.value).toBe(landed)
+    expect(settled.value).toBe(landed)
   })
 
   it('fails only its caller if it cannot be made', async () => {
@@ -167,7 +167,7 @@ describe('a group that is made late', () => {
 
   it('is made once, and sent again as it is, if it was refused as busy', async () => {
     let made = 0
-    const heard = listen(lane.commit(() => group(`a${++made}`)))
+    const settled = listen(lane.commit(() => group(`a${++made}`)))
     await runtime.proceed()
     store.last.land({ groups: [refused('busy', 'a1')] })
     await runtime.proceed()
@@ -175,7 +175,7 @@ describe('a group that is made late', () => {
     expect(store.ids).toEqual([['a1'], ['a1']])
     store.last.land()
     await turn()
-    expect(heard.value).toBe(landed)
+    expect(settled.value).toBe(landed)
   })
 
   it('may ask for more while it is made, without a second batch in flight', async () => {
@@ -241,11 +241,11 @@ describe("a writer's name", () => {
 
 describe('an answer', () => {
   it('reaches the caller of each group', async () => {
-    const heard = await send('a', 'b', 'c')
+    const settled = await send('a', 'b', 'c')
     const groups = [landed, refused('duplicate', 'b'), refused('missing', 'c')]
     store.last.land({ groups })
     await turn()
-    expect(heard.map(({ value }) => value)).toEqual(groups)
+    expect(settled.map(({ value }) => value)).toEqual(groups)
   })
 
   it('reaches each ask with its own jobs', async () => {
@@ -259,14 +259,14 @@ describe('an answer', () => {
   })
 
   it('reaches each who renewed with its own slice', async () => {
-    const heard = [['a', 'b'], [], ['c'], ['d', 'e']].map((ids) => listen(lane.renew(renewals(...ids))))
+    const settled = [['a', 'b'], [], ['c'], ['d', 'e']].map((ids) => listen(lane.renew(renewals(...ids))))
     await runtime.proceed()
     expect(store.last.batch.renewals).toEqual(renewals('a', 'b', 'c', 'd', 'e'))
     const verdicts = ['a', 'b', 'c', 'd', 'e'].map((id) => refused('fence', id))
     const [a, b, c, d, e] = verdicts
     store.last.land({ renewals: verdicts })
     await turn()
-    expect(heard.map(({ value }) => value)).toEqual([[a, b], [], [c], [d, e]])
+    expect(settled.map(({ value }) => value)).toEqual([[a, b], [], [c], [d, e]])
   })
 
   it('lets a caller ask for more at once, in the next batch', async () => {
@@ -288,23 +288,26 @@ const careless = (): never => {
 
 // A known fault: an exception in `landed` is taken for a failed commit, and all of its batch are told a second time.
 it('a caller that throws does not have its neighbours told that they failed', async () => {
-  const told: string[] = []
-  lane = open({ broken: (error) => told.push(String(error)) })
-  const caller = (id: string) => ({ landed: () => told.push(`${id} landed`), failed: () => told.push(`${id} failed`) })
+  const calls: string[] = []
+  lane = open({ broken: (error) => calls.push(String(error)) })
+  const caller = (id: string) => ({
+    landed: () => calls.push(`${id} landed`),
+    failed: () => calls.push(`${id} failed`),
+  })
   lane.submit(group('a'), caller('a'))
   lane.submit(group('b'), { landed: careless, failed: () => {} })
   lane.submit(group('c'), caller('c'))
   await runtime.proceed()
   store.last.land()
   await turn()
-  expect(told).toEqual(['a landed', 'Error: careless', 'c landed'])
+  expect(calls).toEqual(['a landed', 'Error: careless', 'c landed'])
 })
 
 describe('a commit without an answer', () => {
   const lost = new Error('connection reset')
 
   it('is sent again with the same writer, number and content, whatever came in meanwhile', async () => {
-    const [heard] = await send('a')
+    const [settled] = await send('a')
     const later = listen(lane.commit(group('b')))
     store.last.fail(lost)
     await runtime.proceed()
@@ -314,7 +317,7 @@ describe('a commit without an answer', () => {
     expect(store.last.batch).toEqual({ writer: 'w1', seq: 1, groups: [group('a')], renewals: [], asks: [] })
     store.last.land()
     await runtime.proceed()
-    expect(heard!.value).toBe(landed)
+    expect(settled!.value).toBe(landed)
     expect(store.last.batch).toMatchObject({ seq: 2, groups: [group('b')] })
     store.last.land()
     await turn()
@@ -333,22 +336,22 @@ describe('a commit without an answer', () => {
 
   it('is given up after `replays`, with growing pauses, as STORE_UNAVAILABLE with what the store said', async () => {
     lane = open({ replays: 3 })
-    const heard = [...(await send('a', 'b')), listen(lane.commit(group('later')))]
+    const settled = [...(await send('a', 'b')), listen(lane.commit(group('later')))]
     const pauses: number[] = []
     for (let tries = 0; tries < 3; tries++) {
       store.last.fail(new Error('refused'))
       await turn()
       pauses.push(...(await runtime.fire()))
     }
-    expect(heard.map((each) => each.error)).toEqual([undefined, undefined, undefined])
+    expect(settled.map((each) => each.error)).toEqual([undefined, undefined, undefined])
     expect(pauses).toEqual([12.5, 25, 50])
     store.last.fail(lost)
     await runtime.proceed()
-    for (const { error } of heard.slice(0, 2)) {
+    for (const { error } of settled.slice(0, 2)) {
       expect(isMillraceError(error, 'STORE_UNAVAILABLE')).toBe(true)
       expect(error).toMatchObject({ cause: lost, message: expect.stringContaining('connection reset') as string })
     }
-    expect(heard[2]).toEqual({})
+    expect(settled[2]).toEqual({})
   })
 
   it('rejects all its own callers and nobody else, and the next batch goes on with a higher number', async () => {
@@ -369,10 +372,10 @@ describe('a commit without an answer', () => {
     'is not sent again after %s',
     async (code) => {
       const error = new MillraceError(code, 'no')
-      const [heard] = await send('a')
+      const [settled] = await send('a')
       store.last.fail(error)
       await runtime.proceed()
-      expect(heard!.error).toBe(error)
+      expect(settled!.error).toBe(error)
       expect([store.sent.length, runtime.timers.length]).toEqual([1, 0])
       await send('b')
       expect(store.last.batch.seq).toBe(2)
@@ -380,21 +383,21 @@ describe('a commit without an answer', () => {
   )
 
   it('that says that nothing landed is not believed for the try before it', async () => {
-    const [heard] = await send('a')
+    const [settled] = await send('a')
     store.last.fail(lost)
     await turn()
     await runtime.fire()
     store.last.fail(new MillraceError('DATABASE_LOCKED', 'locked'))
     await runtime.proceed()
-    expect(heard!.error).toMatchObject({ code: 'STORE_UNAVAILABLE', cause: { code: 'DATABASE_LOCKED' } })
+    expect(settled!.error).toMatchObject({ code: 'STORE_UNAVAILABLE', cause: { code: 'DATABASE_LOCKED' } })
   })
 
   it.each([undefined, 'text', 42])('is told of even if the store rejected with %s', async (reason) => {
     lane = open({ replays: 0 })
-    const [heard] = await send('a')
+    const [settled] = await send('a')
     store.last.fail(reason)
     await turn()
-    expect(heard!.error).toMatchObject({
+    expect(settled!.error).toMatchObject({
       code: 'STORE_UNAVAILABLE',
       message: expect.stringContaining(String(reason)) as string,
     })
@@ -421,10 +424,10 @@ describe('a group refused as busy', () => {
   })
 
   it('is answered at once where its caller can come back later', async () => {
-    const heard = lane.tryCommit(group('a'))
+    const settled = lane.tryCommit(group('a'))
     await runtime.proceed()
     store.last.land({ groups: [refused('busy', 'a')] })
-    expect(await heard).toEqual(refused('busy', 'a'))
+    expect(await settled).toEqual(refused('busy', 'a'))
     expect([store.sent.length, runtime.timers.length]).toEqual([1, 0])
   })
 
@@ -442,54 +445,54 @@ describe('a group refused as busy', () => {
 
   it('is given up after `busyTries`, with growing pauses up to a bound, as STORE_BUSY', async () => {
     lane = open({ busyTries: 8 })
-    const [heard] = await send('a')
+    const [settled] = await send('a')
     const pauses: number[] = []
     for (let tries = 0; tries < 8; tries++) {
       store.last.land({ groups: [refused('busy', 'a')] })
       await runtime.proceed()
       pauses.push(...(await runtime.fire()))
     }
-    expect(heard).toEqual({})
+    expect(settled).toEqual({})
     expect(store.sent.length).toBe(9)
     expect(pauses).toEqual([5, 10, 20, 40, 80, 125, 125, 125])
     store.last.land({ groups: [refused('busy', 'a')] })
     await runtime.proceed()
-    expect(isMillraceError(heard!.error, 'STORE_BUSY')).toBe(true)
+    expect(isMillraceError(settled!.error, 'STORE_BUSY')).toBe(true)
     expect([store.sent.length, runtime.timers.length]).toEqual([9, 0])
   })
 })
 
 describe('a flush', () => {
   it('is now, where nothing was ever asked for', async () => {
-    const heard = listen(lane.flushed().then(() => true))
+    const settled = listen(lane.flushed().then(() => true))
     await turn()
-    expect(heard.value).toBe(true)
+    expect(settled.value).toBe(true)
   })
 
   it('waits for groups that wait, then fly', async () => {
     void lane.commit(group('a'))
-    const heard = listen(lane.flushed().then(() => true))
+    const settled = listen(lane.flushed().then(() => true))
     await turn()
-    expect(heard).toEqual({})
+    expect(settled).toEqual({})
     await runtime.proceed()
-    expect(heard).toEqual({})
+    expect(settled).toEqual({})
     store.last.land()
     await turn()
-    expect(heard.value).toBe(true)
+    expect(settled.value).toBe(true)
   })
 
   it('waits for what was asked for before it, and not for what comes after', async () => {
     await send('a')
     await send('b')
-    const heard = listen(lane.flushed().then(() => true))
+    const settled = listen(lane.flushed().then(() => true))
     await send('c')
     store.last.land()
     await runtime.proceed()
-    expect(heard).toEqual({})
+    expect(settled).toEqual({})
     await send('d')
     store.last.land()
     await runtime.proceed()
-    expect(heard.value).toBe(true)
+    expect(settled.value).toBe(true)
     expect(store.inFlight).toHaveLength(1)
   })
 
@@ -497,23 +500,23 @@ describe('a flush', () => {
     await send('a')
     store.last.land({ groups: [refused('busy', 'a')] })
     await runtime.proceed()
-    const heard = listen(lane.flushed().then(() => true))
+    const settled = listen(lane.flushed().then(() => true))
     await turn()
-    expect(heard).toEqual({})
+    expect(settled).toEqual({})
     await runtime.fire()
-    expect(heard).toEqual({})
+    expect(settled).toEqual({})
     store.last.land()
     await turn()
-    expect(heard.value).toBe(true)
+    expect(settled.value).toBe(true)
   })
 
   it('comes after a failure too', async () => {
     lane = open({ replays: 0 })
     await send('a')
-    const heard = listen(lane.flushed().then(() => true))
+    const settled = listen(lane.flushed().then(() => true))
     store.last.fail(new Error('gone'))
     await turn()
-    expect(heard.value).toBe(true)
+    expect(settled.value).toBe(true)
   })
 
   it('comes when all that waited could not be made', async () => {
@@ -523,11 +526,11 @@ describe('a flush', () => {
       },
       { landed: () => {}, failed: () => {} },
     )
-    const heard = listen(lane.flushed().then(() => true))
+    const settled = listen(lane.flushed().then(() => true))
     await runtime.proceed()
     for (const sent of store.inFlight) sent.land()
     await turn()
-    expect(heard.value).toBe(true)
+    expect(settled.value).toBe(true)
   })
 })
 
@@ -535,12 +538,12 @@ it('two lanes are independent: a stuck batch in one holds up no renewal in the o
   const other = new Batcher(store, runtime, 'w1/renewals')
   const [stuck] = await send('a')
   for (let round = 1; round <= 3; round++) {
-    const heard = listen(other.renew(renewals('x')))
+    const settled = listen(other.renew(renewals('x')))
     await runtime.proceed()
     expect(store.last.batch).toMatchObject({ writer: 'w1/renewals', seq: round })
     store.last.land()
     await turn()
-    expect(heard.value).toEqual([landed])
+    expect(settled.value).toEqual([landed])
   }
   expect(stuck).toEqual({})
   expect(store.inFlight.map(({ batch }) => batch.writer)).toEqual(['w1'])
@@ -574,7 +577,7 @@ describe('whatever the store does', () => {
       runtime = new ManualRuntime()
       store = new ScriptedStore()
       lane = open({ size, replays: 2, busyTries: 2 })
-      const told: number[] = []
+      const calls: number[] = []
       const answer = (busy: number): void => {
         const sent = store.inFlight[0]
         const groups = sent?.batch.groups.map((each, at) =>
@@ -584,9 +587,9 @@ describe('whatever the store does', () => {
       }
       for (const step of taken) {
         if (step.do === 'submit') {
-          const at = told.push(0) - 1
+          const at = calls.push(0) - 1
           const made = group(...Array.from({ length: step.changes }, () => String(at)))
-          lane.submit(step.late ? () => made : made, { landed: () => told[at]!++, failed: () => told[at]!++ })
+          lane.submit(step.late ? () => made : made, { landed: () => calls[at]!++, failed: () => calls[at]!++ })
         } else if (step.do === 'proceed') await runtime.proceed()
         else if (step.do === 'fire') await runtime.fire()
         else if (step.do === 'land') answer(step.busy)
@@ -601,7 +604,7 @@ describe('whatever the store does', () => {
         await runtime.fire()
       }
       expect(idle.value).toBe(true)
-      expect(told).toEqual(told.map(() => 1))
+      expect(calls).toEqual(calls.map(() => 1))
       judge(
         store.sent.map(({ batch }) => batch),
         size,
@@ -625,20 +628,20 @@ describe('a batch that is too large for the store', () => {
   }
 
   it('is sent in halves, in order, each under a number of its own', async () => {
-    const heard = await send('a', 'b', 'c', 'd', 'e')
+    const settled = await send('a', 'b', 'c', 'd', 'e')
     await run(2)
     expect(store.ids).toEqual([['a', 'b', 'c', 'd', 'e'], ['a', 'b', 'c'], ['a', 'b'], ['c'], ['d', 'e']])
     expect(store.sent.map(({ batch }) => batch.seq)).toEqual([1, 2, 3, 4, 5])
-    expect(heard.every(({ value }) => value === landed)).toBe(true)
+    expect(settled.every(({ value }) => value === landed)).toBe(true)
   })
 
   it('fails only the caller of a group that is too large by itself', async () => {
-    const heard = await send('a', 'b', 'c', 'd')
+    const settled = await send('a', 'b', 'c', 'd')
     await run(4, ['c'])
-    expect(heard.map(({ error }) => (isMillraceError(error) ? error.code : undefined))).toEqual([
+    expect(settled.map(({ error }) => (isMillraceError(error) ? error.code : undefined))).toEqual([
       ...[undefined, undefined, 'DATA_TOO_LARGE', undefined],
     ])
-    expect([0, 1, 3].every((at) => heard[at]!.value === landed)).toBe(true)
+    expect([0, 1, 3].every((at) => settled[at]!.value === landed)).toBe(true)
   })
 
   it('takes renewals and asks along behind the last group, or by themselves', async () => {
@@ -661,19 +664,19 @@ describe('a batch that is too large for the store', () => {
   })
 
   it('is so also when a try before got no answer', async () => {
-    const heard = await send('a', 'b')
+    const settled = await send('a', 'b')
     store.last.fail(new Error('line lost'))
     await turn()
     await runtime.fire()
     expect(store.last.batch.seq).toBe(1)
     await run(1)
     expect(store.sent.map(({ batch }) => batch.seq)).toEqual([1, 1, 2, 3])
-    expect(heard).toEqual([{ value: landed }, { value: landed }])
+    expect(settled).toEqual([{ value: landed }, { value: landed }])
   })
 
   it('whose half gets no answer is sent again alone, and the other half follows it', async () => {
     lane = open({ replays: 1 })
-    const heard = await send('a', 'b')
+    const settled = await send('a', 'b')
     store.last.fail(tooLarge())
     await turn()
     for (let tries = 0; tries < 2; tries++) {
@@ -684,8 +687,8 @@ describe('a batch that is too large for the store', () => {
     store.last.land()
     await runtime.proceed()
     expect(store.ids).toEqual([['a', 'b'], ['a'], ['a'], ['b']])
-    expect(heard[0]!.error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
-    expect(heard[1]).toEqual({ value: landed })
+    expect(settled[0]!.error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    expect(settled[1]).toEqual({ value: landed })
   })
 })
 
@@ -695,7 +698,7 @@ describe('an ask without an answer', () => {
   /** Asks for a job, and loses every answer until the lane has given up. */
   async function lose(unanswered: Unanswered, ...ids: readonly string[]) {
     lane = open({ replays: 1 })
-    const heard = ids.map((id) => listen(lane.commit(group(id))))
+    const settled = ids.map((id) => listen(lane.commit(group(id))))
     const asked = listen(lane.claim(ask(1), unanswered))
     await runtime.proceed()
     for (let tries = 0; tries < 2; tries++) {
@@ -703,12 +706,12 @@ describe('an ask without an answer', () => {
       await turn()
       if (tries === 0) await runtime.fire()
     }
-    return { heard, asked }
+    return { settled, asked }
   }
 
   it('is sent again under its number after a pause, without groups, and answered late', async () => {
-    const { heard, asked } = await lose(() => 700, 'a')
-    expect(heard[0]!.error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    const { settled, asked } = await lose(() => 700, 'a')
+    expect(settled[0]!.error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
     expect(asked).toEqual({})
     expect(await runtime.fire()).toEqual([700])
     expect(store.last.batch).toEqual({ writer: 'w1', seq: 1, groups: [], renewals: [], asks: [ask(1)] })

@@ -97,7 +97,7 @@ describe('ready', () => {
 
 describe('a batch', () => {
   it('waits for the store to be open, and opens it', async () => {
-    const heard = listen(connect(store).main.commit(group('a')))
+    const settled = listen(connect(store).main.commit(group('a')))
     await runtime.proceed()
     expect([openings.length, scripted.sent.length]).toEqual([1, 0])
     openings[0]!.open()
@@ -105,7 +105,7 @@ describe('a batch', () => {
     expect(scripted.ids).toEqual([['a']])
     scripted.last.land()
     await turn()
-    expect(heard.value).toBe(landed)
+    expect(settled.value).toBe(landed)
   })
 
   it('shares the opening with all lanes and with ready', async () => {
@@ -137,7 +137,7 @@ describe('a batch', () => {
   })
 
   it('is sent again, and the store opened again, after an opening that failed', async () => {
-    const heard = listen(connect(store).main.commit(group('a')))
+    const settled = listen(connect(store).main.commit(group('a')))
     await runtime.proceed()
     openings[0]!.fail(new Error('locked'))
     await turn()
@@ -148,30 +148,30 @@ describe('a batch', () => {
     expect(scripted.last.batch).toMatchObject({ seq: 1, groups: [group('a')] })
     scripted.last.land()
     await turn()
-    expect(heard.value).toBe(landed)
+    expect(settled.value).toBe(landed)
   })
 
   it('is given up if the store cannot be opened, with what it said', async () => {
     const error = new Error('locked')
-    const heard = listen(connect(store).main.commit(group('a')))
+    const settled = listen(connect(store).main.commit(group('a')))
     await runtime.proceed()
     for (let tries = 0; tries <= 5; tries++) {
       openings[tries]!.fail(error)
       await turn()
       await runtime.fire()
     }
-    expect(isMillraceError(heard.error, 'STORE_UNAVAILABLE')).toBe(true)
-    expect(heard.error).toMatchObject({ cause: error })
+    expect(isMillraceError(settled.error, 'STORE_UNAVAILABLE')).toBe(true)
+    expect(settled.error).toMatchObject({ cause: error })
     expect([openings.length, scripted.sent.length]).toEqual([6, 0])
   })
 
   it('is refused at once by a store that was closed before it opened', async () => {
     const closed = new MillraceError('STORE_CLOSED', 'closed')
-    const heard = listen(connect(store).main.commit(group('a')))
+    const settled = listen(connect(store).main.commit(group('a')))
     await runtime.proceed()
     openings[0]!.fail(closed)
     await turn()
-    expect(heard.error).toBe(closed)
+    expect(settled.error).toBe(closed)
     expect(runtime.timers).toEqual([])
   })
 })

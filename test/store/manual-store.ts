@@ -153,17 +153,17 @@ export function renewals(...ids: readonly string[]): readonly Renewal[] {
 }
 
 /** What is known of a promise so far. */
-export interface Heard<T> {
+export interface Settled<T> {
   value?: T
   error?: unknown
 }
 
 /** Listens to a promise, so that a test can look whether it has been settled. */
-export function listen<T>(promise: Promise<T>): Heard<T> {
-  const heard: Heard<T> = {}
+export function listen<T>(promise: Promise<T>): Settled<T> {
+  const settled: Settled<T> = {}
   promise.then(
-    (value) => (heard.value = value),
-    (error: unknown) => (heard.error = error),
+    (value) => (settled.value = value),
+    (error: unknown) => (settled.error = error),
   )
-  return heard
+  return settled
 }

@@ -11,32 +11,32 @@ import { ManualRuntime, ScriptedStore, group, listen, turn } from './manual-stor
 describe('an outage', () => {
   it('is told once, and again only after an answer to what was sent since', () => {
     const outage = new Outage({ name: 'scripted' })
-    const told: MillraceError[] = []
-    const stop = outage.on((error) => void told.push(error))
+    const reported: MillraceError[] = []
+    const stop = outage.on((error) => void reported.push(error))
     const cause = new Error('gone')
     outage.failed(cause, 10)
     outage.failed(new Error('still gone'), 20)
     outage.answered(9) // it was on its way when the store failed
     outage.failed(new Error('still gone'), 30)
-    expect(told).toHaveLength(1)
-    expect(told[0]).toMatchObject({ code: 'STORE_UNAVAILABLE', cause })
-    expect(told[0]!.message).toMatch(/scripted store failed \(gone\)\. What was sent is sent again/)
+    expect(reported).toHaveLength(1)
+    expect(reported[0]).toMatchObject({ code: 'STORE_UNAVAILABLE', cause })
+    expect(reported[0]!.message).toMatch(/scripted store failed \(gone\)\. What was sent is sent again/)
     outage.answered(10)
     outage.failed(new Error('gone again'), 50)
-    expect(told).toHaveLength(2)
+    expect(reported).toHaveLength(2)
     stop()
     outage.answered(60)
     outage.failed(new Error('unheard'), 70)
-    expect(told).toHaveLength(2)
+    expect(reported).toHaveLength(2)
   })
 
   it('is found by lanes when a batch has to be sent again, all together', async () => {
     const [store, runtime] = [new ScriptedStore(), new ManualRuntime()]
     const outage = new Outage(store)
-    const told: unknown[] = []
-    outage.on(({ cause }) => void told.push(cause))
+    const reported: unknown[] = []
+    outage.on(({ cause }) => void reported.push(cause))
     const [one, other] = ['one', 'other'].map((writer) => new Batcher(store, runtime, writer, { outage }))
-    const heard = [one!, other!].map((lane) => listen(lane.commit(group('a'))))
+    const settled = [one!, other!].map((lane) => listen(lane.commit(group('a'))))
     await runtime.proceed()
     const causes = store.inFlight.map((sent) => {
       const cause = new Error('gone')
@@ -44,25 +44,25 @@ describe('an outage', () => {
       return cause
     })
     await turn()
-    expect(told).toEqual([causes[0]])
+    expect(reported).toEqual([causes[0]])
     await runtime.fire()
     for (const sent of store.inFlight) sent.land()
     await turn()
-    expect(heard.every(({ value }) => value?.ok)).toBe(true)
-    expect(told).toHaveLength(1)
+    expect(settled.every(({ value }) => value?.ok)).toBe(true)
+    expect(reported).toHaveLength(1)
   })
 
   it('is none where the callers are told that nothing landed', async () => {
     const [store, runtime] = [new ScriptedStore(), new ManualRuntime()]
     const outage = new Outage(store)
-    const told: unknown[] = []
-    outage.on((error) => void told.push(error))
-    const heard = listen(new Batcher(store, runtime, 'one', { outage, replays: 0 }).commit(group('a')))
+    const reported: unknown[] = []
+    outage.on((error) => void reported.push(error))
+    const settled = listen(new Batcher(store, runtime, 'one', { outage, replays: 0 }).commit(group('a')))
     await runtime.proceed()
     store.last.fail(new Error('gone'))
     await turn()
-    expect(isMillraceError(heard.error, 'STORE_UNAVAILABLE')).toBe(true)
-    expect(told).toEqual([])
+    expect(isMillraceError(settled.error, 'STORE_UNAVAILABLE')).toBe(true)
+    expect(reported).toEqual([])
   })
 })
 
@@ -84,31 +84,31 @@ describe('a queue and a worker', () => {
     const queue = newQueue({ store: state.store })
     const worker = newWorker(queue, () => {}, { autorun: false })
     await worker.run()
-    const told: string[] = []
-    queue.on('error', ({ error }) => void told.push(`queue: ${error.message}`))
-    worker.on('error', ({ error }) => void told.push(`worker: ${error.message}`))
+    const reported: string[] = []
+    queue.on('error', ({ error }) => void reported.push(`queue: ${error.message}`))
+    worker.on('error', ({ error }) => void reported.push(`worker: ${error.message}`))
     for (let outages = 1; outages <= 2; outages++) {
       state.fails = 3
       await (await queue.add('n')).result()
-      expect(told).toHaveLength(2 * outages)
+      expect(reported).toHaveLength(2 * outages)
     }
-    expect(told[0]).toMatch(/^worker: The memory store failed \(no answer\)\. What was sent is sent again/)
-    expect(told[1]).toMatch(/^queue: The memory store failed/)
+    expect(reported[0]).toMatch(/^worker: The memory store failed \(no answer\)\. What was sent is sent again/)
+    expect(reported[1]).toMatch(/^queue: The memory store failed/)
   })
 
   it('that are closed, or that nobody listens to, are told nothing', async () => {
     const state = failing()
     const worker = newWorker(newQueue({ store: state.store }), () => {}, { autorun: false })
     await worker.run()
-    const said: string[] = []
-    const logger = { warn: () => {}, error: (_details: object, message: string) => void said.push(message) }
+    const logged: string[] = []
+    const logger = { warn: () => {}, error: (_details: object, message: string) => void logged.push(message) }
     const queue = newQueue({ store: state.store, name: 'other', logger })
     const stop = queue.on('completed', () => {})
-    worker.on('error', () => void said.push('worker'))
+    worker.on('error', () => void logged.push('worker'))
     stop()
     await worker.close()
     state.fails = 1
     await queue.add('n')
-    expect(said).toEqual([])
+    expect(logged).toEqual([])
   })
 })

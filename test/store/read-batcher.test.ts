@@ -1,7 +1,7 @@
 // Reads by id that are asked for at once travel together.
 import { expect, test } from 'vitest'
 import type { Store } from 'millrace'
-import { hearing } from '../observed-store.js'
+import { observed } from '../observed-store.js'
 import { newQueue, newStore } from '../setup.js'
 
 /** A store that notes how many ids each read asks for. */
@@ -9,7 +9,7 @@ function counting(): { store: Store; gets: number[]; details: number[] } {
   const [gets, details]: [number[], number[]] = [[], []]
   const under = newStore()
   const store: Store = {
-    ...hearing(under, () => {}),
+    ...observed(under, () => {}),
     get: (ids, tx) => {
       gets.push(ids.length)
       return under.get(ids, tx)

@@ -9,14 +9,14 @@ import { pages, portions, readCells } from '../../src/store/read-pages.js'
 import { connect } from '../../src/store/connection.js'
 import { runSteps } from '../../src/store/maybe-sync.js'
 import { sessionFor } from '../../src/store/session.js'
-import { hearing } from '../observed-store.js'
+import { observed } from '../observed-store.js'
 import { closing, event, newQueue, newWorker } from '../setup.js'
 
 /** A store that gives one cell a page. */
 function stingy(): { readonly store: Store; readonly d: Driver } {
   const of = closing(memory())
   const store: Store = {
-    ...hearing(of, () => {}),
+    ...observed(of, () => {}),
     details: (query, tx) => of.details({ ...query, ...(query.cellsUnder !== undefined && { bytes: 1 }) }, tx),
   }
   return { store, d: new Driver(of, 'writer') }

@@ -110,11 +110,11 @@ describe.each(transacting)('on %s, code begun inside a transaction', (kind) => {
 
   it('may make workers and listeners, which live on outside of it', async () => {
     const queue = await setUp()
-    const heard = gate<unknown>()
+    const received = gate<unknown>()
     const asked: unknown[] = []
     await queue.transaction(async () => {
       queue.on('completed', ({ name }) => {
-        if (name === 'first') queue.add('by the listener').then(heard.open, heard.open)
+        if (name === 'first') queue.add('by the listener').then(received.open, received.open)
       })
       const worker = closing(
         new Worker(
@@ -140,7 +140,7 @@ describe.each(transacting)('on %s, code begun inside a transaction', (kind) => {
     })
     const done = event(queue, 'completed', ({ name }) => name === 'by the listener')
     await queue.add('first', 1, { backoff: 1 })
-    await expect(heard.promise).resolves.toMatchObject({ name: 'by the listener' })
+    await expect(received.promise).resolves.toMatchObject({ name: 'by the listener' })
     await done
     await Promise.all(asked)
     expect((await names(queue)).toSorted()).toEqual(['by the handler', 'by the listener', 'by the rule', 'first'])

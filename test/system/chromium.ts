@@ -34,11 +34,11 @@ export function startChromium(): Browser {
     { stdio: ['ignore', 'ignore', 'ignore', 'pipe', 'pipe'] },
   )
   const ended = new Promise<void>((resolve) => child.once('close', () => resolve()))
-  const [, , , told, said] = child.stdio as [null, null, null, Writable, Readable]
+  const [, , , input, output] = child.stdio as [null, null, null, Writable, Readable]
   const waiting = new Map<number, { resolve: (answer: Answer) => void; reject: (error: Error) => void }>()
   let sent = 0
   let text = ''
-  said.on('data', (chunk: Buffer) => {
+  output.on('data', (chunk: Buffer) => {
     const messages = (text + chunk.toString()).split('\0')
     text = messages.pop()!
     for (const message of messages) {
@@ -59,7 +59,7 @@ export function startChromium(): Browser {
     new Promise((resolve, reject) => {
       const id = ++sent
       waiting.set(id, { resolve, reject })
-      told.write(`${JSON.stringify({ id, method, params, ...(sessionId !== undefined && { sessionId }) })}\0`)
+      input.write(`${JSON.stringify({ id, method, params, ...(sessionId !== undefined && { sessionId }) })}\0`)
     })
 
   return {

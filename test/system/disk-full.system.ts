@@ -4,10 +4,10 @@ import { describe, expect, test } from 'vitest'
 import { sqlite } from '../../src/sqlite.js'
 import { checkFile, linesOf, repeated, soundAccountOf, states } from '../faults/account.js'
 import type { Account } from '../faults/account.js'
-import type { AdderInput, AdderTold } from '../faults/programs/add-and-work.js'
+import type { AdderInput, AdderMessage } from '../faults/programs/add-and-work.js'
 import { endAll, scene, start } from '../faults/processes.js'
 import type { Process } from '../faults/processes.js'
-import type { Chore, WorkerInput, WorkerTold } from '../faults/programs/worker.js'
+import type { Chore, WorkerInput, WorkerMessage } from '../faults/programs/worker.js'
 import { mountDisk } from './disk.js'
 import type { Disk } from './disk.js'
 
@@ -24,14 +24,14 @@ async function onSmallDisk(work: (disk: Disk) => Promise<void>): Promise<void> {
   }
 }
 
-function adderOn(db: string): Process<AdderTold> {
-  return start<AdderTold>('add-and-work', { path: db, ledger: path('added') } satisfies AdderInput)
+function adderOn(db: string): Process<AdderMessage> {
+  return start<AdderMessage>('add-and-work', { path: db, ledger: path('added') } satisfies AdderInput)
 }
 
 /** Lets a program add a job; answers the codes of what went wrong, if anything did. */
-async function add(adder: Process<AdderTold>, id: string, data: Chore = {}): Promise<readonly string[]> {
-  adder.tell({ kind: 'add', id, data })
-  const { error } = await adder.heard('answer', (answer) => answer.id === id)
+async function add(adder: Process<AdderMessage>, id: string, data: Chore = {}): Promise<readonly string[]> {
+  adder.send({ kind: 'add', id, data })
+  const { error } = await adder.received('answer', (answer) => answer.id === id)
   return error?.codes ?? []
 }
 
@@ -53,12 +53,12 @@ describe('on a full disk', { timeout: 60_000 }, () => {
       const held = ['held-0', 'held-1', 'held-2']
       // What they come to takes far more space than any add.
       for (const id of held) expect(await add(adder, id, { held: true, returns: 100_000 })).toEqual([])
-      const worker = start<WorkerTold>('worker', {
+      const worker = start<WorkerMessage>('worker', {
         path: db,
         ledger: path('ledger'),
         worker: { concurrency: 3, reconnect: 100 },
       } satisfies WorkerInput)
-      for (const id of held) await worker.heard('started', (told) => told.id === id)
+      for (const id of held) await worker.received('started', (message) => message.id === id)
 
       disk.fill()
       const refused: string[] = []
@@ -68,15 +68,15 @@ describe('on a full disk', { timeout: 60_000 }, () => {
         expect(codes[0]).toBe('DATABASE_FULL')
         refused.push(`during-${n}`)
       }
-      for (const id of held) worker.tell({ kind: 'let go', id })
-      const { error } = await worker.heard('error')
+      for (const id of held) worker.send({ kind: 'let go', id })
+      const { error } = await worker.received('error')
       expect(error.codes).toContain('DATABASE_FULL')
       expect([adder.alive, worker.alive]).toEqual([true, true])
 
       disk.free()
-      for (const id of held) await worker.heard('completed', (told) => told.id === id)
+      for (const id of held) await worker.received('completed', (message) => message.id === id)
       expect(await add(adder, 'after')).toEqual([])
-      await worker.heard('completed', (told) => told.id === 'after')
+      await worker.received('completed', (message) => message.id === 'after')
       expect(await adder.finish()).toMatchObject({ code: 0 })
       expect(await worker.finish()).toMatchObject({ code: 0 })
 
@@ -96,11 +96,11 @@ describe('on a full disk', { timeout: 60_000 }, () => {
     await onSmallDisk(async (disk) => {
       disk.fill()
       const adder = adderOn(disk.path('jobs.db'))
-      const { error } = await adder.heard('error') // once; and it goes on trying
+      const { error } = await adder.received('error') // once; and it goes on trying
       expect(error.codes).toContain('DATABASE_FULL')
       expect((await add(adder, 'during'))[0]).toBe('DATABASE_FULL')
       disk.free()
-      await adder.heard('ready')
+      await adder.received('ready')
       expect(await add(adder, 'after')).toEqual([])
       expect(await adder.finish()).toMatchObject({ code: 0 })
       expect((await accountOnDisk(disk.path('jobs.db'))).jobs.map(({ id }) => id)).toEqual(['after'])
@@ -119,7 +119,7 @@ describe('on a full disk', { timeout: 60_000 }, () => {
       expect(jobs.map(({ id }) => id)).toEqual(linesOf(path('added')).map(([, id]) => id))
       disk.free()
       const again = adderOn(db)
-      await again.heard('ready')
+      await again.received('ready')
       expect(await add(again, 'after')).toEqual([])
       expect(await again.finish()).toMatchObject({ code: 0 })
     })

@@ -20,9 +20,9 @@ export function mountDisk(folder: string, megabytes: number): Disk {
   mkdirSync(folder)
   const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m,mode=0777`, 'tmpfs', folder])
   if (mounted.status !== 0) {
-    const said = mounted.error?.message ?? String(mounted.stderr).trim()
+    const reason = mounted.error?.message ?? String(mounted.stderr).trim()
     throw new Error(
-      `The tests of full disks mount a small tmpfs, which was refused: ${said}. Run them as root on Linux.`,
+      `The tests of full disks mount a small tmpfs, which was refused: ${reason}. Run them as root on Linux.`,
     )
   }
   const filler = join(folder, 'filler')

@@ -18,14 +18,14 @@ afterEach(() => {
   rmSync(folder, { recursive: true, force: true })
 })
 
-function walls(tree: Tree): { readonly status: number | null; readonly said: string } {
+function walls(tree: Tree): { readonly status: number | null; readonly output: string } {
   for (const [path, text] of Object.entries(tree)) {
     const file = join(folder, path)
     mkdirSync(dirname(file), { recursive: true })
     writeFileSync(file, text)
   }
   const run = spawnSync(process.execPath, ['--import', 'tsx', script, folder], { encoding: 'utf8' })
-  return { status: run.status, said: run.stdout + run.stderr }
+  return { status: run.status, output: run.stdout + run.stderr }
 }
 
 /** Two lines that lead to the breach, so that a right line number is not a lucky one. */
@@ -167,7 +167,7 @@ const breaches: readonly Case[] = [
 
 describe('the walls between rooms', () => {
   test('an honest tree passes', () => {
-    expect(walls(honest)).toEqual({ status: 0, said: `walls: all hold in ${Object.keys(honest).length} files\n` })
+    expect(walls(honest)).toEqual({ status: 0, output: `walls: all hold in ${Object.keys(honest).length} files\n` })
   })
 
   test('each kind of breach is named with its file, line and rule', () => {
@@ -177,23 +177,25 @@ describe('the walls between rooms', () => {
       tree[path] = text
       return { path, line: text.startsWith(lead) ? 3 : 1, what, rule }
     })
-    const { status, said } = walls(tree)
+    const { status, output } = walls(tree)
     expect(status).toBe(1)
     for (const { path, line, what, rule } of expected)
-      expect(said).toContain(`${path}:${line} ${what}\n  rule: ${rule}`)
-    expect(said).toContain(`walls: ${breaches.length} broken in`)
+      expect(output).toContain(`${path}:${line} ${what}\n  rule: ${rule}`)
+    expect(output).toContain(`walls: ${breaches.length} broken in`)
   })
 
   test('a cycle between files is named by its loop, once', () => {
-    const { status, said } = walls({
+    const { status, output } = walls({
       ...honest,
       'worker/a.ts': `${lead}import { b } from './b.js'\nexport const a = b\n`,
       'worker/b.ts': `import type { c } from './c.js'\nexport const b: typeof c = 1\n`,
       'worker/c.ts': `import { a } from './a.js'\nexport const c = a\n`,
     })
     expect(status).toBe(1)
-    expect(said).toContain(`worker/a.ts:3 imports './b.js'\n  rule: no cycles between files: worker/a.ts → worker/b.ts`)
-    expect(said).toContain('worker/c.ts → worker/a.ts')
-    expect(said).toContain('walls: 1 broken in')
+    expect(output).toContain(
+      `worker/a.ts:3 imports './b.js'\n  rule: no cycles between files: worker/a.ts → worker/b.ts`,
+    )
+    expect(output).toContain('worker/c.ts → worker/a.ts')
+    expect(output).toContain('walls: 1 broken in')
   })
 })

@@ -75,13 +75,13 @@ function declared(n: number): string {
 }
 
 /** What the compiler says of a program: its complaints, and how much it had to make. */
-interface Said {
+interface Cost {
   readonly errors: readonly string[]
   readonly instantiations: number
   readonly types: number
 }
 
-function compile(text: string): Said {
+function compile(text: string): Cost {
   writeFileSync(join(folder, 'many.ts'), text)
   const { stdout } = spawnSync(process.execPath, [tsc, '-p', folder, '--extendedDiagnostics', '--singleThreaded'], {
     cwd: folder,
@@ -98,22 +98,22 @@ function compile(text: string): Said {
 // Relations between types are not counted: what compares each job with each other shows here as a test that takes minutes.
 test('job types cost the compiler the same each, whether there are 100, 300 or 600', { timeout: 600_000 }, () => {
   const few = compile(program(2))
-  const [some, more, many] = [100, 300, 600].map((count) => compile(program(count))) as [Said, Said, Said]
+  const [some, more, many] = [100, 300, 600].map((count) => compile(program(count))) as [Cost, Cost, Cost]
   expect([few, some, more, many].flatMap(({ errors }) => errors)).toEqual([])
 
-  const each = (said: Said, count: number): readonly [number, number] => [
-    (said.instantiations - few.instantiations) / count,
-    (said.types - few.types) / count,
+  const each = (cost: Cost, count: number): readonly [number, number] => [
+    (cost.instantiations - few.instantiations) / count,
+    (cost.types - few.types) / count,
   ]
   const [instantiations, types] = each(some, 100)
   expect(instantiations).toBeGreaterThan(300) // it was checked at all
   expect(instantiations).toBeLessThan(1500)
   expect(types).toBeLessThan(250)
-  for (const [said, count] of [
+  for (const [cost, count] of [
     [more, 300],
     [many, 600],
   ] as const) {
-    const [then, typesThen] = each(said, count)
+    const [then, typesThen] = each(cost, count)
     expect(then / instantiations).toBeLessThan(1.1)
     expect(typesThen / types).toBeLessThan(1.1)
   }

@@ -11,7 +11,7 @@ import { procfs } from '../../src/store/processes.js'
 import type { Origin, Processes } from '../../src/store/processes.js'
 import { systemRuntime } from '../../src/store/runtime.js'
 import { orphaned } from '../../src/job/moves.js'
-import { hearing } from '../observed-store.js'
+import { observed } from '../observed-store.js'
 import { record } from '../job/lifecycle.records.js'
 import { addActive, closing, event, gate, newWorker } from '../setup.js'
 import { freshFolder } from '../stores/sqlite/folder.js'
@@ -33,7 +33,7 @@ function machine(of: Store = memory()): {
     process: (name, queue = 'work') => {
       const processes: Processes = { self: () => origin(name), gone: ({ start }) => killed.has(start) }
       const runtime = { ...systemRuntime(), processes }
-      return closing(new Queue(queue, { store: { ...hearing(of, () => {}), runtime }, logger: false }))
+      return closing(new Queue(queue, { store: { ...observed(of, () => {}), runtime }, logger: false }))
     },
   }
 }
@@ -145,7 +145,7 @@ describe('a worker that starts', () => {
     const { process, killed, store } = machine()
     await dying(process('living'), 1)
     const unknown = closing(
-      new Queue('work', { store: { ...hearing(store, () => {}), runtime: bare() }, logger: false }),
+      new Queue('work', { store: { ...observed(store, () => {}), runtime: bare() }, logger: false }),
     )
     newWorker(unknown, { film: () => new Promise(() => {}) }, { lease: '10m' })
     await addActive(unknown, 'film', {}, { id: 'unknown' })
@@ -202,7 +202,7 @@ describe('a worker that starts', () => {
       const on = (processes: Processes): Queue =>
         closing(
           new Queue('work', {
-            store: { ...hearing(store, () => {}), runtime: { ...systemRuntime(), processes } },
+            store: { ...observed(store, () => {}), runtime: { ...systemRuntime(), processes } },
             logger: false,
           }),
         )

@@ -4,12 +4,12 @@ import type { Ask, Group, Receipt, Store } from '../../src/store/store.js'
 import { connect } from '../../src/store/connection.js'
 import { memory } from '../../src/stores/memory/store.js'
 import { Upkeep } from '../../src/upkeep/upkeep.js'
-import type { UpkeepOptions } from '../../src/upkeep/upkeep.js'
+import type { UpkeepParts } from '../../src/upkeep/upkeep.js'
 import { steppedClock } from '../conformance/clock.js'
 import { asking, insert, LEASE } from '../stores/memory/table.making.js'
 
-/** Upkeep of the queue `mill` on a store, with a host that runs nothing. */
-function upkeepOn(store: Store, over: Partial<UpkeepOptions> = {}): Upkeep {
+/** Upkeep of the queue `mill` on a store, in a worker that runs nothing. */
+function upkeepOn(store: Store, over: Partial<UpkeepParts> = {}): Upkeep {
   return new Upkeep({
     connection: connect(store),
     queues: ['mill'],
@@ -17,10 +17,11 @@ function upkeepOn(store: Store, over: Partial<UpkeepOptions> = {}): Upkeep {
     renewEvery: 10_000,
     reconnect: { type: 'fixed', delay: 1 },
     callbacks: undefined,
-    running: () => [],
-    mayBeClaimed: () => false,
-    others: () => 0,
-    failed: () => {},
+    worker: 'miller',
+    leases: { ids: [] },
+    claimer: { isClaiming: false },
+    registry: { others: 0 },
+    errors: { report: () => {} },
     ...over,
   })
 }
@@ -47,13 +48,32 @@ test('a job that begins to run here while the store is read is not reaped', asyn
       return found
     },
   }
-  const upkeep = upkeepOn(slow, { running: () => [...running] })
+  const upkeep = upkeepOn(slow, { leases: { ids: running } })
   upkeep.start()
   await expect.poll(() => reads).toContain('grind')
   await upkeep.stop()
   const [found] = await store.get(['grind'])
   expect(found).toMatchObject({ state: 'active', fence: 1, attempt: 1 })
 })
+
+test.each([
+  { worker: 'miller', state: 'active', why: 'its own worker may have claimed it' },
+  { worker: 'another', state: 'waiting', why: 'no other worker claims here' },
+])(
+  'while a claim is unanswered, an expired lease of $worker leaves the job $state: $why',
+  async ({ worker, state }) => {
+    const { runtime, advance } = steppedClock()
+    const store = memory({ runtime })
+    await commit(store, [[insert('grind')], [insert('later', { run: { in: LEASE } })]], [asking(1, { worker })])
+    await advance(LEASE + 1)
+    const upkeep = upkeepOn(store, { claimer: { isClaiming: true } })
+    upkeep.start()
+    const states = async () => (await store.get(['grind', 'later'])).map((job) => job?.state)
+    // The other job was due in the same pass.
+    await expect.poll(states).toEqual([state, 'waiting'])
+    await upkeep.stop()
+  },
+)
 
 test('upkeep goes on after an error', async () => {
   const store = memory()
@@ -68,7 +88,7 @@ test('upkeep goes on after an error', async () => {
         return store.due(query)
       },
     }
-    const upkeep = upkeepOn(failing, { failed: (error) => void failures.push(error) })
+    const upkeep = upkeepOn(failing, { errors: { report: (error) => void failures.push(error) } })
     upkeep.start()
   })
   expect(failures).toEqual([new Error('the disk is gone')])

@@ -6,7 +6,7 @@ import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { bytesOf } from '../../src/store/batch-size.js'
 import { kinds, stores } from '../stores.js'
-import { hearing } from '../observed-store.js'
+import { observed } from '../observed-store.js'
 import { closing, event, gate, newQueue, newWorker } from '../setup.js'
 
 const LIMIT = 20_000
@@ -16,7 +16,7 @@ let refusals = 0
 /** A store that takes no more text than the limit in one batch, and in one transaction's commit. */
 function bounded(store: Store): Store {
   return {
-    ...hearing(store, () => {}),
+    ...observed(store, () => {}),
     commit: async (batch, tx) => {
       const bytes = batch.groups.reduce((sum, group) => sum + bytesOf(group), 0)
       if (bytes <= LIMIT) return store.commit(batch, tx)
@@ -150,7 +150,7 @@ test('a worker takes no further jobs while the results that are on their way tak
   const inner = closing(memory({ runtime: clock.runtime }))
   /** As a store that works on several batches at once: claims do not wait for settlements. */
   const store: Store = {
-    ...hearing(inner, () => {}),
+    ...observed(inner, () => {}),
     can: { ...inner.can, parallel: true },
     commit: async (batch, tx) => {
       const settles = batch.groups.some(([change]) => change?.kind === 'move' && change.held)

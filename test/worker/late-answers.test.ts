@@ -55,14 +55,14 @@ test('a settlement that landed without an answer is known to be its own when it 
     },
   )
   const worker = work()
-  const told: string[] = []
-  worker.on('completed', ({ id }) => void told.push(`completed ${id}`))
-  worker.on('lease-lost', ({ id }) => void told.push(`lost ${id}`))
+  const reported: string[] = []
+  worker.on('completed', ({ id }) => void reported.push(`completed ${id}`))
+  worker.on('lease-lost', ({ id }) => void reported.push(`lost ${id}`))
   worker.on('error', () => {})
   const { id } = await queue.add('job')
   await clock.advance('5m')
   expect(lost).toBe(6)
-  expect(told).toEqual([`completed ${id}`])
+  expect(reported).toEqual([`completed ${id}`])
   await clock.until(worker.close())
 })
 

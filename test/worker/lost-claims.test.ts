@@ -6,7 +6,7 @@ import type { Duration, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { kinds, stores } from '../stores.js'
-import { hearing } from '../observed-store.js'
+import { observed } from '../observed-store.js'
 import { event, gate, newQueue, newWorker } from '../setup.js'
 
 const make = stores()
@@ -14,17 +14,17 @@ const make = stores()
 /** A store that goes away with the first claim that finds a job, whose answer is lost, until it is told to come back. */
 function failing(store: Store): { store: Store; lost: Promise<void>; back: () => void } {
   let state: 'sound' | 'away' | 'back' = 'sound'
-  let tell = (): void => {}
-  const lost = new Promise<void>((resolve) => (tell = resolve))
+  let report = (): void => {}
+  const lost = new Promise<void>((resolve) => (report = resolve))
   const commit: Store['commit'] = async (batch, tx) => {
     if (state === 'away') throw new Error('nobody is there')
     const receipt = await store.commit(batch, tx)
     if (state === 'back' || receipt.asks.flat().length === 0) return receipt
     state = 'away'
-    tell()
+    report()
     throw new Error('the line was lost')
   }
-  return { store: { ...hearing(store, () => {}), commit }, lost, back: () => void (state = 'back') }
+  return { store: { ...observed(store, () => {}), commit }, lost, back: () => void (state = 'back') }
 }
 
 /** Resolves when a lease in the queue `work` is over, by the store's clock: nothing tells. */
@@ -111,7 +111,7 @@ async function lose(
   }
   /** The store, as one process reaches it. */
   const reach = (): Store => ({
-    ...hearing(sound, () => {}),
+    ...observed(sound, () => {}),
     commit,
     ...(failing === 'all calls' && {
       get: (ids) => reached(() => sound.get(ids)),

@@ -7,7 +7,7 @@ import { WORKERS } from '../../src/store/settings.js'
 import type { Batch } from '../../src/store/store.js'
 import { virtualClock } from '../../src/testing/world/clock.js'
 import { kinds, stores } from '../stores.js'
-import { hearing } from '../observed-store.js'
+import { observed } from '../observed-store.js'
 import { collect, event, gate, newQueue, newWorker } from '../setup.js'
 
 it.each(['at once', 'though it was paused and resumed'] as const)(
@@ -60,14 +60,14 @@ it('a worker that was closed while it started does not come back into the regist
     },
   })
   const worker = new Worker(new Queue('work', { store, logger: false }), () => {}, { logger: false, autorun: false })
-  const told = collect(worker, ['worker-started', 'worker-stopping', 'worker-stopped'])
+  const reported = collect(worker, ['worker-started', 'worker-stopping', 'worker-stopped'])
   const running = worker.run()
   await clock.until(asked.promise)
   await clock.until(worker.close({ timeout: 10, grace: 10 }))
   slow.open()
   await clock.until(running)
   await clock.advance(1000)
-  expect(told).toEqual(['worker-started', 'worker-stopped'])
+  expect(reported).toEqual(['worker-started', 'worker-stopped'])
   expect((await inner.details({ cellsUnder: WORKERS })).cells).toEqual([])
 })
 
@@ -81,7 +81,7 @@ it.each([
     const inner = memory({ runtime: clock.runtime })
     let read = 0
     const store: Store = {
-      ...hearing(inner, () => {}),
+      ...observed(inner, () => {}),
       details: async (query) => {
         const details = await inner.details(query)
         read += details.cells.length
@@ -111,14 +111,14 @@ describe.each(kinds)('a process whose clock is an hour ahead of the store, on %s
     const runtime = store.runtime!
     const beats = gate()
     let left = 4
-    const heard = (batch: Batch): void => {
+    const received = (batch: Batch): void => {
       const written = batch.groups
         .flat()
         .some((change) => change.kind === 'put' && change.key === `${WORKERS}${other.id}`)
       if (written && --left === 0) beats.open()
     }
     const ahead: Store = {
-      ...hearing(store, heard),
+      ...observed(store, received),
       runtime: { ...runtime, now: () => runtime.now() + 3_600_000 },
     }
     const living = newWorker(newQueue({ store }), { job: () => 'ran' }, { autorun: false })

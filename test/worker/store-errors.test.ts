@@ -26,29 +26,29 @@ function scene(autorun: boolean, webhook?: Webhooks) {
     commit: (batch: Parameters<Store['commit']>[0]) => fails(() => inner.commit(batch)),
     due: (query: Parameters<Store['due']>[0]) => fails(() => inner.due(query)),
   })
-  const said: string[] = []
-  const logger = { warn: () => {}, error: (_details: object, message: string) => void said.push(message) }
+  const logged: string[] = []
+  const logger = { warn: () => {}, error: (_details: object, message: string) => void logged.push(message) }
   const queue = new Queue('work', { store, logger: false, ...(webhook !== undefined && { webhook }) })
   const make = (): Worker => new Worker(queue, () => 'ran', { logger, autorun })
-  return { clock, queue, make, state, said, fail: (code: ErrorCode) => (state.wrong = new MillraceError(code, code)) }
+  return { clock, queue, make, state, logged, fail: (code: ErrorCode) => (state.wrong = new MillraceError(code, code)) }
 }
 
 describe('an error that cannot go away', () => {
   it('is said once by a worker', async () => {
-    const { clock, make, said, state, fail } = scene(true)
+    const { clock, make, logged, state, fail } = scene(true)
     fail('MISSING_DRIVER')
     const worker = make()
     await clock.advance('1h')
-    expect([said, state.opened]).toEqual([['MISSING_DRIVER'], 1])
+    expect([logged, state.opened]).toEqual([['MISSING_DRIVER'], 1])
     await clock.until(worker.close())
   })
 
   it('is what run() rejects with, and run() can be called again once it was mended', async () => {
-    const { clock, queue, make, said, state, fail } = scene(false)
+    const { clock, queue, make, logged, state, fail } = scene(false)
     fail('MISSING_DRIVER')
     const worker = make()
     await expect(clock.until(worker.run())).rejects.toMatchObject({ code: 'MISSING_DRIVER' })
-    expect(said).toEqual([]) // whoever called it knows
+    expect(logged).toEqual([]) // whoever called it knows
     state.wrong = undefined
     await clock.until(worker.run())
     expect(await clock.until((await queue.add('n')).result())).toBe('ran')
@@ -72,13 +72,13 @@ describe('an error that cannot go away', () => {
 
 describe('an error that stays until somebody mends it', () => {
   it('is said once for each cause, at the start, and work begins when it is mended', async () => {
-    const { clock, queue, make, said, state, fail } = scene(true)
+    const { clock, queue, make, logged, state, fail } = scene(true)
     fail('DATABASE_MISSING')
     const worker = make()
     await clock.advance('10m')
     fail('SCHEMA_TOO_NEW')
     await clock.advance('10m')
-    expect(said).toEqual(['DATABASE_MISSING', 'SCHEMA_TOO_NEW'])
+    expect(logged).toEqual(['DATABASE_MISSING', 'SCHEMA_TOO_NEW'])
     expect(state.opened).toBeGreaterThan(5)
     state.wrong = undefined
     const added = queue.add('n')
@@ -90,7 +90,7 @@ describe('an error that stays until somebody mends it', () => {
     ['', undefined],
     [', also where it sends deliveries', webhooks({ unsigned: true })],
   ])('is said once while a worker runs, and again if it comes back%s', async (_also, webhook) => {
-    const { clock, queue, make, said, state, fail } = scene(true, webhook)
+    const { clock, queue, make, logged, state, fail } = scene(true, webhook)
     const worker = make()
     await clock.advance('1s')
     for (const _ of [1, 2]) {
@@ -99,7 +99,7 @@ describe('an error that stays until somebody mends it', () => {
       state.wrong = undefined
       expect(await clock.until(queue.add('n').then((job) => job.result()))).toBe('ran')
     }
-    expect(said).toEqual(['DATABASE_FORBIDDEN', 'DATABASE_FORBIDDEN'])
+    expect(logged).toEqual(['DATABASE_FORBIDDEN', 'DATABASE_FORBIDDEN'])
     await clock.until(worker.close())
   })
 })

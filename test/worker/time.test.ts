@@ -281,14 +281,14 @@ describe('an outage of the store', () => {
       due: (query: Parameters<Store['due']>[0]) => (faults.down ? Promise.reject(new Error('down')) : store.due(query)),
     })
     const end = gate()
-    let said: Promise<string> | undefined
+    let noted: Promise<string> | undefined
     const worker = new Worker(
       new Queue('work', { store: flaky, logger: false }),
       async (_job, ctx) => {
         await end.promise
         void ctx.progress(50)
         await sleep(clock, 1) // that is under way, and what is said now goes after it
-        said = ctx.progress(100).then(
+        noted = ctx.progress(100).then(
           () => 'durable',
           (error: { code: string }) => error.code,
         )
@@ -301,39 +301,39 @@ describe('an outage of the store', () => {
     faults.down = true
     end.open()
     await clock.advance(2)
-    return { clock, queue, worker, added, faults, said: said! }
+    return { clock, queue, worker, added, faults, noted: noted! }
   }
 
   it('settles what a handler said last: with its job, if that is still its own', async () => {
-    const { clock, added, faults, said } = await parting()
+    const { clock, added, faults, noted } = await parting()
     await clock.advance('2m') // its lease is over, and nobody was there to take it
     faults.down = false
     await clock.until(added.result())
-    expect([await said, (await added.refresh()).progress]).toEqual(['durable', 100])
+    expect([await noted, (await added.refresh()).progress]).toEqual(['durable', 100])
   })
 
   it('settles what a handler said last: refused, if its job was taken away before the lease could be renewed', async () => {
-    const { clock, queue, added, faults, said } = await parting()
+    const { clock, queue, added, faults, noted } = await parting()
     await clock.advance('2m')
     faults.renewing = async () => void (await queue.cancel(added.id))
     faults.down = false
-    expect(await clock.until(said)).toBe('LEASE_LOST')
+    expect(await clock.until(noted)).toBe('LEASE_LOST')
     expect((await added.refresh()).state).toBe('cancelled')
   })
 
   it('settles what a handler said last: as failed, if its worker is closed before the store is back', async () => {
-    const { clock, worker, said } = await parting()
+    const { clock, worker, noted } = await parting()
     await expect(clock.until(worker.close({ timeout: '1s', grace: '1s' }), '1m')).rejects.toMatchObject({
       code: 'SHUTDOWN_TIMEOUT',
     })
     await clock.advance('1m')
-    expect(await clock.until(said)).toBe('STORE_UNAVAILABLE')
+    expect(await clock.until(noted)).toBe('STORE_UNAVAILABLE')
   })
 
   it('settles what a handler said last: as failed, if its job is known to be lost while the store is away', async () => {
-    const { clock, queue, added, said } = await parting()
+    const { clock, queue, added, noted } = await parting()
     await queue.cancel(added.id)
-    expect(await clock.until(said, '5m')).toBe('LEASE_LOST')
+    expect(await clock.until(noted, '5m')).toBe('LEASE_LOST')
   })
 })
 

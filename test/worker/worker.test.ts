@@ -57,14 +57,14 @@ describe('running jobs', () => {
     const store = newStore()
     const queue = newQueue({ store })
     const commit = store.commit.bind(store)
-    let unheard = 0
+    let withoutListener = 0
     store.commit = async (batch, tx) => {
       const receipt = await commit(batch, tx)
       const waits = batch.groups.some((group) =>
         group.some((change) => change.kind === 'move' && change.id === 'parent' && change.to === 'waiting-children'),
       )
       // As often as it is sent again, so that the worker has to find out by itself.
-      if (waits && unheard++ < 6) throw new Error('the answer got lost')
+      if (waits && withoutListener++ < 6) throw new Error('the answer got lost')
       return receipt
     }
     const worker = newWorker(queue, {
@@ -83,7 +83,7 @@ describe('running jobs', () => {
     await queue.resume('child')
     expect(await parent.result({ timeout: '20s' })).toBe(2)
     await worker.close({ timeout: '10s' })
-    expect(unheard).toBe(7) // and once more, which is how it found out
+    expect(withoutListener).toBe(7) // and once more, which is how it found out
     expect(await queue.counts()).toMatchObject({ completed: 3 })
   })
 
@@ -204,7 +204,7 @@ describe('failing jobs', () => {
       throw Object.create(null)
     }
     queue.on('waiting', strange)
-    const heard = event(queue, 'waiting')
+    const received = event(queue, 'waiting')
     const worker = newWorker(
       queue,
       {
@@ -224,7 +224,7 @@ describe('failing jobs', () => {
     await expect((await queue.add('fails', 1, { attempts: 1 })).result()).rejects.toThrow('no')
     await expect((await queue.add('thenable', 1, { attempts: 1 })).result()).rejects.toThrow('sync then')
     expect(await (await queue.add('good')).result()).toBe('good')
-    await heard
+    await received
   })
 
   it('asks `retryable` about what a handler threw, even if it looks like a refused payload', async () => {
@@ -244,10 +244,10 @@ describe('failing jobs', () => {
         throw new Error('oops')
       },
     })
-    const told = event(worker, 'error')
+    const failure = event(worker, 'error')
     const added = await queue.add('n', 1, { attempts: 2, backoff: 1 })
     await expect(added.result()).rejects.toThrow()
-    expect((await told).error.message).toContain('oops')
+    expect((await failure).error.message).toContain('oops')
     expect((await added.refresh()).attempt).toBe(2)
   })
 
@@ -355,9 +355,9 @@ describe('what handlers say', () => {
     expect(await (await queue.add('caught')).result()).toEqual(['INVALID_DATA', 'DATA_TOO_LARGE', 'rejected'])
     expect(await (await queue.add('phased')).result()).toEqual(['INVALID_OPTION', 'INVALID_OPTION'])
     expect(reported).toEqual([])
-    const told = event(worker, 'error')
+    const failure = event(worker, 'error')
     await queue.add('careless')
-    await told
+    await failure
     expect(reported).toEqual([expect.stringContaining('CALLBACK_FAILED: ')])
   })
 })
@@ -401,31 +401,31 @@ describe('jobs that are taken away', () => {
         setImmediate(ended.open)
       })
     })
-    const told = event(worker, 'error')
+    const failure = event(worker, 'error')
     const rejections: unknown[] = []
-    const heard = (reason: unknown): void => void rejections.push(reason)
-    process.on('unhandledRejection', heard)
+    const received = (reason: unknown): void => void rejections.push(reason)
+    process.on('unhandledRejection', received)
     const added = await addActive(queue, 'n')
     await added.cancel()
     go.open()
     await ended.promise
-    expect((await told).error.message).toContain('ctx.progress')
-    process.off('unhandledRejection', heard)
+    expect((await failure).error.message).toContain('ctx.progress')
+    process.off('unhandledRejection', received)
     expect(rejections).toEqual([])
   })
 
   it('say so when they write after that', async () => {
     const queue = newQueue()
     const go = gate()
-    const said = gate<string>()
+    const refusal = gate<string>()
     newWorker(queue, async (_job, ctx) => {
       await go.promise
-      await ctx.progress(1).catch((error: { code: string }) => said.open(error.code))
+      await ctx.progress(1).catch((error: { code: string }) => refusal.open(error.code))
     })
     const added = await addActive(queue, 'n')
     await added.cancel()
     go.open()
-    expect(await said.promise).toBe('LEASE_LOST')
+    expect(await refusal.promise).toBe('LEASE_LOST')
   })
 })
 
@@ -454,10 +454,10 @@ describe('timeouts', () => {
         abandonAfter: 5,
       },
     )
-    const told = event(worker, 'error')
+    const failure = event(worker, 'error')
     const stuck = await queue.add('stuck', 1, { attempts: 1 })
     const other = await queue.add('other')
-    expect((await told).error).toMatchObject({ code: 'HANDLER_STUCK' })
+    expect((await failure).error).toMatchObject({ code: 'HANDLER_STUCK' })
     await expect(stuck.result()).rejects.toMatchObject({ details: { error: { code: 'JOB_TIMEOUT' } } })
     expect(await other.result()).toBe('ran')
   })
@@ -720,9 +720,9 @@ describe('a store that fails', () => {
     })
     const one = await addActive(queue, 'n', 1)
     store.down = true
-    const told = event(worker, 'error')
+    const failure = event(worker, 'error')
     first.open()
-    expect((await told).error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    expect((await failure).error).toMatchObject({ code: 'STORE_UNAVAILABLE' })
     await expect(queue.add('n', 2)).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE' })
     store.down = false
     await one.result()
@@ -829,9 +829,9 @@ describe('closing', () => {
     await worker.run()
     const errors: string[] = []
     worker.on('error', (each) => errors.push((each.error as { code?: string }).code ?? ''))
-    const told = event(worker, 'error')
+    const failure = event(worker, 'error')
     await store.close()
-    await told
+    await failure
     await worker.close()
     expect(errors).toEqual(['STORE_CLOSED'])
   })

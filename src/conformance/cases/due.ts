@@ -125,7 +125,7 @@ export const due = area('due', {
       has(await d.job('snoozed'), { ...waiting, attempt: 0 }, 'a snooze waits')
       same(ids(await d.claim(4)), ['other', 'retried', 'snoozed'], 'they take their places when they begin to wait')
       const life = ['waiting', 'active', 'retrying', 'waiting', 'active']
-      same(typesOf(await listener.heard(d), 'retried'), life, 'the reason is announced before the state')
+      same(typesOf(await listener.received(d), 'retried'), life, 'the reason is announced before the state')
       same((await d.lifetime('mill')).retried, 1, 'a retry is counted')
     })
   },

@@ -36,7 +36,7 @@ export const events = area('events', {
       await d.upkeep()
       await d.land(complete(await d.claimOne(), { result: 'done' }))
       await d.land(remove(await d.job(job)))
-      const events = await listener.heard(d)
+      const events = await listener.received(d)
       const life = ['delayed', 'waiting', 'active', 'progress', 'retrying', 'delayed', 'waiting', 'active']
       const rest = ['stalled', 'waiting', 'active', 'completed', 'removed']
       same(typesOf(events, job.id), [...life, ...rest], 'every transition is published, in order')
@@ -59,7 +59,7 @@ export const events = area('events', {
       const done = await d.commit({ groups: [complete(await d.claimOne(), { result: [1] })] })
       await d.land(promote(bad))
       await d.land(fail(await d.claimOne({ queues: ['other'] })))
-      const events = await listener.heard(d)
+      const events = await listener.received(d)
       const eventOf = (id: string, type: string) =>
         present(
           events.find((event) => event.id === id && event.type === type),
@@ -87,10 +87,10 @@ export const events = area('events', {
     await withListener(h.store, EVENTS, async (listener) => {
       await d.addMany(3, 'work')
       await d.claim(2)
-      await listener.heard(d)
+      await listener.received(d)
       same(listener.all.filter(({ type }) => type === 'drained').length, 0, 'a queue with waiting jobs is not drained')
       await d.claim(2)
-      await listener.heard(d)
+      await listener.received(d)
       same(
         listener.all.filter(({ type }) => type === 'drained').map(({ queue, id, name }) => [queue, id, name]),
         [['mill', '', '']],
@@ -105,7 +105,7 @@ export const events = area('events', {
       await d.land(put('pause:mill', { all: true, names: [] }, 0, [{ type: 'paused', queue: 'mill' }]))
       await d.land(put('pause:mill', { all: false, names: [] }, 1, [{ type: 'resumed', queue: 'mill', name: 'work' }]))
       await d.send([put('pause:mill', 0, 0, [{ type: 'paused', queue: 'mill' }])])
-      const events = (await listener.heard(d)).map(({ type, queue, name, id }) => ({ type, queue, name, id }))
+      const events = (await listener.received(d)).map(({ type, queue, name, id }) => ({ type, queue, name, id }))
       const expected = [
         { type: 'paused', queue: 'mill', name: '', id: '' },
         { type: 'resumed', queue: 'mill', name: 'work', id: '' },
@@ -121,7 +121,7 @@ export const events = area('events', {
       const [released, broken] = [await d.add('r', { after: [good] }), await d.add('b', { after: [bad] })]
       await d.commit({ groups: [complete(good), fail(bad)] })
       await d.upkeep()
-      const events = await listener.heard(d)
+      const events = await listener.received(d)
       same(typesOf(events, released.id), ['waiting-children', 'waiting'], 'a release is published')
       same(typesOf(events, broken.id).at(-1), 'failed', 'a failure by dependency is published')
     })
@@ -131,7 +131,7 @@ export const events = area('events', {
     const d = first(h)
     await withListener(h.store, EVENTS, async (listener) => {
       await d.commit({ groups: [[insert('a', 'work')], [insert('b', 'work'), refusedChange()], [insert('c', 'work')]] })
-      const events = await listener.heard(d)
+      const events = await listener.received(d)
       same(
         events.map(({ id }) => id),
         ['a', 'c'],
@@ -155,7 +155,7 @@ export const events = area('events', {
         committing = false
         await sent
       }
-      await listener.heard(d)
+      await listener.received(d)
       same(
         await Promise.all(reads),
         Array.from({ length: 10 }, () => true),
@@ -171,7 +171,7 @@ export const events = area('events', {
     await d.add('before')
     await withListener(h.store, EVENTS, async (listener) => {
       const job = await d.add('after')
-      await listener.heard(d)
+      await listener.received(d)
       same(
         ids([job]),
         [...new Set(listener.events.map(({ id }) => id))],
@@ -184,7 +184,7 @@ export const events = area('events', {
     const d = first(h)
     const listener = new Listener(h.store, EVENTS)
     await d.addMany(5, 'work')
-    const early = await listener.heard(d)
+    const early = await listener.received(d)
     listener.stop()
     const cursor = present(early[2], 'five events').cursor
     await h.advance(5 * 60_000)
@@ -192,7 +192,7 @@ export const events = area('events', {
     await d.claim(2)
     await withListener(h.store, { events: true, from: cursor }, async (resumed) => {
       await d.add('last')
-      const events = await resumed.heard(d)
+      const events = await resumed.received(d)
       const missed = [...[4, 5, 6, 7, 8, 9].map((n) => `first-${n}`), 'first-1', 'first-2', 'first-10']
       same(
         events.map(({ id }) => id),
@@ -214,12 +214,12 @@ export const events = area('events', {
     const d = first(h)
     const listener = new Listener(h.store, EVENTS)
     await d.add('work')
-    const [old] = await listener.heard(d)
+    const [old] = await listener.received(d)
     const { cursor } = present(old, 'an event')
     for (let added = 0; added < ring + 200; added += 200) await d.addMany(200, 'work')
     listener.stop()
     await withListener(h.store, { events: true, from: cursor }, async (resumed) => {
-      await resumed.heard(d)
+      await resumed.received(d)
       same(resumed.notices[0]?.gap, true, 'a watcher that resumes too late gets a gap')
       onceEach(resumed.all)
     })
@@ -231,18 +231,18 @@ export const events = area('events', {
     const d = first(h)
     const listener = new Listener(h.store, EVENTS)
     const job = await d.running('work')
-    const [old] = await listener.heard(d)
+    const [old] = await listener.received(d)
     const text = 'x'.repeat(Math.ceil(ringBytes / 8))
     for (let n = 0; n < 12; n++) await d.land(note(job, { progress: { n, text } }))
-    const recent = present((await listener.heard(d)).at(-3), 'twelve events').cursor
+    const recent = present((await listener.received(d)).at(-3), 'twelve events').cursor
     listener.stop()
     await withListener(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
-      await resumed.heard(d)
+      await resumed.received(d)
       same(resumed.notices[0]?.gap, true, 'events beyond the bound are dropped, and a watcher that resumes gets a gap')
       must(resumed.events.length < 9, 'no more is held than the bound allows')
     })
     await withListener(h.store, { events: true, from: recent }, async (resumed) => {
-      const events = await resumed.heard(d)
+      const events = await resumed.received(d)
       must(!resumed.notices.some(({ gap }) => gap) && events.length === 2, 'what is within the bound is held')
     })
   },
@@ -251,13 +251,13 @@ export const events = area('events', {
     const d = first(h)
     const listener = new Listener(h.store, EVENTS)
     const job = await d.running('work')
-    const [old] = await listener.heard(d)
+    const [old] = await listener.received(d)
     const text = 'x'.repeat(200_000)
     for (let n = 0; n < 12; n++) await d.land(note(job, { progress: { n, text } }))
-    await listener.heard(d)
+    await listener.received(d)
     listener.stop()
     await withListener(h.store, { events: true, from: present(old, 'an event').cursor }, async (resumed) => {
-      await resumed.heard(d)
+      await resumed.received(d)
       same(resumed.all.slice(0, listener.all.length - 1), listener.all.slice(1), 'every event is published, in order')
       for (const { events } of resumed.notices) {
         must(JSON.stringify(events).length < 2_000_000, 'a page is no larger than some bytes, or one commit')
@@ -274,7 +274,7 @@ export const events = area('events', {
       const failed = await d.running('other')
       await d.land(failAndRetry(failed, 1_000))
       await d.land(cancel(await d.job(failed)))
-      const events = await listener.heard(d)
+      const events = await listener.received(d)
       const reasons = events.filter(({ type }) => type === 'cancelled').map(({ error }) => error?.message)
       same(reasons, ['while it ran', 'before it ran', undefined], 'the event has the reason, if one was given')
     })
@@ -286,8 +286,8 @@ export const events = area('events', {
       withListener(h.store, EVENTS, async (two) => {
         await d.land(complete(await d.running('work')))
         await d.land(cancel(await d.add('work')))
-        const events = await one.heard(d)
-        await two.heard(d)
+        const events = await one.received(d)
+        await two.received(d)
         same(events.length, 5, 'every transition is published')
         same(two.events, events, 'two watchers get the same events')
       }),
@@ -298,9 +298,9 @@ export const events = area('events', {
     const d = first(h)
     const other = await second(h)
     await withListener(h.store, EVENTS, async (listener) => {
-      await listener.heard(d)
+      await listener.received(d)
       await other.land(snooze(await other.running('work'), 1_000))
-      await listener.heard(other)
+      await listener.received(other)
       same(
         typesOf(listener.events, 'second-1'),
         ['waiting', 'active', 'delayed'],
@@ -313,13 +313,13 @@ export const events = area('events', {
     const d = first(h)
     const other = await second(h)
     await withListener(h.store, EVENTS, async (listener) => {
-      await listener.heard(d)
+      await listener.received(d)
       const work = async (by: typeof d): Promise<void> => {
         for (let round = 0; round < 25; round++) await by.add('work')
       }
       await Promise.all([work(d), work(other)])
-      await listener.heard(other)
-      await listener.heard(d)
+      await listener.received(other)
+      await listener.received(d)
       const received = listener.events.map(({ id }) => id)
       for (const writer of ['first', 'second']) {
         const mine = received.filter((id) => id.startsWith(writer))
@@ -331,7 +331,7 @@ export const events = area('events', {
       }
       const half = present(listener.events[24], 'fifty events').cursor
       await withListener(h.store, { events: true, from: half }, async (resumed) => {
-        await resumed.heard(d)
+        await resumed.received(d)
         same(resumed.events, listener.events.slice(25), 'every watcher gets the same order')
       })
     })
@@ -341,13 +341,13 @@ export const events = area('events', {
     const d = first(h)
     const stopped = new Listener(h.store, EVENTS)
     await withListener(h.store, EVENTS, async (listener) => {
-      await stopped.heard(d)
+      await stopped.received(d)
       await d.add('work')
       stopped.stop()
       stopped.stop()
       const count = stopped.notices.length
       await d.add('work')
-      await listener.heard(d)
+      await listener.received(d)
       same(stopped.notices.length, count, 'a stopped watcher gets no notices')
     })
   },
@@ -360,9 +360,9 @@ export const events = area('events', {
     try {
       await withListener(h.store, EVENTS, async (listener) => {
         await d.addMany(3, 'work')
-        same((await listener.heard(d)).length, 3, 'the other watchers get the notice')
+        same((await listener.received(d)).length, 3, 'the other watchers get the notice')
         await d.add('work')
-        same((await throwing.heard(d)).length, 4, 'the watcher that threw gets later events')
+        same((await throwing.received(d)).length, 4, 'the watcher that threw gets later events')
       })
     } finally {
       throwing.stop()

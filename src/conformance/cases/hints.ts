@@ -192,7 +192,7 @@ export const hints = area('hints', {
       await d.land(fail(await d.running('b')))
       await d.land(failAndRetry(await d.running('c'), 1_000))
       await d.land(cancel(await d.add('d')))
-      await listener.heard(d)
+      await listener.received(d)
       same(listener.revoked, [], 'a lease that its holder gave up was not revoked')
     })
   },
@@ -203,7 +203,7 @@ export const hints = area('hints', {
       const held = await d.running('work')
       await d.refuse('missing', 'a group with one impossible change is refused', cancel(held), refusedChange())
       await d.refuse('missing', 'a group with one impossible change is refused', remove(held), refusedChange())
-      await listener.heard(d)
+      await listener.received(d)
       same(listener.revoked, [], 'a refused change revokes no lease')
     })
   },
@@ -213,7 +213,7 @@ export const hints = area('hints', {
     await withListener(h.store, {}, (hints) =>
       withListener(h.store, { events: true }, async (listener) => {
         await d.land(complete(await d.running('work')))
-        await listener.heard(d)
+        await listener.received(d)
         await d.add('work', { queue: 'last' })
         await hints.until(() => hints.work.has('last'), 'a watcher of hints gets a work hint')
         same(hints.all, [], 'events go only to watchers that request them')

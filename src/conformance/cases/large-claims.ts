@@ -113,7 +113,7 @@ export const largeClaims = area('large claims', {
         const before = listener.all.length
         await addLarge(d)
         await claimAll(d, 'drained', beside && { beside })
-        await listener.heard(d)
+        await listener.received(d)
         const types = listener.all
           .slice(before)
           .filter(({ queue }) => queue === 'mill')

@@ -138,7 +138,7 @@ export const notes = area('notes', {
       const sent = { type: 'webhook-delivered', about: '{"url":"ž"}' } as const
       const lost = { type: 'webhook-failed', about: '{}' } as const
       await d.land({ kind: 'note', id: held.id, fence: ended.fence, held: false, events: [sent, lost] })
-      const events = (await listener.heard(d)).filter(({ id }) => id === held.id)
+      const events = (await listener.received(d)).filter(({ id }) => id === held.id)
       const life = ['waiting', 'active', 'progress', 'phase', 'phase', 'completed', sent.type, lost.type]
       same(typesOf(events, held.id), life, 'each is published once, in order')
       const about = events.map((event) => event.about).filter((text) => text !== undefined)
@@ -190,7 +190,7 @@ export const notes = area('notes', {
         ],
         'each job has its own',
       )
-      const events = (await listener.heard(d)).filter(({ type }) => type === 'progress' || type === 'phase')
+      const events = (await listener.received(d)).filter(({ type }) => type === 'progress' || type === 'phase')
       const received = held.map(({ id }) =>
         events.filter((event) => event.id === id).map(({ type, about, progress }) => [type, about, progress]),
       )
@@ -250,7 +250,7 @@ export const notes = area('notes', {
         ),
         'each has its new state, and its own note',
       )
-      const events = await listener.heard(d)
+      const events = await listener.received(d)
       same(
         held.map(({ id }) => typesOf(events, id).slice(2)),
         held.map((_, n) => {

@@ -169,7 +169,7 @@ export const refusals = area('refusals', {
     await d.land(put('setting', 'old', 0))
     await d.lifetime()
     await withListener(h.store, { events: true }, async (listener) => {
-      await listener.heard(d)
+      await listener.received(d)
       const before = await everything(d)
       await d.refuse(
         'missing',
@@ -184,7 +184,7 @@ export const refusals = area('refusals', {
         refusedChange(),
       )
       same(await everything(d), before, 'a refused group leaves no trace')
-      same(await listener.heard(d), [], 'a refused group publishes nothing')
+      same(await listener.received(d), [], 'a refused group publishes nothing')
     })
     await d.land(insert('key', 'new', { dedup: { key: 'k' } }))
     await d.land(insert('window', 'new', { dedup: { key: 'w' } }))

@@ -100,7 +100,7 @@ export const replays = area('replays', {
       await h.store.commit(last)
       same(await state(), before, 'a replay applies nothing')
       same((await d.job(waits)).pending, 1, 'a replayed settlement releases its dependents once')
-      const events = await listener.heard(d)
+      const events = await listener.received(d)
       same(events.filter(({ type }) => type === 'completed').length, 1, 'a replay publishes nothing again')
       same(events.filter(({ type }) => type === 'progress').length, 1, 'a replay publishes no progress again')
     })

@@ -104,7 +104,7 @@ export const transactions = area(
         same(await d.job(parent), parent, 'a release that was rolled back did not happen')
         must(!(await d.exists('also')), 'an insert that was rolled back did not happen')
         same(await d.counts(), before, 'what was rolled back is not counted')
-        same(await listener.heard(d), [], 'rolled back changes are not published')
+        same(await listener.received(d), [], 'rolled back changes are not published')
         await d.land(insert('k2', 'work', { dedup: { key: 'k' } }))
         const again = await h.store.commit(batch('tx', [insert('again', 'work')]))
         must(again.groups[0]?.ok === true && (await d.exists('again')), 'a number that was rolled back was not used')
@@ -118,7 +118,7 @@ export const transactions = area(
           await h.store.commit(batch('tx', [insert('published', 'work')]), tx)
           same(listener.events, [], 'nothing is published before it is durable')
         })
-        const events = await listener.heard(d)
+        const events = await listener.received(d)
         same(
           events.map(({ id, type }) => [id, type]),
           [['published', 'waiting']],
@@ -227,7 +227,7 @@ export const transactions = area(
           await land(h.store, tx, [insert('after', 'work', { dedup: { key: 'k' }, queue: 'made' })])
         })
         same(await d.job(held), held, 'a settlement in a savepoint that was rolled back did not happen')
-        const events = await listener.heard(d)
+        const events = await listener.received(d)
         same(
           events.map(({ id, type }) => [id, type]),
           [

@@ -64,7 +64,7 @@ export class Breaker {
     host.failures++
     this.#hosts.set(name, host)
     if (this.#hosts.size > MAX_HOSTS) this.#hosts.delete(this.#hosts.keys().next().value!)
-    // Calls that were running when it opened tell nothing new.
+    // Calls that were running when it opened do not prolong it.
     if (!pass.probe && (host.trips > 0 || host.failures < settings.failures)) return
     host.until = this.#runtime.elapsed() + Math.min(settings.coolDown * 2 ** host.trips, settings.max)
     host.trips++

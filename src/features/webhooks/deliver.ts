@@ -238,7 +238,7 @@ class Sender {
     this.#owner.failed(
       new MillraceError(
         'WEBHOOK_FAILED',
-        `The end of job ${id} was not told, and the job is gone or runs again: ${error?.message}`,
+        `The end of job ${id} was not delivered, and the job is gone or runs again: ${error?.message}`,
         {
           details: { id },
         },

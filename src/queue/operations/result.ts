@@ -86,7 +86,7 @@ function conclude(
   reject(
     new MillraceError(
       'JOB_FAILED',
-      `${which} failed: ${message}. Its errors tell of each attempt; job.retry() starts it over.`,
+      `${which} failed: ${message}. Its errors list each attempt; job.retry() starts it over.`,
       {
         cause: end.error,
         details: { id, error: end.error },

@@ -1,16 +1,11 @@
 // stores/memory/watchers.ts: publishes notices after a commit, never inside one, and never to a listener that was stopped.
-import type { Millis, Time } from '../../job/job.js'
+import type { Time } from '../../job/job.js'
 import type { Runtime, Stop } from '../../store/runtime.js'
 import type { Notice, WatchOptions } from '../../store/store.js'
-import type { StoreEvent } from '../../job/events.js'
 import { resumeAfter } from '../event-pages.js'
+import { NO_EVENTS, RECORD_FOR } from '../listeners.js'
 import type { Notices } from '../../engine/notices.js'
 import type { Ring } from './ring.js'
-
-/** How long commits record events after the last watcher of events has left, so that a watcher that returns can resume. */
-const RECORD_FOR: Millis = 600_000
-
-const NO_EVENTS: readonly StoreEvent[] = Object.freeze([])
 
 interface Watcher {
   readonly listener: (notice: Notice) => void

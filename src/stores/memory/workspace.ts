@@ -1,8 +1,9 @@
 // stores/memory/workspace.ts: the table as the engine sees it during one commit.
 import type { ChainState, Orders } from '../../job/apply.js'
 import type { Note } from '../../job/change.js'
-import { isLeased, LOGS_KEPT } from '../../job/job.js'
+import { LOGS_KEPT } from '../../job/job.js'
 import type { Edge, JobRecord, JobState, LogLine, StepResult, Time } from '../../job/job.js'
+import { mayRenew, renewed } from '../../job/lifecycle.js'
 import { boundsOf } from '../../job/limits.js'
 import type { Bounds, Rate, TakenTokens } from '../../job/limits.js'
 import { copyOf } from '../../job/record.js'
@@ -219,11 +220,8 @@ export class MemoryWorkspace implements ClaimWorkspace {
 
   renew(id: string, fence: number, until: Time, started: boolean): boolean {
     const row = this.#table.rows.get(id)
-    if (row === undefined || !isLeased(row.job.state) || row.job.fence !== fence) return false
-    const job = copyOf(row.job)
-    job.leaseUntil = job.dueAt = until
-    if (started) job.ahead = false
-    replace(this.#table, row, job)
+    if (row === undefined || !mayRenew(row.job, fence)) return false
+    replace(this.#table, row, renewed(row.job, { until, started }))
     return true
   }
 

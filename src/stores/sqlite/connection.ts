@@ -18,7 +18,6 @@ import type { Lister } from './find.js'
 import type { LeasedById } from './fast-settle.js'
 import { Cache } from './cache.js'
 import { Checkpointer } from './file/checkpoint.js'
-import { encode } from './receipts.js'
 import { schema } from './schema.js'
 import { prepareAll } from './statements.js'
 import { wakeOthers } from './file/wakeup.js'
@@ -153,7 +152,7 @@ export class Connection implements ReadSource {
       notices = new Notices(workspace, now, feed.recording(cache, now))
       const { highestFence } = workspace
       const result = applyBatch({ workspace, now, notices, fast: fastPaths(workspace) }, batch)
-      writeReceipt(workspace, batch, encode(batch, result, workspace.claimedSeqs, highestFence))
+      writeReceipt(workspace, batch, result, highestFence)
       wakesOthers = feed.record(workspace, notices)
       workspace.writeNumbers()
       return result

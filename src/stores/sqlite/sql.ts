@@ -155,6 +155,7 @@ export const sql = {
   /** Completes many jobs of one fence without results: by a list of numbers, or by a range. */
   completeMany: `${COMPLETE} AND seq IN (SELECT value FROM json_each(?3))`,
   completeRange: `${COMPLETE} AND seq BETWEEN ?3 AND ?4`,
+  /** Writes what `renewed` in job/lifecycle.ts does, under the conditions of `mayRenew`. */
   renew: `UPDATE millrace_job SET lease_until = ?1, due_at = ?1, ahead = CASE WHEN ?2 THEN 0 ELSE ahead END
     WHERE seq = ?3 AND fence = ?4 AND state = 'active'`,
   removeJob: 'DELETE FROM millrace_job WHERE seq = ?',

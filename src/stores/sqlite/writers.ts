@@ -1,16 +1,12 @@
 // stores/sqlite/writers.ts: the last receipt of every writer, so that a batch sent again is answered and not applied.
-import { MillraceError } from '../../job/errors.js'
-import type { Millis } from '../../job/job.js'
+import { decodeReceipt, encodeReceipt } from '../../engine/receipts.js'
+import type { ReceiptReader } from '../../engine/receipts.js'
+import { IDLE_FOR, IDLE_FOR_LONG, writerBehind } from '../../engine/writers.js'
 import type { Batch, Receipt } from '../../store/store.js'
 import { KeptReceipts } from '../kept-receipts.js'
 import { overwritten } from './file/errors.js'
 import type { Cache } from './cache.js'
-import { decode } from './receipts.js'
 import type { SqliteWorkspace } from './workspace.js'
-
-/** How long a writer may be idle before it is forgotten, if there are many, and in any case. In milliseconds. */
-const IDLE_FOR: Millis = 600_000
-const IDLE_FOR_LONG: Millis = 86_400_000
 
 /** Writers whose receipts a connection keeps in memory, beside those in the file. */
 const MAX_RECEIPTS = 100
@@ -34,13 +30,9 @@ export class Writers {
     const last = cache.sql.writer.get(batch.writer)?.[0] as number | undefined
     if (known !== undefined && last !== undefined && last < known) throw overwritten(this.#path)
     if (last === undefined || batch.seq > last) return undefined
-    if (batch.seq < last) {
-      const message = `Writer ${batch.writer} sent batch ${batch.seq} after batch ${last} was applied; it was not applied.`
-      throw new MillraceError('WRITER_BEHIND', message, {
-        details: { writer: batch.writer, seq: batch.seq, last },
-      })
-    }
-    return this.#receipts.of(batch) ?? decode(cache, batch, cache.sql.receipt.get(batch.writer)![0] as string)
+    if (batch.seq < last) throw writerBehind(batch, last)
+    const kept = this.#receipts.of(batch)
+    return kept ?? decodeReceipt(cache.sql.receipt.get(batch.writer)![0] as string, batch, readerOf(cache))
   }
 
   /** Call when other connections have written, and may have written a batch of one of these writers. */
@@ -56,9 +48,24 @@ export class Writers {
   }
 }
 
-/** Writes the receipt of a writer's last batch. */
-export function writeReceipt({ sql, now }: SqliteWorkspace, { writer, seq }: Batch, receipt: string): void {
-  if (Number(sql.setWriter.run(writer, seq, now, receipt).changes) > 0) return
-  sql.addWriter.run(writer, seq, now, receipt)
+/** Claimed jobs are encoded by their insertion numbers: consecutive ones take one entry. */
+function readerOf(cache: Cache): ReceiptReader {
+  return {
+    record: (id) => cache.byId(id)?.job,
+    header: (id) => cache.lightById(id)?.job,
+    claimed(seq) {
+      const row = cache.sql.jobBySeq.get(seq)
+      return row && cache.found(row).job
+    },
+  }
+}
+
+/** Writes the receipt of a writer's last batch. `fence` is the highest fence of any removed job before the batch. */
+export function writeReceipt(workspace: SqliteWorkspace, batch: Batch, receipt: Receipt, fence: number): void {
+  const { sql, now, claimedSeqs } = workspace
+  const { writer, seq } = batch
+  const text = encodeReceipt(batch, receipt, fence, claimedSeqs)
+  if (Number(sql.setWriter.run(writer, seq, now, text).changes) > 0) return
+  sql.addWriter.run(writer, seq, now, text)
   sql.forgetWriters.run(now - IDLE_FOR, now - IDLE_FOR_LONG)
 }

@@ -6,21 +6,19 @@ import type { Connection } from '../../store/connection.js'
 import { runSteps } from '../../store/maybe-sync.js'
 import { pages } from '../../store/read-pages.js'
 import type { Stop } from '../../store/runtime.js'
+import type { StoreClock } from '../store-clock.js'
 import type { Retention } from './retention.js'
 
 /** The shortest and the longest time between two sweeps. The more workers there are, the less often each one sweeps. */
 const MIN_INTERVAL: Millis = 60_000
 const MAX_INTERVAL: Millis = 600_000
 
-/** What a sweep needs of its host. */
-export interface SweepOptions {
+/** The parts of upkeep that a sweep uses. */
+export interface SweepParts {
   readonly connection: Connection
   readonly queues: readonly string[]
-  readonly retention: Retention
-  /** The store's time. */
-  now(): Time
-  others(): number
-  failed(error: unknown): void
+  readonly registry: { readonly others: number }
+  readonly errors: { report(error: unknown): void }
 }
 
 /**
@@ -29,13 +27,17 @@ export interface SweepOptions {
  * the jobs removed, and jobs pay nothing when they are added, run or settled.
  */
 export class Sweep {
-  readonly #options: SweepOptions
+  readonly #parts: SweepParts
+  readonly #retention: Retention
+  readonly #clock: StoreClock
   #timer: Stop | undefined
   #working: Promise<void> | undefined
   #stopped = false
 
-  constructor(options: SweepOptions) {
-    this.#options = options
+  constructor(parts: SweepParts, retention: Retention, clock: StoreClock) {
+    this.#parts = parts
+    this.#retention = retention
+    this.#clock = clock
   }
 
   /** Schedules the first sweep after a while, so that short-lived workers never sweep. */
@@ -53,8 +55,9 @@ export class Sweep {
 
   #schedule(wait: Millis): void {
     if (this.#stopped) return
-    const { connection, others } = this.#options
-    const least = Math.min(MAX_INTERVAL, MIN_INTERVAL * (1 + others())) * (0.75 + connection.runtime.random() / 2)
+    const { connection, registry } = this.#parts
+    const least =
+      Math.min(MAX_INTERVAL, MIN_INTERVAL * (1 + registry.others)) * (0.75 + connection.runtime.random() / 2)
     this.#timer = connection.runtime.timer(Math.min(MAX_INTERVAL, Math.max(least, wait)), () => {
       this.#working = this.#sweep().finally(() => (this.#working = undefined))
     })
@@ -63,16 +66,16 @@ export class Sweep {
   async #sweep(): Promise<void> {
     let next = Infinity
     try {
-      for (const queue of this.#options.queues) next = Math.min(next, await this.#sweepQueue(queue))
+      for (const queue of this.#parts.queues) next = Math.min(next, await this.#sweepQueue(queue))
     } catch (error) {
-      if (!this.#stopped) this.#options.failed(error)
+      if (!this.#stopped) this.#parts.errors.report(error)
     }
-    this.#schedule(next - this.#options.now())
+    this.#schedule(next - this.#clock.now())
   }
 
   /** Returns when the next job may be old enough. */
   async #sweepQueue(queue: string): Promise<Time> {
-    const rule = await this.#options.retention.rule(queue)
+    const rule = await this.#retention.rule(queue)
     let next = Infinity
     for (const state of finishedStates) {
       const age = rule?.[state]?.deleteAfter
@@ -83,8 +86,8 @@ export class Sweep {
   }
 
   async #sweepState(queue: string, state: FinishedState, age: Millis, rule: KeepByState): Promise<Time> {
-    const { connection, retention } = this.#options
-    const now = this.#options.now()
+    const { connection } = this.#parts
+    const now = this.#clock.now()
     const query = { queue, states: [state], kind: 'job', order: 'oldest' } as const
     const oldest: JobRecord | undefined = (await connection.store.find({ ...query, limit: 1 })).items[0]
     if (oldest === undefined || oldest.createdAt + age > now) return (oldest?.createdAt ?? now) + age
@@ -94,7 +97,7 @@ export class Sweep {
       if (this.#stopped) return Infinity
       const jobs = await runSteps(page)
       const old = jobs.filter((job) => isUnstamped(job) && expired(job, rule, now))
-      if (old.length > 0) await retention.removeUnstamped(old, now, () => this.#stopped)
+      if (old.length > 0) await this.#retention.removeUnstamped(old, now, () => this.#stopped)
       last = jobs.at(-1)
     }
     return now + age

@@ -7,11 +7,11 @@ import { Queue } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
 import { closing, event } from '../../setup.js'
 import { linesOf, repeated, soundAccountOf, states } from '../account.js'
-import { toldError } from '../programs/messages.js'
-import type { ToldError } from '../programs/messages.js'
+import { errorToSend } from '../programs/messages.js'
+import type { SentError } from '../programs/messages.js'
 import { start } from '../processes.js'
 import type { Process } from '../processes.js'
-import type { WorkerInput, WorkerTold } from '../programs/postgres/worker.js'
+import type { WorkerInput, WorkerMessage } from '../programs/postgres/worker.js'
 
 /** How busy, and where. */
 interface BusyOptions {
@@ -27,15 +27,15 @@ interface BusyOptions {
 
 /** A run in full swing. */
 export interface Busy {
-  readonly workers: readonly Process<WorkerTold>[]
+  readonly workers: readonly Process<WorkerMessage>[]
   /** What the workers have told as errors so far. */
-  readonly workerErrors: readonly ToldError[]
+  readonly workerErrors: readonly SentError[]
   /** Waits until so many more jobs are done. */
   more(count: number): Promise<void>
   /** Waits for the next error that a worker tells, with a code or a message like this if given; answers it. */
-  trouble(like?: string | RegExp): Promise<ToldError>
+  trouble(like?: string | RegExp): Promise<SentError>
   /** Adds one more job, once; answers what it was refused with, if it was, and then nothing may have been written. */
-  add(): Promise<ToldError | undefined>
+  add(): Promise<SentError | undefined>
   /** Waits for the next attempt that fails and is made again; answers the message of its error. */
   retrying(): Promise<string>
   /** Adds no more, waits until all is done, and holds the account against what was acknowledged. */
@@ -55,8 +55,8 @@ export async function busyRun(options: BusyOptions): Promise<Busy> {
 
   const added = new Set<string>()
   const completed = new Set<string>()
-  const told: string[] = []
-  const workerErrors: ToldError[] = []
+  const acknowledged: string[] = []
+  const workerErrors: SentError[] = []
   const waiting = new Set<() => void>()
   const until = async (holds: () => boolean): Promise<void> => {
     while (!holds()) await new Promise<void>((resolve) => waiting.add(resolve))
@@ -67,9 +67,9 @@ export async function busyRun(options: BusyOptions): Promise<Busy> {
   }
 
   /** The first error of a list that comes from now on. */
-  const next = async (errors: readonly ToldError[], like?: string | RegExp): Promise<ToldError> => {
+  const next = async (errors: readonly SentError[], like?: string | RegExp): Promise<SentError> => {
     const seen = errors.length
-    const found = (): ToldError | undefined =>
+    const found = (): SentError | undefined =>
       errors
         .slice(seen)
         .find(({ codes, message }) => (typeof like === 'string' ? codes.includes(like) : (like?.test(message) ?? true)))
@@ -82,7 +82,7 @@ export async function busyRun(options: BusyOptions): Promise<Busy> {
     changed()
   })
   const workers = Array.from({ length: options.workers ?? 2 }, () =>
-    start<WorkerTold>('postgres/worker', {
+    start<WorkerMessage>('postgres/worker', {
       url: workersUrl,
       ledger,
       ...(options.store && { store: options.store }),
@@ -91,12 +91,12 @@ export async function busyRun(options: BusyOptions): Promise<Busy> {
   )
   for (const worker of workers) {
     worker.onEach((message) => {
-      if (message.kind === 'completed') told.push(message.id)
+      if (message.kind === 'completed') acknowledged.push(message.id)
       if (message.kind === 'error') workerErrors.push(message.error)
       changed()
     })
   }
-  await Promise.all(workers.map((worker) => worker.heard('running')))
+  await Promise.all(workers.map((worker) => worker.received('running')))
 
   const producer = { producing: true, over: false, extra: 0 }
   const add = async (id: string): Promise<void> => {
@@ -139,7 +139,7 @@ export async function busyRun(options: BusyOptions): Promise<Busy> {
         added.add(id)
         return undefined
       } catch (error) {
-        return toldError(error)
+        return errorToSend(error)
       }
     },
     finish: async () => {
@@ -159,9 +159,9 @@ export async function busyRun(options: BusyOptions): Promise<Busy> {
       expect(tallies[0]?.lifetime).toMatchObject({ added: ids.length, completed: ids.length, failed: 0 })
 
       // Whoever lost the answer to its COMMIT does not know; whoever sent a batch has sent it again.
-      expect(repeated(told)).toEqual([])
-      const heard = new Set(told)
-      expect(jobs.filter(({ id, name }) => name === 'chore' && !heard.has(id))).toEqual([])
+      expect(repeated(acknowledged)).toEqual([])
+      const known = new Set(acknowledged)
+      expect(jobs.filter(({ id, name }) => name === 'chore' && !known.has(id))).toEqual([])
 
       const lines = linesOf(ledger)
       const of = (verb: string): readonly string[] =>

@@ -116,14 +116,14 @@ test('what is healed by sending again is told of all the same, once by the queue
   const queue = closing(new Queue('work', { store, logger: false }))
   const worker = closing(new Worker(queue, (job) => job.data, { autorun: false, logger: false }))
   await worker.run()
-  const told: string[] = []
-  queue.on('error', ({ error }) => void told.push(error.message))
-  worker.on('error', ({ error }) => void told.push(error.message))
+  const reported: string[] = []
+  queue.on('error', ({ error }) => void reported.push(error.message))
+  worker.on('error', ({ error }) => void reported.push(error.message))
   await (await queue.add('chore')).result()
-  expect(told).toEqual([])
+  expect(reported).toEqual([])
   between.freeze('standing')
   const added = await queue.add('chore', 'late')
   expect(await added.result()).toBe('late')
   const message = expect.stringMatching(/The postgres store failed \(.*\)\. What was sent is sent again/) as string
-  expect(told).toEqual([message, message])
+  expect(reported).toEqual([message, message])
 })

@@ -9,7 +9,7 @@ import type { Proxy } from '../../stores/postgres/server/proxy.js'
 import { newDatabase } from '../../stores/postgres/server/shared.js'
 import type { Batch } from '../../../src/store/store.js'
 import { closing, event, gate } from '../../setup.js'
-import { hearing } from '../../observed-store.js'
+import { observed } from '../../observed-store.js'
 
 let url = ''
 let proxy: Proxy
@@ -29,14 +29,14 @@ function opened(driver: string, sending: (batch: Batch) => void = () => {}): Que
     driver === 'pg' ? undefined : postgresJs(proxy.through(url), { max: 2, onnotice: () => {}, fetch_types: false })
   if (sql !== undefined) onTestFinished(() => sql.end({ timeout: 0 }))
   const store = closing(postgres(sql ?? proxy.through(url), { connections: 2 }))
-  const telling: Store = {
-    ...hearing(store, () => {}),
+  const observing: Store = {
+    ...observed(store, () => {}),
     commit: (batch, tx) => {
       sending(batch)
       return store.commit(batch, tx)
     },
   }
-  return closing(new Queue('work', { store: telling, logger: false }))
+  return closing(new Queue('work', { store: observing, logger: false }))
 }
 
 const counts = (): Promise<Record<JobState, number>> => elsewhere.counts()

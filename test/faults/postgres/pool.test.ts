@@ -6,7 +6,7 @@ import { postgres } from '../../../src/postgres.js'
 import { newDatabase } from '../../stores/postgres/server/shared.js'
 import { closing, event, gate } from '../../setup.js'
 import { soundAccountOf, states } from '../account.js'
-import { toldError } from '../programs/messages.js'
+import { errorToSend } from '../programs/messages.js'
 
 let pool: Pool | undefined
 
@@ -39,12 +39,12 @@ test(
     await running.promise
     const taken = await Promise.all([pool.connect(), pool.connect(), pool.connect()])
     go.open() // what they come to cannot be written now
-    const told: string[] = []
-    for (let n = 0; n < 3; n++) told.push((await event(worker, 'error')).error.message)
-    expect(told.join('\n')).toContain('timeout exceeded when trying to connect')
+    const reported: string[] = []
+    for (let n = 0; n < 3; n++) reported.push((await event(worker, 'error')).error.message)
+    expect(reported.join('\n')).toContain('timeout exceeded when trying to connect')
     const refused = await queue.add('chore').then(
       () => undefined,
-      (error: unknown) => toldError(error),
+      (error: unknown) => errorToSend(error),
     )
     expect(refused?.message).toContain('connect')
 

@@ -6,7 +6,7 @@ import { newDatabase, ownServer } from '../../stores/postgres/server/shared.js'
 import { linesOf } from '../account.js'
 import { scene, start } from '../processes.js'
 import { busyRun, withClient } from './busy-run.js'
-import type { WorkerInput, WorkerTold } from '../programs/postgres/worker.js'
+import type { WorkerInput, WorkerMessage } from '../programs/postgres/worker.js'
 
 const path = scene()
 let server: Server | undefined
@@ -61,11 +61,11 @@ test('a worker that starts on a schema too new says so, and begins when it can',
   await store.close()
   await change(url, further)
   const input: WorkerInput = { url, ledger: path('ledger') }
-  const worker = start<WorkerTold>('postgres/worker', input)
-  expect((await worker.heard('error')).error.codes).toContain('SCHEMA_TOO_NEW')
+  const worker = start<WorkerMessage>('postgres/worker', input)
+  expect((await worker.received('error')).error.codes).toContain('SCHEMA_TOO_NEW')
   expect(worker.alive).toBe(true)
   expect(linesOf(path('ledger'))).toEqual([])
   await change(url, back)
-  await worker.heard('running')
+  await worker.received('running')
   expect(await worker.finish()).toMatchObject({ code: 0 })
 })

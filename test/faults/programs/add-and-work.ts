@@ -1,8 +1,8 @@
 // A program that has a database file open, and adds jobs or begins to work on them when told; it tells what goes wrong.
 import { Queue, Worker, shutdown } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
-import { input, ledger, on, tell, toldError, untilFinished } from './messages.js'
-import type { ToldError } from './messages.js'
+import { input, ledger, on, send, errorToSend, untilFinished } from './messages.js'
+import type { SentError } from './messages.js'
 
 /** What the program is to do. */
 export interface AdderInput {
@@ -11,13 +11,13 @@ export interface AdderInput {
   readonly ledger: string
 }
 
-/** What the program tells. */
-export type AdderTold =
+/** What the program sends. */
+export type AdderMessage =
   | { readonly kind: 'ready' }
-  | { readonly kind: 'answer'; readonly id: string; readonly error?: ToldError }
+  | { readonly kind: 'answer'; readonly id: string; readonly error?: SentError }
   | { readonly kind: 'completed'; readonly id: string }
   | { readonly kind: 'raced'; readonly ends: readonly Raced[] }
-  | { readonly kind: 'error'; readonly error: ToldError }
+  | { readonly kind: 'error'; readonly error: SentError }
 
 /** What an add for a key or an id came to that others want as well. */
 interface Raced {
@@ -31,16 +31,16 @@ const store = sqlite(path, { patience: 1000 })
 const queue = new Queue('work', { store, logger: false })
 const worker = new Worker(queue, () => 'done', { logger: false, autorun: false, reconnect: 50, lease: 1500 })
 worker.pause()
-worker.on('error', ({ error }) => tell({ kind: 'error', error: toldError(error) } satisfies AdderTold))
-worker.on('completed', ({ id }) => tell({ kind: 'completed', id } satisfies AdderTold))
+worker.on('error', ({ error }) => send({ kind: 'error', error: errorToSend(error) } satisfies AdderMessage))
+worker.on('completed', ({ id }) => send({ kind: 'completed', id } satisfies AdderMessage))
 on('work', () => worker.resume())
 on('add', ({ id = '', data = {} }) => {
   queue.add('chore', data, { id }).then(
     () => {
       write('added', id)
-      tell({ kind: 'answer', id } satisfies AdderTold)
+      send({ kind: 'answer', id } satisfies AdderMessage)
     },
-    (error: unknown) => tell({ kind: 'answer', id, error: toldError(error) } satisfies AdderTold),
+    (error: unknown) => send({ kind: 'answer', id, error: errorToSend(error) } satisfies AdderMessage),
   )
 })
 on('race', ({ keys = [], ids = [] }) => {
@@ -48,9 +48,9 @@ on('race', ({ keys = [], ids = [] }) => {
   const byId = ids.map((id) => queue.add('race', {}, { id }))
   void Promise.all([...byKey, ...byId]).then((jobs) => {
     const ends = jobs.map(({ id, duplicate }) => ({ id, duplicate }))
-    tell({ kind: 'raced', ends } satisfies AdderTold)
+    send({ kind: 'raced', ends } satisfies AdderMessage)
   })
 })
 untilFinished(() => shutdown([worker, queue, store]))
 await worker.run()
-tell({ kind: 'ready' } satisfies AdderTold)
+send({ kind: 'ready' } satisfies AdderMessage)

@@ -1,7 +1,7 @@
 // A program that adds jobs in bulks until it has added as many as it was told to.
 import { Queue, shutdown } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
-import { input, once, tell } from './messages.js'
+import { input, once, send } from './messages.js'
 import type { Chore } from './worker.js'
 
 /** What the program is to do. */
@@ -11,18 +11,18 @@ export interface FeederInput {
   readonly chore: Chore
 }
 
-/** What the program tells. */
-export type FeederTold = { readonly kind: 'loaded' } | { readonly kind: 'fed' }
+/** What the program sends. */
+export type FeederMessage = { readonly kind: 'loaded' } | { readonly kind: 'fed' }
 
 const { path, jobs, chore } = input() as FeederInput
 const store = sqlite(path)
 const queue = new Queue('work', { store, logger: false })
 await store.open()
-tell({ kind: 'loaded' } satisfies FeederTold)
+send({ kind: 'loaded' } satisfies FeederMessage)
 await once('go')
 for (let left = jobs; left > 0; left -= 50) {
   await queue.addBulk(Array.from({ length: Math.min(50, left) }, () => ({ name: 'chore', data: chore })))
 }
 await shutdown([queue, store])
-tell({ kind: 'fed' } satisfies FeederTold)
+send({ kind: 'fed' } satisfies FeederMessage)
 process.disconnect()

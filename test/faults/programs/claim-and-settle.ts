@@ -3,7 +3,7 @@ import { sqlite } from '../../../src/sqlite.js'
 import { Driver } from '../../../src/conformance/driver.js'
 import { complete, fail, handBack, note } from '../../../src/conformance/changes.js'
 import type { Verdict } from '../../../src/store/store.js'
-import { input, on, tell, untilFinished } from './messages.js'
+import { input, on, send, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface HolderInput {
@@ -14,8 +14,8 @@ export interface HolderInput {
   readonly lease: number
 }
 
-/** What the program tells. */
-export type HolderTold =
+/** What the program sends. */
+export type HolderMessage =
   | { readonly kind: 'claimed'; readonly fences: Readonly<Record<string, number>> }
   | { readonly kind: 'verdicts'; readonly verdicts: Readonly<Record<string, readonly string[]>> }
 
@@ -23,23 +23,23 @@ const { path, jobs: count, lease } = input() as HolderInput
 const store = sqlite(path)
 const driver = new Driver(store, 'holder')
 const claimed = await driver.claim(count, { queues: ['work'], worker: 'holder', lease })
-const said = (verdict: Verdict): string => (verdict.ok ? 'landed' : verdict.why)
+const outcomeOf = (verdict: Verdict): string => (verdict.ok ? 'landed' : verdict.why)
 
 /** Tries each way with a job of its own, and the last of them with all that are left, at once. */
 async function settle(): Promise<void> {
   const [renewed, noted, handedBack, failed, completed, ...rest] = claimed
   const verdicts = {
-    renewed: [said(await driver.renew(renewed!))],
-    noted: [said(await driver.send(note(noted!, { progress: 'late' })))],
-    'handed back': [said(await driver.send(handBack(handedBack!)))],
-    failed: [said(await driver.send(fail(failed!)))],
-    completed: [said(await driver.send(complete(completed!, { result: 'late' })))],
-    'completed at once': (await driver.commit({ groups: rest.map((job) => complete(job)) })).groups.map(said),
+    renewed: [outcomeOf(await driver.renew(renewed!))],
+    noted: [outcomeOf(await driver.send(note(noted!, { progress: 'late' })))],
+    'handed back': [outcomeOf(await driver.send(handBack(handedBack!)))],
+    failed: [outcomeOf(await driver.send(fail(failed!)))],
+    completed: [outcomeOf(await driver.send(complete(completed!, { result: 'late' })))],
+    'completed at once': (await driver.commit({ groups: rest.map((job) => complete(job)) })).groups.map(outcomeOf),
   }
-  tell({ kind: 'verdicts', verdicts } satisfies HolderTold)
+  send({ kind: 'verdicts', verdicts } satisfies HolderMessage)
 }
 
 on('settle', () => void settle())
 untilFinished(() => store.close())
 const fences = Object.fromEntries(claimed.map(({ id, fence }) => [id, fence]))
-tell({ kind: 'claimed', fences } satisfies HolderTold)
+send({ kind: 'claimed', fences } satisfies HolderMessage)

@@ -3,8 +3,8 @@ import { Queue, Worker, shutdown } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
 import { sqlite } from '../../../src/sqlite.js'
 import type { Store } from '../../../src/store/store.js'
-import { input, ledger, tell, untilFinished } from './messages.js'
-import { hearing } from '../../observed-store.js'
+import { input, ledger, send, untilFinished } from './messages.js'
+import { observed } from '../../observed-store.js'
 
 /** What the program is to do. */
 export interface FamilyInput {
@@ -14,8 +14,8 @@ export interface FamilyInput {
   readonly ledger: string
 }
 
-/** What the program tells. */
-export type FamilyTold =
+/** What the program sends. */
+export type FamilyMessage =
   | { readonly kind: 'running' }
   /** So many more children are done. */
   | { readonly kind: 'done'; readonly count: number }
@@ -25,7 +25,7 @@ const PORTION = 50
 const { database, ledger: file } = input() as FamilyInput
 const { write } = ledger(file)
 const own: Store = database.startsWith('postgres') ? postgres(database) : sqlite(database, { synchronous: 'off' })
-const store = hearing(own, (batch, receipt) => {
+const store = observed(own, (batch, receipt) => {
   for (const [at, verdict] of receipt.groups.entries()) {
     for (const change of verdict.ok ? batch.groups[at]! : []) {
       if (change.kind === 'move' && change.to === 'completed') write('settled', change.id, change.fence)
@@ -52,8 +52,8 @@ const worker = new Worker(
 worker.on('error', ({ error }) => write('error', (error as { code?: string }).code ?? error.name))
 let done = 0
 worker.on('completed', () => {
-  if (++done % PORTION === 0) tell({ kind: 'done', count: PORTION } satisfies FamilyTold)
+  if (++done % PORTION === 0) send({ kind: 'done', count: PORTION } satisfies FamilyMessage)
 })
 untilFinished(() => shutdown([worker, queue, store]))
 await worker.run()
-tell({ kind: 'running' } satisfies FamilyTold)
+send({ kind: 'running' } satisfies FamilyMessage)

@@ -1,6 +1,6 @@
 // Another program at the same file: it holds it locked from when it is told to until it is told to let go.
 import { loadDriver } from '../../../src/stores/sqlite/file/driver.js'
-import { input, on, tell, untilFinished } from './messages.js'
+import { input, on, send, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface LockerInput {
@@ -9,8 +9,8 @@ export interface LockerInput {
   readonly alone?: boolean
 }
 
-/** What the program tells. */
-export type LockerTold = { readonly kind: 'locked' } | { readonly kind: 'released' }
+/** What the program sends. */
+export type LockerMessage = { readonly kind: 'locked' } | { readonly kind: 'released' }
 
 const { path, alone } = input() as LockerInput
 const Driver = await loadDriver()
@@ -24,7 +24,7 @@ let handle = open()
 const lock = (): void => {
   handle.exec('BEGIN EXCLUSIVE')
   if (alone) handle.exec('CREATE TABLE IF NOT EXISTS others (a)')
-  tell({ kind: 'locked' } satisfies LockerTold)
+  send({ kind: 'locked' } satisfies LockerMessage)
 }
 
 on('lock', lock)
@@ -35,7 +35,7 @@ on('release', () => {
     handle.close()
     handle = open()
   }
-  tell({ kind: 'released' } satisfies LockerTold)
+  send({ kind: 'released' } satisfies LockerMessage)
 })
 untilFinished(async () => void handle.close())
 lock()

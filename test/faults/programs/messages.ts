@@ -10,12 +10,12 @@ export function input(): unknown {
   return JSON.parse(process.argv[2] ?? '{}')
 }
 
-/** Tells the test something. */
-export function tell(message: object): void {
+/** Sends a message to the test. */
+export function send(message: object): void {
   process.send?.(message)
 }
 
-/** What a test may tell a program: a kind, and what belongs to it. */
+/** What a test may send to a program: a kind, and what belongs to it. */
 interface Order {
   readonly kind: string
   readonly id?: string
@@ -89,13 +89,13 @@ export function breakWatching(how: 'refused' | 'silent'): void {
 }
 
 /** An error as a message: its code, and those of what caused it. */
-export interface ToldError {
+export interface SentError {
   readonly codes: readonly string[]
   readonly message: string
 }
 
 /** An error in words that a message can carry. */
-export function toldError(error: unknown): ToldError {
+export function errorToSend(error: unknown): SentError {
   const codes: string[] = []
   for (let each = error; each instanceof Error; each = each.cause) {
     const { code } = each as { code?: unknown }

@@ -2,7 +2,7 @@
 import { Queue, Worker, phases, shutdown } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
 import { sqlite } from '../../../src/sqlite.js'
-import { input, ledger, tell, untilFinished } from './messages.js'
+import { input, ledger, send, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface PhasedInput {
@@ -14,8 +14,8 @@ export interface PhasedInput {
   readonly stays?: string
 }
 
-/** What the program tells. */
-export type PhasedTold = { readonly kind: 'running' } | { readonly kind: 'stays' }
+/** What the program sends. */
+export type PhasedMessage = { readonly kind: 'running' } | { readonly kind: 'stays' }
 
 const { database, ledger: file, stays } = input() as PhasedInput
 const { write } = ledger(file)
@@ -25,7 +25,7 @@ const queue = new Queue('work', { store, logger: false })
 async function run(job: { readonly name: string }, phase: string, results: object): Promise<string> {
   write(job.name, phase, JSON.stringify(results))
   if (phase === stays) {
-    tell({ kind: 'stays' } satisfies PhasedTold)
+    send({ kind: 'stays' } satisfies PhasedMessage)
     await new Promise(() => {})
   }
   return `${phase} done`
@@ -48,4 +48,4 @@ const worker = new Worker(
 )
 untilFinished(() => shutdown([worker, queue, store]))
 await worker.run()
-tell({ kind: 'running' } satisfies PhasedTold)
+send({ kind: 'running' } satisfies PhasedMessage)

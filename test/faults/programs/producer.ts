@@ -3,8 +3,8 @@ import { Queue } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
 import { insert } from '../../../src/conformance/changes.js'
 import { connect } from '../../../src/store/connection.js'
-import { input, ledger, once, tell } from './messages.js'
-import { hearing } from '../../observed-store.js'
+import { input, ledger, once, send } from './messages.js'
+import { observed } from '../../observed-store.js'
 import { BULK, GROUP, dataOf } from './producer-jobs.js'
 
 /** What the program is to do. */
@@ -15,8 +15,8 @@ export interface ProducerInput {
   readonly name: string
 }
 
-/** What the program tells: the store has acknowledged so many batches. */
-export type ProducerTold = { readonly kind: 'loaded' } | { readonly kind: 'acknowledged'; readonly batches: number }
+/** What the program sends: the store has acknowledged so many batches. */
+export type ProducerMessage = { readonly kind: 'loaded' } | { readonly kind: 'acknowledged'; readonly batches: number }
 
 /** Single adds in flight at a time. */
 const IN_FLIGHT = 100
@@ -25,7 +25,7 @@ async function produce({ path, ledger: file, name }: ProducerInput): Promise<voi
   const { write } = ledger(file)
   const own = sqlite(path)
   let batches = 0
-  const store = hearing(own, () => tell({ kind: 'acknowledged', batches: ++batches } satisfies ProducerTold))
+  const store = observed(own, () => send({ kind: 'acknowledged', batches: ++batches } satisfies ProducerMessage))
   const queue = new Queue('work', { store, logger: false })
 
   const bulks = async (): Promise<never> => {
@@ -53,6 +53,6 @@ async function produce({ path, ledger: file, name }: ProducerInput): Promise<voi
   await Promise.all([bulks(), groups(), ...Array.from({ length: IN_FLIGHT }, (_, lane) => singles(lane))])
 }
 
-tell({ kind: 'loaded' } satisfies ProducerTold)
+send({ kind: 'loaded' } satisfies ProducerMessage)
 await once('go')
 await produce(input() as ProducerInput)

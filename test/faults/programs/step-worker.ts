@@ -2,10 +2,10 @@
 import { Queue, Worker, shutdown } from '../../../src/index.js'
 import { postgres } from '../../../src/postgres.js'
 import { sqlite } from '../../../src/sqlite.js'
-import { input, ledger, tell, untilFinished } from './messages.js'
+import { input, ledger, send, untilFinished } from './messages.js'
 
 /** What the program is to do. */
-export interface StepperInput {
+export interface StepInput {
   /** Where the jobs are: a file, or a server. */
   readonly path?: string
   readonly url?: string
@@ -15,10 +15,10 @@ export interface StepperInput {
   readonly hangs?: true
 }
 
-/** What the program tells. */
-export type StepperTold = { readonly kind: 'running' } | { readonly kind: 'remembered'; readonly id: string }
+/** What the program sends. */
+export type StepMessage = { readonly kind: 'running' } | { readonly kind: 'remembered'; readonly id: string }
 
-const given = input() as StepperInput
+const given = input() as StepInput
 const { write } = ledger(given.ledger)
 const store = given.url === undefined ? sqlite(given.path!) : postgres(given.url)
 const queue = new Queue('work', { store, logger: false })
@@ -30,7 +30,7 @@ const worker = new Worker(
         write('one', id)
         return attempt
       })
-      tell({ kind: 'remembered', id } satisfies StepperTold)
+      send({ kind: 'remembered', id } satisfies StepMessage)
       if (given.hangs) await new Promise(() => {})
       const two = await ctx.step('two', () => {
         write('two', id)
@@ -53,4 +53,4 @@ const worker = new Worker(
 )
 untilFinished(() => shutdown([worker, queue, store]))
 await worker.run()
-tell({ kind: 'running' } satisfies StepperTold)
+send({ kind: 'running' } satisfies StepMessage)

@@ -1,8 +1,8 @@
 // A program whose jobs write to a table of the user's in the transaction in which they settle, and add a job each.
 import { Queue, Worker, shutdown } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
-import { input, once, tell, toldError, untilFinished } from './messages.js'
-import type { ToldError } from './messages.js'
+import { input, once, send, errorToSend, untilFinished } from './messages.js'
+import type { SentError } from './messages.js'
 
 /** What the program is to do. */
 export interface CompleterInput {
@@ -15,12 +15,12 @@ export interface Held {
   readonly held?: 'inside' | 'after'
 }
 
-/** What the program tells. */
-export type CompleterTold =
+/** What the program sends. */
+export type CompleterMessage =
   | { readonly kind: 'running' }
   | { readonly kind: 'held'; readonly id: string }
   | { readonly kind: 'done'; readonly count: number }
-  | { readonly kind: 'error'; readonly error: ToldError }
+  | { readonly kind: 'error'; readonly error: SentError }
 
 const { path, concurrency = 1 } = input() as CompleterInput
 const store = sqlite(path)
@@ -35,7 +35,7 @@ const worker = new Worker(
       const { held } = (job.data ?? {}) as Held
       const stand = async (where: Held['held']): Promise<void> => {
         if (held !== where || job.attempt > 1) return
-        tell({ kind: 'held', id: job.id } satisfies CompleterTold)
+        send({ kind: 'held', id: job.id } satisfies CompleterMessage)
         await goOn
       }
       await ctx.complete(async ({ tx, add }) => {
@@ -49,8 +49,8 @@ const worker = new Worker(
   },
   { logger: false, autorun: false, concurrency, lease: 1000, upkeepEvery: 200 },
 )
-worker.on('completed', () => tell({ kind: 'done', count: ++done } satisfies CompleterTold))
-worker.on('error', ({ error }) => tell({ kind: 'error', error: toldError(error) } satisfies CompleterTold))
+worker.on('completed', () => send({ kind: 'done', count: ++done } satisfies CompleterMessage))
+worker.on('error', ({ error }) => send({ kind: 'error', error: errorToSend(error) } satisfies CompleterMessage))
 untilFinished(() => shutdown([worker, queue, store]))
 await worker.run()
-tell({ kind: 'running' } satisfies CompleterTold)
+send({ kind: 'running' } satisfies CompleterMessage)

@@ -4,16 +4,16 @@ import type { JobContext, Store } from '../../../src/index.js'
 import { memory } from '../../../src/memory.js'
 import { sqlite } from '../../../src/sqlite.js'
 import { MillraceError } from '../../../src/job/errors.js'
-import { input, tell, untilFinished } from './messages.js'
+import { input, send, untilFinished } from './messages.js'
 
 /** What the program is to do. */
-export interface ForgottenInput {
+export interface UnawaitedInput {
   /** The file of its database; without one, its jobs are in memory. */
   readonly path?: string
 }
 
 /** What was reported of each job: its name, the call, and the code of the error. */
-export interface ForgottenTold {
+export interface UnawaitedMessage {
   readonly kind: 'ended'
   readonly reported: readonly string[]
   /** The codes that code got which handles the errors itself. */
@@ -24,7 +24,7 @@ export interface ForgottenTold {
 
 type Forgotten = (ctx: JobContext) => unknown
 
-const given = input() as ForgottenInput
+const given = input() as UnawaitedInput
 const inner = given.path === undefined ? memory() : sqlite(given.path)
 /** A store that refuses to write one progress. */
 const store = new Proxy<Store>(inner, {
@@ -180,7 +180,7 @@ function check(): void {
   if (ended || !names.every(isOver)) return
   ended = true
   // A turn later, so that an error that is reported twice is seen.
-  setImmediate(() => tell({ kind: 'ended', reported, handled: handled ?? [], completed } satisfies ForgottenTold))
+  setImmediate(() => send({ kind: 'ended', reported, handled: handled ?? [], completed } satisfies UnawaitedMessage))
 }
 
 await queue.addBulk(names.map((name) => ({ name, data: 1 })))

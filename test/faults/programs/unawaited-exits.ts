@@ -2,7 +2,7 @@
 import { Queue, Worker, shutdown } from '../../../src/index.js'
 import type { JobContext } from '../../../src/index.js'
 import { memory } from '../../../src/memory.js'
-import { input, tell, untilFinished } from './messages.js'
+import { input, send, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface ForgetfulInput {
@@ -11,7 +11,7 @@ export interface ForgetfulInput {
 }
 
 /** What became of its jobs: by name, the state, the code of the error and the attempts; and what was reported. */
-export interface ForgetfulTold {
+export interface ExitMessage {
   readonly kind: 'ended'
   readonly jobs: Readonly<Record<string, string>>
   readonly reported: readonly string[]
@@ -77,7 +77,7 @@ async function check(): Promise<void> {
   ended = true
   while (reported.length === 0) await pause()
   const shown = now.map(({ name, state, error, attempt }) => [name, `${state} ${error?.code ?? ''} ${attempt}`])
-  tell({ kind: 'ended', jobs: Object.fromEntries(shown), reported } satisfies ForgetfulTold)
+  send({ kind: 'ended', jobs: Object.fromEntries(shown), reported } satisfies ExitMessage)
   if (given.rejects) void Promise.reject(new Error('of the program itself'))
 }
 

@@ -1,7 +1,7 @@
 // A program that works with one version of its jobs, as it was deployed.
 import { Queue, Worker, defineJobs, job, shutdown } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
-import { input, tell, untilFinished } from './messages.js'
+import { input, send, untilFinished } from './messages.js'
 
 /** What the program is to do. */
 export interface VersionedInput {
@@ -10,8 +10,8 @@ export interface VersionedInput {
   readonly version: 1 | 2
 }
 
-/** What the program tells. */
-export type VersionedTold =
+/** What the program sends. */
+export type VersionedMessage =
   | { readonly kind: 'running' }
   | { readonly kind: 'ran'; readonly id: string; readonly version: number; readonly to: unknown }
 
@@ -28,10 +28,10 @@ const worker = new Worker(
   queue,
   {
     mail: ({ id, version: added, data }) =>
-      tell({ kind: 'ran', id, version: added, to: data.to } satisfies VersionedTold),
+      send({ kind: 'ran', id, version: added, to: data.to } satisfies VersionedMessage),
   },
   { concurrency: 5, logger: false, autorun: false },
 )
 untilFinished(() => shutdown([worker, queue, store]))
 await worker.run()
-tell({ kind: 'running' } satisfies VersionedTold)
+send({ kind: 'running' } satisfies VersionedMessage)

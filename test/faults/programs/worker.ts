@@ -5,9 +5,9 @@ import type { Job, WorkerOptions } from '../../../src/index.js'
 import { sqlite } from '../../../src/sqlite.js'
 import type { SqliteOptions } from '../../../src/sqlite.js'
 import { loadDriver } from '../../../src/stores/sqlite/file/driver.js'
-import { becomeNobody, breakWatching, input, ledger, on, tell, toldError, untilFinished } from './messages.js'
-import type { ToldError } from './messages.js'
-import { hearing } from '../../observed-store.js'
+import { becomeNobody, breakWatching, input, ledger, on, send, errorToSend, untilFinished } from './messages.js'
+import type { SentError } from './messages.js'
+import { observed } from '../../observed-store.js'
 
 /** What the program is to do. */
 export interface WorkerInput {
@@ -26,7 +26,7 @@ export interface WorkerInput {
   /** How watching files fails here: it is refused, or nothing is ever told. */
   readonly watching?: 'refused' | 'silent'
   /** Tells of every so many jobs done; otherwise of each job that starts and ends. */
-  readonly tellsEvery?: number
+  readonly reportsEvery?: number
 }
 
 /** What a job asks of its handler. */
@@ -41,17 +41,17 @@ export interface Chore {
   readonly returns?: number
 }
 
-/** What the program tells. */
-export type WorkerTold =
+/** What the program sends. */
+export type WorkerMessage =
   | { readonly kind: 'running'; readonly worker: string }
   | { readonly kind: 'started'; readonly id: string; readonly attempt: number }
   | { readonly kind: 'completed'; readonly id: string; readonly attempt: number }
   | { readonly kind: 'lease-lost'; readonly id: string }
   | { readonly kind: 'done'; readonly count: number }
-  | { readonly kind: 'error'; readonly error: ToldError }
+  | { readonly kind: 'error'; readonly error: SentError }
 
 const given = input() as WorkerInput
-const { path, store: settings = {}, worker: options = {}, tellsEvery } = given
+const { path, store: settings = {}, worker: options = {}, reportsEvery } = given
 
 await loadDriver() // while it may still be read
 const { write } = ledger(given.ledger)
@@ -59,7 +59,7 @@ if (given.asNobody) becomeNobody()
 if (given.watching) breakWatching(given.watching)
 
 const own = sqlite(path, settings)
-const store = hearing(own, (batch, receipt) => {
+const store = observed(own, (batch, receipt) => {
   for (const [at, verdict] of receipt.groups.entries()) {
     for (const change of verdict.ok ? batch.groups[at]! : []) {
       if (change.kind === 'move' && change.to === 'completed') write('settled', change.id, change.fence)
@@ -75,7 +75,7 @@ let done = 0
 async function run(job: Job): Promise<{ by: number; text?: string }> {
   const chore = (job.data ?? {}) as Chore
   write('began', job.id, job.attempt, worker.id)
-  if (tellsEvery === undefined) tell({ kind: 'started', id: job.id, attempt: job.attempt } satisfies WorkerTold)
+  if (reportsEvery === undefined) send({ kind: 'started', id: job.id, attempt: job.attempt } satisfies WorkerMessage)
   if (chore.takes !== undefined) await setTimeout(chore.takes)
   if (chore.held && !released.has(job.id)) await new Promise<void>((resolve) => held.set(job.id, resolve))
   write('ended', job.id, job.attempt, worker.id)
@@ -93,11 +93,11 @@ on('let go', ({ id = '' }) => {
 })
 worker.on('completed', ({ id, attempt }) => {
   done++
-  if (tellsEvery === undefined) tell({ kind: 'completed', id, attempt } satisfies WorkerTold)
-  else if (done % tellsEvery === 0) tell({ kind: 'done', count: done } satisfies WorkerTold)
+  if (reportsEvery === undefined) send({ kind: 'completed', id, attempt } satisfies WorkerMessage)
+  else if (done % reportsEvery === 0) send({ kind: 'done', count: done } satisfies WorkerMessage)
 })
-worker.on('lease-lost', ({ id }) => tell({ kind: 'lease-lost', id } satisfies WorkerTold))
-worker.on('error', ({ error }) => tell({ kind: 'error', error: toldError(error) } satisfies WorkerTold))
+worker.on('lease-lost', ({ id }) => send({ kind: 'lease-lost', id } satisfies WorkerMessage))
+worker.on('error', ({ error }) => send({ kind: 'error', error: errorToSend(error) } satisfies WorkerMessage))
 untilFinished(() => shutdown([worker, queue, store]))
 await worker.run()
-tell({ kind: 'running', worker: worker.id } satisfies WorkerTold)
+send({ kind: 'running', worker: worker.id } satisfies WorkerMessage)

@@ -84,26 +84,29 @@ describe('secrets', () => {
   it('are stored nowhere: neither in the database, nor in events, logs or handles', async () => {
     const hook = await receiver()
     hook.answers(500)
-    const said: unknown[] = []
-    const logger = { warn: (...all: unknown[]) => said.push(all), error: (...all: unknown[]) => said.push(all) }
+    const published: unknown[] = []
+    const logger = {
+      warn: (...all: unknown[]) => published.push(all),
+      error: (...all: unknown[]) => published.push(all),
+    }
     const store = closing(sqlite(path('jobs.db')))
     const secrets = [SECRET, 'another secret, as plain text']
     const webhook = webhooks({ secrets, url: hook.url, allowPrivate: true, backoff: 1 })
     const queue = closing(new Queue('work', { store, logger, webhook }))
     const worker = closing(new Worker(queue, () => 'done', { logger }))
     for (const type of ['completed', 'webhook-delivered', 'webhook-failed'] as const) {
-      queue.on(type, (each) => said.push(each))
+      queue.on(type, (each) => published.push(each))
     }
     const delivered = event(queue, 'webhook-delivered')
     const job = await queue.add('a')
     await delivered
-    said.push(await queue.get(job.id), webhook, { ...webhook })
+    published.push(await queue.get(job.id), webhook, { ...webhook })
     await queue.schedule('often', { every: '1h', name: 'a' }) // keeps what is stamped on its runs
     await worker.close()
     await queue.close()
     const written = Buffer.concat(readdirSync(path()).map((name) => readFileSync(join(path(), name))))
     await store.close()
-    const texts = [written, Buffer.from(JSON.stringify(said))]
+    const texts = [written, Buffer.from(JSON.stringify(published))]
     expect(written.includes(hook.url)).toBe(true)
     for (const secret of [SECRET, KEY, KEY.toString('base64'), KEY.toString('hex'), secrets[1]!]) {
       for (const text of texts) expect(text.includes(secret)).toBe(false)

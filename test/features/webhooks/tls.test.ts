@@ -15,13 +15,13 @@ const secret = 'a secret of this test'
 
 afterEach(() => vi.unstubAllEnvs())
 
-interface Heard {
+interface Received {
   readonly servername: string | false | null | undefined
   readonly id: string
 }
 
-async function scene(location?: string): Promise<{ queue: Queue; heard: () => Promise<Heard> }> {
-  const { put, next } = mailbox<Heard>()
+async function scene(location?: string): Promise<{ queue: Queue; received: () => Promise<Received> }> {
+  const { put, next } = mailbox<Received>()
   const server = createServer({ key: pem, cert: pem }, (request, response) => {
     let body = ''
     request.on('data', (chunk) => (body += String(chunk)))
@@ -48,15 +48,15 @@ async function scene(location?: string): Promise<{ queue: Queue; heard: () => Pr
   })
   const queue = closing(new Queue('work', { store: newStore(), logger: false, webhook }))
   closing(new Worker(queue, () => {}, { logger: false }))
-  return { queue, heard: next }
+  return { queue, received: next }
 }
 
 it('a receiver is asked for by its name, though its address was found before', async () => {
   vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
-  const { queue, heard } = await scene()
+  const { queue, received } = await scene()
   const delivered = event(queue, 'webhook-delivered')
   const job = await queue.add('a')
-  expect(await heard()).toEqual({ servername: 'hook.example', id: job.id })
+  expect(await received()).toEqual({ servername: 'hook.example', id: job.id })
   await delivered
 })
 

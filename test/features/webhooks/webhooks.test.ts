@@ -45,9 +45,9 @@ describe.each(kinds)('%s', (kind) => {
     const hook = await receiver()
     const { queue } = await scene({ url: hook.url, concurrency: 4 })
     for (let more = 0; more < 3; more++) closing(new Worker(queue, () => 'done', { logger: false }))
-    let told = 0
+    let delivered = 0
     const all = gate()
-    queue.on('webhook-delivered', () => void (++told === 7 && all.open()))
+    queue.on('webhook-delivered', () => void (++delivered === 7 && all.open()))
     const first = event(queue, 'webhook-delivered')
     const job = await queue.add('a')
     await first
@@ -209,9 +209,9 @@ describe.each(kinds)('%s', (kind) => {
     again.open()
     await over
     expect((await fresh(queue, job)).webhook?.deliveries).toEqual([])
-    const told = event(queue, 'webhook-delivered')
+    const next = event(queue, 'webhook-delivered')
     run.open()
-    expect(await told).toMatchObject({ event: 'completed' })
+    expect(await next).toMatchObject({ event: 'completed' })
     const end = await fresh(queue, job)
     expect(end.webhook?.sent).toBe(true)
     expect(end.webhook?.deliveries.at(-1)).toMatchObject({ event: 'completed', status: 204 })
@@ -244,8 +244,10 @@ describe.each(kinds)('%s', (kind) => {
     await queue.addBulk([1, 2, 3].map((data) => ({ name: 'a', data })))
     const run = (jobs: readonly Job[]): unknown[] => jobs.map(({ data }) => data)
     closing(new Worker(queue, run, { logger: false, batch: { size: 3 } }))
-    const told = [await hook.next(), await hook.next(), await hook.next()]
-    expect(told.map(({ body }) => JSON.parse(body).data.result as number).toSorted((a, b) => a - b)).toEqual([1, 2, 3])
+    const delivered = [await hook.next(), await hook.next(), await hook.next()]
+    expect(delivered.map(({ body }) => JSON.parse(body).data.result as number).toSorted((a, b) => a - b)).toEqual([
+      1, 2, 3,
+    ])
   })
 
   it('a per-job webhook overrides that of the queue, stamped when it is added', async () => {
@@ -255,12 +257,12 @@ describe.each(kinds)('%s', (kind) => {
     const elsewhere = await queue.add('b', undefined, { webhook: own.url })
     expect(await own.next()).toMatchObject({ body: expect.stringContaining(elsewhere.id) })
     const cancelled = await queue.add('c', undefined, { delay: '1h', webhook: { on: ['cancelled'] } })
-    const unheard = await queue.add('c', undefined, { delay: '1h' })
-    await unheard.cancel()
+    const unannounced = await queue.add('c', undefined, { delay: '1h' })
+    await unannounced.cancel()
     await cancelled.cancel()
     const plain = await queue.add('d')
-    const told = [await queues.next(), await queues.next()].map(({ body }) => JSON.parse(body).data.id as string)
-    expect(told.toSorted()).toEqual([cancelled.id, plain.id].toSorted())
+    const delivered = [await queues.next(), await queues.next()].map(({ body }) => JSON.parse(body).data.id as string)
+    expect(delivered.toSorted()).toEqual([cancelled.id, plain.id].toSorted())
     expect(silent.webhook).toBeUndefined()
     expect(elsewhere.webhook).toMatchObject({ url: own.url, on: ['completed', 'failed'], sent: false, deliveries: [] })
     expect(own.all).toHaveLength(1)
@@ -297,7 +299,7 @@ describe.each(kinds)('%s', (kind) => {
     expect(JSON.parse((await hook.next()).body)).toMatchObject({ type: 'job.completed', data: { name: 'tick' } })
   })
 
-  it('explain says that the end of a job is still to be told, and whether a live worker is there to do so', async () => {
+  it('explain says that the end of a job is still to be delivered, and whether a live worker is there to do so', async () => {
     const hook = await receiver()
     hook.answers((response) => response.writeHead(503).end())
     const store = await make(kind)
@@ -319,7 +321,7 @@ describe.each(kinds)('%s', (kind) => {
     await Promise.all([started, delayed])
     const after = await queue.explain(job.id)
     expect(after.reasons[1]).toMatchObject({ why: 'delivery', sent: true })
-    expect(after.text).toContain(`its end is still to be told to ${hook.url}.`)
+    expect(after.text).toContain(`its end is still to be delivered to ${hook.url}.`)
   })
 
   it('a job with many ends keeps the last 20 entries', async () => {

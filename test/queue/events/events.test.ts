@@ -64,9 +64,9 @@ describe.each(kinds)('on %s', (kind) => {
         { logger: false, autorun: false },
       ),
     )
-    const told: string[] = []
+    const reported: string[] = []
     for (const type of ['progress', 'phase', 'completed'] as const) {
-      worker.on(type, (each) => void (each.name === name && told.push(say(each))))
+      worker.on(type, (each) => void (each.name === name && reported.push(say(each))))
     }
     let name = 'at once'
     const run = async (next: string): Promise<string[]> => {
@@ -76,7 +76,7 @@ describe.each(kinds)('on %s', (kind) => {
       await queue.add(next)
       await promise
       stop()
-      return told.splice(0)
+      return reported.splice(0)
     }
     await worker.run()
     expect(await run('at once')).toEqual(['progress', 'completed'])

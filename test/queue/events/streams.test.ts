@@ -16,7 +16,7 @@ import { Driver } from '../../../src/conformance/driver.js'
 import { connect } from '../../../src/store/connection.js'
 import { virtualClock } from '../../../src/testing/world/clock.js'
 import { kinds, stores } from '../../stores.js'
-import { hearing } from '../../observed-store.js'
+import { observed } from '../../observed-store.js'
 import { closing, gate, newQueue, newWorker } from '../../setup.js'
 import { freshFolder } from '../../stores/sqlite/folder.js'
 import { counting } from '../counting-watchers.js'
@@ -87,9 +87,9 @@ describe.each(kinds)('the life of a stream, on %s', (kind) => {
     const missed = await second.until(({ data }) => data?.id === 'job 3')
     await queue.add('film', 4, { id: 'job 4' })
     const later = await second.until(({ data }) => data?.id === 'job 4')
-    const told = [...missed, ...later].filter(({ event }) => event !== undefined)
-    expect(types(told)).toEqual(['waiting', 'waiting', 'waiting']) // no snapshot: it has been told all before
-    expect(told.map(({ data }) => data.id)).toEqual(['job 2', 'job 3', 'job 4'])
+    const reported = [...missed, ...later].filter(({ event }) => event !== undefined)
+    expect(types(reported)).toEqual(['waiting', 'waiting', 'waiting']) // no snapshot: it has been told all before
+    expect(reported.map(({ data }) => data.id)).toEqual(['job 2', 'job 3', 'job 4'])
   })
 
   it('leaves out the rows of schedules and of signals, from now on and when it resumes', async () => {
@@ -179,10 +179,10 @@ describe('a stream', () => {
     for (let n = 0; n < 3; n++) {
       const ping = stream.next()
       await clock.advance('14s')
-      let told = false
-      void ping.then(() => (told = true))
+      let reported = false
+      void ping.then(() => (reported = true))
       await clock.settle()
-      expect(told).toBe(false)
+      expect(reported).toBe(false)
       await clock.advance('1s')
       expect(await ping).toEqual({ comment: 'ping' })
     }
@@ -246,8 +246,8 @@ describe('a stream', () => {
     for (let n = 1; n <= 20; n++) await queue.add('film', n, { id: `job ${n}` })
     const second = open(queue, { lastEventId: id! })
     const frames = await second.until(({ data }) => data?.id === 'job 20')
-    const told = types(frames).filter((type) => type !== undefined)
-    expect(told).toEqual(['gap', 'snapshot', ...Array.from({ length: 10 }, () => 'waiting')])
+    const reported = types(frames).filter((type) => type !== undefined)
+    expect(reported).toEqual(['gap', 'snapshot', ...Array.from({ length: 10 }, () => 'waiting')])
     expect(frames.find(({ event }) => event === 'gap')!.data).toMatchObject({ type: 'gap', queue: 'work' })
     expect(frames.find(({ event }) => event === 'snapshot')!.data.counts.waiting).toBe(21)
 
@@ -290,7 +290,7 @@ describe('a stream', () => {
       let [turn, handed, most] = [0, 0, 0]
       const perTurn = new Map<number, number>()
       const own: Store = {
-        ...hearing(of, () => {}),
+        ...observed(of, () => {}),
         watch: (options, listener) => {
           return of.watch(options, (notice) => {
             if (options.from !== undefined) {
@@ -332,7 +332,7 @@ describe('a stream', () => {
   it('loses nothing that happens while its snapshot is taken', async () => {
     const of = memory()
     const taking = gate()
-    const own: Store = { ...hearing(of, () => {}), tally: async (queues) => (await taking.promise, of.tally(queues)) }
+    const own: Store = { ...observed(of, () => {}), tally: async (queues) => (await taking.promise, of.tally(queues)) }
     const queue = newQueue({ store: closing(own) })
     const stream = open(queue, { buffer: 1 })
     const first = stream.next()
@@ -397,7 +397,7 @@ describe('a stream', () => {
       watchers,
       timers,
     } = counting({
-      ...hearing(memory(), () => {}),
+      ...observed(memory(), () => {}),
       tally: () => Promise.reject(new Error('no tally')),
     })
     const queue = closing(new Queue('work', { store: own, logger: false }))

@@ -139,10 +139,10 @@ describe.each(kinds)('on %s', (kind) => {
     work()
     await expect(result).rejects.toMatchObject({ code: 'JOB_FAILED' })
     const cut = queue.chain(slow.id).result()
-    const heard = event(queue, 'cancelled')
+    const received = event(queue, 'cancelled')
     cut.catch(() => {})
     expect(await queue.chain(slow.id).cancel()).toBe(true)
-    await heard
+    await received
     await expect(cut).rejects.toMatchObject({ code: 'JOB_CANCELLED' })
   })
 

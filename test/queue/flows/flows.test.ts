@@ -235,11 +235,11 @@ test.each([
   [{ name: 'fetch', queue: 'etl' }, 'it has a queue, and no queueName: write queueName', 'queue name'],
   [{ name: 'fetch', queueName: { name: 'etl' } }, 'its queueName must be a string, not', 'queue name'],
   [{ queueName: 'etl' }, "(in queue 'etl'): it has no name: give it one", 'job name'],
-])('a job of a flow that does not say what it is or where it goes is refused: %o', async (child, said, what) => {
+])('a job of a flow that does not say what it is or where it goes is refused: %o', async (child, message, what) => {
   const { flows } = stage(await make('memory'))
   const error = await refusal(flows.add({ name: 'report', queueName: 'work', children: [child as unknown as FlowJob] }))
   expect(error).toMatchObject({ code: 'INVALID_NAME', details: { node: 'children[0]', what } })
-  expect(error.message).toContain(said)
+  expect(error.message).toContain(message)
   expect(error.message).toContain("{ name: 'fetch', queueName: 'etl' }")
 })
 

@@ -10,7 +10,7 @@ import { withEarlierJobs } from '../../../src/queue/flows/chain-ends.js'
 import { runSteps } from '../../../src/store/maybe-sync.js'
 import type { Queue } from 'millrace'
 import { memory } from 'millrace/memory'
-import { hearing } from '../../observed-store.js'
+import { observed } from '../../observed-store.js'
 import { closing, gate, newQueue, newWorker } from '../../setup.js'
 
 setFlagsFromString('--expose-gc')
@@ -34,7 +34,7 @@ function narrow(): { readonly store: Store; most(): number } {
   const removes = ({ groups }: Batch): boolean =>
     groups.some((group) => group.some((change) => change.kind === 'move' && change.to === 'removed'))
   const store: Store = {
-    ...hearing(of, (batch) => void (removes(batch) && (held = 0))),
+    ...observed(of, (batch) => void (removes(batch) && (held = 0))),
     find: async (query, tx) => {
       const page = await of.find({ ...query, bytes: 1 }, tx)
       saw(page.items)
@@ -93,11 +93,11 @@ test('a chain is removed though it is named by one of its jobs, which goes with 
 
 test('who waits for a chain holds nothing of the jobs that it has gone through, nor of other chains', async () => {
   const of = closing(memory())
-  let tell: (notice: Notice) => void = () => {}
+  let release: (notice: Notice) => void = () => {}
   const slow: { until?: Promise<void> } = {}
   const store: Store = {
-    ...hearing(of, () => {}),
-    watch: (options, listener) => of.watch(options, options.events === true ? (tell = listener) : listener),
+    ...observed(of, () => {}),
+    watch: (options, listener) => of.watch(options, options.events === true ? (release = listener) : listener),
     find: async (query, tx) => {
       await slow.until
       return of.find(query, tx)
@@ -119,7 +119,7 @@ test('who waits for a chain holds nothing of the jobs that it has gone through, 
       result: JSON.stringify('x'.repeat(100)),
     }
     refs.push(new WeakRef(event))
-    tell({ work: [], due: [], revoked: [], events: [event], gap: false })
+    release({ work: [], due: [], revoked: [], events: [event], gap: false })
   }
   const held = gate()
   slow.until = held.promise

@@ -23,21 +23,21 @@ function aborted(ctx: JobContext): Promise<JobAbort> {
 
 /** A worker whose handlers run until they are told to stop. */
 function waiting(queue: Queue): { next: () => Promise<JobAbort> } {
-  const told = mailbox<JobAbort>()
-  const handler = async (_job: unknown, ctx: JobContext): Promise<void> => told.put(await aborted(ctx))
+  const reported = mailbox<JobAbort>()
+  const handler = async (_job: unknown, ctx: JobContext): Promise<void> => reported.put(await aborted(ctx))
   closing(new Worker(queue, handler, { logger: false, concurrency: 5 }))
-  return told
+  return reported
 }
 
 describe.each(kinds)('the reason of a cancellation, on %s', (kind) => {
   it('reaches the signal of the handler, the event, explain and who waits for the result', async () => {
     const queue = newQueue({ store: await make(kind) })
-    const told = waiting(queue)
+    const reported = waiting(queue)
     const cancelled = event(queue, 'cancelled')
     const added = await addActive(queue, 'n')
     const ended = added.result().catch((error: unknown) => error)
     expect(await queue.cancel(added.id, { reason: 'the order was withdrawn' })).toBe(true)
-    const reason = await told.next()
+    const reason = await reported.next()
     expect(reason).toBeInstanceOf(JobAbort)
     expect(reason).toMatchObject({ reason: 'cancelled', cancelReason: 'the order was withdrawn' })
     expect(reason.message).toContain('the order was withdrawn')
@@ -51,34 +51,37 @@ describe.each(kinds)('the reason of a cancellation, on %s', (kind) => {
 
   it('reaches all jobs that match, their children, and the job at which a chain stands', async () => {
     const queue = newQueue({ store: await make(kind) })
-    const told = waiting(queue)
+    const reported = waiting(queue)
     await addActive(queue, 'a')
     await addActive(queue, 'b')
     expect(await queue.cancel({ state: 'active' }, { reason: 'by filter', cascade: true })).toBe(2)
-    expect([(await told.next()).cancelReason, (await told.next()).cancelReason]).toEqual(['by filter', 'by filter'])
+    expect([(await reported.next()).cancelReason, (await reported.next()).cancelReason]).toEqual([
+      'by filter',
+      'by filter',
+    ])
     await addActive(queue, 'c')
     expect(await queue.cancel({ name: 'c' }, { reason: 'all of c' })).toBe(1)
-    expect((await told.next()).cancelReason).toBe('all of c')
+    expect((await reported.next()).cancelReason).toBe('all of c')
     const own = await addActive(queue, 'd')
     await own.cancel({ reason: 'by its handle' })
-    expect((await told.next()).cancelReason).toBe('by its handle')
+    expect((await reported.next()).cancelReason).toBe('by its handle')
     const chain = await addActive(queue, 'e')
     await queue.chain(chain.id).cancel({ reason: 'with its chain' })
-    expect((await told.next()).cancelReason).toBe('with its chain')
+    expect((await reported.next()).cancelReason).toBe('with its chain')
   })
 
   it('is absent where none was given, and gone when the job is started over', async () => {
     const queue = newQueue({ store: await make(kind) })
-    const told = waiting(queue)
+    const reported = waiting(queue)
     const first = await addActive(queue, 'n')
     await first.cancel({ reason: 'once' })
-    await told.next()
+    await reported.next()
     const active = event(queue, 'active')
     await first.retry()
     await active
     const cancelled = event(queue, 'cancelled')
     await first.cancel()
-    expect((await told.next()).cancelReason).toBeUndefined()
+    expect((await reported.next()).cancelReason).toBeUndefined()
     expect(await cancelled).not.toHaveProperty('reason')
     expect((await queue.explain(first.id)).reasons[0]).not.toHaveProperty('reason')
   })
@@ -115,9 +118,9 @@ describe('the reason of a cancellation by another process', () => {
     const [ours, theirs] = await both()
     const queue = newQueue({ store: closing(ours) })
     const other = newQueue({ store: closing(theirs) })
-    const told = waiting(queue)
+    const reported = waiting(queue)
     const added = await addActive(queue, 'n')
     await other.cancel(added.id, { reason: 'from elsewhere' })
-    expect((await told.next()).cancelReason).toBe('from elsewhere')
+    expect((await reported.next()).cancelReason).toBe('from elsewhere')
   })
 })

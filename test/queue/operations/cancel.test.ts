@@ -142,12 +142,12 @@ describe.each(['memory', 'SQLite'] as const)('on %s', (kind) => {
     void worker.run()
     const ends = new Set<string>()
     for (let at = 1; at <= 11; at++) {
-      let heard = 0
+      let received = 0
       const both: Promise<boolean>[] = []
       const stops = (['active', 'phase', 'progress', 'completed'] as const).map((type) =>
         other.on(type, ({ id }) => {
           // From two sides at once: one of them at the most does it.
-          if (++heard === at) both.push(other.cancel(id), queue.cancel(id))
+          if (++received === at) both.push(other.cancel(id), queue.cancel(id))
         }),
       )
       const ended = Promise.race([event(other, 'completed'), event(other, 'cancelled')])

@@ -5,7 +5,7 @@ import type { AnyJobs, Handlers, Store } from 'millrace'
 import { memory } from 'millrace/memory'
 import { virtualClock } from 'millrace/testing'
 import { kinds, stores } from '../../stores.js'
-import { hearing } from '../../observed-store.js'
+import { observed } from '../../observed-store.js'
 import { addActive, closing, event, gate, newQueue, newWorker } from '../../setup.js'
 
 const make = stores()
@@ -92,8 +92,8 @@ describe.each(kinds)('on %s', (kind) => {
     const added = await queue.add('work')
     await failed
     await added.refresh()
-    const told = added.errors.map(({ attempt, name, message, code }) => [attempt, name, message, code])
-    expect(told).toEqual([
+    const reported = added.errors.map(({ attempt, name, message, code }) => [attempt, name, message, code])
+    expect(reported).toEqual([
       [1, 'Error', 'of 1', 'E_TEAPOT'],
       [2, 'RangeError', 'two', undefined],
       [3, 'Error', 'of 3', 'E_TEAPOT'],
@@ -185,9 +185,9 @@ test('a job that its handler moves back, and that fails then, fails by the rules
 describe.each(kinds)('on %s', (kind) => {
   test('a job that is moved back is not completed: whichever of the two comes second is refused', async () => {
     const queue = newQueue({ store: await make(kind) })
-    const told: unknown[] = []
+    const reported: unknown[] = []
     const refused = async (work: () => Promise<unknown>): Promise<void> => {
-      told.push(
+      reported.push(
         await (async () => work())().then(
           () => 'taken',
           (error: { code?: string }) => error.code,
@@ -195,7 +195,7 @@ describe.each(kinds)('on %s', (kind) => {
       )
     }
     newWorker(queue, async (job, ctx) => {
-      if (job.data === 'first back' && told.length === 0) {
+      if (job.data === 'first back' && reported.length === 0) {
         await job.update({ delay: 1 })
         await refused(() => ctx.complete(async () => {}))
       }
@@ -206,7 +206,7 @@ describe.each(kinds)('on %s', (kind) => {
       return job.data
     })
     for (const data of ['first back', 'first done']) expect(await (await queue.add('n', data)).result()).toBe(data)
-    expect(told).toEqual(['CALLED_OUT_OF_ORDER', 'CALLED_OUT_OF_ORDER'])
+    expect(reported).toEqual(['CALLED_OUT_OF_ORDER', 'CALLED_OUT_OF_ORDER'])
   })
 })
 
@@ -259,7 +259,7 @@ test('what cannot be asked for is refused', async () => {
 
 test('a page of a log is cut by bytes, and all of it is not', async () => {
   const of = closing(memory())
-  const store: Store = { ...hearing(of, () => {}), details: (query, tx) => of.details({ ...query, bytes: 5_000 }, tx) }
+  const store: Store = { ...observed(of, () => {}), details: (query, tx) => of.details({ ...query, bytes: 5_000 }, tx) }
   const queue = closing(new Queue('work', { store, logger: false }))
   const lines = Array.from({ length: 20 }, (_, n) => `${n}:`.padEnd(1_000, 'x'))
   closing(new Worker(queue, async (_job, ctx) => void (await Promise.all(lines.map((line) => ctx.log(line))))))

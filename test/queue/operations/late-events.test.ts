@@ -23,7 +23,7 @@ function slow(): { readonly store: Store; hold(): void; release(): void } {
     hold: () => void (holding = true),
     release: () => {
       holding = false
-      for (const tell of held.splice(0)) tell()
+      for (const deliver of held.splice(0)) deliver()
     },
   }
 }

@@ -4,7 +4,7 @@ import { Queue } from 'millrace'
 import type { Store, Worker } from 'millrace'
 import { memory } from 'millrace/memory'
 import { kinds, stores } from '../../stores.js'
-import { hearing } from '../../observed-store.js'
+import { observed } from '../../observed-store.js'
 import { addActive, closing, gate, newQueue, newWorker } from '../../setup.js'
 import { counting } from '../counting-watchers.js'
 
@@ -83,11 +83,13 @@ describe('job.observe', () => {
       await end.promise
     })
     const job = await addActive(queue, 'film')
-    const told = new Promise<void>((resolve) => queue.on('progress', ({ progress }) => progress === 100 && resolve()))
+    const reported = new Promise<void>((resolve) =>
+      queue.on('progress', ({ progress }) => progress === 100 && resolve()),
+    )
     const seen: unknown[] = []
     for await (const each of job.observe()) {
       seen.push(each.progress)
-      await told
+      await reported
       end.open()
     }
     expect(seen.length).toBeLessThanOrEqual(3)
@@ -120,7 +122,7 @@ describe('job.observe', () => {
     const looking = gate()
     const looked = gate()
     const own: Store = {
-      ...hearing(of, () => {}),
+      ...observed(of, () => {}),
       get: async (ids, tx) => {
         const found = await of.get(ids, tx)
         looked.open()

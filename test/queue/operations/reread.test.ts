@@ -8,7 +8,7 @@ import { Driver } from '../../../src/conformance/driver.js'
 import { complete, insert } from '../../../src/conformance/changes.js'
 import { virtualClock } from '../../../src/testing/world/clock.js'
 import type { VirtualClock } from '../../../src/testing/world/clock.js'
-import { hearing } from '../../observed-store.js'
+import { observed } from '../../observed-store.js'
 
 interface Deaf {
   readonly queue: Queue
@@ -32,7 +32,7 @@ function deaf(): Deaf {
   let failing = 0
   let spoilt = new Set<string>()
   const store: Store = {
-    ...hearing(of, () => {}),
+    ...observed(of, () => {}),
     watch: (_options, listener) => {
       listeners.add(listener)
       return () => void listeners.delete(listener)

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { FlowProducer, Queue, Worker } from 'millrace'
 import type { AnyJobs, Ended, Handlers, Job, Store } from 'millrace'
 import { memory } from 'millrace/memory'
-import { hearing } from '../../observed-store.js'
+import { observed } from '../../observed-store.js'
 import { closing, event, newQueue, newWorker } from '../../setup.js'
 import { kinds, stores } from '../../stores.js'
 
@@ -195,7 +195,7 @@ test('jobs that could not start over are read again a few at a time, with their 
   const of = closing(memory())
   const sizes: number[] = []
   const store: Store = {
-    ...hearing(of, () => {}),
+    ...observed(of, () => {}),
     get: (ids, tx) => {
       sizes.push(ids.length)
       return of.get(ids, tx)

@@ -641,17 +641,17 @@ describe('what is wrong is refused before anything is written', () => {
 
   it('a chain that would go on with a schedule', async () => {
     const { clock, queue, worker } = scene()
-    const said: unknown[] = []
+    const codes: unknown[] = []
     await worker(async (_, ctx) =>
       ctx.complete(async ({ add, continueWith }) => {
         for (const call of [add, continueWith]) {
-          said.push(await call('n', 1, { repeat: { every: '1h' } }).catch((error: { code: string }) => error.code))
+          codes.push(await call('n', 1, { repeat: { every: '1h' } }).catch((error: { code: string }) => error.code))
         }
       }),
     )
     await queue.add('first')
     await clock.advance('1s')
-    expect(said).toEqual(['INVALID_OPTION', 'INVALID_OPTION'])
+    expect(codes).toEqual(['INVALID_OPTION', 'INVALID_OPTION'])
     expect(await queue.schedules()).toEqual([])
   })
 })

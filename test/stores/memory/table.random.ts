@@ -150,10 +150,10 @@ const moves: fc.Arbitrary<Plan> = fc
 
 const notes: fc.Arbitrary<Plan> = fc
   .record({ pick, off, progress: maybe(fc.constant('5')), data: maybe(fc.constant('6')), logs: maybe(fc.array(name)) })
-  .map(({ pick, off, ...said }): Plan => {
+  .map(({ pick, off, ...noted }): Plan => {
     return (moment) => {
       const id = moment.id(pick)
-      return { kind: 'note', id, ...said, held: false, fence: moment.fence(id) + off }
+      return { kind: 'note', id, ...noted, held: false, fence: moment.fence(id) + off }
     }
   })
 

@@ -26,13 +26,13 @@ function desk(ring?: number): Desk {
     },
     async add(...inserts) {
       await store.commit({ writer: 'w', seq: ++seq, groups: inserts.map((change) => [change]), renewals: [], asks: [] })
-      await told()
+      await published()
     },
   }
 }
 
 /** Notices leave in microtasks; by the next turn all have been given. */
-const told = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve))
+const published = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve))
 
 const seen = (notices: readonly Notice[]): string[] =>
   notices.flatMap((notice) => [...(notice.gap ? ['gap'] : []), ...notice.events.map((event) => event.id)])
@@ -49,7 +49,7 @@ describe('a watcher of a memory store', () => {
     for (const [at, from] of ['0', ...cursors].entries()) {
       const resumed: Notice[] = []
       store.watch({ events: true, from }, (notice) => void resumed.push(notice))
-      await told()
+      await published()
       expect(seen(resumed)).toEqual(['a', 'b', 'c'].slice(at))
     }
   })
@@ -69,7 +69,7 @@ describe('a watcher of a memory store', () => {
     ] as const) {
       const resumed: Notice[] = []
       store.watch({ events: true, from }, (notice) => void resumed.push(notice))
-      await told()
+      await published()
       expect(seen(resumed), `from ${from}`).toEqual(expected)
     }
   })
@@ -94,7 +94,7 @@ describe('a watcher of a memory store', () => {
     store.watch({ events: true, from: '1' }, (notice) => void soon.push(notice))()
     const resumed: Notice[] = []
     const leave = store.watch({ events: true, from: '1' }, (notice) => void resumed.push(notice))
-    await told()
+    await published()
     leave()
     expect(seen(soon), 'stopped before it was told').toEqual([])
     expect(seen(resumed)).toEqual(['b'])
@@ -116,7 +116,7 @@ describe('a watcher of a memory store', () => {
     ])
     const resumed: Notice[] = []
     store.watch({ events: true, from: '0' }, (notice) => void resumed.push(notice))
-    await told()
+    await published()
     expect(seen(resumed), 'nothing was recorded').toEqual(['gap'])
   })
 
@@ -130,7 +130,7 @@ describe('a watcher of a memory store', () => {
     expect(early, 'never inside a commit').toEqual([])
     store.watch({ events: true }, (notice) => void late.push(notice))
     await committed
-    await told()
+    await published()
     expect([seen(early), seen(late)]).toEqual([['a'], []])
   })
 
@@ -153,7 +153,7 @@ describe('a watcher of a memory store', () => {
     stop()
     stop()
     await committed
-    await told()
+    await published()
     expect(notices).toEqual([])
   })
 
@@ -162,9 +162,9 @@ describe('a watcher of a memory store', () => {
     const notices: Notice[] = []
     store.watch({}, (notice) => void notices.push(notice))
     await store.commit({ writer: 'w', seq: 1, groups: [[insert('a')]], renewals: [], asks: [] })
-    const heard = notices.length
+    const received = notices.length
     await store.close()
-    await told()
-    expect(notices).toHaveLength(heard)
+    await published()
+    expect(notices).toHaveLength(received)
   })
 })

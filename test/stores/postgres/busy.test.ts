@@ -21,7 +21,7 @@ import {
 import type { JobOptions } from '../../../src/conformance/changes.js'
 import { uuidv7 } from 'uuidv7'
 import type { Group, Receipt, Verdict } from '../../../src/store/store.js'
-import { hearing } from '../../observed-store.js'
+import { observed } from '../../observed-store.js'
 import { closing, collect, event, gate, mailbox, newQueue, newWorker } from '../../setup.js'
 import { newSchema, sharedServer } from './server/shared.js'
 import { connected, run } from './server/clients.js'
@@ -187,7 +187,7 @@ describe('a lease', () => {
 
   test('of a running job survives a transaction on its row that many renewals meet', async () => {
     const busy = mailbox<string>()
-    const heard = hearing(store, (batch, { renewals }) => {
+    const heard = observed(store, (batch, { renewals }) => {
       for (const [at, each] of renewals.entries()) if (!each.ok && each.why === 'busy') busy.put(batch.renewals[at]!.id)
     })
     const work = newQueue({ store: heard, name: queue })
@@ -443,7 +443,7 @@ describe('a due job that a user transaction holds', () => {
     let refused = 0
     const tried = gate()
     let held = ''
-    const heard = hearing(store, (batch, { groups }) => {
+    const heard = observed(store, (batch, { groups }) => {
       for (const [at, each] of groups.entries()) {
         const of = batch.groups[at]![0]
         if (each.ok || each.why !== 'busy' || of === undefined || !('id' in of) || of.id !== held) continue
@@ -497,7 +497,7 @@ describe('a waiting job that a user transaction holds', () => {
       const held = await d.add('held', { queue })
       await theirs.query(`select 1 from ${schema}.job where id = $1 for update`, [held.id])
       const asked = gate()
-      const heard = hearing(store, (_, { asks }) => {
+      const heard = observed(store, (_, { asks }) => {
         if (asks.length > 0) asked.open()
       })
       const worker = newWorker(newQueue({ store: heard, name: queue }), () => {}, { pollEvery: '1h', autorun: false })

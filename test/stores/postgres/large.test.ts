@@ -8,7 +8,7 @@ import { due } from '../../../src/job/lifecycle.js'
 import type { PlainJob } from '../../../src/job/retention.js'
 import { Driver } from '../../../src/conformance/driver.js'
 import type { Due } from '../../../src/store/store.js'
-import { hearing } from '../../observed-store.js'
+import { observed } from '../../observed-store.js'
 import { closing } from '../../setup.js'
 import { newSchema, sharedServer } from './server/shared.js'
 
@@ -20,7 +20,7 @@ beforeEach(async () => {
   batches = []
   const store: Store = closing(postgres(await sharedServer(), { schema: newSchema() }))
   const counting: Store = {
-    ...hearing(store, () => {}),
+    ...observed(store, () => {}),
     commit: (batch, tx) => {
       batches.push(batch.groups.length)
       return store.commit(batch, tx)
@@ -72,7 +72,7 @@ describe('a worker with many slots', () => {
       await queue.addBulk(jobs(40, 1_000_000))
       const lengths: number[] = []
       const claims: number[] = []
-      const store = hearing(queue.store, (_, { asks }) => {
+      const store = observed(queue.store, (_, { asks }) => {
         claims.push(...asks.map(({ length }) => length))
       })
       const worker = closing(

@@ -7,7 +7,7 @@ import { Driver } from '../../../src/conformance/driver.js'
 import { insert } from '../../../src/conformance/changes.js'
 import type { Store } from '../../../src/store/store.js'
 import { linesOf, repeated, soundAccountOf, states } from '../../faults/account.js'
-import type { Shared, SharerInput, SharerTold } from '../../faults/programs/postgres/shared-queue-worker.js'
+import type { Shared, SharerInput, SharerMessage } from '../../faults/programs/postgres/shared-queue-worker.js'
 import { scene, start } from '../../faults/processes.js'
 import type { Process } from '../../faults/processes.js'
 import { newQueue } from '../../setup.js'
@@ -18,7 +18,7 @@ const path = scene(afterAll)
 const PROCESSES = 8
 
 let store: Store
-let processes: readonly Process<SharerTold>[]
+let processes: readonly Process<SharerMessage>[]
 /** Of the test alone. */
 let queue: Queue
 let d: Driver
@@ -29,10 +29,10 @@ beforeAll(async () => {
   store = postgres(url)
   await store.open()
   processes = Array.from({ length: PROCESSES }, () =>
-    start<SharerTold>('postgres/shared-queue-worker', { url } satisfies SharerInput),
+    start<SharerMessage>('postgres/shared-queue-worker', { url } satisfies SharerInput),
   )
   for (const each of processes) each.onEach((told) => told.kind === 'error' && errors.push(told.error))
-  await Promise.all(processes.map((each) => each.heard('ready')))
+  await Promise.all(processes.map((each) => each.received('ready')))
 })
 
 afterAll(async () => {
@@ -51,16 +51,16 @@ beforeEach(() => {
 const shared = (): Shared => ({ queue: queue.name, ledger: path('ledger') })
 
 /** Tells all of them something, and waits for their answers. */
-async function all<Kind extends SharerTold['kind']>(
+async function all<Kind extends SharerMessage['kind']>(
   order: object,
   kind: Kind,
-): Promise<readonly (SharerTold & { kind: Kind })[]> {
-  for (const each of processes) each.tell({ data: shared(), ...order })
+): Promise<readonly (SharerMessage & { kind: Kind })[]> {
+  for (const each of processes) each.send({ data: shared(), ...order })
   const failed = processes.map((each) =>
-    each.heard('error').then(({ error }) => Promise.reject(new Error(error.message))),
+    each.received('error').then(({ error }) => Promise.reject(new Error(error.message))),
   )
   for (const each of failed) each.catch(() => {}) // those that come later are counted
-  return Promise.race([Promise.all(processes.map((each) => each.heard(kind))), ...failed])
+  return Promise.race([Promise.all(processes.map((each) => each.received(kind))), ...failed])
 }
 
 const work = (more: Partial<Shared> = {}): Promise<unknown> =>

@@ -12,7 +12,7 @@ import { Queue } from 'millrace'
 import type { Store } from 'millrace'
 import { migrationSql, postgres } from 'millrace/postgres'
 import type { PostgresOptions } from 'millrace/postgres'
-import type { OpenerInput, OpenerTold } from '../../faults/programs/postgres/open-store.js'
+import type { OpenerInput, OpenerMessage } from '../../faults/programs/postgres/open-store.js'
 import { scene, start } from '../../faults/processes.js'
 import { closing, newQueue, newWorker } from '../../setup.js'
 import { refusal } from '../sqlite/folder.js'
@@ -176,14 +176,14 @@ describe('the schema', () => {
     const url = await newDatabase()
     const schema = 'Ten'
     const programs = Array.from({ length: 10 }, () =>
-      start<OpenerTold>('postgres/open-store', { url, schema } satisfies OpenerInput),
+      start<OpenerMessage>('postgres/open-store', { url, schema } satisfies OpenerInput),
     )
-    await Promise.all(programs.map((program) => program.heard('ready')))
-    for (const program of programs) program.tell({ kind: 'go' })
+    await Promise.all(programs.map((program) => program.received('ready')))
+    for (const program of programs) program.send({ kind: 'go' })
     const told = await Promise.all(
       programs.map(
         (program) =>
-          new Promise<OpenerTold>((resolve) => program.onEach((each) => each.kind !== 'ready' && resolve(each))),
+          new Promise<OpenerMessage>((resolve) => program.onEach((each) => each.kind !== 'ready' && resolve(each))),
       ),
     )
     expect(told.filter(({ kind }) => kind !== 'added')).toEqual([])

@@ -74,17 +74,17 @@ test('a subscriber that cannot be given what it missed hears of a gap, and commi
   const d = new Driver(store, 'writer')
   const first = new Listener(store, { events: true })
   await d.add('work')
-  const cursor = (await first.heard(d))[0]!.cursor
+  const cursor = (await first.received(d))[0]!.cursor
   await d.add('work') // so that it has missed something
-  await first.heard(d)
+  await first.received(d)
   fail(5, cursor)
   const resumed = new Listener(store, { events: true, from: cursor })
   await d.add('work') // does not fail
   await resumed.until(() => resumed.notices.some(({ gap }) => gap), 'the gap is told')
-  await first.heard(d)
-  await resumed.heard(d)
+  await first.received(d)
+  await resumed.received(d)
   await d.add('work', { queue: 'later' })
-  await resumed.heard(d)
+  await resumed.received(d)
   expect(resumed.events.at(-1)).toMatchObject({ queue: 'later' })
   expect(first.notices.some(({ gap }) => gap)).toBe(false)
   expect(first.events).toHaveLength(4)
@@ -98,9 +98,9 @@ test('a subscriber that resumes is given what it missed in pages', { timeout: 60
   await d.addMany(41, 'work')
   const result = 'x'.repeat(100_000)
   for (const job of await d.claim(41)) await d.land(complete(job, { result }))
-  const cursor = (await first.heard(d))[0]!.cursor
+  const cursor = (await first.received(d))[0]!.cursor
   const resumed = new Listener(store, { events: true, from: cursor })
-  await resumed.heard(d)
+  await resumed.received(d)
   expect(resumed.all).toEqual(first.all.slice(1).concat(resumed.all.slice(first.all.length - 1)))
   const sizes = resumed.notices.map(({ events }) => JSON.stringify(events).length)
   expect(Math.max(...sizes)).toBeLessThan(1_300_000)

@@ -91,13 +91,13 @@ describe('the PostgreSQL store behind it', () => {
     try {
       const here = closing(postgres(narrow.url))
       const watching = closing(new Queue('work', { store: here, logger: false }))
-      const told = mailbox<string>()
-      watching.on('waiting', ({ id }) => told.put(id))
+      const reported = mailbox<string>()
+      watching.on('waiting', ({ id }) => reported.put(id))
       await watching.counts()
       const queue = closing(new Queue('work', { store: closing(postgres(url)), logger: false }))
       for (const n of [1, 2, 3]) {
         const { id } = await queue.add('chore', n)
-        expect(await told.next()).toBe(id)
+        expect(await reported.next()).toBe(id)
       }
       await shutdown([watching, here])
     } finally {

@@ -16,29 +16,29 @@ const apart = (store: Store): Store =>
     },
   })
 
-interface Told {
+interface Callback {
   readonly what: string
   readonly job: Job
 }
 
 /** A queue that tells of every callback and of every event of retention, in the order in which they come. */
-function telling(store: Store, ages: object): { queue: Queue; next: () => Promise<Told> } {
-  const told = mailbox<Told>()
+function observedQueue(store: Store, ages: object): { queue: Queue; next: () => Promise<Callback> } {
+  const received = mailbox<Callback>()
   const queue = newQueue({
     store,
     retention: {
       ...ages,
-      onStale: (job: Job) => told.put({ what: 'onStale', job }),
-      onDelete: (job: Job) => told.put({ what: 'onDelete', job }),
+      onStale: (job: Job) => received.put({ what: 'onStale', job }),
+      onDelete: (job: Job) => received.put({ what: 'onDelete', job }),
     },
   })
-  return { queue, next: told.next }
+  return { queue, next: received.next }
 }
 
 describe.each(kinds)('retention on %s', (kind) => {
   it('marks eligible terminal jobs as stale, runs onStale(job), emits stale', async () => {
     const store = await make(kind)
-    const { queue, next } = telling(store, { staleAfter: 1, deleteAfter: '1d' })
+    const { queue, next } = observedQueue(store, { staleAfter: 1, deleteAfter: '1d' })
     const stale = event(queue, 'stale')
     newWorker(queue, (job) => job.data)
     const added = await queue.add('n', 'kept')
@@ -50,7 +50,7 @@ describe.each(kinds)('retention on %s', (kind) => {
 
   it('deletes stale jobs past the delete cutoff, runs onDelete(job), emits removed', async () => {
     const store = await make(kind)
-    const { queue, next } = telling(store, { staleAfter: 1, deleteAfter: 50 })
+    const { queue, next } = observedQueue(store, { staleAfter: 1, deleteAfter: 50 })
     const removed = event(queue, 'removed')
     newWorker(queue, (job) => job.data)
     const added = await queue.add('n', 'gone')
@@ -91,15 +91,15 @@ describe.each(kinds)('retention on %s', (kind) => {
 
   it('each job is told of once, by the one process that removed it, and by none that gave no callback', async () => {
     const store = await make(kind)
-    const told = mailbox<string>()
-    const onDelete = ({ id }: Job): void => told.put(id)
+    const received = mailbox<string>()
+    const onDelete = ({ id }: Job): void => received.put(id)
     const one = newQueue({ store, retention: { deleteAfter: 1, onDelete } })
     const two = newQueue({ store: apart(store), retention: { deleteAfter: 1, onDelete } })
     const without = newQueue({ store: apart(store), retention: { deleteAfter: 1 } })
     for (const queue of [one, two, without]) await newWorker(queue, () => 1, { concurrency: 5, autorun: false }).run()
     await without.addBulk(Array.from({ length: 60 }, (_, n) => ({ name: 'n', options: { id: `${n}` } })))
     const seen: string[] = []
-    while (seen.length < 60) seen.push(await told.next())
+    while (seen.length < 60) seen.push(await received.next())
     expect(new Set(seen).size).toBe(60)
     expect((await without.counts()).completed).toBe(0)
   })
@@ -108,7 +108,7 @@ describe.each(kinds)('retention on %s', (kind) => {
     const store = await make(kind)
     // More than go in one commit; on PostgreSQL, their ends take their time, one parent having so many.
     const many = kind === 'PostgreSQL' ? 60 : 1_100
-    const { queue, next } = telling(store, { deleteAfter: 1 })
+    const { queue, next } = observedQueue(store, { deleteAfter: 1 })
     const flows = closing(new FlowProducer({ store, queues: [queue] }))
     const own = event(queue, 'removed')
     const released = event(queue, 'waiting', ({ id }) => id === 'parent')

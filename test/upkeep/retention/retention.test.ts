@@ -195,8 +195,8 @@ describe('what is said of a queue and of a job', () => {
       [{ deletAfter: '1d' }, "did you mean 'deleteAfter'"],
       [true, 'retention must be'],
     ]
-    for (const [retention, said] of refusals) {
-      expect(() => queue({ retention: retention as RetentionOptions })).toThrow(said)
+    for (const [retention, message] of refusals) {
+      expect(() => queue({ retention: retention as RetentionOptions })).toThrow(message)
     }
   })
 })
@@ -233,8 +233,11 @@ describe('callbacks', () => {
 
   it('only processes that gave them carry out the retention of a queue, and all other work goes on in the others', async () => {
     const { clock, queue, worker, pass } = scene()
-    const told: string[] = []
-    const callbacks = { onStale: ({ id }: Job) => told.push(`${id} stale`), onDelete: ({ id }: Job) => told.push(id) }
+    const reported: string[] = []
+    const callbacks = {
+      onStale: ({ id }: Job) => reported.push(`${id} stale`),
+      onDelete: ({ id }: Job) => reported.push(id),
+    }
     const mine = queue({ retention: { staleAfter: '1h', deleteAfter: '2h', ...callbacks } })
     const first = await worker(mine)
     const other = queue({ apart: true, retention: { staleAfter: '1h', deleteAfter: '2h' } })
@@ -245,7 +248,7 @@ describe('callbacks', () => {
     await other.addBulk(Array.from({ length: 600 }, (_, n) => ({ name: 'n', options: { id: `${n}` } })))
     await queue({ apart: true }).add('n', 1, { id: 'unstamped' })
     await clock.advance('2h30m')
-    expect([(await other.counts()).completed, told]).toEqual([601, []])
+    expect([(await other.counts()).completed, reported]).toEqual([601, []])
     const delayed = await other.add('n', 1, { delay: '10s', removeOnComplete: true })
     await clock.until(delayed.result(), '1m')
     await pass('8d')
@@ -254,10 +257,10 @@ describe('callbacks', () => {
     await worker(again)
     await clock.advance('3h')
     expect((await other.counts()).completed).toBe(0)
-    expect(told.filter((each) => !each.includes('stale')).toSorted()).toEqual(
+    expect(reported.filter((each) => !each.includes('stale')).toSorted()).toEqual(
       [...Array.from({ length: 600 }, (_, n) => `${n}`), 'unstamped'].toSorted(),
     )
-    expect(new Set(told).size).toBe(told.length)
+    expect(new Set(reported).size).toBe(reported.length)
   })
 
   it('a queue that says false for them has none any more, and everybody carries on', async () => {

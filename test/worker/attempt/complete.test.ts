@@ -9,14 +9,14 @@ describe('ctx.complete without transactions', () => {
   it('settles, adds and continues in one commit', async () => {
     const store = closing(memory())
     const groups: string[][] = []
-    const heard: typeof store = Object.assign(Object.create(store) as typeof store, {
+    const received: typeof store = Object.assign(Object.create(store) as typeof store, {
       commit: (batch: Parameters<typeof store.commit>[0]) => {
         for (const group of batch.groups)
           groups.push(group.map((change) => `${change.kind} ${'to' in change ? change.to : ''}`.trim()))
         return store.commit(batch)
       },
     })
-    const queue = newQueue({ store: heard })
+    const queue = newQueue({ store: received })
     newWorker(queue, {
       first: async (_job, ctx) => {
         await ctx.complete(async ({ add, continueWith }) => {

@@ -15,9 +15,9 @@ function fetchFailed(): Error {
 }
 
 const refused = { name: 'Error', message: 'connect ECONNREFUSED ::1:80', code: 'ECONNREFUSED' }
-const told = { name: 'AggregateError', message: 'both refused', errors: [refused] }
+const reported = { name: 'AggregateError', message: 'both refused', errors: [refused] }
 const stack = expect.stringContaining('at fetchFailed') as string
-const kept = { ...told, stack, errors: [{ ...refused, stack }] }
+const kept = { ...reported, stack, errors: [{ ...refused, stack }] }
 
 describe.each(kinds)('the cause of a failure, on %s', (kind) => {
   it('is in the history of the job, in its events, in the log and in what result() rejects with', async () => {
@@ -59,10 +59,10 @@ describe.each(kinds)('the cause of a failure, on %s', (kind) => {
     const added = await queue.add('n', 1, { attempts: 1 })
     const { body } = await hook.next()
     expect(JSON.parse(body)).toMatchObject({
-      data: { error: { name: 'TypeError', message: 'fetch failed', cause: told } },
+      data: { error: { name: 'TypeError', message: 'fetch failed', cause: reported } },
     })
     expect(body).not.toContain('at fetchFailed')
     const { phases: shown } = await added.refresh()
-    expect(shown['first']?.error).toEqual({ name: 'TypeError', message: 'fetch failed', cause: told })
+    expect(shown['first']?.error).toEqual({ name: 'TypeError', message: 'fetch failed', cause: reported })
   })
 })

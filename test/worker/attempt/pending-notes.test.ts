@@ -78,9 +78,9 @@ it('takes no copy of the lines before for each line', async () => {
 describe('at the bound of what is pending', () => {
   it('refuses further lines until some are durable', async () => {
     const { notes, land } = open({ logs: 1_000, steps: 1_000 })
-    const heard = Array.from({ length: 4 }, () => listen(notes.add({ logs: ['x'.repeat(300)] })))
+    const received = Array.from({ length: 4 }, () => listen(notes.add({ logs: ['x'.repeat(300)] })))
     await turn()
-    expect(heard.map(({ error }) => (error as MillraceError | undefined)?.code)).toEqual([
+    expect(received.map(({ error }) => (error as MillraceError | undefined)?.code)).toEqual([
       ...[undefined, undefined, undefined, 'LOG_OVERFLOW'],
     ])
     expect(listen(notes.add({ progress: '1' })).error).toBeUndefined()
@@ -101,13 +101,13 @@ describe('at the bound of what is pending', () => {
 
   it('refuses no step: those that do not fit go with the next notes', async () => {
     const { notes, sent, land } = open({ logs: 1_000, steps: 1_000 })
-    const heard = Array.from({ length: 5 }, (_, n) =>
+    const received = Array.from({ length: 5 }, (_, n) =>
       listen(notes.add({ steps: [{ name: String(n), result: 'x'.repeat(400) }] })),
     )
     await turn()
     for (let notesSent = 0; notesSent < 3; notesSent++) await land()
     expect(sent.map(({ note }) => note.steps?.map(({ name }) => name))).toEqual([['0', '1'], ['2', '3'], ['4']])
-    expect(heard).toEqual(heard.map(() => ({ value: undefined })))
+    expect(received).toEqual(received.map(() => ({ value: undefined })))
   })
 })
 

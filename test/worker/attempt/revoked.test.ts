@@ -11,7 +11,7 @@ import { scenes } from './transaction/file-store.js'
 const scene = scenes()
 
 /** Runs a job whose handler waits for its signal; `take` takes the job away, and this answers what the handler was told. */
-async function told(
+async function reasonGiven(
   queue: Queue,
   take: (id: string) => Promise<unknown>,
   options: { readonly attempts?: number } = {},
@@ -48,19 +48,19 @@ describe.each(['memory', 'sqlite', 'sqlite from another handle'] as const)('on %
 
   it('that its job was cancelled', async () => {
     const { here, there } = await handles()
-    expect(await told(here, (id) => there.cancel(id))).toBe('cancelled')
+    expect(await reasonGiven(here, (id) => there.cancel(id))).toBe('cancelled')
   })
 
   it('that it was removed', async () => {
     const { here, there } = await handles()
-    expect(await told(here, (id) => there.remove(id))).toBe('removed')
+    expect(await reasonGiven(here, (id) => there.remove(id))).toBe('removed')
   })
 
   it('that it was completed elsewhere', async () => {
     const { here, there } = await handles()
     const take = (id: string): Promise<unknown> =>
       there.chain(id).complete(async ({ complete }) => complete(async () => 'by hand'))
-    expect(await told(here, take)).toBe('completed-elsewhere')
+    expect(await reasonGiven(here, take)).toBe('completed-elsewhere')
   })
 })
 
@@ -79,6 +79,6 @@ describe('a handler whose lease was reaped by another process', () => {
       const store = closing(sqlite(path))
       await closing(new Worker('work', { other: () => {} }, { store, logger: false, autorun: false })).run()
     }
-    expect(await told(queue, reap, { attempts }, 100)).toBe('lease-lost')
+    expect(await reasonGiven(queue, reap, { attempts }, 100)).toBe('lease-lost')
   })
 })

@@ -186,16 +186,16 @@ describe.each(kinds.slice(0, 2))('in one process, on %s', (kind) => {
           return 'late'
         })
         const codes = [await codeOf(step), await codeOf(ctx.step('later', () => taken.push('later')))]
-        told.open(codes)
+        reported.open(codes)
       },
     })
     const taken: string[] = []
-    const told = gate<(string | undefined)[]>()
+    const reported = gate<(string | undefined)[]>()
     const added = await queue.add('order')
     await inside.promise
     await added.cancel()
     go.open()
-    expect(await told.promise).toEqual(['LEASE_LOST', 'LEASE_LOST'])
+    expect(await reported.promise).toEqual(['LEASE_LOST', 'LEASE_LOST'])
     expect(taken).toEqual([]) // nor does it take further steps
   })
 

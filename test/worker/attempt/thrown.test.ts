@@ -97,7 +97,7 @@ async function ends(
   const worker = closing(new Worker(queue, all, { logger: false, ...options }))
   worker.on('error', () => {})
   const names = Object.keys(handlers)
-  const failed = Promise.all(names.map((name) => event(queue, 'failed', (told) => told.name === name)))
+  const failed = Promise.all(names.map((name) => event(queue, 'failed', (reported) => reported.name === name)))
   const jobs = await Promise.all(names.map((name) => queue.add(name, 1, { attempts: 2, backoff })))
   await failed
   expect(await (await queue.add('well')).result({ timeout: '30s' })).toBe('done')
@@ -174,15 +174,15 @@ describe('whatever is thrown', () => {
       each((make) => () => throwing(make())),
       { backoff: each((make) => () => throwing(make())) },
     )
-    const told: unknown[] = []
-    worker.on('error', ({ error }) => told.push(error))
+    const reported: unknown[] = []
+    worker.on('error', ({ error }) => reported.push(error))
     const names = Object.keys(values)
     const retrying = Promise.all(names.map((name) => event(queue, 'retrying', (each) => each.name === name)))
     for (const name of names) await queue.add(name, 1, { attempts: 2, backoff: { type: 'custom', name } })
     await retrying
     // The default may be so short that some have run again by now.
-    expect(told.length).toBeGreaterThanOrEqual(names.length)
-    expect(told).toEqual(told.map(() => expect.objectContaining({ code: 'CALLBACK_FAILED' }) as unknown))
+    expect(reported.length).toBeGreaterThanOrEqual(names.length)
+    expect(reported).toEqual(reported.map(() => expect.objectContaining({ code: 'CALLBACK_FAILED' }) as unknown))
     expect(stray).toEqual([])
   })
 

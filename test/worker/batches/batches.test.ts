@@ -224,14 +224,14 @@ describe('what a batch comes to', () => {
     ['too few', () => [1], '1 results for 2 jobs'],
     ['too many', () => [1, 2, 3], '3 results for 2 jobs'],
     ['none', async () => undefined as never, 'no array but undefined for 2 jobs'],
-  ])('fails all of them when there are %s results', async (_what, handler, said) => {
+  ])('fails all of them when there are %s results', async (_what, handler, message) => {
     const { clock, worker, add } = scene()
     const added = await add(2, { attempts: 1 })
     await worker(handler, { batch: { size: 10 } })
     await clock.settle()
     for (const each of added) {
       expect(await each.refresh()).toMatchObject({ state: 'failed', error: { code: 'BATCH_RESULTS' } })
-      expect((await each.refresh()).error?.message).toContain(said)
+      expect((await each.refresh()).error?.message).toContain(message)
     }
   })
 
@@ -306,15 +306,15 @@ describe('a job of a batch', () => {
     const { clock, worker, add, queue } = scene()
     const added = await add(3)
     const end = gate()
-    const heard: string[] = []
+    const aborted: string[] = []
     const done = collect(queue, ['completed'])
     await worker(
       async (jobs, ctx) => {
         for (const each of jobs) {
           const { signal } = ctx.of(each)
-          signal.addEventListener('abort', () => heard.push(`${String(each.data)} ${signal.reason?.reason}`))
+          signal.addEventListener('abort', () => aborted.push(`${String(each.data)} ${signal.reason?.reason}`))
         }
-        ctx.signal.addEventListener('abort', () => heard.push('all'))
+        ctx.signal.addEventListener('abort', () => aborted.push('all'))
         await end.promise
         return jobs.map(({ data }) => data)
       },
@@ -323,7 +323,7 @@ describe('a job of a batch', () => {
     await clock.settle()
     await queue.cancel(added[1]!.id)
     await clock.settle()
-    expect(heard).toEqual(['1 cancelled'])
+    expect(aborted).toEqual(['1 cancelled'])
     end.open()
     await clock.settle()
     expect(await states(added)).toEqual(['completed', 'cancelled', 'completed'])
@@ -335,12 +335,12 @@ describe('a job of a batch', () => {
     const short = await queue.add('n', 0, { timeout: '1s', attempts: 1 })
     const long = await queue.add('n', 1)
     const end = gate()
-    const heard: (string | undefined)[] = []
+    const aborted: (string | undefined)[] = []
     const busy = await worker(
       async (jobs, ctx) => {
         for (const each of jobs) {
           const { signal } = ctx.of(each)
-          signal.addEventListener('abort', () => heard.push(signal.reason?.reason))
+          signal.addEventListener('abort', () => aborted.push(signal.reason?.reason))
         }
         await end.promise
         return jobs.map(() => 'late')
@@ -350,7 +350,7 @@ describe('a job of a batch', () => {
     await clock.advance('2s')
     expect(await short.refresh()).toMatchObject({ state: 'failed', error: { code: 'JOB_TIMEOUT' } })
     expect(await long.refresh()).toMatchObject({ state: 'active' })
-    expect(heard).toEqual(['timeout'])
+    expect(aborted).toEqual(['timeout'])
     expect(busy.active).toBe(2)
     end.open()
     expect(await clock.until(long.result())).toBe('late')
@@ -568,9 +568,9 @@ describe('what is said about batches is checked', () => {
     ['no size', {}, 'size must be'],
     ['another option', { size: 1, waits: 1 }, 'waits'],
     ['a number', 5, 'must be { size, wait }'],
-  ])('%s is refused', (_what, batch, said) => {
-    expect(make(() => [], { batch })).toThrow(said)
-    expect(make({ n: { runBatch: () => [], batch } })).toThrow(said)
+  ])('%s is refused', (_what, batch, message) => {
+    expect(make(() => [], { batch })).toThrow(message)
+    expect(make({ n: { runBatch: () => [], batch } })).toThrow(message)
   })
 
   it('a handler of batches needs a size, and is not also a handler of one', () => {

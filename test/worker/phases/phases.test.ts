@@ -254,8 +254,8 @@ describe.each(kinds)('on %s', (kind) => {
       [42, [100, 25, 0]],
       [93, [100, 100, 80]],
     ])
-    const told = seen.filter((each): each is EventOf<'progress'> => each.type === 'progress')
-    expect(told.map(({ progress, phase, phaseProgress }) => [phase, phaseProgress, progress])).toEqual([
+    const reported = seen.filter((each): each is EventOf<'progress'> => each.type === 'progress')
+    expect(reported.map(({ progress, phase, phaseProgress }) => [phase, phaseProgress, progress])).toEqual([
       ['download', 50, 17],
       ['process', 25, 42],
       ['upload', 80, 93],
@@ -348,10 +348,10 @@ describe.each(kinds)('on %s', (kind) => {
     await added.retry()
     await Promise.all([hanging.promise, begun])
     expect((await added.refresh()).phases['process']).toEqual({ status: 'active', progress: 0 })
-    const heard = event(queue, 'cancelled')
+    const received = event(queue, 'cancelled')
     await added.cancel()
     expect(Object.values(added.phases).map(({ status }) => status)).toEqual(['completed', 'cancelled', 'cancelled'])
-    await heard
+    await received
     mood = 'go'
     await added.retry()
     expect(await added.result()).toBe('download!')
@@ -541,8 +541,8 @@ describe.each(['SQLite', 'PostgreSQL'] as const)('on %s, with transactions', (ki
       result: 'from complete',
     })
     expect((await queue.list({ parent: added.id })).jobs.map(({ data }) => data)).toEqual([{ url: 'child 2' }])
-    const told = words(seen).slice(4)
-    expect(told).toEqual([
+    const reported = words(seen).slice(4)
+    expect(reported).toEqual([
       'upload active',
       'progress',
       'upload failed',
@@ -597,8 +597,8 @@ describe('on memory', () => {
     const done = event(queue, 'completed')
     go.open()
     await done
-    const told = seen.filter((each): each is EventOf<'progress'> => each.type === 'progress')
-    expect(told.at(-1)).toMatchObject({ phase: 'upload', phaseProgress: 25, progress: 75 })
+    const reported = seen.filter((each): each is EventOf<'progress'> => each.type === 'progress')
+    expect(reported.at(-1)).toMatchObject({ phase: 'upload', phaseProgress: 25, progress: 75 })
     expect(commits()).toBeLessThan(40)
   })
 
@@ -725,9 +725,11 @@ describe('on memory', () => {
     }
     const handlers = { work: phases({ one: (_job, ctx) => void late(ctx.progress), two: () => 2 }) }
     const worker = closing(new Worker(queue, handlers, { logger: false }))
-    const said = new Promise<QueueEvent>((resolve) => worker.on('error', resolve))
+    const message = new Promise<QueueEvent>((resolve) => worker.on('error', resolve))
     expect(await (await queue.add('work')).result()).toBe(2)
-    expect(await said).toMatchObject({ error: { code: 'CALLBACK_FAILED', message: expect.stringContaining("'one'") } })
+    expect(await message).toMatchObject({
+      error: { code: 'CALLBACK_FAILED', message: expect.stringContaining("'one'") },
+    })
   })
 
   test('middleware is around all phases, and each of them has what it adds', async () => {
@@ -768,8 +770,8 @@ describe('on memory', () => {
 
   test('phases that cannot be run are refused when the worker is made', () => {
     const queue = newQueue({ jobs })
-    const refused = (make: () => unknown, said: string): void =>
-      expect(make).toThrow(expect.objectContaining({ message: expect.stringContaining(said) }))
+    const refused = (make: () => unknown, message: string): void =>
+      expect(make).toThrow(expect.objectContaining({ message: expect.stringContaining(message) }))
     const one = (): { path: string } => ({ path: '' })
     refused(() => new Worker(queue, { video: (() => {}) as never }), 'phases({ download, process, upload })')
     refused(() => new Worker(queue, { video: phases({ download: one, process: one }) as never }), "no phase 'upload'")

@@ -28,7 +28,7 @@ export interface HostStore {
   readonly version: unknown
   /**
    * Whether the store's own connection sees that a connection which has the write lock does have it. Another handle of
-   * the store's copy that has the lock, too, cannot be told from it, unless it is the store's own.
+   * the store's copy that has the lock, too, cannot be distinguished from it, unless it is the store's own.
    */
   seesLock(): boolean
   /** Publishes the commits of user transactions; `ended`: one has ended, and other processes may have to be woken. */

@@ -1,8 +1,8 @@
 // A program that opens a store when it is told to, adds a job, and tells how that went.
 import { Queue, shutdown } from '../../../../src/index.js'
 import { postgres } from '../../../../src/postgres.js'
-import { input, once, tell, toldError, untilFinished } from '../messages.js'
-import type { ToldError } from '../messages.js'
+import { input, once, send, errorToSend, untilFinished } from '../messages.js'
+import type { SentError } from '../messages.js'
 
 /** What the program is to do. */
 export interface OpenerInput {
@@ -10,21 +10,21 @@ export interface OpenerInput {
   readonly schema: string
 }
 
-/** What the program tells. */
-export type OpenerTold =
+/** What the program sends. */
+export type OpenerMessage =
   | { readonly kind: 'ready' }
   | { readonly kind: 'added'; readonly id: string }
-  | { readonly kind: 'error'; readonly error: ToldError }
+  | { readonly kind: 'error'; readonly error: SentError }
 
 const { url, schema } = input() as OpenerInput
 const store = postgres(url, { schema })
 const queue = new Queue('work', { store, logger: false })
 untilFinished(() => shutdown([queue, store]))
-tell({ kind: 'ready' } satisfies OpenerTold)
+send({ kind: 'ready' } satisfies OpenerMessage)
 await once('go')
 try {
   const { id } = await queue.add('chore')
-  tell({ kind: 'added', id } satisfies OpenerTold)
+  send({ kind: 'added', id } satisfies OpenerMessage)
 } catch (error) {
-  tell({ kind: 'error', error: toldError(error) } satisfies OpenerTold)
+  send({ kind: 'error', error: errorToSend(error) } satisfies OpenerMessage)
 }

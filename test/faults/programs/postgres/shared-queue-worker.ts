@@ -3,9 +3,9 @@
 import { setTimeout } from 'node:timers/promises'
 import { Queue, Worker, shutdown } from '../../../../src/index.js'
 import { postgres } from '../../../../src/postgres.js'
-import { input, ledger, on, tell, toldError, untilFinished } from '../messages.js'
-import type { ToldError } from '../messages.js'
-import { hearing } from '../../../observed-store.js'
+import { input, ledger, on, send, errorToSend, untilFinished } from '../messages.js'
+import type { SentError } from '../messages.js'
+import { observed } from '../../../observed-store.js'
 
 /** What the program is to do. */
 export interface SharerInput {
@@ -20,20 +20,20 @@ export interface Shared {
   readonly pollEvery?: number
 }
 
-/** What the program tells. */
-export type SharerTold =
+/** What the program sends. */
+export type SharerMessage =
   | { readonly kind: 'ready' }
   | { readonly kind: 'running' }
   | { readonly kind: 'stopped' }
   | { readonly kind: 'added'; readonly ids: readonly string[]; readonly fresh: readonly string[] }
-  | { readonly kind: 'error'; readonly error: ToldError }
+  | { readonly kind: 'error'; readonly error: SentError }
 
 let write: (...words: readonly (string | number)[]) => void = () => {}
 const { url } = input() as SharerInput
-const store = hearing(postgres(url, { connections: 3 }), (_batch, receipt) => {
+const store = observed(postgres(url, { connections: 3 }), (_batch, receipt) => {
   for (const job of receipt.asks.flat()) write('claimed', job.id, job.fence)
 })
-const fail = (error: unknown): void => tell({ kind: 'error', error: toldError(error) } satisfies SharerTold)
+const fail = (error: unknown): void => send({ kind: 'error', error: errorToSend(error) } satisfies SharerMessage)
 let stop = async (): Promise<void> => {}
 
 async function work(shared: Shared): Promise<void> {
@@ -62,16 +62,16 @@ async function add({ queue: name }: Shared, keys: readonly string[]): Promise<vo
   const queue = new Queue(name, { store, logger: false })
   const jobs = await Promise.all(keys.map((key) => queue.add('keyed', key, { dedup: { key } })))
   const fresh = jobs.filter(({ duplicate }) => !duplicate).map(({ id }) => id)
-  tell({ kind: 'added', ids: jobs.map(({ id }) => id), fresh } satisfies SharerTold)
+  send({ kind: 'added', ids: jobs.map(({ id }) => id), fresh } satisfies SharerMessage)
 }
 
 on('work', ({ data }) => {
-  work(data as Shared).then(() => tell({ kind: 'running' } satisfies SharerTold), fail)
+  work(data as Shared).then(() => send({ kind: 'running' } satisfies SharerMessage), fail)
 })
 on('add', ({ data, keys = [] }) => void add(data as Shared, keys).catch(fail))
 on('stop', () => {
-  stop().then(() => tell({ kind: 'stopped' } satisfies SharerTold), fail)
+  stop().then(() => send({ kind: 'stopped' } satisfies SharerMessage), fail)
 })
 untilFinished(() => shutdown([store]))
 await store.open()
-tell({ kind: 'ready' } satisfies SharerTold)
+send({ kind: 'ready' } satisfies SharerMessage)

@@ -4,9 +4,9 @@ import { Queue, Worker, shutdown } from '../../../../src/index.js'
 import type { WorkerOptions } from '../../../../src/index.js'
 import { postgres } from '../../../../src/postgres.js'
 import type { PostgresOptions } from '../../../../src/postgres.js'
-import { input, ledger, tell, toldError, untilFinished } from '../messages.js'
-import type { ToldError } from '../messages.js'
-import { hearing } from '../../../observed-store.js'
+import { input, ledger, send, errorToSend, untilFinished } from '../messages.js'
+import type { SentError } from '../messages.js'
+import { observed } from '../../../observed-store.js'
 
 /** What the program is to do. */
 export interface WorkerInput {
@@ -17,16 +17,16 @@ export interface WorkerInput {
   readonly ledger: string
 }
 
-/** What the program tells. */
-export type WorkerTold =
+/** What the program sends. */
+export type WorkerMessage =
   | { readonly kind: 'running'; readonly worker: string }
   | { readonly kind: 'completed'; readonly id: string; readonly attempt: number }
-  | { readonly kind: 'error'; readonly error: ToldError }
+  | { readonly kind: 'error'; readonly error: SentError }
 
 const given = input() as WorkerInput
 const { write } = ledger(given.ledger)
 const own = postgres(given.url, given.store)
-const store = hearing(own, (batch, receipt) => {
+const store = observed(own, (batch, receipt) => {
   for (const [at, verdict] of receipt.groups.entries()) {
     for (const change of verdict.ok ? batch.groups[at]! : []) {
       if (change.kind === 'move' && change.to === 'completed') write('settled', change.id, change.fence)
@@ -51,8 +51,8 @@ const worker = new Worker(
   },
   { logger: false, autorun: false, reconnect: 50, ...given.worker },
 )
-worker.on('completed', ({ id, attempt }) => tell({ kind: 'completed', id, attempt } satisfies WorkerTold))
-worker.on('error', ({ error }) => tell({ kind: 'error', error: toldError(error) } satisfies WorkerTold))
+worker.on('completed', ({ id, attempt }) => send({ kind: 'completed', id, attempt } satisfies WorkerMessage))
+worker.on('error', ({ error }) => send({ kind: 'error', error: errorToSend(error) } satisfies WorkerMessage))
 untilFinished(() => shutdown([worker, queue, store]))
 await worker.run()
-tell({ kind: 'running', worker: worker.id } satisfies WorkerTold)
+send({ kind: 'running', worker: worker.id } satisfies WorkerMessage)

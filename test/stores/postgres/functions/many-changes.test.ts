@@ -27,21 +27,21 @@ async function running(count: number, options: JobOptions = {}): Promise<readonl
   await d.addMany(count, 'many', { queue: QUEUE, ...options })
   const jobs = await d.claim(count, { queues: [QUEUE] })
   expect(jobs).toHaveLength(count)
-  await listener.heard(d)
+  await listener.received(d)
   listener.notices.length = 0
   return jobs
 }
 
 test('jobs handed back are work again', async () => {
   await d.commit({ groups: (await running(10)).map(handBack) })
-  await listener.heard(d)
+  await listener.received(d)
   expect([...listener.work]).toEqual([QUEUE])
 })
 
 test('jobs that are tried again are due when the first of them is', async () => {
   const jobs = await running(10)
   const { now } = await d.commit({ groups: jobs.map((job, at) => failAndRetry(job, 60_000 - at)) })
-  await listener.heard(d)
+  await listener.received(d)
   expect(listener.notices.flatMap(({ due }) => due)).toEqual([{ queue: QUEUE, at: now + 60_000 - 9 }])
 })
 
@@ -50,10 +50,10 @@ test('leases that end make room under a limit', async () => {
   const jobs = await running(10)
   await d.land(insert(d.id(), 'many', { queue: QUEUE, run: { in: 10 ** 9 } }))
   await d.addMany(1, 'many', { queue: QUEUE })
-  await listener.heard(d)
+  await listener.received(d)
   listener.notices.length = 0
   await d.commit({ groups: jobs.map((job) => failAndRetry(job, 60_000)) })
-  await listener.heard(d)
+  await listener.received(d)
   expect([...listener.work]).toEqual([QUEUE])
 })
 

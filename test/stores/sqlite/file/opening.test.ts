@@ -61,10 +61,10 @@ describe.each(drivers)('with $name', ({ name: driver, Driver }) => {
   const open = (target: string | SqliteHandle, options: OpenOptions = {}): Promise<Database> =>
     openDatabase(target, { driver, ...options }, runtime)
 
-  const refused = async (target: string | SqliteHandle, code: ErrorCode, told: string): Promise<void> => {
+  const refused = async (target: string | SqliteHandle, code: ErrorCode, reported: string): Promise<void> => {
     const error = await refusal(open(target, { patience: 0 }))
     expect(error.code).toBe(code)
-    expect(error.message).toContain(told)
+    expect(error.message).toContain(reported)
     expect(await heldOpen(path())).toEqual([])
   }
 
@@ -127,10 +127,10 @@ describe.each(drivers)('with $name', ({ name: driver, Driver }) => {
       [{ synchronous: 'FULL' }, `synchronous must be one of 'full', 'normal', 'off', not 'FULL'`],
       [{ patience: -1 }, 'patience must be milliseconds from 0 up, not -1'],
       [{ patience: Number.NaN }, 'patience must be'],
-    ])('is refused with the options %j', async (options, told) => {
+    ])('is refused with the options %j', async (options, reported) => {
       const error = await refusal(open(path('a.db'), options as OpenOptions))
       expect(error.code).toBe('INVALID_OPTION')
-      expect(error.message).toContain(told)
+      expect(error.message).toContain(reported)
       expect(existsSync(path('a.db'))).toBe(false)
     })
   })

@@ -130,10 +130,10 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
     await wrote
     expect((await queue.list()).jobs.map((each) => each.toJSON())).toEqual(before)
 
-    const said = await transaction(db, write)
-    expect(said.slice(0, 5)).toEqual([true, true, true, true, 2])
-    expect(said[9]).toMatchObject({ id: 'bulk-1' })
-    expect((said[10] as { jobs: Job[] }).jobs.map(({ id }) => id)).toEqual(
+    const results = await transaction(db, write)
+    expect(results.slice(0, 5)).toEqual([true, true, true, true, 2])
+    expect(results[9]).toMatchObject({ id: 'bulk-1' })
+    expect((results[10] as { jobs: Job[] }).jobs.map(({ id }) => id)).toEqual(
       expect.arrayContaining(['cancelled', 'retried', 'promoted', 'bulk-1', 'bulk-2']),
     )
     expect(await queue.get('removed')).toBeUndefined()
@@ -183,7 +183,7 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
   test('is not spoilt by what is refused in it', async () => {
     const { db, queue } = await setUp(Driver)
     await queue.add('send', { first: true }, { id: 'taken', dedup: { key: 'k' } })
-    const said = transaction(db, () => [
+    const results = transaction(db, () => [
       queue.add('send', { again: true }, { id: 'taken', tx: db }),
       queue.add('send', {}, { id: 'kept', dedup: { key: 'k' }, tx: db }),
       queue.add('send', { replaced: true }, { dedup: { key: 'k', mode: 'replace' }, tx: db }),
@@ -191,7 +191,7 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
     ])
     const rejected = transaction(db, () => queue.add('send', {}, { dedup: { key: 'k', mode: 'reject' }, tx: db }))
     const missing = transaction(db, () => queue.add('send', {}, { after: 'nobody', tx: db }))
-    expect(await Promise.all(said)).toMatchObject([
+    expect(await Promise.all(results)).toMatchObject([
       { id: 'taken', duplicate: true },
       { id: 'taken', duplicate: true },
       { id: 'taken', duplicate: true, data: { replaced: true } },
@@ -322,10 +322,10 @@ describe.each(drivers)('a transaction on a handle of $name', ({ name, Driver }) 
     await queue.add('send', 4)
     expect((await queue.list()).jobs.map(({ data }) => data)).toEqual([1, 3, 4])
     expect(await queue.counts()).toMatchObject({ waiting: 3 })
-    const heard = event(queue, 'waiting', ({ id }) => id === 'told')
+    const received = event(queue, 'waiting', ({ id }) => id === 'told')
     await queue.counts()
     transaction(db, () => void queue.add('send', 5, { id: 'told', tx: db }))
-    await heard
+    await received
     const other = new Driver(':memory:')
     other.exec('BEGIN')
     expect((await refusal(queue.add('send', {}, { tx: other }))).code).toBe('OTHER_DATABASE')

@@ -67,8 +67,8 @@ test('one who is so slow that notices are gone is told that some went untold', a
   db.exec('COMMIT')
   await listener.until(() => listener.notices.some(({ missed }) => missed === true), 'it is told')
   await queue.add('send', {})
-  const told = listener.notices.length
-  await listener.until(() => listener.notices.length > told, 'the next commit is told')
+  const reported = listener.notices.length
+  await listener.until(() => listener.notices.length > reported, 'the next commit is told')
   expect(listener.notices.at(-1)).not.toHaveProperty('missed')
   listener.stop()
   db.close()

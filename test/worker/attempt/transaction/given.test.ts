@@ -251,20 +251,20 @@ describe('ctx.complete({ tx })', () => {
     const queue = closing(new Queue('refusing', { store: scene.store, logger: false }))
     const inside = gate()
     const go = gate()
-    const told: unknown[] = []
+    const reported: unknown[] = []
     closing(
       new Worker(
         queue,
         {
           n: async (_job, ctx) => {
             const complete = ctx.complete as Given
-            await complete({ tx: undefined }, async () => {}).catch((error: unknown) => told.push(error))
-            await complete({ tx: {} }, async () => {}).catch((error: unknown) => told.push(error))
+            await complete({ tx: undefined }, async () => {}).catch((error: unknown) => reported.push(error))
+            await complete({ tx: {} }, async () => {}).catch((error: unknown) => reported.push(error))
             inside.open()
             await go.promise
             await scene
               .transaction(async (tx, write) => complete({ tx }, async () => write('lost')))
-              .catch((error: unknown) => told.push(error))
+              .catch((error: unknown) => reported.push(error))
           },
         },
         { logger: false },
@@ -274,8 +274,8 @@ describe('ctx.complete({ tx })', () => {
     await inside.promise
     await queue.cancel(added.id)
     go.open()
-    while (told.length < 3) await new Promise(setImmediate)
-    expect(told).toMatchObject([
+    while (reported.length < 3) await new Promise(setImmediate)
+    expect(reported).toMatchObject([
       { code: 'INVALID_TRANSACTION' },
       { code: 'INVALID_TRANSACTION' },
       { code: 'LEASE_LOST' },

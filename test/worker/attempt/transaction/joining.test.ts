@@ -38,14 +38,14 @@ describe('inside an open complete', () => {
       },
       { concurrency: 2 },
     )
-    const told = collect(works, ['progress'])
+    const reported = collect(works, ['progress'])
     const long = await queue.add('long')
     await inside.promise
     // The others are asked for while the transaction is open, and must wait only as long as it is.
     const others = [1, 2, 3].map((n) => queue.add('short', n))
     const counted = queue.counts()
     expect((await counted).active).toBe(1)
-    expect(told).toEqual([])
+    expect(reported).toEqual([])
     go.open()
     await long.result()
     for (const each of others) await (await each).result()
@@ -58,7 +58,7 @@ describe('inside an open complete', () => {
       'added after',
     ])
     expect(seen.slice(0, 4)).toEqual(['progress', 'progress', 'progress', 'completed'])
-    expect(told.slice(0, 3)).toEqual(['progress', 'progress', 'progress'])
+    expect(reported.slice(0, 3)).toEqual(['progress', 'progress', 'progress'])
   })
 
   it('two slots with a transaction each take turns', async () => {
@@ -127,14 +127,14 @@ describe('inside an open complete', () => {
 
   it('what was said before it is written first, though nobody waited for it', async () => {
     const { queue, worker } = await scene()
-    const said: Promise<unknown>[] = []
+    const notes: Promise<unknown>[] = []
     worker(async (_job, ctx) => {
-      said.push(ctx.log('before'), ctx.progress('before'))
+      notes.push(ctx.log('before'), ctx.progress('before'))
       await ctx.complete(async () => {})
     })
     const added = await queue.add('n')
     await added.result()
-    await Promise.all(said)
+    await Promise.all(notes)
     expect((await added.refresh()).progress).toBe('before')
     expect((await added.logs()).map(({ line }) => line)).toEqual(['before'])
   })
@@ -177,14 +177,14 @@ describe('inside an open complete', () => {
         await queue.transaction(async (later) => write(later, 'later'))
       },
     })
-    const told: unknown[] = []
-    works.on('progress', ({ progress }) => void told.push(progress))
+    const reported: unknown[] = []
+    works.on('progress', ({ progress }) => void reported.push(progress))
     const added = await queue.add('n')
     await added.result()
     expect(effects()).toEqual(['outer', 'later'])
     expect((await added.refresh()).progress).toBe('of the second')
     expect((await queue.list()).jobs).toHaveLength(1)
-    expect(told).toEqual(['of the second'])
+    expect(reported).toEqual(['of the second'])
   })
 
   it('adds with keys and ids that are taken are answered as outside, and spoil nothing', async () => {
@@ -237,14 +237,14 @@ describe('inside a transaction of the handler’s own', () => {
       await queue.transaction(async () => {
         await ctx.progress('done')
         await ctx.log('done')
-        expect(told).toEqual([])
+        expect(reported).toEqual([])
       })
     })
-    const told: unknown[] = []
-    works.on('progress', ({ progress }) => void told.push(progress))
+    const reported: unknown[] = []
+    works.on('progress', ({ progress }) => void reported.push(progress))
     const added = await queue.add('n', 1, { attempts: 1 })
     await added.result()
-    expect(told).toEqual(['done'])
+    expect(reported).toEqual(['done'])
     expect((await added.refresh()).progress).toBe('done')
     expect((await added.logs()).map(({ line }) => line)).toEqual(['done'])
   })
@@ -317,11 +317,11 @@ describe('outside of it', () => {
     const failing = await queue.add('fails', 1, { attempts: 1 })
     await inside.promise
     const working = queue.add('works')
-    const heard = event(queue, 'waiting', ({ name }) => name === 'by a listener')
+    const received = event(queue, 'waiting', ({ name }) => name === 'by a listener')
     fail.open()
     await failing.result().catch(() => {})
     await (await working).result()
-    await heard
+    await received
     const names = (await queue.list()).jobs.map(({ name }) => name)
     expect(names.toSorted()).toEqual(['by a handler', 'by a listener', 'fails', 'works'])
   })

@@ -7,7 +7,7 @@ import { Queue, Worker } from 'millrace'
 import type { AnyJobs, Handlers, Store, WorkerOptions } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import { closing, collect, event, gate } from '../../../setup.js'
-import { hearing } from '../../../observed-store.js'
+import { observed } from '../../../observed-store.js'
 import { newDatabase } from '../../../stores/postgres/server/shared.js'
 import { Driver } from '../../../../src/conformance/driver.js'
 import { complete } from '../../../../src/conformance/changes.js'
@@ -38,7 +38,7 @@ function scene(): {
 } {
   const name = `work-${++made}`
   const open = (hear: (verdict: Verdict) => void = () => {}): Queue<AnyJobs, PgStore> => {
-    const store = hearing(closing(postgres(url)), (_batch, receipt) => receipt.groups.forEach(hear)) as PgStore
+    const store = observed(closing(postgres(url)), (_batch, receipt) => receipt.groups.forEach(hear)) as PgStore
     return closing(new Queue(name, { store, logger: false }))
   }
   const queue = open()
@@ -196,7 +196,7 @@ describe('on PostgreSQL, what happens while a transaction is open', () => {
   it('does not join it because its handler began the batch with which it came', async () => {
     const { queue, worker } = scene()
     const ends = gate()
-    const heard = gate()
+    const received = gate()
     const works = worker(
       {
         begins: async (_job, ctx) => {
@@ -205,7 +205,7 @@ describe('on PostgreSQL, what happens while a transaction is open', () => {
           ends.open()
           await ctx.complete(async () => {
             await added
-            await heard.promise
+            await received.promise
           })
           throw new Error('rolled back')
         },
@@ -214,7 +214,7 @@ describe('on PostgreSQL, what happens while a transaction is open', () => {
       { concurrency: 2 },
     )
     works.on('completed', ({ name }) => {
-      if (name === 'ends') void queue.add('by a listener').then(() => heard.open())
+      if (name === 'ends') void queue.add('by a listener').then(() => received.open())
     })
     const active = event(works, 'active')
     await queue.add('ends')
@@ -228,12 +228,12 @@ describe('on PostgreSQL, what happens while a transaction is open', () => {
 describe('on PostgreSQL, a handler learns by push, from another store', () => {
   it.each(['cancelled', 'removed', 'completed-elsewhere'] as const)('that its job was %s', async (reason) => {
     const { queue, worker, elsewhere } = scene()
-    const told = gate<string | undefined>()
+    const reported = gate<string | undefined>()
     worker(
       {
         n: async (_job, ctx) => {
-          ctx.signal.addEventListener('abort', () => told.open(ctx.signal.reason?.reason))
-          await told.promise
+          ctx.signal.addEventListener('abort', () => reported.open(ctx.signal.reason?.reason))
+          await reported.promise
         },
       },
       { lease: '1h' },
@@ -245,7 +245,7 @@ describe('on PostgreSQL, a handler learns by push, from another store', () => {
     if (reason === 'cancelled') await other.cancel(id)
     else if (reason === 'removed') await other.remove(id)
     else await other.chain(id).complete(async ({ complete }) => complete(async () => 'by hand'))
-    expect(await told.promise).toBe(reason)
+    expect(await reported.promise).toBe(reason)
   })
 })
 
