@@ -33,7 +33,7 @@ export type { Jsonable } from './job/json.js'
 // Workers and handlers
 export { Worker } from './worker/worker.js'
 export type { WorkerOptions } from './worker/options.js'
-export type { WorkerEventType } from './worker/worker.js'
+export type { WorkerEventOf, WorkerEventType } from './worker/worker-events.js'
 export type { CloseOptions } from './worker/close.js'
 export { shutdown } from './worker/shutdown.js'
 export type { Handler, HandlerOf, HandlerOptions, Handlers, ContextOf } from './worker/handlers.js'

@@ -81,7 +81,11 @@ export interface WorkerOptions<
   readonly middleware?: Wraps
   /** Start at once; if false, call `run()`. Default true. */
   readonly autorun?: boolean
-  /** Logs warnings and errors that have no listener; `false` for no log. Default: the console. */
+  /**
+   * Logs warnings and errors that have no listener, and with `info` and `debug` what happens to jobs; `false` for no
+   * log. Default: the console, which gets warnings and errors, and one line for each job that failed for good and for
+   * the first retry of a name in a minute.
+   */
   readonly logger?: Logger | false
   /** Measures what is run, made by `telemetry()`. Default: none. */
   readonly telemetry?: Telemetry

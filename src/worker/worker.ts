@@ -3,8 +3,8 @@ import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
-import { Emitter, checkListener, safeLogger } from '../queue/events/events.js'
-import type { EventOf, Listener, Logger } from '../queue/events/events.js'
+import { Emitter, checkListener, consoleLines, safeLogger } from '../queue/events/events.js'
+import type { Listener, Logger } from '../queue/events/events.js'
 import { JobOperations } from '../queue/operations/job-operations.js'
 import type { Queue } from '../queue/queue.js'
 import type { Deliveries, Webhooks } from '../queue/settings/webhook.js'
@@ -16,7 +16,7 @@ import { connect } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
 import { within } from '../store/runtime.js'
 import type { Stop } from '../store/runtime.js'
-import type { Cell, Notice, Store } from '../store/store.js'
+import type { Cell, Group, Notice, Store } from '../store/store.js'
 import { recover } from '../upkeep/recovery.js'
 import { Upkeep } from '../upkeep/upkeep.js'
 import type { BatchOptions } from './batches/types.js'
@@ -24,6 +24,7 @@ import type { ExtrasOf, Middleware } from './attempt/context.js'
 import { Backpressure } from './backpressure.js'
 import { Runner } from './runner.js'
 import type { Handling } from './handlers.js'
+import { FailureLog } from './failure-log.js'
 import { Leases } from './leases.js'
 import { seedLimits } from './seed-limits.js'
 import { parseWorker } from './options.js'
@@ -34,26 +35,10 @@ import { Registration } from './registry.js'
 import { Reporter } from './reporter.js'
 import { checkMiddleware, parseMiddleware, sourceOf } from './source.js'
 import { StoreErrors, isPermanent } from './store-errors.js'
+import { workerEvents } from './worker-events.js'
+import type { WorkerEventOf, WorkerEventType } from './worker-events.js'
 import { drain, endHandlers, handlersLate, parseClose, settlementsLate } from './close.js'
 import type { CloseOptions, CloseTimeouts } from './close.js'
-
-/** The events that a worker emits: its own, and those of the jobs it runs. `queue.on` has all the others. */
-const workerEvents = [
-  'active',
-  'progress',
-  'phase',
-  'completed',
-  'failed',
-  'retrying',
-  'lease-lost',
-  'error',
-  'worker-started',
-  'worker-stopping',
-  'worker-stopped',
-] as const
-
-/** The events of a worker. */
-export type WorkerEventType = (typeof workerEvents)[number]
 
 type State = 'new' | 'running' | 'paused' | 'closing' | 'closed'
 
@@ -120,6 +105,15 @@ export class Worker<
     this.#emitter = new Emitter(safeLogger(options.logger), origin, true)
     const { telemetry } = options
     const operations = new JobOperations(this.#connection, jobs, queue?.adder.maxBytes ?? this.#settings.maxDataBytes)
+    const reporter = new Reporter({
+      worker: this.id,
+      queues,
+      runtime,
+      emitter: this.#emitter,
+      queueEmitter: queue?.emitter,
+      actions: operations,
+      failures: options.logger === undefined ? new FailureLog(safeLogger(consoleLines), runtime) : undefined,
+    })
     const parts: WorkerParts = {
       id: this.id,
       queues,
@@ -130,7 +124,7 @@ export class Worker<
       telemetry,
       operations,
       adders: new Adders(queue?.adder, operations, jobs, telemetry),
-      reporter: new Reporter(this.id, queues, runtime, this.#emitter, queue?.emitter),
+      reporter,
       errors: new StoreErrors(store, this.#emitter, (error) => this.#onStoreError(error)),
       backpressure: new Backpressure(store.can),
     }
@@ -152,6 +146,7 @@ export class Worker<
       mayBeClaimed: (job) => job.worker === this.id && this.#runner.claimer.isClaiming,
       others: () => this.#registration.others,
       failed: (error) => parts.errors.report(error),
+      applied: (job, changes) => reporter.upkept(job, changes),
     })
     // Outside, because the worker outlives a transaction that it may be constructed in.
     if (options.autorun ?? true) outside(() => runtime.defer(() => this.#autorun()))
@@ -200,8 +195,11 @@ export class Worker<
     return this
   }
 
-  /** Subscribes to this worker's own events. Returns a function that unsubscribes. */
-  on<Type extends WorkerEventType>(type: Type, listener: NoInfer<(event: EventOf<Type, Jobs>) => unknown>): Stop {
+  /**
+   * Subscribes to this worker's own events. Those about a job carry it as `job`: as this worker knows it, with what the
+   * event reports. Returns a function that unsubscribes.
+   */
+  on<Type extends WorkerEventType>(type: Type, listener: NoInfer<(event: WorkerEventOf<Type, Jobs>) => unknown>): Stop {
     checkListener(type, listener, workerEvents)
     return this.#emitter.on(type, listener as unknown as Listener<Type>)
   }
@@ -285,7 +283,8 @@ export class Worker<
     const { queues } = this
     const handles = (job: JobRecord): boolean => handlerOf(job) !== undefined
     const stopped = (): boolean => this.#isClosing()
-    const recovering = recover(cells, { connection: this.#connection, queues, recovery, handles, stopped })
+    const applied = (job: JobRecord, changes: Group): void => this.#parts.reporter.upkept(job, changes)
+    const recovering = recover(cells, { connection: this.#connection, queues, recovery, handles, stopped, applied })
     return recovering.catch((error: unknown) => this.#parts.errors.report(error))
   }
 

@@ -21,6 +21,7 @@ function upkeepOn(store: Store, over: Partial<UpkeepOptions> = {}): Upkeep {
     mayBeClaimed: () => false,
     others: () => 0,
     failed: () => {},
+    applied: () => {},
     ...over,
   })
 }

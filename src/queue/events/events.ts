@@ -188,6 +188,14 @@ const consoleLogger: Logger = {
   error: (details, message) => console.error(message, details),
 }
 
+/** The same, of the message alone: one line each. For messages that contain their details. */
+export const consoleLines: Logger = {
+  // oxlint-disable-next-line no-console
+  warn: (_details, message) => console.warn(message),
+  // oxlint-disable-next-line no-console
+  error: (_details, message) => console.error(message),
+}
+
 /** Wraps a logger so that it cannot throw; `false` logs nothing. Throws if the value is not a logger. */
 export function safeLogger(logger: Logger | false | undefined): Logger {
   if (logger === false) return { warn: () => {}, error: () => {} }
@@ -293,19 +301,20 @@ export class Emitter {
     this.#logger[level]({ err: error }, describeError(error).message)
   }
 
-  /** Emits an error of this process. */
-  error(error: unknown, about: { id?: string; name?: string; queue?: string } = {}): void {
+  /** Emits an error of this process. The events of a worker carry the `job` that they are about. */
+  error(error: unknown, about: { id?: string; name?: string; queue?: string; job?: unknown } = {}): void {
     const origin = this.#origin()
-    const { id = '', name = '', queue = origin.queue } = about
+    const { id = '', name = '', queue = origin.queue, job } = about
     const known = isInstance(error, Error) ? error : new Error(describeError(error).message)
-    this.emit({ type: 'error', id, name, queue, at: origin.at, error: known })
+    const event = { type: 'error', id, name, queue, at: origin.at, error: known } as const
+    this.emit(job === undefined ? event : ({ ...event, job } as typeof event))
   }
 
   #report(event: QueueEvent, cause: unknown): void {
     const message = describeError(cause).message
     const error = new MillraceError('LISTENER_FAILED', `A listener for '${event.type}' threw: ${message}`, { cause })
     if (event.type === 'error') this.#log(error)
-    else this.error(error, { id: event.id, name: event.name, queue: event.queue })
+    else this.error(error, event)
   }
 
   /** Removes all listeners. */
