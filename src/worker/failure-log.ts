@@ -4,6 +4,7 @@ import { placeOf } from '../job/failure.js'
 import type { ErrorInfo, JobHeader, Millis, Time } from '../job/job.js'
 import { failureIn } from '../job/moves.js'
 import type { Failure } from '../job/moves.js'
+import { workerNameIn } from '../job/names.js'
 import type { Logger } from '../queue/events/events.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Group } from '../store/store.js'
@@ -67,7 +68,8 @@ export class FailureLog {
 
   #describe({ id, name, queue, attempt, attempts, worker }: Failing, failure: Failure): string {
     const counted = attempt === 0 ? 'before its first attempt' : `in attempt ${attempt}${ofAttempts(attempts)}`
-    const about = `millrace: job '${name}' ${id} in queue '${queue}'`
+    const by = worker === undefined ? undefined : workerNameIn(worker)
+    const about = `millrace: job '${name}' ${id} in queue '${queue}'${by === undefined ? '' : ` on worker '${by}'`}`
     switch (failure.kind) {
       case 'failed':
         return `${about} failed for good ${counted}: ${describeError(failure.error)}`

@@ -1,6 +1,7 @@
 // worker/worker.ts: the public consumer: claims jobs, runs their handlers and settles them.
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
+import { workerId } from '../job/names.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
 import { Emitter, checkListener, consoleLines, safeLogger } from '../queue/events/events.js'
@@ -57,8 +58,10 @@ export class Worker<
   const Batching extends BatchOptions | undefined = undefined,
   Names extends string | readonly string[] = NamesByType<Jobs>,
 > {
-  /** Identifies this worker in leases and in the registry. */
+  /** Identifies this worker in leases and in the registry: unique, and beginning with `workerName` if it has one. */
   readonly id: string
+  /** Its readable name, the option `workerName`; undefined if it has none. */
+  readonly name: string | undefined
   /** The queues it claims jobs from. */
   readonly queues: readonly string[]
   readonly #connection: Connection
@@ -100,9 +103,10 @@ export class Worker<
     this.#middleware = parseMiddleware(options.middleware)
     this.#connection = connect(store)
     const { runtime } = this.#connection
-    this.id = runtime.id()
+    this.name = this.#settings.workerName
+    this.id = workerId(this.name, runtime.id())
     const origin = (): { queue: string; at: number } => ({ queue: this.queues[0] ?? '', at: runtime.now() })
-    this.#emitter = new Emitter(safeLogger(options.logger), origin, true)
+    this.#emitter = new Emitter(safeLogger(options.logger), origin, { worker: this.id })
     const { telemetry } = options
     const operations = new JobOperations(this.#connection, jobs, queue?.adder.maxBytes ?? this.#settings.maxDataBytes)
     const reporter = new Reporter({

@@ -231,15 +231,18 @@ export class Emitter {
   readonly #listeners = new Map<EventType, Set<(event: never) => unknown>>()
   readonly #logger: Logger
   readonly #origin: () => { readonly queue: string; readonly at: Time }
+  /** What every line about a job contains besides the job. */
+  readonly #jobDetails: object | undefined
   /** Log methods by event type, for job events that are logged even without listeners. */
   readonly #jobLogs: Partial<Record<EventType, (details: object, message: string) => void>> | undefined
 
-  /** With `logJobs`, also logs job events, as far as the logger has the methods. */
-  constructor(logger: Logger, origin: () => { readonly queue: string; readonly at: Time }, logJobs = false) {
+  /** With `jobDetails`, also logs job events with these details, as far as the logger has the methods. */
+  constructor(logger: Logger, origin: () => { readonly queue: string; readonly at: Time }, jobDetails?: object) {
     this.#logger = logger
     this.#origin = origin
+    this.#jobDetails = jobDetails
     const { debug, info } = logger
-    if (!logJobs || (debug === undefined && info === undefined)) return
+    if (jobDetails === undefined || (debug === undefined && info === undefined)) return
     this.#jobLogs = {
       ...(debug !== undefined && { active: debug, completed: debug }),
       ...(info !== undefined && { retrying: info, failed: info }),
@@ -291,7 +294,7 @@ export class Emitter {
 
   #logJob({ type, id, name, queue, ...rest }: QueueEvent): void {
     const { attempt, error } = rest as { attempt?: number; error?: ErrorInfo }
-    const details = { id, name, queue, attempt, ...(error !== undefined && { err: error }) }
+    const details = { id, name, queue, attempt, ...this.#jobDetails, ...(error !== undefined && { err: error }) }
     this.#jobLogs?.[type]?.(details, `job ${type === 'active' ? 'claimed' : type}`)
   }
 
