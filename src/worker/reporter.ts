@@ -91,8 +91,8 @@ export class Reporter {
   /** A settlement is durable: these changes, for this outcome. `tracing` measures the run, if anything does. */
   settled(record: JobRecord, outcome: Outcome, changes: Group, tracing: Processing | undefined): void {
     const { id, name, queue, attempt } = record
-    const at = this.#runtime.now()
     if (outcome.kind === 'returned' && this.#emitter.has('completed')) {
+      const at = this.#runtime.now()
       const result = outcome.result === undefined ? undefined : decodeJson(outcome.result)
       const after = afterOwnChanges(record, changes, at)
       this.#emit({ type: 'completed', id, name, queue, attempt, at, result }, after)
@@ -103,6 +103,7 @@ export class Reporter {
     tracing?.ended({ outcome: type, error })
     this.#failures?.applied(record, changes)
     if (!this.#emitter.has(type)) return
+    const at = this.#runtime.now()
     const after = afterOwnChanges(record, changes, at)
     const base = { id, name, queue, attempt, at, error }
     if (type === 'retrying') this.#emit({ type, ...base, runAt: at + retryIn }, after)
