@@ -7,7 +7,7 @@ export type { AddOptions, JobDefaults, DedupOptions, Dependency, RepeatOptions }
 export { Job } from './queue/job.js'
 export type { JobState, FinishedState, LogLine, ErrorInfo, AttemptError, Dedup } from './job/job.js'
 export type { JobFilter, ListOptions, PageOptions } from './queue/operations/filter.js'
-export type { UpdateOptions, ResultOptions, ObserveOptions } from './queue/job.js'
+export type { UpdateOptions, ResultOptions, ObserveOptions, ObserveFieldsOptions, JobField } from './queue/job.js'
 export type { RetryOptions } from './queue/operations/operations.js'
 export type { CancelOptions, CascadeOptions } from './queue/operations/cascade.js'
 export type { LogOptions } from './queue/operations/filter.js'
@@ -33,7 +33,7 @@ export type { Jsonable } from './job/json.js'
 // Workers and handlers
 export { Worker } from './worker/worker.js'
 export type { WorkerOptions } from './worker/options.js'
-export type { WorkerEventType } from './worker/worker.js'
+export type { WorkerEventOf, WorkerEventType } from './worker/worker-events.js'
 export type { CloseOptions } from './worker/close.js'
 export { shutdown } from './worker/shutdown.js'
 export type { Handler, HandlerOf, HandlerOptions, Handlers, ContextOf } from './worker/handlers.js'
@@ -109,7 +109,8 @@ export type { Explanation, Reason, Reason as HoldReason } from './queue/explain.
 export { storeCounts } from './queue/counts.js'
 export type { CountOptions, QueueCounts, StateCounts } from './queue/counts.js'
 export { eventStreamHeaders } from './queue/events/sse.js'
-export type { EventStream, EventStreamOptions, StreamEventType, StreamSnapshot } from './queue/events/sse.js'
+export type { EventStream } from './queue/events/sse.js'
+export type { EventStreamOptions, StreamEnd, StreamEventType, StreamSnapshot } from './queue/events/stream-options.js'
 export type { Telemetry } from './queue/telemetry.js'
 
 // Webhooks of jobs: options and events. `millrace/webhooks` delivers them.

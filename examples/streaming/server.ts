@@ -45,9 +45,9 @@ async function stream(queue: Queue, request: IncomingMessage, response: ServerRe
     events: ['waiting', 'active', 'progress', 'completed', 'failed', 'cancelled'],
     // A browser that lost its connection says how far it has read, and misses nothing.
     lastEventId: String(request.headers['last-event-id'] ?? ''),
+    retry: '1s', // how long a browser waits before it comes back
   })
   response.writeHead(200, eventStreamHeaders)
-  response.write('retry: 1000\n\n') // how long a browser waits before it comes back
   // One that leaves ends the stream, which then frees all that it holds.
   await pipeline(Readable.fromWeb(events), response).catch(() => {})
 }

@@ -4,7 +4,7 @@ import type { MillraceError } from '../job/errors.js'
 import { describeError } from '../job/failure.js'
 import type { ErrorInfo, JobRecord } from '../job/job.js'
 import { jobStates } from '../job/job.js'
-import { refuseUnknown } from '../job/names.js'
+import { refuseUnknown, workerNameIn } from '../job/names.js'
 import { invalid } from '../job/options.js'
 import { isScheduleId } from '../job/schedule.js'
 import { storeCounts } from '../queue/counts.js'
@@ -352,7 +352,7 @@ function nameInfo(queue: string, name: string): NameInfo {
  * The attributes of a run. Spelled out: there is one for every job, and assembling objects costs several times as much.
  */
 function spanAttributes({ queue, id, name, attempt, worker = '' }: JobRecord): Attributes {
-  return {
+  const attributes: Attributes = {
     'messaging.system': 'millrace',
     'messaging.destination.name': queue,
     'messaging.operation.name': 'process',
@@ -362,6 +362,9 @@ function spanAttributes({ queue, id, name, attempt, worker = '' }: JobRecord): A
     'millrace.job.name': name,
     'millrace.job.attempt': attempt,
   }
+  const workerName = workerNameIn(worker)
+  if (workerName !== undefined) attributes['millrace.worker.name'] = workerName
+  return attributes
 }
 
 /** The stack of an error and its causes, in the format of Java and Node. */

@@ -279,6 +279,23 @@ export function moveRecord(
   return job
 }
 
+/**
+ * A record after changes of its own lease holder, as the lease holder can know it: the store's clock and the job's
+ * dependents may make a small difference. A job that these changes remove is returned as it was before its removal.
+ */
+export function afterOwnChanges(before: JobRecord, group: readonly Change[], now: Time): JobRecord {
+  let job = before
+  for (const change of group) {
+    if (change.kind === 'note' && change.id === job.id) {
+      const { progress = job.progress, memo = job.memo, data = job.data } = change
+      job = { ...copyOf(job), progress, memo, data: data ?? undefined }
+    } else if (change.kind === 'move' && change.id === job.id && change.to !== 'removed') {
+      job = moveRecord(job, change.to, change, 0, givenOrder(job.ord), now)
+    }
+  }
+  return job
+}
+
 /** The entry for an error in a job's history of failed attempts. */
 export function failedAttempt(job: JobRecord, error: ErrorInfo, now: Time): AttemptError {
   return { ...error, fence: job.fence, attempt: job.attempt, at: now }

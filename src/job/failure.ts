@@ -72,6 +72,57 @@ export function withoutStack({ stack: _stack, cause, errors, ...rest }: ErrorInf
   }
 }
 
+/** Longer lines of a stack are no frames: they belong to a message. */
+const MAX_FRAME_LENGTH = 1_000
+
+/** A stack frame in a file: "at name (file:///folder/file.js:1:2)", or without the name. */
+const frameInFile = /^\s*at (?:async )?(?:.*? \()?((?:file:\/\/|\/|[a-z]:[\\/]).*:\d+:\d+)\)?$/i
+
+/** The folder of Millrace's own files; undefined in a bundle, where they cannot be told from the program's. */
+const ownFolder = folderOf(import.meta.url)
+
+/**
+ * Where in the program's own code an error was made, as `file:line:column`: the first stack frame of the error, or else
+ * of its causes, that is neither Node's, nor of a package in `node_modules`, nor Millrace's. Undefined if there is none.
+ */
+export function placeOf({ message, stack = '', cause, errors = [] }: ErrorInfo): string | undefined {
+  // The message comes first, and may itself contain lines that look like frames.
+  const start = stack.indexOf(message)
+  for (const line of stack.slice(start === -1 ? 0 : start + message.length).split('\n')) {
+    const file = line.length > MAX_FRAME_LENGTH ? undefined : frameInFile.exec(line)?.[1]
+    if (file === undefined || file.includes('<anonymous>')) continue // code of `eval`
+    const path = pathOf(file)
+    if (!isOfPackage(path)) return path
+  }
+  for (const each of cause === undefined ? errors : [cause, ...errors]) {
+    const place = placeOf(each)
+    if (place !== undefined) return place
+  }
+  return undefined
+}
+
+/** Whether a file belongs to an installed package, or to Millrace. */
+function isOfPackage(path: string): boolean {
+  const file = path.replaceAll('\\', '/')
+  return file.includes('/node_modules/') || (ownFolder !== undefined && file.startsWith(ownFolder))
+}
+
+function folderOf(url: string | undefined): string | undefined {
+  const found = /^(.*\/)job\/failure\.[jt]s$/.exec(url ?? '')?.[1]
+  return found === undefined ? undefined : pathOf(found).replaceAll('\\', '/')
+}
+
+/** The path in a `file:` URL; a path is returned as it is. */
+function pathOf(file: string): string {
+  if (!file.startsWith('file://')) return file
+  const path = file.slice('file://'.length).replace(/^\/(?=[a-z]:)/i, '')
+  try {
+    return decodeURIComponent(path)
+  } catch {
+    return path
+  }
+}
+
 /** Whether something is an error, of this realm or another (vm contexts, Jest). Never throws. */
 export function isError(value: unknown): value is Error {
   if (typeof value !== 'object' || value === null) return false

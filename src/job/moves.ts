@@ -1,7 +1,7 @@
 // job/moves.ts: the changes that the rules of `lifecycle.ts` return: a move, an end, a release, the end of a lost lease.
 import { move } from './change.js'
 import type { Change, MoveFields, Release } from './change.js'
-import type { ErrorInfo, FinishedState, JobHeader, Keep } from './job.js'
+import type { ErrorInfo, FinishedState, JobHeader, Keep, Millis } from './job.js'
 import { isFinished } from './job.js'
 import { deliveryOfEnd } from './webhooks.js'
 
@@ -115,4 +115,30 @@ function stalled(job: JobHeader, reaps: true | undefined, why: string): Change[]
     message: `${why} in attempt ${job.attempt} of ${job.attempts}: exhausted.`,
   }
   return end(job, 'failed', { error, stalls }, reaps && { reaps })
+}
+
+/** How a group ends an attempt at a job without success. */
+export type Failure =
+  /** The job has failed for good. */
+  | { readonly kind: 'failed'; readonly error: ErrorInfo }
+  /** The handler threw, and the job runs again after that time. */
+  | { readonly kind: 'retrying'; readonly error: ErrorInfo; readonly in: Millis }
+  /** The lease holder is gone, and the job may run again at once. */
+  | { readonly kind: 'stalled' }
+
+/**
+ * The failure that a group writes to a job; undefined if it writes none. A job that gets its attempt back, as a
+ * prefetched one does, has not failed.
+ */
+export function failureIn({ id }: Pick<JobHeader, 'id'>, group: readonly Change[]): Failure | undefined {
+  for (const change of group) {
+    if (change.kind !== 'move' || change.id !== id) continue
+    const { to, why, set } = change
+    if (why === 'stalled') return set.attempt === undefined ? { kind: 'stalled' } : undefined
+    if (set.error === undefined || set.error === null) return undefined
+    if (to === 'failed') return { kind: 'failed', error: set.error }
+    if (why !== 'retrying') return undefined
+    return { kind: 'retrying', error: set.error, in: set.run && 'in' in set.run ? set.run.in : 0 }
+  }
+  return undefined
 }

@@ -11,13 +11,14 @@ const unprintable = /[\p{Cc}\p{Cs}]/u
 
 /**
  * Returns the value if it is a valid name, and throws otherwise. `what` begins the message, as in 'queue name'; where
- * it ends with 'id', as in 'job id', the code is INVALID_ID and otherwise INVALID_NAME.
+ * it ends with 'id', as in 'job id', the code is INVALID_ID and otherwise INVALID_NAME. `longest` is the most characters
+ * that it may have.
  */
-export function checkName(value: unknown, what: string): string {
+export function checkName(value: unknown, what: string, longest = MAX_NAME_LENGTH): string {
   if (typeof value !== 'string') throw badName(value, what, 'it must be a string')
   if (value === '') throw badName(value, what, 'it must not be empty')
-  if (value.length > MAX_NAME_LENGTH) {
-    throw badName(value, what, `it has ${value.length} characters, and ${MAX_NAME_LENGTH} is the most`)
+  if (value.length > longest) {
+    throw badName(value, what, `it has ${value.length} characters, and ${longest} is the most`)
   }
   if (unprintable.test(value)) {
     throw badName(value, what, 'it must not hold control characters or lone surrogates')
@@ -47,6 +48,26 @@ export const RESERVED_IDS = [RESERVED, 'run:', 'schedule:'] as const
 /** As `checkName`, for a job id that a user chooses: some ids are reserved for Millrace. */
 export function checkOwnId(value: unknown, what: string): string {
   return refuseReserved(checkName(value, what), what, RESERVED_IDS)
+}
+
+/** The length of the ids that a runtime makes: UUIDs. */
+const UUID_LENGTH = 36
+
+/** Returns the value if it is a valid name of a worker: short enough to be part of an id, and not reserved. */
+export function checkWorkerName(value: unknown): string {
+  const name = checkName(value, 'worker name', MAX_NAME_LENGTH - UUID_LENGTH - 1)
+  return refuseReserved(name, 'worker name', [RESERVED])
+}
+
+/** The id of a worker: its name, if it has one, and a part that no other worker has. */
+export function workerId(name: string | undefined, unique: string): string {
+  return name === undefined ? unique : `${name}:${unique}`
+}
+
+/** The name in the id of a worker; undefined if it has none. */
+export function workerNameIn(id: string): string | undefined {
+  const end = id.length - UUID_LENGTH - 1
+  return end > 0 && id[end] === ':' ? id.slice(0, end) : undefined
 }
 
 function refuseReserved(name: string, what: string, reserved: readonly string[]): string {

@@ -72,6 +72,7 @@ const optionNames: Readonly<Record<string, string>> = {
   pgPool: "'store', as postgres(pool)",
   db: "'store', as sqlite(db) or postgres(pool)",
   defaultJobOptions: "'defaults' of new Queue",
+  workerId: "'workerName' of new Worker",
   lockDuration: "'lease' of new Worker",
   lockRenewTime: "'renewEvery' of new Worker",
   leaseMs: "'lease' of new Worker",

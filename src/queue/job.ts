@@ -27,6 +27,52 @@ export interface ObserveOptions {
   readonly signal?: AbortSignal
 }
 
+/** Options of `observe()` for some fields of a job alone. */
+export interface ObserveFieldsOptions<Field extends JobField = JobField> extends ObserveOptions {
+  /** The fields to yield, at least one; changes of others yield nothing. */
+  readonly fields: readonly Field[]
+}
+
+/** The fields of a job that can be asked for by name: all that a handle shows. */
+export const jobFields = [
+  'id',
+  'queue',
+  'name',
+  'version',
+  'data',
+  'state',
+  'priority',
+  'attempt',
+  'attempts',
+  'timeout',
+  'worker',
+  'fence',
+  'runAt',
+  'leaseUntil',
+  'stalls',
+  'chainId',
+  'chainIndex',
+  'parentId',
+  'group',
+  'scheduledAt',
+  'pending',
+  'dedup',
+  'phases',
+  'progress',
+  'returned',
+  'error',
+  'errors',
+  'webhook',
+  'createdAt',
+  'startedAt',
+  'finishedAt',
+  'staleAt',
+  'deleteAt',
+] as const satisfies readonly (keyof Job)[]
+
+/** A field of a job. */
+export type JobField = (typeof jobFields)[number]
+
 /** What `update` can change. */
 export interface UpdateOptions<Data = unknown> {
   /** New data. A running job's next attempt receives it. Default: unchanged. */
@@ -60,7 +106,7 @@ export interface JobActions {
   redeliver(id: string): Promise<string>
   logs(id: string, options?: LogOptions): Promise<readonly LogLine[]>
   signal(id: string, name: string, data: unknown): Promise<boolean>
-  observe(id: string, options: ObserveOptions): AsyncGenerator<Job, void, void>
+  observe(id: string, options: ObserveOptions | ObserveFieldsOptions): AsyncGenerator<object, void, void>
 }
 
 interface JobHandleOptions {
@@ -305,7 +351,12 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
    * Yields this job now and after each change, each time as a new handle. Ends when the job has finished or is removed,
    * or when the queue closes. A slow reader sees the latest state, not every state before it.
    */
-  observe(options: ObserveOptions = {}): AsyncGenerator<Job<Data, Result, Name, Input, Phases>, void, void> {
+  observe(options?: ObserveOptions): AsyncGenerator<Job<Data, Result, Name, Input, Phases>, void, void>
+  /** The same, as plain objects of the given `fields`, and only when one of them has changed. */
+  observe<const Field extends JobField>(
+    options: ObserveFieldsOptions<Field>,
+  ): AsyncGenerator<Pick<Job<Data, Result, Name, Input, Phases>, Field>, void, void>
+  observe(options: ObserveOptions | ObserveFieldsOptions = {}): never {
     return this.#actions.observe(this.id, options) as never
   }
 

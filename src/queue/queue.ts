@@ -41,7 +41,8 @@ import type { QueueRetention } from './settings/retention.js'
 import { dropSchedule, prepareSchedule, putSchedule, schedulesOf } from './settings/schedules.js'
 import type { Schedule, ScheduleOptions, SchedulePage } from './settings/schedules.js'
 import { eventStream } from './events/sse.js'
-import type { EventStream, EventStreamOptions } from './events/sse.js'
+import type { EventStream } from './events/sse.js'
+import type { EventStreamOptions } from './events/stream-options.js'
 import { sendSignal } from './signals.js'
 import { AddReporter } from './telemetry.js'
 import { refuseAsyncSchema, splitTransaction, transactionIn, transactionOn } from './transactions.js'
@@ -343,7 +344,8 @@ export class Queue<Jobs extends JobDefinitions = AnyJobs, S extends Store = Stor
 
   /**
    * The events of this queue as server-sent events, from every process that shares the store: a snapshot, then events,
-   * with a ping every 15 s. Cancelling the stream, aborting its `signal` or closing the queue releases its resources.
+   * with a ping every 15 s. With `jobId`, those of one job, until it ends. Cancelling the stream, aborting its `signal`
+   * or closing the queue releases its resources.
    */
   eventStream(options: EventStreamOptions = {}): EventStream {
     this.#refuseClosed()

@@ -68,6 +68,8 @@ export interface RetentionCell {
 /** A worker's entry in the registry. */
 export interface WorkerCell {
   readonly id: string
+  /** Its readable name, if it has one. */
+  readonly name?: string
   readonly host: string
   readonly pid: number
   /** Its process, where it can be identified: others on the same machine can check whether it is gone. */

@@ -9,7 +9,7 @@ import type { Connection } from '../store/connection.js'
 import { runSteps } from '../store/maybe-sync.js'
 import { pages } from '../store/read-pages.js'
 import { REVOKED_LISTED } from '../store/store.js'
-import type { Cell } from '../store/store.js'
+import type { Cell, Group } from '../store/store.js'
 
 /** Options of a recovery. */
 export interface RecoveryOptions {
@@ -20,6 +20,8 @@ export interface RecoveryOptions {
   readonly recovery: Recovery
   /** Whether to stop. */
   stopped(): boolean
+  /** A job was recovered by these changes. */
+  applied(job: JobRecord, changes: Group): void
 }
 
 /**
@@ -86,9 +88,11 @@ function deadAmong(cells: readonly Cell[], { connection, queues }: RecoveryOptio
 /** Recovers jobs of dead workers; returns those that could not be moved and still belong to them. */
 async function takeOver(
   jobs: readonly JobRecord[],
-  { connection, recovery }: RecoveryOptions,
+  { connection, recovery, applied }: RecoveryOptions,
 ): Promise<readonly JobRecord[]> {
-  const verdicts = await Promise.all(jobs.map((job) => connection.main.tryCommit(orphaned(job, recovery))))
+  const groups = jobs.map((job) => orphaned(job, recovery))
+  const verdicts = await Promise.all(groups.map((group) => connection.main.tryCommit(group)))
+  for (const [at, job] of jobs.entries()) if (verdicts[at]!.ok) applied(job, groups[at]!)
   const taken = jobs.filter((_, at) => verdicts[at]!.ok)
   // Their handlers are gone, so they must not count against limits until their leases expire.
   if (taken.length > 0) {

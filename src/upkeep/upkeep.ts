@@ -43,6 +43,8 @@ export interface UpkeepParts {
   readonly registry: { readonly others: number }
   /** Where failures of the store are reported. */
   readonly errors: { report(error: unknown): void }
+  /** Receives the changes of a job that were due, once they are durable. */
+  readonly reporter: { upkept(job: JobHeader, changes: Group): void }
 }
 
 /**
@@ -207,7 +209,7 @@ export class Upkeep {
     const carrying = own
       .filter(isPlain)
       .filter(({ state }) => !isFinished(state))
-      .map((job) => this.#carry(job.id, due(job, now, edges.get(job.id))))
+      .map((job) => this.#carry(job, due(job, now, edges.get(job.id))))
     const [carried, rows, retired] = await Promise.all([
       Promise.all(carrying),
       this.#carryRows(
@@ -222,10 +224,11 @@ export class Upkeep {
     return { carried: [...carried, ...rows], cancelled, retired }
   }
 
-  async #carry(id: string, group: Group): Promise<DueResult> {
+  async #carry(job: JobHeader, group: Group): Promise<DueResult> {
     if (group.length === 0) return { landed: false }
     const verdict = await this.#parts.connection.main.tryCommit(group)
-    return verdict.ok || verdict.why !== 'busy' ? { landed: verdict.ok } : { landed: false, busy: id }
+    if (verdict.ok) this.#parts.reporter.upkept(job, group)
+    return verdict.ok || verdict.why !== 'busy' ? { landed: verdict.ok } : { landed: false, busy: job.id }
   }
 
   /** Handles schedules and signals, whose rules need their payloads. */
@@ -239,7 +242,7 @@ export class Upkeep {
           records.map((row) =>
             row.kind === 'schedule'
               ? this.#fire(row, now)
-              : this.#carry(row.id, due(row, now, undefined, owned.has(row.id))),
+              : this.#carry(row, due(row, now, undefined, owned.has(row.id))),
           ),
         )),
       )

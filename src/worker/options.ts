@@ -4,7 +4,7 @@ import type { Duration } from '../job/duration.js'
 import { MillraceError } from '../job/errors.js'
 import type { JobRecord, Millis } from '../job/job.js'
 import { DEFAULT_JSON_LIMIT } from '../job/json.js'
-import { checkName, nearest, refuseUnknown } from '../job/names.js'
+import { checkName, checkWorkerName, nearest, refuseUnknown } from '../job/names.js'
 import { invalid, isObject, mustBe, oneOf, whole } from '../job/options.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions, CustomBackoff } from '../job/retry.js'
@@ -34,6 +34,12 @@ export interface WorkerOptions<
   readonly store?: S
   /** The declared jobs. Default: the queue's, or any. */
   readonly jobs?: Jobs
+  /**
+   * A readable name, such as that of its host or its role: at most 218 characters. The worker's id is this name, a colon
+   * and a unique part, so that leases, logs, spans, events and `explain` show it, and two workers may have the same
+   * name. Default: no name; the id is the unique part alone.
+   */
+  readonly workerName?: string
   /** How many jobs, or batches of jobs, this worker runs at a time. Default 1. */
   readonly concurrency?: number
   /**
@@ -81,7 +87,11 @@ export interface WorkerOptions<
   readonly middleware?: Wraps
   /** Start at once; if false, call `run()`. Default true. */
   readonly autorun?: boolean
-  /** Logs warnings and errors that have no listener; `false` for no log. Default: the console. */
+  /**
+   * Logs warnings and errors that have no listener, and with `info` and `debug` what happens to jobs; `false` for no
+   * log. Default: the console, which gets warnings and errors, and one line for each job that failed for good and for
+   * the first retry of a name in a minute.
+   */
   readonly logger?: Logger | false
   /** Measures what is run, made by `telemetry()`. Default: none. */
   readonly telemetry?: Telemetry
@@ -90,6 +100,7 @@ export interface WorkerOptions<
 const optionNames = [
   'store',
   'jobs',
+  'workerName',
   'concurrency',
   'maxGlobalConcurrency',
   'lease',
@@ -125,6 +136,7 @@ export interface ParsedHandler {
 
 /** A worker's options, parsed. */
 export interface Settings {
+  readonly workerName: string | undefined
   readonly concurrency: number
   readonly maxGlobalConcurrency: number | undefined
   readonly renewEvery: Millis
@@ -179,6 +191,7 @@ export function parseWorker(
   const upkeepEvery = atLeast(options.upkeepEvery ?? Math.min(30_000, shortest), 1, 'upkeepEvery')
   if (upkeepEvery > 30_000) throw bad('upkeepEvery may be 30 s at most')
   return {
+    workerName: options.workerName === undefined ? undefined : checkWorkerName(options.workerName),
     concurrency,
     maxGlobalConcurrency,
     renewEvery,

@@ -138,6 +138,7 @@ function entryOf({ id, queues, settings, connection }: WorkerParts): Omit<Worker
   const origin = runtime.processes?.self()
   return {
     id,
+    ...(settings.workerName !== undefined && { name: settings.workerName }),
     host: hostname(),
     pid: process.pid,
     ...(origin !== undefined && { origin }),

@@ -1,17 +1,22 @@
 // worker/reporter.ts: emits what happens to the jobs of a worker, once it is durable, and the errors of handlers.
+import { afterOwnChanges } from '../job/apply.js'
 import type { CellEvent } from '../job/change.js'
 import { MillraceError } from '../job/errors.js'
 import type { StoreEvent, StoreEventType } from '../job/events.js'
 import { describeError } from '../job/failure.js'
-import type { JobRecord } from '../job/job.js'
+import type { JobHeader, JobRecord } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import type { Outcome } from '../job/lifecycle.js'
+import { failureIn } from '../job/moves.js'
 import { publicEvent } from '../queue/events/events.js'
-import type { Emitter } from '../queue/events/events.js'
+import type { Emitter, QueueEvent } from '../queue/events/events.js'
+import { Job } from '../queue/job.js'
+import type { JobActions } from '../queue/job.js'
 import type { Processing } from '../queue/telemetry.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Group } from '../store/store.js'
 import type { PublishedNote } from './attempt/pending-notes.js'
+import type { FailureLog } from './failure-log.js'
 
 /** The names that telemetry uses for outcomes other than failures. */
 const outcomeNames = {
@@ -21,27 +26,39 @@ const outcomeNames = {
   interrupted: 'interrupted',
 } as const
 
-/** Emits the events of one worker. */
+/** What a reporter uses of its worker. */
+export interface ReporterOptions {
+  /** The worker's id. */
+  readonly worker: string
+  readonly queues: readonly string[]
+  readonly runtime: Runtime
+  readonly emitter: Emitter
+  /** The emitter of the queue object in this process, which emits lost leases as well. */
+  readonly queueEmitter: Emitter | undefined
+  /** What the handles in events call. */
+  readonly actions: JobActions
+  /** Prints failures; undefined: they are not printed. */
+  readonly failures: FailureLog | undefined
+}
+
+/** Emits the events of one worker. Those about a job carry its handle. */
 export class Reporter {
   readonly #worker: string
   readonly #queues: readonly string[]
   readonly #runtime: Runtime
   readonly #emitter: Emitter
-  /** The emitter of the queue object in this process, which emits lost leases as well. */
   readonly #queueEmitter: Emitter | undefined
+  readonly #actions: JobActions
+  readonly #failures: FailureLog | undefined
 
-  constructor(
-    worker: string,
-    queues: readonly string[],
-    runtime: Runtime,
-    emitter: Emitter,
-    queueEmitter: Emitter | undefined,
-  ) {
+  constructor({ worker, queues, runtime, emitter, queueEmitter, actions, failures }: ReporterOptions) {
     this.#worker = worker
     this.#queues = queues
     this.#runtime = runtime
     this.#emitter = emitter
     this.#queueEmitter = queueEmitter
+    this.#actions = actions
+    this.#failures = failures
   }
 
   /** An event of the worker itself. */
@@ -52,17 +69,20 @@ export class Reporter {
   }
 
   /** A handler is about to start. */
-  active({ id, name, queue, attempt }: JobRecord): void {
+  active(record: JobRecord): void {
     if (!this.#emitter.has('active')) return
-    this.#emitter.emit({ type: 'active', id, name, queue, at: this.#runtime.now(), worker: this.#worker, attempt })
+    const { id, name, queue, attempt } = record
+    const at = this.#runtime.now()
+    this.#emit({ type: 'active', id, name, queue, at, worker: this.#worker, attempt }, record)
   }
 
-  /** A note is durable. */
+  /** A note is durable, and in this record. */
   noted(record: JobRecord, { progress, about, events }: PublishedNote): void {
     const at = this.#runtime.now()
     const { id, name, queue } = record
     const publish = (type: StoreEventType, fields: Partial<StoreEvent>): void => {
-      if (this.#emitter.has(type)) this.#emitter.emit(publicEvent({ cursor: '', id, name, queue, type, at, ...fields }))
+      if (!this.#emitter.has(type)) return
+      this.#emit(publicEvent({ cursor: '', id, name, queue, type, at, ...fields }), record)
     }
     if (progress !== undefined) publish('progress', { progress, ...(about !== undefined && { about }) })
     for (const each of events ?? []) publish(each.type, { about: each.about })
@@ -72,30 +92,41 @@ export class Reporter {
   settled(record: JobRecord, outcome: Outcome, changes: Group, tracing: Processing | undefined): void {
     const { id, name, queue, attempt } = record
     if (outcome.kind === 'returned' && this.#emitter.has('completed')) {
+      const at = this.#runtime.now()
       const result = outcome.result === undefined ? undefined : decodeJson(outcome.result)
-      this.#emitter.emit({ type: 'completed', id, name, queue, attempt, at: this.#runtime.now(), result })
+      const after = afterOwnChanges(record, changes, at)
+      this.#emit({ type: 'completed', id, name, queue, attempt, at, result }, after)
     }
     if (outcome.kind !== 'threw') return tracing?.ended({ outcome: outcomeNames[outcome.kind] })
     const { error, retryIn } = outcome
-    const retrying = changes.some((change) => change.kind === 'move' && change.why === 'retrying')
-    tracing?.ended({ outcome: retrying ? 'retrying' : 'failed', error })
+    const type = failureIn(record, changes)?.kind === 'retrying' ? 'retrying' : 'failed'
+    tracing?.ended({ outcome: type, error })
+    this.#failures?.applied(record, changes)
+    if (!this.#emitter.has(type)) return
     const at = this.#runtime.now()
+    const after = afterOwnChanges(record, changes, at)
     const base = { id, name, queue, attempt, at, error }
-    if (retrying) this.#emitter.emit({ type: 'retrying', ...base, runAt: at + retryIn })
-    else this.#emitter.emit({ type: 'failed', ...base })
+    if (type === 'retrying') this.#emit({ type, ...base, runAt: at + retryIn }, after)
+    else this.#emit({ type, ...base }, after)
+  }
+
+  /** Upkeep has changed a job, of this worker or another, because it was due. */
+  upkept(job: JobHeader, changes: Group): void {
+    if (job.kind === 'job') this.#failures?.applied(job, changes)
   }
 
   /** A lease is lost. */
-  leaseLost({ id, name, queue }: JobRecord): void {
+  leaseLost(record: JobRecord): void {
+    const { id, name, queue } = record
     const event = { type: 'lease-lost', id, name, queue, at: this.#runtime.now(), worker: this.#worker } as const
-    this.#emitter.emit(event)
+    this.#emit(event, record)
     this.#queueEmitter?.emit(event)
   }
 
   /** A user's callback threw. */
   callbackFailed(record: JobRecord, what: string, cause: unknown): void {
     const message = `${what} failed for job ${record.id}: ${describeError(cause).message}`
-    this.#emitter.error(new MillraceError('CALLBACK_FAILED', message, { cause }), record)
+    this.#error(new MillraceError('CALLBACK_FAILED', message, { cause }), record)
   }
 
   /** A handler does not end: its slot is given up. */
@@ -105,6 +136,16 @@ export class Reporter {
       'HANDLER_STUCK',
       `The handler of job ${id} ('${name}') did not end after its timeout; its slot was given up. Make it obey ctx.signal.`,
     )
-    this.#emitter.error(error, record)
+    this.#error(error, record)
+  }
+
+  #emit(event: QueueEvent, record: JobRecord): void {
+    const job = new Job(this.#actions, record)
+    this.#emitter.emit(Object.assign({}, event, { job }))
+  }
+
+  #error(error: MillraceError, record: JobRecord): void {
+    const { id, name, queue } = record
+    this.#emitter.error(error, { id, name, queue, job: new Job(this.#actions, record) })
   }
 }

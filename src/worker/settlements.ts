@@ -79,12 +79,12 @@ export class Settlements {
   /** The settlement is durable: reports it. */
   landed(attempt: Attempt, outcome: Outcome, group: Group): void {
     const { reporter } = this.#parts
-    const { record, phases } = attempt
+    const { phases } = attempt
     this.#leases.delete(attempt)
     attempt.lastNote?.landed({ ok: true, inserted: [] })
     const final = phases?.finalEntry(outcome)
-    if (final !== undefined) reporter.noted(record, final)
-    reporter.settled(record, outcome, group, attempt.tracing)
+    if (final !== undefined) attempt.noted(final)
+    reporter.settled(attempt.known, outcome, group, attempt.tracing)
   }
 
   /** The store sent no receipt: the settlement may or may not have been applied. */

@@ -1,10 +1,11 @@
 // worker/worker.ts: the public consumer: claims jobs, runs their handlers and settles them.
 import { MillraceError, isMillraceError } from '../job/errors.js'
 import type { JobRecord } from '../job/job.js'
+import { workerId } from '../job/names.js'
 import { backoffDelay } from '../job/retry.js'
 import type { JobDefinitions, NameOf } from '../queue/define.js'
-import { Emitter, checkListener, safeLogger } from '../queue/events/events.js'
-import type { EventOf, Listener, Logger } from '../queue/events/events.js'
+import { Emitter, checkListener, consoleLines, safeLogger } from '../queue/events/events.js'
+import type { Listener, Logger } from '../queue/events/events.js'
 import { JobOperations } from '../queue/operations/job-operations.js'
 import type { Queue } from '../queue/queue.js'
 import type { Deliveries, Webhooks } from '../queue/settings/webhook.js'
@@ -16,7 +17,7 @@ import { connect } from '../store/connection.js'
 import type { Connection } from '../store/connection.js'
 import { within } from '../store/runtime.js'
 import type { Stop } from '../store/runtime.js'
-import type { Cell, Notice, Store } from '../store/store.js'
+import type { Cell, Group, Notice, Store } from '../store/store.js'
 import { recover } from '../upkeep/recovery.js'
 import { Upkeep } from '../upkeep/upkeep.js'
 import type { BatchOptions } from './batches/types.js'
@@ -24,6 +25,7 @@ import type { ExtrasOf, Middleware } from './attempt/context.js'
 import { Backpressure } from './backpressure.js'
 import { Runner } from './runner.js'
 import type { Handling } from './handlers.js'
+import { FailureLog } from './failure-log.js'
 import { Leases } from './leases.js'
 import { seedLimits } from './seed-limits.js'
 import { parseWorker } from './options.js'
@@ -34,26 +36,10 @@ import { Registration } from './registry.js'
 import { Reporter } from './reporter.js'
 import { checkMiddleware, parseMiddleware, sourceOf } from './source.js'
 import { StoreErrors, isPermanent } from './store-errors.js'
+import { workerEvents } from './worker-events.js'
+import type { WorkerEventOf, WorkerEventType } from './worker-events.js'
 import { drain, endHandlers, handlersLate, parseClose, settlementsLate } from './close.js'
 import type { CloseOptions, CloseTimeouts } from './close.js'
-
-/** The events that a worker emits: its own, and those of the jobs it runs. `queue.on` has all the others. */
-const workerEvents = [
-  'active',
-  'progress',
-  'phase',
-  'completed',
-  'failed',
-  'retrying',
-  'lease-lost',
-  'error',
-  'worker-started',
-  'worker-stopping',
-  'worker-stopped',
-] as const
-
-/** The events of a worker. */
-export type WorkerEventType = (typeof workerEvents)[number]
 
 type State = 'new' | 'running' | 'paused' | 'closing' | 'closed'
 
@@ -72,8 +58,10 @@ export class Worker<
   const Batching extends BatchOptions | undefined = undefined,
   Names extends string | readonly string[] = NamesByType<Jobs>,
 > {
-  /** Identifies this worker in leases and in the registry. */
+  /** Identifies this worker in leases and in the registry: unique, and beginning with `workerName` if it has one. */
   readonly id: string
+  /** Its readable name, the option `workerName`; undefined if it has none. */
+  readonly name: string | undefined
   /** The queues it claims jobs from. */
   readonly queues: readonly string[]
   readonly #connection: Connection
@@ -115,11 +103,21 @@ export class Worker<
     this.#middleware = parseMiddleware(options.middleware)
     this.#connection = connect(store)
     const { runtime } = this.#connection
-    this.id = runtime.id()
+    this.name = this.#settings.workerName
+    this.id = workerId(this.name, runtime.id())
     const origin = (): { queue: string; at: number } => ({ queue: this.queues[0] ?? '', at: runtime.now() })
-    this.#emitter = new Emitter(safeLogger(options.logger), origin, true)
+    this.#emitter = new Emitter(safeLogger(options.logger), origin, { worker: this.id })
     const { telemetry } = options
     const operations = new JobOperations(this.#connection, jobs, queue?.adder.maxBytes ?? this.#settings.maxDataBytes)
+    const reporter = new Reporter({
+      worker: this.id,
+      queues,
+      runtime,
+      emitter: this.#emitter,
+      queueEmitter: queue?.emitter,
+      actions: operations,
+      failures: options.logger === undefined ? new FailureLog(safeLogger(consoleLines), runtime) : undefined,
+    })
     const parts: WorkerParts = {
       id: this.id,
       queues,
@@ -130,7 +128,7 @@ export class Worker<
       telemetry,
       operations,
       adders: new Adders(queue?.adder, operations, jobs, telemetry),
-      reporter: new Reporter(this.id, queues, runtime, this.#emitter, queue?.emitter),
+      reporter,
       errors: new StoreErrors(store, this.#emitter, (error) => this.#onStoreError(error)),
       backpressure: new Backpressure(store.can),
     }
@@ -153,6 +151,7 @@ export class Worker<
       claimer: this.#runner.claimer,
       registry: this.#registration,
       errors: parts.errors,
+      reporter,
     })
     // Outside, because the worker outlives a transaction that it may be constructed in.
     if (options.autorun ?? true) outside(() => runtime.defer(() => this.#autorun()))
@@ -201,8 +200,11 @@ export class Worker<
     return this
   }
 
-  /** Subscribes to this worker's own events. Returns a function that unsubscribes. */
-  on<Type extends WorkerEventType>(type: Type, listener: NoInfer<(event: EventOf<Type, Jobs>) => unknown>): Stop {
+  /**
+   * Subscribes to this worker's own events. Those about a job carry it as `job`: as this worker knows it, with what the
+   * event reports. Returns a function that unsubscribes.
+   */
+  on<Type extends WorkerEventType>(type: Type, listener: NoInfer<(event: WorkerEventOf<Type, Jobs>) => unknown>): Stop {
     checkListener(type, listener, workerEvents)
     return this.#emitter.on(type, listener as unknown as Listener<Type>)
   }
@@ -286,7 +288,8 @@ export class Worker<
     const { queues } = this
     const handles = (job: JobRecord): boolean => handlerOf(job) !== undefined
     const stopped = (): boolean => this.#isClosing()
-    const recovering = recover(cells, { connection: this.#connection, queues, recovery, handles, stopped })
+    const applied = (job: JobRecord, changes: Group): void => this.#parts.reporter.upkept(job, changes)
+    const recovering = recover(cells, { connection: this.#connection, queues, recovery, handles, stopped, applied })
     return recovering.catch((error: unknown) => this.#parts.errors.report(error))
   }
 

@@ -14,6 +14,13 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
 const says: Readonly<Record<string, readonly string[]>> = {
   'batches.ts': ['indexed 4 documents in one request', "'' rejected", "'Sluice' fulfilled"],
+  'observing.ts': [
+    'completed 50',
+    'film ran on encoder',
+    'progress, completed, end',
+    'shows the card: false',
+    "Lost failed for good after 2 attempts: the encoder of 'Lost' is busy",
+  ],
   'quick-start.ts': ["{ messageId: '<1.ann@example.com>' }"],
   'chains.ts': ['published: /texts/hello', 'steps: draft → review → review → review → publish'],
   'flows.ts': ['rows of orders', 'no rows: failed', 'sum: 14'],
@@ -44,6 +51,14 @@ const says: Readonly<Record<string, readonly string[]>> = {
   ],
   'telemetry.ts': ['job claimed welcome', 'job failed invoice', 'millrace_jobs_added_total', 'state="failed"} 1'],
   'schedules.ts': ['daily-report is scheduled and shows 5 times', 'sweep ended 3', 'runs of sweep: 3', 'field 2 of 5'],
+}
+
+/** What examples print of failures. */
+const printed: Readonly<Record<string, readonly RegExp[]>> = {
+  'observing.ts': [
+    /'film' \S+ in queue 'films' on worker 'encoder' failed in attempt 1 of 2 and runs again at \S+: the encoder of 'Safety Last' is busy \(\S*observing\.ts:\d+:\d+\)/,
+    /'film' \S+ in queue 'films' on worker 'encoder' failed for good in attempt 2 of 2: the encoder of 'Lost' is busy/,
+  ],
 }
 
 /** What is said to examples that would otherwise go on until they are interrupted. */
@@ -88,6 +103,7 @@ describe('examples', { timeout: 90_000 }, () => {
       expect(code, errors).toBe(0)
       expect(says[file]).toBeDefined()
       for (const line of says[file]!) expect(lines.join('\n')).toContain(line)
+      for (const line of printed[file] ?? []) expect(errors).toMatch(line)
     })
   }
 

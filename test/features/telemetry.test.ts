@@ -98,8 +98,9 @@ function measuredWorker(
   queue: Queue,
   measured: Telemetry,
   handler: (job: { name: string; data: unknown }) => unknown,
+  options: { workerName?: string } = {},
 ): Worker {
-  return closing(new Worker(queue, handler as never, { logger: false, telemetry: measured }))
+  return closing(new Worker(queue, handler as never, { logger: false, telemetry: measured, ...options }))
 }
 
 describe.each(kinds)('on %s', (kind) => {
@@ -113,7 +114,7 @@ describe.each(kinds)('on %s', (kind) => {
       request.end()
       return job
     })
-    const worker = measuredWorker(queue, measured, () => 'sent')
+    const worker = measuredWorker(queue, measured, () => 'sent', { workerName: 'mail' })
     await added.result()
     await worker.close()
     const [request, sent, processed] = [span('request'), span('send work'), span('process work')]
@@ -136,6 +137,7 @@ describe.each(kinds)('on %s', (kind) => {
       'messaging.operation.type': 'process',
       'messaging.message.id': added.id,
       'messaging.client.id': worker.id,
+      'millrace.worker.name': 'mail',
       'millrace.job.attempt': 1,
       'millrace.job.outcome': 'completed',
     })

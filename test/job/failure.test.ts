@@ -3,7 +3,7 @@
 import * as fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { MillraceError, UnrecoverableError } from '../../src/job/errors.js'
-import { describeError, isUnrecoverable } from '../../src/job/failure.js'
+import { describeError, isUnrecoverable, placeOf } from '../../src/job/failure.js'
 import type { ErrorInfo } from '../../src/job/job.js'
 import { decodeJson, encodeJson } from '../../src/job/json.js'
 
@@ -286,5 +286,71 @@ describe('isUnrecoverable', () => {
         expect(isUnrecoverable(thrown)).toBe(false)
       }),
     )
+  })
+})
+
+describe('placeOf', () => {
+  const own = '/app/src/mail.js:14:9'
+  const stack = (...frames: string[]): string => ['Error: no', ...frames.map((frame) => `    at ${frame}`)].join('\n')
+  const info = (text: string, over: Partial<ErrorInfo> = {}): ErrorInfo => ({
+    name: 'Error',
+    message: 'no',
+    stack: text,
+    ...over,
+  })
+  const millrace = new URL('../../src/worker/runner.ts', import.meta.url).href
+
+  it('is this file for an error made here', () => {
+    expect(placeOf(describeError(new Error('no')))).toMatch(/\/test\/job\/failure\.test\.ts:\d+:\d+$/)
+  })
+
+  it.each<[string, string[], string]>([
+    ['a function', [`send (${own})`], own],
+    ['no function', [own], own],
+    ['an async function', [`async send (${own})`, 'async Promise.all (index 0)'], own],
+    ['an async frame without a function', [`async ${own}`], own],
+    ['a constructor and an alias', [`new Mail [as post] (${own})`], own],
+    ['a module', ['send (file:///app/src/my%20mail.js:14:9)'], '/app/src/my mail.js:14:9'],
+    ['a URL that is not encoded well', ['send (file:///app/100%/mail.js:1:2)'], '/app/100%/mail.js:1:2'],
+    ['a path with brackets', ['send (/home/ann (work)/mail.js:1:2)'], '/home/ann (work)/mail.js:1:2'],
+    ['a path of Windows', ['send (C:\\app\\mail.js:1:2)'], 'C:\\app\\mail.js:1:2'],
+    ['a URL of Windows', ['send (file:///C:/app/mail.js:1:2)'], 'C:/app/mail.js:1:2'],
+  ])('reads a frame with %s', (_, frames, expected) => {
+    expect(placeOf(info(stack(...frames)))).toBe(expected)
+  })
+
+  it.each([
+    ['Node', 'node:internal/process/task_queues:95:5'],
+    ['Node, in brackets', 'process.processTicksAndRejections (node:internal/process/task_queues:95:5)'],
+    ['a package', 'connect (/app/node_modules/pg/lib/client.js:1:2)'],
+    ['a package on Windows', 'connect (C:\\app\\node_modules\\pg\\client.js:1:2)'],
+    ['a package by URL', 'connect (file:///app/node_modules/pg/lib/client.js:1:2)'],
+    ['Millrace', `Runner.run (${millrace}:1:2)`],
+    ['nothing', 'Array.map (<anonymous>)'],
+    ['eval', 'eval (eval at run (/app/src/run.js:3:1), <anonymous>:1:1)'],
+  ])('skips a frame of %s', (_, frame) => {
+    expect(placeOf(info(stack(frame, `send (${own})`)))).toBe(own)
+    expect(placeOf(info(stack(frame)))).toBeUndefined()
+  })
+
+  it('takes no line of a message for a frame', () => {
+    const message = 'no\n    at other (/app/src/other.js:1:1)'
+    expect(placeOf(info(`Error: ${message}\n    at ${own}`, { message }))).toBe(own)
+  })
+
+  it('is that of a cause, or of an aggregated error, if the error itself has none', () => {
+    const cause = info(stack(own))
+    expect(placeOf(info(stack('node:net:1:2'), { cause }))).toBe(own)
+    expect(placeOf({ name: 'AggregateError', message: 'all', errors: [info(''), cause] })).toBe(own)
+    expect(placeOf({ name: 'Error', message: 'none' })).toBeUndefined()
+  })
+
+  it('is found quickly in a stack that is made to be slow to read', () => {
+    const line = `    at ${' ('.repeat(9000)}/`
+    expect(placeOf(info(`Error: no\n${line}\n    at ${own}`))).toBe(own)
+  })
+
+  it('never throws, whatever the stack', () => {
+    fc.assert(fc.property(text, text, (message, frames) => void placeOf({ name: 'Error', message, stack: frames })))
   })
 })

@@ -65,12 +65,16 @@ describe.each(Object.entries(dialects) as [string, (typeof dialects)['zod']][])(
       const queue = newQueue({ jobs })
       const seen: unknown[] = []
       closing(
-        new Worker(queue, {
-          resize: (each) => {
-            seen.push(each.data)
-            return { bytes: each.data.size * 2 }
+        new Worker(
+          queue,
+          {
+            resize: (each) => {
+              seen.push(each.data)
+              return { bytes: each.data.size * 2 }
+            },
           },
-        }),
+          { logger: false },
+        ),
       )
       const added = await queue.add('resize', good)
       expect(added.data).toEqual(good)
@@ -113,12 +117,16 @@ describe.each(Object.entries(dialects) as [string, (typeof dialects)['zod']][])(
       const queue = newQueue({ store, jobs })
       let runs = 0
       closing(
-        new Worker(queue, {
-          resize: () => {
-            runs++
-            return { bytes: 1 }
+        new Worker(
+          queue,
+          {
+            resize: () => {
+              runs++
+              return { bytes: 1 }
+            },
           },
-        }),
+          { logger: false },
+        ),
       )
       const bad = await failure(await newQueue({ store }).add('resize', { file: {}, size: '20' }, { attempts: 5 }))
       expect(bad).toMatchObject({ state: 'failed', attempt: 1, error: { code: 'INVALID_PAYLOAD' } })
@@ -128,7 +136,7 @@ describe.each(Object.entries(dialects) as [string, (typeof dialects)['zod']][])(
 
     test('fail for good over a result that the schema refuses', async () => {
       const queue = newQueue({ jobs })
-      closing(new Worker(queue, { resize: async () => ({ bytes: 'many' }) as never }))
+      closing(new Worker(queue, { resize: async () => ({ bytes: 'many' }) as never }, { logger: false }))
       const bad = await failure(await queue.add('resize', good, { attempts: 5 }))
       expect(bad).toMatchObject({ state: 'failed', attempt: 1, error: { code: 'INVALID_RESULT' } })
       expect(bad.error?.message).toContain('bytes')
@@ -163,7 +171,7 @@ describe('a schema that takes its time', () => {
   test('is waited for before and after the handler', async () => {
     const queue = newQueue({ jobs })
     const answers = ['sense', 'nonsense']
-    closing(new Worker(queue, { check: () => answers.shift() ?? '' }))
+    closing(new Worker(queue, { check: () => answers.shift() ?? '' }, { logger: false }))
     expect(await (await queue.add('check', { user: 'a' })).result()).toBe('sense')
     const bad = await failure(await queue.add('check', { user: 'a' }))
     expect(bad.error).toMatchObject({ code: 'INVALID_RESULT', message: expect.stringContaining('no nonsense') })
@@ -198,7 +206,7 @@ describe('a schema that throws', () => {
   test('fails the job for good at the worker', async () => {
     const store = newStore()
     const queue = newQueue({ store, jobs })
-    closing(new Worker(queue, { taking: () => 'x', giving: () => 'x' }))
+    closing(new Worker(queue, { taking: () => 'x', giving: () => 'x' }, { logger: false }))
     const taken = await failure(await newQueue({ store }).add('taking', 'x'))
     expect(taken).toMatchObject({ attempt: 1, error: { code: 'INVALID_PAYLOAD' } })
     const given = await failure(await queue.add('giving', 'x'))
@@ -214,13 +222,13 @@ describe('declared jobs', () => {
 
   test('of plain types are not checked at run time', async () => {
     const queue = newQueue({ jobs })
-    closing(new Worker(queue, { plain: (each) => each.data.n }))
+    closing(new Worker(queue, { plain: (each) => each.data.n }, { logger: false }))
     expect(await (await queue.add('plain', { n: 'five' } as never)).result()).toBe('five')
   })
 
   test('may be added without data where the schema has a default', async () => {
     const queue = newQueue({ jobs })
-    closing(new Worker(queue, { optional: (each) => each.data }))
+    closing(new Worker(queue, { optional: (each) => each.data }, { logger: false }))
     expect(await (await queue.add('optional')).result()).toBe('nothing')
   })
 

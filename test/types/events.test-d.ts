@@ -5,11 +5,13 @@ import type {
   ErrorInfo,
   EventOf,
   EventType,
+  JobOf,
   Listener,
   MillraceError,
   NameOf,
   QueueEvent,
   Stop,
+  WorkerEventOf,
 } from 'millrace'
 import { describe, expectTypeOf, test } from 'vitest'
 import { queue, store, untyped } from './jobs.js'
@@ -19,13 +21,13 @@ const worker = new Worker(queue, { sweep: () => 5 })
 
 describe('on', () => {
   test('gives each listener what its type of event says, on queues and workers alike', () => {
-    for (const on of [queue.on.bind(queue), worker.on.bind(worker)]) {
-      on('completed', (event) => {
-        expectTypeOf(event.type).toEqualTypeOf<'completed'>()
-        expectTypeOf(event.id).toEqualTypeOf<string>()
-        expectTypeOf(event.result).toEqualTypeOf<unknown>()
-      })
+    const check = (event: EventOf<'completed'>): void => {
+      expectTypeOf(event.type).toEqualTypeOf<'completed'>()
+      expectTypeOf(event.id).toEqualTypeOf<string>()
+      expectTypeOf(event.result).toEqualTypeOf<unknown>()
     }
+    queue.on('completed', check)
+    worker.on('completed', check)
     queue.on('failed', ({ error, attempt }) => {
       expectTypeOf(error).toEqualTypeOf<ErrorInfo>()
       expectTypeOf(attempt).toEqualTypeOf<number>()
@@ -58,6 +60,22 @@ describe('on', () => {
     queue.on('drained', ({ name }) => expectTypeOf(name).toEqualTypeOf<string>())
     untyped.on('completed', (event) => expectTypeOf(event).toEqualTypeOf<EventOf<'completed'>>())
     untyped.on('completed', ({ result }) => expectTypeOf(result).toEqualTypeOf<unknown>())
+  })
+
+  test('of a worker gives the job, by its name; an error may have none, and events of the worker have none', () => {
+    worker.on('completed', (event) => {
+      if (event.name === 'charge') expectTypeOf(event.job.returned).toEqualTypeOf<{ receipt: string } | undefined>()
+      if (event.name === 'sweep') expectTypeOf(event.job.returned).toEqualTypeOf<number | undefined>()
+    })
+    worker.on('failed', ({ job: failed }) => expectTypeOf(failed.name).toEqualTypeOf<NameOf<typeof jobs>>())
+    worker.on('lease-lost', ({ job: lost }) => expectTypeOf(lost).toEqualTypeOf<JobOf<typeof jobs>>())
+    worker.on('error', ({ job: about }) => expectTypeOf(about).toEqualTypeOf<JobOf<typeof jobs> | undefined>())
+    // @ts-expect-error it is about no job
+    worker.on('worker-started', ({ job: none }) => none)
+    // @ts-expect-error a queue has events of every process, without handles
+    queue.on('failed', ({ job: none }) => none)
+    const listener = (event: WorkerEventOf<'failed' | 'retrying'>): string => event.job.id
+    new Worker(untyped, () => {}).on('retrying', listener)
   })
 
   test('takes listeners that know nothing of the jobs, on a queue of declared ones', () => {

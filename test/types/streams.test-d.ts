@@ -6,11 +6,16 @@ import { Queue, Worker, eventStreamHeaders } from 'millrace'
 import type {
   EventStream,
   EventStreamOptions,
+  FinishedState,
   Job,
+  JobField,
+  JobState,
+  ObserveFieldsOptions,
   ObserveOptions,
   Processes,
   Runtime,
   StateCounts,
+  StreamEnd,
   StreamEventType,
   StreamSnapshot,
   WorkerOptions,
@@ -38,6 +43,10 @@ describe('eventStream', () => {
     queue.eventStream({ lastEventId: request.headers.get('last-event-id'), signal: request.signal })
     queue.eventStream({ snapshot: false, events: ['completed', 'failed', 'progress'], jobId: 'x', buffer: 10 })
     expectTypeOf<NonNullable<EventStreamOptions['events']>[number]>().toEqualTypeOf<StreamEventType>()
+    queue.eventStream({ jobId: 'x', fields: ['state', 'progress'], end: false, counts: true, ping: '5s', retry: 100 })
+    queue.eventStream({ ping: false })
+    // @ts-expect-error there is no such field
+    queue.eventStream({ jobId: 'x', fields: ['result'] })
     // @ts-expect-error it is `completed`
     queue.eventStream({ events: ['complete'] })
     // @ts-expect-error what goes wrong in a process stays there
@@ -49,7 +58,8 @@ describe('eventStream', () => {
   })
 
   test('says what a snapshot holds', () => {
-    expectTypeOf<StreamSnapshot['counts']>().toEqualTypeOf<StateCounts>()
+    expectTypeOf<StreamSnapshot['counts']>().toEqualTypeOf<StateCounts | undefined>()
+    expectTypeOf<StreamEnd['state']>().toEqualTypeOf<FinishedState | 'removed'>()
     expectTypeOf<StreamSnapshot['type']>().toEqualTypeOf<'snapshot'>()
   })
 })
@@ -68,6 +78,16 @@ describe('observe', () => {
       expectTypeOf(seen.data).toBeUnknown()
     }
     expectTypeOf<ObserveOptions>().toEqualTypeOf<{ readonly signal?: AbortSignal }>()
+    for await (const seen of charge.observe({ fields: ['state', 'returned'] })) {
+      expectTypeOf(seen.state).toEqualTypeOf<JobState | 'removed'>()
+      expectTypeOf(seen.returned).toEqualTypeOf<{ receipt: string } | undefined>()
+      // @ts-expect-error it was not asked for
+      void seen.data
+    }
+    expectTypeOf<ObserveFieldsOptions<'id'>['fields']>().toEqualTypeOf<readonly 'id'[]>()
+    expectTypeOf<JobField>().toExtend<keyof Job>()
+    // @ts-expect-error there is no such field
+    charge.observe({ fields: ['result'] })
     // @ts-expect-error it ends when the job does
     charge.observe({ timeout: '1m' })
   })

@@ -22,6 +22,7 @@ function upkeepOn(store: Store, over: Partial<UpkeepParts> = {}): Upkeep {
     claimer: { isClaiming: false },
     registry: { others: 0 },
     errors: { report: () => {} },
+    reporter: { upkept: () => {} },
     ...over,
   })
 }

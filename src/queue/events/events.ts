@@ -188,6 +188,14 @@ const consoleLogger: Logger = {
   error: (details, message) => console.error(message, details),
 }
 
+/** The same, of the message alone: one line each. For messages that contain their details. */
+export const consoleLines: Logger = {
+  // oxlint-disable-next-line no-console
+  warn: (_details, message) => console.warn(message),
+  // oxlint-disable-next-line no-console
+  error: (_details, message) => console.error(message),
+}
+
 /** Wraps a logger so that it cannot throw; `false` logs nothing. Throws if the value is not a logger. */
 export function safeLogger(logger: Logger | false | undefined): Logger {
   if (logger === false) return { warn: () => {}, error: () => {} }
@@ -223,15 +231,18 @@ export class Emitter {
   readonly #listeners = new Map<EventType, Set<(event: never) => unknown>>()
   readonly #logger: Logger
   readonly #origin: () => { readonly queue: string; readonly at: Time }
+  /** What every line about a job contains besides the job. */
+  readonly #jobDetails: object | undefined
   /** Log methods by event type, for job events that are logged even without listeners. */
   readonly #jobLogs: Partial<Record<EventType, (details: object, message: string) => void>> | undefined
 
-  /** With `logJobs`, also logs job events, as far as the logger has the methods. */
-  constructor(logger: Logger, origin: () => { readonly queue: string; readonly at: Time }, logJobs = false) {
+  /** With `jobDetails`, also logs job events with these details, as far as the logger has the methods. */
+  constructor(logger: Logger, origin: () => { readonly queue: string; readonly at: Time }, jobDetails?: object) {
     this.#logger = logger
     this.#origin = origin
+    this.#jobDetails = jobDetails
     const { debug, info } = logger
-    if (!logJobs || (debug === undefined && info === undefined)) return
+    if (jobDetails === undefined || (debug === undefined && info === undefined)) return
     this.#jobLogs = {
       ...(debug !== undefined && { active: debug, completed: debug }),
       ...(info !== undefined && { retrying: info, failed: info }),
@@ -283,7 +294,7 @@ export class Emitter {
 
   #logJob({ type, id, name, queue, ...rest }: QueueEvent): void {
     const { attempt, error } = rest as { attempt?: number; error?: ErrorInfo }
-    const details = { id, name, queue, attempt, ...(error !== undefined && { err: error }) }
+    const details = { id, name, queue, attempt, ...this.#jobDetails, ...(error !== undefined && { err: error }) }
     this.#jobLogs?.[type]?.(details, `job ${type === 'active' ? 'claimed' : type}`)
   }
 
@@ -293,19 +304,20 @@ export class Emitter {
     this.#logger[level]({ err: error }, describeError(error).message)
   }
 
-  /** Emits an error of this process. */
-  error(error: unknown, about: { id?: string; name?: string; queue?: string } = {}): void {
+  /** Emits an error of this process. The events of a worker carry the `job` that they are about. */
+  error(error: unknown, about: { id?: string; name?: string; queue?: string; job?: unknown } = {}): void {
     const origin = this.#origin()
-    const { id = '', name = '', queue = origin.queue } = about
+    const { id = '', name = '', queue = origin.queue, job } = about
     const known = isInstance(error, Error) ? error : new Error(describeError(error).message)
-    this.emit({ type: 'error', id, name, queue, at: origin.at, error: known })
+    const event = { type: 'error', id, name, queue, at: origin.at, error: known } as const
+    this.emit(job === undefined ? event : ({ ...event, job } as typeof event))
   }
 
   #report(event: QueueEvent, cause: unknown): void {
     const message = describeError(cause).message
     const error = new MillraceError('LISTENER_FAILED', `A listener for '${event.type}' threw: ${message}`, { cause })
     if (event.type === 'error') this.#log(error)
-    else this.error(error, { id: event.id, name: event.name, queue: event.queue })
+    else this.error(error, event)
   }
 
   /** Removes all listeners. */

@@ -1,46 +1,18 @@
 // queue/events/sse.ts: the events of a queue as server-sent events, for browsers and other HTTP clients.
 import type { ReadableStream as WebStream } from 'node:stream/web'
-import type { Extras, JobRecord, Time } from '../../job/job.js'
-import { checkName, refuseUnknown } from '../../job/names.js'
-import { flag, invalid, mustBe, whole } from '../../job/options.js'
+import { isFinished } from '../../job/job.js'
+import type { JobRecord } from '../../job/job.js'
 import { outside, refuseInside } from '../../store/transaction-context.js'
 import type { Stop } from '../../store/runtime.js'
-import type { StoreEvent, StoreEventType } from '../../job/events.js'
-import { checkAbortSignal } from '../operations/abort-signal.js'
+import type { QueueTally } from '../../store/tally.js'
+import type { StoreEvent } from '../../job/events.js'
 import { countsOf } from '../counts.js'
-import type { StateCounts } from '../counts.js'
 import type { JobOperations } from '../operations/job-operations.js'
-import { checkEventType, eventTypes, publicEvent } from './events.js'
+import { publicEvent } from './events.js'
 import { isOwnRow } from './subscription.js'
-import { Job } from '../job.js'
-import { bareUrl } from '../settings/webhook.js'
-
-/** The event types of a stream: those that commits cause. Errors of a process are not sent. */
-export type StreamEventType = StoreEventType
-
-/** Options of `queue.eventStream`. */
-export interface EventStreamOptions {
-  /**
-   * Begin with an event `snapshot`, and send one after each `gap`. A stream that resumes begins without one, because
-   * its reader has received all events before. Default true.
-   */
-  readonly snapshot?: boolean
-  /** The event types to send, at least one. Default: all. */
-  readonly events?: readonly StreamEventType[]
-  /** Send only the events of this job; the snapshot then contains the job too. Default: all jobs of the queue. */
-  readonly jobId?: string
-  /** Include the job's data in the snapshot; it may be meant for the handler alone. Default false. */
-  readonly data?: boolean
-  /**
-   * Resume after the event with this `id`: what a browser sends as `Last-Event-ID`. Empty or null counts as absent.
-   * Default: from now on.
-   */
-  readonly lastEventId?: string | null
-  /** Maximum number of events buffered for a slow reader; later events are read from the store again. Default 1000. */
-  readonly buffer?: number
-  /** Ends the stream when it aborts. Default: none. */
-  readonly signal?: AbortSignal
-}
+import { shownEvent, shownJob } from './stream-fields.js'
+import { END_MARK, parseStream } from './stream-options.js'
+import type { EventStreamOptions, ParsedStream, StreamEnd, StreamSnapshot } from './stream-options.js'
 
 /**
  * The events of a queue as bytes: a web stream, for the body of a `Response`, for `Readable.fromWeb` and for
@@ -48,20 +20,6 @@ export interface EventStreamOptions {
  * this is both.
  */
 export type EventStream = ReadableStream<Uint8Array> & WebStream<Uint8Array>
-
-/** The data of the event `snapshot`. It may already include the effect of events that follow it. */
-export interface StreamSnapshot {
-  /** The event's name. */
-  readonly type: 'snapshot'
-  /** The queue of the stream. */
-  readonly queue: string
-  /** When it was taken, by the clock of the process that took it. */
-  readonly at: Time
-  /** Job counts by state. */
-  readonly counts: StateCounts
-  /** The requested job, with its data only if requested; null if it does not exist; absent if none was requested. */
-  readonly job?: Readonly<Record<string, unknown>> | null
-}
 
 /**
  * The headers of a response whose body is an event stream:
@@ -73,15 +31,12 @@ export const eventStreamHeaders = Object.freeze({
   'x-accel-buffering': 'no', // otherwise nginx buffers events
 })
 
-const PING_EVERY = 15_000
 /** Maximum number of characters buffered for a slow reader, however few events they are. */
 const MAX_BUFFERED_CHARS = 8 * 1_048_576
 /** Maximum number of characters per chunk; a single event may be larger. */
 const MAX_CHUNK_CHARS = 1_048_576
 
-const streamTypes: readonly string[] = eventTypes.filter((type) => type !== 'error' && type !== 'lease-lost')
 const CALL = 'queue.eventStream'
-const optionNames = ['snapshot', 'events', 'jobId', 'data', 'lastEventId', 'buffer', 'signal']
 
 /** Opens a stream. It misses no event that is committed in this process from now on. */
 export function eventStream(queue: string, operations: JobOperations, options: EventStreamOptions): EventStream {
@@ -97,12 +52,10 @@ export function eventStream(queue: string, operations: JobOperations, options: E
 export class EventStreamSource {
   readonly #queue: string
   readonly #operations: JobOperations
-  readonly #options: EventStreamOptions
-  readonly #types: ReadonlySet<string> | undefined
-  readonly #maxEntries: number
+  readonly #options: ParsedStream
   readonly #encoder = new TextEncoder()
   /** What waits to be read. */
-  #entries: (string | PendingSnapshot)[] = []
+  #entries: (string | PendingRead)[] = []
   #bufferedChars = 0
   /** The cursor of the last event received here, and the last cursor sent to the reader. */
   #lastCursor: string | undefined
@@ -113,29 +66,18 @@ export class EventStreamSource {
   readonly #cleanups: Stop[] = []
   #stopPing: Stop | undefined
   #ended = false
+  /** The event `end` is buffered, and nothing comes after it. */
+  #closing = false
+  /** The job had ended when it was last read, but the event of that has not arrived. */
+  #awaitsEnd = false
   /** Set while the reader waits: wakes it. */
   #wake: (() => void) | undefined
 
   constructor(queue: string, operations: JobOperations, options: EventStreamOptions) {
-    refuseUnknown(options, optionNames, CALL)
-    const { snapshot, events, jobId, data, lastEventId, buffer = 1000, signal } = options
-    flag(snapshot, `${CALL}: snapshot`)
-    flag(data, `${CALL}: data`)
-    if (events !== undefined && !Array.isArray(events))
-      throw mustBe(`${CALL}: events`, "a list, as in ['completed']", events)
-    if (events?.length === 0)
-      throw invalid(`${CALL}: events must name one type at least, or be left out for all, not an array.`)
-    for (const type of events ?? []) checkEventType(type, streamTypes)
-    if (jobId !== undefined) checkName(jobId, 'job id')
-    if (typeof (lastEventId ?? '') !== 'string') throw mustBe(`${CALL}: lastEventId`, 'a string', lastEventId)
-    whole(buffer, `${CALL}: buffer`, 1)
-    checkAbortSignal(signal, CALL)
+    this.#options = parseStream(options, CALL)
     refuseInside(operations.connection.store, `${CALL}()`)
     this.#queue = queue
     this.#operations = operations
-    this.#options = options
-    this.#types = events === undefined ? undefined : new Set(events)
-    this.#maxEntries = buffer
   }
 
   /** The number of frames that wait to be read. */
@@ -149,16 +91,19 @@ export class EventStreamSource {
       this.cancel()
       controller.close()
     }
-    const { signal, lastEventId, snapshot = true } = this.#options
+    const { signal, from, snapshot, retry, ends, jobId, wasEnded } = this.#options
     if (signal?.aborted === true) return end()
     signal?.addEventListener('abort', end)
     this.#cleanups.push(() => signal?.removeEventListener('abort', end), this.#operations.onClose(end))
     if (this.#ended) return
-    const from = lastEventId || undefined
     this.#lastCursor = this.#sentCursor = from
     // Subscribe before the snapshot is taken, so that no event is missed in between.
     this.#subscribe(from)
-    this.#push(snapshot && from === undefined ? this.#takeSnapshot() : PING) // so that the response begins at once
+    if (retry !== undefined) this.#push(`retry: ${retry}\n\n`)
+    const sends = snapshot && from === undefined
+    if (!sends || wasEnded) this.#push(PING) // so that the response begins at once
+    if (sends || ends) this.#push(this.#read(sends, from === undefined || wasEnded))
+    if (ends) this.#cleanups.push(this.#operations.rereader.add({ jobs: () => [jobId!], receive: this.#reread }))
     this.#armPing()
   }
 
@@ -166,6 +111,9 @@ export class EventStreamSource {
     try {
       const chunk = await this.#next()
       if (chunk !== undefined) controller.enqueue(this.#encoder.encode(chunk))
+      if (this.#ended || !this.#closing || this.#entries.length > 0) return
+      this.cancel()
+      controller.close()
     } catch (error) {
       if (this.#ended) return
       this.cancel()
@@ -189,10 +137,15 @@ export class EventStreamSource {
       const first = this.#entries[0]
       if (typeof first === 'string') return this.#takeFrames()
       if (first !== undefined) {
-        const frame = await first.snapshot
+        const { frame, ended } = await first.read
         this.#entries.shift()
-        return this.#ended ? undefined : frame
+        // Events that the buffer had no room for come before the end, and are still to be read.
+        if (this.#mustResume) this.#awaitsEnd ||= ended !== undefined
+        else if (ended !== undefined) this.#end(ended)
+        if (frame !== '') return this.#ended ? undefined : frame
+        continue
       }
+      if (this.#closing) return undefined
       if (this.#mustResume) {
         this.#mustResume = false
         this.#subscribe(this.#lastCursor)
@@ -248,77 +201,124 @@ export class EventStreamSource {
   }
 
   #receive(event: StoreEvent | undefined): void {
-    if (this.#mustResume || this.#ended) return
+    if (this.#mustResume || this.#ended || this.#closing) return
     if (event !== undefined && !this.#isWanted(event)) this.#lastCursor = event.cursor
-    else if (this.#isFull() && this.#lastCursor !== undefined) this.#stopBuffering()
+    else if (this.#isFull() && this.#lastCursor !== undefined) return this.#stopBuffering()
     else if (event === undefined) this.#sendGap()
     else {
       this.#lastCursor = this.#sentCursor = event.cursor
-      this.#push(frame(event.type, withoutQuery(publicEvent(event)), event.cursor))
+      this.#push(frame(event.type, shownEvent(publicEvent(event), this.#options.fields), event.cursor))
     }
+    if (event !== undefined && this.#options.ends && this.#isOfJob(event) && isEnd(event.type)) this.#end(event.type)
   }
 
   #isFull(): boolean {
-    return this.#entries.length >= this.#maxEntries || this.#bufferedChars >= MAX_BUFFERED_CHARS
+    return this.#entries.length >= this.#options.buffer || this.#bufferedChars >= MAX_BUFFERED_CHARS
   }
 
   #isWanted(event: StoreEvent): boolean {
-    const { type, id, queue } = event
-    const { jobId } = this.#options
-    if (queue !== this.#queue || isOwnRow(event)) return false
-    return (jobId === undefined || id === jobId) && (this.#types?.has(type) ?? true)
+    const { jobId, types } = this.#options
+    if (event.queue !== this.#queue || isOwnRow(event)) return false
+    return (jobId === undefined || this.#isOfJob(event)) && (types?.has(event.type) ?? true)
+  }
+
+  #isOfJob({ id, queue }: StoreEvent): boolean {
+    return id === this.#options.jobId && queue === this.#queue
   }
 
   #sendGap(): void {
-    const at = this.#operations.connection.runtime.now()
-    this.#push(frame('gap', { type: 'gap', queue: this.#queue, at }))
-    if (this.#options.snapshot ?? true) this.#push(this.#takeSnapshot())
+    const { snapshot, ends } = this.#options
+    this.#push(frame('gap', { type: 'gap', ...this.#shownQueue(), at: this.#now() }))
+    if (snapshot || ends) this.#push(this.#read(snapshot))
   }
 
-  #push(entry: string | PendingSnapshot): void {
+  /** Sends the event `end`, after what is buffered. */
+  #end(state: StreamEnd['state']): void {
+    if (this.#closing || this.#ended) return
+    this.#closing = true
+    const end: StreamEnd = { type: 'end', id: this.#options.jobId!, at: this.#now(), state }
+    this.#push(frame('end', end, `${this.#lastCursor ?? ''}${END_MARK}`))
+  }
+
+  /**
+   * The job was read by the poll that covers for lost events. The event of its end may be on its way, so the stream ends
+   * at the second time.
+   */
+  readonly #reread = (record: JobRecord | undefined): void => {
+    if (this.#mustResume) return // the event is read from the store
+    const ended = this.#endOf(record)
+    if (ended !== undefined && this.#awaitsEnd) this.#end(ended)
+    this.#awaitsEnd = ended !== undefined
+  }
+
+  #push(entry: string | PendingRead): void {
     this.#entries.push(entry)
     if (typeof entry === 'string') this.#bufferedChars += entry.length
     this.#wake?.()
   }
 
-  #takeSnapshot(): PendingSnapshot {
-    const snapshot = this.#snapshot()
-    snapshot.catch(() => {}) // the reader receives the error
-    return { snapshot }
+  /**
+   * Reads what a snapshot shows, and whether the job has ended. `sends`: the snapshot is sent, unless the reader knows
+   * that the job has ended. `endsNow`: a job that has ended ends the stream now, and not with the event of that. Default
+   * true.
+   */
+  #read(sends: boolean, endsNow = true): PendingRead {
+    const read = this.#readNow(sends, endsNow)
+    read.catch(() => {}) // the reader receives the error
+    return { read }
   }
 
-  async #snapshot(): Promise<string> {
-    const { store, runtime, ready } = this.#operations.connection
+  async #readNow(sends: boolean, endsNow: boolean): Promise<ReadResult> {
+    const { store, ready } = this.#operations.connection
     await ready()
-    const { jobId } = this.#options
+    const { jobId, counts, ends, wasEnded } = this.#options
     const [[tally], [record]] = await Promise.all([
-      store.tally([this.#queue]),
+      sends && counts ? store.tally([this.#queue]) : [],
       jobId === undefined ? [] : store.get([jobId]),
     ])
-    const job = record?.queue === this.#queue && record.kind !== 'signal' ? this.#publicJob(record) : null
+    const ended = ends ? this.#endOf(record) : undefined
+    if (!endsNow) this.#awaitsEnd = ended !== undefined
+    const isSent = sends && !(wasEnded && ended !== undefined)
+    return { frame: isSent ? this.#snapshot(tally, record) : '', ended: endsNow ? ended : undefined }
+  }
+
+  #snapshot(tally: QueueTally | undefined, record: JobRecord | undefined): string {
+    const { jobId, counts } = this.#options
+    const job = this.#isOwn(record) ? shownJob(this.#operations, record, this.#options) : null
     return frame('snapshot', {
       type: 'snapshot',
-      queue: this.#queue,
-      at: runtime.now(),
-      counts: countsOf(tally, []).total,
+      ...this.#shownQueue(),
+      at: this.#now(),
+      ...(counts && { counts: countsOf(tally, []).total }),
       ...(jobId !== undefined && { job }),
     } satisfies StreamSnapshot)
   }
 
-  /** The job without what readers may not be allowed to see. */
-  #publicJob(record: JobRecord): Record<string, unknown> {
-    const { data, extras, ...rest } = new Job(this.#operations, record).toJSON()
-    const { webhook, ...others } = (extras ?? {}) as Extras
-    return {
-      ...rest,
-      ...(this.#options.data === true && record.kind === 'job' && { data }),
-      ...(extras !== undefined && { extras: { ...others, ...(webhook && { webhook: withoutQuery(webhook) }) } }),
-    }
+  /** Whether a record is of a job of this queue. */
+  #isOwn(record: JobRecord | undefined): record is JobRecord {
+    return record?.queue === this.#queue && record.kind !== 'signal'
+  }
+
+  /** How a job has ended; undefined if it has not. */
+  #endOf(record: JobRecord | undefined): StreamEnd['state'] | undefined {
+    if (!this.#isOwn(record)) return 'removed'
+    return isFinished(record.state) ? record.state : undefined
+  }
+
+  #shownQueue(): { queue?: string } {
+    const { fields } = this.#options
+    return fields === undefined || fields.has('queue') ? { queue: this.#queue } : {}
+  }
+
+  #now(): number {
+    return this.#operations.connection.runtime.now()
   }
 
   /** Pings a waiting reader. A ping carries the current cursor, so that a stream with few events resumes from there. */
   #armPing(): void {
-    this.#stopPing = this.#operations.connection.runtime.timer(PING_EVERY, () => {
+    const { ping } = this.#options
+    if (ping === undefined) return
+    this.#stopPing = this.#operations.connection.runtime.timer(ping, () => {
       if (this.#wake !== undefined && this.#entries.length === 0) {
         this.#push(this.#lastCursor === this.#sentCursor ? PING : `id: ${this.#lastCursor}\n${PING}`)
         this.#sentCursor = this.#lastCursor
@@ -330,15 +330,21 @@ export class EventStreamSource {
 
 const PING = ': ping\n\n'
 
-/** A snapshot that is being taken. */
-interface PendingSnapshot {
-  readonly snapshot: Promise<string>
+/** A read of the job or of a snapshot, in the place of what it sends. */
+interface PendingRead {
+  readonly read: Promise<ReadResult>
 }
 
-/** The same value with its URL stripped of query and credentials, which readers of the stream need not know. */
-function withoutQuery<T extends object>(value: T): T {
-  const { url } = value as { url?: unknown }
-  return typeof url === 'string' ? { ...value, url: bareUrl(url) } : value
+interface ReadResult {
+  /** The frame to send; may be empty. */
+  readonly frame: string
+  /** How the job has ended, if the stream ends because of that. */
+  readonly ended: StreamEnd['state'] | undefined
+}
+
+/** Whether an event ends its job. */
+function isEnd(type: StoreEvent['type']): type is StreamEnd['state'] {
+  return type === 'removed' || isFinished(type as JobRecord['state'])
 }
 
 /** One event as it is sent. JSON has no line breaks, so its data is one line. */

@@ -19,7 +19,14 @@ import type { JobDefinitions } from '../define.js'
 import { EventSubscription } from '../events/subscription.js'
 import { logPage } from './filter.js'
 import type { LogOptions } from './filter.js'
-import type { OperationResult, Job, JobActions, ObserveOptions, ResultOptions, UpdateOptions } from '../job.js'
+import type {
+  OperationResult,
+  JobActions,
+  ObserveFieldsOptions,
+  ObserveOptions,
+  ResultOptions,
+  UpdateOptions,
+} from '../job.js'
 import { observe } from './observe.js'
 import { Payloads } from '../payloads.js'
 import { Rereader } from './reread.js'
@@ -167,7 +174,7 @@ export class JobOperations implements JobActions {
     return () => void this.#closeListeners.delete(listener)
   }
 
-  observe(id: string, options: ObserveOptions): AsyncGenerator<Job, void, void> {
+  observe(id: string, options: ObserveOptions | ObserveFieldsOptions): AsyncGenerator<object, void, void> {
     return observe(this, id, options)
   }
 

@@ -11,7 +11,8 @@ import { checkAbortSignal } from './abort-signal.js'
 import { jobNotFound } from './decide.js'
 import type { EventSubscription } from '../events/subscription.js'
 import { Job } from '../job.js'
-import type { JobActions, ObserveOptions } from '../job.js'
+import type { JobActions, ObserveFieldsOptions, ObserveOptions } from '../job.js'
+import { checkFields, pickFields } from './fields.js'
 import type { Rereader } from './reread.js'
 
 /** What observing uses of `JobOperations`. */
@@ -23,10 +24,17 @@ interface ObserveHost extends JobActions {
   onClose(closed: () => void): Stop
 }
 
-/** Yields the job now and after each change. Changes that come faster than they are read are combined. */
-export function observe(operations: ObserveHost, id: string, options: ObserveOptions): AsyncGenerator<Job, void, void> {
+/**
+ * Yields the job now and after each change. Changes that come faster than they are read are combined. With `fields`,
+ * yields objects of these fields instead of handles.
+ */
+export function observe(
+  operations: ObserveHost,
+  id: string,
+  options: ObserveOptions | ObserveFieldsOptions,
+): AsyncGenerator<object, void, void> {
   const observation: Observation = { stopped: false, changed: true, last: undefined, ended: undefined, wake: () => {} }
-  const handles = observeChanges(operations, id, options, observation)
+  const handles = observed(operations, id, options, observation)
   const end = handles.return.bind(handles)
   // A consumer that stops must not have to wait for the next change.
   handles.return = (value) => {
@@ -51,13 +59,29 @@ interface Observation {
   wake: () => void
 }
 
+async function* observed(
+  operations: ObserveHost,
+  id: string,
+  options: ObserveOptions & Partial<ObserveFieldsOptions>,
+  observation: Observation,
+): AsyncGenerator<object, void, void> {
+  refuseUnknown(options, ['signal', 'fields'], 'observe')
+  if (options.fields === undefined) return yield* observeChanges(operations, id, options, observation)
+  const fields = checkFields(options.fields, 'observe')
+  let last: object | undefined
+  for await (const job of observeChanges(operations, id, options, observation)) {
+    const picked = pickFields(job, fields)
+    if (isDeepStrictEqual(picked, last)) continue
+    yield (last = picked)
+  }
+}
+
 async function* observeChanges(
   operations: ObserveHost,
   id: string,
   options: ObserveOptions,
   observation: Observation,
 ): AsyncGenerator<Job, void, void> {
-  refuseUnknown(options, ['signal'], 'observe')
   const signal = checkAbortSignal(options.signal, 'observe')
   const { store } = operations.connection
   refuseInside(store, `observe() of job ${id}`)

@@ -63,6 +63,8 @@ export type GiveUp = (attempt: Attempt, error: MillraceError) => void
 export class Attempt {
   readonly parts: WorkerParts
   readonly record: JobRecord
+  /** The record with the notes that are durable. */
+  known: JobRecord
   readonly handler: ParsedHandler
   /** When its lease expires, by this process's clock. Renewals extend it. */
   leaseEnds: Millis
@@ -130,7 +132,7 @@ export class Attempt {
 
   constructor(parts: WorkerParts, record: JobRecord, handler: ParsedHandler, leaseEnds: Millis) {
     this.parts = parts
-    this.record = record
+    this.record = this.known = record
     this.handler = handler
     this.leaseEnds = leaseEnds
   }
@@ -167,6 +169,14 @@ export class Attempt {
     const final = this.phases === undefined ? this.#unfinishedPhases(outcome) : this.phases.finalEntry(outcome)
     const last = entry === undefined || final === undefined ? (entry ?? final) : mergeEntries(entry, final)
     return last === undefined ? changes : [noteOf(this.record, last), ...changes]
+  }
+
+  /** A note is durable: reports it. */
+  noted(entry: NoteEntry): void {
+    const { progress, memo } = entry
+    if (progress !== undefined) this.known = { ...this.known, progress }
+    if (memo !== undefined) this.known = { ...this.known, memo: memo() }
+    this.parts.reporter.noted(this.known, entry)
   }
 
   /** The note for a job that completed without its phases: by middleware, or by a plain handler. */

@@ -65,7 +65,7 @@ export interface LastNote {
 export class PendingNotes {
   readonly #record: JobRecord
   readonly #batcher: Pick<Batcher, 'submit'>
-  readonly #noted: (entry: PublishedNote) => void
+  readonly #noted: (entry: NoteEntry) => void
   readonly #refused: () => MillraceError
   readonly #count: (bytes: number) => void
   readonly #bounds: NoteBounds
@@ -82,7 +82,7 @@ export class PendingNotes {
   constructor(
     record: JobRecord,
     batcher: Pick<Batcher, 'submit'>,
-    noted: (entry: PublishedNote) => void,
+    noted: (entry: NoteEntry) => void,
     refused: () => MillraceError,
     count: (bytes: number) => void,
     bounds: NoteBounds = BOUNDS,

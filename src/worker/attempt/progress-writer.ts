@@ -19,7 +19,7 @@ export class ProgressWriter {
     this.#notes = attempt.notes = new PendingNotes(
       record,
       parts.connection.main,
-      (entry) => parts.reporter.noted(record, entry),
+      (entry) => attempt.noted(entry),
       () => attempt.lostError(),
       (bytes) => parts.backpressure.count(bytes),
     )
@@ -73,6 +73,6 @@ export class ProgressWriter {
     const { parts, record } = this.#attempt
     const verdict = await commitNote(open, parts.connection.runtime, record, entry)
     if (!verdict.ok) throw this.#attempt.lostError()
-    open.afterCommit(() => parts.reporter.noted(record, entry))
+    open.afterCommit(() => this.#attempt.noted(entry))
   }
 }

@@ -125,7 +125,7 @@ describe.each(kinds)('the life of a stream, on %s', (kind) => {
       open(queue, { signal: aborter.signal }),
     ]
     for (const stream of streams) await stream.next()
-    expect({ watchers: watchers(), timers: timers() }).toEqual({ watchers: 2, timers: 4 }) // one shared, one that resumes
+    expect({ watchers: watchers(), timers: timers() }).toEqual({ watchers: 2, timers: 5 }) // one shared, one that resumes; pings, and the poll of jobs
     const pending = streams[0]!.next() // one that waits is let go of as well
     for (const stream of streams.slice(0, 3)) await stream.cancel()
     expect(await pending).toBeUndefined()
@@ -375,7 +375,7 @@ describe('a stream', () => {
     const queue = newQueue()
     const other = newQueue({ store: queue.store, name: 'other' })
     const ends = open(queue, { events: ['cancelled', 'removed'] })
-    const one = open(queue, { jobId: 'b' })
+    const one = open(queue, { jobId: 'b', end: false })
     await ends.event('snapshot')
     await one.event('snapshot')
     for (const id of ['a', 'b']) await queue.add('film', {}, { id })

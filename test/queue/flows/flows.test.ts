@@ -116,14 +116,18 @@ describe.each(kinds)('on %s', (kind) => {
       ],
     })
     closing(
-      new Worker(queue, {
-        bad: () => {
-          throw new Error('as planned')
+      new Worker(
+        queue,
+        {
+          bad: () => {
+            throw new Error('as planned')
+          },
+          good: () => 'fine',
+          middle: async (_job, ctx) => (await ctx.dependencies()).map(({ status }) => status),
+          root: async (_job, ctx) => await ctx.dependencies(),
         },
-        good: () => 'fine',
-        middle: async (_job, ctx) => (await ctx.dependencies()).map(({ status }) => status),
-        root: async (_job, ctx) => await ctx.dependencies(),
-      }),
+        { logger: false },
+      ),
     )
     const failing = await flows.add(tree('fail'))
     const [middle] = (await failing.job.result()) as Ended[]
@@ -153,12 +157,16 @@ describe.each(kinds)('on %s', (kind) => {
     })
     const failed = event(queue, 'failed', ({ id }) => id === job.id)
     closing(
-      new Worker(queue, {
-        bad: () => {
-          throw new Error('as planned')
+      new Worker(
+        queue,
+        {
+          bad: () => {
+            throw new Error('as planned')
+          },
+          parent: () => 'never',
         },
-        parent: () => 'never',
-      }),
+        { logger: false },
+      ),
     )
     await failed
     const states = await Promise.all(children.map(async (child) => (await child.job.refresh()).state))
@@ -182,11 +190,15 @@ describe.each(kinds)('on %s', (kind) => {
     })
     const failed = event(queue, 'failed', ({ id }) => id === job.id)
     closing(
-      new Worker(queue, {
-        bad: () => {
-          throw new Error('as planned')
+      new Worker(
+        queue,
+        {
+          bad: () => {
+            throw new Error('as planned')
+          },
         },
-      }),
+        { logger: false },
+      ),
     )
     await failed
     expect((await children[1].job.refresh()).state).toBe('cancelled')

@@ -143,6 +143,58 @@ describe('job.observe', () => {
     expect((await seen.next()).done).toBe(true)
   })
 
+  it('with fields yields these alone, when one of them has changed, and ends with the job', async () => {
+    const queue = newQueue()
+    const steps = [gate(), gate()]
+    const job = await queue.add('film', { card: 'hidden' }, { id: 'job' })
+    const seen: object[] = []
+    for await (const each of job.observe({ fields: ['id', 'progress', 'returned'] })) {
+      seen.push(each)
+      if (seen.length === 1) {
+        newWorker(queue, async (_job, ctx) => {
+          await ctx.log('a change that was not asked for')
+          await ctx.progress(50)
+          await steps[0]!.promise
+          return 'done'
+        })
+      } else steps[0]!.open()
+    }
+    expect(seen).toEqual([{ id: 'job' }, { id: 'job', progress: 50 }, { id: 'job', progress: 50, returned: 'done' }])
+  })
+
+  it('with fields that its end does not change ends without another value', async () => {
+    const queue = newQueue()
+    const job = await queue.add('film')
+    const seen = job.observe({ fields: ['name'] })
+    expect(await seen.next()).toEqual({ done: false, value: { name: 'film' } })
+    const last = seen.next()
+    await job.cancel()
+    expect(await last).toEqual({ done: true, value: undefined })
+  })
+
+  it('with fields is freed on return while it waits', async () => {
+    const { store: own, watchers } = counting(memory())
+    const queue = closing(new Queue('work', { store: own, logger: false }))
+    const seen = (await queue.add('film')).observe({ fields: ['state'] })
+    await seen.next()
+    const waits = seen.next()
+    await seen.return()
+    expect(await waits).toEqual({ done: true, value: undefined })
+    expect(watchers()).toBe(0)
+  })
+
+  it.each([
+    [[], 'fields must name one field at least'],
+    ['state', "fields must be a list, as in ['state', 'progress'], not 'state'"],
+    [['stat'], "did you mean 'state'"],
+    [[5], 'fields must be one of'],
+    [['refresh'], 'fields must be one of'],
+  ])('refuses %o as its fields', async (fields, message) => {
+    const job = await newQueue().add('film')
+    const refused = { code: 'INVALID_OPTION', message: expect.stringContaining(message) }
+    await expect(job.observe({ fields } as never).next()).rejects.toMatchObject(refused)
+  })
+
   it('refuses options that it does not know', async () => {
     const job = await newQueue().add('film')
     await expect(job.observe({ timeout: 5 } as never).next()).rejects.toMatchObject({ code: 'UNKNOWN_OPTION' })
