@@ -1,7 +1,7 @@
 // index.ts: the front door of millrace, sorted by what a user looks for: re-exports only.
 
 // Queues and jobs
-export { Queue } from './queue/queue.js'
+export { Queue } from './worker/claims/queue.js'
 export type { QueueOptions, BulkItem, JobOf, JobPage } from './queue/queue-types.js'
 export type { AddOptions, JobDefaults, DedupOptions, Dependency, RepeatOptions } from './queue/add-options.js'
 export { Job } from './queue/job.js'
@@ -12,6 +12,11 @@ export type { RetryOptions } from './queue/operations/operations.js'
 export type { CancelOptions, CascadeOptions } from './queue/operations/cascade.js'
 export type { LogOptions } from './queue/operations/filter.js'
 export type { InTransaction } from './queue/transactions.js'
+
+// Claims by hand
+export type { ClaimedJob, FailOptions, Heartbeat, HeartbeatOptions } from './worker/claims/claimed-job.js'
+export type { ClaimOptions } from './worker/claims/options.js'
+export type { ClaimedJobOf } from './worker/claims/queue.js'
 
 // Job definitions
 export { defineJobs, job, typed, withSchemas } from './queue/define.js'

@@ -100,6 +100,13 @@ export class Upkeep {
     this.#schedule(at - now() - this.#skew + this.#jitter())
   }
 
+  /** Runs a pass now, after the one in progress; resolves when it has ended, even if the store failed. */
+  async passNow(): Promise<void> {
+    while (this.#working !== undefined) await this.#working
+    if (this.#stopped) return
+    await this.#begin()
+  }
+
   /** The store failed elsewhere in this process: leases may have expired because they could not be renewed. */
   outage(): void {
     this.#hadOutage = true
@@ -128,9 +135,14 @@ export class Upkeep {
       // A timer that is very late means that this process was suspended: other workers may be about to renew.
       if (runtime.elapsed() - at > this.#options.renewEvery) this.#hadOutage = true
       this.#at = Infinity
-      if (this.#working === undefined) this.#working = this.#work().finally(() => (this.#working = undefined))
+      if (this.#working === undefined) void this.#begin()
       else this.#again = true // what it was for may not have been there when the current pass read the store
     })
+  }
+
+  #begin(): Promise<void> {
+    this.#working = this.#work().finally(() => (this.#working = undefined))
+    return this.#working
   }
 
   async #work(): Promise<void> {

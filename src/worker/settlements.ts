@@ -1,7 +1,7 @@
 // worker/settlements.ts: writes the outcomes of attempts, and reports them once they are durable.
 import { isMillraceError } from '../job/errors.js'
 import type { MillraceError } from '../job/errors.js'
-import type { Millis } from '../job/job.js'
+import type { JobRecord, Millis, MovedJob } from '../job/job.js'
 import { lock, settle } from '../job/lifecycle.js'
 import type { Outcome } from '../job/lifecycle.js'
 import type { FollowUps } from '../queue/flows/follow-ups.js'
@@ -242,7 +242,7 @@ class Settlement implements Caller {
 }
 
 /** Whether a settlement was refused because of another job: one that it adds, drops for those, or waits for. */
-function isAboutOthers(group: Group, { why, change, id }: Refused, own: string): boolean {
+export function isAboutOthers(group: Group, { why, change, id }: Refused, own: string): boolean {
   if (why === 'busy') return false
   const refused = group[change]
   return refused?.kind === 'insert' || id !== own
@@ -269,8 +269,12 @@ function appliedUnacknowledged(
     const removes = maybeCommitted.group.some((change) => change.kind === 'move' && change.to === 'removed')
     return removes ? maybeCommitted : undefined
   }
-  if (!unsure || job?.id !== record.id) return undefined
-  if (job.fence !== record.fence + 1 || job.worker !== record.worker) return undefined
+  if (!unsure || !isEndedBy(record, job)) return undefined
   if (job.state === 'completed') return outcome.kind === 'returned' ? settlement : maybeCommitted
   return outcome.kind === 'threw' && job.state === 'failed' ? settlement : undefined
+}
+
+/** Whether a job that has moved was ended by the holder of this lease: by the next fence, and with its worker. */
+export function isEndedBy(lease: JobRecord, job: MovedJob | undefined): job is MovedJob {
+  return job?.id === lease.id && job.fence === lease.fence + 1 && job.worker === lease.worker
 }

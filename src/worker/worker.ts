@@ -30,7 +30,7 @@ import { parseWorker } from './options.js'
 import type { Settings, WorkerOptions } from './options.js'
 import { Adders } from './parts.js'
 import type { WorkerParts } from './parts.js'
-import { Registration } from './registry.js'
+import { Registration, entryOf } from './registry.js'
 import { Reporter } from './reporter.js'
 import { checkMiddleware, parseMiddleware, sourceOf } from './source.js'
 import { StoreErrors, isPermanent } from './store-errors.js'
@@ -135,7 +135,7 @@ export class Worker<
       backpressure: new Backpressure(store.can),
     }
     this.#parts = parts
-    this.#registration = new Registration(parts)
+    this.#registration = new Registration(this.#connection, entryOf(parts), parts.reporter)
     this.#leases = new Leases(parts, this.#registration)
     this.#runner = new Runner(parts, this.#leases)
     this.#retention = queue?.retention
