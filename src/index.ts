@@ -40,6 +40,8 @@ export { Worker } from './worker/worker.js'
 export type { WorkerOptions } from './worker/options.js'
 export type { WorkerEventType } from './worker/worker.js'
 export type { CloseOptions } from './worker/close.js'
+export type { WorkerRunOptions } from './worker/bounded-run.js'
+export type { RunReport } from './worker/run-tally.js'
 export { shutdown } from './worker/shutdown.js'
 export type { Handler, HandlerOf, HandlerOptions, Handlers, ContextOf } from './worker/handlers.js'
 export type {

@@ -8,6 +8,7 @@ import type { Middleware } from './attempt/context.js'
 import type { Backpressure } from './backpressure.js'
 import type { Settings } from './options.js'
 import type { Reporter } from './reporter.js'
+import type { RunTally } from './run-tally.js'
 import type { StoreErrors } from './store-errors.js'
 
 /** The shared parts of one worker. None of them knows of attempts. */
@@ -25,6 +26,7 @@ export interface WorkerParts {
   readonly reporter: Reporter
   readonly errors: StoreErrors
   readonly backpressure: Backpressure
+  readonly run: RunTally
 }
 
 /** Adds jobs for handlers. */

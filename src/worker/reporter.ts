@@ -8,7 +8,7 @@ import { decodeJson } from '../job/json.js'
 import type { Outcome } from '../job/lifecycle.js'
 import { publicEvent } from '../queue/events/events.js'
 import type { Emitter } from '../queue/events/events.js'
-import type { Processing } from '../queue/telemetry.js'
+import type { Processed, Processing } from '../queue/telemetry.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Group } from '../store/store.js'
 import type { PublishedNote } from './attempt/pending-notes.js'
@@ -20,6 +20,12 @@ const outcomeNames = {
   waits: 'waiting-children',
   interrupted: 'interrupted',
 } as const
+
+/** The name of an outcome, by what its settlement changed. */
+export function outcomeName(outcome: Outcome, changes: Group): Processed['outcome'] {
+  if (outcome.kind !== 'threw') return outcomeNames[outcome.kind]
+  return changes.some((change) => change.kind === 'move' && change.why === 'retrying') ? 'retrying' : 'failed'
+}
 
 /** Emits the events of one worker. */
 export class Reporter {
@@ -75,10 +81,11 @@ export class Reporter {
       const result = outcome.result === undefined ? undefined : decodeJson(outcome.result)
       this.#emitter.emit({ type: 'completed', id, name, queue, attempt, at: this.#runtime.now(), result })
     }
-    if (outcome.kind !== 'threw') return tracing?.ended({ outcome: outcomeNames[outcome.kind] })
+    const ended = outcomeName(outcome, changes)
+    if (outcome.kind !== 'threw') return tracing?.ended({ outcome: ended })
     const { error, retryIn } = outcome
-    const retrying = changes.some((change) => change.kind === 'move' && change.why === 'retrying')
-    tracing?.ended({ outcome: retrying ? 'retrying' : 'failed', error })
+    const retrying = ended === 'retrying'
+    tracing?.ended({ outcome: ended, error })
     const at = this.#runtime.now()
     const base = { id, name, queue, attempt, at, error }
     if (retrying) this.#emitter.emit({ type: 'retrying', ...base, runAt: at + retryIn })

@@ -14,6 +14,7 @@ import { lateFailure } from './attempt/outcome.js'
 import { reasonOf } from './leases.js'
 import type { Leases } from './leases.js'
 import type { WorkerParts } from './parts.js'
+import { outcomeName } from './reporter.js'
 
 /** The wait before an unacknowledged settlement is sent again. */
 const RETRY_DELAY: Millis = 250
@@ -41,12 +42,13 @@ export class Settlements {
 
   /** The handler of a revoked job has ended: ends the lease, so that the job no longer counts against limits. */
   releaseLease({ record: { id, fence } }: Attempt): void {
-    const { connection, backpressure } = this.#parts
+    const { connection, backpressure, run } = this.#parts
     backpressure.opened()
-    connection.renewals.renew([{ id, fence, lease: 0, started: true }]).then(
-      () => backpressure.closed(0),
-      () => backpressure.closed(0), // the lease expires by itself
-    )
+    const over = (): void => {
+      backpressure.closed(0)
+      run.changed()
+    }
+    connection.renewals.renew([{ id, fence, lease: 0, started: true }]).then(over, over) // or the lease expires by itself
   }
 
   /** Resolves when the store has acknowledged everything that was sent. */
@@ -74,12 +76,14 @@ export class Settlements {
 
   #close(attempt: Attempt): void {
     this.#parts.backpressure.closed(attempt.settlementBytes)
+    this.#parts.run.changed()
   }
 
   /** The settlement is durable: reports it. */
   landed(attempt: Attempt, outcome: Outcome, group: Group): void {
-    const { reporter } = this.#parts
+    const { reporter, run } = this.#parts
     const { record, phases } = attempt
+    if (attempt.started) run.settled(outcomeName(outcome, group))
     this.#leases.delete(attempt)
     attempt.lastNote?.landed({ ok: true, inserted: [] })
     const final = phases?.finalEntry(outcome)

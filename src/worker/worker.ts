@@ -32,9 +32,13 @@ import { Adders } from './parts.js'
 import type { WorkerParts } from './parts.js'
 import { Registration, entryOf } from './registry.js'
 import { Reporter } from './reporter.js'
+import { BoundedRun, alreadyRuns, parseRun } from './bounded-run.js'
+import type { RunRequest, WorkerRunOptions } from './bounded-run.js'
+import { RunTally } from './run-tally.js'
+import type { RunReport } from './run-tally.js'
 import { checkMiddleware, parseMiddleware, sourceOf } from './source.js'
 import { StoreErrors, isPermanent } from './store-errors.js'
-import { drain, endHandlers, handlersLate, parseClose, settlementsLate } from './close.js'
+import { endDeliveries, endHandlers, handlersLate, parseClose, settlementsLate } from './close.js'
 import type { CloseOptions, CloseTimeouts } from './close.js'
 
 /** The events that a worker emits: its own, and those of the jobs it runs. `queue.on` has all the others. */
@@ -96,9 +100,15 @@ export class Worker<
   #unwatch: Stop | undefined
   /** Sends the webhook deliveries of its queue. */
   #deliveries: Deliveries | undefined
+  /** Ends the wait of a run for its last jobs, once the worker is closed. */
+  #endedByClose: () => void = () => {}
   /** Ends the wait between two attempts to start. */
   #interrupt: Stop | undefined
   #recovering: Promise<void> | undefined
+  /** The run in progress that ends by itself. */
+  #bounded: BoundedRun | undefined
+  /** A run that ended by itself was the last: the worker starts no job until the next one. */
+  #isIdle = false
 
   /** Claims jobs of a queue, or of queues by name with `options.store`. Takes one handler, or handlers by name. */
   constructor(
@@ -133,6 +143,7 @@ export class Worker<
       reporter: new Reporter(this.id, queues, runtime, this.#emitter, queue?.emitter),
       errors: new StoreErrors(store, this.#emitter, (error) => this.#onStoreError(error)),
       backpressure: new Backpressure(store.can),
+      run: new RunTally(),
     }
     this.#parts = parts
     this.#registration = new Registration(this.#connection, entryOf(parts), parts.reporter)
@@ -161,17 +172,72 @@ export class Worker<
    * Starts to claim jobs; resolves when the worker is registered. The constructor calls it unless `autorun` is false.
    * Retries while the store does not respond; rejects with an error that no retry can fix, such as `MISSING_DRIVER`.
    */
-  run(): Promise<void> {
-    if (this.#state === 'closing' || this.#state === 'closed') {
-      return Promise.reject(new MillraceError('WORKER_CLOSED', 'This worker has been closed; make a new one.'))
-    }
+  run(): Promise<void>
+  /**
+   * Runs jobs until its queues are drained, a date has come, or so many jobs were started; for serverless functions,
+   * cron and CI. Then it waits for its running handlers and their settlements, returns everything else that it has
+   * leased, and resolves with what it did. `worker.close()` ends it sooner. One run at a time: `WORKER_RUNNING`. Create
+   * the worker with `autorun: false`, and close it when you need it no more.
+   */
+  run(options: WorkerRunOptions): Promise<RunReport>
+  run(options?: WorkerRunOptions): Promise<void | RunReport> {
+    let request: RunRequest | undefined
     try {
+      if (this.#isClosing()) throw new MillraceError('WORKER_CLOSED', 'This worker has been closed; make a new one.')
       refuseInside(this.#connection.store, 'worker.run()')
+      request = options === undefined ? undefined : parseRun(options)
+      const runsOn = this.#starting !== undefined && !this.#isIdle && this.#bounded === undefined
+      if (this.#bounded !== undefined || (runsOn && request !== undefined)) throw alreadyRuns()
     } catch (error) {
       return Promise.reject(error)
     }
-    this.#starting ??= outside(() => this.#start())
+    return outside(() => (request === undefined ? this.#runOn() : this.#runBounded(request)))
+  }
+
+  /** Runs until it is closed. */
+  #runOn(): Promise<void> {
+    if (this.#isIdle) this.resume()
+    this.#starting ??= this.#start()
     return this.#starting
+  }
+
+  async #runBounded(request: RunRequest): Promise<RunReport> {
+    const run = new BoundedRun(this.#parts, this.#runner, this.#upkeep, request)
+    this.#bounded = run
+    try {
+      if (run.begin()) {
+        if (this.#isIdle) this.resume()
+        this.#starting ??= this.#start()
+        await Promise.race([this.#starting.then(() => this.#recovering), run.ended])
+        run.watch()
+      }
+      const why = await run.ended
+      await this.#endRun(why)
+      return run.report(why)
+    } catch (error) {
+      run.report('closed')
+      throw error
+    } finally {
+      this.#bounded = undefined
+    }
+  }
+
+  /** Starts no further job, and waits until nothing is leased; no longer than a close does. */
+  async #endRun(why: RunReport['ended']): Promise<void> {
+    const { claimer, slots, settlements } = this.#runner
+    const wasRunning = this.#state === 'running' || this.#state === 'new'
+    if (wasRunning) this.#state = 'paused'
+    this.#isIdle = !this.#isClosing()
+    const stopped = claimer.stop().then(() => this.#runner.returnUnstarted())
+    const closed = new Promise<void>((resolve) => (this.#endedByClose = resolve))
+    const ended = stopped.then(() => slots.whenIdle()).then(() => claimer.whenAnswered())
+    await Promise.race([ended.then(() => settlements.idle()), closed])
+    if (this.#isClosing()) return void (await this.#closing?.catch(() => {}))
+    // At a date, or by a signal, time is short: the rest is sent by the next run, or by another worker.
+    const how = why === 'drained' || why === 'max-jobs' ? 'drain' : 'close'
+    await endDeliveries(this.#deliveries, how, parseClose({}, 'worker.run'))
+    this.#deliveries = undefined
+    if (this.#started && wasRunning) this.#announce('paused')
   }
 
   /** Stops claiming jobs until `resume()`. Running handlers continue. */
@@ -186,8 +252,10 @@ export class Worker<
   resume(): void {
     if (this.#state !== 'paused') return
     this.#state = 'running'
+    this.#isIdle = false
     if (!this.#started) return
     outside(() => {
+      this.#deliveries ??= this.#startDeliveries()
       this.#announce('running')
       this.#runner.claimer.start()
     })
@@ -234,7 +302,8 @@ export class Worker<
   }
 
   #autorun(): void {
-    if (!this.#isClosing()) void this.run().catch((error: unknown) => this.#parts.errors.report(error))
+    if (this.#isClosing() || this.#bounded !== undefined || this.#isIdle) return
+    void this.run().catch((error: unknown) => this.#parts.errors.report(error))
   }
 
   async #start(): Promise<void> {
@@ -370,8 +439,9 @@ export class Worker<
     settlements.giveUp()
     // The last settlements are durable now, and so are the deliveries that they add.
     const drainTimeout = Math.max(grace, timeout - (runtime.elapsed() - began))
-    const undelivered = await drain(this.#deliveries, { timeout: drainTimeout, grace })
+    const undelivered = await endDeliveries(this.#deliveries, 'close', { timeout: drainTimeout, grace })
     await within(runtime, grace, this.#stopped())
+    this.#endedByClose()
     if (left !== undefined) throw handlersLate(timeout, left)
     if (!settled) throw settlementsLate(timeout)
     if (undelivered !== undefined) throw undelivered
@@ -380,6 +450,7 @@ export class Worker<
   async #stopClaiming(): Promise<void> {
     const started = this.#starting
     this.#state = 'closing'
+    this.#bounded?.end('closed')
     this.#interrupt?.()
     const stopped = this.#runner.claimer.close()
     await started?.catch(() => {})

@@ -17,7 +17,7 @@ import type { Notice } from '../../store/store.js'
 import { outside, refuseInside } from '../../store/transaction-context.js'
 import { Upkeep } from '../../upkeep/upkeep.js'
 import { jobForHandler } from '../attempt/payload.js'
-import { drain } from '../close.js'
+import { endDeliveries } from '../close.js'
 import { defaultReconnect } from '../options.js'
 import { Registration, entryOf } from '../registry.js'
 import { ClaimedJob } from './claimed-job.js'
@@ -122,7 +122,7 @@ export class HandClaims implements ClaimHost {
     await within(runtime, CLOSE_TIMEOUTS.grace, Promise.all(this.#releasing))
     this.#unwatch?.()
     await this.#upkeep.stop()
-    const undelivered = await drain(this.#deliveries, CLOSE_TIMEOUTS)
+    const undelivered = await endDeliveries(this.#deliveries, 'close', CLOSE_TIMEOUTS)
     const stopped = [...this.#registrations.values()].map(({ entry }) => entry.announce('stopped', 'worker-stopped'))
     await Promise.allSettled(stopped)
     this.operations.close()

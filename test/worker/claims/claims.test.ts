@@ -194,7 +194,12 @@ describe.each(kinds)('%s', (kind) => {
     expect(await queue.claim({ max: 10 })).toEqual([])
     await queue.resume()
     const claimed = await queue.claim({ max: 10 })
-    expect(claimed.map(({ name, data }) => String(data ?? name)).toSorted()).toEqual(['a', 'b', 'slow', 'slow'])
+    expect(claimed.map(({ name, data }) => (data === undefined ? name : (data as string))).toSorted()).toEqual([
+      'a',
+      'b',
+      'slow',
+      'slow',
+    ])
     await claimed.find(({ data }) => data === 'a')!.complete()
     expect((await queue.claim({ max: 10 })).map(({ data }) => data)).toEqual(['a'])
   })
