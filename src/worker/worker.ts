@@ -232,7 +232,7 @@ export class Worker<
     const closed = new Promise<void>((resolve) => (this.#endedByClose = resolve))
     const ended = stopped.then(() => slots.whenIdle()).then(() => claimer.whenAnswered())
     await Promise.race([ended.then(() => settlements.idle()), closed])
-    if (this.#isClosing()) return void (await this.#closing?.catch(() => {}))
+    if (this.#isClosing()) return this.#closing?.catch(() => {})
     // At a date, or by a signal, time is short: the rest is sent by the next run, or by another worker.
     const how = why === 'drained' || why === 'max-jobs' ? 'drain' : 'close'
     await endDeliveries(this.#deliveries, how, parseClose({}, 'worker.run'))

@@ -37,7 +37,7 @@ describe.each(kinds)('%s', (kind) => {
       ...bulk(20),
     ])
     const worker = newWorker(
-      queue as Queue,
+      queue,
       {
         job: () => 'done',
         parent: async (_job, ctx): Promise<string> => {
@@ -66,7 +66,7 @@ describe.each(kinds)('%s', (kind) => {
 
   it('an empty queue is drained at once, and a second run of the same worker finds what was added since', async () => {
     const queue = await newQueue()
-    const worker = newWorker(queue as Queue, () => 'done', { autorun: false })
+    const worker = newWorker(queue, () => 'done', { autorun: false })
     expect(await worker.run({ until: 'drained' })).toEqual({ ...none, ended: 'drained' })
     await queue.addBulk(bulk(3))
     expect(await queue.counts()).toMatchObject({ waiting: 3 })
@@ -79,11 +79,10 @@ describe.each(kinds)('%s', (kind) => {
       const queue = await newQueue()
       await queue.addBulk(bulk(60))
       let most = 0
-      const worker = newWorker(
-        queue as Queue,
-        async () => void (most = Math.max(most, (await queue.counts()).active)),
-        { autorun: false, concurrency },
-      )
+      const worker = newWorker(queue, async () => void (most = Math.max(most, (await queue.counts()).active)), {
+        autorun: false,
+        concurrency,
+      })
       for (const maxJobs of [7, 30]) {
         const report = await worker.run({ maxJobs })
         expect(report).toEqual({ ...none, ended: 'max-jobs', started: maxJobs, completed: maxJobs })
@@ -101,7 +100,7 @@ describe.each(kinds)('%s', (kind) => {
     const sizes: number[] = []
     const worker = closing(
       new Worker(
-        queue as Queue,
+        queue,
         (jobs) => {
           sizes.push(jobs.length)
           return jobs.map(() => null)
@@ -119,7 +118,7 @@ describe.each(kinds)('%s', (kind) => {
     const child = await queue.add('elsewhere')
     await queue.add('here', undefined, { after: child })
     const [held] = await queue.claim({ names: ['elsewhere'] })
-    const worker = newWorker(queue as Queue, { here: () => 'done', elsewhere: () => 'done' }, { autorun: false })
+    const worker = newWorker(queue, { here: () => 'done', elsewhere: () => 'done' }, { autorun: false })
     const running = worker.run({ until: 'drained' })
     await event(queue, 'worker-started', (each) => each.worker === worker.id)
     await held!.complete()
@@ -131,7 +130,7 @@ describe.each(kinds)('%s', (kind) => {
     await queue.addBulk([{ name: 'paused' }, { name: 'other' }])
     await queue.pause('paused')
     await queue.claim({ names: ['other'] })
-    const worker = newWorker(queue as Queue, { paused: () => 'done' }, { autorun: false })
+    const worker = newWorker(queue, { paused: () => 'done' }, { autorun: false })
     expect(await worker.run({ until: 'drained' })).toEqual({ ...none, ended: 'drained' })
   })
 
@@ -140,7 +139,7 @@ describe.each(kinds)('%s', (kind) => {
     await queue.addBulk(bulk(200))
     const ending = new AbortController()
     let ran = 0
-    const worker = newWorker(queue as Queue, () => void (++ran === 50 && ending.abort()), { autorun: false })
+    const worker = newWorker(queue, () => void (++ran === 50 && ending.abort()), { autorun: false })
     const report = await worker.run({ signal: ending.signal })
     expect(report).toEqual({ ...none, ended: 'signal', started: ran, completed: ran })
     expect(await queue.counts()).toMatchObject({ completed: ran, waiting: 200 - ran, active: 0 })
@@ -343,7 +342,7 @@ it('what a run has to deliver is delivered when it resolves, and the next run de
   const hook = await receiver()
   const webhook = webhooks({ secret: 'a secret of this test', allowPrivate: true, url: hook.url })
   const queue = closing(new Queue('work', { store: newStore(), logger: false, webhook }))
-  const worker = newWorker(queue as Queue, () => 'done', { autorun: false })
+  const worker = newWorker(queue, () => 'done', { autorun: false })
   for (let run = 0; run < 2; run++) {
     const job = await queue.add('job')
     await worker.run({ maxJobs: 1 })
