@@ -3,7 +3,14 @@
 // Queues and jobs
 export { Queue } from './worker/claims/queue.js'
 export type { QueueOptions, BulkItem, JobOf, JobPage } from './queue/queue-types.js'
-export type { AddOptions, JobDefaults, DedupOptions, Dependency, RepeatOptions } from './queue/add-options.js'
+export type {
+  AddOptions,
+  JobDefaults,
+  KeepLastOptions,
+  DedupOptions,
+  Dependency,
+  RepeatOptions,
+} from './queue/add-options.js'
 export { Job } from './queue/job.js'
 export type { JobState, FinishedState, LogLine, ErrorInfo, AttemptError, Dedup } from './job/job.js'
 export type { JobFilter, ListOptions, PageOptions } from './queue/operations/filter.js'

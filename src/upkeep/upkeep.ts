@@ -4,6 +4,7 @@ import type { JobHeader, JobRecord, Millis, Time } from '../job/job.js'
 import { isMillraceError } from '../job/errors.js'
 import { due } from '../job/lifecycle.js'
 import { isPlain } from '../job/retention.js'
+import type { PlainJob } from '../job/retention.js'
 import { backoffDelay } from '../job/retry.js'
 import type { Backoff } from '../job/retry.js'
 import type { Callbacks } from '../queue/settings/retention.js'
@@ -13,6 +14,7 @@ import type { Stop } from '../store/runtime.js'
 import { runSteps } from '../store/maybe-sync.js'
 import type { Due, Group } from '../store/store.js'
 import { dueRecords, ownedSignals } from './due-records.js'
+import type { KeepLast } from './retention/keep-last.js'
 import { Retention } from './retention/retention.js'
 import type { Retired } from './retention/retention.js'
 import { fireDueSchedule } from './schedules.js'
@@ -30,6 +32,8 @@ export interface UpkeepOptions {
   readonly renewEvery: Millis
   /** The wait between tries while the store fails. */
   readonly reconnect: Backoff
+  /** Keeps the newest finished jobs of names that have such a rule. */
+  readonly keepLast: KeepLast
   /** Called when finished jobs of the first queue become stale or are removed. */
   readonly callbacks: Callbacks | undefined
   /** The jobs that the host is running; upkeep never touches them. */
@@ -118,6 +122,7 @@ export class Upkeep {
     this.#timer?.()
     this.#timer = undefined
     await Promise.all([this.#working, this.#sweep.stop()])
+    await this.#options.keepLast.stop()
     this.#unregister?.()
     await this.#retention.idle()
   }
@@ -219,7 +224,7 @@ export class Upkeep {
     const carrying = own
       .filter(isPlain)
       .filter(({ state }) => !isFinished(state))
-      .map((job) => this.#carry(job.id, due(job, now, edges.get(job.id))))
+      .map((job) => this.#carryJob(job, due(job, now, edges.get(job.id))))
     const [carried, rows, retired] = await Promise.all([
       Promise.all(carrying),
       this.#carryRows(
@@ -232,6 +237,13 @@ export class Upkeep {
       ),
     ])
     return { carried: [...carried, ...rows], cancelled, retired }
+  }
+
+  async #carryJob(job: PlainJob, group: Group): Promise<DueResult> {
+    const carried = await this.#carry(job.id, group)
+    const end = carried.landed ? group.find((change) => change.kind === 'move' && change.id === job.id) : undefined
+    if (end?.kind === 'move' && end.to === 'failed') this.#options.keepLast.ended(job, end.to)
+    return carried
   }
 
   async #carry(id: string, group: Group): Promise<DueResult> {

@@ -4,6 +4,7 @@ import type { JobDefinitions } from '../queue/define.js'
 import type { JobOperations } from '../queue/operations/job-operations.js'
 import type { Telemetry } from '../queue/telemetry.js'
 import type { Connection } from '../store/connection.js'
+import type { KeepLast } from '../upkeep/retention/keep-last.js'
 import type { Middleware } from './attempt/context.js'
 import type { Backpressure } from './backpressure.js'
 import type { Settings } from './options.js'
@@ -27,6 +28,7 @@ export interface WorkerParts {
   readonly errors: StoreErrors
   readonly backpressure: Backpressure
   readonly run: RunTally
+  readonly keepLast: KeepLast
 }
 
 /** Adds jobs for handlers. */

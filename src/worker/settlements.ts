@@ -81,9 +81,11 @@ export class Settlements {
 
   /** The settlement is durable: reports it. */
   landed(attempt: Attempt, outcome: Outcome, group: Group): void {
-    const { reporter, run } = this.#parts
+    const { reporter, run, keepLast } = this.#parts
     const { record, phases } = attempt
-    if (attempt.started) run.settled(outcomeName(outcome, group))
+    const ended = outcomeName(outcome, group)
+    if (attempt.started) run.settled(ended)
+    if (record.keep !== undefined && (ended === 'completed' || ended === 'failed')) keepLast.ended(record, ended)
     this.#leases.delete(attempt)
     attempt.lastNote?.landed({ ok: true, inserted: [] })
     const final = phases?.finalEntry(outcome)

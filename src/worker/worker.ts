@@ -18,6 +18,7 @@ import { within } from '../store/runtime.js'
 import type { Stop } from '../store/runtime.js'
 import type { Cell, Notice, Store } from '../store/store.js'
 import { recover } from '../upkeep/recovery.js'
+import { KeepLast } from '../upkeep/retention/keep-last.js'
 import { Upkeep } from '../upkeep/upkeep.js'
 import type { BatchOptions } from './batches/types.js'
 import type { ExtrasOf, Middleware } from './attempt/context.js'
@@ -144,6 +145,7 @@ export class Worker<
       errors: new StoreErrors(store, this.#emitter, (error) => this.#onStoreError(error)),
       backpressure: new Backpressure(store.can),
       run: new RunTally(),
+      keepLast: new KeepLast(this.#connection, (error) => this.#parts.errors.report(error)),
     }
     this.#parts = parts
     this.#registration = new Registration(this.#connection, entryOf(parts), parts.reporter)
@@ -158,6 +160,7 @@ export class Worker<
       every: this.#settings.upkeepEvery,
       renewEvery: this.#settings.renewEvery,
       reconnect: this.#settings.reconnect,
+      keepLast: parts.keepLast,
       callbacks: queue?.retention?.callbacks,
       running: () => this.#leases.ids,
       mayBeClaimed: (job) => job.worker === this.id && this.#runner.claimer.isClaiming,

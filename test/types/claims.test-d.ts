@@ -2,7 +2,8 @@
 import { Worker } from 'millrace'
 import type { ClaimedJobOf, Heartbeat, Job, RunReport } from 'millrace'
 import { describe, expectTypeOf, test } from 'vitest'
-import { jobs, queue, untyped } from './jobs.js'
+import { queue, untyped } from './jobs.js'
+import type { jobs } from './jobs.js'
 
 describe('a claimed job', () => {
   test('of one name has the data and takes the result of that name', async () => {

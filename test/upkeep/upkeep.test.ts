@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import type { Ask, Group, Receipt, Store } from '../../src/store/store.js'
 import { connect } from '../../src/store/connection.js'
 import { memory } from '../../src/stores/memory/store.js'
+import { KeepLast } from '../../src/upkeep/retention/keep-last.js'
 import { Upkeep } from '../../src/upkeep/upkeep.js'
 import type { UpkeepOptions } from '../../src/upkeep/upkeep.js'
 import { steppedClock } from '../conformance/clock.js'
@@ -16,6 +17,7 @@ function upkeepOn(store: Store, over: Partial<UpkeepOptions> = {}): Upkeep {
     every: 60_000,
     renewEvery: 10_000,
     reconnect: { type: 'fixed', delay: 1 },
+    keepLast: new KeepLast(connect(store), () => {}),
     callbacks: undefined,
     running: () => [],
     mayBeClaimed: () => false,

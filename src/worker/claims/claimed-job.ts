@@ -22,6 +22,7 @@ import { storedResult } from '../attempt/payload.js'
 import { logEntry, noteOf, progressEntry } from '../attempt/pending-notes.js'
 import type { NoteEntry } from '../attempt/pending-notes.js'
 import { reasonOf } from '../leases.js'
+import { outcomeName } from '../reporter.js'
 import { isAboutOthers, isEndedBy } from '../settlements.js'
 import type { ClaimHost } from './host.js'
 import { parseLease } from './options.js'
@@ -144,8 +145,7 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
     const outcome: Outcome = { kind: 'threw', error: describeError(error), retryable: retry !== false, retryIn }
     let retried = false
     await this.#settle('fail', async (session) => {
-      const group = await this.#commit(session, outcome)
-      retried = group.some((change) => change.kind === 'move' && change.why === 'retrying')
+      retried = outcomeName(outcome, await this.#commit(session, outcome)) === 'retrying'
     })
     return retried ? 'retrying' : 'failed'
   }
@@ -259,7 +259,11 @@ export class ClaimedJob<AJob extends Job = Job, Return = unknown, Plan = unknown
         this.#unsure ||= !session.within
         throw error
       }
-      if (verdict.ok || (this.#unsure && this.#wasApplied(decided, verdict))) return group
+      if (verdict.ok || (this.#unsure && this.#wasApplied(decided, verdict))) {
+        const ended = outcomeName(decided, group)
+        if (ended === 'completed' || ended === 'failed') this.#host.keepLast.ended(this.#record, ended)
+        return group
+      }
       const others = followUps !== undefined && isAboutOthers(group, verdict, this.#record.id)
       const resolved = others ? await followUps.resolveRefusal(group, verdict, session) : undefined
       if (resolved === undefined) throw this.#refusal(verdict, session, true)

@@ -15,6 +15,7 @@ import { within } from '../../store/runtime.js'
 import type { Stop } from '../../store/runtime.js'
 import type { Notice } from '../../store/store.js'
 import { outside, refuseInside } from '../../store/transaction-context.js'
+import { KeepLast } from '../../upkeep/retention/keep-last.js'
 import { Upkeep } from '../../upkeep/upkeep.js'
 import { jobForHandler } from '../attempt/payload.js'
 import { endDeliveries } from '../close.js'
@@ -53,6 +54,7 @@ export class HandClaims implements ClaimHost {
   readonly operations: JobOperations
   readonly adder: ClaimHost['adder']
   readonly jobs: ClaimHost['jobs']
+  readonly keepLast: KeepLast
   readonly #queue: Queue
   readonly #upkeep: Upkeep
   /** The worker id of claims that give none. */
@@ -74,12 +76,14 @@ export class HandClaims implements ClaimHost {
     this.adder = queue.adder
     this.operations = new JobOperations(this.connection, queue.jobs, queue.adder.maxBytes)
     this.#id = this.connection.runtime.id()
+    this.keepLast = new KeepLast(this.connection, (error) => queue.emitter.error(error))
     this.#upkeep = new Upkeep({
       connection: this.connection,
       queues: [queue.name],
       every: UPKEEP_EVERY,
       renewEvery: RENEW_EVERY,
       reconnect: defaultReconnect,
+      keepLast: this.keepLast,
       callbacks: queue.retention?.callbacks,
       running: () => [], // a lease that is not renewed by hand expires like any other
       mayBeClaimed: (job) => job.worker !== undefined && this.#unanswered.has(job.worker),
