@@ -1,9 +1,16 @@
 // index.ts: the front door of millrace, sorted by what a user looks for: re-exports only.
 
 // Queues and jobs
-export { Queue } from './queue/queue.js'
+export { Queue } from './worker/claims/queue.js'
 export type { QueueOptions, BulkItem, JobOf, JobPage } from './queue/queue-types.js'
-export type { AddOptions, JobDefaults, DedupOptions, Dependency, RepeatOptions } from './queue/add-options.js'
+export type {
+  AddOptions,
+  JobDefaults,
+  KeepLastOptions,
+  DedupOptions,
+  Dependency,
+  RepeatOptions,
+} from './queue/add-options.js'
 export { Job } from './queue/job.js'
 export type { JobState, FinishedState, LogLine, ErrorInfo, AttemptError, Dedup } from './job/job.js'
 export type { JobFilter, ListOptions, PageOptions } from './queue/operations/filter.js'
@@ -12,6 +19,11 @@ export type { RetryOptions } from './queue/operations/operations.js'
 export type { CancelOptions, CascadeOptions } from './queue/operations/cascade.js'
 export type { LogOptions } from './queue/operations/filter.js'
 export type { InTransaction } from './queue/transactions.js'
+
+// Claims by hand
+export type { ClaimedJob, FailOptions, Heartbeat, HeartbeatOptions } from './worker/claims/claimed-job.js'
+export type { ClaimOptions } from './worker/claims/options.js'
+export type { ClaimedJobOf } from './worker/claims/queue.js'
 
 // Job definitions
 export { defineJobs, job, typed, withSchemas } from './queue/define.js'
@@ -35,6 +47,8 @@ export { Worker } from './worker/worker.js'
 export type { WorkerOptions } from './worker/options.js'
 export type { WorkerEventOf, WorkerEventType } from './worker/worker-events.js'
 export type { CloseOptions } from './worker/close.js'
+export type { WorkerRunOptions } from './worker/bounded-run.js'
+export type { RunReport } from './worker/run-tally.js'
 export { shutdown } from './worker/shutdown.js'
 export type { Handler, HandlerOf, HandlerOptions, Handlers, ContextOf } from './worker/handlers.js'
 export type {

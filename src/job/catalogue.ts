@@ -100,8 +100,9 @@ export const storeErrors = {
   },
   CALLED_OUT_OF_ORDER: {
     summary:
-      'One of `prepare`, `complete`, `add`, `continueWith` and `waitFor` was called twice, too late, or before the call that must come first.',
-    remedy: 'Call `ctx.prepare` first, if at all, then `ctx.complete` once, and the others inside its callback.',
+      'One of `prepare`, `complete`, `add`, `continueWith` and `waitFor` was called twice, too late, or before the call that must come first; or a job that was claimed by hand had been settled.',
+    remedy:
+      'Call `ctx.prepare` first, if at all, then `ctx.complete` once, and the others inside its callback. Settle a claimed job once.',
   },
   ASYNC_SCHEMA: {
     summary:
@@ -398,9 +399,9 @@ export const errorCatalogue = {
   },
   LEASE_LOST: {
     summary:
-      'The worker no longer has the lease of the job, or the handler had ended, so its progress, log line or result was not written.',
+      'The worker no longer has the lease of the job, or the handler had ended, so its progress, log line or result was not written. For a job that was claimed by hand, `details.reason` is why.',
     remedy:
-      'Await the calls of `ctx` in the handler. If leases are lost often, use a longer `lease`. The job runs elsewhere or was cancelled.',
+      'Await the calls of `ctx` in the handler. If leases are lost often, use a longer `lease`, or send heartbeats for jobs that you claim by hand. The job runs elsewhere or was cancelled.',
   },
   EVENT_LOOP_BLOCKED: {
     summary: 'The event loop was blocked for so long that leases could not be renewed in time.',
@@ -432,6 +433,10 @@ export const errorCatalogue = {
   WORKER_CLOSED: {
     summary: 'The worker was used after it was closed.',
     remedy: 'Create a new worker. A closed one cannot start again.',
+  },
+  WORKER_RUNNING: {
+    summary: '`worker.run` was called while the worker was running already. A worker has one run at a time.',
+    remedy: 'Await the run in progress. For runs that end, create the worker with `autorun: false`.',
   },
   SHUTDOWN_TIMEOUT: {
     summary:

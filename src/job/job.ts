@@ -67,6 +67,8 @@ export interface Keep {
   readonly staleAfter?: Millis
   /** Removed this long after it finished, 0 in the same commit; absent: never. */
   readonly deleteAfter?: Millis
+  /** Removed when this many newer jobs of its queue and name have ended in the same state; absent: never. */
+  readonly count?: number
   /**
    * Set by the retention of its queue: the job is then removed with its whole chain or flow, and never in the commit
    * that ends it.

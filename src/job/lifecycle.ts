@@ -226,6 +226,16 @@ export function complete(job: JobRecord, { result, also, continuation }: Returne
 }
 
 /**
+ * Fails any unfinished job for good without its handler: somebody knows that it cannot end well. A worker that is
+ * running it learns that it was ended elsewhere. A finished job stays as it is.
+ */
+export function fail(job: JobRecord, error: ErrorInfo): Decision {
+  if (isFinished(job.state)) return { denied: `is ${job.state}; only an unfinished job can be failed` }
+  if (job.kind === SCHEDULE) return NO_JOB
+  return end(job, 'failed', { error }, { closesBroken: job.brokenAt !== undefined })
+}
+
+/**
  * Changes nothing, but is refused unless the job is unchanged since it was read (and its lease is held, for a call by a
  * worker), and locks the job until the transaction ends.
  */

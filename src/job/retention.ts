@@ -53,6 +53,17 @@ export function expired(job: JobRecord | PlainJob, rule: KeepByState, now: Time)
   return at !== undefined && at <= now && !awaitsDelivery(job, at, now)
 }
 
+/** How many jobs of its queue and name that ended in this state are kept, by a rule of the job itself; undefined: all. */
+export function countOf(job: JobHeader, state: FinishedState): number | undefined {
+  return job.keep?.[state]?.count
+}
+
+/** Whether a finished job may be removed because there are enough newer ones: it has such a rule, and was delivered. */
+export function mayMakeRoom(job: JobRecord, now: Time): boolean {
+  if (!isFinished(job.state) || countOf(job, job.state) === undefined) return false
+  return !awaitsDelivery(job, job.finishedAt ?? now, now)
+}
+
 /** Whether a finished job has no rule of its own for the state it ended in. */
 export function isUnstamped(job: JobHeader): boolean {
   return isFinished(job.state) && job.keep?.[job.state] === undefined && job.deleteAt === undefined

@@ -6,10 +6,21 @@ import { MillraceError, quote } from '../job/errors.js'
 import { DEFAULT_ATTEMPTS, failurePolicies } from '../job/job.js'
 import type { Dedup, FailurePolicy, FinishedState, Keep, KeepByState, Millis } from '../job/job.js'
 import { checkName, checkOwnId, refuseUnknown } from '../job/names.js'
-import { flag, invalid, isObject, oneOf, positive } from '../job/options.js'
+import { flag, invalid, isObject, mustBe, oneOf, positive, whole } from '../job/options.js'
 import type { ScheduleTimes } from '../job/schedule-times.js'
 import { parseBackoff } from '../job/retry.js'
 import type { Backoff, BackoffOptions } from '../job/retry.js'
+
+/** How many finished jobs of a name are kept, and for how long. */
+export interface KeepLastOptions {
+  /** Remove the job this long after its end: a duration with its unit, as `'7d'`. Default: however old it is. */
+  readonly age?: string
+  /**
+   * Keep the newest so many jobs of the same queue and name that ended in this way, in the order in which they were
+   * added, and remove the job when there are more. Default: however many there are.
+   */
+  readonly count?: number
+}
 
 /** Defaults for all jobs of a queue, or, in `job()`, for all jobs of one name. */
 export interface JobDefaults {
@@ -23,10 +34,16 @@ export interface JobDefaults {
   readonly priority?: number
   /** Run the newest job first within its priority, before all jobs that are not `lifo`. Default false. */
   readonly lifo?: boolean
-  /** Remove the job when it completes: at once (`true`), or after this time. Default: the queue's `retention`. */
-  readonly removeOnComplete?: boolean | string
-  /** Remove the job when it fails for good: at once (`true`), or after this time. Default: the queue's `retention`. */
-  readonly removeOnFail?: boolean | string
+  /**
+   * Remove the job when it completes: at once (`true`), after this time, or by `{ age, count }`. Default: the queue's
+   * `retention`.
+   */
+  readonly removeOnComplete?: boolean | string | KeepLastOptions
+  /**
+   * Remove the job when it fails for good: at once (`true`), after this time, or by `{ age, count }`. Default: the
+   * queue's `retention`.
+   */
+  readonly removeOnFail?: boolean | string | KeepLastOptions
 }
 
 /** The names of the options in `JobDefaults`. */
@@ -285,18 +302,35 @@ function parseKeep(options: AddOptions, where: string, retention: KeepByState | 
   }
 }
 
-function parseRemoval(value: boolean | string | undefined, field: string): Millis | undefined {
+/** How long a job is kept by its own options. */
+type Removal = Pick<Keep, 'deleteAfter' | 'count'>
+
+function parseRemoval(value: boolean | string | KeepLastOptions | undefined, field: string): Removal | undefined {
   if (value === undefined || value === false) return undefined
-  if (value === true) return 0
-  if (typeof value === 'string') return parseDuration(value, field)
-  // Other queues take a number of jobs to keep, or { age, count }: as milliseconds, 1000 would remove all after a second.
+  if (value === true) return { deleteAfter: 0 }
+  if (typeof value === 'string') return { deleteAfter: parseDuration(value, field) }
+  if (isObject(value)) return parseKeepLast(value, field)
+  // Other queues take a number of jobs to keep: as milliseconds, 1000 would remove all after a second.
   throw invalid(
-    `${field} must be true, or a duration with its unit, as '7d', and not ${quote(value)}; jobs are kept by age, not by number.`,
+    `${field} must be true, a duration with its unit, as '7d', or { age: '7d', count: 1000 }, and not ${quote(value)}.`,
   )
 }
 
+function parseKeepLast(options: KeepLastOptions, field: string): Removal {
+  refuseUnknown(options, ['age', 'count'], field)
+  const { age, count } = options
+  if (age === undefined && count === undefined) throw invalid(`${field} must have an age, a count, or both.`)
+  // Other queues take an age in seconds.
+  if (age !== undefined && typeof age !== 'string')
+    throw mustBe(`${field}.age`, `a duration with its unit, as '7d'`, age)
+  return {
+    ...(age !== undefined && { deleteAfter: positive(age, `${field}.age`) }),
+    ...(count !== undefined && { count: whole(count, `${field}.count`, 1) }),
+  }
+}
+
 /** The job's own setting overrides the queue's retention. */
-function overrideRetention(retention: Keep | undefined, deleteAfter: Millis | undefined): Keep | undefined {
-  if (deleteAfter === undefined) return retention
-  return retention?.staleAfter === undefined ? { deleteAfter } : { staleAfter: retention.staleAfter, deleteAfter }
+function overrideRetention(retention: Keep | undefined, own: Removal | undefined): Keep | undefined {
+  if (own === undefined) return retention
+  return retention?.staleAfter === undefined ? own : { staleAfter: retention.staleAfter, ...own }
 }

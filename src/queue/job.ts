@@ -99,6 +99,7 @@ export interface JobActions {
   read(id: string): Promise<JobRecord>
   result(id: string, options: ResultOptions): Promise<unknown>
   cancel(id: string, options?: CancelOptions): Promise<OperationResult>
+  fail(id: string, error: unknown): Promise<OperationResult>
   retry(id: string): Promise<OperationResult>
   promote(id: string): Promise<OperationResult>
   remove(id: string, options?: CascadeOptions): Promise<OperationResult>
@@ -303,6 +304,14 @@ export class Job<Data = unknown, Result = unknown, Name extends string = string,
    */
   async cancel(options?: CancelOptions): Promise<boolean> {
     return this.#applyOutcome(await this.#actions.cancel(this.id, options))
+  }
+
+  /**
+   * Fails it for good with this error, from outside of its handler, whatever attempts are left. Aborts the signal of a
+   * running handler: `completed-elsewhere`. Throws `INVALID_STATE` if it has finished.
+   */
+  async fail(error: unknown): Promise<void> {
+    this.#applyOutcome(await this.#actions.fail(this.id, error))
   }
 
   /** Restarts a failed or cancelled job, with all its attempts. */

@@ -4,6 +4,7 @@ import type { JobHeader, JobRecord, Millis, Time } from '../job/job.js'
 import { isMillraceError } from '../job/errors.js'
 import { due } from '../job/lifecycle.js'
 import { isPlain } from '../job/retention.js'
+import type { PlainJob } from '../job/retention.js'
 import { backoffDelay } from '../job/retry.js'
 import type { Backoff } from '../job/retry.js'
 import type { Callbacks } from '../queue/settings/retention.js'
@@ -13,6 +14,7 @@ import type { Stop } from '../store/runtime.js'
 import { runSteps } from '../store/maybe-sync.js'
 import type { Due, Group } from '../store/store.js'
 import { dueRecords, ownedSignals } from './due-records.js'
+import type { KeepLast } from './retention/keep-last.js'
 import { Retention } from './retention/retention.js'
 import type { Retired } from './retention/retention.js'
 import { fireDueSchedule } from './schedules.js'
@@ -31,14 +33,14 @@ export interface UpkeepParts {
   readonly renewEvery: Millis
   /** The wait between tries while the store fails. */
   readonly reconnect: Backoff
+  /** Keeps the newest finished jobs of names that have such a rule. */
+  readonly keepLast: KeepLast
   /** Called when finished jobs of the first queue become stale or are removed. */
   readonly callbacks: Callbacks | undefined
-  /** The id of the worker. */
-  readonly worker: string
   /** The jobs that the worker holds; upkeep never touches them. */
   readonly leases: { readonly ids: readonly string[] }
   /** While a claim is unanswered, jobs may be leased to the worker that it does not know of yet. */
-  readonly claimer: { readonly isClaiming: boolean }
+  readonly claimer: { isClaimingFor(worker: string | undefined): boolean }
   /** How many other workers do the same: the more there are, the wider the jitter. */
   readonly registry: { readonly others: number }
   /** Where failures of the store are reported. */
@@ -101,6 +103,13 @@ export class Upkeep {
     this.#schedule(at - this.#clock.now() + this.#jitter())
   }
 
+  /** Runs a pass now, after the one in progress; resolves when it has ended, even if the store failed. */
+  async passNow(): Promise<void> {
+    while (this.#working !== undefined) await this.#working
+    if (this.#stopped) return
+    await this.#begin()
+  }
+
   /** The store failed elsewhere in this process: leases may have expired because they could not be renewed. */
   outage(): void {
     this.#hadOutage = true
@@ -112,6 +121,7 @@ export class Upkeep {
     this.#timer?.()
     this.#timer = undefined
     await Promise.all([this.#working, this.#sweep.stop()])
+    await this.#parts.keepLast.stop()
     this.#unregister?.()
     await this.#retention.idle()
   }
@@ -129,9 +139,14 @@ export class Upkeep {
       // A timer that is very late means that this process was suspended: other workers may be about to renew.
       if (runtime.elapsed() - at > this.#parts.renewEvery) this.#hadOutage = true
       this.#at = Infinity
-      if (this.#working === undefined) this.#working = this.#work().finally(() => (this.#working = undefined))
+      if (this.#working === undefined) void this.#begin()
       else this.#again = true // what it was for may not have been there when the current pass read the store
     })
+  }
+
+  #begin(): Promise<void> {
+    this.#working = this.#work().finally(() => (this.#working = undefined))
+    return this.#working
   }
 
   async #work(): Promise<void> {
@@ -192,8 +207,8 @@ export class Upkeep {
 
   /** Whether a lease is not to be reaped for now. */
   #isSpared(job: JobHeader, holding: boolean): boolean {
-    const { worker, claimer } = this.#parts
-    return job.state === 'active' && (holding || (job.worker === worker && claimer.isClaiming))
+    const { claimer } = this.#parts
+    return job.state === 'active' && (holding || claimer.isClaimingFor(job.worker))
   }
 
   async #carryOut({ now, jobs }: Due, holding: boolean): Promise<CarriedOut> {
@@ -209,7 +224,7 @@ export class Upkeep {
     const carrying = own
       .filter(isPlain)
       .filter(({ state }) => !isFinished(state))
-      .map((job) => this.#carry(job, due(job, now, edges.get(job.id))))
+      .map((job) => this.#carryJob(job, due(job, now, edges.get(job.id))))
     const [carried, rows, retired] = await Promise.all([
       Promise.all(carrying),
       this.#carryRows(
@@ -222,6 +237,13 @@ export class Upkeep {
       ),
     ])
     return { carried: [...carried, ...rows], cancelled, retired }
+  }
+
+  async #carryJob(job: PlainJob, group: Group): Promise<DueResult> {
+    const carried = await this.#carry(job, group)
+    const end = carried.landed ? group.find((change) => change.kind === 'move' && change.id === job.id) : undefined
+    if (end?.kind === 'move' && end.to === 'failed') this.#parts.keepLast.ended(job, end.to)
+    return carried
   }
 
   async #carry(job: JobHeader, group: Group): Promise<DueResult> {

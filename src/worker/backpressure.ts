@@ -28,6 +28,11 @@ export class Backpressure {
     return this.#open > this.#limit || this.#bytes > MAX_UNACKNOWLEDGED_BYTES
   }
 
+  /** Whether settlements are unacknowledged. */
+  get hasOpen(): boolean {
+    return this.#open > 0
+  }
+
   /** Calls back, once, when there is no backpressure any more. */
   whenOver(resume: () => void): void {
     this.#resume = resume

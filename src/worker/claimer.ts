@@ -28,6 +28,13 @@ export type AcceptClaimed = (
   ranDry: readonly (string | undefined)[],
 ) => void
 
+/** What a claimer needs of its runner. */
+export interface ClaimTarget {
+  readonly accept: AcceptClaimed
+  /** How many claimed jobs have not started. */
+  unstarted(): number
+}
+
 /** One claim: for jobs of one name, or of any handled name. */
 interface ClaimRequest {
   readonly name: string | undefined
@@ -43,6 +50,7 @@ export class Claimer {
   readonly #leases: Leases
   readonly #prefetch: Prefetch
   readonly #accept: AcceptClaimed
+  readonly #unstarted: () => number
   /** The shortest lease that is requested. */
   readonly #shortestLease: Millis
   #open = false
@@ -70,12 +78,13 @@ export class Claimer {
   /** Fires when a rate limit allows more claims. */
   #rateTimer: Stop | undefined
 
-  constructor(parts: WorkerParts, slots: Slots, leases: Leases, prefetch: Prefetch, accept: AcceptClaimed) {
+  constructor(parts: WorkerParts, slots: Slots, leases: Leases, prefetch: Prefetch, target: ClaimTarget) {
     this.#parts = parts
     this.#slots = slots
     this.#leases = leases
     this.#prefetch = prefetch
-    this.#accept = accept
+    this.#accept = target.accept
+    this.#unstarted = () => target.unstarted()
     this.#shortestLease = Math.min(...parts.settings.handles.map(({ lease }) => lease))
   }
 
@@ -115,6 +124,28 @@ export class Claimer {
     return this.#claiming !== undefined
   }
 
+  /** Whether a claim in flight may have leased jobs to this worker. */
+  isClaimingFor(worker: string | undefined): boolean {
+    return worker === this.#parts.id && this.isClaiming
+  }
+
+  /** Resolves when no claim is in flight: one that failed is awaited until it is answered, or given up. */
+  async whenAnswered(): Promise<void> {
+    while (this.#claiming !== undefined) await this.#claiming
+  }
+
+  /** Whether the last claim found too few jobs, none is in flight, and nothing is known that would change that soon. */
+  get isDry(): boolean {
+    const waits = this.#claiming !== undefined || this.#rateTimer !== undefined || this.#retryTimer !== undefined
+    return this.#open && this.#dry && !waits
+  }
+
+  /** Claims now; resolves when the claim is answered. */
+  async claimNow(): Promise<void> {
+    this.wake()
+    await this.#claiming
+  }
+
   /** There may be new work. */
   wake(): void {
     this.#dry = false
@@ -134,9 +165,10 @@ export class Claimer {
     if (requests.length === 0) return
     this.#claiming = this.#claim(requests).finally(() => {
       this.#claiming = undefined
-      if (!this.#again && !this.#hasRoom()) return
+      const again = this.#again || this.#hasRoom()
       this.#again = false
-      this.slotFree()
+      if (again) this.slotFree()
+      this.#parts.run.changed()
     })
   }
 
@@ -154,14 +186,19 @@ export class Claimer {
     const { handles, onlyBatchSize } = this.#parts.settings
     const { gathering, free } = this.#slots
     const requests: ClaimRequest[] = []
+    let left = this.#parts.run.room(this.#unstarted())
     if (!this.#dry) {
       const room = onlyBatchSize === undefined ? 0 : gathering.reduce((sum, batch) => sum + batch.room, 0)
-      const want = free * (onlyBatchSize ?? 1) + room
-      const ahead = this.#ahead()
+      const want = Math.min(left, free * (onlyBatchSize ?? 1) + room)
+      const ahead = Math.min(left - want, this.#ahead())
       if (want + ahead > 0) requests.push({ name: undefined, handles, want, ahead })
+      left -= want + ahead
     }
     if (onlyBatchSize !== undefined) return requests
-    for (const { name, room } of gathering) {
+    for (const { name, room: most } of gathering) {
+      const room = Math.min(left, most)
+      if (room === 0) break
+      left -= room
       const handled = handles.find((each) => each.name === name) ?? { ...handles[0]!, name }
       requests.push({ name, handles: [handled], want: room, ahead: 0 })
     }
@@ -215,6 +252,8 @@ export class Claimer {
       this.#short = isShort
       this.#dry = isShort && found.length < want && !this.#again
     }
+    // A run that may start no more jobs claims none: batches start with the jobs they have.
+    if (this.#parts.run.room(this.#unstarted() + jobs.length) === 0) ranDry.push(undefined)
     if (failure === undefined) {
       this.#failures = 0
       errors.responded()

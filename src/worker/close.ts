@@ -49,10 +49,17 @@ export async function endHandlers(
   return left
 }
 
-/** Waits for deliveries in flight; returns the error if that took too long. */
-export async function drain(deliveries: Deliveries | undefined, timeouts: CloseTimeouts): Promise<unknown> {
+/**
+ * Waits for deliveries in flight, or for all that can be sent now; returns the error if that took too long. None is
+ * begun after that.
+ */
+export async function endDeliveries(
+  deliveries: Deliveries | undefined,
+  how: keyof Deliveries,
+  timeouts: CloseTimeouts,
+): Promise<unknown> {
   try {
-    await deliveries?.close(timeouts)
+    await deliveries?.[how](timeouts)
     return undefined
   } catch (error) {
     if (!isMillraceError(error, 'SHUTDOWN_TIMEOUT')) return error

@@ -158,7 +158,8 @@ export interface Settings {
   handlerOf(job: JobRecord): ParsedHandler | undefined
 }
 
-const defaultReconnect: Backoff = { type: 'exponential', delay: 100, max: 10_000, jitter: 0.5 }
+/** The wait between tries while the store fails, where none is given. */
+export const defaultReconnect: Backoff = { type: 'exponential', delay: 100, max: 10_000, jitter: 0.5 }
 
 /** Checks the options and fills in the defaults. */
 export function parseWorker(
@@ -215,7 +216,8 @@ export function parseWorker(
   }
 }
 
-function handled(name: string, lease: Millis, jobs: JobDefinitions | undefined): Handled {
+/** What a claim asks for of one name: the versions that are declared, or all. */
+export function handled(name: string, lease: Millis, jobs: JobDefinitions | undefined): Handled {
   const definition = jobs?.[name]
   return definition === undefined ? { name, lease } : { name, lease, versions: versionsOf(definition) }
 }

@@ -4,10 +4,12 @@ import type { JobDefinitions } from '../queue/define.js'
 import type { JobOperations } from '../queue/operations/job-operations.js'
 import type { Telemetry } from '../queue/telemetry.js'
 import type { Connection } from '../store/connection.js'
+import type { KeepLast } from '../upkeep/retention/keep-last.js'
 import type { Middleware } from './attempt/context.js'
 import type { Backpressure } from './backpressure.js'
 import type { Settings } from './options.js'
 import type { Reporter } from './reporter.js'
+import type { RunTally } from './run-tally.js'
 import type { StoreErrors } from './store-errors.js'
 
 /** The shared parts of one worker. None of them knows of attempts. */
@@ -25,6 +27,8 @@ export interface WorkerParts {
   readonly reporter: Reporter
   readonly errors: StoreErrors
   readonly backpressure: Backpressure
+  readonly run: RunTally
+  readonly keepLast: KeepLast
 }
 
 /** Adds jobs for handlers. */

@@ -17,11 +17,14 @@ const EXPIRED_INTERVALS = 60
 
 type State = WorkerCell['state']
 
+/** A worker's entry, apart from its state. */
+export type WorkerEntry = Omit<WorkerCell, 'state'>
+
 /** Maintains one worker's entry. If the store fails, the worker only appears dead for a while. */
 export class Registration {
   readonly #connection: Connection
-  readonly #self: Omit<WorkerCell, 'state'>
-  readonly #reporter: Reporter
+  readonly #self: WorkerEntry
+  readonly #reporter: Pick<Reporter, 'workerEvent'>
   #version = 0
   #state: State = 'running'
   #others = 0
@@ -35,10 +38,10 @@ export class Registration {
   /** The worker has stopped: a later heartbeat must not recreate its entry. */
   #stopped = false
 
-  constructor(parts: WorkerParts) {
-    this.#connection = parts.connection
-    this.#self = entryOf(parts)
-    this.#reporter = parts.reporter
+  constructor(connection: Connection, self: WorkerEntry, reporter: Pick<Reporter, 'workerEvent'>) {
+    this.#connection = connection
+    this.#self = self
+    this.#reporter = reporter
   }
 
   /** How many other live workers share one of its queues, by the last read. */
@@ -133,7 +136,13 @@ export class Registration {
   }
 }
 
-function entryOf({ id, queues, settings, connection }: WorkerParts): Omit<WorkerCell, 'state'> {
+/** What a worker is known by from its settings on. */
+type Known = Pick<WorkerParts, 'id' | 'queues' | 'connection'> & {
+  readonly settings: Pick<Settings, 'names' | 'handles' | 'renewEvery'> & Partial<Pick<Settings, 'workerName'>>
+}
+
+/** The entry of a worker in this process. */
+export function entryOf({ id, queues, settings, connection }: Known): WorkerEntry {
   const { runtime } = connection
   const origin = runtime.processes?.self()
   return {
@@ -150,7 +159,7 @@ function entryOf({ id, queues, settings, connection }: WorkerParts): Omit<Worker
   }
 }
 
-function versionsOf({ handles }: Settings): Record<string, readonly number[]> {
+function versionsOf({ handles }: Pick<Settings, 'handles'>): Record<string, readonly number[]> {
   const known = handles.filter(({ name, versions }) => name !== undefined && versions !== undefined)
   return Object.fromEntries(known.map(({ name, versions }) => [name, versions ?? []]))
 }

@@ -7,12 +7,11 @@ import { describeError } from '../job/failure.js'
 import type { JobHeader, JobRecord } from '../job/job.js'
 import { decodeJson } from '../job/json.js'
 import type { Outcome } from '../job/lifecycle.js'
-import { failureIn } from '../job/moves.js'
 import { publicEvent } from '../queue/events/events.js'
 import type { Emitter, QueueEvent } from '../queue/events/events.js'
 import { Job } from '../queue/job.js'
 import type { JobActions } from '../queue/job.js'
-import type { Processing } from '../queue/telemetry.js'
+import type { Processed, Processing } from '../queue/telemetry.js'
 import type { Runtime } from '../store/runtime.js'
 import type { Group } from '../store/store.js'
 import type { PublishedNote } from './attempt/pending-notes.js'
@@ -25,6 +24,12 @@ const outcomeNames = {
   waits: 'waiting-children',
   interrupted: 'interrupted',
 } as const
+
+/** The name of an outcome, by what its settlement changed. */
+export function outcomeName(outcome: Outcome, changes: Group): Processed['outcome'] {
+  if (outcome.kind !== 'threw') return outcomeNames[outcome.kind]
+  return changes.some((change) => change.kind === 'move' && change.why === 'retrying') ? 'retrying' : 'failed'
+}
 
 /** What a reporter uses of its worker. */
 export interface ReporterOptions {
@@ -97,9 +102,10 @@ export class Reporter {
       const after = afterOwnChanges(record, changes, at)
       this.#emit({ type: 'completed', id, name, queue, attempt, at, result }, after)
     }
-    if (outcome.kind !== 'threw') return tracing?.ended({ outcome: outcomeNames[outcome.kind] })
+    const ended = outcomeName(outcome, changes)
+    if (outcome.kind !== 'threw') return tracing?.ended({ outcome: ended })
     const { error, retryIn } = outcome
-    const type = failureIn(record, changes)?.kind === 'retrying' ? 'retrying' : 'failed'
+    const type = ended === 'retrying' ? 'retrying' : 'failed'
     tracing?.ended({ outcome: type, error })
     this.#failures?.applied(record, changes)
     if (!this.#emitter.has(type)) return

@@ -43,7 +43,15 @@ export class Runner {
     this.#prefetch = new Prefetch(parts.connection.runtime.elapsed)
     this.slots = new Slots(parts)
     this.settlements = new Settlements(parts, leases)
-    this.claimer = new Claimer(parts, this.slots, leases, this.#prefetch, (...claimed) => this.#accept(...claimed))
+    this.claimer = new Claimer(parts, this.slots, leases, this.#prefetch, {
+      accept: (...claimed) => this.#accept(...claimed),
+      unstarted: () => this.unstarted,
+    })
+  }
+
+  /** How many claimed jobs have not started. */
+  get unstarted(): number {
+    return this.slots.unstarted + this.#waitingForHandler.size
   }
 
   // Claim: the claimer hands over what it has claimed.
@@ -139,6 +147,7 @@ export class Runner {
   /** Calls the handler. One that returns no promise has ended when this returns. */
   #start(attempt: HandlerAttempt, batch: Batch | undefined): void {
     let result: unknown
+    this.#parts.run.starts()
     try {
       result = callHandler(attempt, batch, this.#giveUp)
       if (isThenable(result)) {

@@ -1,7 +1,7 @@
 // worker/settlements.ts: writes the outcomes of attempts, and reports them once they are durable.
 import { isMillraceError } from '../job/errors.js'
 import type { MillraceError } from '../job/errors.js'
-import type { Millis } from '../job/job.js'
+import type { JobRecord, Millis, MovedJob } from '../job/job.js'
 import { lock, settle } from '../job/lifecycle.js'
 import type { Outcome } from '../job/lifecycle.js'
 import type { FollowUps } from '../queue/flows/follow-ups.js'
@@ -14,6 +14,7 @@ import { lateFailure } from './attempt/outcome.js'
 import { reasonOf } from './leases.js'
 import type { Leases } from './leases.js'
 import type { WorkerParts } from './parts.js'
+import { outcomeName } from './reporter.js'
 
 /** The wait before an unacknowledged settlement is sent again. */
 const RETRY_DELAY: Millis = 250
@@ -41,12 +42,13 @@ export class Settlements {
 
   /** The handler of a revoked job has ended: ends the lease, so that the job no longer counts against limits. */
   releaseLease({ record: { id, fence } }: Attempt): void {
-    const { connection, backpressure } = this.#parts
+    const { connection, backpressure, run } = this.#parts
     backpressure.opened()
-    connection.renewals.renew([{ id, fence, lease: 0, started: true }]).then(
-      () => backpressure.closed(0),
-      () => backpressure.closed(0), // the lease expires by itself
-    )
+    const over = (): void => {
+      backpressure.closed(0)
+      run.changed()
+    }
+    connection.renewals.renew([{ id, fence, lease: 0, started: true }]).then(over, over) // or the lease expires by itself
   }
 
   /** Resolves when the store has acknowledged everything that was sent. */
@@ -74,12 +76,16 @@ export class Settlements {
 
   #close(attempt: Attempt): void {
     this.#parts.backpressure.closed(attempt.settlementBytes)
+    this.#parts.run.changed()
   }
 
   /** The settlement is durable: reports it. */
   landed(attempt: Attempt, outcome: Outcome, group: Group): void {
-    const { reporter } = this.#parts
-    const { phases } = attempt
+    const { reporter, run, keepLast } = this.#parts
+    const { record, phases } = attempt
+    const ended = outcomeName(outcome, group)
+    if (attempt.started) run.settled(ended)
+    if (record.keep !== undefined && (ended === 'completed' || ended === 'failed')) keepLast.ended(record, ended)
     this.#leases.delete(attempt)
     attempt.lastNote?.landed({ ok: true, inserted: [] })
     const final = phases?.finalEntry(outcome)
@@ -242,7 +248,7 @@ class Settlement implements Caller {
 }
 
 /** Whether a settlement was refused because of another job: one that it adds, drops for those, or waits for. */
-function isAboutOthers(group: Group, { why, change, id }: Refused, own: string): boolean {
+export function isAboutOthers(group: Group, { why, change, id }: Refused, own: string): boolean {
   if (why === 'busy') return false
   const refused = group[change]
   return refused?.kind === 'insert' || id !== own
@@ -269,8 +275,12 @@ function appliedUnacknowledged(
     const removes = maybeCommitted.group.some((change) => change.kind === 'move' && change.to === 'removed')
     return removes ? maybeCommitted : undefined
   }
-  if (!unsure || job?.id !== record.id) return undefined
-  if (job.fence !== record.fence + 1 || job.worker !== record.worker) return undefined
+  if (!unsure || !isEndedBy(record, job)) return undefined
   if (job.state === 'completed') return outcome.kind === 'returned' ? settlement : maybeCommitted
   return outcome.kind === 'threw' && job.state === 'failed' ? settlement : undefined
+}
+
+/** Whether a job that has moved was ended by the holder of this lease: by the next fence, and with its worker. */
+export function isEndedBy(lease: JobRecord, job: MovedJob | undefined): job is MovedJob {
+  return job?.id === lease.id && job.fence === lease.fence + 1 && job.worker === lease.worker
 }

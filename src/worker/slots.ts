@@ -49,6 +49,13 @@ export class Slots {
     return this.#queue.length - this.#head + this.#extra
   }
 
+  /** Attempts that have not started: those that wait for a slot, and those of batches that gather in one. */
+  get unstarted(): number {
+    let count = this.ahead
+    for (const batch of this.#inSlot) count += batch.attempts.length
+    return count
+  }
+
   /** About how many bytes the jobs of these attempts hold. */
   get aheadBytes(): number {
     return this.#aheadBytes

@@ -19,6 +19,7 @@ import { within } from '../store/runtime.js'
 import type { Stop } from '../store/runtime.js'
 import type { Cell, Group, Notice, Store } from '../store/store.js'
 import { recover } from '../upkeep/recovery.js'
+import { KeepLast } from '../upkeep/retention/keep-last.js'
 import { Upkeep } from '../upkeep/upkeep.js'
 import type { BatchOptions } from './batches/types.js'
 import type { ExtrasOf, Middleware } from './attempt/context.js'
@@ -32,13 +33,17 @@ import { parseWorker } from './options.js'
 import type { Settings, WorkerOptions } from './options.js'
 import { Adders } from './parts.js'
 import type { WorkerParts } from './parts.js'
-import { Registration } from './registry.js'
+import { Registration, entryOf } from './registry.js'
 import { Reporter } from './reporter.js'
+import { BoundedRun, alreadyRuns, parseRun } from './bounded-run.js'
+import type { RunRequest, WorkerRunOptions } from './bounded-run.js'
+import { RunTally } from './run-tally.js'
+import type { RunReport } from './run-tally.js'
 import { checkMiddleware, parseMiddleware, sourceOf } from './source.js'
 import { StoreErrors, isPermanent } from './store-errors.js'
 import { workerEvents } from './worker-events.js'
 import type { WorkerEventOf, WorkerEventType } from './worker-events.js'
-import { drain, endHandlers, handlersLate, parseClose, settlementsLate } from './close.js'
+import { endDeliveries, endHandlers, handlersLate, parseClose, settlementsLate } from './close.js'
 import type { CloseOptions, CloseTimeouts } from './close.js'
 
 type State = 'new' | 'running' | 'paused' | 'closing' | 'closed'
@@ -84,9 +89,15 @@ export class Worker<
   #unwatch: Stop | undefined
   /** Sends the webhook deliveries of its queue. */
   #deliveries: Deliveries | undefined
+  /** Ends the wait of a run for its last jobs, once the worker is closed. */
+  #endedByClose: () => void = () => {}
   /** Ends the wait between two attempts to start. */
   #interrupt: Stop | undefined
   #recovering: Promise<void> | undefined
+  /** The run in progress that ends by itself. */
+  #bounded: BoundedRun | undefined
+  /** A run that ended by itself was the last: the worker starts no job until the next one. */
+  #isIdle = false
 
   /** Claims jobs of a queue, or of queues by name with `options.store`. Takes one handler, or handlers by name. */
   constructor(
@@ -131,9 +142,11 @@ export class Worker<
       reporter,
       errors: new StoreErrors(store, this.#emitter, (error) => this.#onStoreError(error)),
       backpressure: new Backpressure(store.can),
+      run: new RunTally(),
+      keepLast: new KeepLast(this.#connection, (error) => this.#parts.errors.report(error)),
     }
     this.#parts = parts
-    this.#registration = new Registration(parts)
+    this.#registration = new Registration(this.#connection, entryOf(parts), parts.reporter)
     this.#leases = new Leases(parts, this.#registration)
     this.#runner = new Runner(parts, this.#leases)
     this.#retention = queue?.retention
@@ -145,8 +158,8 @@ export class Worker<
       every: this.#settings.upkeepEvery,
       renewEvery: this.#settings.renewEvery,
       reconnect: this.#settings.reconnect,
+      keepLast: parts.keepLast,
       callbacks: queue?.retention?.callbacks,
-      worker: this.id,
       leases: this.#leases,
       claimer: this.#runner.claimer,
       registry: this.#registration,
@@ -161,17 +174,72 @@ export class Worker<
    * Starts to claim jobs; resolves when the worker is registered. The constructor calls it unless `autorun` is false.
    * Retries while the store does not respond; rejects with an error that no retry can fix, such as `MISSING_DRIVER`.
    */
-  run(): Promise<void> {
-    if (this.#state === 'closing' || this.#state === 'closed') {
-      return Promise.reject(new MillraceError('WORKER_CLOSED', 'This worker has been closed; make a new one.'))
-    }
+  run(): Promise<void>
+  /**
+   * Runs jobs until its queues are drained, a date has come, or so many jobs were started; for serverless functions,
+   * cron and CI. Then it waits for its running handlers and their settlements, returns everything else that it has
+   * leased, and resolves with what it did. `worker.close()` ends it sooner. One run at a time: `WORKER_RUNNING`. Create
+   * the worker with `autorun: false`, and close it when you need it no more.
+   */
+  run(options: WorkerRunOptions): Promise<RunReport>
+  run(options?: WorkerRunOptions): Promise<void | RunReport> {
+    let request: RunRequest | undefined
     try {
+      if (this.#isClosing()) throw new MillraceError('WORKER_CLOSED', 'This worker has been closed; make a new one.')
       refuseInside(this.#connection.store, 'worker.run()')
+      request = options === undefined ? undefined : parseRun(options)
+      const runsOn = this.#starting !== undefined && !this.#isIdle && this.#bounded === undefined
+      if (this.#bounded !== undefined || (runsOn && request !== undefined)) throw alreadyRuns()
     } catch (error) {
       return Promise.reject(error)
     }
-    this.#starting ??= outside(() => this.#start())
+    return outside(() => (request === undefined ? this.#runOn() : this.#runBounded(request)))
+  }
+
+  /** Runs until it is closed. */
+  #runOn(): Promise<void> {
+    if (this.#isIdle) this.resume()
+    this.#starting ??= this.#start()
     return this.#starting
+  }
+
+  async #runBounded(request: RunRequest): Promise<RunReport> {
+    const run = new BoundedRun(this.#parts, this.#runner, this.#upkeep, request)
+    this.#bounded = run
+    try {
+      if (run.begin()) {
+        if (this.#isIdle) this.resume()
+        this.#starting ??= this.#start()
+        await Promise.race([this.#starting.then(() => this.#recovering), run.ended])
+        run.watch()
+      }
+      const why = await run.ended
+      await this.#endRun(why)
+      return run.report(why)
+    } catch (error) {
+      run.report('closed')
+      throw error
+    } finally {
+      this.#bounded = undefined
+    }
+  }
+
+  /** Starts no further job, and waits until nothing is leased; no longer than a close does. */
+  async #endRun(why: RunReport['ended']): Promise<void> {
+    const { claimer, slots, settlements } = this.#runner
+    const wasRunning = this.#state === 'running' || this.#state === 'new'
+    if (wasRunning) this.#state = 'paused'
+    this.#isIdle = !this.#isClosing()
+    const stopped = claimer.stop().then(() => this.#runner.returnUnstarted())
+    const closed = new Promise<void>((resolve) => (this.#endedByClose = resolve))
+    const ended = stopped.then(() => slots.whenIdle()).then(() => claimer.whenAnswered())
+    await Promise.race([ended.then(() => settlements.idle()), closed])
+    if (this.#isClosing()) return this.#closing?.catch(() => {})
+    // At a date, or by a signal, time is short: the rest is sent by the next run, or by another worker.
+    const how = why === 'drained' || why === 'max-jobs' ? 'drain' : 'close'
+    await endDeliveries(this.#deliveries, how, parseClose({}, 'worker.run'))
+    this.#deliveries = undefined
+    if (this.#started && wasRunning) this.#announce('paused')
   }
 
   /** Stops claiming jobs until `resume()`. Running handlers continue. */
@@ -186,8 +254,10 @@ export class Worker<
   resume(): void {
     if (this.#state !== 'paused') return
     this.#state = 'running'
+    this.#isIdle = false
     if (!this.#started) return
     outside(() => {
+      this.#deliveries ??= this.#startDeliveries()
       this.#announce('running')
       this.#runner.claimer.start()
     })
@@ -237,7 +307,8 @@ export class Worker<
   }
 
   #autorun(): void {
-    if (!this.#isClosing()) void this.run().catch((error: unknown) => this.#parts.errors.report(error))
+    if (this.#isClosing() || this.#bounded !== undefined || this.#isIdle) return
+    void this.run().catch((error: unknown) => this.#parts.errors.report(error))
   }
 
   async #start(): Promise<void> {
@@ -374,8 +445,9 @@ export class Worker<
     settlements.giveUp()
     // The last settlements are durable now, and so are the deliveries that they add.
     const drainTimeout = Math.max(grace, timeout - (runtime.elapsed() - began))
-    const undelivered = await drain(this.#deliveries, { timeout: drainTimeout, grace })
+    const undelivered = await endDeliveries(this.#deliveries, 'close', { timeout: drainTimeout, grace })
     await within(runtime, grace, this.#stopped())
+    this.#endedByClose()
     if (left !== undefined) throw handlersLate(timeout, left)
     if (!settled) throw settlementsLate(timeout)
     if (undelivered !== undefined) throw undelivered
@@ -384,6 +456,7 @@ export class Worker<
   async #stopClaiming(): Promise<void> {
     const started = this.#starting
     this.#state = 'closing'
+    this.#bounded?.end('closed')
     this.#interrupt?.()
     const stopped = this.#runner.claimer.close()
     await started?.catch(() => {})

@@ -35,6 +35,15 @@ const says: Readonly<Record<string, readonly string[]>> = {
   ],
   'progress-and-cancel.ts': ['ended cancelled'],
   'steps.ts': ['charging', 'signal', 'taken: true', 'taken: false', 'attempt 2', 'receipt of order-1 to 1 Mill Lane'],
+  'serverless.ts': [
+    'max-jobs: 3 completed',
+    'drained: 1 completed',
+    'heartbeat: { held: true }',
+    'failed once: retrying',
+    "attempt 2: { messageId: '<eve>' }",
+    'lost: cancelled unsubscribed',
+    'doomed: failed no such address',
+  ],
   'simulate.ts': ['no violations'],
   'streaming.ts': ['page: 200 text/html', 'first: snapshot then progress', 'after coming back: completed true'],
   'webhooks.ts': [

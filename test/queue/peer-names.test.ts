@@ -59,13 +59,13 @@ describe('an option of another queue', () => {
 })
 
 describe('removeOnComplete', () => {
-  it.each([1000, 0, { age: 3600 }, { count: 1000 }])('takes no %j: jobs are kept by age', async (value) => {
+  it.each([1000, 0, { age: 3600 }])('takes no %j: other queues mean another unit', async (value) => {
     const queue = newQueue()
     for (const option of ['removeOnComplete', 'removeOnFail']) {
       const options = { [option]: value } as never
       await expect(queue.add('n', 1, options)).rejects.toMatchObject({
         code: 'INVALID_OPTION',
-        message: expect.stringContaining(`${option} must be true, or a duration with its unit`) as unknown,
+        message: expect.stringContaining('a duration with its unit') as unknown,
       })
       expect(thrown(() => new Queue('q', { store: newStore(), defaults: options }))).toMatchObject({
         code: 'INVALID_OPTION',

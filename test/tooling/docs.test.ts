@@ -184,8 +184,11 @@ function whereIs(file: string, name: string): { readonly file: string; readonly 
   if (declarations(source, name).length > 0) return { file, name }
   for (const statement of source.body) {
     if (statement.type !== 'ImportDeclaration' || !statement.source.value.startsWith('.')) continue
-    if (!statement.specifiers.some(({ local }) => local.name === name)) continue
-    return { file: join(dirname(file), statement.source.value.replace(/\.js$/, '.ts')), name }
+    const found = statement.specifiers.find(({ local }) => local.name === name)
+    if (found === undefined) continue
+    const imported =
+      found.type === 'ImportSpecifier' && found.imported.type === 'Identifier' ? found.imported.name : name
+    return { file: join(dirname(file), statement.source.value.replace(/\.js$/, '.ts')), name: imported }
   }
   return undefined
 }

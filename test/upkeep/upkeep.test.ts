@@ -3,6 +3,7 @@ import { expect, test } from 'vitest'
 import type { Ask, Group, Receipt, Store } from '../../src/store/store.js'
 import { connect } from '../../src/store/connection.js'
 import { memory } from '../../src/stores/memory/store.js'
+import { KeepLast } from '../../src/upkeep/retention/keep-last.js'
 import { Upkeep } from '../../src/upkeep/upkeep.js'
 import type { UpkeepParts } from '../../src/upkeep/upkeep.js'
 import { steppedClock } from '../conformance/clock.js'
@@ -16,10 +17,10 @@ function upkeepOn(store: Store, over: Partial<UpkeepParts> = {}): Upkeep {
     every: 60_000,
     renewEvery: 10_000,
     reconnect: { type: 'fixed', delay: 1 },
+    keepLast: new KeepLast(connect(store), () => {}),
     callbacks: undefined,
-    worker: 'miller',
     leases: { ids: [] },
-    claimer: { isClaiming: false },
+    claimer: { isClaimingFor: () => false },
     registry: { others: 0 },
     errors: { report: () => {} },
     reporter: { upkept: () => {} },
@@ -67,7 +68,7 @@ test.each([
     const store = memory({ runtime })
     await commit(store, [[insert('grind')], [insert('later', { run: { in: LEASE } })]], [asking(1, { worker })])
     await advance(LEASE + 1)
-    const upkeep = upkeepOn(store, { claimer: { isClaiming: true } })
+    const upkeep = upkeepOn(store, { claimer: { isClaimingFor: (worker) => worker === 'miller' } })
     upkeep.start()
     const states = async () => (await store.get(['grind', 'later'])).map((job) => job?.state)
     // The other job was due in the same pass.

@@ -8,6 +8,7 @@ import type { AcceptClaimed } from '../../src/worker/claimer.js'
 import type { Leases } from '../../src/worker/leases.js'
 import type { WorkerParts } from '../../src/worker/parts.js'
 import { Prefetch } from '../../src/worker/prefetch.js'
+import { RunTally } from '../../src/worker/run-tally.js'
 import { Slots } from '../../src/worker/slots.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { record } from '../job/lifecycle.records.js'
@@ -42,6 +43,7 @@ function open(jobs: (ask: Ask) => { readonly jobs: readonly JobRecord[]; readonl
       onlyBatchSize: undefined,
     },
     backpressure: { isOn: false },
+    run: new RunTally(),
     errors: { responded: () => {}, report: () => {} },
   } as unknown as WorkerParts
   const slots = new Slots(parts)
@@ -51,7 +53,7 @@ function open(jobs: (ask: Ask) => { readonly jobs: readonly JobRecord[]; readonl
     dry.push(ranDry)
     for (let unit = slots.next(true); unit !== undefined; unit = slots.next(true)) slots.take(unit as HandlerAttempt)
   }
-  const claimer = new Claimer(parts, slots, {} as Leases, prefetch, accept)
+  const claimer = new Claimer(parts, slots, {} as Leases, prefetch, { accept, unstarted: () => slots.unstarted })
   return { clock, claimer, prefetch, slots, asks, dry }
 }
 

@@ -9,6 +9,7 @@ import { Backpressure } from '../../src/worker/backpressure.js'
 import type { ParsedHandler } from '../../src/worker/options.js'
 import type { Leases } from '../../src/worker/leases.js'
 import type { WorkerParts } from '../../src/worker/parts.js'
+import { RunTally } from '../../src/worker/run-tally.js'
 import { Settlements } from '../../src/worker/settlements.js'
 import { record } from '../job/lifecycle.records.js'
 
@@ -27,6 +28,7 @@ function open() {
     errors: { report: () => {} },
     reporter: { settled: () => {} },
     backpressure,
+    run: new RunTally(),
   }
   const leases = { missedRenewal: () => false, delete: () => {} }
   const settlements = new Settlements(parts as unknown as WorkerParts, leases as unknown as Leases)

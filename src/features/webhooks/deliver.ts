@@ -1,6 +1,7 @@
 // features/webhooks/deliver.ts: the delivery worker, which runs beside a user's worker and sends its queue's webhooks.
 import type { Change } from '../../job/change.js'
 import { storeErrors } from '../../job/catalogue.js'
+import { parseDuration } from '../../job/duration.js'
 import { MillraceError, isInstance, isMillraceError } from '../../job/errors.js'
 import { describeError } from '../../job/failure.js'
 import type { JobRecord, Millis } from '../../job/job.js'
@@ -61,32 +62,50 @@ export function startDeliveries(settings: DeliverySettings, owner: DeliveryOwner
   const own = { store, ...(logger !== undefined && { logger }) }
   const queue = new Queue(DELIVERIES, { ...own, [RESERVED]: true } as QueueOptions)
   const sender = new Sender(settings, owner)
-  const worker = new Worker(
-    queue,
-    {
-      [owner.queue]: {
-        run: (job: Job, ctx: JobContext) => sender.run(job, ctx),
-        backoff: { type: 'custom', name: 'own' },
+  const newWorker = (autorun: boolean): Worker => {
+    const made = new Worker(
+      queue,
+      {
+        [owner.queue]: {
+          run: (job: Job, ctx: JobContext) => sender.run(job, ctx),
+          backoff: { type: 'custom', name: 'own' },
+        },
       },
-    },
-    {
-      ...own,
-      concurrency: settings.concurrency,
-      lease,
-      upkeepEvery,
-      pollEvery,
-      reconnect,
-      retryable: (error) => (error instanceof DeliveryFailed && error.final ? 'fatal' : 'retry'),
-      backoff: { own: (_attempt, error) => (error instanceof DeliveryFailed ? error.retryIn : 10_000) },
-    },
-  )
-  worker.on('error', ({ error }) => isReportedByWorker(error) || owner.failed(error))
+      {
+        ...own,
+        autorun,
+        concurrency: settings.concurrency,
+        lease,
+        upkeepEvery,
+        pollEvery,
+        reconnect,
+        retryable: (error) => (error instanceof DeliveryFailed && error.final ? 'fatal' : 'retry'),
+        backoff: { own: (_attempt, error) => (error instanceof DeliveryFailed ? error.retryIn : 10_000) },
+      },
+    )
+    made.on('error', ({ error }) => isReportedByWorker(error) || owner.failed(error))
+    return made
+  }
+  const worker = newWorker(true)
   return {
     close: async (options) => {
       try {
         await worker.close(options)
       } finally {
         sender.close()
+      }
+    },
+    drain: async (options) => {
+      const { runtime } = connect(store)
+      const late = new AbortController()
+      const stop = runtime.timer(parseDuration(options.timeout, 'timeout'), () => late.abort())
+      const last = newWorker(false)
+      try {
+        await worker.close(options)
+        await last.run({ until: 'drained', signal: late.signal })
+      } finally {
+        stop()
+        await last.close(options).finally(() => sender.close())
       }
     },
   }

@@ -12,7 +12,7 @@ import type { StoreEvent } from '../../job/events.js'
 import { awaitEnd, jobRemoved } from './result.js'
 import { splitCascade, splitReason } from './cascade.js'
 import type { CancelOptions, CascadeOptions } from './cascade.js'
-import { cancelJob, redeliverJob, removeJob, updateJob } from './operations.js'
+import { cancelJob, failJob, redeliverJob, removeJob, updateJob } from './operations.js'
 import { changeJob, denied, jobNotFound, readJob } from './decide.js'
 import type { Decided } from './decide.js'
 import type { JobDefinitions } from '../define.js'
@@ -62,6 +62,10 @@ export class JobOperations implements JobActions {
     const { reason, rest } = splitReason(options, 'job.cancel')
     const { cascade } = splitCascade(rest, 'job.cancel')
     return this.#change(id, (session, job) => cancelJob(session, job, { cascade, reason }))
+  }
+
+  fail(id: string, error: unknown): Promise<OperationResult> {
+    return this.#change(id, (session, job) => failJob(session, job, error))
   }
 
   retry(id: string): Promise<OperationResult> {

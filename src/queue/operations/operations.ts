@@ -1,9 +1,10 @@
 // queue/operations/operations.ts: cancels, retries, promotes, removes, updates and redelivers jobs of a queue: one that has
 // been read, or all that match a filter.
 import { MillraceError } from '../../job/errors.js'
+import { describeError } from '../../job/failure.js'
 import { isFinished } from '../../job/job.js'
 import type { JobRecord, Millis } from '../../job/job.js'
-import { cancel, isDenied, promote, remove, retry, statesFor, update } from '../../job/lifecycle.js'
+import { cancel, fail, isDenied, promote, remove, retry, statesFor, update } from '../../job/lifecycle.js'
 import type { Decision, Edit } from '../../job/lifecycle.js'
 import { checkName, refuseUnknown } from '../../job/names.js'
 import { flag, mustBe } from '../../job/options.js'
@@ -115,6 +116,12 @@ export function* cancelJob(session: Session, job: JobRecord, { cascade, reason }
   const decided = yield* changeJob(session, job, (each) => cancel(each, reason))
   if (cascade) yield* cancelChildren(session, job.id, reason)
   return decided
+}
+
+/** Fails an unfinished job for good; throws if it has finished. */
+export function* failJob(session: Session, job: JobRecord, error: unknown): Steps<Decided> {
+  const info = describeError(error)
+  return yield* changeJob(session, job, (each) => fail(each, info))
 }
 
 /** Removes a job; false if it was gone. Throws while other jobs wait for it, because they would wait for ever. */

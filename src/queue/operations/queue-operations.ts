@@ -7,7 +7,16 @@ import type { CancelArgument, CancelOptions, CascadeArgument, CascadeOptions } f
 import type { InputOf, JobDefinitions, NameOf } from '../define.js'
 import type { JobFilter } from './filter.js'
 import type { UpdateOptions } from '../job.js'
-import { applyToJobs, cancelJobs, ownJob, redeliverJob, removeJobs, retryJobs, updateJobs } from './operations.js'
+import {
+  applyToJobs,
+  cancelJobs,
+  failJob,
+  ownJob,
+  redeliverJob,
+  removeJobs,
+  retryJobs,
+  updateJobs,
+} from './operations.js'
 import type { QueueScope, RetryOptions } from './operations.js'
 import { splitTransaction } from '../transactions.js'
 import type { InTransaction, TransactionArgument, WithTransaction } from '../transactions.js'
@@ -31,6 +40,16 @@ export abstract class QueueOperations<Jobs extends JobDefinitions, S extends Sto
     } catch (error) {
       return Promise.reject(error)
     }
+  }
+
+  /**
+   * Fails an unfinished job for good with this error, from outside of its handler, whatever attempts are left. Aborts
+   * the signal of a running handler: `completed-elsewhere`. Throws `INVALID_STATE` if the job has finished.
+   */
+  fail(id: string, error: unknown, ...options: TransactionArgument<S>): Promise<void> {
+    return this.run(options[0], 'queue.fail', function* (scope) {
+      yield* failJob(scope.session, yield* ownJob(scope, id), error)
+    })
   }
 
   /** Restarts a failed or cancelled job, with all its attempts. */

@@ -34,6 +34,8 @@ export interface Deliveries {
    * Stops claiming deliveries and waits for running ones; those unfinished at the timeout are left to other workers.
    */
   close(options: { readonly timeout: Duration; readonly grace: Duration }): Promise<void>
+  /** Sends everything that can be sent now, within the timeout, and closes. */
+  drain(options: { readonly timeout: Duration; readonly grace: Duration }): Promise<void>
 }
 
 /** Delivers the ends of jobs to webhooks. Made by `webhooks()`, for the `webhook` option of a queue. */

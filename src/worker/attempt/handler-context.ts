@@ -1,7 +1,5 @@
 // worker/attempt/handler-context.ts: the context that a handler is called with, over its attempt.
 import type { Duration } from '../../job/duration.js'
-import { cleanText } from '../../job/failure.js'
-import { encodeJson } from '../../job/json.js'
 import type { PageOptions } from '../../queue/operations/filter.js'
 import type { DependencyPage, Ended } from '../../queue/flows/chain-types.js'
 import type { AddOptions, Dependency } from '../../queue/add-options.js'
@@ -13,6 +11,7 @@ import { dependenciesOf } from './children.js'
 import type { WaitOptions } from './children.js'
 import type { JobContext, JobSignal, PrepareOptions, SignalOptions } from './context.js'
 import type { HandlerAttempt } from './handler-attempt.js'
+import { logEntry, progressEntry } from './pending-notes.js'
 import type { NoteEntry } from './pending-notes.js'
 
 /** The context of one attempt. */
@@ -29,17 +28,11 @@ export class Context implements JobContext {
 
   // Getters, so that `({ progress, log }) => …` works and handlers that use neither pay nothing.
   get progress() {
-    return (value: unknown): Promise<void> =>
-      writeNote(this.#attempt, 'ctx.progress', () => ({ progress: encodeJson(value ?? null, 'progress') }))
+    return (value: unknown): Promise<void> => writeNote(this.#attempt, 'ctx.progress', () => progressEntry(value))
   }
 
   get log() {
-    return (line: string): Promise<void> =>
-      writeNote(this.#attempt, 'ctx.log', () => {
-        const text = cleanText(String(line))
-        encodeJson(text, 'log line')
-        return { logs: [text] }
-      })
+    return (line: string): Promise<void> => writeNote(this.#attempt, 'ctx.log', () => logEntry(line))
   }
 
   get prepare() {

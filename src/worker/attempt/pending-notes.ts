@@ -2,6 +2,8 @@
 import type { Note, NoteEvent } from '../../job/change.js'
 import { MillraceError, isMillraceError } from '../../job/errors.js'
 import type { JobRecord, Millis, StepResult } from '../../job/job.js'
+import { cleanText } from '../../job/failure.js'
+import { encodeJson } from '../../job/json.js'
 import type { JsonText } from '../../job/json.js'
 import { note } from '../../job/lifecycle.js'
 import type { NoteFields } from '../../job/lifecycle.js'
@@ -187,6 +189,18 @@ export class PendingNotes {
     if (this.#open === open) this.#open = undefined
     return [noteOf(this.#record, open.entry)]
   }
+}
+
+/** The entry of a progress; nothing is stored as null. */
+export function progressEntry(value: unknown): NoteEntry {
+  return { progress: encodeJson(value ?? null, 'progress') }
+}
+
+/** The entry of a log line. */
+export function logEntry(line: string): NoteEntry {
+  const text = cleanText(String(line))
+  encodeJson(text, 'log line')
+  return { logs: [text] }
 }
 
 /** Makes a note of an entry. */
