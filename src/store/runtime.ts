@@ -1,5 +1,8 @@
 // store/runtime.ts: time, timers, randomness and ids, injected so that the simulator can control them.
 import { randomFillSync } from 'node:crypto'
+import { performance } from 'node:perf_hooks'
+// Imported, not global: fake timers of vitest and jest replace the global ones, and then nothing would be committed.
+import { clearTimeout, setImmediate, setTimeout } from 'node:timers'
 import type { Millis, Time } from '../job/job.js'
 import { createIds } from './ids.js'
 import { procfs } from './processes.js'
@@ -7,6 +10,14 @@ import type { Processes } from './processes.js'
 
 /** Stops a timer or a subscription; calling it again does nothing. */
 export type Stop = () => void
+
+/**
+ * `Date.now` as it was when this module was loaded: a fake date stands still, and with real timers nothing would ever be
+ * due. Where the date was fake by then, the time is counted from the start of the process.
+ */
+const timeOfDay: () => Time = /\[native code\]/.test(Function.prototype.toString.call(Date.now))
+  ? Date.now
+  : () => Math.floor(performance.timeOrigin + performance.now())
 
 /** Everything the code takes from its environment. */
 export interface Runtime {
@@ -57,16 +68,21 @@ export async function within(runtime: Pick<Runtime, 'timer'>, limit: Millis, wor
   return done
 }
 
-/** The real environment. Each call returns one with its own ids. */
+/** Runs work soon, after the running code and everything already queued. Not replaced by fake timers. */
+export function defer(work: () => void): void {
+  setImmediate(work)
+}
+
+/** The real environment, whatever fake timers a test has installed. Each call returns one with its own ids. */
 export function systemRuntime(): Runtime {
   return {
-    now: () => Date.now(),
+    now: timeOfDay,
     elapsed: () => performance.now(),
-    defer: (work) => void setImmediate(work),
+    defer,
     timer,
     random: () => Math.random(),
     id: createIds(
-      () => Date.now(),
+      timeOfDay,
       (target) => void randomFillSync(target),
     ),
     processes: procfs(),

@@ -3,6 +3,7 @@ import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import type { Millis, Time } from '../../job/job.js'
 import { createIds } from '../../store/ids.js'
+import { defer } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
 import { Random } from './random.js'
 import { Timeline, drain } from './timeline.js'
@@ -65,7 +66,7 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
       elapsed: () => timeline.time,
       defer: (work) => {
         deferred++
-        setImmediate(() => {
+        defer(() => {
           deferred--
           work()
         })
