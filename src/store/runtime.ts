@@ -32,6 +32,12 @@ export interface Runtime {
    * nothing else to do may end before that. Default false.
    */
   timer(delay: Millis, work: () => void, background?: boolean): Stop
+  /**
+   * Like `timer`, for work that is repeated in case something was missed. `slack` returns how much later it may run, as
+   * far as its owner knows: 0 if it is needed then, Infinity if it would find nothing. `work` receives how late it runs.
+   * A virtual clock skips such work while nothing else happens. Default: `timer`.
+   */
+  poll?(delay: Millis, work: (late: Millis) => void, slack: () => Millis): Stop
   /** A number in [0, 1). */
   random(): number
   /** A new id, greater than all ids before it. */
@@ -50,6 +56,18 @@ function timer(delay: Millis, work: () => void, background = false): Stop {
   }
   arm(Math.max(0, delay))
   return () => clearTimeout(handle)
+}
+
+/** Runs `work` once after `delay`, or later where the runtime may skip it; see `Runtime.poll`. */
+export function poll(
+  runtime: Pick<Runtime, 'timer' | 'elapsed' | 'poll'>,
+  delay: Millis,
+  work: (late: Millis) => void,
+  slack: () => Millis,
+): Stop {
+  if (runtime.poll !== undefined) return runtime.poll(delay, work, slack)
+  const at = runtime.elapsed() + delay
+  return runtime.timer(delay, () => work(runtime.elapsed() - at))
 }
 
 /** Waits. */
@@ -81,10 +99,7 @@ export function systemRuntime(): Runtime {
     defer,
     timer,
     random: () => Math.random(),
-    id: createIds(
-      timeOfDay,
-      (target) => void randomFillSync(target),
-    ),
+    id: createIds(timeOfDay, (target) => void randomFillSync(target)),
     processes: procfs(),
   }
 }

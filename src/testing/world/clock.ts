@@ -5,6 +5,7 @@ import type { Millis, Time } from '../../job/job.js'
 import { createIds } from '../../store/ids.js'
 import { defer } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
+import { Polls } from './polls.js'
 import { Random } from './random.js'
 import { Timeline, drain } from './timeline.js'
 
@@ -20,7 +21,10 @@ export interface VirtualClockOptions {
 export interface VirtualClock {
   /** Pass this to a store, as in `memory({ runtime })`: queues and workers on that store use its clock and timers. */
   readonly runtime: Runtime
-  /** Advances time. All timers up to then fire in order, each at its own time. */
+  /**
+   * Advances time. All timers up to then fire in order, each at its own time. Polls of idle queues and workers are
+   * skipped, so a day in which nothing happens costs a few steps.
+   */
   advance(by: Duration): Promise<void>
   /** Advances time without running any timer meanwhile, as code that blocks the event loop does. */
   block(by: Duration): void
@@ -45,6 +49,7 @@ const DAY: Millis = 86_400_000
 export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
   const { start = 1_700_000_000_000, seed = 1 } = options
   const timeline = new Timeline()
+  const polls = new Polls()
   const random = new Random(`clock/${seed}`)
   const bits = random.fork('ids')
   const now = (): Time => start + Math.floor(timeline.time)
@@ -55,9 +60,24 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
     if (deferred > 0) await settle()
   }
 
+  /** Fires the next timer or poll at or before `end`. Returns false if there is none. */
+  const step = (end: Millis): boolean => {
+    const limit = Math.min(end, timeline.next ?? Infinity)
+    const poll = polls.next(limit)
+    if (poll === undefined || poll >= (timeline.next ?? Infinity)) {
+      polls.happens()
+      return timeline.step(end)
+    }
+    if (poll > end) return false
+    timeline.time = Math.max(timeline.time, poll)
+    polls.fire(limit, timeline.time)
+    return true
+  }
+
   const runTo = async (end: Millis, done: () => boolean): Promise<void> => {
+    polls.happens()
     await settle()
-    while (!done() && timeline.step(end)) await settle()
+    while (!done() && step(end)) await settle()
   }
 
   return {
@@ -72,6 +92,7 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
         })
       },
       timer: (delay, work) => timeline.after(Math.ceil(delay), work),
+      poll: (...poll) => polls.add(timeline.time, ...poll),
       random: () => random.next(),
       id: createIds(now, (target) => {
         for (let at = 0; at < target.length; at++) target[at] = bits.between(0, 255)
