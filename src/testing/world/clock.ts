@@ -74,10 +74,23 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
     return true
   }
 
-  const runTo = async (end: Millis, done: () => boolean): Promise<void> => {
-    polls.happens()
-    await settle()
-    while (!done() && step(end)) await settle()
+  // Code that is waited for may itself advance the clock. That goes first, or the wait would run ahead of it.
+  const runs: { readonly waits: boolean }[] = []
+  const isNext = (run: object): boolean => (runs.findLast(({ waits }) => !waits) ?? runs.at(-1)) === run
+  const runTo = async (end: Millis, waits: boolean, done: () => boolean): Promise<void> => {
+    const run = { waits }
+    runs.push(run)
+    try {
+      polls.happens()
+      await settle()
+      while (!done()) {
+        if (isNext(run) && !step(end)) break
+        while (!isNext(run)) await drain()
+        await settle()
+      }
+    } finally {
+      runs.splice(runs.indexOf(run), 1)
+    }
   }
 
   return {
@@ -100,7 +113,7 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
     },
     advance: async (by) => {
       const end = timeline.time + parseDuration(by, 'clock.advance')
-      await runTo(end, () => false)
+      await runTo(end, false, () => false)
       timeline.time = end
     },
     block: (by) => {
@@ -114,7 +127,7 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
       }
       promise.then(mark, mark)
       const end = timeline.time + parseDuration(limit, 'clock.until: limit')
-      await runTo(end, () => settled)
+      await runTo(end, true, () => settled)
       if (!settled) throw new Error('clock.until: nothing is left that could settle the promise within the limit.')
       return promise
     },

@@ -358,27 +358,23 @@ describe('runOne', () => {
   })
 
   it('lets a test advance the clock while the handler runs', async () => {
-    let begin = (): void => {}
-    const began = new Promise<void>((resolve) => (begin = resolve))
     const queue = opened(
       testQueue(jobs, {
         handlers: {
           sweep: {
             timeout: '30s',
             run: (_job, ctx) =>
-              new Promise<number>((_resolve, reject) => {
-                ctx.signal.addEventListener('abort', () => reject(ctx.signal.reason!))
-                begin()
-              }),
+              new Promise<number>((_resolve, reject) =>
+                ctx.signal.addEventListener('abort', () => reject(ctx.signal.reason!)),
+              ),
           },
         },
       }),
     )
     const job = await queue.add('sweep', undefined, { attempts: 1 })
-    const running = queue.runOne(job)
-    await began
-    await queue.clock.advance('31s')
-    expect(await running).toMatchObject({ outcome: 'failed' })
+    const run = await queue.clock.until(queue.runOne(job))
+    expect(run).toMatchObject({ outcome: 'failed', error: { code: 'JOB_TIMEOUT' } })
+    expect(queue.clock.runtime.now()).toBe(START + 30_000)
   })
 })
 
