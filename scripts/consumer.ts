@@ -25,7 +25,8 @@ import { memory } from 'millrace/memory'
 import { migrationSql, postgres } from 'millrace/postgres'
 import { sqlite } from 'millrace/sqlite'
 import { prometheus, telemetry } from 'millrace/telemetry'
-import { rules, runSeeds, simulate, virtualClock } from 'millrace/testing'
+import { millraceMatchers, rules, runSeeds, simulate, testContext, testQueue, virtualClock } from 'millrace/testing'
+import type { MillraceMatchers } from 'millrace/testing'
 import type { GivenBy, TakenBy } from 'millrace/types'
 import { verifyWebhook, webhooks } from 'millrace/webhooks'
 import { z } from 'zod'
@@ -136,6 +137,17 @@ export const message = verifyWebhook('whsec_000000000000000000000000000000000000
 export const codes = Object.keys(errorCatalogue)
 export const caught = (thrown: unknown): boolean => isMillraceError(thrown, 'JOB_FAILED')
 export const clock = virtualClock()
+export const tested = testQueue(jobs, { handlers: { mail: ({ data }) => ({ id: data.to }) } })
+export const mails = tested.added('mail', { to: 'ann@example.com' }, { delay: '1h' })
+export const drained = await tested.drain({ advance: '1h' })
+export const ran = await tested.runOne(await tested.add('mail', { to: 'ann@example.com' }))
+export const context = testContext(jobs, 'mail', { to: 'ann@example.com' })
+export const matchers = millraceMatchers
+declare global {
+  namespace jest {
+    interface Matchers<R, T> extends MillraceMatchers<T, R> {}
+  }
+}
 export const simulated = simulate
 export const seeds = runSeeds
 export const names = rules

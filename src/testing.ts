@@ -1,4 +1,20 @@
-// testing.ts: the door of the tools for tests: the virtual clock and the seeded simulator.
+// testing.ts: the door of the tools for tests: queues and contexts for tests, the virtual clock, the seeded simulator.
+export { testQueue } from './testing/queue/test-queue.js'
+export type { Drained, TestQueue } from './testing/queue/test-queue.js'
+export type {
+  DrainOptions,
+  RunOneOptions,
+  TestHandlers,
+  TestQueueOptions,
+  TestWorkerOptions,
+} from './testing/queue/options.js'
+export type { RunEnd, TestRun } from './testing/queue/runs.js'
+export type { AddedJob, AddedOf, AddedOptions } from './testing/queue/added.js'
+export type { Match } from './testing/queue/match.js'
+export { testContext } from './testing/queue/context.js'
+export type { Recorded, TestContext, TestContextArguments, TestContextOptions } from './testing/queue/context.js'
+export { millraceMatchers } from './testing/queue/matchers.js'
+export type { MatcherResult, MillraceMatchers } from './testing/queue/matchers.js'
 export { virtualClock } from './testing/world/clock.js'
 export type { VirtualClock, VirtualClockOptions } from './testing/world/clock.js'
 export { generateScript } from './testing/script/generate.js'

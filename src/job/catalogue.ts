@@ -459,4 +459,16 @@ export const errorCatalogue = {
       'A function given to Millrace (middleware, logger, retry rule, retention callback) threw or returned an invalid value.',
     remedy: 'Fix that function. Its error is in `cause`.',
   },
+
+  // Helpers for tests.
+  TEST_ENDLESS: {
+    summary:
+      '`drain` of a test queue ran as many jobs as it may, and more were waiting. Jobs may add one another for ever.',
+    remedy: "Advance the clock by a limited time, as in `drain({ advance: '1h' })`, or raise `maxRuns`.",
+  },
+  TEST_UNSUPPORTED: {
+    summary: 'A handler called something that the context of `testContext` cannot imitate without a queue.',
+    remedy:
+      'Give `testContext` what the message names, or run the job by `testQueue(jobs, { handlers })` and `runOne`.',
+  },
 } as const satisfies Record<string, ErrorEntry>

@@ -10,6 +10,7 @@ import type { Backoff } from '../job/retry.js'
 import type { Callbacks } from '../queue/settings/retention.js'
 import type { Connection } from '../store/connection.js'
 import { PAGE_SIZE, readDetails } from '../store/read-pages.js'
+import { poll } from '../store/runtime.js'
 import type { Stop } from '../store/runtime.js'
 import { runSteps } from '../store/maybe-sync.js'
 import type { Due, Group } from '../store/store.js'
@@ -69,6 +70,8 @@ export class Upkeep {
   #timer: Stop | undefined
   /** When the timer fires, by the runtime's own clock. */
   #at: Millis = Infinity
+  /** When the next job is due, as far as it is known, by the same clock. The timer fires earlier in case a notice is lost. */
+  #dueAt: Millis = Infinity
   #working: Promise<void> | undefined
   #stopped = false
   /** A timer fired during a pass. */
@@ -131,17 +134,19 @@ export class Upkeep {
     const { runtime } = this.#parts.connection
     const wait = Math.max(0, Math.min(delay, this.#parts.every))
     const at = runtime.elapsed() + wait
+    this.#dueAt = Math.min(this.#dueAt, runtime.elapsed() + Math.max(0, delay))
     if (at >= this.#at && this.#timer !== undefined) return
     this.#timer?.()
     this.#at = at
-    this.#timer = runtime.timer(wait, () => {
+    const pass = (late: Millis): void => {
       this.#timer = undefined
       // A timer that is very late means that this process was suspended: other workers may be about to renew.
-      if (runtime.elapsed() - at > this.#parts.renewEvery) this.#hadOutage = true
-      this.#at = Infinity
+      if (late > this.#parts.renewEvery) this.#hadOutage = true
+      this.#at = this.#dueAt = Infinity
       if (this.#working === undefined) void this.#begin()
       else this.#again = true // what it was for may not have been there when the current pass read the store
-    })
+    }
+    this.#timer = poll(runtime, wait, pass, () => Math.max(0, this.#dueAt - at))
   }
 
   #begin(): Promise<void> {
@@ -150,11 +155,11 @@ export class Upkeep {
   }
 
   async #work(): Promise<void> {
-    const { every, errors, reconnect, connection } = this.#parts
+    const { errors, reconnect, connection } = this.#parts
     try {
       const wait = await this.#pass()
       this.#failures = 0
-      this.#schedule((this.#again ? 0 : Math.min(every, wait)) + this.#jitter())
+      this.#schedule((this.#again ? 0 : wait) + this.#jitter())
       this.#again = false
     } catch (error) {
       this.#hadOutage = true

@@ -1,6 +1,7 @@
 // worker/claimer.ts: claims jobs: one claim for all free slots, when there may be work.
 import type { JobRecord, Millis } from '../job/job.js'
 import { backoffDelay } from '../job/retry.js'
+import { poll } from '../store/runtime.js'
 import type { Stop } from '../store/runtime.js'
 import type { Handled } from '../store/store.js'
 import type { Leases } from './leases.js'
@@ -327,9 +328,10 @@ export class Claimer {
 
   #armPoll(): void {
     const { connection, settings } = this.#parts
-    this.#pollTimer = connection.runtime.timer(settings.pollEvery, () => {
+    const claimAgain = (): void => {
       this.#armPoll()
       this.wake()
-    })
+    }
+    this.#pollTimer = poll(connection.runtime, settings.pollEvery, claimAgain, () => Infinity)
   }
 }

@@ -3,6 +3,7 @@ import { MillraceError } from '../job/errors.js'
 import type { Millis } from '../job/job.js'
 import { cancelReason } from '../job/lifecycle.js'
 import type { Connection } from '../store/connection.js'
+import { poll } from '../store/runtime.js'
 import type { Stop } from '../store/runtime.js'
 import type { Renewal, Revoked, Store, Verdict } from '../store/store.js'
 import type { Attempt } from './attempt/attempt.js'
@@ -42,7 +43,7 @@ export class Leases {
   readonly #connection: Connection
   readonly #errors: StoreErrors
   readonly #reporter: Reporter
-  readonly #registration: Pick<Registration, 'heartbeat'>
+  readonly #registration: Pick<Registration, 'heartbeat' | 'readsNext'>
   readonly #renewEvery: Millis
   /** The shortest lease of this worker's handlers. */
   readonly #shortest: Millis
@@ -59,7 +60,7 @@ export class Leases {
   /** The heartbeat of `registration` is sent on the same timer. */
   constructor(
     { connection, settings, errors, reporter }: Pick<WorkerParts, 'connection' | 'settings' | 'errors' | 'reporter'>,
-    registration: Pick<Registration, 'heartbeat'>,
+    registration: Pick<Registration, 'heartbeat' | 'readsNext'>,
   ) {
     this.#connection = connection
     this.#errors = errors
@@ -192,10 +193,7 @@ export class Leases {
 
   #arm(): void {
     if (this.#stopped) return
-    const { runtime } = this.#connection
-    const expected = runtime.elapsed() + this.#renewEvery
-    this.#timer = runtime.timer(this.#renewEvery, () => {
-      const late = runtime.elapsed() - expected
+    const renew = (late: Millis): void => {
       if (late > this.#renewEvery) {
         this.#errors.report(
           new MillraceError(
@@ -209,7 +207,10 @@ export class Leases {
       this.#arm()
       void this.#renew()
       void this.#registration.heartbeat().catch((error: unknown) => this.#errors.report(error))
-    })
+    }
+    // Without leases, only the last heartbeat before something happens counts, if it reads the registry.
+    const slack = (): Millis => (this.#held.items.length === 0 && this.#registration.readsNext ? Infinity : 0)
+    this.#timer = poll(this.#connection.runtime, this.#renewEvery, renew, slack)
   }
 
   /** Another transaction had a job locked. It may end long before the next tick. */

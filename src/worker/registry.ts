@@ -49,6 +49,11 @@ export class Registration {
     return this.#others
   }
 
+  /** Whether the next heartbeat also reads the registry. */
+  get readsNext(): boolean {
+    return this.#beatsUntilRefresh <= 1
+  }
+
   /**
    * Writes a state and publishes an event, through the batcher of renewals unless another is given. If the write fails,
    * the next heartbeat repeats it.

@@ -52,6 +52,7 @@ const says: Readonly<Record<string, readonly string[]>> = {
     'received job.failed of refund no such order',
     'forged: 400',
   ],
+  'testing.ts': ['signing up adds a welcome now', 'in inline mode, a job has run when add resolves', 'fail 0'],
   'retention.ts': [
     'stale: render (completed)',
     'stale: upload (failed)',
@@ -115,6 +116,11 @@ describe('examples', { timeout: 90_000 }, () => {
       for (const line of printed[file] ?? []) expect(errors).toMatch(line)
     })
   }
+
+  it('the guide to testing shows its example as it is', () => {
+    const example = readFileSync(join(root, 'examples/testing.ts'), 'utf8').split('\n').slice(1).join('\n').trim()
+    expect(readFileSync(join(root, 'docs/testing.md'), 'utf8')).toContain(example)
+  })
 
   it('the README shows the quick start as it is', () => {
     const example = readFileSync(join(root, 'examples/quick-start.ts'), 'utf8').split('\n').slice(1).join('\n').trim()

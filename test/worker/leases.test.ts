@@ -18,7 +18,10 @@ function leased(lease: number, leaseEnds: number, busy = false): Attempt {
 /** The leases of one worker. */
 function holding(renewEvery: number, shortest: number, held: readonly Attempt[]): Leases {
   const parts = { connection, settings: { renewEvery, handles: [{ name: undefined, lease: shortest }] } }
-  const leases = new Leases(parts as unknown as WorkerParts, { heartbeat: () => Promise.resolve() })
+  const leases = new Leases(parts as unknown as WorkerParts, {
+    heartbeat: () => Promise.resolve(),
+    readsNext: true,
+  })
   for (const attempt of held) leases.add(attempt)
   leases.start()
   return leases

@@ -2,6 +2,7 @@
 import type { JobRecord, Millis } from '../../job/job.js'
 import type { Connection } from '../../store/connection.js'
 import { PageSize } from '../../store/shared-reads.js'
+import { poll } from '../../store/runtime.js'
 import type { Stop } from '../../store/runtime.js'
 
 /** The polling interval. A wait is first polled after one to two intervals. */
@@ -50,10 +51,11 @@ export class Rereader {
   }
 
   #arm(): void {
-    this.#stopTimer = this.#connection.runtime.timer(INTERVAL, () => {
+    const read = (): void => {
       this.#arm()
       if (!this.#reading) void this.#read()
-    })
+    }
+    this.#stopTimer = poll(this.#connection.runtime, INTERVAL, read, () => Infinity)
   }
 
   /**

@@ -3,7 +3,9 @@ import { parseDuration } from '../../job/duration.js'
 import type { Duration } from '../../job/duration.js'
 import type { Millis, Time } from '../../job/job.js'
 import { createIds } from '../../store/ids.js'
+import { defer } from '../../store/runtime.js'
 import type { Runtime } from '../../store/runtime.js'
+import { Polls } from './polls.js'
 import { Random } from './random.js'
 import { Timeline, drain } from './timeline.js'
 
@@ -19,7 +21,10 @@ export interface VirtualClockOptions {
 export interface VirtualClock {
   /** Pass this to a store, as in `memory({ runtime })`: queues and workers on that store use its clock and timers. */
   readonly runtime: Runtime
-  /** Advances time. All timers up to then fire in order, each at its own time. */
+  /**
+   * Advances time. All timers up to then fire in order, each at its own time. Polls of idle queues and workers are
+   * skipped, so a day in which nothing happens costs a few steps.
+   */
   advance(by: Duration): Promise<void>
   /** Advances time without running any timer meanwhile, as code that blocks the event loop does. */
   block(by: Duration): void
@@ -44,6 +49,7 @@ const DAY: Millis = 86_400_000
 export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
   const { start = 1_700_000_000_000, seed = 1 } = options
   const timeline = new Timeline()
+  const polls = new Polls()
   const random = new Random(`clock/${seed}`)
   const bits = random.fork('ids')
   const now = (): Time => start + Math.floor(timeline.time)
@@ -54,9 +60,37 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
     if (deferred > 0) await settle()
   }
 
-  const runTo = async (end: Millis, done: () => boolean): Promise<void> => {
-    await settle()
-    while (!done() && timeline.step(end)) await settle()
+  /** Fires the next timer or poll at or before `end`. Returns false if there is none. */
+  const step = (end: Millis): boolean => {
+    const limit = Math.min(end, timeline.next ?? Infinity)
+    const poll = polls.next(limit)
+    if (poll === undefined || poll >= (timeline.next ?? Infinity)) {
+      polls.happens()
+      return timeline.step(end)
+    }
+    if (poll > end) return false
+    timeline.time = Math.max(timeline.time, poll)
+    polls.fire(limit, timeline.time)
+    return true
+  }
+
+  // Code that is waited for may itself advance the clock. That goes first, or the wait would run ahead of it.
+  const runs: { readonly waits: boolean }[] = []
+  const isNext = (run: object): boolean => (runs.findLast(({ waits }) => !waits) ?? runs.at(-1)) === run
+  const runTo = async (end: Millis, waits: boolean, done: () => boolean): Promise<void> => {
+    const run = { waits }
+    runs.push(run)
+    try {
+      polls.happens()
+      await settle()
+      while (!done()) {
+        if (isNext(run) && !step(end)) break
+        while (!isNext(run)) await drain()
+        await settle()
+      }
+    } finally {
+      runs.splice(runs.indexOf(run), 1)
+    }
   }
 
   return {
@@ -65,12 +99,13 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
       elapsed: () => timeline.time,
       defer: (work) => {
         deferred++
-        setImmediate(() => {
+        defer(() => {
           deferred--
           work()
         })
       },
       timer: (delay, work) => timeline.after(Math.ceil(delay), work),
+      poll: (...poll) => polls.add(timeline.time, ...poll),
       random: () => random.next(),
       id: createIds(now, (target) => {
         for (let at = 0; at < target.length; at++) target[at] = bits.between(0, 255)
@@ -78,7 +113,7 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
     },
     advance: async (by) => {
       const end = timeline.time + parseDuration(by, 'clock.advance')
-      await runTo(end, () => false)
+      await runTo(end, false, () => false)
       timeline.time = end
     },
     block: (by) => {
@@ -92,7 +127,7 @@ export function virtualClock(options: VirtualClockOptions = {}): VirtualClock {
       }
       promise.then(mark, mark)
       const end = timeline.time + parseDuration(limit, 'clock.until: limit')
-      await runTo(end, () => settled)
+      await runTo(end, true, () => settled)
       if (!settled) throw new Error('clock.until: nothing is left that could settle the promise within the limit.')
       return promise
     },

@@ -1,5 +1,6 @@
 // testing/world/timeline.ts: the timers of virtual time, which fire by time, then in the order of their creation.
 import type { Millis } from '../../job/job.js'
+import { defer } from '../../store/runtime.js'
 import type { Stop } from '../../store/runtime.js'
 
 interface Timer {
@@ -10,7 +11,7 @@ interface Timer {
 
 /** Runs all pending work that needs no timer: promises and immediates. */
 export function drain(): Promise<void> {
-  return new Promise((resolve) => setImmediate(resolve))
+  return new Promise(defer)
 }
 
 /** A heap of timers, and the current virtual time: that of the timer that fired last. */

@@ -5,6 +5,7 @@ import { expired, isUnstamped } from '../../job/retention.js'
 import type { Connection } from '../../store/connection.js'
 import { runSteps } from '../../store/maybe-sync.js'
 import { pages } from '../../store/read-pages.js'
+import { poll } from '../../store/runtime.js'
 import type { Stop } from '../../store/runtime.js'
 import type { StoreClock } from '../store-clock.js'
 import type { Retention } from './retention.js'
@@ -58,9 +59,12 @@ export class Sweep {
     const { connection, registry } = this.#parts
     const least =
       Math.min(MAX_INTERVAL, MIN_INTERVAL * (1 + registry.others)) * (0.75 + connection.runtime.random() / 2)
-    this.#timer = connection.runtime.timer(Math.min(MAX_INTERVAL, Math.max(least, wait)), () => {
+    const needed = Math.max(least, wait)
+    const delay = Math.min(MAX_INTERVAL, needed)
+    const sweep = (): void => {
       this.#working = this.#sweep().finally(() => (this.#working = undefined))
-    })
+    }
+    this.#timer = poll(connection.runtime, delay, sweep, () => needed - delay)
   }
 
   async #sweep(): Promise<void> {

@@ -1,4 +1,5 @@
 // worker/attempt/early-exit.ts: errors that end a run early, and errors of calls that a handler forgot to await.
+import { setImmediate } from 'node:timers'
 import { isInstance } from '../../job/errors.js'
 
 /** Marks the guard and the errors it handles, including those of another copy of this package in the same process. */

@@ -56,3 +56,15 @@ test('two clocks of one seed give the same ids and the same chance', () => {
   expect(ids(a)).toEqual(ids(b))
   expect(ids(virtualClock({ seed: 7 }))).not.toEqual(ids(c))
 })
+
+test('until waits for code that advances the clock itself', async () => {
+  const times: number[] = []
+  const work = async (): Promise<void> => {
+    for (let at = 0; at < 50; at++) {
+      await clock.advance('1s')
+      times.push(clock.runtime.now() - 1_700_000_000_000)
+    }
+  }
+  await clock.until(work())
+  expect(times).toEqual(Array.from({ length: 50 }, (_, at) => (at + 1) * 1000))
+})
