@@ -10,7 +10,7 @@ import type { Heap } from './heap.js'
 import { isGroupLimited, isLimited, Limits } from './limits.js'
 import type { QueueUsage } from './limits.js'
 import { NO_JOBS } from './verdicts.js'
-import type { ClaimCommit, LaneCursor, ReadyLane } from './workspace.js'
+import type { Commit, LaneCursor, ReadyLane } from './workspace.js'
 
 /** A lane, or a group in it, that has jobs to claim, and the lease that its jobs get. */
 interface Head {
@@ -42,7 +42,7 @@ export interface Claimed {
 const NOTHING_CLAIMED: Claimed = Object.freeze({ jobs: NO_JOBS, again: undefined })
 
 /** Claims jobs for a worker: first the jobs to start at once, then the jobs to lease ahead. */
-export function claim(commit: ClaimCommit, ask: Ask): Claimed {
+export function claim(commit: Commit, ask: Ask): Claimed {
   const wanted = Math.max(0, ask.want) + Math.max(0, ask.ahead)
   if (wanted === 0) return NOTHING_CLAIMED
   const { workspace, now, notices } = commit
@@ -98,7 +98,7 @@ export function claim(commit: ClaimCommit, ask: Ask): Claimed {
  * Opens the lanes that have jobs to claim. Paused lanes and lanes at their limit are skipped without reading their
  * jobs.
  */
-function openLanes({ workspace }: ClaimCommit, ask: Ask, wanted: number, limits: Limits): ClaimOrder<Head, string> {
+function openLanes({ workspace }: Commit, ask: Ask, wanted: number, limits: Limits): ClaimOrder<Head, string> {
   const handlers = handlersOf(ask.handles)
   const found: Omit<Head, 'cursor' | 'keptBack'>[] = []
   for (const [index, queue] of ask.queues.entries()) {

@@ -2,7 +2,7 @@
 import type { Time } from '../job/job.js'
 import type { Bounds, Rate, TakenTokens } from '../job/limits.js'
 import { nextReturn, takeTokens, tokensLeft, tokensOut } from '../job/limits.js'
-import type { ClaimWorkspace } from './workspace.js'
+import type { Workspace } from './workspace.js'
 
 /** A queue during a claim: its bounds, and the leases that count against them. */
 export interface QueueUsage {
@@ -31,13 +31,13 @@ const NO_LEASES: Map<string, number> = new Map()
 
 /** Tracks limits during one claim. Pass a group only if groups are limited. */
 export class Limits {
-  readonly #workspace: ClaimWorkspace
+  readonly #workspace: Workspace
   readonly #now: Time
   #tokens: Map<string, Tokens> | undefined
   /** When a rate that held jobs back lets more through. */
   again: Time | undefined
 
-  constructor(workspace: ClaimWorkspace, now: Time) {
+  constructor(workspace: Workspace, now: Time) {
     this.#workspace = workspace
     this.#now = now
   }

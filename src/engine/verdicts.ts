@@ -15,11 +15,6 @@ export function missing(id: string): Refused {
   return { ok: false, change: 0, why: 'missing', id }
 }
 
-/** Refused: another open transaction holds what is needed. */
-export function busy(id: string): Refused {
-  return { ok: false, change: 0, why: 'busy', id }
-}
-
 /** Refused: a chain that the job depends on has failed, was cancelled, or is gone. */
 export function broken(chain: string): Refused {
   return { ok: false, change: 0, why: 'broken', id: chain }

@@ -76,14 +76,6 @@ export interface FastPaths {
   inserts(commit: Commit, group: Group, from: number): readonly JobRecord[]
 }
 
-/**
- * Thrown by a workspace for a row, a key or a cell that another open transaction holds: the group, or the renewal, that
- * needs it is refused as `busy`.
- */
-export class Busy extends Error {
-  override readonly name = 'Busy'
-}
-
 /** A commit in progress. */
 export interface Commit {
   readonly workspace: Workspace
@@ -93,20 +85,13 @@ export interface Commit {
   readonly fast?: FastPaths
 }
 
-/** A commit in progress that can claim. */
-export interface ClaimCommit extends Commit {
-  readonly workspace: ClaimWorkspace
-}
-
-/** The rows of a store during one commit, as far as groups and renewals need them. */
+/** The rows of a store during one commit. */
 export interface Workspace extends Waiting {
   /** Assigns order numbers. */
   readonly orders: Orders
   /** The highest fence of any job at its removal. New jobs start there, whatever their id. */
   readonly highestFence: number
   readonly leased?: LeasedRows
-  /** Any call may throw `Busy`, so that every group may have to be rolled back. Default false. */
-  readonly mayBeBusy?: boolean
 
   /** Marks the state to which `rollbackGroup` returns. Ended by exactly one of the two others. */
   beginGroup(): void
@@ -177,10 +162,7 @@ export interface Workspace extends Waiting {
   groupBacklog(queue: string, group: string): number
   /** The oldest job of a group that counts towards its backlog, as a copy. */
   oldestOfGroup(queue: string, group: string): JobRecord | undefined
-}
 
-/** The rows of a store during one commit, with its waiting jobs. */
-export interface ClaimWorkspace extends Workspace {
   /** The lanes of a queue that have waiting jobs; it may leave out those that nothing handles. */
   readyLanes(queue: string, handlers: Handlers): Iterable<ReadyLane>
   /** Opens a lane of `readyLanes`: one cursor, or, if that is as fast, one per group. `size` jobs may be claimed from it. */

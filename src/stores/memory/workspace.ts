@@ -10,7 +10,7 @@ import { copyOf } from '../../job/record.js'
 import type { Draft } from '../../job/record.js'
 import type { Handlers } from '../../engine/handlers.js'
 import { boundedQueue } from '../../engine/put.js'
-import type { ClaimWorkspace, LaneCursor, StoredEdge } from '../../engine/workspace.js'
+import type { LaneCursor, StoredEdge, Workspace } from '../../engine/workspace.js'
 import { cellKey } from '../../store/settings.js'
 import type { Cell } from '../../store/store.js'
 import type { Lifetime } from '../../store/tally.js'
@@ -101,7 +101,7 @@ const NO_TOKENS: TakenTokens = Object.freeze([])
 const SWEEP_LIMIT = 4
 
 /** The workspace over a table. While the undo log is open, every step adds its inverse. */
-export class MemoryWorkspace implements ClaimWorkspace {
+export class MemoryWorkspace implements Workspace {
   readonly orders: Orders
   readonly #table: Table
   readonly #now: Time

@@ -38,7 +38,6 @@ export const parameterTypes = {
   ],
   claimed: ['bigint'],
   commit: ['jsonb'],
-  complete: ['text', 'bigint', 'text', 'text', 'text', 'text', 'bigint'],
   details: ['jsonb'],
   due: ['jsonb', 'bigint'],
   events: ['bigint', 'int', 'bigint', 'int', 'bigint'],
@@ -53,7 +52,6 @@ export const parameterTypes = {
   tidy: ['bigint', 'int', 'bigint'],
   commits: ['jsonb', 'int', 'bigint'],
   watch: ['text', 'bigint', 'bigint', 'int', 'bigint', 'bigint'],
-  working_set: ['jsonb'],
 } as const satisfies Record<string, readonly string[]>
 
 /** The name of an SQL function of the schema, without the version in which it ends. */

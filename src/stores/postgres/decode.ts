@@ -180,25 +180,8 @@ function idsToRead({ groups, renewals }: CommitAnswer): readonly string[] {
   return [...ids]
 }
 
-/** The verdicts on groups, with the records that were not loaded whole: they are read now, and left out if they are gone. */
-export async function withRecords(
-  verdicts: readonly Verdict[],
-  unread: ReadonlySet<JobRecord>,
-  get: (ids: readonly string[]) => Promise<readonly (JobRecord | undefined)[]>,
-): Promise<readonly Verdict[]> {
-  if (unread.size === 0) return verdicts
-  const ids = [...new Set([...unread].map(({ id }) => id))]
-  const current = new Map((await get(ids)).map((job, at) => [ids[at]!, job]))
-  return verdicts.map((verdict) => {
-    if (verdict.ok || verdict.why === 'fence' || verdict.job === undefined || !unread.has(verdict.job)) return verdict
-    const { job, ...rest } = verdict
-    const found = current.get(job.id)
-    return found === undefined ? rest : { ...rest, job: found }
-  })
-}
-
 /** Reads the jobs that an answer names without their records. */
-async function currentJobs(
+export async function currentJobs(
   answer: CommitAnswer,
   get: (ids: readonly string[]) => Promise<readonly (JobRecord | undefined)[]>,
 ): Promise<ReadonlyMap<string, JobRecord>> {

@@ -1,5 +1,4 @@
 // stores/postgres/own-ids.ts: ids that this process has generated, which no other process can be inserting at the same time.
-import type { Batch } from '../../store/store.js'
 
 /** Unsent ids to remember at most. At this number all are dropped, and the dropped ids are guarded like a user's. */
 const MAX_IDS = 100_000
@@ -15,13 +14,6 @@ export class OwnIds {
     return id
   }
 
-  /** Returns whether ids of new jobs in a batch were generated here and are sent for the first time; forgets them. */
-  take({ groups }: Pick<Batch, 'groups'>): (id: string) => boolean {
-    const own = new Set<string>()
-    for (const group of groups) {
-      for (const change of group)
-        if (change.kind === 'insert' && this.#ids.delete(change.job.id)) own.add(change.job.id)
-    }
-    return (id) => own.has(id)
-  }
+  /** Whether an id was generated here and is sent for the first time; forgets it. */
+  readonly take = (id: string): boolean => this.#ids.delete(id)
 }

@@ -31,17 +31,17 @@ const time = (value: Column | undefined): number | undefined => (value === null 
 const text = (value: Column | undefined): string | undefined => (value === null ? undefined : (value as string))
 const parsed = (value: Column | undefined): unknown => (value === null ? undefined : JSON.parse(value as string))
 
-/** Decodes a row of `record`; or one of `working_row`, which names its lane by its id alone. */
-export function recordOf(row: RecordRow, settings: SettingsCache, lane?: Lane): Draft {
+/** Decodes a row of `record`. */
+export function recordOf(row: RecordRow, settings: SettingsCache): Draft {
   const id = row[0] as string
   const { backoff, timeout, keep, extras } = settings.parse(row[27] as string | null)
   const errors = row[32] as readonly string[] | null
   return {
     id,
     kind: row[5] as JobKind,
-    queue: lane?.queue ?? (row[2] as string),
-    name: lane?.name ?? (row[3] as string),
-    version: lane?.version ?? (row[4] as number),
+    queue: row[2] as string,
+    name: row[3] as string,
+    version: row[4] as number,
     data: text(row[26]),
     state: row[6] as JobState,
     priority: row[7] as number,

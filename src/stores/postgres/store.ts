@@ -34,16 +34,11 @@ import { checkOptions } from './options.js'
 import type { CheckedOptions, ClientOf, PgPoolLike, PostgresJsLike, PostgresOptions } from './options.js'
 import { answerWithin, NoAnswer } from './drivers/timeout.js'
 import { OwnIds } from './own-ids.js'
-import { commitByEngine } from './engine/commit.js'
-import type { Applied, EngineSource } from './engine/commit.js'
-import { claimBody } from './fast-claim.js'
-import { lanesUsed, newLanes } from './lanes.js'
-import type { LaneFinder } from './lanes.js'
-import { requestFor } from './engine/working-set.js'
-import type { IsOwnId } from './engine/working-set.js'
+import { lanesUsed, newLanes, encodeGroups, textOf, encodeBody } from './encode.js'
+import type { Body, LaneFinder } from './encode.js'
 import { findText, detailsText, detailsOf, dueOf, pageOf, getCall, talliesOf } from './read.js'
 import type { DetailsAnswer, DueAnswer, PageAnswer, TallyAnswer } from './read.js'
-import { answerOf, notificationOf, receiptOf, replayOf, withRecords } from './decode.js'
+import { answerOf, currentJobs, notificationOf, receiptOf, replayOf } from './decode.js'
 import type { CommitAnswer } from './decode.js'
 import { recordOf } from './rows.js'
 import type { RecordRow } from './rows.js'
@@ -139,7 +134,7 @@ class PostgresStore implements DisposableStore {
       make: async (lanes) => JSON.parse((await this.#call('lane_ids', [JSON.stringify(lanes), 'false']))!),
       look: async (lanes, tx) => JSON.parse((await this.#call('lane_ids', [JSON.stringify(lanes), null], tx))!),
       pause: (delay) => new Promise((resolve) => void runtime.timer(delay, resolve)),
-      names: (ids, tx) => this.#query('lane_names', [JSON.stringify(ids.map(String))], tx),
+      names: (ids) => this.#query('lane_names', [JSON.stringify(ids.map(String))]),
     })
   }
 
@@ -156,9 +151,8 @@ class PostgresStore implements DisposableStore {
     await this.#lanes.know(newLanes(batch))
     // Before the batch is sent: hints that arrive during the call may be for jobs that its claims did not see.
     for (const { queues } of batch.asks) this.#lanes.useQueues(queues)
-    const applied = await this.#send(batch)
-    const { answer } = applied
-    const receipt = answer.again === true ? await this.#replayed(batch, answer) : await this.#receipt(batch, applied)
+    const answer = await this.#send(batch)
+    const receipt = answer.again === true ? await this.#replayed(batch, answer) : await this.#receipt(batch, answer)
     this.#receipts.keep(receipt)
     return receipt
   }
@@ -321,14 +315,15 @@ class PostgresStore implements DisposableStore {
   }
 
   /** Sends a batch; retries it after a lock timeout, a deadlock or a lost lane. */
-  async #send(batch: Batch): Promise<Applied> {
-    refuseTooLarge(batch.groups)
-    const isOwnId = this.#ownIds.take(batch)
+  async #send(batch: Batch): Promise<CommitAnswer> {
+    let body = this.#bodyOf(batch)
     for (let tries = 1; ; tries++) {
       try {
-        const applied = await this.#apply(batch, isOwnId)
+        const fast = await this.#fastPaths.send(batch, body, ({ name, values }) => this.#call(name, values))
+        const encode = (): string => encoded(() => textOf(batch, body, this.#id, this.#claimCursors))
+        const text = fast ?? (await this.#call('commit', [encode()]))
         this.#fastPaths.answered(batch)
-        return applied
+        return answerOf(text!)
       } catch (error) {
         const { cause } = error as { cause?: unknown }
         if (sqlStateOf(cause ?? error) === 'MR004') throw writerBehind(batch, cause ?? error)
@@ -336,35 +331,19 @@ class PostgresStore implements DisposableStore {
         if (sqlStateOf(cause ?? error) === LANE_LOST) {
           this.#forgetLanes()
           await this.#lanes.know(newLanes(batch))
+          body = this.#bodyOf(batch)
         } else if (!isTransient(cause)) throw error
       }
     }
   }
 
-  /** Applies a batch by a fast path, or else by the engine. */
-  async #apply(batch: Batch, isOwnId: IsOwnId): Promise<Applied> {
-    const lanes = this.#lanes.find
+  #bodyOf(batch: Pick<Batch, 'groups'>, lanes: LaneFinder = this.#lanes.find): Body {
+    refuseTooLarge(batch.groups)
     const now = this.#now()
-    const fast = await this.#fastPaths.send(batch, { lanes, isOwnId, now }, ({ name, values }) =>
-      this.#call(name, values),
-    )
-    if (fast !== null) return { answer: answerOf(fast), unread: new Set() }
-    const { writer, seq, groups, renewals, asks } = batch
-    const head = { w: writer, q: seq, o: this.#id, lanes: lanesUsed(batch, lanes), ...(now !== null && { now }) }
-    const claims = asks.map((ask) => claimBody(ask, this.#claimCursors.of(ask)))
-    const source = this.#engineSource(lanes)
-    if (groups.length + renewals.length === 0) {
-      return { answer: answerOf(await source.call('commit', { ...head, a: claims })), unread: new Set() }
-    }
-    return commitByEngine(batch, requestFor(batch, lanes, isOwnId, false), head, claims, source)
-  }
-
-  /** What the engine needs, in a user transaction if one is given. */
-  #engineSource(lanes: LaneFinder, tx?: Tx): EngineSource {
     return {
-      ...{ lanes, settings: this.#settings, lane: this.#lanes.lane },
-      call: async (name, body) => (await this.#call(name, [encoded(() => JSON.stringify(body))], tx))!,
-      recognise: (ids) => this.#lanes.recognise(ids, tx),
+      s: encodeGroups(batch.groups, lanes, this.#ownIds.take),
+      lanes: lanesUsed(batch, lanes),
+      ...(now !== null && { now }),
     }
   }
 
@@ -378,23 +357,16 @@ class PostgresStore implements DisposableStore {
   async #commitWithin(batch: Batch, tx: Tx): Promise<Receipt> {
     const { schemaInfo } = this.#opened ?? (await this.#open())
     if (this.#feed.isNew) await this.#feed.known()
-    refuseTooLarge(batch.groups)
     const lanes = await this.#lanes.within(tx, newLanes(batch))
-    const now = this.#now()
-    const head = {
-      ...{ tx: true, store: schemaInfo.id, lanes: lanesUsed(batch, lanes) },
-      ...(now !== null && { now }),
-    }
-    const request = requestFor(batch, lanes, this.#ownIds.take(batch), true)
-    const source = this.#engineSource(lanes, tx)
-    const applied = await commitByEngine(batch, request, head, [], source).catch((error: unknown) => {
+    const body = { ...encodeBody(this.#bodyOf(batch, lanes)), tx: true, store: schemaInfo.id, o: '', r: [], a: [] }
+    const text = await this.#call('commit', [encoded(() => JSON.stringify(body))], tx).catch((error: unknown) => {
       if (sqlStateOf(error) === LANE_LOST) this.#forgetLanes()
       throw error
     })
-    return this.#receipt(batch, applied, tx)
+    return this.#receipt(batch, answerOf(text!), tx)
   }
 
-  async #receipt(batch: Batch, { answer, verdicts, unread }: Applied, tx?: Tx): Promise<Receipt> {
+  async #receipt(batch: Batch, answer: CommitAnswer, tx?: Tx): Promise<Receipt> {
     const lanes = new Set<number>()
     for (const rows of answer.asks) {
       for (const row of rows) if (typeof row[0] === 'number') lanes.add(row[0])
@@ -405,10 +377,8 @@ class PostgresStore implements DisposableStore {
       for (const [at, ask] of batch.asks.entries()) this.#claimCursors.claimed(ask, answer.asks[at]!, answer.gated)
       this.#feed.publish(answer, answer.events)
     }
-    const receipt = receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane })
-    if (verdicts === undefined) return receipt
-    const { groups, renewals } = verdicts
-    return { ...receipt, groups: await withRecords(groups, unread, (ids) => this.get(ids, tx)), renewals }
+    const current = await currentJobs(answer, (ids) => this.get(ids, tx))
+    return receiptOf(batch, answer, { settings: this.#settings, lane: this.#lanes.lane }, current)
   }
 
   #replayed(batch: Batch, answer: CommitAnswer): Promise<Receipt> {

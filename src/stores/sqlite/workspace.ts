@@ -8,7 +8,7 @@ import { turn } from '../../job/limits.js'
 import type { Bounds, Rate, TakenTokens } from '../../job/limits.js'
 import type { Draft } from '../../job/record.js'
 import { boundedQueue } from '../../engine/put.js'
-import type { ClaimWorkspace, LaneCursor, StoredEdge } from '../../engine/workspace.js'
+import type { LaneCursor, StoredEdge, Workspace } from '../../engine/workspace.js'
 import type { Cell } from '../../store/store.js'
 import type { Lifetime } from '../../store/tally.js'
 import type { Cache, Numbers } from './cache.js'
@@ -44,7 +44,7 @@ const NO_QUEUES: readonly string[] = Object.freeze([])
 const NO_TOKENS: TakenTokens = Object.freeze([])
 
 /** The workspace of one commit. Counters and numbers are written at its end. */
-export class SqliteWorkspace implements ClaimWorkspace, Orders {
+export class SqliteWorkspace implements Workspace, Orders {
   readonly sql: Statements
   readonly cache: Cache
   readonly now: Time

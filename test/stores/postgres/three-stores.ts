@@ -41,7 +41,7 @@ export interface Scene {
   sendTwice(parts: Parts, lost: string): Promise<Receipt>
 }
 
-const writes = new Set(['add_one', 'add_shared', 'add_many', 'complete', 'claim', 'commit'])
+const writes = new Set(['add_one', 'add_shared', 'add_many', 'claim', 'commit'])
 
 function seen(url: string, open: (pool: Pool) => Store): Seen {
   const called: string[] = []

@@ -1,5 +1,6 @@
 // stores/postgres/functions/add-job.ts: the SQL function `add_job`, for triggers, other languages, and psql.
 import { DEFAULT_ATTEMPTS, failurePolicies } from '../../../job/job.js'
+import { droppedFrom } from '../../../job/lifecycle.js'
 import { RESERVED, RESERVED_IDS } from '../../../job/names.js'
 import { searchPath } from './fast-parts.js'
 
@@ -97,13 +98,13 @@ begin
   return made;
 end $$;
 
--- When the job runs: {"run_in": milliseconds from now} or {"run_at": a date}.
+-- When the job runs: {"ri": milliseconds from now} or {"ra": a date}.
 create or replace function {S}.parse_run_at_{V}(delay jsonb, run_at jsonb) returns jsonb language plpgsql stable as $$
 declare
   at numeric;
 begin
   perform {S}.check_option_{V}(delay is null or run_at is null, 'give either delay or runAt, not both');
-  if delay is not null then return case {S}.parse_duration_{V}(delay, 'delay') when 0 then '{}' else jsonb_build_object('run_in', {S}.parse_duration_{V}(delay, 'delay')) end; end if;
+  if delay is not null then return case {S}.parse_duration_{V}(delay, 'delay') when 0 then '{}' else jsonb_build_object('ri', {S}.parse_duration_{V}(delay, 'delay')) end; end if;
   if run_at is null then return '{}'; end if;
   begin
     at := case jsonb_typeof(run_at) when 'number' then (run_at #>> '{}')::numeric
@@ -112,7 +113,7 @@ begin
     null;
   end;
   perform {S}.check_option_{V}(abs(at) <= 8640000000000000, format('runAt must be a date or milliseconds since 1970, not %s', run_at));
-  return jsonb_build_object('run_at', ceil(at));
+  return jsonb_build_object('ra', ceil(at));
 end $$;
 
 -- The dependencies: [[id, policy], …]; null if there are none.
@@ -146,12 +147,36 @@ const DROP_PAUSE = 0.02
 /** The maximum number of jobs that one call drops, as in `queue/settings/overflow.ts`. */
 const MOST_DROPPED = 1000
 
+/** The error of a dropped job, a template for `format` with its group. */
+const droppedError = JSON.stringify(droppedFrom('%s')).replaceAll("'", "''")
+
+/**
+ * The changes of `drop` in job/lifecycle.ts, for a job as `record` encodes it; null if dropping it needs further
+ * changes.
+ */
+const drop = `
+create or replace function {S}.drop_changes_{V}(o jsonb) returns jsonb language plpgsql stable as $$
+declare
+  settings jsonb := coalesce((o->>27)::jsonb, '{}');
+  keep jsonb := coalesce(settings->'keep'->'cancelled', '{}');
+begin
+  -- Only the library delivers to webhooks, and removes jobs that are not kept.
+  if settings->'extras'->'webhook'->'on' ? 'cancelled' or (keep->'deleteAfter' = '0' and not keep ? 'byQueue') then return null; end if;
+  return jsonb_build_object('k', 'g', 'n', 0, 'x', jsonb_build_array(
+    jsonb_build_object('k', 'm', 'id', o->0, 'f', o->9, 'to', 'cancelled', 'set', jsonb_strip_nulls(jsonb_build_object(
+      'error', format('${droppedError}', substr(to_json(o->>37)::text, 2, length(to_json(o->>37)::text) - 2)),
+      'si', keep->'staleAfter', 'di', keep->'deleteAfter')))
+      || case when o->>15 is null then '{}' else '{"cb": true}' end::jsonb,
+    jsonb_build_object('k', 'r', 'chain', coalesce(o->>20, o->>0), 'outcome', 'cancelled')));
+end $$;
+`
+
 /**
  * `select millrace.add_job('emails', 'send-email', '{"to":"a@example.com"}', '{"delay":"5 minutes"}')`: adds a job in the
  * current transaction, with the defaults of the library, and returns its id; or the id of the existing job, if the id or
  * the dedup key is taken. An option that is null counts as absent.
  */
-export const addJob = `${checks}
+export const addJob = `${checks}${drop}
 create or replace function {S}.add_job(queue text, name text, data jsonb default null, options jsonb default '{}') returns text language plpgsql volatile ${searchPath} as $$
 declare
   given jsonb := '{}';
@@ -162,8 +187,9 @@ declare
   dedup jsonb;
   edges jsonb;
   x jsonb;
+  room jsonb := '[]';
+  answers jsonb;
   answer jsonb;
-  outcome text;
   dropped int := 0;
   races int := 0;
 begin
@@ -180,15 +206,15 @@ begin
   end if;
   perform {S}.check_option_{V}(given->'id' is null or not given->>'id' ^@ any (array[${RESERVED_IDS.map((each) => `'${each}'`).join(', ')}]),
     format('the id %s begins as those of Millrace''s own do; choose another', given->'id'));
-  x := jsonb_build_object('kind', 'job', 'chain_index', 0, 'data', data::text,
+  x := jsonb_build_object('k', 'i', 'kind', 'job', 'ci', 0, 'qn', queue, 'd', data::text,
     'id', case when given ? 'id' then {S}.check_name_{V}(given->>'id', 'id') else {S}.new_id_{V}() end,
-    'priority', {S}.parse_whole_{V}(given->'priority', -2147483647, 2147483647, 0, 'priority'),
+    'p', {S}.parse_whole_{V}(given->'priority', -2147483647, 2147483647, 0, 'priority'),
     'lifo', coalesce((given->>'lifo')::boolean, false),
-    'attempts', case when given->>'attempts' = 'Infinity' then null else {S}.parse_whole_{V}(given->'attempts', 1, 9007199254740991, ${DEFAULT_ATTEMPTS}, 'attempts (or "Infinity")') end)
+    'at', case when given->>'attempts' = 'Infinity' then null else {S}.parse_whole_{V}(given->'attempts', 1, 9007199254740991, ${DEFAULT_ATTEMPTS}, 'attempts (or "Infinity")') end)
     || {S}.parse_run_at_{V}(given->'delay', given->'runAt');
   edges := {S}.parse_after_{V}(given->'after', given->'onChildFailure');
   if edges is not null then x := x || jsonb_build_object('edges', edges, 'state', 'waiting-children');
-  else x := x || jsonb_build_object('state', case when x ? 'run_at' then 'waiting-children' when x ? 'run_in' then 'delayed' else 'waiting' end); end if;
+  else x := x || jsonb_build_object('state', case when x ? 'ra' then 'waiting-children' when x ? 'ri' then 'delayed' else 'waiting' end); end if;
 
   if given ? 'backoff' then settings := settings || jsonb_build_object('backoff', {S}.parse_backoff_{V}(given->'backoff')); end if;
   if given ? 'timeout' then settings := settings || jsonb_build_object('timeout', {S}.parse_duration_{V}(given->'timeout', 'timeout', 1)); end if;
@@ -200,7 +226,7 @@ begin
       jsonb_build_object('deleteAfter', case when given->word = 'true' then 0 else {S}.parse_duration_{V}(given->word, word) end));
   end loop;
   if keep <> '{}' then settings := settings || jsonb_build_object('keep', keep); end if;
-  if settings <> '{}' then x := x || jsonb_build_object('settings', settings::text); end if;
+  if settings <> '{}' then x := x || jsonb_build_object('s', settings::text); end if;
 
   if given ? 'dedup' then
     perform {S}.check_fields_{V}(given->'dedup', '{key,scope,window,mode}', 'dedup');
@@ -210,51 +236,56 @@ begin
     -- Without spaces, as JSON.stringify writes it.
     select '[' || string_agg(e.value::text, ',' order by e.ordinality) || ']' into word from jsonb_array_elements(dedup) with ordinality e;
     dedup := jsonb_strip_nulls(jsonb_build_object('key', word, 'window', {S}.parse_duration_{V}(given->'dedup'->'window', 'dedup.window', 1)));
-    x := x || jsonb_build_object('key', word, 'until_in', dedup->'window', 'dedup', dedup::text);
+    x := x || jsonb_build_object('key', word, 'win', dedup->'window', 'dedup', dedup::text);
   end if;
 
   -- A new lane belongs to this transaction: until it ends, the library keeps other jobs of that lane waiting.
   lane := {S}.lane_ids_{V}(jsonb_build_array(jsonb_build_array(queue, name, {S}.parse_whole_{V}(given->'version', 1, 9007199254740991, 1, 'version'), given ? 'group')), true)::jsonb->0;
-  x := x || jsonb_build_object('lane', lane->0, 'queue', lane->1) || case when given ? 'group' then jsonb_build_object('grp', given->'group') else '{}' end;
+  x := x || jsonb_build_object('l', lane->0, 'q', lane->1) || case when given ? 'group' then jsonb_build_object('g', given->'group') else '{}' end;
   loop
-    answer := {S}.insert_job_{V}(x, queue, name);
-    if answer is null then return x->>'id'; end if;
-    exit when answer->>0 <> 'full' or answer->>2 is null
+    -- The job is the last group, so its answer is the last; there is an answer before it only if a drop was refused.
+    answers := {S}.commit_{V}(jsonb_build_object('tx', true, 'o', '', 'r', '[]'::jsonb, 'a', '[]'::jsonb,
+      's', room || jsonb_build_object('k', 'g', 'n', jsonb_array_length(room), 'x', jsonb_build_array(x))))::jsonb->'groups';
+    answer := answers->-1;
+    if answer->>0 <> 'x' then return x->>'id'; end if;
+    exit when answer->>2 <> 'full' or answer->>4 is null
       or {S}.group_limit_{V}({S}.setting_{V}('limit:' || queue), given->>'group')->>'whenFull' is distinct from 'drop-oldest';
     -- Drops the group's oldest job. An error raised from here on also undoes the drops.
-    exit when dropped = ${MOST_DROPPED};
+    if jsonb_array_length(answers) > 1 then
+      races := races + 1;
+      if races = ${DROP_TRIES} then
+        raise exception 'millrace.add_job: another transaction holds job %, the oldest of group ''%'', which is to be dropped; try again',
+          answer->4->>0, given->>'group' using errcode = '55P03';
+      end if;
+      if answers->0->>2 = 'busy' then perform pg_sleep(${DROP_PAUSE}); end if;
+    elsif room <> '[]' then
+      dropped := dropped + 1;
+      exit when dropped = ${MOST_DROPPED};
+    end if;
     if current_setting('transaction_isolation') <> 'read committed' then
       raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit, and its oldest job can be dropped under read committed alone, not under %',
         given->>'group', queue, current_setting('transaction_isolation') using errcode = '54000';
     end if;
-    outcome := {S}.drop_job_{V}(answer->>2);
-    if outcome = 'dropped' then dropped := dropped + 1;
-    elsif outcome = 'unsuitable' then
+    room := jsonb_build_array({S}.drop_changes_{V}(answer->4));
+    if room->0 = 'null' then
       raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit, and its oldest job, %, cannot be dropped from SQL: a webhook is to be called, or the job is to be removed at once',
-        given->>'group', queue, answer->>2 using errcode = '54000', hint = 'Add the job with queue.add, or cancel the oldest with queue.cancel first.';
-    else
-      races := races + 1;
-      if races = ${DROP_TRIES} then
-        raise exception 'millrace.add_job: another transaction holds job %, the oldest of group ''%'', which is to be dropped; try again',
-          answer->>2, given->>'group' using errcode = '55P03';
-      end if;
-      if outcome = 'busy' then perform pg_sleep(${DROP_PAUSE}); end if;
+        given->>'group', queue, answer->4->>0 using errcode = '54000', hint = 'Add the job with queue.add, or cancel the oldest with queue.cancel first.';
     end if;
   end loop;
-  case answer->>0
+  case answer->>2
     when 'duplicate' then
-      if answer->>1 = x->>'id' then
-        if answer->2->>2 <> queue or answer->2->>3 <> name then
-          raise exception 'millrace.add_job: job % exists already, as ''%'' in queue ''%''', answer->>1, answer->2->>3, answer->2->>2 using errcode = '23505';
+      if answer->>3 = x->>'id' then
+        if answer->4->>2 <> queue or answer->4->>3 <> name then
+          raise exception 'millrace.add_job: job % exists already, as ''%'' in queue ''%''', answer->>3, answer->4->>3, answer->4->>2 using errcode = '23505';
         end if;
       elsif given->'dedup'->>'mode' = 'reject' then
-        raise exception 'millrace.add_job: job % holds the dedup key ''%''', answer->>1, given->'dedup'->>'key' using errcode = '23505';
+        raise exception 'millrace.add_job: job % holds the dedup key ''%''', answer->>3, given->'dedup'->>'key' using errcode = '23505';
       end if;
-      return answer->>1;
+      return answer->>3;
     when 'missing' then
-      raise exception 'millrace.add_job: there is no job % to wait for', answer->>1 using errcode = '22023';
+      raise exception 'millrace.add_job: there is no job % to wait for', answer->>3 using errcode = '22023';
     when 'full' then
-      if answer->>2 is not null then
+      if answer->>4 is not null then
         raise exception 'millrace.add_job: group ''%'' of queue ''%'' is at its backlog limit', given->>'group', queue using errcode = '54000';
       end if;
       raise exception 'millrace.add_job: queue ''%'' is at its backlog limit', queue using errcode = '54000';

@@ -1,17 +1,14 @@
 // stores/postgres/functions/all.ts: all SQL functions of the schema. `{V}` in their names stands for the version of the schema:
 // a newer library adds its own functions beside these.
-import { addJob } from './add-job.js'
-import { commit } from './commit.js'
 import { fastAdd } from './fast-add.js'
+import { addJob } from './add-job.js'
 import { fastClaim } from './fast-claim.js'
-import { fastComplete } from './fast-complete.js'
+import { commit } from './commit.js'
+import { edges, reopened } from './edges.js'
 import { groups } from './groups.js'
 import { helpers } from './helpers.js'
-import { insertJob } from './insert-job.js'
-import { load } from './load.js'
 import { pages } from './pages.js'
 import { reads, watching } from './reads.js'
-import { write } from './write.js'
 
 /** The SQL that creates every function that the store calls. */
-export const functions = `${helpers}${groups}${load}${write}${commit}${fastClaim}${fastAdd}${fastComplete}${reads}${pages}${watching}${insertJob}${addJob}`
+export const functions = `${helpers}${groups}${edges}${reopened}${commit}${fastClaim}${fastAdd}${reads}${pages}${watching}${addJob}`

@@ -1,7 +1,8 @@
 // stores/postgres/functions/claim.ts: the part of a commit that claims jobs, by merging the heads of the lanes that a
 // worker handles.
 import { READ_BYTES } from '../../../store/read-pages.js'
-import { CLAIM_RETRY, countFitting, LARGE, MANY, manyEvents, rowBytes, UNIT } from './fast-parts.js'
+import { CLAIM_RETRY } from './lock.js'
+import { countFitting, LARGE, MANY, manyEvents, rowBytes, UNIT } from './fast-parts.js'
 
 /**
  * The number of jobs of exhausted groups that a claim reads before it reads group by group; and how many more jobs than

@@ -1,6 +1,6 @@
 // stores/postgres/functions/fast-claim.ts: the fast path of a batch that is one claim, from queues without limits.
+import { CLAIM_RETRY } from './lock.js'
 import {
-  CLAIM_RETRY,
   countFitting,
   declarations,
   GROUP,

@@ -12,9 +12,6 @@ export const GROUP = 'chr(29)'
 /** Separates the events of different commits. */
 export const FILE = 'chr(28)'
 
-/** Milliseconds until the next claim, if another transaction's lock kept a claim from a waiting job. */
-export const CLAIM_RETRY = 250
-
 /**
  * The search path of functions that are called from outside. Without it, PostgreSQL may resolve a call to a function of
  * the same name in a schema of the caller's search path, if its arguments fit better, and in PostgreSQL 14 any role may

@@ -1,6 +1,6 @@
-// stores/undo-log.ts: rolls back the steps of a group that is refused after some of them were applied.
+// stores/memory/undo-log.ts: rolls back the steps of a group that is refused after some of them were applied.
 
-/** While it is open, every step that changes the rows adds its inverse. */
+/** While it is open, every step that changes the table adds its inverse. */
 export class UndoLog {
   /** Whether steps must be recorded. Most groups cannot be refused half-way and need no log. */
   open = false
