@@ -1,7 +1,7 @@
 // worker/attempt/children.ts: the jobs that a handler adds, and its wait for them: `ctx.add`, `ctx.waitFor`.
 import type { NewEdge } from '../../job/change.js'
 import { MillraceError } from '../../job/errors.js'
-import type { FailurePolicy, JobRecord } from '../../job/job.js'
+import type { Edge, FailurePolicy, JobRecord } from '../../job/job.js'
 import type { Outcome, Returned } from '../../job/lifecycle.js'
 import { refuseUnknown } from '../../job/names.js'
 import { NO_OPTIONS } from '../../queue/add.js'
@@ -140,18 +140,22 @@ export async function refuseEndlessWait(
   )
 }
 
-/** The outcomes of the jobs that a job waited for, in order: all of them, or a page. */
+/**
+ * The outcomes of the jobs that a job waited for, in order: all of them, or a page. A running job has no dependency that
+ * is still open: if there is one, a later attempt has added it, and this one throws what `lost` returns.
+ */
 export async function dependenciesOf(
   operations: JobOperations,
   record: JobRecord,
   definition: JobDefinition | undefined,
+  lost: () => MillraceError,
   options: PageOptions = {},
 ): Promise<readonly Ended[] | DependencyPage> {
   const { id, name } = record
   const page = requestedPage(options, 'ctx.dependencies')
-  if (page !== undefined) return dependencyPage(operations, record, definition, page)
+  if (page !== undefined) return dependencyPage(operations, record, definition, lost, page)
   const [found] = await runSteps(readDetails(operations.session(), { jobs: [id], parts: ['edges', 'outcomes'] }))
-  const ended = (found?.edges ?? []).filter((edge) => !isSignalEdge(edge)).map(outcomeOf)
+  const ended = outcomesOf(found?.edges ?? [], lost)
   refuseWrongAfter(name, definition, namesOf(ended), 'ctx.dependencies')
   return ended
 }
@@ -161,6 +165,7 @@ async function dependencyPage(
   operations: JobOperations,
   { id, name }: JobRecord,
   definition: JobDefinition | undefined,
+  lost: () => MillraceError,
   page: PageOptions,
 ): Promise<DependencyPage> {
   const { limit = 1, cursor } = pageQuery(page, 'ctx.dependencies')
@@ -169,12 +174,18 @@ async function dependencyPage(
   do {
     const edges = { limit, ...(after !== undefined && { after }) }
     const { jobs } = await operations.session().details({ jobs: [id], parts: ['edges', 'outcomes'], edges })
-    for (const edge of jobs[0]?.edges ?? []) if (!isSignalEdge(edge)) ended.push(outcomeOf(edge))
+    ended.push(...outcomesOf(jobs[0]?.edges ?? [], lost))
     after = jobs[0]?.more?.edges
   } while (ended.length === 0 && after !== undefined)
   const place = { first: cursor === undefined, last: after === undefined }
   refuseWrongAfter(name, definition, namesOf(ended), 'ctx.dependencies', place)
   return { dependencies: ended, ...(after !== undefined && { cursor: String(after) }) }
+}
+
+function outcomesOf(edges: readonly Edge[], lost: () => MillraceError): Ended[] {
+  const dependencies = edges.filter((edge) => !isSignalEdge(edge))
+  if (dependencies.some(({ state }) => state === 'open')) throw lost()
+  return dependencies.map(outcomeOf)
 }
 
 function namesOf(ended: readonly Ended[]): readonly string[] {

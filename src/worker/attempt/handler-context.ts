@@ -123,8 +123,9 @@ function waitFor(
 }
 
 function dependencies(
-  { parts, record, definition }: HandlerAttempt,
+  attempt: HandlerAttempt,
   options: PageOptions | undefined,
 ): Promise<readonly Ended[] | DependencyPage> {
-  return dependenciesOf(parts.operations, record, definition, options)
+  const { parts, record, definition } = attempt
+  return dependenciesOf(parts.operations, record, definition, () => attempt.lostError(), options)
 }

@@ -2,6 +2,8 @@
 import { describe, expect, test } from 'vitest'
 import { Queue, Worker } from 'millrace'
 import type { Ended, Handlers, AnyJobs, Store } from 'millrace'
+import { move } from '../../../src/job/change.js'
+import { memory } from '../../../src/memory.js'
 import { closing, event } from '../../setup.js'
 import { kinds, stores } from '../../stores.js'
 
@@ -239,4 +241,35 @@ describe.each(kinds)('on %s', (kind) => {
     expect((await queue.counts()).cancelled).toBe(4)
     expect((await queue.counts()).failed).toBe(0)
   })
+})
+
+test('a handler that lost its lease does not read what a later attempt waits for as cancelled', async () => {
+  const store = closing(memory())
+  const queue = new Queue('q', { store })
+  const handler = { started: () => {}, goOn: () => {}, read: (_: unknown) => {} }
+  const started = new Promise<void>((resolve) => void (handler.started = resolve))
+  const mayGoOn = new Promise<void>((resolve) => void (handler.goOn = resolve))
+  const read = new Promise<unknown>((resolve) => void (handler.read = resolve))
+  const worker = new Worker(
+    queue,
+    {
+      parent: async (_job, ctx) => {
+        handler.started()
+        await mayGoOn
+        handler.read(await ctx.dependencies().catch((error: unknown) => error))
+      },
+    },
+    { logger: false },
+  )
+  const job = await queue.add('parent')
+  await started
+  const child = await queue.add('child', undefined, { delay: '1h' })
+  const [record] = await store.get([job.id])
+  const waits = { ...move(record!, 'waiting-children'), waitsFor: [{ on: child.id, policy: 'fail' as const }] }
+  const { groups } = await store.commit({ writer: 'another', seq: 1, groups: [[waits]], renewals: [], asks: [] })
+  expect(groups).toMatchObject([{ ok: true }])
+  handler.goOn()
+  expect(await read).toMatchObject({ code: 'LEASE_LOST' })
+  await worker.close()
+  await queue.close()
 })
