@@ -107,7 +107,7 @@ export const workerBugs: readonly Bug[] = [
     title: 'upkeep reaps jobs whose claim its own worker still waits for',
     guarantee: 'crash',
     file: 'src/upkeep/upkeep.ts',
-    find: '(holding || (job.worker === worker && claimer.isClaiming))',
+    find: '(holding || claimer.isClaimingFor(job.worker))',
     replace: 'holding',
   },
   {

@@ -246,7 +246,9 @@ describe.each(kinds)('on %s', (kind) => {
 test('a handler that lost its lease does not read what a later attempt waits for as cancelled', async () => {
   const store = closing(memory())
   const queue = new Queue('q', { store })
-  const handler = { started: () => {}, goOn: () => {}, read: (_: unknown) => {} }
+  const handler: { started(): void; goOn(): void; read(dependencies: unknown): void } = {
+    ...{ started: () => {}, goOn: () => {}, read: () => {} },
+  }
   const started = new Promise<void>((resolve) => void (handler.started = resolve))
   const mayGoOn = new Promise<void>((resolve) => void (handler.goOn = resolve))
   const read = new Promise<unknown>((resolve) => void (handler.read = resolve))
