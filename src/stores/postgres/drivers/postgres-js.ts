@@ -271,7 +271,8 @@ function nextTurn(): Promise<void> {
 function isLostAnswer(rows: readonly Row[], text: string): boolean {
   const { command } = rows as { command?: unknown }
   if (command === null || !/^select\s/i.test(text)) return command === null
-  return command !== 'SELECT' || (rows.length === 0 && !/\sfrom\s/i.test(text))
+  if (rows.length > 0) return command !== 'SELECT' || rows[0] === undefined // it counted rows of another statement
+  return command !== 'SELECT' || !/\sfrom\s/i.test(text)
 }
 
 /**

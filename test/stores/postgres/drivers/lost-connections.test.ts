@@ -116,12 +116,13 @@ describe.each(['pg', 'postgres.js'] as const)('by %s', (kind) => {
   )
 })
 
-test.each([
-  ['no answer at all', null],
-  ['the answer to another statement', 'ROLLBACK'],
-  ['no row of a function', 'SELECT'],
-])('by postgres.js %s counts as a lost connection, and not as a result', async (_what, command) => {
-  const rows: readonly object[] = Object.assign([], { command, count: 0 })
+test.each<readonly [string, string | null, readonly (object | undefined)[]]>([
+  ['no answer at all', null, []],
+  ['the answer to another statement', 'ROLLBACK', []],
+  ['no row of a function', 'SELECT', []],
+  ['a row behind one that is missing', 'SELECT', [undefined, { commit_v1: '{}' }]],
+])('by postgres.js %s counts as a lost connection, and not as a result', async (_what, command, answer) => {
+  const rows: readonly unknown[] = Object.assign([...answer], { command, count: 0 })
   const sql = Object.assign(() => {}, { options: { max: 2 }, unsafe: () => Promise.resolve(rows) })
   const driver = postgresJsDriver(sql as never, { patience: 4_000, connections: 2, timer: systemRuntime().timer })
   const call = driver.call({
