@@ -435,7 +435,7 @@ export const errorCatalogue = {
     remedy: 'Create a new worker. A closed one cannot start again.',
   },
   WORKER_RUNNING: {
-    summary: '`worker.run` was called while the worker was running already. A worker has one run at a time.',
+    summary: 'A worker has one run at a time: `worker.run` was called while the worker was running already.',
     remedy: 'Await the run in progress. For runs that end, create the worker with `autorun: false`.',
   },
   SHUTDOWN_TIMEOUT: {
@@ -463,7 +463,7 @@ export const errorCatalogue = {
   // Helpers for tests.
   TEST_ENDLESS: {
     summary:
-      '`drain` of a test queue ran as many jobs as it may, and more were waiting. Jobs may add one another for ever.',
+      'The `drain` of a test queue ran as many jobs as it may, and more were waiting. Jobs may add one another for ever.',
     remedy: "Advance the clock by a limited time, as in `drain({ advance: '1h' })`, or raise `maxRuns`.",
   },
   TEST_UNSUPPORTED: {
