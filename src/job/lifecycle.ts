@@ -226,7 +226,7 @@ export function complete(job: JobRecord, { result, also, continuation }: Returne
 }
 
 /**
- * Fails any unfinished job for good without its handler: somebody knows that it cannot end well. A worker that is
+ * Fails any unfinished job for good without its handler: a caller knows that it cannot end well. A worker that is
  * running it learns that it was ended elsewhere. A finished job stays as it is.
  */
 export function fail(job: JobRecord, error: ErrorInfo): Decision {
