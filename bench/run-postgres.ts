@@ -1,4 +1,4 @@
-// The PostgreSQL rows, in a process of their own: on a Node that the peers declare, and away from the heap of the others.
+// Runs the PostgreSQL rows in a process of their own: on a Node that the peers support, and with a heap of its own.
 import type { Client } from 'pg'
 import { startServer } from '../test/stores/postgres/server/server.js'
 import { chosen } from './measure/selection.js'
@@ -18,33 +18,33 @@ import { hasRedis, startRedis } from './contenders/redis.js'
 import type { Redis } from './contenders/redis.js'
 import { millrace } from './contenders/millrace-postgres.js'
 
-/** What the process is told. */
-export interface Order extends Choice {
+/** The argument of this process. */
+export interface RunOptions extends Choice {
   readonly full: boolean
   readonly scale: number
-  /** A server that runs already; otherwise one is started. */
+  /** A server that runs already. Default: a server is started. */
   readonly url?: string
   /** Whether peers are installed. */
   readonly peers: boolean
 }
 
-/** What it says. */
-export type Word =
-  | { readonly kind: 'say'; readonly line: string }
+/** A message of this process to its parent. */
+export type Message =
+  | { readonly kind: 'log'; readonly line: string }
   | { readonly kind: 'note'; readonly line: string }
   | { readonly kind: 'about'; readonly line: string }
   | { readonly kind: 'section'; readonly name: string; readonly rows: readonly Row[] }
 
-/** Beside what a server is started with anyway: room for what is measured, and no checkpoint in the middle of it. */
+/** Settings of a started server: more memory, and no checkpoint in the middle of a measurement. */
 const SETTINGS = { fsync: 'on', synchronous_commit: 'on', shared_buffers: '512MB', max_wal_size: '4GB' }
-/** What the report tells of a server. */
-const TOLD = ['fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size']
+/** The settings that the report contains. */
+const REPORTED_SETTINGS = ['fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size']
 
 const WARM = 10_000
 
-const order = JSON.parse(process.argv[2] ?? '') as Order
-const send = (word: Word): void => void process.send?.(word)
-const say = (line: string): void => send({ kind: 'say', line })
+const options = JSON.parse(process.argv[2] ?? '') as RunOptions
+const send = (message: Message): void => void process.send?.(message)
+const log = (line: string): void => send({ kind: 'log', line })
 const note = (line: string): void => send({ kind: 'note', line })
 
 let databases: Databases | undefined
@@ -55,8 +55,8 @@ const running = <T>(server: T | undefined): T => {
 }
 
 async function findPeers(): Promise<readonly Peer[]> {
-  if (!order.peers) return []
-  const wanted = (name: string): boolean => order.beside?.includes(name) ?? true
+  if (!options.peers) return []
+  const wanted = (name: string): boolean => options.beside?.includes(name) ?? true
   const peers: Peer[] = []
   const onDatabase = (subject: Subject): Peer => ({ subject, places: () => running(databases) })
   if (wanted('pg-boss')) peers.push(onDatabase(await pgBoss()))
@@ -68,14 +68,14 @@ async function findPeers(): Promise<readonly Peer[]> {
   return peers
 }
 
-/** What the server is and how it is set, for the report; jobs that a power cut may take are not measured unsaid. */
+/** Reports the version and the settings of the server. Settings that reduce durability get a note. */
 async function look(client: Client): Promise<void> {
   const shown = async (setting: string): Promise<string> => {
     const { rows } = await client.query<Record<string, string>>(`show ${setting}`)
     return Object.values(rows[0]!)[0]!
   }
   const settings: [name: string, value: string][] = []
-  for (const name of TOLD) settings.push([name, await shown(name)])
+  for (const name of REPORTED_SETTINGS) settings.push([name, await shown(name)])
   const listed = settings.map(([name, value]) => `${name} ${value}`).join(', ')
   const server = (await shown('server_version')).split(' ')[0]
   send({ kind: 'about', line: `PostgreSQL ${server} on Node ${process.version} with pg: ${listed}` })
@@ -85,11 +85,11 @@ async function look(client: Client): Promise<void> {
   }
 }
 
-/** A little of everything, so that no contender is measured while its code is still being compiled. */
-async function warmUp(everybody: readonly Peer[]): Promise<void> {
+/** Runs a little of everything, so that no contender is measured while its code is still compiled. */
+async function warmUp(contestants: readonly Peer[]): Promise<void> {
   const backlog = { weight: 'light', waiting: WARM } as const
-  for (const { subject, places } of everybody) {
-    say(`warming up ${subject.name}`)
+  for (const { subject, places } of contestants) {
+    log(`warming up ${subject.name}`)
     const load = { mode: 'full', weight: 'light' } as const
     for (const [way, count] of [
       ['awaited', 200],
@@ -106,26 +106,26 @@ async function warmUp(everybody: readonly Peer[]): Promise<void> {
 
 async function run(): Promise<void> {
   const peers = await findPeers()
-  const { full, scale } = order
+  const { full, scale } = options
   const bench = { databases: () => running(databases), peers, full, scale }
-  const sections = postgresSections(bench).flatMap((section) => chosen(section, order))
+  const sections = postgresSections(bench).flatMap((section) => chosen(section, options))
   if (sections.length === 0) return
   const contenders = new Set(
     sections.flatMap(({ cases }) => cases.flatMap((each) => each.contenders)).map(({ name }) => name),
   )
-  const server = order.url === undefined ? await startServer({ settings: SETTINGS }) : undefined
+  const server = options.url === undefined ? await startServer({ settings: SETTINGS }) : undefined
   try {
-    databases = await createDatabases(order.url ?? server!.url)
+    databases = await createDatabases(options.url ?? server!.url)
     await look(databases.admin)
     if (contenders.has('BullMQ')) {
       redis = await startRedis()
       send({ kind: 'about', line: `Redis ${redis.version}, in memory only` })
     }
     const own = { places: bench.databases }
-    const everybody = [{ subject: millrace, ...own }, { subject: raw, ...own }, ...peers]
-    await warmUp(everybody.filter(({ subject }) => contenders.has(subject.name)))
+    const contestants = [{ subject: millrace, ...own }, { subject: raw, ...own }, ...peers]
+    await warmUp(contestants.filter(({ subject }) => contenders.has(subject.name)))
     for (const section of sections) {
-      send({ kind: 'section', name: section.name, rows: await measure(section, 1, say) })
+      send({ kind: 'section', name: section.name, rows: await measure(section, 1, log) })
     }
   } finally {
     await databases?.remove()
@@ -134,7 +134,7 @@ async function run(): Promise<void> {
   }
 }
 
-// Whoever started this wants it to end when they do.
+// Ends with the parent process.
 const abandon = (): never => process.exit(130)
 process.once('disconnect', abandon)
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, abandon)

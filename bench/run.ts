@@ -1,4 +1,4 @@
-// npm run bench: the everyday rows, beside hand-written programs and other queues. npm run bench:full: all of them.
+// npm run bench: the everyday rows, beside hand-written programs and other queues. npm run bench:full: all rows.
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
@@ -9,13 +9,12 @@ import { sqliteSections } from './cases/sqlite.js'
 import { chosen } from './measure/selection.js'
 import type { Choice } from './measure/selection.js'
 import { driverName } from './contenders/sqlite-driver.js'
-import { memorySections } from './cases/memory.js'
 import { measure } from './measure/measure.js'
 import type { Row, Section } from './measure/measure.js'
 import { watchNoise } from './measure/machine-noise.js'
 import { installPeers, nodeForPeers } from './contenders/peers.js'
 import { plainjob } from './contenders/plainjob.js'
-import type { Order, Word } from './run-postgres.js'
+import type { Message, RunOptions } from './run-postgres.js'
 import { closing, sectionText } from './report/report.js'
 import type { Report } from './report/report.js'
 import { createScratch, free, inMemory } from './measure/scratch-files.js'
@@ -51,19 +50,19 @@ const { values, positionals } = parseArgs({
 
 const STORES = ['sqlite', 'memory', 'postgres']
 /** What a full run needs on the disk. */
-const ROOM = 8 * 2 ** 30
+const DISK_NEEDED = 8 * 2 ** 30
 
 const began = performance.now()
 const notes: string[] = []
 const about: string[] = []
 const rows: Row[] = []
-const say = (line: string): void => {
+const log = (line: string): void => {
   const seconds = Math.round((performance.now() - began) / 1000)
   process.stderr.write(`${String(seconds).padStart(4)} s  ${line}\n`)
 }
 const note = (line: string): void => {
   notes.push(line)
-  say(line)
+  log(line)
 }
 const numeric = (name: 'rounds' | 'scale'): number => {
   const value = Number(values[name])
@@ -71,10 +70,10 @@ const numeric = (name: 'rounds' | 'scale'): number => {
   return value
 }
 
-/** Whether there are peers. */
+/** Whether the peers are installed. */
 function havePeers(): boolean {
   try {
-    installPeers(say)
+    installPeers(log)
     return true
   } catch (error) {
     const output = String((error as { readonly stderr?: Buffer }).stderr ?? error)
@@ -95,7 +94,7 @@ const report = (rounds: number): Report => ({
   rows,
 })
 
-/** After every section, so that one who stops a long run keeps what it had come to. */
+/** Saves after every section, so that a long run that is stopped keeps its results. */
 function finish(name: string, measured: readonly Row[], rounds: number): void {
   rows.push(...measured)
   save(rounds)
@@ -106,7 +105,7 @@ function save(rounds: number): void {
   if (values.save !== undefined) writeFileSync(values.save, `${JSON.stringify(report(rounds), null, 2)}\n`)
 }
 
-/** The stores in files and in memory, in this process. */
+/** Runs the rows of SQLite and memory, in this process. */
 async function runHere(stores: readonly string[], choice: Choice, peers: boolean): Promise<void> {
   const wanted = peers && (choice.beside?.includes('plainjob') ?? true)
   const beside = wanted ? [await plainjob()] : []
@@ -115,38 +114,43 @@ async function runHere(stores: readonly string[], choice: Choice, peers: boolean
   const { full } = values
   const candidates: Section[] = []
   if (stores.includes('sqlite')) candidates.push(...sqliteSections({ scratch, peers: beside, full }))
-  if (stores.includes('memory')) candidates.push(...memorySections(say))
+  if (stores.includes('memory')) {
+    // Loaded only when needed: it measures parts of the source, which the package of an older commit may not have.
+    const { memorySections } = await import('./cases/memory.js')
+    candidates.push(...memorySections(log))
+  }
   const sections = candidates.flatMap((section) => chosen(section, choice))
   if (sections.length === 0) return
   if (stores.includes('sqlite')) {
     if (await inMemory(scratch.folder)) {
       note(`${scratch.folder} is in memory, where a sync costs nothing: choose a folder on a disk with --dir.`)
     }
-    if (full && (await free(scratch.folder)) < ROOM) note(`${scratch.folder} has less than 8 GB free: it may run full.`)
-    say(`Node ${process.version}, ${driverName}, databases in ${scratch.folder}`)
+    if (full && (await free(scratch.folder)) < DISK_NEEDED)
+      note(`${scratch.folder} has less than 8 GB free: it may run full.`)
+    log(`Node ${process.version}, ${driverName}, databases in ${scratch.folder}`)
     await warmUp(beside, scratch)
   }
-  for (const section of sections) finish(section.name, await measure(section, 1, say), choice.rounds)
+  for (const section of sections) finish(section.name, await measure(section, 1, log), choice.rounds)
 }
 
-/** The rows of PostgreSQL, in a process of their own, on a Node that the peers declare. */
+/** Runs the rows of PostgreSQL, in a process of their own, on a Node that the peers support. */
 async function runPostgres(choice: Choice, peers: boolean): Promise<void> {
   const node = nodeForPeers()
   if (peers && !node.newEnough) note(`Peers of PostgreSQL that declare Node 22 are run on ${process.version}.`)
   const url = values.url === undefined ? {} : { url: values.url }
-  const order: Order = { ...choice, ...url, full: values.full, scale: numeric('scale'), peers }
-  if (order.scale !== 1) note(`PostgreSQL: ${order.scale} times the usual number of jobs.`)
-  const other = fork(fileURLToPath(new URL('run-postgres.ts', import.meta.url)), [JSON.stringify(order)], {
+  const options: RunOptions = { ...choice, ...url, full: values.full, scale: numeric('scale'), peers }
+  if (options.scale !== 1) note(`PostgreSQL: ${options.scale} times the usual number of jobs.`)
+  const other = fork(fileURLToPath(new URL('run-postgres.ts', import.meta.url)), [JSON.stringify(options)], {
     execPath: node.path,
     ...(values.dir !== undefined && { env: { ...process.env, TMPDIR: values.dir } }),
   })
-  other.on('message', (word: Word) => {
-    if (word.kind === 'say') say(word.line)
-    else if (word.kind === 'note') note(word.line)
-    else if (word.kind === 'about') {
-      about.push(word.line)
-      say(word.line)
-    } else finish(word.name, word.rows, choice.rounds)
+  other.on('message', (message: Message) => {
+    if (message.kind === 'log') log(message.line)
+    else if (message.kind === 'note') note(message.line)
+    else if (message.kind === 'about') {
+      about.push(message.line)
+      log(message.line)
+    } else finish(message.name, message.rows, choice.rounds)
   })
   const [code] = (await once(other, 'exit')) as [number | null]
   if (code !== 0) throw new Error(`The bench of PostgreSQL ended with code ${code}.`)
@@ -164,12 +168,12 @@ async function run(): Promise<void> {
   }
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     process.once(signal, () => {
-      say(`stopped by ${signal}`)
+      log(`stopped by ${signal}`)
       process.exit(130)
     })
   }
   const noise = watchNoise()
-  const peers = havePeers()
+  const peers = values.beside !== 'none' && havePeers()
   await runHere(stores, choice, peers)
   if (stores.includes('postgres')) await runPostgres(choice, peers)
   if (rows.length === 0) throw new Error(`No row matches ${values.only}.`)

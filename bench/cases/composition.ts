@@ -1,5 +1,5 @@
-// What composition and operations cost: groups, flows, phases, a watcher and telemetry beside a plain drain of as many jobs,
-// and schedules that are not due.
+// Measures what groups, flows, phases, an event listener and telemetry cost, each beside a plain drain of as many jobs, and
+// what schedules cost that are not due.
 import { setTimeout as pause } from 'node:timers/promises'
 import { MeterProvider } from '@opentelemetry/sdk-metrics'
 import { BasicTracerProvider, BatchSpanProcessor } from '@opentelemetry/sdk-trace-base'
@@ -11,23 +11,23 @@ import { rate } from '../measure/measure.js'
 import type { Case, Sample } from '../measure/measure.js'
 import type { Places } from '../measure/scratch-files.js'
 
-/** Where it is measured: a fresh file or database each time. */
-export interface Ground {
+/** The store under test, which opens a fresh file or database for each measurement. */
+export interface StoreSetup {
   readonly durability: string
-  /** Not before it is measured. */
+  /** Call it only while measuring: the server has to be running. */
   places(): Places
   open(path: string): Store
-  /** Whether the store works in another process. Default false. */
+  /** Whether the store runs in another process. Default false. */
   readonly elsewhere?: boolean
 }
 
 const GROUPS = 1000
 const CHILDREN = 100
 const SCHEDULES = 10_000
-/** Jobs at a time, where how many share a commit is not to count. */
+/** The concurrency of the rows in which the number of jobs that share a commit must not matter. */
 const CROWD = 1000
-/** How long an idle worker is watched, in milliseconds. */
-const WATCHED = 5_000
+/** How long an idle worker is observed, in milliseconds. */
+const OBSERVED = 5_000
 
 type Fill = (store: Store, queue: Queue, jobs: number) => Promise<void>
 
@@ -59,10 +59,10 @@ const flows: Fill = async (store, _, jobs) => {
   }
 }
 
-/** What is done besides. */
-type How = 'plain' | 'phases' | 'watched' | 'measured'
+/** What a drain does beside running plain handlers. */
+type How = 'plain' | 'phases' | 'listener' | 'telemetry'
 
-/** Spans and metrics by the real SDK, which go nowhere. */
+/** Creates spans and metrics with the real SDK and exports them nowhere. */
 function measures(): { readonly telemetry: ReturnType<typeof telemetry> } {
   const exporter = {
     export: (_: unknown, done: (result: { code: 0 }) => void) => done({ code: 0 }),
@@ -73,24 +73,24 @@ function measures(): { readonly telemetry: ReturnType<typeof telemetry> } {
   return { telemetry: telemetry({ tracer: provider.getTracer('bench'), meter }) }
 }
 
-/** Fills a fresh store, and has a worker do all of it; the figure is the speed of the worker alone. */
+/** Fills a fresh store and drains it with one worker. The figure is the speed of the worker alone. */
 async function drained(
-  ground: Ground,
+  setup: StoreSetup,
   fill: Fill,
   jobs: number,
   how: How = 'plain',
   concurrency = CONCURRENCY,
 ): Promise<Sample> {
-  const places = ground.places()
+  const places = setup.places()
   const path = await places.fresh()
   try {
-    const store = ground.open(path)
-    const measured = how === 'measured' ? measures() : {}
+    const store = setup.open(path)
+    const measured = how === 'telemetry' ? measures() : {}
     const queue = new Queue(QUEUE, { store, ...measured })
     await fill(store, queue, jobs)
     let received = 0
-    if (how === 'watched') queue.on('completed', () => received++)
-    if (how === 'watched') await queue.counts() // from here on it is known that somebody watches
+    if (how === 'listener') queue.on('completed', () => received++)
+    if (how === 'listener') await queue.counts() // opens the store, so that the queue is listening from here on
     let ran = 0
     let ended = 0
     let finish = (): void => {}
@@ -117,12 +117,12 @@ async function drained(
   }
 }
 
-/** What an idle worker takes of a core, beside schedules of which none is due. */
-async function watched(ground: Ground, schedules: number): Promise<Sample> {
-  const places = ground.places()
+/** Measures the share of a core that an idle worker uses beside schedules of which none is due. */
+async function idleCpu(setup: StoreSetup, schedules: number): Promise<Sample> {
+  const places = setup.places()
   const path = await places.fresh()
   try {
-    const store = ground.open(path)
+    const store = setup.open(path)
     const queue = new Queue(QUEUE, { store })
     for (let from = 0; from < schedules; from += BULK) {
       const some = Array.from({ length: Math.min(BULK, schedules - from) }, (_, at) => from + at)
@@ -132,18 +132,18 @@ async function watched(ground: Ground, schedules: number): Promise<Sample> {
     await worker.run()
     await pause(1_000)
     const before = process.cpuUsage()
-    await pause(WATCHED)
+    await pause(OBSERVED)
     const { user, system } = process.cpuUsage(before)
     await shutdown([worker, queue, store])
-    return { figures: { cpu: (user + system) / 10 / WATCHED } }
+    return { figures: { cpu: (user + system) / 10 / OBSERVED } }
   } finally {
     await places.drop(path)
   }
 }
 
-/** The rows, for one store. */
-export function composing(ground: Ground, jobs: number): readonly Case[] {
-  const { durability } = ground
+/** Returns the cases for one store. */
+export function composing(setup: StoreSetup, jobs: number): readonly Case[] {
+  const { durability } = setup
   const beside = (
     name: string,
     fill: Fill,
@@ -154,8 +154,8 @@ export function composing(ground: Ground, jobs: number): readonly Case[] {
   ): Case => ({
     figures: [{ key: 'rate', name, unit: 'jobs/s', targets: [{ kind: 'ratio', to: 'plain drain', least }] }],
     contenders: [
-      { name: 'millrace', durability, run: () => drained(ground, fill, count, how, concurrency) },
-      { name: 'plain drain', durability, run: () => drained(ground, plain, count, 'plain', concurrency) },
+      { name: 'millrace', durability, run: () => drained(setup, fill, count, how, concurrency) },
+      { name: 'plain drain', durability, run: () => drained(setup, plain, count, 'plain', concurrency) },
     ],
   })
   const whole = Math.ceil(jobs / (CHILDREN + 1)) * (CHILDREN + 1)
@@ -163,12 +163,12 @@ export function composing(ground: Ground, jobs: number): readonly Case[] {
     beside('drain, 1,000 active groups', grouped, 0.7, jobs),
     beside('drain of flows, a parent and 100 children each', flows, 0.6, whole),
     beside('drain of jobs in three phases', plain, 0.25, jobs, 'phases'),
-    // A phase waits for a trip to the server, which as many share as run at a time.
-    ...(ground.elsewhere === true
+    // A phase waits for a round trip to the server, which all jobs that run at a time share.
+    ...(setup.elsewhere === true
       ? [beside('drain of jobs in three phases, 1,000 at a time', plain, 0.25, jobs, 'phases', CROWD)]
       : []),
-    beside('drain while somebody watches', plain, 0.7, jobs, 'watched'),
-    beside('drain with spans and metrics', plain, 0.7, jobs, 'measured'),
+    beside('drain with an event listener', plain, 0.7, jobs, 'listener'),
+    beside('drain with spans and metrics', plain, 0.7, jobs, 'telemetry'),
     {
       figures: [
         {
@@ -179,8 +179,8 @@ export function composing(ground: Ground, jobs: number): readonly Case[] {
         },
       ],
       contenders: [
-        { name: 'millrace', durability, run: () => watched(ground, SCHEDULES) },
-        { name: 'no schedules', durability, run: () => watched(ground, 0) },
+        { name: 'millrace', durability, run: () => idleCpu(setup, SCHEDULES) },
+        { name: 'no schedules', durability, run: () => idleCpu(setup, 0) },
       ],
       rounds: 1,
     },

@@ -1,4 +1,4 @@
-// How long one commit keeps the event loop, while jobs are added in every way and worked off as fast as they come.
+// Measures how long one commit blocks the event loop, while jobs are added in every way and processed at full speed.
 import { monitorEventLoopDelay } from 'node:perf_hooks'
 import { Queue, Worker, shutdown } from 'millrace'
 import type { Store } from 'millrace'
@@ -12,12 +12,12 @@ import { openStore } from '../contenders/millrace-sqlite.js'
 
 /** More jobs than any machine adds within a measurement. */
 const ROOM = 2_000_000
-/** How exactly the event loop's own delays are measured, in milliseconds. */
+/** The resolution at which delays of the event loop are measured, in milliseconds. */
 const RESOLUTION = 1
 
 /**
- * A store whose commits are timed. One that is answered before the event loop came round has held it all that time; one
- * that waited for another process in between has not, and is left to the figure of the whole loop.
+ * A store whose commits are timed. A commit that settles before the event loop turns has blocked it for that time. A commit
+ * that waits for another process has not; the figure of the whole loop covers it.
  */
 function timed(store: Store, took: (millis: number) => void): Store {
   const commit: Store['commit'] = async (batch, tx) => {
@@ -43,7 +43,7 @@ const pause = (millis: number): Promise<void> =>
     setTimeout(resolve, millis)
   })
 
-/** Waits until nothing is left, or until nothing has changed for 20 s. */
+/** Waits until the queue is empty, or until nothing has changed for 20 s. */
 async function over(left: () => number): Promise<void> {
   let before = left()
   for (let still = 0; before > 0 && still < 1000; still++) {
@@ -54,7 +54,9 @@ async function over(left: () => number): Promise<void> {
   }
 }
 
-/** The figures are `commit` (the longest), `p99` of all commits, and `loop`: the longest turn of the event loop. */
+/**
+ * The figures are `commit` (the longest commit), `p99` of all commits, and `loop` (the longest turn of the event loop).
+ */
 export async function millraceHold(path: string, mode: Mode, seconds: number): Promise<Sample> {
   const times: number[] = []
   const store = timed(openStore(path, mode), (millis) => times.push(millis))
@@ -86,7 +88,7 @@ export async function millraceHold(path: string, mode: Mode, seconds: number): P
   }
 }
 
-/** The hand-written program in the same place: calls in flight, a bulk, then a batch of its worker. */
+/** The hand-written program under the same load: calls in flight, a bulk, then a batch of its worker. */
 export async function rawHold(path: string, mode: Mode, seconds: number): Promise<Sample> {
   const db = openRaw(path, mode)
   const insert = singles(db, 'light')

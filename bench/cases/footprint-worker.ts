@@ -1,14 +1,14 @@
-// The process whose memory is measured: idles on an empty file, drains a full one, and says what that took.
+// The process whose memory is measured: it idles on an empty file, drains a full one, and reports its memory.
 import { readFileSync, writeFileSync } from 'node:fs'
-import type { Order } from './footprint.js'
+import type { FootprintOptions } from './footprint.js'
 import type { Sample } from '../measure/measure.js'
 import { subjectNamed } from '../contenders/by-name.js'
 
 const MB = 1024 * 1024
-const order = JSON.parse(process.argv[2] ?? '') as Order
-const subject = await subjectNamed(order.subject, order.full)
+const options = JSON.parse(process.argv[2] ?? '') as FootprintOptions
+const subject = await subjectNamed(options.subject, options.full)
 
-const session = await subject.open(order.idle, order.mode)
+const session = await subject.open(options.idle, options.mode)
 await session.work(() => {})
 await new Promise((resolve) => setTimeout(resolve, 500))
 globalThis.gc?.()
@@ -21,14 +21,14 @@ const {
   lost = 0,
   doubled = 0,
 } = await subject.drain(
-  order.full,
-  { mode: order.mode, weight: order.backlog.weight, count: order.backlog.waiting },
-  order.backlog,
+  options.full,
+  { mode: options.mode, weight: options.backlog.weight, count: options.backlog.waiting },
+  options.backlog,
 )
 const sample: Sample = { figures: { ...figures, above: (peak() - idle) / MB }, lost, doubled }
 process.send?.(sample, () => process.disconnect())
 
-/** On Linux the most that was ever resident can be made to count from now; elsewhere it counts from the start. */
+/** Resets the peak of resident memory on Linux. Elsewhere the peak counts from the start of the process. */
 function forgetPeak(): void {
   if (process.platform === 'linux') writeFileSync('/proc/self/clear_refs', '5')
 }

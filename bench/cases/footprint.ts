@@ -1,4 +1,4 @@
-// How much memory a process takes while it drains: measured in a process of its own, above the same process idle.
+// Measures how much memory a process uses while it drains, above the same process while idle.
 import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import type { Mode } from '../measure/load.js'
@@ -6,10 +6,10 @@ import type { Sample } from '../measure/measure.js'
 import type { Scratch } from '../measure/scratch-files.js'
 import type { Backlog, Subject } from '../contenders/contender.js'
 
-/** What the process is told. */
-export interface Order {
+/** The argument of the measured process. */
+export interface FootprintOptions {
   readonly subject: string
-  /** An empty file to be idle on, and a full one to drain. */
+  /** `idle` is an empty file, `full` is the file to drain. */
   readonly idle: string
   readonly full: string
   readonly mode: Mode
@@ -25,8 +25,8 @@ export async function footprint(
   full: string,
 ): Promise<Sample> {
   const idle = scratch.fresh()
-  const order: Order = { subject: subject.name, idle, full, mode, backlog }
-  const other = fork(fileURLToPath(new URL('footprint-worker.ts', import.meta.url)), [JSON.stringify(order)])
+  const options: FootprintOptions = { subject: subject.name, idle, full, mode, backlog }
+  const other = fork(fileURLToPath(new URL('footprint-worker.ts', import.meta.url)), [JSON.stringify(options)])
   const sample = await new Promise<Sample>((resolve, reject) => {
     let received: Sample | undefined
     other.on('message', (word: Sample) => (received = word))

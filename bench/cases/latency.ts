@@ -1,4 +1,4 @@
-// How soon a job starts on an idle queue: within a process, and in another one.
+// Measures how soon a job starts on an idle queue, within a process and in another one.
 import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { percentile } from '../measure/measure.js'
@@ -7,21 +7,23 @@ import type { Mode } from '../measure/load.js'
 import type { Places } from '../measure/scratch-files.js'
 import type { Session, Subject } from '../contenders/contender.js'
 
-/** Between two jobs, in milliseconds: long enough for all to be still, and uneven, so that no poll keeps step with it. */
+/**
+ * The pause between two jobs, in milliseconds: long enough to be idle, and random, so that no poll is in step.
+ */
 const STILL = { least: 5, most: 15 }
 
 /** A clock that all processes of a machine share, in milliseconds. */
 export const clock = (): number => Number(process.hrtime.bigint()) / 1e6
 
-/** What the other process says. */
-export type Word = { readonly kind: 'ready' } | { readonly kind: 'started'; readonly n: number; readonly at: number }
+/** A message of the other process. */
+export type Message = { readonly kind: 'ready' } | { readonly kind: 'started'; readonly n: number; readonly at: number }
 
 const still = (): Promise<void> =>
   new Promise((resolve) => {
     setTimeout(resolve, STILL.least + Math.random() * (STILL.most - STILL.least))
   })
 
-/** Adds single jobs, and notes when each was said to have started. */
+/** Adds single jobs and records when each of them started. */
 class Probe {
   readonly #starts = new Map<number, number[]>()
   #onStart: (() => void) | undefined
@@ -41,7 +43,7 @@ class Probe {
       const hasStarted = new Promise<void>((resolve) => (this.#onStart = resolve))
       const begun = clock()
       const added = session.add(n)
-      await Promise.race([hasStarted, patience()])
+      await Promise.race([hasStarted, timeLimit()])
       await added
       const at = this.#starts.get(n)?.[0]
       if (at === undefined) lost++
@@ -53,13 +55,13 @@ class Probe {
   }
 }
 
-/** Ten seconds, that do not keep the process. */
-const patience = (): Promise<void> =>
+/** Ends after ten seconds, and does not keep the process running. */
+const timeLimit = (): Promise<void> =>
   new Promise((resolve) => {
     setTimeout(resolve, 10_000).unref()
   })
 
-/** Adds and works in this process; the figures are `p50` and `p99`, in milliseconds. */
+/** Adds and works in this process. The figures are `p50` and `p99`, in milliseconds. */
 export async function latencyWithin(subject: Subject, places: Places, mode: Mode, jobs: number): Promise<Sample> {
   const path = await places.fresh()
   const session = await subject.open(path, mode)
@@ -71,7 +73,7 @@ export async function latencyWithin(subject: Subject, places: Places, mode: Mode
   return sample
 }
 
-/** Adds here, and works in another process. */
+/** Adds in this process, and works in another one. */
 export async function latencyBetween(subject: Subject, places: Places, mode: Mode, jobs: number): Promise<Sample> {
   const path = await places.fresh()
   const session = await subject.open(path, mode)
@@ -79,10 +81,10 @@ export async function latencyBetween(subject: Subject, places: Places, mode: Mod
   const other = fork(fileURLToPath(new URL('latency-worker.ts', import.meta.url)), [subject.name, path, mode])
   const ended = new Promise<number | null>((resolve) => other.once('exit', resolve))
   const died = ended.then((code) => Promise.reject(new Error(`The other process ended with code ${code}.`)))
-  died.catch(() => {}) // in the end it is meant to
+  died.catch(() => {}) // expected in the end
   const ready = new Promise<void>((resolve) => {
-    other.on('message', (word: Word) => {
-      if (word.kind === 'started') probe.started(word.n, word.at)
+    other.on('message', (message: Message) => {
+      if (message.kind === 'started') probe.started(message.n, message.at)
       else resolve()
     })
   })
@@ -90,7 +92,7 @@ export async function latencyBetween(subject: Subject, places: Places, mode: Mod
     await Promise.race([ready, died])
     return await Promise.race([probe.run(session, jobs), died])
   } finally {
-    if (other.connected) other.disconnect() // which it takes for the end
+    if (other.connected) other.disconnect() // ends the other process
     await ended
     await session.close()
     await places.drop(path)

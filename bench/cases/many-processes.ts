@@ -1,4 +1,4 @@
-// One database, drained by several processes at once.
+// Drains one database by several processes at once.
 import { fork } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
@@ -8,14 +8,14 @@ import { rate } from '../measure/measure.js'
 import type { Sample } from '../measure/measure.js'
 import { millrace } from '../contenders/millrace-postgres.js'
 
-/** What a process is told: to get ready for a database, to begin, and to stop. */
-export type Order =
+/** A command to a worker process: open a database, start, or stop. */
+export type Command =
   | { readonly kind: 'open'; readonly url: string; readonly most: number }
   | { readonly kind: 'run' }
   | { readonly kind: 'stop' }
 
-/** What a process says: that it is ready, how many jobs have ended since it last said so, and which ones have run. */
-export type Word =
+/** A message of a worker process: it is ready, so many further jobs have ended, or these jobs have run. */
+export type Message =
   | { readonly kind: 'ready' }
   | { readonly kind: 'ended'; readonly jobs: number }
   | { readonly kind: 'ran'; readonly keys: Float64Array }
@@ -31,55 +31,55 @@ class Member {
     this.#gone = once(this.#process, 'exit').then(([code]) => {
       throw new Error(`A worker process ended with code ${String(code)}.`)
     })
-    this.#gone.catch(() => {}) // in the end it is meant to
-    this.#process.on('message', (word: Word) => {
-      if (word.kind === 'ended') this.#ended(word.jobs)
+    this.#gone.catch(() => {}) // expected in the end
+    this.#process.on('message', (message: Message) => {
+      if (message.kind === 'ended') this.#ended(message.jobs)
     })
   }
 
-  async #received<K extends Word['kind']>(kind: K): Promise<Extract<Word, { kind: K }>> {
-    const received = new Promise<Extract<Word, { kind: K }>>((resolve) => {
-      const listen = (word: Word): void => {
-        if (word.kind !== kind) return
+  async #received<K extends Message['kind']>(kind: K): Promise<Extract<Message, { kind: K }>> {
+    const received = new Promise<Extract<Message, { kind: K }>>((resolve) => {
+      const listen = (message: Message): void => {
+        if (message.kind !== kind) return
         this.#process.off('message', listen)
-        resolve(word as Extract<Word, { kind: K }>)
+        resolve(message as Extract<Message, { kind: K }>)
       }
       this.#process.on('message', listen)
     })
     return Promise.race([received, this.#gone])
   }
 
-  #say(order: Order): void {
-    this.#process.send(order)
+  #send(command: Command): void {
+    this.#process.send(command)
   }
 
   async open(url: string, most: number): Promise<void> {
     const ready = this.#received('ready')
-    this.#say({ kind: 'open', url, most })
+    this.#send({ kind: 'open', url, most })
     await ready
   }
 
   run(ended: (jobs: number) => void): Promise<never> {
     this.#ended = ended
-    this.#say({ kind: 'run' })
+    this.#send({ kind: 'run' })
     return this.#gone
   }
 
   async stop(): Promise<Float64Array> {
     const ran = this.#received('ran')
-    this.#say({ kind: 'stop' })
+    this.#send({ kind: 'stop' })
     return (await ran).keys
   }
 
   async leave(): Promise<void> {
     const gone = once(this.#process, 'exit')
     if (this.#process.exitCode !== null) return
-    this.#process.disconnect() // which it takes for the end
+    this.#process.disconnect() // ends the process
     await gone
   }
 }
 
-/** All that is waiting in a database, by all processes; it must hold `jobs`. */
+/** Drains a database, which holds `jobs` jobs, by all processes. */
 async function drained(members: readonly Member[], url: string, jobs: number): Promise<Sample> {
   await Promise.all(members.map((member) => member.open(url, jobs)))
   let left = jobs
@@ -106,14 +106,14 @@ async function drained(members: readonly Member[], url: string, jobs: number): P
   for (const keys of await Promise.all(members.map((member) => member.stop()))) {
     for (const key of keys) ledger.ran(key)
   }
-  const hand = await millrace.hire(url, 'full', { ran() {}, ended() {} })
-  const { completed } = await hand.counts()
-  await hand.close()
+  const worker = await millrace.createWorker(url, 'full', { ran() {}, ended() {} })
+  const { completed } = await worker.counts()
+  await worker.close()
   return { figures: { rate: rate(jobs, took) }, ...account(ledger, jobs, completed) }
 }
 
-/** Drains a small database first, so that no process is measured while it is still compiling; the figure is `rate`. */
-export async function crowd(
+/** Drains a small database first, so that the compiler is warm in every process. The figure is `rate`. */
+export async function drainTogether(
   processes: number,
   warm: { readonly url: string; readonly jobs: number },
   full: { readonly url: string; readonly jobs: number },

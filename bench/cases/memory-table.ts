@@ -14,9 +14,9 @@ import type { Table } from '../../src/stores/memory/table.js'
 /** One measurement. */
 export interface TableRow {
   readonly name: string
-  /** Jobs in the table. */
+  /** The number of jobs in the table. */
   readonly n: number
-  /** Nanoseconds for each job, or bytes. */
+  /** Nanoseconds per job, or bytes. */
   readonly value: number
   readonly unit: 'ns/job' | 'ns/call' | 'bytes/job'
 }
@@ -24,7 +24,7 @@ export interface TableRow {
 const BATCH = 100
 const LEASE = 30_000
 const SIZES = [1_000, 100_000, 1_000_000]
-/** Small tables are measured this many jobs long, over several tables, so that a figure is more than noise. */
+/** Small tables are measured repeatedly until this many jobs, to reduce noise. */
 const AT_LEAST = 300_000
 
 const NO_EDGES: Insert['edges'] = []
@@ -35,7 +35,7 @@ function batch(seq: number, groups: readonly Group[], asks: readonly Ask[] = [])
   return { writer: 'bench', seq, groups, renewals: [], asks }
 }
 
-/** Spelled out, so that the table is measured and not the making of what it is given. */
+/** Declared as a constant, so that the measurement covers the table and not the construction of its input. */
 function insertOf(id: string): Insert {
   const job: NewJob = {
     id,
@@ -69,7 +69,7 @@ interface Times {
   due: number
 }
 
-/** Sends `count` jobs through a table of `n` waiting ones, and adds what each step took, in nanoseconds. */
+/** Sends `count` jobs through a table of `n` waiting jobs, and adds the time of each step, in nanoseconds. */
 function run(n: number, times: Times, heap?: (bytes: number) => void): void {
   const { id } = systemRuntime()
   const inserts: Insert[][] = Array.from({ length: n }, () => [insertOf(id())])
@@ -81,7 +81,7 @@ function run(n: number, times: Times, heap?: (bytes: number) => void): void {
   for (let from = 0; from < n; from += BATCH)
     commit(table, batch(++seq, inserts.slice(from, from + BATCH)), Date.now(), false)
   times.insert += Number(process.hrtime.bigint() - at)
-  heap?.((heapUsed() - before) / n) // what is inserted is held by both sides, so that ids and data do not count
+  heap?.((heapUsed() - before) / n) // ids and data are allocated before, so that they do not count
   inserts.length = 0
 
   at = process.hrtime.bigint()
@@ -108,7 +108,7 @@ function heapUsed(): number {
   return process.memoryUsage().heapUsed
 }
 
-/** Runs all measurements, and tells each as it comes. */
+/** Runs all measurements, and reports each one as it finishes. */
 export async function tableBench(log: (line: string) => void): Promise<readonly TableRow[]> {
   const rows: TableRow[] = []
   const add = (row: TableRow): void => {

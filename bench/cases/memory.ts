@@ -1,4 +1,4 @@
-// The rows of the memory store, beside bare commits to it.
+// The rows of the memory store, compared with bare commits to it.
 import { Queue, Worker, shutdown } from 'millrace'
 import { memory } from 'millrace/memory'
 import { bareAdds, bareDrain } from '../contenders/memory-commits.js'
@@ -12,7 +12,7 @@ import { tableBench } from './memory-table.js'
 const JOBS = 300_000
 const AWAITED = 30_000
 const PROBES = 2_000
-/** What the store must reach through queues and workers. */
+/** The share of bare commits that the store must reach through queues and workers. */
 const LEAST = 300_000
 
 const ours = (run: () => Promise<Sample>): Contender => ({ name: 'millrace', durability: 'none', run })
@@ -91,15 +91,15 @@ async function latency(): Promise<Sample> {
   return { figures: { p50: percentile(times, 0.5), p99: percentile(times, 0.99) } }
 }
 
-async function table(say: (line: string) => void): Promise<Sample> {
-  const rows = await tableBench(say)
+async function table(log: (line: string) => void): Promise<Sample> {
+  const rows = await tableBench(log)
   const cell = (name: string, n: number): number => rows.find((row) => row.name === name && row.n === n)?.value ?? NaN
   const growth = cell('claim by 100', 1_000_000) / cell('claim by 100', 1_000)
   return { figures: { growth, heap: cell('heap, waiting', 1_000_000) } }
 }
 
-/** The sections of the memory store; the table alone comes last, because a million jobs on the heap slow what follows. */
-export function memorySections(say: (line: string) => void): readonly Section[] {
+/** The sections of the memory store. The table comes last, because a million jobs on the heap slow down what follows. */
+export function memorySections(log: (line: string) => void): readonly Section[] {
   const row = (name: string, contenders: readonly Contender[], judged = false): Case => ({
     figures: [{ key: 'rate', name, unit: 'jobs/s', targets: judged ? [{ kind: 'least', value: LEAST }] : [] }],
     contenders,
@@ -124,7 +124,7 @@ export function memorySections(say: (line: string) => void): readonly Section[] 
       { key: 'growth', name: growth, unit: 'ratio', targets: [{ kind: 'below', value: 2 }] },
       { key: 'heap', name: heap, unit: 'bytes', targets: [{ kind: 'below', value: 1000 }] },
     ],
-    contenders: [ours(() => table(say))],
+    contenders: [ours(() => table(log))],
     rounds: 1,
   }
   return [

@@ -1,15 +1,15 @@
-// The rows of the PostgreSQL store: what is measured, beside whom, and what must be reached.
+// The rows of the PostgreSQL store: what is measured, compared with which contenders, and the targets.
 import { postgres } from 'millrace/postgres'
 import { Client } from 'pg'
 import { composing } from './composition.js'
-import type { Ground } from './composition.js'
+import type { StoreSetup } from './composition.js'
 import { latencyBetween } from './latency.js'
 import type { Way } from '../measure/load.js'
 import type { Case, Contender, Sample, Section, Target } from '../measure/measure.js'
 import { postgresQueries } from './queries.js'
 import type { Places } from '../measure/scratch-files.js'
 import type { Backlog, Subject } from '../contenders/contender.js'
-import { crowd } from './many-processes.js'
+import { drainTogether } from './many-processes.js'
 import type { Databases } from '../measure/databases.js'
 import { raw } from '../contenders/raw-postgres.js'
 import { resident } from './resident-memory.js'
@@ -21,21 +21,21 @@ export interface Peer {
   places(): Places
 }
 
-/** What a run measures with. */
+/** What the cases of a run need. */
 export interface Bench {
-  /** Not before the server runs. */
+  /** Call it only while measuring: the server has to be running. */
   databases(): Databases
-  /** Beside Millrace and the hand-written program. */
+  /** The contenders beside Millrace and the hand-written program. */
   readonly peers: readonly Peer[]
-  /** All rows, with those of a million jobs. */
+  /** Whether to measure all rows, including those of a million jobs. */
   readonly full: boolean
-  /** How many jobs, to what is usual; for trying out. */
+  /** A factor for the number of jobs; for trying out. */
   readonly scale: number
 }
 
 type What = Way | 'drain'
 
-/** Enough for about a second or two; those who cannot do as many in that time get fewer. */
+/** Jobs for about a second or two. Slower contenders get fewer. */
 const JOBS: Readonly<Record<What, number>> = { awaited: 700, flight: 50_000, bulk: 100_000, drain: 100_000 }
 const FEWER: Readonly<Record<string, Partial<Record<What, number>>>> = {
   'pg-boss': { flight: 2_000, drain: 60_000 },
@@ -67,7 +67,7 @@ const TARGETS: Readonly<Record<What, readonly Target[]>> = {
   ],
 }
 
-/** Whole thousands, because bulks are of a thousand. */
+/** Rounds to whole thousands, because bulks are of a thousand. */
 const scaled = (jobs: number, scale: number): number =>
   scale === 1 ? jobs : Math.max(1000, Math.ceil((jobs * scale) / 1000) * 1000)
 
@@ -83,7 +83,7 @@ function everybody(bench: Bench): readonly Peer[] {
   return [{ subject: millrace, places }, { subject: raw, places }, ...bench.peers]
 }
 
-/** Runs something on a copy of what `backlog` says, which is gone afterwards. */
+/** Runs a function on a copy of a database that `backlog` describes, and drops the copy afterwards. */
 async function on(
   places: Places,
   subject: Subject,
@@ -143,7 +143,7 @@ function latency(bench: Bench): Case {
   }
 }
 
-/** The jobs of the rows with several processes, and those that each process begins with. */
+/** The jobs of the rows with several processes, and the jobs on which each process warms up. */
 const CROWDED = 100_000
 const WARMING = 10_000
 
@@ -166,7 +166,7 @@ function processes(bench: Bench): readonly Case[] {
         const filled = (waiting: number, run: (url: string) => Promise<Sample>): Promise<Sample> =>
           on(bench.databases(), millrace, { weight: 'light', waiting }, run)
         return filled(warming, (warm) =>
-          filled(jobs, (full) => crowd(count, { url: warm, jobs: warming }, { url: full, jobs })),
+          filled(jobs, (full) => drainTogether(count, { url: warm, jobs: warming }, { url: full, jobs })),
         )
       }),
     ],
@@ -194,12 +194,14 @@ function memory(bench: Bench): Case {
 }
 
 const MILLION = 1_000_000
-/** The same number of jobs from each backlog, so that only what lies beside them differs. */
+/** The number of jobs is the same for each backlog, so that only the other rows in the database differ. */
 const FROM_BACKLOG = 200_000
-/** What is measured near the end may be this much slower than near the start: the noise of a second's measurement. */
+/**
+ * The speed near the end may fall to this share of the speed near the start: the noise of a measurement of one second.
+ */
 const NOISE = 0.9
 
-/** Holds a transaction open on a database, with a snapshot and a number of its own, while something runs there. */
+/** Holds a transaction with a snapshot and an id open on a database while a function runs there. */
 async function pinned<T>(url: string, run: () => Promise<T>): Promise<T> {
   const other = new Client({ connectionString: url })
   await other.connect()
@@ -217,7 +219,7 @@ interface Situation {
   readonly name: string
   readonly backlog: Omit<Backlog, 'weight'>
   readonly pinned?: boolean
-  /** Only where the hand-written program has it too. */
+  /** Whether the hand-written program supports this situation. */
   readonly beside?: boolean
 }
 
@@ -272,7 +274,7 @@ function lists(bench: Bench): Case {
   )
 }
 
-const ground = (bench: Bench): Ground => ({
+const setup = (bench: Bench): StoreSetup => ({
   durability: 'fsync',
   places: () => bench.databases(),
   open: (url) => postgres(url),
@@ -295,7 +297,7 @@ export function postgresSections(bench: Bench): readonly Section[] {
     { name: 'PostgreSQL, several processes', cases: processes(bench) },
     { name: 'PostgreSQL, memory', cases: [memory(bench)] },
     { name: 'PostgreSQL, lists and counts', cases: [lists(bench)] },
-    { name: 'PostgreSQL, composition', cases: composing(ground(bench), scaled(40_000, bench.scale)), least: 3 },
+    { name: 'PostgreSQL, composition', cases: composing(setup(bench), scaled(40_000, bench.scale)), least: 3 },
   ]
   if (bench.full) sections.push({ name: 'PostgreSQL, by what is there already', cases: backlogs(bench), least: 5 })
   return sections

@@ -1,6 +1,7 @@
-// How soon a page of a list is there, and the counts, with many jobs: of Millrace, and of a hand-written program on the driver.
+// Measures how soon a page of a list and the counts return with many jobs: of Millrace, and of a hand-written program.
 //
-// The program has one table, with an index by name, state and order of insertion. It has no counters, so that it counts.
+// The hand-written program has one table, with an index by name, state and order of insertion. It has no counters: it counts
+// rows.
 import { Client } from 'pg'
 import { Queue, shutdown } from 'millrace'
 import type { Store } from 'millrace'
@@ -10,24 +11,26 @@ import { percentile } from '../measure/measure.js'
 import type { Case, Sample } from '../measure/measure.js'
 import type { Places } from '../measure/scratch-files.js'
 
-/** Names of the jobs, in turn; every other thousand of jobs is delayed. */
+/** Names of the jobs, in turn. Every other thousand of jobs is delayed. */
 const NAMES = Array.from({ length: 10 }, (_, n) => `name ${n}`)
 const WANTED = NAMES[3]!
 const PAGE = 100
-/** Calls of each kind in a sample; those of a program that counts all rows are fewer. */
+/** Calls of each kind in a sample. A program that counts all rows makes fewer. */
 const CALLS = 200
 const FEWER = 5
 
-/** Somebody who can be asked. */
+/** Reads of a contender. */
 interface Asked {
-  /** A page of one name in one state, from the start or from a place: how many jobs it holds, and where the next begins. */
+  /**
+   * Reads a page of one name in one state, from the start or from a cursor: how many jobs it holds, and the next cursor.
+   */
   page(from?: string): Promise<readonly [jobs: number, next: string | undefined]>
-  /** All jobs, by name and state. */
+  /** Counts all jobs by name and state. */
   counts(): Promise<number>
   close(): Promise<void>
 }
 
-/** Somebody to be measured. */
+/** A contender of these rows. */
 interface Keeper {
   readonly name: string
   readonly durability: string

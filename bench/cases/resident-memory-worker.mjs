@@ -1,4 +1,4 @@
-// The process whose memory is measured: it is what a user's worker is, with as little around it as can be.
+// The process whose memory is measured: what a user's worker is, with as little around it as possible.
 import { readFileSync } from 'node:fs'
 import { Queue, Worker, shutdown } from 'millrace'
 import { postgres } from 'millrace/postgres'
@@ -41,7 +41,7 @@ await shutdown([queue, store])
 const figures = { rss: rss / MB, idle: idle / MB, rate }
 console.log(JSON.stringify({ figures, lost: Math.max(0, jobs - completed), doubled: Math.max(0, runs - jobs) }))
 
-/** The most that was ever resident. */
+/** The peak of resident memory. */
 function peak() {
   if (process.platform !== 'linux') return process.resourceUsage().maxRSS * 1024
   return Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]) * 1024

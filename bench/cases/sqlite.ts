@@ -1,6 +1,6 @@
-// The rows of the SQLite store: what is measured, beside whom, and what must be reached.
+// The rows of the SQLite store: what is measured, compared with which contenders, and the targets.
 import { composing } from './composition.js'
-import type { Ground } from './composition.js'
+import type { StoreSetup } from './composition.js'
 import { footprint } from './footprint.js'
 import { millraceHold, rawHold } from './event-loop-delay.js'
 import { latencyBetween, latencyWithin } from './latency.js'
@@ -12,16 +12,18 @@ import { sqliteQueries } from './queries.js'
 import { millrace, openStore } from '../contenders/millrace-sqlite.js'
 import type { Backlog, Subject } from '../contenders/contender.js'
 
-/** What a run measures with. */
+/** What the cases of a run need. */
 export interface Bench {
   readonly scratch: Scratch
-  /** Beside Millrace and the raw driver. */
+  /** The contenders beside Millrace and the raw driver. */
   readonly peers: readonly Subject[]
-  /** All rows, with those of a million jobs. */
+  /** Whether to measure all rows, including those of a million jobs. */
   readonly full: boolean
 }
 
-/** The jobs of a measurement: enough for about a second; awaited ones for less, because they are measured more often. */
+/**
+ * The jobs of a measurement: enough for about a second. Awaited adds take less time, because they are repeated more often.
+ */
 const JOBS: Readonly<Record<Way | 'drain', Readonly<Record<Weight, number>>>> = {
   awaited: { light: 700, heavy: 700 },
   flight: { light: 50_000, heavy: 15_000 },
@@ -29,7 +31,7 @@ const JOBS: Readonly<Record<Way | 'drain', Readonly<Record<Weight, number>>>> = 
   drain: { light: 100_000, heavy: 20_000 },
 }
 
-/** One that finishes jobs one by one gets fewer of them. */
+/** A contender that finishes jobs one by one gets fewer of them. */
 const PEER_DRAIN = 8_000
 
 const WAYS: Readonly<Record<Way | 'drain', string>> = {
@@ -52,7 +54,7 @@ function targets(way: Way | 'drain', weight: Weight, mode: Mode): readonly Targe
   return list
 }
 
-/** Only the mode that survives a power cut is held to figures of its own; the other one to its ratios. */
+/** Only the mode that survives a power cut has absolute targets. The other one has ratios. */
 const below = (value: number, mode: Mode): readonly Target[] => (mode === 'full' ? [{ kind: 'below', value }] : [])
 
 const contender = (subject: Subject, mode: Mode, run: () => Promise<Sample>): Contender => ({
@@ -61,7 +63,7 @@ const contender = (subject: Subject, mode: Mode, run: () => Promise<Sample>): Co
   run,
 })
 
-/** Runs something on a file of its own, which is gone afterwards. */
+/** Runs a function on a fresh file, and removes the file afterwards. */
 async function on(scratch: Scratch, path: string, run: (path: string) => Promise<Sample>): Promise<Sample> {
   try {
     return await run(path)
@@ -157,7 +159,7 @@ function hold({ scratch, full }: Bench, mode: Mode): Case {
   }
 }
 
-/** The same number of jobs from each backlog, so that only what lies behind them differs. */
+/** The number of jobs is the same for each backlog, so that only the other rows in the database differ. */
 const FROM_BACKLOG = 25_000
 const REFERENCE = 'drain with 25k waiting'
 const MILLION = 1_000_000
@@ -219,7 +221,7 @@ function lists({ scratch, full }: Bench): Case {
   return sqliteQueries(scratch, (path) => openStore(path, 'full'), full ? MILLION : 100_000, full ? '1M' : '100k')
 }
 
-const ground = ({ scratch }: Bench): Ground => ({
+const setup = ({ scratch }: Bench): StoreSetup => ({
   durability: 'full',
   places: () => scratch,
   open: (path) => openStore(path, 'full'),
@@ -237,7 +239,7 @@ export function sqliteSections(bench: Bench): readonly Section[] {
     { name: 'SQLite, synchronous=FULL, lists and counts', cases: [lists(bench)] },
     {
       name: 'SQLite, synchronous=FULL, composition',
-      cases: composing(ground(bench), bench.full ? 100_000 : 40_000),
+      cases: composing(setup(bench), bench.full ? 100_000 : 40_000),
       least: 3,
     },
   ]

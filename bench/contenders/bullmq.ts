@@ -1,4 +1,4 @@
-// BullMQ on a Redis in memory, in the configuration that suits it best. It keeps finished jobs, as long as Redis runs.
+// BullMQ on a Redis in memory, in the configuration that suits it best. It keeps finished jobs while Redis runs.
 import { BULK, CALLERS, Countdown, Ledger, NAME, QUEUE, account, payload } from '../measure/load.js'
 import type { Payload, Weight } from '../measure/load.js'
 import { rate } from '../measure/measure.js'
@@ -45,7 +45,7 @@ export async function bullmq(): Promise<Subject> {
     return queue
   }
 
-  async function hire(url: string, concurrency: number, ran: (n: number) => void): Promise<BullWorker> {
+  async function createWorker(url: string, concurrency: number, ran: (n: number) => void): Promise<BullWorker> {
     const run = async ({ data }: { data: Payload }): Promise<void> => ran(data.n)
     const worker = new Worker(QUEUE, run, { connection: connection(url), concurrency, autorun: false })
     worker.on('error', (error) => console.error(error))
@@ -53,7 +53,7 @@ export async function bullmq(): Promise<Subject> {
     return worker
   }
 
-  async function pour(queue: BullQueue, count: number, weight: Weight, delay?: number): Promise<void> {
+  async function insertAll(queue: BullQueue, count: number, weight: Weight, delay?: number): Promise<void> {
     for (let n = 0; n < count; n += BULK) {
       const item = (at: number): { name: string; data: Payload; opts?: { delay: number } } => ({
         name: NAME,
@@ -75,7 +75,7 @@ export async function bullmq(): Promise<Subject> {
       const queue = await open(url)
       const start = performance.now()
       if (way === 'bulk') {
-        await pour(queue, jobs, weight)
+        await insertAll(queue, jobs, weight)
       } else {
         let next = 0
         const caller = async (): Promise<void> => {
@@ -95,8 +95,8 @@ export async function bullmq(): Promise<Subject> {
 
     async fill(url, { weight, waiting, delayed = 0 }) {
       const queue = await open(url)
-      await pour(queue, delayed, weight, DAY)
-      await pour(queue, waiting, weight)
+      await insertAll(queue, delayed, weight, DAY)
+      await insertAll(queue, waiting, weight)
       await queue.close()
     },
 
@@ -104,7 +104,7 @@ export async function bullmq(): Promise<Subject> {
       const queue = await open(url)
       const ledger = new Ledger(waiting)
       const countdown = new Countdown(jobs)
-      const worker = await hire(url, CONCURRENCY, (n) => ledger.ran(n))
+      const worker = await createWorker(url, CONCURRENCY, (n) => ledger.ran(n))
       worker.on('completed', () => countdown.tick())
       const start = performance.now()
       const ended = worker.run()
@@ -126,7 +126,7 @@ export async function bullmq(): Promise<Subject> {
           await queue.add(NAME, payload(n, 'light'))
         },
         async work(started) {
-          worker = await hire(url, 1, started)
+          worker = await createWorker(url, 1, started)
           ended = worker.run()
         },
         async close() {

@@ -1,7 +1,7 @@
-// The contenders by name, for processes that are told which one to be.
+// Looks contenders up by name, for processes that receive the name as an argument.
 import type { Subject } from './contender.js'
 
-/** The contender of that name on a file, or on a server where the path is a URL; a peer must have been installed. */
+/** Returns the contender of that name, on a file or on the server of a URL. A peer must have been installed. */
 export async function subjectNamed(name: string, path: string): Promise<Subject> {
   const file = !path.includes('://')
   switch (name) {

@@ -1,34 +1,34 @@
-// What every contender can do; each does it in its own way on a file or a database of its own.
+// The interface of a contender. Each implements it in its own way, on a file or a database of its own.
 //
 // A path is that of a file, or the URL of a database. On a server the mode is always `full`.
 import type { Sample } from '../measure/measure.js'
 import type { Mode, Way, Weight } from '../measure/load.js'
 
-/** Jobs to add or to work off. */
+/** Jobs to add or to process. */
 export interface Load {
   readonly mode: Mode
   readonly weight: Weight
   readonly count: number
 }
 
-/** What is there before it is drained. */
+/** What a database contains before it is drained. */
 export interface Backlog {
   readonly weight: Weight
-  /** Numbered from 0 up. */
+  /** Waiting jobs, numbered from 0 up. */
   readonly waiting: number
-  /** Completed, and kept. */
+  /** Completed jobs that are kept. */
   readonly finished?: number
-  /** Due tomorrow. */
+  /** Jobs that are due tomorrow. */
   readonly delayed?: number
-  /** In front of those waiting, under a name that is paused. */
+  /** Jobs in front of the waiting ones, whose name is paused. */
   readonly paused?: number
 }
 
-/** An open program, for measuring how soon a job starts. */
+/** An open program, to measure how soon a job starts. */
 export interface Session {
-  /** Adds the job numbered `n`; it is durable when this is over. */
+  /** Adds the job numbered `n`; resolves when it is durable. */
   add(n: number): Promise<void>
-  /** Begins to work: `started` is called where a handler would be. */
+  /** Starts a worker, which calls `started` in place of a handler. */
   work(started: (n: number) => void): Promise<void>
   close(): Promise<void>
 }
@@ -36,17 +36,17 @@ export interface Session {
 /** A contender. */
 export interface Subject {
   readonly name: string
-  /** What it really runs with when asked for a mode: SQLite's `synchronous`, `fsync` or `memory`. */
+  /** The durability that it runs with when asked for a mode: SQLite's `synchronous`, `fsync` or `memory`. */
   durability(mode: Mode): string
-  /** Adds jobs to an empty one; the figure is `rate`. */
+  /** Adds jobs to an empty database. The figure is `rate`. */
   add(path: string, way: Way, load: Load): Promise<Sample>
-  /** Makes it, with all that is to be there. */
+  /** Creates a database with this backlog. */
   fill(path: string, backlog: Backlog): Promise<void>
   /**
-   * Works until `load.count` of the waiting jobs have ended, which may be all of them; the figure is `rate`, and for
-   * those who can tell when each job ended `tail`: the speed near the end, to that near the start.
+   * Works until `load.count` of the waiting jobs have ended, which may be all of them. The figures are `rate` and, for
+   * contenders that report when each job ended, `tail`: the speed near the end divided by the speed near the start.
    */
   drain(path: string, load: Load, backlog: Backlog): Promise<Sample>
-  /** Opens one for single jobs. */
+  /** Opens a program for single jobs. */
   open(path: string, mode: Mode): Promise<Session>
 }

@@ -64,7 +64,7 @@ export async function graphileWorker(): Promise<Subject> {
       taskList: { [NAME]: (data: Payload) => ran(data.n) },
     })
 
-  async function pour(utils: Utils, count: number, weight: Weight, runAt?: Date): Promise<void> {
+  async function insertAll(utils: Utils, count: number, weight: Weight, runAt?: Date): Promise<void> {
     let next = 0
     const caller = async (): Promise<void> => {
       for (let n = next; n < count; n = next) {
@@ -94,7 +94,7 @@ export async function graphileWorker(): Promise<Subject> {
       const utils = await open(url)
       const start = performance.now()
       if (way === 'bulk') {
-        await pour(utils, count, weight)
+        await insertAll(utils, count, weight)
       } else {
         let next = 0
         const caller = async (): Promise<void> => {
@@ -114,8 +114,8 @@ export async function graphileWorker(): Promise<Subject> {
 
     async fill(url, { weight, waiting, delayed = 0 }) {
       const utils = await open(url)
-      await pour(utils, delayed, weight, new Date(Date.now() + DAY))
-      await pour(utils, waiting, weight)
+      await insertAll(utils, delayed, weight, new Date(Date.now() + DAY))
+      await insertAll(utils, waiting, weight)
       await utils.withPgClient((client) => client.query('analyze'))
       await utils.release()
     },

@@ -1,4 +1,4 @@
-// The raw driver of the memory store: batches committed by hand, without queue, worker, guard or batcher.
+// The raw driver of the memory store: batches committed directly, without queue, worker or batcher.
 import type { Insert } from '../../src/job/change.js'
 import type { JobRecord } from '../../src/job/job.js'
 import { create, settle } from '../../src/job/lifecycle.js'
@@ -6,7 +6,7 @@ import { systemRuntime } from '../../src/store/runtime.js'
 import type { Store } from '../../src/store/store.js'
 import { memory } from '../../src/stores/memory/store.js'
 
-/** Inserts `count` jobs in batches; answers jobs a second. */
+/** Inserts `count` jobs in batches; returns jobs per second. */
 export async function bareAdds(count: number, size: number, data: unknown): Promise<number> {
   const store = memory()
   const start = performance.now()
@@ -16,7 +16,7 @@ export async function bareAdds(count: number, size: number, data: unknown): Prom
   return Math.round((count / millis) * 1000)
 }
 
-/** Claims and settles `count` jobs, a batch at a time; answers jobs a second. */
+/** Claims and settles `count` jobs, a batch at a time; returns jobs per second. */
 export async function bareDrain(count: number, size: number, data: unknown): Promise<number> {
   const store = memory()
   await fill(store, count, size, data)

@@ -3,7 +3,7 @@ import type { Store } from 'millrace'
 import { postgres } from 'millrace/postgres'
 import { millraceOn } from './millrace.js'
 
-/** The store as it is measured everywhere here. */
+/** The store in the configuration of all rows. */
 export const openStore = (url: string): Store => postgres(url)
 
 /** Millrace on a database. */

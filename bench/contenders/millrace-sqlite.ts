@@ -4,7 +4,7 @@ import { sqlite } from 'millrace/sqlite'
 import type { Mode } from '../measure/load.js'
 import { millraceOn } from './millrace.js'
 
-/** The store as it is measured everywhere here. */
+/** The store in the configuration of all rows. */
 export const openStore = (path: string, mode: Mode): Store => sqlite(path, { synchronous: mode })
 
 /** Millrace on a file. */

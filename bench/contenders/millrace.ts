@@ -19,12 +19,12 @@ import type { Mode, Payload, Weight } from '../measure/load.js'
 import { rate } from '../measure/measure.js'
 import type { Subject } from './contender.js'
 
-/** A worker that has not begun yet. */
-export interface Hand {
+/** A worker that has not started yet. */
+export interface BenchWorker {
   run(): Promise<void>
-  /** Finishes what it runs. */
+  /** Finishes the jobs that run. */
   stop(): Promise<void>
-  /** Jobs by state, by the store's own account. */
+  /** Jobs by state, as the store counts them. */
   counts(): Promise<Counts>
   close(): Promise<void>
 }
@@ -33,23 +33,23 @@ type Counts = Awaited<ReturnType<Queue['counts']>>
 
 /** Millrace, as a contender. */
 export interface Millrace extends Subject {
-  /** Opens the store, and gets a worker ready. */
-  hire(path: string, mode: Mode, duties: Duties): Promise<Hand>
+  /** Opens the store and creates a worker. */
+  createWorker(path: string, mode: Mode, callbacks: WorkerCallbacks): Promise<BenchWorker>
 }
 
-/** What a worker does. */
-export interface Duties {
-  /** Its handler. */
+/** Callbacks of a worker. */
+export interface WorkerCallbacks {
+  /** Called by its handler. */
   ran(id: string): void
-  /** A settlement has landed. */
+  /** Called when a settlement is durable. */
   ended(): void
-  /** Whether it would also take jobs whose name is paused. */
+  /** Whether the worker also handles the paused name. */
   readonly paused?: boolean
 }
 
 /** How a store is used. */
 export interface Use {
-  /** What survives, by mode. */
+  /** The durability of each mode. */
   readonly durability: (mode: Mode) => string
   /** How many calls of `addBulk` are in flight. */
   readonly bulks: number
@@ -68,7 +68,7 @@ const items = (
     ...(delay !== undefined && { options: { delay } }),
   }))
 
-/** Adds jobs by 100 callers at once, each of which awaits its own. */
+/** Adds jobs by 100 concurrent callers, each of which awaits its own adds. */
 export async function addInFlight(queue: Queue, weight: Weight, more: () => number | undefined): Promise<void> {
   const caller = async (): Promise<void> => {
     for (let n = more(); n !== undefined; n = more()) await queue.add(NAME, payload(n, weight))
@@ -78,14 +78,18 @@ export async function addInFlight(queue: Queue, weight: Weight, more: () => numb
 
 /** The contender on the stores that `openStore` opens. */
 export function millraceOn(openStore: (path: string, mode: Mode) => Store, { durability, bulks }: Use): Millrace {
-  async function hire(path: string, mode: Mode, { ran, ended, paused = false }: Duties): Promise<Hand> {
+  async function createWorker(
+    path: string,
+    mode: Mode,
+    { ran, ended, paused = false }: WorkerCallbacks,
+  ): Promise<BenchWorker> {
     const store = openStore(path, mode)
     const queue = new Queue(QUEUE, { store })
     const run = (job: { readonly id: string }): void => ran(job.id)
-    const stray = (): void => {
-      throw new Error('It ran, although its name is paused.') // and so it will be found delayed
+    const runPaused = (): void => {
+      throw new Error('It ran, although its name is paused.') // its retry makes it delayed, which the account finds
     }
-    const handlers = { [NAME]: run, ...(paused && { [PAUSED]: stray }) }
+    const handlers = { [NAME]: run, ...(paused && { [PAUSED]: runPaused }) }
     const worker = new Worker(queue, handlers, { concurrency: CONCURRENCY, autorun: false })
     worker.on('completed', ended)
     await store.open()
@@ -104,11 +108,11 @@ export function millraceOn(openStore: (path: string, mode: Mode) => Store, { dur
       let next = 0
       await addInFlight(queue, weight, () => (next < count ? next++ : undefined))
     } else {
-      await pour(queue, count, weight, NAME)
+      await insertAll(queue, count, weight, NAME)
     }
   }
 
-  async function pour(queue: Queue, count: number, weight: Weight, name: string, delay?: string): Promise<void> {
+  async function insertAll(queue: Queue, count: number, weight: Weight, name: string, delay?: string): Promise<void> {
     let next = 0
     const caller = async (): Promise<void> => {
       for (let n = next; n < count; n = next) {
@@ -122,7 +126,7 @@ export function millraceOn(openStore: (path: string, mode: Mode) => Store, { dur
   return {
     name: 'millrace',
     durability,
-    hire,
+    createWorker,
 
     async add(path, way, { mode, weight, count }) {
       const store = openStore(path, mode)
@@ -146,19 +150,19 @@ export function millraceOn(openStore: (path: string, mode: Mode) => Store, { dur
       const queue = new Queue(QUEUE, { store })
       await store.open()
       if (finished > 0) {
-        await pour(queue, finished, weight, NAME)
+        await insertAll(queue, finished, weight, NAME)
         const countdown = new Countdown(finished)
         const worker = new Worker(queue, { [NAME]: () => {} }, { concurrency: CONCURRENCY })
         worker.on('completed', () => countdown.tick())
         await countdown.done
         await worker.close()
       }
-      await pour(queue, delayed, weight, NAME, '1d')
+      await insertAll(queue, delayed, weight, NAME, '1d')
       if (paused > 0) {
-        await pour(queue, paused, weight, PAUSED)
+        await insertAll(queue, paused, weight, PAUSED)
         await queue.pause(PAUSED)
       }
-      await pour(queue, waiting, weight, NAME)
+      await insertAll(queue, waiting, weight, NAME)
       await shutdown([queue, store])
     },
 
@@ -166,7 +170,7 @@ export function millraceOn(openStore: (path: string, mode: Mode) => Store, { dur
       const ledger = new Ledger(waiting)
       const countdown = new Countdown(count)
       const tenths = new Tenths(count)
-      const hand = await hire(path, mode, {
+      const worker = await createWorker(path, mode, {
         ran: (id) => ledger.ran(keyOf(id)),
         ended() {
           tenths.ended(1)
@@ -175,11 +179,11 @@ export function millraceOn(openStore: (path: string, mode: Mode) => Store, { dur
         paused: paused > 0,
       })
       const start = performance.now()
-      await Promise.all([hand.run(), countdown.done])
+      await Promise.all([worker.run(), countdown.done])
       const took = performance.now() - start
-      await hand.stop()
-      const counts = await hand.counts()
-      await hand.close()
+      await worker.stop()
+      const counts = await worker.counts()
+      await worker.close()
       const all = Object.values(counts).reduce((sum, each) => sum + each, 0)
       const before = waiting + finished + delayed + paused
       const { lost, doubled } = account(ledger, count, counts.completed - finished)

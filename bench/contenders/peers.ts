@@ -1,4 +1,4 @@
-// The peers' own package: installed by the bench itself, into bench/peers and nowhere else.
+// Installs the peers, into bench/peers and nowhere else.
 import { execFileSync } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
@@ -6,19 +6,19 @@ import { fileURLToPath } from 'node:url'
 const folder = new URL('../peers/', import.meta.url)
 const within = (path: string): string => fileURLToPath(new URL(path, folder))
 
-/** Whether the package of that name is there, in the version asked for. */
+/** Whether the package of that name is installed in the requested version. */
 function installed([name, version]: readonly [name: string, version: string]): boolean {
   const manifest = within(`node_modules/${name}/package.json`)
   return existsSync(manifest) && (JSON.parse(readFileSync(manifest, 'utf8')) as { version: string }).version === version
 }
 
-/** Installs the peers the first time, and when they have changed; throws what npm said if it cannot. */
-export function installPeers(say: (line: string) => void): void {
+/** Installs the peers the first time, and when their versions have changed. Throws the output of npm if that fails. */
+export function installPeers(log: (line: string) => void): void {
   const { dependencies } = JSON.parse(readFileSync(within('package.json'), 'utf8')) as {
     dependencies: Record<string, string>
   }
   if (Object.entries(dependencies).every(installed)) return
-  say('installing peers into bench/peers, once')
+  log('installing peers into bench/peers, once')
   const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--fetch-retries=1', '--loglevel=error']
   execFileSync('npm', args, {
     cwd: fileURLToPath(folder),
@@ -28,17 +28,17 @@ export function installPeers(say: (line: string) => void): void {
   })
 }
 
-/** Loads a file of a peer. What it exports is declared where it is used: peers are not there when types are checked. */
+/** Loads a file of a peer. Its exports are declared where they are used: peers may be absent when types are checked. */
 export async function peer<T>(file: string): Promise<T> {
   return (await import(new URL(`node_modules/${file}`, folder).href)) as T
 }
 
-/** The Node that some peers declare as their oldest. */
+/** The oldest Node that some peers support. */
 const OLDEST = 22
 
 /**
- * The Node that the rows with those peers run on, everybody's alike: this one if it is new enough, or else the one that
- * is installed with them.
+ * The Node that all contenders of the rows with those peers run on: this one if it is new enough, or else the one that is
+ * installed with the peers.
  */
 export function nodeForPeers(): { readonly path: string; readonly newEnough: boolean } {
   const own = { path: process.execPath, newEnough: Number(process.versions.node.split('.')[0]) >= OLDEST }

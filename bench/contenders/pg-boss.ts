@@ -42,7 +42,7 @@ export async function pgBoss(): Promise<Subject> {
   }
   const close = (boss: Boss): Promise<void> => boss.stop({ graceful: false, close: true })
 
-  async function pour(boss: Boss, count: number, weight: Weight, startAfter?: number): Promise<void> {
+  async function insertAll(boss: Boss, count: number, weight: Weight, startAfter?: number): Promise<void> {
     let next = 0
     const caller = async (): Promise<void> => {
       for (let n = next; n < count; n = next) {
@@ -73,7 +73,7 @@ export async function pgBoss(): Promise<Subject> {
       const boss = await open(url)
       const start = performance.now()
       if (way === 'bulk') {
-        await pour(boss, jobs, weight)
+        await insertAll(boss, jobs, weight)
       } else {
         let next = 0
         const caller = async (): Promise<void> => {
@@ -93,8 +93,8 @@ export async function pgBoss(): Promise<Subject> {
 
     async fill(url, { weight, waiting, delayed = 0 }) {
       const boss = await open(url)
-      await pour(boss, delayed, weight, DAY)
-      await pour(boss, waiting, weight)
+      await insertAll(boss, delayed, weight, DAY)
+      await insertAll(boss, waiting, weight)
       await boss.getDb().executeSql('analyze')
       await close(boss)
     },

@@ -1,18 +1,18 @@
 // plainjob, the fastest SQLite queue of Node we know of, in the configuration that suits it best.
 //
-// It sets `synchronous = NORMAL` itself, so a power cut may take what it has acknowledged. It wants better-sqlite3; it is
-// given a connection of the same shape on the driver that everybody else here has, which is as fast for it.
+// It sets `synchronous = NORMAL` itself, so a power cut may lose jobs that it has acknowledged. It expects better-sqlite3;
+// here it gets an object of the same shape on the driver that all contenders share, which is as fast for it.
 import { openDatabase } from './sqlite-driver.js'
 import { BULK, CALLERS, Countdown, Ledger, NAME, account, payload } from '../measure/load.js'
 import { rate } from '../measure/measure.js'
 import { peer } from './peers.js'
 import type { Subject } from './contender.js'
 
-/** How often its worker looks for jobs, in milliseconds. */
+/** How often its worker polls for jobs, in milliseconds. */
 const POLL = 10
 const DAY = 86_400_000
 
-/** The parts of plainjob that are used; it is not there when the project's types are checked. */
+/** The parts of plainjob that are used. The package may be absent when types are checked. */
 interface Plainjob {
   defineQueue(options: { connection: unknown; logger: Logger }): PlainQueue
   defineWorker(name: string, run: (job: { id: number; data: string }) => void, options: unknown): PlainWorker
@@ -38,7 +38,7 @@ const DONE = 2
 
 const logger: Logger = { error: (message) => console.error(message), warn() {}, info() {}, debug() {} }
 
-/** A better-sqlite3 handle, as far as plainjob looks. */
+/** The part of a better-sqlite3 handle that plainjob uses. */
 function connect(filename: string): unknown {
   const db = openDatabase(filename)
   const [commit, rollback] = [db.prepare('COMMIT'), db.prepare('ROLLBACK')]
@@ -109,15 +109,15 @@ export async function plainjob(): Promise<Subject> {
 
     async fill(path, { weight, waiting, finished = 0, delayed = 0 }) {
       const queue = open(path)
-      const pour = (count: number, take: (data: readonly unknown[]) => void): void => {
+      const insertAll = (count: number, take: (data: readonly unknown[]) => void): void => {
         for (let n = 0; n < count; n += BULK)
           take(Array.from({ length: Math.min(BULK, count - n) }, (_, at) => payload(n + at, weight)))
       }
-      pour(waiting, (data) => void queue.addMany(NAME, data))
-      pour(finished, (data) => {
+      insertAll(waiting, (data) => void queue.addMany(NAME, data))
+      insertAll(finished, (data) => {
         for (const id of queue.addMany(NAME, data).ids) queue.markJobAsDone(id)
       })
-      pour(delayed, (data) => void queue.addMany(NAME, data, { delay: DAY }))
+      insertAll(delayed, (data) => void queue.addMany(NAME, data, { delay: DAY }))
       queue.close()
     },
 

@@ -1,9 +1,9 @@
-// What a careful hand-written program reaches on PostgreSQL: named statements on `pg` itself, and nothing else.
+// What a careful hand-written program reaches on PostgreSQL: named statements on `pg`, and nothing else.
 //
-// One table with one key, and one partial index to claim from. Jobs are kept when they are finished. Calls in flight share
-// an insert, a bulk is one insert of 1000 rows, and a drain claims and completes 1000 at a time on two connections; more of
-// either is not faster on two cores. It does not validate, retry, renew or tell anybody, and of what could go wrong
-// between two workers it has only that none takes what another holds.
+// One table with one key, and one partial index to claim from. Finished jobs are kept. Calls in flight share an insert, a
+// bulk is one insert of 1000 rows, and a drain claims and completes 1000 at a time on two connections; more of either is
+// not faster on two cores. It does not validate, retry, renew or publish events, and protects against no failure but two
+// workers that claim the same job.
 import { Client } from 'pg'
 import { BULK, CALLERS, Ledger, NAME, QUEUE, Tenths, account, payload } from '../measure/load.js'
 import type { Weight } from '../measure/load.js'
@@ -116,7 +116,7 @@ const text = (n: number, weight: Weight): string => JSON.stringify(payload(n, we
 const texts = (from: number, count: number, weight: Weight): readonly string[] =>
   Array.from({ length: count }, (_, at) => text(from + at, weight))
 
-/** Calls that wait together become one insert; each is answered when that has been committed. */
+/** Calls that wait together share one insert. Each resolves when that has been committed. */
 function coalescing(lanes: readonly Lane[]): (data: string) => Promise<void> {
   const idle = [...lanes]
   let waiting: { readonly data: string; answer(): void; refuse(error: unknown): void }[] = []
@@ -148,8 +148,8 @@ function coalescing(lanes: readonly Lane[]): (data: string) => Promise<void> {
     })
 }
 
-/** Inserts 1000 rows at a time, on all lanes. */
-async function pour(
+/** Inserts 1000 rows at a time, on all connections. */
+async function insertAll(
   lanes: readonly Lane[],
   count: number,
   weight: Weight,
@@ -186,7 +186,7 @@ export const raw: Subject = {
       }
       await Promise.all(Array.from({ length: CALLERS }, caller))
     } else {
-      await pour(lanes, count, weight, (lane, data) => lane.insertMany(data))
+      await insertAll(lanes, count, weight, (lane, data) => lane.insertMany(data))
     }
     const took = performance.now() - start
     const found = await first.count('waiting')
@@ -202,9 +202,9 @@ export const raw: Subject = {
     const lanes = await open(url)
     const [first] = lanes as [Lane]
     await first.client.query(SCHEMA)
-    await pour(lanes, finished, weight, (lane, data) => lane.insertAs('completed', data))
-    await pour(lanes, delayed, weight, (lane, data) => lane.insertAs('delayed', data))
-    await pour(lanes, waiting, weight, (lane, data) => lane.insertMany(data))
+    await insertAll(lanes, finished, weight, (lane, data) => lane.insertAs('completed', data))
+    await insertAll(lanes, delayed, weight, (lane, data) => lane.insertAs('delayed', data))
+    await insertAll(lanes, waiting, weight, (lane, data) => lane.insertMany(data))
     await first.client.query('analyze')
     await close(lanes)
   },
@@ -240,7 +240,7 @@ export const raw: Subject = {
   },
 }
 
-/** Claims when it is notified, and then once more, because one notification may stand for several jobs. */
+/** Claims on a notification, and then once more, because one notification may stand for several jobs. */
 function session(url: string, lane: Lane): Session {
   let ear: Client | undefined
   let looking: Promise<void> = Promise.resolve()

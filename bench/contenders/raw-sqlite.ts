@@ -1,8 +1,8 @@
-// What a careful hand-written program reaches: prepared statements on the driver itself, and nothing else.
+// What a careful hand-written program reaches: prepared statements on the driver, and nothing else.
 //
 // It does the same durable work, batch for batch: one transaction for an awaited add, for each 100 calls in flight, and
-// for each 500 rows of a bulk or a drain, which settles what it holds (fenced) and claims the next in one. It has one
-// table, and one partial index to claim from. It does not wait for promises, validate, retry, renew, wake or tell anybody.
+// for each 500 rows of a bulk. A drain settles its jobs (fenced) and claims the next ones in one transaction. It has one
+// table, and one partial index to claim from. It does not wait for promises, validate, retry, renew or publish events.
 import { systemRuntime } from '../../src/store/runtime.js'
 import { openDatabase } from './sqlite-driver.js'
 import type { Database } from './sqlite-driver.js'
@@ -11,9 +11,9 @@ import type { Mode, Weight } from '../measure/load.js'
 import { rate } from '../measure/measure.js'
 import type { Session, Subject } from './contender.js'
 
-/** Rows that a transaction of a bulk or a drain takes, as in Millrace. */
+/** Rows in a transaction of a bulk or a drain, as in Millrace. */
 const BATCH = 500
-/** Rows that one INSERT of a bulk takes: faster than one by one, and no faster with more. */
+/** Rows in one INSERT of a bulk: faster than one by one, and no faster with more. */
 const ROWS = 50
 const LEASE = 30_000
 const DAY = 86_400_000
@@ -35,10 +35,10 @@ interface Held {
   readonly fence: number
 }
 
-/** A transaction of a batch: settles what is held, then claims up to `size`, and answers those. */
+/** A transaction of a batch: settles the claimed jobs, then claims up to `size` more and returns them. */
 export type Turn = (held: readonly Held[], size: number) => readonly Held[]
 
-/** Opens a file the way the program does. */
+/** Opens a file with the settings of the program. */
 export function openRaw(path: string, mode: Mode): Database {
   const db = openDatabase(path)
   db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${mode}; PRAGMA busy_timeout = 5000;`)
@@ -46,10 +46,10 @@ export function openRaw(path: string, mode: Mode): Database {
   return db
 }
 
-/** How the program adds the jobs numbered from `from` up, in one transaction. */
+/** Adds the jobs numbered from `from` up, in one transaction. */
 export type Insert = (from: number, count: number) => void
 
-/** One by one within a transaction, as calls in flight come in; a single one is a transaction of its own. */
+/** One by one within a transaction, as calls in flight arrive. A single job is a transaction of its own. */
 export function singles(db: Database, weight: Weight): Insert {
   const { id, now } = systemRuntime()
   const insert = db.prepare(`INSERT INTO job (${COLUMNS}) VALUES ${VALUES}`)
@@ -64,7 +64,7 @@ export function singles(db: Database, weight: Weight): Insert {
   }
 }
 
-/** Many rows a statement, for jobs that come together. */
+/** Many rows per statement, for jobs that arrive together. */
 function together(db: Database, weight: Weight, state = 'waiting', delay?: number): Insert {
   const { id, now } = systemRuntime()
   const insert = db.prepare(`INSERT INTO job (${COLUMNS}) VALUES ${Array(ROWS).fill(VALUES).join(', ')}`)
@@ -139,12 +139,12 @@ export const raw: Subject = {
 
   async fill(path, { weight, waiting, finished = 0, delayed = 0 }) {
     const db = openRaw(path, 'normal')
-    const pour = (count: number, insert: Insert): void => {
+    const insertAll = (count: number, insert: Insert): void => {
       for (let n = 0; n < count; n += BATCH) insert(n, BATCH)
     }
-    pour(waiting, together(db, weight))
-    pour(finished, together(db, weight, 'completed'))
-    pour(delayed, together(db, weight, 'delayed', DAY))
+    insertAll(waiting, together(db, weight))
+    insertAll(finished, together(db, weight, 'completed'))
+    insertAll(delayed, together(db, weight, 'delayed', DAY))
     db.close()
   },
 
@@ -171,7 +171,7 @@ export const raw: Subject = {
   },
 }
 
-/** Looks for a foreign commit each millisecond, and at once after one of its own. */
+/** Looks for a commit of another process each millisecond, and at once after a commit of its own. */
 function session(db: Database): Session {
   const insert = singles(db, 'light')
   const turn = turns(db)

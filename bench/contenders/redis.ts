@@ -1,4 +1,4 @@
-// A Redis of the bench's own, in memory only, for BullMQ.
+// Starts a Redis for BullMQ, in memory only.
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import type { Places } from '../measure/scratch-files.js'
 import { peer } from './peers.js'
 
-/** A running Redis. It holds one thing at a time: each place is empty, or filled anew. */
+/** A running Redis. It holds one database at a time: each path is empty, or filled again. */
 export interface Redis extends Places {
   readonly version: string
   close(): Promise<void>
@@ -23,7 +23,7 @@ interface Client {
   disconnect(): void
 }
 
-/** Whether the machine has one. */
+/** Whether the machine has a redis-server. */
 export function hasRedis(): boolean {
   try {
     execFileSync('redis-server', ['--version'], { stdio: 'ignore' })

@@ -1,4 +1,4 @@
-// The SQLite driver that all contenders share: Node's own where it has one, as Millrace does it.
+// The SQLite driver that all contenders share: the one that Millrace chooses, `node:sqlite` where there is one.
 import { createRequire } from 'node:module'
 
 /** The part of a prepared statement that the benches use. */
@@ -23,7 +23,7 @@ function load(): { readonly name: string; readonly module: Module } {
     try {
       return { name, module: require(name) as Module }
     } catch {
-      // The next one, then.
+      // Try the next one.
     }
   }
   throw new Error('No SQLite driver: use Node 22.13 or later, or install @photostructure/sqlite.')
@@ -31,8 +31,8 @@ function load(): { readonly name: string; readonly module: Module } {
 
 const { name, module } = load()
 
-/** Which driver it is, for the report. */
+/** Names the driver, for the report. */
 export const driverName = name
 
-/** Opens a database file, or makes it. */
+/** Opens a database file, or creates it. */
 export const openDatabase = (path: string): Database => new module.DatabaseSync(path)

@@ -1,26 +1,26 @@
-// The databases of a bench: made on its server, copied from templates there, and gone at the end.
+// The databases of a bench: created on its server, copied from templates there, and dropped at the end.
 import { Client } from 'pg'
 import type { Places } from './scratch-files.js'
 
 /**
- * How a template is copied. `logged`: its pages are in the log since the last checkpoint, as those of jobs that were
- * added a moment ago. `files`: for templates of a million jobs, which are old, and which this copies faster.
+ * How a template is copied. `logged`: the pages of the copy are in the write-ahead log, like those of jobs that were added
+ * a moment ago. `files`: copies files, which is faster; for templates of a million jobs, which are old.
  */
 export type Strategy = 'logged' | 'files'
 
-/** Databases of one run. */
+/** The databases of one run. */
 export interface Databases extends Places {
   readonly admin: Client
-  /** The same, whose copies are made in a certain way. */
+  /** The same databases, copied by another strategy. */
   copying(strategy: Strategy): Places
-  /** Removes all of them, and leaves. */
+  /** Drops all of them, and disconnects. */
   remove(): Promise<void>
 }
 
-/** What the names of all benches' databases begin with; the process that made them comes next. */
+/** The prefix of the names of all benches' databases; the id of the process that created them follows. */
 const NAMED = 'millrace_bench_'
 
-/** Removes what a bench that was stopped has left on a server that was not its own. */
+/** Drops what a bench that was stopped has left on a server that was not its own. */
 async function sweep(admin: Client): Promise<void> {
   const { rows } = await admin.query<{ name: string; pid: number }>(
     `select datname as name, split_part(datname, '_', 3)::int as pid from pg_database where datname ~ '^${NAMED}[0-9]+_[0-9]+$'`,
@@ -36,7 +36,7 @@ function runs(pid: number): boolean {
   }
 }
 
-/** Gets ready to make databases on a server. */
+/** Connects to a server. */
 export async function createDatabases(server: string): Promise<Databases> {
   const admin = new Client({ connectionString: server })
   await admin.connect()
@@ -53,7 +53,7 @@ export async function createDatabases(server: string): Promise<Databases> {
     made.add(name)
     return urlOf(name)
   }
-  /** Pools say that they have ended when they have said so to the server: what it has not heard yet is waited for. */
+  /** Waits until the server has closed every connection to a database: pools resolve their end before that. */
   const left = async (name: string): Promise<void> => {
     const asked = 'select count(*)::int as n from pg_stat_activity where datname = $1'
     for (let looks = 0; looks < 200; looks++) {
@@ -65,7 +65,7 @@ export async function createDatabases(server: string): Promise<Databases> {
   const drop = async (url: string): Promise<void> => {
     const name = nameOf(url)
     await left(name)
-    await admin.query(`drop database if exists ${name} with (force)`) // which also makes a checkpoint
+    await admin.query(`drop database if exists ${name} with (force)`) // also makes a checkpoint
     made.delete(name)
   }
   const copying = (strategy: Strategy): Places => ({

@@ -1,27 +1,27 @@
-// What the contenders are given to do, and how it is counted whether they did it.
+// The loads of the contenders, and how lost and doubled jobs are counted.
 
 /** SQLite's `synchronous`. */
 export type Mode = 'full' | 'normal'
 
-/** How jobs are added: each call awaited, by 100 callers at once, or 1000 in a call. */
+/** How jobs are added: each call awaited, by 100 concurrent callers, or 1000 in a call. */
 export type Way = 'awaited' | 'flight' | 'bulk'
 
-/** How heavy a job's data is: about 100 bytes, or 2 KB. */
+/** The size of a job's data: about 100 bytes, or 2 KB. */
 export type Weight = 'light' | 'heavy'
 
-/** How many callers add at once. */
+/** The number of concurrent callers. */
 export const CALLERS = 100
-/** How many jobs one call adds in bulk. */
+/** The number of jobs that one call of a bulk adds. */
 export const BULK = 1000
-/** How many jobs a worker runs at a time. */
+/** The number of jobs that a worker runs at a time. */
 export const CONCURRENCY = 100
 /** The queue and the name of all jobs that are to run. */
 export const QUEUE = 'bench'
 export const NAME = 'noop'
-/** The name of those that are not, because it is paused. */
+/** The name of jobs that must not run, because it is paused. */
 export const PAUSED = 'paused'
 
-/** A job's data; `n` tells jobs apart, from 0 up. */
+/** A job's data; `n` identifies the job, from 0 up. */
 export interface Payload {
   readonly n: number
   readonly to: string
@@ -43,12 +43,12 @@ export function payload(n: number, weight: Weight): Payload {
   return weight === 'light' ? light : { ...light, lines: LINES }
 }
 
-/** Writes down which jobs ran, by a number for each; what it says is worked out when nobody measures any more. */
+/** Records which jobs ran, by a number for each. The account is worked out after the measurement. */
 export class Ledger {
   readonly #runs: Float64Array
   #count = 0
 
-  /** `most` is how many runs there can be, those of jobs that run twice included; further ones are only counted. */
+  /** `most` is an upper bound of runs, with those of jobs that run twice. Further runs are only counted. */
   constructor(most: number) {
     this.#runs = new Float64Array(most)
   }
@@ -63,7 +63,7 @@ export class Ledger {
     return this.#runs.slice(0, this.#count)
   }
 
-  /** How many jobs ran at all, and how many runs were one too many. */
+  /** How many jobs ran at all, and how many runs were superfluous. */
   count(): { readonly ran: number; readonly doubled: number } {
     const keys = this.#runs.subarray(0, this.#count).toSorted()
     let ran = 0
@@ -73,16 +73,16 @@ export class Ledger {
 }
 
 /**
- * A number for a UUID: 52 of its random bits, so that a million jobs seem to have one twin in ten thousand times. Handlers
- * that are to do nothing do not look at the job's data, which would have to be parsed for it.
+ * A number for a UUID: 52 of its random bits, which collide among a million jobs once in ten thousand times. Handlers
+ * that do nothing do not read the job's data, which would have to be parsed for it.
  */
 export function keyOf(id: string): number {
   return parseInt(id.slice(24), 16) + (id.charCodeAt(22) & 15) * 2 ** 48
 }
 
 /**
- * What a drain came to. `expected` jobs had to run; `finished` are recorded as finished by the store itself. Where a
- * drain stops before the end, what ran must be what is finished.
+ * The account of a drain. `expected` jobs had to run; `finished` are recorded as finished by the store. Where a drain
+ * stops before the end, the jobs that ran must be those that are finished.
  */
 export function account(
   ledger: Ledger,
@@ -94,8 +94,8 @@ export function account(
 }
 
 /**
- * Compares the speed near the end of a drain with that near its start: a tenth of the jobs each, but for the first and the
- * last hundredth, because jobs end in batches, and where a batch begins is where it is cut.
+ * Compares the speed near the end of a drain with that near its start: a tenth of the jobs each, without the first and
+ * the last hundredth, because jobs end in batches that the start and the end would cut.
  */
 export class Tenths {
   readonly #marks: readonly number[]
@@ -112,14 +112,14 @@ export class Tenths {
     while (this.#ended >= (this.#marks[this.#times.length] ?? Infinity)) this.#times.push(performance.now())
   }
 
-  /** The speed near the end, to that near the start. */
+  /** The speed near the end, divided by that near the start. */
   tail(): number {
     const [from = NaN, to = NaN, late = NaN, last = NaN] = this.#times
     return (to - from) / (last - late)
   }
 }
 
-/** Waits for a number of jobs to end, and gives up when nothing has ended for half a minute. */
+/** Waits for a number of jobs to end, and rejects when nothing has ended for half a minute. */
 export class Countdown {
   readonly done: Promise<void>
   #left: number
@@ -142,7 +142,7 @@ export class Countdown {
     if (jobs === 0) this.#end()
   }
 
-  /** One more has ended. */
+  /** One more job has ended. */
   tick(): void {
     if (--this.#left === 0) this.#end()
   }

@@ -1,11 +1,13 @@
-// How busy the machine was with other things while it was measured on.
+// Measures how busy other programs kept the machine during a run.
 import { readFileSync } from 'node:fs'
 import { cpus } from 'node:os'
 
 /** The kernel counts processor time in hundredths of a second. */
 const TICK = 10
 
-/** Starts to look; the answer is the share of the machine, from 0 to 1, that other programs have used since. */
+/**
+ * Starts to measure. The returned function gives the share of the machine, 0 to 1, that other programs used since.
+ */
 export function watchNoise(): () => number | undefined {
   const before = look()
   return () => {
@@ -15,7 +17,7 @@ export function watchNoise(): () => number | undefined {
   }
 }
 
-/** Processor time in milliseconds: all there was, what was used, and what this process and its children used of it. */
+/** Processor time in milliseconds: in total, what was used, and what this process and its children used of it. */
 function look(): { readonly all: number; readonly busy: number; readonly own: number } | undefined {
   if (process.platform !== 'linux') return undefined
   let all = 0

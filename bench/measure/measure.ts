@@ -1,24 +1,26 @@
-// Cases, rounds, medians, ratios and verdicts. Knows nothing of what is measured.
+// Runs cases in rounds; computes medians, ratios and verdicts. Knows nothing of what the cases do.
 
-/** What one run of one contender came to. */
+/** The result of one run of one contender. */
 export interface Sample {
   /** By the keys of the case's figures. */
   readonly figures: Readonly<Record<string, number>>
-  /** Jobs that were acknowledged and are not there, or never ran, or ran and are not recorded as finished. */
+  /** Jobs that were acknowledged and are absent, or never ran, or ran and are not recorded as finished. */
   readonly lost?: number
-  /** Jobs that are there twice, or ran more than once. */
+  /** Jobs that exist twice, or ran more than once. */
   readonly doubled?: number
 }
 
-/** Who is measured. The first of a case is ours; the others stand beside it. */
+/** A contender in one case. The first of a case is Millrace; the others are compared with it. */
 export interface Contender {
   readonly name: string
-  /** What a power cut may take: SQLite's `synchronous`; `fsync` on a server that has it on; `memory`, `none`. */
+  /**
+   * SQLite's `synchronous`; `fsync` on a server that has it on; `memory` or `none` if nothing survives a power cut.
+   */
   readonly durability: string
   run(): Promise<Sample>
 }
 
-/** The unit of a figure; of `jobs/s` more is better, of all others less. */
+/** The unit of a figure. For `jobs/s` more is better, for all others less. */
 export type Unit = 'jobs/s' | 'ms' | 'MB' | 'bytes' | 'ratio' | '%'
 
 /** What a figure must reach. */
@@ -37,13 +39,15 @@ export interface Figure {
   readonly targets?: readonly Target[]
 }
 
-/** Something to measure, and who is measured doing it. */
+/** Something to measure, and the contenders that do it. */
 export interface Case {
   readonly figures: readonly Figure[]
   readonly contenders: readonly Contender[]
-  /** How many rounds, where it is not as many as the others of its section have. */
+  /** The number of rounds, where it differs from the rest of the section. */
   readonly rounds?: number
-  /** How often in a round: what the disk alone decides is measured in short turns, many times. Default once. */
+  /**
+   * How often a contender runs in a round: what depends on the disk alone is measured in many short runs. Default once.
+   */
   readonly repeat?: number
 }
 
@@ -51,11 +55,11 @@ export interface Case {
 export interface Section {
   readonly name: string
   readonly cases: readonly Case[]
-  /** Not fewer rounds than this. */
+  /** The least number of rounds. */
   readonly least?: number
 }
 
-/** What one contender came to over all rounds. */
+/** The result of one contender over all rounds. */
 export interface Result {
   readonly durability: string
   readonly rounds: readonly number[]
@@ -64,16 +68,16 @@ export interface Result {
   readonly most: number
   readonly lost: number
   readonly doubled: number
-  /** Why a round of it came to nothing. */
+  /** The last error, if a round failed. */
   readonly error?: string
 }
 
 /** Whether a target was reached. */
 export interface Verdict {
   readonly text: string
-  /** Where the value is not the row's own: the value, as it is printed. */
+  /** The value as it is printed, where it is not the row's own. */
   readonly suffix: string
-  /** The contender it was compared with, if with one. */
+  /** The contender of the comparison, if there is one. */
   readonly beside?: string
   readonly value: number
   readonly reached: boolean
@@ -84,9 +88,9 @@ export interface Row {
   readonly section: string
   readonly name: string
   readonly unit: Unit
-  /** By contender, ours first. */
+  /** By contender, Millrace first. */
   readonly results: Readonly<Record<string, Result>>
-  /** Ours to each other contender: the median of the ratios within each round. */
+  /** Millrace to each other contender: the median of the ratios within each round. */
   readonly ratios: Readonly<Record<string, number>>
   readonly verdicts: readonly Verdict[]
 }
@@ -102,12 +106,12 @@ export function median(list: readonly number[]): number {
   return list.toSorted((a, b) => a - b)[Math.floor((list.length - 1) / 2)] ?? NaN
 }
 
-/** The value below which a share of the list lies. */
+/** The value below which a share of the list is. */
 export function percentile(list: readonly number[], share: number): number {
   return list.toSorted((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * share))] ?? NaN
 }
 
-/** Jobs a second. */
+/** Jobs per second. */
 export const rate = (count: number, millis: number): number => (count / millis) * 1000
 
 const rotate = <T>(list: readonly T[], by: number): readonly T[] => {
@@ -116,11 +120,15 @@ const rotate = <T>(list: readonly T[], by: number): readonly T[] => {
 }
 
 /**
- * Runs every case of a section once a round, and in it every contender, each round beginning with another, so that
- * what the machine does meanwhile falls on all of them alike.
+ * Runs every case of a section once per round, with every contender. Each round begins with another contender, so that
+ * other load on the machine affects all of them alike.
  */
-export async function measure(section: Section, wished: number, say: (line: string) => void): Promise<readonly Row[]> {
-  const rounds = Math.max(wished, section.least ?? 1)
+export async function measure(
+  section: Section,
+  requested: number,
+  log: (line: string) => void,
+): Promise<readonly Row[]> {
+  const rounds = Math.max(requested, section.least ?? 1)
   const tallies = new Map<Case, readonly Tally[]>(
     section.cases.map((each) => [each, each.contenders.map((contender) => ({ contender, samples: [] }))]),
   )
@@ -132,7 +140,7 @@ export async function measure(section: Section, wished: number, say: (line: stri
       const { repeat = 1 } = each
       for (let turn = round * repeat; turn < (round + 1) * repeat; turn++) {
         for (const tally of rotate(tallies.get(each)!, turn)) {
-          await take(tally, (outcome) => say(`${what}, ${tally.contender.name}: ${outcome}`), each.figures)
+          await take(tally, (outcome) => log(`${what}, ${tally.contender.name}: ${outcome}`), each.figures)
         }
       }
     }
@@ -149,17 +157,17 @@ export async function measure(section: Section, wished: number, say: (line: stri
   )
 }
 
-/** One run; one that fails is told and leaves a hole, so that an hour of measuring is not lost over it. */
-async function take(tally: Tally, say: (outcome: string) => void, figures: readonly Figure[]): Promise<void> {
+/** One run. A run that fails is reported and leaves a gap, so that hours of measuring are not lost. */
+async function take(tally: Tally, log: (outcome: string) => void, figures: readonly Figure[]): Promise<void> {
   globalThis.gc?.()
   try {
     const sample = await tally.contender.run()
     tally.samples.push(sample)
-    say(figures.map((figure) => `${show(sample.figures[figure.key] ?? NaN, figure.unit)} ${figure.unit}`).join(', '))
+    log(figures.map((figure) => `${show(sample.figures[figure.key] ?? NaN, figure.unit)} ${figure.unit}`).join(', '))
   } catch (error) {
     tally.samples.push(undefined)
     tally.error = error instanceof Error ? error.message : String(error)
-    say(`FAILED: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
+    log(`FAILED: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`)
   }
 }
 
@@ -177,7 +185,7 @@ function rowOf(
   for (const tally of tallies) results[tally.contender.name] = resultOf(tally, valuesOf(tally))
   const own = first === undefined ? [] : valuesOf(first)
   for (const other of others) ratios[other.contender.name] = ratio(own, valuesOf(other))
-  // A peer that was not measured is no target missed.
+  // A target against a peer that was not measured does not count as missed.
   const judged = (figure.targets ?? []).filter(
     (target) => !('to' in target) || target.kind === 'row' || target.to in results,
   )

@@ -7,27 +7,27 @@ import { dirname, join } from 'node:path'
 /** File systems in memory, where a sync means nothing: tmpfs and ramfs. */
 const IN_MEMORY = new Set([0x01021994, 0x858458f6])
 
-/** Where databases are made, whatever they are: each has a path, or a URL. */
+/** Where databases are created. Each has a path, or a URL. */
 export interface Places {
-  /** A new one, empty. */
+  /** Creates an empty database. */
   fresh(): string | Promise<string>
-  /** A copy of one that `fill` makes the first time it is asked for; it is on the disk before anybody uses it. */
+  /** Copies a database that `fill` creates on the first call. The copy is on the disk before it is used. */
   copy(key: string, fill: (path: string) => Promise<void>): Promise<string>
-  /** Removes one. */
+  /** Removes a database. */
   drop(path: string): void | Promise<void>
 }
 
 /** The files of one run. */
 export interface Scratch extends Places {
   readonly folder: string
-  /** Where a new database may be made, in a folder of its own. */
+  /** Returns a path for a new database, in a folder of its own. */
   fresh(): string
   drop(path: string): void
   /** Removes everything. */
   remove(): void
 }
 
-/** Makes the folder, within `parent` or the system's folder for such things. */
+/** Creates the folder, within `parent` or the system's temporary folder. */
 export function createScratch(parent = tmpdir()): Scratch {
   const folder = mkdtempSync(join(parent, 'millrace-bench-'))
   const templates = new Map<string, string>()
@@ -53,7 +53,7 @@ export function createScratch(parent = tmpdir()): Scratch {
         const target = join(dirname(path), name)
         copyFileSync(join(dirname(template), name), target)
         const file = openSync(target, 'r+')
-        fsyncSync(file) // or the first commit measured would pay for writing the copy
+        fsyncSync(file) // or the first measured commit would pay for writing the copy
         closeSync(file)
       }
       return path
@@ -63,12 +63,12 @@ export function createScratch(parent = tmpdir()): Scratch {
   }
 }
 
-/** Whether a folder is in memory rather than on a disk; false where that cannot be told. */
+/** Whether a folder is in memory and not on a disk; false where that is unknown. */
 export async function inMemory(folder: string): Promise<boolean> {
   return process.platform === 'linux' && IN_MEMORY.has((await statfs(folder)).type)
 }
 
-/** The bytes free for a folder. */
+/** The free bytes of a folder's file system. */
 export async function free(folder: string): Promise<number> {
   const { bavail, bsize } = await statfs(folder)
   return bavail * bsize

@@ -1,17 +1,17 @@
-// Which rows are measured, and beside whom.
+// Selects the rows to measure, and their contenders.
 import type { Section } from './measure.js'
 
-/** What was asked for. */
+/** What the caller selected. */
 export interface Choice {
-  /** Only rows whose section or name holds this text, and those that they are compared with. */
+  /** Only rows whose section or name contains this text, and those that they are compared with. */
   readonly only?: string
   /** Only these contenders beside Millrace. */
   readonly beside?: readonly string[]
-  /** How many rounds. */
+  /** The number of rounds. */
   readonly rounds: number
 }
 
-/** The cases that were asked for, and those that they are compared with; none of a section that has none. */
+/** The selected cases, and those that they are compared with. Empty if the section has none. */
 export function chosen(section: Section, { only, beside, rounds }: Choice): readonly Section[] {
   const matches = (text: string): boolean => only === undefined || text.toLowerCase().includes(only.toLowerCase())
   const asked = section.cases.filter(
@@ -26,7 +26,7 @@ export function chosen(section: Section, { only, beside, rounds }: Choice): read
   return [
     {
       ...section,
-      // One who tries out a row says how often.
+      // With `--only`, the given number of rounds replaces the section's minimum.
       least: only === undefined ? Math.max(rounds, section.least ?? 0) : rounds,
       cases: cases.map((each) => ({
         ...each,

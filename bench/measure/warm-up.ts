@@ -1,4 +1,4 @@
-// A little of everything before the first round, so that no contender is measured while its code is still being compiled.
+// Runs a little of everything before the first round, so that no contender is measured while its code is still compiled.
 import { raw } from '../contenders/raw-sqlite.js'
 import type { Scratch } from './scratch-files.js'
 import { millrace } from '../contenders/millrace-sqlite.js'

@@ -1,5 +1,5 @@
 // npm run bench:chart [report] [folder]: draws the pictures in docs/ from docs/bench.json, which `npm run bench -- --save`
-// wrote; one for each store whose rows it has.
+// wrote; one picture for each store whose rows the report has.
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { show } from '../measure/measure.js'
@@ -15,7 +15,7 @@ interface Picture {
   readonly about: string
   readonly section: string
   readonly rows: readonly string[]
-  /** On what it ran. */
+  /** The versions that the rows ran on. */
   readonly on: (report: Report) => string
 }
 
@@ -51,13 +51,13 @@ const BAR = 18
 const GAP = 4
 const GROUP = 30
 const TOP = 62
-/** The longest bar; what is right of it is for its figure. */
+/** The longest bar; the space to the right of it is for its figure. */
 const LONGEST = WIDTH - LEFT - 160
 
 const escape = (text: string): string =>
   text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;').replaceAll('"', '&quot;')
 
-/** The bars of one row, by its own scale: what counts is how long they are beside each other. */
+/** The bars of one row. Each row has its own scale. */
 function group(row: Row, top: number): { readonly svg: string; readonly bottom: number } {
   const results = Object.entries(row.results).filter(([, result]) => result.rounds.length > 0)
   const most = Math.max(...results.map(([, result]) => result.median))
@@ -75,7 +75,7 @@ function group(row: Row, top: number): { readonly svg: string; readonly bottom: 
   return { svg: [title, ...bars].join('\n  '), bottom: top + 10 + results.length * (BAR + GAP) }
 }
 
-/** The picture of a report. It has its own colours for light and for dark, and no ground of its own. */
+/** The picture of a report. It has colours for light and for dark mode, and a transparent background. */
 function chart(report: Report, picture: Picture, rows: readonly Row[]): string {
   const groups: string[] = []
   let top = TOP

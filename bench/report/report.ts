@@ -1,15 +1,15 @@
-// What a run came to, as JSON for programs and as text for people.
+// Formats the results of a run, as JSON for programs and as text for people.
 import { show } from '../measure/measure.js'
 import type { Row } from '../measure/measure.js'
 
-/** Everything that a run came to. */
+/** The results of a run. */
 export interface Report {
-  /** When it ended. */
+  /** When the run ended. */
   readonly at: string
   readonly node: string
   readonly driver: string
   readonly machine: string
-  /** What else it ran on: servers, and how they were set. */
+  /** Servers of the run, and their settings. */
   readonly about: readonly string[]
   readonly rounds: number
   readonly full: boolean
@@ -18,7 +18,7 @@ export interface Report {
   readonly rows: readonly Row[]
 }
 
-/** The columns, and whether they are read from the right. */
+/** The columns, and whether they are aligned to the right. */
 const COLUMNS: readonly (readonly [head: string, right: boolean])[] = [
   ['', false],
   ['', false],
@@ -32,7 +32,9 @@ const COLUMNS: readonly (readonly [head: string, right: boolean])[] = [
   ['target', false],
 ]
 
-/** The table of one section: for each row a line for us, and one for each who stands beside; the ratio is ours to theirs. */
+/**
+ * The table of one section: for each row a line for Millrace and a line for each other contender, with the ratio to it.
+ */
 export function sectionText(name: string, rows: readonly Row[]): string {
   const lines = rows.flatMap(linesOf)
   const widths = COLUMNS.map(([head], at) => Math.max(head.length, ...lines.map((line) => line[at]?.length ?? 0)))
@@ -64,7 +66,7 @@ function linesOf(row: Row): string[][] {
   })
 }
 
-/** The last lines: on what it ran, what was left out, how many targets were reached, and whether every job is accounted for. */
+/** The last lines: the environment, what was left out, how many targets were reached, and lost and doubled jobs. */
 export function closing({ node, driver, machine, about, notes, rows }: Report): string {
   const verdicts = rows.flatMap((row) => row.verdicts.map((verdict) => ({ row, verdict })))
   const missed = verdicts.filter(({ verdict }) => !verdict.reached)
